@@ -1,14 +1,22 @@
-"""Settings that tests of encoders and of training begin from."""
+"""Settings and batches for tests of encoders and of training."""
 
-from dataclasses import fields, replace
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from scsigmoid.config.schema import Architecture, Training
+from scsigmoid.model.masking import Masking
 from scsigmoid.model.sizes import EncoderSettings
-from scsigmoid.training.journal import Row
+from scsigmoid.tokens.vocabulary import SPECIAL
+from scsigmoid.training.batches import Batch, pack_genes
+from scsigmoid.training.journal import COLUMNS, Row, read_journal
 from scsigmoid.training.run import TrainingRun
 
-#: The paper's 160M.
+#: Settings of the paper's 160M model.
 PAPER = EncoderSettings(
     attention="sigmoid",
     context=4096,
@@ -48,24 +56,42 @@ TRAINING = Training(
     workers=0,
     deterministic=False,
 )
-# Of models that are written as they were initialised.
-UNTRAINED = replace(
-    TRAINING,
-    steps=1,
-    global_batch=1,
-    learning_rate=0.0,
-    warmup_steps=0,
-    weight_decay=0.0,
-    clipping=None,
-)
 
 
 def changed(run: TrainingRun, **training: Any) -> TrainingRun:
-    """A run with other settings of training."""
+    """Return a run with other settings of the training."""
     return replace(run, training=replace(run.training, **training))
 
 
+def assert_same_run(first: Path, second: Path) -> None:
+    """Compare the models of two runs byte by byte, and journals without times."""
+    assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
+    (columns, _), (others, _) = (read_journal(folder / "journal.csv") for folder in (first, second))
+    for name in ("step", "loss", "gradient_norm", "learning_rate", "attention_score_max"):
+        np.testing.assert_array_equal(columns[name], others[name], err_msg=name)
+
+
+def train_command(run: TrainingRun, corpus: Any, output: Path, gpus: int = 2) -> list[str]:
+    """Return the arguments of ``scsigmoid train`` for a run."""
+    settings = asdict(run)
+    del settings["model"]
+    return [
+        *("train", "--model", run.model, "--gpus", str(gpus), "--output", str(output)),
+        *("--tokens", *map(str, corpus.stores), "--vocabulary", str(corpus.vocabulary)),
+        *("--settings", json.dumps({f"models.{run.model}": settings})),
+    ]
+
+
 def row(step: int, loss: float, **others: float | None) -> Row:
-    """A row of a journal, whose other values are 1 where they are not given."""
-    values = dict.fromkeys((field.name for field in fields(Row)), 1.0)
+    """Return a row of a journal. Values that are not given are 1."""
+    values = dict.fromkeys(COLUMNS, 1.0)
     return Row(**{**values, "mfu": None, "step": step, "loss": loss, **others})
+
+
+def masked_batch(genes: Sequence[int], vocabulary_size: int = 100) -> Batch:
+    """Return a batch of random cells with these numbers of genes, 15 % of which are masked."""
+    masking = Masking(
+        seed=1, draw=1, fraction=0.15, replacement="mask", vocabulary_size=vocabulary_size
+    )
+    tokens = np.random.default_rng(0).integers(len(SPECIAL), vocabulary_size, sum(genes))
+    return pack_genes(tokens, np.array(genes), np.arange(len(genes)), masking)

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,7 @@ def locked(folder: Path) -> Path:
     return folder / "locks"
 
 
-def test_the_lock_of_a_killed_run_is_removed(tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_run_is_removed(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     note_run(tmp_path, child.pid)
     locks = locked(tmp_path)
@@ -44,9 +43,7 @@ def test_the_lock_of_a_killed_run_is_removed(tmp_path: Path) -> None:
         (None, False, False),
     ],
 )
-def test_only_the_lock_of_a_process_that_ended_is_removed(
-    changed: dict[str, Any] | None, newer: bool, is_removed: bool, tmp_path: Path
-) -> None:
+def test_only_the_lock_of_a_process_that_ended_is_removed(changed, newer, is_removed, tmp_path):
     locks, note = locked(tmp_path), tmp_path / NOTE
     if changed is not None:
         note_run(tmp_path, os.getpid())

@@ -21,12 +21,9 @@ from scsigmoid.errors import UserError
 
 @contextmanager
 def room_for(path: Path) -> Iterator[None]:
-    """Raise an error that names the file if the disk becomes full in the block.
+    """Raise an OSError that names ``path`` if the disk becomes full in the block.
 
     Most libraries report a full disk with their own errors, which do not name the file.
-
-    Raises:
-        OSError: with ``path`` as its file name.
     """
     try:
         yield
@@ -83,13 +80,13 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def locked(path: str | Path, activity: str) -> Iterator[None]:
-    """Hold an exclusive lock on a file while the block runs.
+    """Keep an exclusive lock on a file while the block runs.
 
-    The system releases the lock when the process ends. File systems without locks (some network
-    file systems) do not exclude other processes.
+    The system releases the lock when the process ends. On file systems without locks (some network
+    file systems), other processes are not excluded.
 
     Args:
-        path: the lock file, which contains the id and host of the process.
+        path: the lock file. The process id and the host are written to it.
         activity: verb for the message, e.g. ``"training"``.
 
     Raises:
@@ -101,12 +98,10 @@ def locked(path: str | Path, activity: str) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            handle.seek(0)
-            holder = handle.read().strip() or "another process"
-            message = (
+            holder = path.read_text(encoding="utf-8").strip() or "another process"
+            raise UserError(
                 f"{path.parent}: {holder} is {activity}; wait for it or stop it, and run again"
-            )
-            raise UserError(message) from None
+            ) from None
         except OSError:
             pass
         # Best effort: if the disk is full, the write that matters reports it.
@@ -175,16 +170,13 @@ DAMAGE = (
 
 @contextmanager
 def parsing(path: str | Path, kind: str) -> Iterator[None]:
-    """Raise an error that names the file if its content cannot be parsed in the block.
+    """Raise a UserError that names ``path`` if its content cannot be parsed in the block.
 
     Errors of the file system (with an error number) are passed on.
 
     Args:
         path: the file.
         kind: the expected content, e.g. ``"an embedding"``.
-
-    Raises:
-        UserError: if the content is not as expected.
     """
     try:
         yield

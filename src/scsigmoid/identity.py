@@ -18,20 +18,16 @@ if TYPE_CHECKING:
 
 KEY = "scsigmoid"
 FINGERPRINT = re.compile("[0-9a-f]{64}")
-SHOWN = 12  # digits of a fingerprint in a message
 MODEL_FILE = re.compile(r"(?P<model>.+?)(-step-(?P<step>\d{8}))?")
 
 
 def check_identity(path: str | Path, stated: Mapping[str, Any], **expected: Any) -> None:
-    """Compare the identity that a file states with the expected one.
+    """Raise a UserError if an expected field is missing or has another value.
 
     Args:
         path: the file, for messages.
         stated: metadata of the file.
         expected: values of fields, e.g. ``model="sigmoid_4k"``. Other fields may have any value.
-
-    Raises:
-        UserError: if a field is missing or has another value.
     """
     for field, value in expected.items():
         if field not in stated:
@@ -44,20 +40,16 @@ def check_identity(path: str | Path, stated: Mapping[str, Any], **expected: Any)
 
 
 def check_cells(path: Path, expected: str) -> None:
-    """Compare the SHA-256 of an h5ad file with the SHA-256 of the expected file.
-
-    Raises:
-        UserError: if the file is missing, or has other cells or another order of the cells.
-    """
+    """Raise a UserError if an h5ad file is missing or its SHA-256 is not the expected one."""
     if not path.is_file():
         raise UserError(f"{path}: no such file; give the h5ad file of the dataset")
     check_identity(path, {"cells": sha256(path)}, cells=expected)
 
 
 def for_message(value: Any) -> str:
-    """Return a value for a message. Fingerprints are shortened."""
+    """Return a value for a message, a fingerprint by its first 12 digits."""
     if isinstance(value, str) and FINGERPRINT.fullmatch(value):
-        return value[:SHOWN]
+        return value[:12]
     return repr(value) if value != "" else "empty"
 
 
@@ -79,11 +71,7 @@ def write_table(path: Path, table: "pa.Table", identity: Mapping[str, Any]) -> N
 
 
 def read_table(path: Path, **expected: Any) -> "pa.Table":
-    """Read a Parquet file and compare its identity.
-
-    Raises:
-        UserError: if the file has another identity.
-    """
+    """Read a Parquet file. Raise a UserError if it has another identity."""
     import pyarrow.parquet as pq
 
     table = pq.read_table(path)

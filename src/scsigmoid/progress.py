@@ -66,7 +66,7 @@ def track(items: Iterable[T], *, label: str, total: int | None = None) -> Iterat
     Args:
         items: the items.
         label: name of the work, for example ``"tokenizing"``.
-        total: number of items, if ``items`` has no length.
+        total: number of items (default: the length of ``items``, if it has one).
     """
     if not LOGGER.isEnabledFor(logging.INFO):
         yield from items

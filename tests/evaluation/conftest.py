@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
-from small_training import UNTRAINED
+from small_training import TRAINING
 
 from scsigmoid.config.schema import Architecture, Size
 from scsigmoid.evaluation.embedding_files import write_embedding
@@ -127,7 +127,7 @@ def make_model(tmp_path: Path):
             architecture=Architecture(
                 size="toy", dropout=0.1, layer_norm_epsilon=1e-5, initializer_range=0.5
             ),
-            training=UNTRAINED,
+            training=TRAINING,
             seed=1,
             device="cpu",
         )

@@ -1,17 +1,17 @@
 """A small vocabulary, token stores, and runs of a small model."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from small_training import TRAINING
+from small_training import ARCHITECTURE, TRAINING
 
-from scsigmoid.config.schema import Architecture, Size, Training
+from scsigmoid.config.schema import Size, Training
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.tokens.store import TokenStore, grouped, store_schema, write_shards
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
@@ -19,69 +19,41 @@ from scsigmoid.training.batches import GlobalBatches
 from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import Trainer
 
-GENES = 60
 
-
-@dataclass(frozen=True)
-class Corpus:
+class Corpus(NamedTuple):
     """Token stores and vocabulary of a training run."""
 
     stores: list[Path]
     vocabulary: Path
 
 
-def write_corpus(folder: Path, cells: int = 30, longest: int = 31, seed: int = 0) -> Corpus:
-    """Write two parts of random cells. Genes of a cell are unique."""
-    generator = np.random.default_rng(seed)
-    names = (*SPECIAL, *(f"ENSG{gene:011d}" for gene in range(GENES)))
-    size = len(names)
-    vocabulary = Vocabulary(names, names, np.full(size, cells), np.ones(size))
-    vocabulary.write(folder / "vocabulary.parquet")
-    schema = store_schema(size)
-    stores = []
-    for part in range(2):
-        ids = [
-            (len(SPECIAL) + generator.permutation(GENES)[: generator.integers(4, longest + 1)])
-            for _ in range(cells // 2)
-        ]
-        lengths = [len(cell) for cell in ids]
-        texts = {name: [""] * len(ids) for name in ("cell_type", "donor", "tissue", "assay")}
-        batch = pa.RecordBatch.from_pydict(
-            {
-                "input_ids": ids,
-                "length": lengths,
-                "genes": lengths,
-                "cell": list(range(len(ids))),
-                "file": ["simulated"] * len(ids),
-                **texts,
-                "is_primary": [True] * len(ids),
-            },
-            schema=schema,
-        )
-        stores.append(folder / f"part-{part:05d}")
-        write_shards(
-            stores[-1],
-            grouped([batch], 10),
-            {
-                "vocabulary": vocabulary.fingerprint,
-                "vocabulary_size": size,
-                "maximum_length": longest,
-                "shard_cells": 10,
-                "simulated": True,
-                "label": "cell_type",
-            },
-        )
-    return Corpus(stores, folder / "vocabulary.parquet")
-
-
-@pytest.fixture(name="write_corpus")
-def writer() -> Callable[..., Corpus]:
-    return write_corpus
-
-
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return write_corpus(tmp_path_factory.mktemp("corpus"))
+    """Write two parts of 15 random cells with 4 to 31 of 60 genes."""
+    folder = tmp_path_factory.mktemp("corpus")
+    generator = np.random.default_rng(0)
+    names = (*SPECIAL, *(f"ENSG{gene:011d}" for gene in range(60)))
+    vocabulary = Vocabulary(names, names, np.full(64, 30), np.ones(64))
+    vocabulary.write(folder / "vocabulary.parquet")
+    metadata = {
+        "vocabulary": vocabulary.fingerprint,
+        "vocabulary_size": 64,
+        "maximum_length": 31,
+        "shard_cells": 10,
+        "simulated": True,
+        "label": "cell_type",
+    }
+    schema = store_schema(64)
+    stores = [folder / "part-00000", folder / "part-00001"]
+    for store in stores:
+        cells = [4 + generator.permutation(60)[: generator.integers(4, 32)] for _ in range(15)]
+        lengths = [len(cell) for cell in cells]
+        columns = {"input_ids": cells, "length": lengths, "genes": lengths, "cell": range(15)}
+        columns["is_primary"] = [True] * 15
+        arrays = [pa.array(columns.get(field.name, [""] * 15), field.type) for field in schema]
+        batch = pa.record_batch(arrays, schema=schema)
+        write_shards(store, grouped([batch], 10), metadata)
+    return Corpus(stores, folder / "vocabulary.parquet")
 
 
 @pytest.fixture(scope="session")
@@ -108,9 +80,7 @@ def run(training: Training) -> TrainingRun:
         cls_token=True,
         backend="auto",
         size=Size(layers=1, hidden=16, heads=2, feed_forward=32),
-        architecture=Architecture(
-            size="tiny", dropout=0.1, layer_norm_epsilon=1e-5, initializer_range=0.02
-        ),
+        architecture=replace(ARCHITECTURE, dropout=0.1),
         training=training,
         seed=42,
         device="cpu",
@@ -132,7 +102,7 @@ def make_batches(corpus: Corpus) -> Callable[..., GlobalBatches]:
 
 @pytest.fixture(scope="session")
 def make(make_batches: Any) -> Callable[..., tuple[Trainer, GlobalBatches]]:
-    """Makes a trainer of new weights, and its batches: ``make(run, **training)``."""
+    """Return ``make(run, **training)``, which makes a trainer with new weights and its batches."""
 
     def make(run: TrainingRun, **training: Any) -> tuple[Trainer, GlobalBatches]:
         batches = make_batches(run, **training)

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +27,6 @@ from scsigmoid.training.batches import (
     validation_rows,
     work_of_cells,
 )
-from scsigmoid.training.run import TrainingRun
 
 
 def test_pack_genes_starts_every_cell_with_cls():
@@ -46,7 +44,7 @@ def test_pack_genes_starts_every_cell_with_cls():
 
 
 @pytest.mark.parametrize("first", [[CLS], []])
-def test_pack_truncates_to_the_context(first: list[int], run: TrainingRun, corpus: Any):
+def test_pack_truncates_to_the_context(first, run, corpus):
     store = TokenStore.open(corpus.stores)
     rows = np.array([20, 3, 3])
     settings = replace(run, context=6, cls_token=bool(first)).encoder_settings(64)
@@ -69,9 +67,13 @@ def test_masked_genes_are_the_targets():
     assert torch.equal(masked.tokens.scatter(0, masked.masked, masked.targets), unmasked.tokens)
 
 
-def test_an_empty_batch_moves_to_another_device():
-    empty, meta = pack_genes(*[np.zeros(0, dtype=np.int64)] * 3), torch.device("meta")
+def test_the_empty_batch():
+    empty = pack_genes(*[np.zeros(0, dtype=np.int64)] * 3)
     assert (empty.max_seqlen, empty.cu_seqlens.tolist()) == (0, [0])
+
+
+def test_a_batch_moves_to_another_device():
+    meta = torch.device("meta")
     moved = pack_genes(np.arange(4, 9), np.array([5]), np.array([7])).to(meta)
     assert moved.tokens.device == moved.cu_seqlens.device == meta
     assert moved.cells.tolist() == [7]  # row numbers stay on the CPU
@@ -99,31 +101,29 @@ def by_cell(parts: Sequence[Batch]) -> dict[int, list[list[int]]]:
 
 
 @pytest.mark.parametrize("processes", [2, 3, 8])
-def test_processes_share_the_same_global_batch(run: TrainingRun, make_batches: Any, processes: int):
-    for step in (1, 5):
-        (whole,) = make_batches(run, micro_batch_tokens=100_000)[step].micro_batches
-        shares = [
-            make_batches(run, rank, processes, micro_batch_tokens=48)[step]
-            for rank in range(processes)
-        ]
-        parts = [batch for share in shares for batch in share.micro_batches]
-        assert by_cell(parts) == by_cell([whole])
-        assert sum(share.masked for share in shares) == len(whole.masked)
-        for share in shares:
-            assert share.micro_batches
-            assert all(len(batch.tokens) <= 48 for batch in share.micro_batches)
-            np.testing.assert_array_equal(share.lengths, whole.cu_seqlens.diff().numpy())
-            assert share.capacity == 48 * len(parts)
+def test_processes_share_the_same_global_batch(run, make_batches, processes):
+    (whole,) = make_batches(run, micro_batch_tokens=100_000)[5].micro_batches
+    shares = [
+        make_batches(run, rank, processes, micro_batch_tokens=48)[5] for rank in range(processes)
+    ]
+    parts = [batch for share in shares for batch in share.micro_batches]
+    assert by_cell(parts) == by_cell([whole])
+    assert sum(share.masked for share in shares) == len(whole.masked)
+    for share in shares:
+        assert share.micro_batches
+        assert all(len(batch.tokens) <= 48 for batch in share.micro_batches)
+        np.testing.assert_array_equal(share.lengths, whole.cu_seqlens.diff().numpy())
+        assert share.capacity == 48 * len(parts)
 
 
-def test_contexts_have_the_same_cells(run: TrainingRun, make_batches: Any):
+def test_contexts_have_the_same_cells(run, make_batches):
     short, long = (make_batches(replace(run, context=context)) for context in (8, 32))
     assert short.cells(3).tolist() == long.cells(3).tolist()
     lengths = [max(batch.max_seqlen for batch in made[3].micro_batches) for made in (short, long)]
     assert lengths[0] == 8 < lengths[1]
 
 
-def test_masks_differ_between_steps(run: TrainingRun, make_batches: Any, corpus: Any):
+def test_masks_differ_between_steps(run, make_batches, corpus):
     settings = {"fraction": 0.5, "replacement": "bert", "vocabulary_size": 64}
     made = make_batches(run, mask_fraction=0.5, mask_replacement="bert", micro_batch_tokens=9999)
     for step in (1, 2):
@@ -134,7 +134,7 @@ def test_masks_differ_between_steps(run: TrainingRun, make_batches: Any, corpus:
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
-def test_workers_do_not_change_batches(run: TrainingRun, make_batches: Any, workers: int):
+def test_workers_do_not_change_batches(run, make_batches, workers):
     made = make_batches(run)
     with closing(ahead(made, range(4, 12), workers, torch.device("cpu"))) as shares:
         for step, share in zip(range(4, 12), shares, strict=True):
@@ -144,15 +144,9 @@ def test_workers_do_not_change_batches(run: TrainingRun, make_batches: Any, work
                 assert torch.equal(batch.cells, expected.cells)
 
 
-def test_more_processes_than_cells(run: TrainingRun, make_batches: Any):
+def test_more_processes_than_cells(run, make_batches):
     with pytest.raises(UserError, match="8 cells do not occupy 9 processes; start at most 8"):
         make_batches(run, 0, 9)
-
-
-def lengths_of_a_global_batch(context: int, seed: int) -> np.ndarray:
-    """Return 256 log-normal lengths as in Fig. 1 of the paper, truncated to the context."""
-    drawn = np.random.default_rng(seed).lognormal(math.log(1830), 0.65, 256)
-    return np.clip(np.rint(drawn), 200, context).astype(np.int64)
 
 
 def test_work_equals_counted_operations():
@@ -164,13 +158,14 @@ def test_work_equals_counted_operations():
 
 @pytest.mark.parametrize("context", [2048, 4096, 8192])
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
-def test_processes_and_micro_batches_have_equal_work(context: int, ranks: int):
+def test_processes_and_micro_batches_have_equal_work(context, ranks):
+    """The 256 lengths are log-normal as in Fig. 1 of the paper."""
     budget = 65536
     for seed in range(5):
-        lengths = lengths_of_a_global_batch(context, seed)
+        drawn = np.random.default_rng(seed).lognormal(math.log(1830), 0.65, 256)
+        lengths = np.clip(np.rint(drawn), 200, context).astype(np.int64)
         work = work_of_cells(lengths, PAPER, 0.15)
         shares = divide(work, ranks)
-        # Every cell is in one share.
         assert sorted(np.concatenate(shares).tolist()) == list(range(256))
         loads = [work[share].sum() for share in shares]
         assert max(loads) < 1.02 * min(loads)
@@ -178,16 +173,13 @@ def test_processes_and_micro_batches_have_equal_work(context: int, ranks: int):
             parts = micro_batches(lengths[share], work[share], budget)
             assert sorted(np.concatenate(parts).tolist()) == list(range(len(share)))
             assert all(lengths[share][part].sum() <= budget for part in parts)
+            assert len(parts) <= 1 + math.ceil(lengths[share].sum() / budget)
             loads = [work[share][part].sum() for part in parts]
             assert max(loads) < 1.02 * min(loads)
-            assert len(parts) <= 1 + math.ceil(lengths[share].sum() / budget)
 
 
 def test_a_division_depends_only_on_the_work():
-    work = np.array([5.0, 5.0, 1.0, 1.0, 1.0, 3.0])
-    assert [part.tolist() for part in divide(work, 2)] == [[0, 5], [1, 2, 3, 4]]
-    assert [part.tolist() for part in divide(work, 1)] == [[0, 1, 2, 3, 4, 5]]
-    # Ties: the first cell goes to the first part with the least work.
+    """Ties: the first cell goes to the first part with the least work."""
     work = np.random.default_rng(0).integers(1, 5, 90).astype(float)
     parts: list[list[int]] = [[], [], []]
     for cell in sorted(range(90), key=lambda cell: -work[cell]):
@@ -195,20 +187,19 @@ def test_a_division_depends_only_on_the_work():
     assert [part.tolist() for part in divide(work, 3)] == list(map(sorted, parts))
 
 
-def test_as_few_micro_batches_as_the_memory_allows():
-    for lengths, count in (([5, 5, 5, 5], 2), ([6, 6, 6, 2], 3), ([4, 4, 4, 4, 4], 3), ([9], 1)):
-        cells = np.array(lengths)
-        assert len(micro_batches(cells, cells.astype(float), 10)) == count
+@pytest.mark.parametrize(
+    ("lengths", "count"),
+    [([5, 5, 5, 5], 2), ([6, 6, 6, 2], 3), ([4, 4, 4, 4, 4], 3), ([9], 1), ([4, 50, 4, 4], 4)],
+)
+def test_as_few_micro_batches_as_the_budget_allows(lengths, count):
+    """A cell above the budget is a micro-batch of its own."""
+    cells = np.array(lengths)
+    parts = micro_batches(cells, cells.astype(float), 10)
+    assert len(parts) == count
+    assert all(len(part) == 1 or cells[part].sum() <= 10 for part in parts)
 
 
-def test_a_cell_above_the_budget_is_a_micro_batch():
-    lengths = np.array([4, 50, 4, 4])
-    parts = micro_batches(lengths, lengths.astype(float), 10)
-    assert [1] in [part.tolist() for part in parts]
-    assert all(part.tolist() == [1] or lengths[part].sum() <= 10 for part in parts)
-
-
-def test_validation_cells_are_never_trained_on(run: TrainingRun, make_batches: Any):
+def test_validation_cells_are_never_trained_on(run, make_batches):
     batches = make_batches(run, validation_cells=6, global_batch=8)
     epoch = np.concatenate([batches.cells(step) for step in (1, 2, 3)])
     assert sorted(epoch.tolist()) == [row for row in range(30) if row % 5]

@@ -1,6 +1,5 @@
 """Errors when GPU memory runs out, and the choice of a GPU."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ def test_only_missing_memory_is_advised_on():
         within(RuntimeError("something else"))
 
 
-def test_jobs_are_spread_over_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_jobs_are_spread_over_the_gpus(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setattr(devices, "_claims", [])
@@ -33,12 +32,12 @@ def test_jobs_are_spread_over_the_gpus(tmp_path: Path, monkeypatch: pytest.Monke
         """Run a job that reserves a GPU and ends."""
         return claim_gpus(1)[0]
 
-    # Each claim is an open file of its own, as that of another process would be.
+    # Each claim is a separately opened file, so claims of this process exclude each other, too.
     assert claim_gpus(1) == [0]
     assert [forked(ended), forked(ended)] == [1, 1]
     assert claim_gpus(1) == [1]
     assert claim_gpus(2) == [0, 2]
     assert claim_gpus(3) == [0, 1, 2]
-    # A job whose GPUs carry other names claims others.
+    # With other names of the GPUs, the claims are separate.
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert claim_gpus(1) == [0]

@@ -4,34 +4,28 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import MagicMock
 
-import numpy as np
 import pytest
 import torch
-from small_training import PAPER
+from small_training import PAPER, masked_batch
 
-from scsigmoid.model.masking import Masking
 from scsigmoid.training import graphs
-from scsigmoid.training.batches import Batch, pack_genes
+from scsigmoid.training.batches import Batch
 from scsigmoid.training.graphs import MOST_TOKENS, bucket_of, most_tokens
-from scsigmoid.training.run import TrainingRun
 
 
 def batch_of(*lengths: int) -> Batch:
-    masking = Masking(seed=1, draw=1, fraction=0.15, replacement="mask", vocabulary_size=100)
-    cells = np.arange(len(lengths))
-    return pack_genes(
-        np.full(sum(lengths) - len(lengths), 50), np.array(lengths) - 1, cells, masking
-    )
+    """Return a batch of cells with these numbers of tokens."""
+    return masked_batch([length - 1 for length in lengths], 64)
 
 
 @pytest.mark.parametrize("tokens", [5, 127, 128, 129, 4000, 4097, 8192, 8193, 9000, 16384])
-def test_buckets_have_little_padding(tokens: int):
+def test_buckets_have_little_padding(tokens):
     for lengths in ((tokens,), (tokens - 2, 2), (2,) * (tokens // 2 - 1) + (2 + tokens % 2,)):
         batch = batch_of(*lengths)
         bucket = bucket_of(batch, context=max(lengths), mask_fraction=0.15)
         added = bucket.tokens - tokens
         assert 0 <= added < max(128, tokens / 16)
-        # One sequence more, which fills the bucket up.
+        # An additional sequence contains the padding.
         assert len(lengths) < bucket.sequences <= max(4, 2 * len(lengths))
         assert max(*lengths, added) <= bucket.longest <= bucket.tokens
         assert len(batch.masked) <= bucket.masked <= 2 * MOST_TOKENS + 4
@@ -60,10 +54,8 @@ def test_larger_models_have_graphs_for_smaller_batches():
 
 @pytest.mark.parametrize("gradient", ["mean", "sum"])
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_padding_changes_neither_loss_nor_gradient(
-    run: TrainingRun, make: Any, attention: str, gradient: str
-):
-    """Sizes alternate, so that data left over from an earlier batch would change results."""
+def test_padding_changes_neither_loss_nor_gradient(run, make, attention, gradient):
+    """Sizes alternate: data left over from an earlier batch would change results."""
     run = replace(run, attention=attention)
     filled, batches = make(run, gradient=gradient, micro_batch_tokens=10**6)
     filled.graphed_tokens = 1000
@@ -77,21 +69,17 @@ def test_padding_changes_neither_loss_nor_gradient(
         results = [trainer.step(step, [batch], masked=30) for trainer in (filled, unpadded)]
         torch.testing.assert_close(results[0].loss, results[1].loss)
         torch.testing.assert_close(results[0].gradient_norm, results[1].gradient_norm)
-        for ours, other in zip(
-            filled.encoder.parameters(), unpadded.encoder.parameters(), strict=True
-        ):
-            torch.testing.assert_close(ours.grad, other.grad, rtol=1e-4, atol=1e-7)
+        gradients = [[p.grad for p in each.encoder.parameters()] for each in (filled, unpadded)]
+        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
     assert len(buckets) > 1
-    # Larger batches, and several a step, take the usual way.
+    # Larger batches and several batches per step are not padded.
     assert filled._bucket([batch, batch]) is None
     filled.graphed_tokens = len(batch.tokens) - 1
     assert filled._bucket([batch]) is None
 
 
 @pytest.mark.parametrize("gradient", ["mean", "sum"])
-def test_one_compiled_graph_serves_padded_and_other_batches(
-    run: TrainingRun, make: Any, gradient: str
-):
+def test_one_compiled_graph_serves_padded_and_other_batches(run, make, gradient):
     from torch._dynamo.utils import counters
 
     torch.compiler.reset()
@@ -105,7 +93,7 @@ def test_one_compiled_graph_serves_padded_and_other_batches(
 
 
 def test_operations_that_cannot_be_captured_are_computed_without_graphs(
-    run: TrainingRun, make: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run, make, monkeypatch, capsys
 ):
     def refused(*_: object, **__: object) -> Any:
         raise RuntimeError("CUDA error: not while capturing")

@@ -19,7 +19,7 @@ from scsigmoid.training.journal import (
 )
 
 
-def test_round_trip_keeps_every_bit(tmp_path: Path):
+def test_round_trip_keeps_every_bit(tmp_path):
     journal = Journal(tmp_path / "journal.csv", {"torch": "2.13", "size": '{"layers": 2}'})
     for step, loss in ((1, 0.1 + 0.2), (5, float("inf")), (10, float("nan"))):
         journal.append(row(step, loss, gradient_norm=1 / 3))
@@ -37,14 +37,14 @@ def test_round_trip_keeps_every_bit(tmp_path: Path):
     assert journal.path.read_text() == text
 
 
-def test_an_incomplete_line_is_ignored(tmp_path: Path):
+def test_an_incomplete_line_is_ignored(tmp_path):
     journal = Journal(tmp_path / "journal.csv", {}, as_csv([row(1, 3.0)]))
     with journal.path.open("a") as handle:
         handle.write("2,3.1")
     assert read_journal(journal.path)[0]["step"].tolist() == [1]
 
 
-def test_a_truncated_line_is_not_a_row_of_a_resumed_run(tmp_path: Path):
+def test_a_truncated_line_is_not_a_row_of_a_resumed_run(tmp_path):
     """A full disk truncates lines: "12" of "120,0,..." could be read as step 12."""
     path = tmp_path / "layers.csv"
     begin_layers(path, 0)
@@ -66,11 +66,20 @@ def test_a_full_disk_is_named():
     assert error.value.filename == "/dev/full"
 
 
-@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", ",".join(COLUMNS) + "\n1,2\n" * 13])
-def test_damaged_journal(tmp_path: Path, text: str):
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "it is empty"),
+        ("# torch: 2.13\n", "it is empty"),
+        ("a,b\n1,2\n", "other columns"),
+        (",".join(COLUMNS) + "\n1,2\n" * 13, "a row is not as long"),
+        (",".join(COLUMNS) + "\n" + "a," * 13 + "1\n", "could not convert"),
+    ],
+)
+def test_damaged_journal(tmp_path, text, problem):
     path = tmp_path / "journal.csv"
     path.write_text(text)
-    with pytest.raises(UserError, match=r"journal\.csv: not a journal"):
+    with pytest.raises(UserError, match=rf"journal\.csv: not a journal \({problem}.*; train"):
         read_journal(path)
     path.unlink()
     with pytest.raises(UserError, match="train the model first"):

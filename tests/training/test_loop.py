@@ -1,11 +1,11 @@
 """Whole runs: reproducible, resumable, stoppable, and clear about mistakes."""
 
 import json
+import os
 import shutil
 import signal
-import subprocess
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_training import changed
+from forked import forked
+from small_training import assert_same_run, changed
 
-from scsigmoid.config.check import as_json
 from scsigmoid.errors import UserError
+from scsigmoid.files import locked
 from scsigmoid.tokens.vocabulary import Vocabulary
 from scsigmoid.training import checkpoints, loop
 from scsigmoid.training.export import load_encoder
@@ -25,69 +26,46 @@ from scsigmoid.training.loop import train
 from scsigmoid.training.processes import STOPPED
 from scsigmoid.training.run import TrainingRun
 
-# What a journal holds that does not depend on the clock.
-EXACT = ("step", "loss", "gradient_norm", "learning_rate", "attention_score_max")
 
-# Trains in a process of its own, slowly enough to be interrupted.
-CHILD = """
-import json, sys, time
-from pathlib import Path
-from pydantic import TypeAdapter
-from scsigmoid.training import loop, step
-from scsigmoid.training.run import TrainingRun
+@contextmanager
+def before_step(number: int, action: Callable[[], None]) -> Iterator[None]:
+    """Call ``action`` before a step of the runs in the block."""
+    step = loop.Trainer.step
 
-run = TypeAdapter(TrainingRun).validate_json(sys.argv[1])
-take = step.Trainer.step
-def slowly(self, number, *arguments):
-    time.sleep(0.05)
-    print(number, flush=True)
-    return take(self, number, *arguments)
-step.Trainer.step = slowly
-loop.train(run, [Path(p) for p in sys.argv[4:]], Path(sys.argv[3]), Path(sys.argv[2]))
-"""
+    def patched(trainer: loop.Trainer, current: int, *arguments: Any) -> Any:
+        if current == number:
+            action()
+        return step(trainer, current, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.Trainer, "step", patched)
+        yield
 
 
-def start_training(run: TrainingRun, corpus: Any, output: Path, step: int) -> subprocess.Popen[str]:
-    """Start a process that trains, and wait until it reaches a step."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, as_json(run), output, corpus.vocabulary, *corpus.stores],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout is not None
-    assert any(int(line) >= step for line in child.stdout), "the run ended before"
-    return child
-
-
-def assert_same_run(first: Path, second: Path) -> None:
-    """Compare weights, byte by byte, and measurements."""
-    assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
-    (columns, _), (others, _) = (read_journal(folder / "journal.csv") for folder in (first, second))
-    for name in EXACT:
-        np.testing.assert_array_equal(columns[name], others[name], err_msg=name)
+def interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.fixture(scope="module")
 def whole(run: TrainingRun, corpus: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The output of an uninterrupted run, to be read."""
+    """Return the output of an uninterrupted run, which tests only read."""
     output = tmp_path_factory.mktemp("whole")
-    train(run, corpus.stores, corpus.vocabulary, output)
+    train(run, *corpus, output)
     return output
 
 
 @pytest.fixture
 def copied(whole: Path, tmp_path: Path) -> Path:
-    """A copy of ``whole``, which a test may change."""
+    """Return a copy of ``whole``, which a test may change."""
     return Path(shutil.copytree(whole, tmp_path / "copied"))
 
 
-def test_files_of_a_run(whole: Path, run: TrainingRun):
+def test_files_of_a_run(whole, run):
     columns, header = read_journal(whole / "journal.csv")
     assert columns["step"].tolist() == [1, 3, 6, 9, 12, 15, 18, 20]
     assert columns["learning_rate"].tolist()[:3] == pytest.approx([2e-3, 6e-3, 1e-2])
     assert (header["device"], header["backend"], header["seed"]) == ("cpu", "reference", "42")
-    # 64 genes to guess from, before anything is learned
+    # An untrained model guesses among 64 genes.
     assert columns["loss"][0] == pytest.approx(np.log(64), abs=0.1)
     assert (columns["data_wait"] >= 0).all()
     # 8 cells of 5 to 24 tokens in micro-batches of 64
@@ -100,152 +78,128 @@ def test_files_of_a_run(whole: Path, run: TrainingRun):
     encoder, metadata = load_encoder(whole / "model.safetensors")
     assert metadata["step"] == 20
     assert encoder.settings.attention == "sigmoid"
-    assert [p.name for p in sorted(whole.glob("checkpoints/*.pt"))] == [
-        "step-00000016.pt",
-        "step-00000020.pt",
-    ]
+    names = ["step-00000016.pt", "step-00000020.pt"]
+    assert sorted(path.name for path in whole.glob("checkpoints/*.pt")) == names
 
 
-def test_second_run_has_equal_bytes(whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path):
-    train(run, corpus.stores, corpus.vocabulary, tmp_path / "again")
+def test_second_run_has_equal_bytes(whole, run, corpus, tmp_path):
+    train(run, *corpus, tmp_path / "again")
     assert_same_run(whole, tmp_path / "again")
 
 
-@pytest.mark.faults
-def test_killed_run_resumes_with_equal_bytes(
-    whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
-):
+def test_killed_run_resumes_with_equal_bytes(whole, run, corpus, tmp_path):
     output = tmp_path / "killed"
-    child = start_training(run, corpus, output, 11)
-    child.kill()
-    assert child.wait() == -signal.SIGKILL
+    with before_step(11, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+        assert forked(lambda: train(run, *corpus, output)) == -signal.SIGKILL
     assert not (output / "model.safetensors").exists()
     # Snakemake removes the declared outputs of a failed job.
     (output / "journal.csv").unlink()
-    train(run, corpus.stores, corpus.vocabulary, output)
+    train(run, *corpus, output)
     assert_same_run(whole, output)
 
 
-def test_a_signal_leaves_a_checkpoint_after_the_step(
-    whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
-):
+def test_a_signal_leaves_a_checkpoint_after_the_step(whole, run, corpus, tmp_path, capsys):
     output = tmp_path / "stopped"
-    child = start_training(run, corpus, output, 6)
-    child.send_signal(signal.SIGTERM)
-    _, errors = child.communicate()
-    assert child.returncode == STOPPED == 75
-    assert "sigmoid_2k: stopped by SIGTERM after step " in errors
-    step = int(errors.split("after step ")[1].split(";")[0])
-    assert (output / f"checkpoints/step-{step:08d}.pt").is_file()
-    train(run, corpus.stores, corpus.vocabulary, output)
+    stop = before_step(6, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with stop, pytest.raises(SystemExit) as end:
+        train(run, *corpus, output)
+    assert end.value.code == STOPPED == 75
+    assert "sigmoid_2k: stopped by SIGTERM after step 6; run again" in capsys.readouterr().err
+    assert (output / "checkpoints/step-00000006.pt").is_file()
+    train(run, *corpus, output)
     assert_same_run(whole, output)
 
 
-def test_rows_after_the_checkpoint_are_measured_again(
-    whole: Path, copied: Path, run: TrainingRun, corpus: Any
-):
+def test_two_runs_in_one_folder(run, corpus, tmp_path):
+    message = f"process {os.getpid()} on .* is training this model; wait for it or stop it"
+    other = locked(tmp_path / loop.LOCK, "training this model")
+    with other, pytest.raises(UserError, match=message):
+        train(run, *corpus, tmp_path)
+
+
+def test_rows_after_the_checkpoint_are_measured_again(whole, copied, run, corpus):
     (copied / "checkpoints/step-00000020.pt").write_bytes(b"damaged")
     # Left behind by a killed process.
     partial = [copied / ".model.7.partial.safetensors", copied / "checkpoints/.step-9.7.partial.pt"]
     for path in partial:
         path.write_bytes(b"half")
-    train(run, corpus.stores, corpus.vocabulary, copied)
+    train(run, *corpus, copied)
     assert_same_run(whole, copied)
     assert not any(path.exists() for path in partial)
 
 
-def test_more_steps_continue_a_finished_run(
-    copied: Path, run: TrainingRun, corpus: Any, tmp_path: Path
-):
+def test_more_steps_continue_a_finished_run(copied, run, corpus, tmp_path):
     longer = changed(run, steps=24)
-    train(longer, corpus.stores, corpus.vocabulary, copied)
-    train(longer, corpus.stores, corpus.vocabulary, tmp_path / "fresh")
-    models = [folder / "model.safetensors" for folder in (copied, tmp_path / "fresh")]
-    assert models[0].read_bytes() == models[1].read_bytes()
+    train(longer, *corpus, copied)
+    train(longer, *corpus, tmp_path / "fresh")
+    assert weights(copied / "model.safetensors") == weights(tmp_path / "fresh/model.safetensors")
 
 
 @pytest.fixture(scope="module")
 def with_snapshots(run: TrainingRun, corpus: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The output of a run with snapshots that was interrupted and resumed. Read only."""
+    """Return the output of a run with snapshots that was interrupted and resumed."""
     output = tmp_path_factory.mktemp("with_snapshots")
-    step = loop.Trainer.step
-
-    def broken(trainer: loop.Trainer, number: int, *arguments: Any) -> Any:
-        if number == 11:
-            raise KeyboardInterrupt
-        return step(trainer, number, *arguments)
-
     settings = changed(run, snapshots=[6, 10, 12, 20])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop.Trainer, "step", broken)
-        with pytest.raises(KeyboardInterrupt):
-            train(settings, corpus.stores, corpus.vocabulary, output)
+    with before_step(11, interrupt), pytest.raises(KeyboardInterrupt):
+        train(settings, *corpus, output)
     first = (output / "model-step-00000006.safetensors").stat()
-    train(settings, corpus.stores, corpus.vocabulary, output)
+    train(settings, *corpus, output)
     assert (output / "model-step-00000006.safetensors").stat() == first
     return output
 
 
 def weights(path: Path) -> tuple[int, dict[str, bytes]]:
-    """The step of a model and the bytes of its weights."""
+    """Return the step of a model and the bytes of its weights."""
     encoder, metadata = load_encoder(path)
     return metadata["step"], {k: v.numpy().tobytes() for k, v in encoder.state_dict().items()}
 
 
-def test_a_snapshot_equals_the_model_of_a_shorter_run(
-    with_snapshots: Path, whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path
-):
+def test_a_snapshot_equals_the_model_of_a_shorter_run(with_snapshots, whole, run, corpus, tmp_path):
     names = [f"model-step-{step:08d}.safetensors" for step in (6, 10, 12)]
     assert sorted(path.name for path in with_snapshots.glob("model-*")) == names
     for name, step in zip(names, (6, 10, 12), strict=True):
-        train(changed(run, steps=step), corpus.stores, corpus.vocabulary, tmp_path / name)
+        train(changed(run, steps=step), *corpus, tmp_path / name)
         assert weights(with_snapshots / name) == weights(tmp_path / name / "model.safetensors")
     assert weights(with_snapshots / "model.safetensors") == weights(whole / "model.safetensors")
 
 
-def test_a_resumed_run_needs_its_earlier_snapshots(
-    copied: Path, with_snapshots: Path, run: TrainingRun, corpus: Any, tmp_path: Path
-):
+def test_a_resumed_run_needs_its_earlier_snapshots(copied, with_snapshots, run, corpus, tmp_path):
     """``copied`` has 20 steps and no snapshots."""
     with pytest.raises(
         UserError, match=r"00012\.safetensors: missing, but .* from step 20; delete"
     ):
-        train(changed(run, snapshots=[12]), corpus.stores, corpus.vocabulary, copied)
+        train(changed(run, snapshots=[12]), *corpus, copied)
     longer = changed(run, snapshots=[20, 22], steps=24)
-    train(longer, corpus.stores, corpus.vocabulary, copied)
+    train(longer, *corpus, copied)
     assert weights(copied / "model-step-00000020.safetensors") == weights(
         with_snapshots / "model.safetensors"
     )
     # Snapshots and layers of other settings are deleted with their checkpoints.
     (copied / "layers.csv").write_text("step,layer\n1,0\n")
     other = changed(run, snapshots=[22], learning_rate=1e-3)
-    train(other, corpus.stores, corpus.vocabulary, copied)
+    train(other, *corpus, copied)
     assert not [*copied.glob("model-*"), *copied.glob("layers.csv")]
 
 
-def test_unfinished_run_with_other_settings(copied: Path, run: TrainingRun, corpus: Any):
-    output = copied
-    (output / "checkpoints/step-00000020.pt").unlink()
-    other = changed(run, learning_rate=2e-2, mask_fraction=0.3)
-    with pytest.raises(UserError) as error:
-        train(other, corpus.stores, corpus.vocabulary, output)
-    assert "training.learning_rate (0.01 there, 0.02 now)" in str(error.value)
-    assert "training.mask_fraction (0.15 there, 0.3 now)" in str(error.value)
+def test_unfinished_run_with_other_settings(copied, run, corpus):
+    (copied / "checkpoints/step-00000020.pt").unlink()
+    message = r"training\.learning_rate \(0\.01 there, 0\.02 now\); training\.mask_fraction \(0\.15"
+    with pytest.raises(UserError, match=message):
+        train(changed(run, learning_rate=2e-2, mask_fraction=0.3), *corpus, copied)
     # The division of work may change.
-    smaller = changed(run, micro_batch_tokens=32, threads=1)
-    train(smaller, corpus.stores, corpus.vocabulary, output)
+    train(changed(run, micro_batch_tokens=32, threads=1), *corpus, copied)
 
 
-def test_training_continues_after_a_divergence(run: TrainingRun, corpus: Any, tmp_path: Path):
+def test_training_continues_after_a_divergence(run, corpus, tmp_path):
     wild = changed(run, learning_rate=1e30, clipping=None, warmup_steps=0)
-    train(wild, corpus.stores, corpus.vocabulary, tmp_path / "wild")
+    train(wild, *corpus, tmp_path / "wild")
     columns, _ = read_journal(tmp_path / "wild/journal.csv")
     assert columns["step"][-1] == 20
     assert not np.isfinite(columns["loss"][-1])
     assert not np.isfinite(columns["gradient_norm"][-1])
 
 
-def test_invalid_input(run: TrainingRun, corpus: Any, tmp_path: Path):
+def test_invalid_input(run, corpus, tmp_path):
     known = Vocabulary.read(corpus.vocabulary)
     medians = known.medians.copy()
     medians[-1] *= 1 + 1e-9
@@ -261,12 +215,10 @@ def test_invalid_input(run: TrainingRun, corpus: Any, tmp_path: Path):
         if torch.cuda.is_available() and "context" not in change:
             continue
         with pytest.raises(UserError, match=message):
-            train(replace(run, **change), corpus.stores, corpus.vocabulary, tmp_path / "out")
+            train(replace(run, **change), *corpus, tmp_path / "out")
 
 
-def test_a_full_disk_deletes_no_checkpoint(
-    whole: Path, run: TrainingRun, corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_full_disk_deletes_no_checkpoint(whole, run, corpus, tmp_path, monkeypatch):
     """A failed write ends the run in one line. The run continues from the previous checkpoint."""
     written = checkpoints.write_values
 
@@ -279,7 +231,7 @@ def test_a_full_disk_deletes_no_checkpoint(
     monkeypatch.setattr(checkpoints, "write_values", full)
     output = tmp_path / "full"
     with pytest.raises(UserError) as error:
-        train(run, corpus.stores, corpus.vocabulary, output)
+        train(run, *corpus, output)
     message = str(error.value)
     assert "step-00000012.pt: the checkpoint could not be written (No space left" in message
     assert "make room and run again to continue from step-00000008.pt" in message
@@ -287,5 +239,5 @@ def test_a_full_disk_deletes_no_checkpoint(
         f"step-0000000{step}.{kind}" for step in (4, 8) for kind in ("pt", "sha256")
     ]
     monkeypatch.undo()
-    train(run, corpus.stores, corpus.vocabulary, output)
+    train(run, *corpus, output)
     assert_same_run(whole, output)

@@ -1,8 +1,8 @@
 """Several processes compared with one, with torchrun and gloo on the CPU. Processes that stop."""
 
 import json
-import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,17 +18,16 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
-from small_training import changed
+from small_training import assert_same_run, changed, train_command
 
 from scsigmoid.cli import main
 from scsigmoid.errors import UserError
 from scsigmoid.training.journal import read_journal
 from scsigmoid.training.loop import train
-from scsigmoid.training.processes import STOPPED, Processes, joined, stop_requests
-from scsigmoid.training.run import TrainingRun
+from scsigmoid.training.processes import STOPPED, joined, stop_requests
 
 OBJECTIVES = list(product(("sigmoid", "softmax"), ("mean", "sum")))
-# The script of each process: it calls the parts of a training step and saves the results.
+# Script of each process: calls the parts of a training step and saves the results.
 WORKER = """
 import json, sys
 from pathlib import Path
@@ -80,9 +78,8 @@ with module.joined("cpu") as processes:
 """
 
 
-@pytest.fixture
-def results(run: TrainingRun, corpus: Any, tmp_path: Path) -> list[dict[str, Any]]:
-    """Results of three processes, which share 8 cells unevenly."""
+def test_three_processes_have_the_loss_and_gradient_of_one(run, corpus, make, tmp_path):
+    """They share 8 cells unevenly."""
     (tmp_path / "worker.py").write_text(WORKER)
     divided = changed(run, clipping=None, micro_batch_tokens=24)
     runs = [
@@ -92,12 +89,8 @@ def results(run: TrainingRun, corpus: Any, tmp_path: Path) -> list[dict[str, Any
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
     command += [tmp_path / "worker.py", tmp_path, json.dumps(runs), *corpus.stores]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
-    return [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(3)]
+    results = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(3)]
 
-
-def test_three_processes_have_the_loss_and_gradient_of_one(
-    results: list[dict[str, Any]], run: TrainingRun, make: Any
-):
     for arm, kind in OBJECTIVES:
         whole = replace(run, attention=arm)
         trainer, batches = make(whole, gradient=kind, clipping=None, micro_batch_tokens=10**6)
@@ -125,17 +118,6 @@ def test_three_processes_have_the_loss_and_gradient_of_one(
     assert failed == ["KeyError('missing')", "SystemExit(1)", "SystemExit(1)"]
 
 
-def command(run: TrainingRun, corpus: Any, output: Path, gpus: int = 2) -> list[str]:
-    """Return the arguments of ``scsigmoid train``."""
-    settings = asdict(run)
-    del settings["model"]
-    return [
-        *("train", "--model", run.model, "--gpus", str(gpus), "--output", str(output)),
-        *("--tokens", *map(str, corpus.stores), "--vocabulary", str(corpus.vocabulary)),
-        *("--settings", json.dumps({f"models.{run.model}": settings})),
-    ]
-
-
 def start(arguments: Sequence[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "scsigmoid", *arguments], stderr=subprocess.PIPE, text=True
@@ -152,9 +134,9 @@ def wait_until(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
 
 
 @pytest.mark.faults
-def test_two_processes_or_one_resume_a_stopped_run(run: TrainingRun, corpus: Any, tmp_path: Path):
+def test_two_processes_or_one_resume_a_stopped_run(run, corpus, tmp_path):
     endless = changed(run, steps=10**6, checkpoint_every=10**6)
-    child = start(command(endless, corpus, tmp_path / "two"))
+    child = start(train_command(endless, corpus, tmp_path / "two"))
     journal = tmp_path / "two/journal.csv"
     wait_until(lambda: journal.is_file() and len(journal.read_text().splitlines()) > 30)
     child.send_signal(signal.SIGUSR1)
@@ -163,25 +145,17 @@ def test_two_processes_or_one_resume_a_stopped_run(run: TrainingRun, corpus: Any
     assert errors.count("stopped by SIGUSR1 after step ") == 1
     assert "Traceback" not in errors
     step = int(errors.split("after step ")[1].split(";")[0])
-    for name in ("single", "whole"):
-        (tmp_path / name / "checkpoints").mkdir(parents=True)
-    for path in (tmp_path / "two/checkpoints").iterdir():
-        (tmp_path / "single/checkpoints" / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(tmp_path / "two/checkpoints", tmp_path / "single/checkpoints")
 
     finite = changed(run, steps=step + 10)
-    children = [start(command(finite, corpus, tmp_path / name)) for name in ("two", "whole")]
+    children = [start(train_command(finite, corpus, tmp_path / name)) for name in ("two", "whole")]
     assert [child.wait(timeout=120) for child in children] == [0, 0]
-    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("two", "whole")]
-    assert models[0] == models[1]
-    (two, header), (whole, _) = (
-        read_journal(tmp_path / name / "journal.csv") for name in ("two", "whole")
-    )
+    assert_same_run(tmp_path / "two", tmp_path / "whole")
+    two, header = read_journal(tmp_path / "two/journal.csv")
     assert header["processes"] == "2"
-    for name in ("step", "loss", "gradient_norm", "attention_score_max"):
-        np.testing.assert_array_equal(two[name], whole[name])
 
     # Another number of processes continues with the same cells, masks and dropout.
-    train(finite, corpus.stores, corpus.vocabulary, tmp_path / "single")
+    train(finite, *corpus, tmp_path / "single")
     single, header = read_journal(tmp_path / "single/journal.csv")
     assert header["processes"] == "1"
     before = single["step"] <= step
@@ -191,10 +165,10 @@ def test_two_processes_or_one_resume_a_stopped_run(run: TrainingRun, corpus: Any
 
 
 @pytest.mark.faults
-def test_a_run_resumes_after_a_lost_process(run: TrainingRun, corpus: Any, tmp_path: Path):
+def test_a_run_resumes_after_a_lost_process(run, corpus, tmp_path):
     long = changed(run, steps=80, checkpoint_every=10)
     lost, whole = tmp_path / "lost", tmp_path / "whole"
-    child = start(command(long, corpus, lost))
+    child = start(train_command(long, corpus, lost))
     wait_until(lambda: list(lost.glob("checkpoints/*.sha256")))
     second = next(
         process
@@ -209,38 +183,17 @@ def test_a_run_resumes_after_a_lost_process(run: TrainingRun, corpus: Any, tmp_p
     assert "Traceback" not in errors
     assert not (lost / "model.safetensors").exists()
 
-    children = [start(command(long, corpus, folder)) for folder in (lost, whole)]
+    children = [start(train_command(long, corpus, folder)) for folder in (lost, whole)]
     outputs = [child.communicate(timeout=240)[1] for child in children]
     assert [child.returncode for child in children] == [0, 0], outputs
     assert "continuing from the checkpoint after step" in outputs[0]
-    assert (lost / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert_same_run(lost, whole)
 
 
-@pytest.mark.faults
-def test_two_simultaneous_runs_in_a_folder(
-    run: TrainingRun, corpus: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-):
-    endless = changed(run, steps=10**6)
-    words = command(endless, corpus, tmp_path / "model", gpus=1)
-    first = start(words)
-    try:
-        wait_until(lambda: list((tmp_path / "model").glob("checkpoints/*.sha256")))
-        capfd.readouterr()
-        assert main(words) == 1
-        (error,) = [e for e in capfd.readouterr().err.splitlines() if "error" in e]
-        assert f"process {first.pid} on" in error
-        assert "is training this model; wait for it or stop it, and run again" in error
-    finally:
-        first.send_signal(signal.SIGKILL)
-        first.communicate()
-
-
-def test_an_error_is_one_line(
-    run: TrainingRun, corpus: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-):
+def test_an_error_is_one_line(run, corpus, tmp_path, capfd):
     longer = replace(run, context=64)
     log = tmp_path / "train.log"
-    assert main([*command(longer, corpus, tmp_path), "--log", str(log)]) == 1
+    assert main([*train_command(longer, corpus, tmp_path), "--log", str(log)]) == 1
     errors = capfd.readouterr().err.splitlines()
     assert len(errors) == 1
     assert "cells are cut at 31 genes, too short for context 64" in errors[0]
@@ -248,53 +201,38 @@ def test_an_error_is_one_line(
     assert (tmp_path / "train.1.log").read_text() == ""
 
 
-def test_a_single_process_does_not_communicate():
-    processes = Processes(device=torch.device("cpu"))
-    assert processes.first
-    assert processes.total([3, True]) == [3, 1]
-    assert processes.in_turn(lambda: 7) == 7
-    with pytest.raises(UserError):
-        processes.in_turn(lambda: (_ for _ in ()).throw(UserError("no")))
-    assert math.isnan(processes.largest(torch.tensor(math.nan)))
-
-
-@pytest.fixture
-def two_gpus(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Simulate the first of two processes of torchrun on a machine with two GPUs."""
+def test_missing_gpus_nccl_and_peers(monkeypatch):
+    """In the first of two processes of torchrun on a machine with two GPUs."""
     for name, value in {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": 0, "RANK": 0}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    return monkeypatch
 
-
-def test_missing_gpus_nccl_and_peers(two_gpus: pytest.MonkeyPatch):
     def refused(device: str, message: str) -> None:
         with pytest.raises(UserError, match=message), joined(device):
             pass
 
-    two_gpus.setattr(dist, "is_nccl_available", lambda: False)
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: False)
     refused("auto", "no NCCL, which several GPUs need")
-    two_gpus.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     refused("auto", r"2 processes on a machine with 1 GPUs.*nproc-per-node 1")
     for name in ("MASTER_ADDR", "MASTER_PORT"):
-        two_gpus.delenv(name, raising=False)
+        monkeypatch.delenv(name, raising=False)
     refused("cpu", r"2 processes cannot connect.*MASTER_ADDR")
     # Only the first process of a machine prints the error.
-    two_gpus.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_RANK", "1")
     with pytest.raises(SystemExit), joined("auto"):
         pass
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
-def test_a_signal_is_recorded_and_a_second_ctrl_c_stops(number: signal.Signals):
+def test_a_signal_is_recorded_and_a_second_ctrl_c_stops(number):
     before = signal.getsignal(number)
-    with stop_requests() as request:
-        assert not request.signal
+    with stop_requests() as received:
+        assert not received
         os.kill(os.getpid(), number)
-        assert request.signal == number
-        assert request.name == number.name
+        assert received == [number]
         with pytest.raises(KeyboardInterrupt) if number == signal.SIGINT else nullcontext():
             os.kill(os.getpid(), number)
     assert signal.getsignal(number) == before

@@ -1,8 +1,6 @@
 """Rates in the journal compared with explicit sums, TensorBoard events, and progress lines."""
 
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,13 +11,10 @@ from scsigmoid.model.sizes import count_flops
 from scsigmoid.training import records as module
 from scsigmoid.training.devices import peak_flops
 from scsigmoid.training.records import Events, Meter, Progress
-from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import StepResult
 
 
-def test_rates_count_the_whole_global_batch(
-    run: TrainingRun, make_batches: Any, monkeypatch: pytest.MonkeyPatch
-):
+def test_rates_count_the_whole_global_batch(run, make_batches, monkeypatch):
     clock = iter([100.0, 104.0, 110.0])
     monkeypatch.setattr(module.time, "perf_counter", lambda: next(clock))
     monkeypatch.setattr(module, "device_name", lambda device: "NVIDIA H200")
@@ -30,7 +25,7 @@ def test_rates_count_the_whole_global_batch(
     for share, masked in zip(shares, (20, 21), strict=True):
         meter.count(share, masked, waited=0.5, graphed=True)
     result = StepResult(torch.tensor(3.0), torch.tensor(0.5))
-    row = meter.row(2, result, 1e-3, 7.0)
+    row = meter.row(2, result, 1e-3, 7.0, None)
     lengths = [length for share in shares for length in share.lengths.tolist()]
     assert (row.step, row.loss, row.gradient_norm, row.learning_rate) == (2, 3.0, 0.5, 1e-3)
     assert row.attention_score_max == 7.0
@@ -42,22 +37,17 @@ def test_rates_count_the_whole_global_batch(
     assert row.packing_efficiency == pytest.approx(sum(lengths) / room)
     assert row.data_wait == 0.25
     assert row.seconds == 54.0
-    # The next interval begins anew.
+    # The next interval starts from zero.
     meter.count(shares[0], 20, 0.0, False)
-    assert meter.row(3, result, 1e-3, 7.0).cells_per_second == pytest.approx(8 / 6)
+    assert meter.row(3, result, 1e-3, 7.0, None).cells_per_second == pytest.approx(8 / 6)
 
 
 def test_the_peak_of_a_gpu():
-    assert peak_flops("NVIDIA H100 80GB HBM3") == peak_flops("NVIDIA H200") == 990e12
-    assert peak_flops("NVIDIA H100 PCIe") == 756e12
-    assert peak_flops("NVIDIA A100-SXM4-80GB") == 312e12
-    assert peak_flops("NVIDIA A10G") == 125e12
-    assert peak_flops("cpu") is None
+    names = ("NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA A10G", "cpu")
+    assert [peak_flops(name) for name in names] == [990e12, 756e12, 125e12, None]
 
 
-def test_missing_tensorboard_is_logged_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_missing_tensorboard_is_logged_once(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     events = Events(tmp_path / "events", 0)
     for step in (1, 2):
@@ -67,7 +57,7 @@ def test_missing_tensorboard_is_logged_once(
     assert not (tmp_path / "events").exists()
 
 
-def test_rows_are_read_back_and_a_resumed_run_replaces_later_ones(tmp_path: Path):
+def test_rows_are_read_back_and_a_resumed_run_replaces_later_ones(tmp_path):
     for first, losses in ((0, {1: 4.0, 2: 3.5, 3: 9.0}), (2, {3: 3.0, 4: float("nan")})):
         events = Events(tmp_path, first)
         for step, loss in losses.items():
@@ -80,11 +70,15 @@ def test_rows_are_read_back_and_a_resumed_run_replaces_later_ones(tmp_path: Path
     assert read.Scalars("loss")[-1].step == 4
 
 
-def test_the_last_step_is_always_shown(capsys: pytest.CaptureFixture[str]):
+def test_progress_in_a_log(monkeypatch, capsys):
+    """At most one line per 30 seconds, but always one for the last step."""
+    clock = iter([0.0, 40.0, 50.0, 60.0])
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
     progress = Progress("m", first=0, steps=3)
     for step in (1, 2, 3):
         progress.show(row(step, 1.0))
     assert capsys.readouterr().err.splitlines() == [
         "m: training, step 1 of 3",
-        "m: step 3 of 3, loss 1.0000, 1 cells/s, done in 00:00",
+        "m: step 1 of 3, loss 1.0000, 1 cells/s, 01:20 left",
+        "m: step 3 of 3, loss 1.0000, 1 cells/s, done in 01:00",
     ]

@@ -1,14 +1,11 @@
 """The commit in a journal's header."""
 
 import subprocess
-from pathlib import Path
-
-import pytest
 
 from scsigmoid.training import run as module
 
 
-def test_the_commit_is_that_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_commit_is_that_of_the_code(tmp_path, monkeypatch):
     source = tmp_path / "run.py"
     source.write_text("old")
     monkeypatch.setattr(module, "__file__", str(source))

@@ -3,19 +3,16 @@
 import math
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from scsigmoid.config.schema import Training
 from scsigmoid.training.batches import Batch
-from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import Trainer, learning_rate
 
 
-def test_warm_up_is_linear_then_constant(training: Training):
+def test_warm_up_is_linear_then_constant(training):
     settings = replace(training, learning_rate=1e-4, warmup_steps=4)
     rates = [learning_rate(step, settings) for step in range(1, 7)]
     assert rates == pytest.approx([0.25e-4, 0.5e-4, 0.75e-4, 1e-4, 1e-4, 1e-4])
@@ -23,7 +20,7 @@ def test_warm_up_is_linear_then_constant(training: Training):
 
 
 def eager_logits(trainer: Trainer, batch: Batch, step: int = 1) -> torch.Tensor:
-    """Compute with the encoder's forward pass."""
+    """Return logits by the encoder's forward pass, without padding or compilation."""
     encoder, bounds = trainer.encoder, batch.cu_seqlens
     keys = encoder.dropout_keys(batch.cells, batch.positions, bounds, 42, step)
     return encoder(batch.tokens, batch.positions, bounds, batch.max_seqlen, batch.masked, keys)
@@ -35,13 +32,11 @@ def gradient(trainer: Trainer) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_micro_batches_have_the_gradient_of_the_whole_batch(
-    run: TrainingRun, make: Any, attention: str
-):
+def test_micro_batches_have_the_gradient_of_the_whole_batch(run, make, attention):
     run = replace(run, attention=attention)
-    trainer, batches = make(run, clipping=None, micro_batch_tokens=32)
+    trainer, batches = make(run, clipping=None, micro_batch_tokens=20)
     micro_batches = batches[1].micro_batches
-    assert len(micro_batches) > 3
+    assert {len(batch.cells) for batch in micro_batches} == {1, 2}
     result = trainer.step(1, micro_batches)
 
     whole, batches = make(run, micro_batch_tokens=10**6)
@@ -53,20 +48,7 @@ def test_micro_batches_have_the_gradient_of_the_whole_batch(
     torch.testing.assert_close(result.gradient_norm, gradient(whole).norm())
 
 
-def test_clipping_does_not_scale_the_reported_norm(run: TrainingRun, make: Any):
-    free, batches = make(run, clipping=None)
-    clipped, _ = make(run, clipping=0.01)
-    norms = [each.step(1, batches[1].micro_batches).gradient_norm for each in (free, clipped)]
-    assert norms[0] > 0.01
-    torch.testing.assert_close(*norms)
-    torch.testing.assert_close(
-        gradient(clipped), gradient(free) * 0.01 / norms[0], rtol=1e-3, atol=1e-9
-    )
-
-
-def test_the_sum_over_cells_has_its_own_gradient_and_scale_for_clipping(
-    run: TrainingRun, make: Any
-):
+def test_the_sum_over_cells_has_its_own_gradient_and_scale_for_clipping(run, make):
     """Clipping at 4 applies to the sum over 8 cells, not to the mean over genes."""
     whole, batches = make(run, micro_batch_tokens=10**6)
     (batch,) = batches[1].micro_batches
@@ -90,7 +72,7 @@ def test_the_sum_over_cells_has_its_own_gradient_and_scale_for_clipping(
     torch.testing.assert_close(gradient(mean).norm(), other.gradient_norm)
 
 
-def test_steps_equal_those_of_a_whole_torch_loop(run: TrainingRun, make: Any):
+def test_steps_equal_those_of_a_whole_torch_loop(run, make):
     """Three steps with warm-up, clipping and AdamW."""
     options = {"betas": (0.8, 0.9), "epsilon": 1e-4, "clipping": 0.5, "warmup_steps": 2}
     ours, batches = make(run, **options, micro_batch_tokens=32)
@@ -113,11 +95,11 @@ def test_steps_equal_those_of_a_whole_torch_loop(run: TrainingRun, make: Any):
         for group in optimiser.param_groups:
             group["lr"] = rate
         optimiser.step()
-    for one, other in zip(ours.encoder.parameters(), parameters, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    own = list(ours.encoder.parameters())
+    torch.testing.assert_close(own, parameters, rtol=1e-4, atol=1e-5)
 
 
-def test_the_largest_score_is_that_of_all_batches(run: TrainingRun, make: Any):
+def test_the_largest_score_is_that_of_all_batches(run, make):
     trainer, batches = make(run, micro_batch_tokens=32)
     parts = batches[1].micro_batches
     scores = [
@@ -132,7 +114,7 @@ def test_the_largest_score_is_that_of_all_batches(run: TrainingRun, make: Any):
     assert math.isnan(trainer.attention_score_max(parts))
 
 
-def test_both_arms_draw_the_same_dropout(run: TrainingRun, make: Any):
+def test_both_arms_draw_the_same_dropout(run, make):
     """Without attention, sigmoid and softmax models have equal losses."""
     losses = []
     for attention in ("sigmoid", "softmax"):
@@ -149,13 +131,13 @@ def test_both_arms_draw_the_same_dropout(run: TrainingRun, make: Any):
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_one_compiled_graph_serves_all_batches(run: TrainingRun, make: Any, attention: str):
+def test_one_compiled_graph_serves_all_batches(run, make, attention):
     """Batches differ in lengths and masked genes. Compiling for each would take minutes."""
     from torch._dynamo.utils import counters
 
     torch.compiler.reset()
     counters.clear()
-    # On the CPU, torch's own softmax attention goes from sequence to sequence.
+    # The backend sdpa would call softmax attention once per sequence on the CPU.
     run = replace(run, attention=attention, backend="reference")
     seen = []
     for budget in (64, 24):  # 24 tokens are a cell or two
@@ -168,11 +150,3 @@ def test_one_compiled_graph_serves_all_batches(run: TrainingRun, make: Any, atte
     for batch, right in zip(seen, expected, strict=True):
         torch.testing.assert_close(trainer.summed_loss(batch, 1).detach(), right)
     assert counters["stats"]["unique_graphs"] == 1
-
-
-def test_padding_of_a_single_cell_does_not_change_the_step(run: TrainingRun, make: Any):
-    trainer, batches = make(run, micro_batch_tokens=1)
-    for batch in batches[1].micro_batches:
-        assert len(batch.cells) == 1
-        expected = cross_entropy(eager_logits(trainer, batch), batch.targets, reduction="sum")
-        torch.testing.assert_close(trainer.summed_loss(batch, 1), expected)

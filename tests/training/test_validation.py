@@ -2,8 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,25 +19,21 @@ from scsigmoid.training.run import TrainingRun
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_the_loss_is_the_mean_over_masked_genes_without_dropout(
-    run: TrainingRun, make: Any, make_batches: Any, attention: str
-):
+def test_the_loss_is_the_mean_over_masked_genes_without_dropout(run, make, make_batches, attention):
     how = {"validation_cells": 7, "micro_batch_tokens": 40}
     trainer, batches = make(replace(run, attention=attention), **how)
     validation = Validation(batches)
     logits, targets, cells = [], [], []
-    for batch in validation._batches:
-        logits_of_batch = trainer.encoder(
-            batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen, batch.masked
-        )
-        logits, targets = [*logits, logits_of_batch], [*targets, batch.targets]
-        cells += batch.cells.tolist()
-    expected = cross_entropy(torch.cat(logits), torch.cat(targets)).detach()
-    assert validation.loss(trainer) == pytest.approx(float(expected), rel=1e-6)
+    for b in validation._batches:
+        logits.append(trainer.encoder(b.tokens, b.positions, b.cu_seqlens, b.max_seqlen, b.masked))
+        targets.append(b.targets)
+        cells += b.cells.tolist()
+    expected = cross_entropy(torch.cat(logits), torch.cat(targets))
+    assert validation.loss(trainer) == pytest.approx(expected.item(), rel=1e-6)
     assert cells == validation_rows(30, 7).tolist()
     assert len(validation._batches) > 2
 
-    # Two processes measure other cells and come to the same sum.
+    # Two processes share the cells.
     shares = [Validation(make_batches(run, rank, 2, **how))._batches for rank in range(2)]
     assert sorted(int(c) for share in shares for b in share for c in b.cells) == cells
 
@@ -85,10 +79,10 @@ def test_a_row_without_weights_attends_to_no_key():
     assert statistics["score_max"] == pytest.approx(2 * 300**2 / 2**0.5)
 
 
-def test_a_resumed_run_writes_the_same_curves(run: TrainingRun, corpus: Any, tmp_path: Path):
+def test_a_resumed_run_writes_the_same_curves(run, corpus, tmp_path):
     for name, steps in (("whole", 9), ("resumed", 6), ("resumed", 9)):
         validated = changed(run, validate_every=4, validation_cells=7, steps=steps)
-        train(validated, corpus.stores, corpus.vocabulary, tmp_path / name)
+        train(validated, *corpus, tmp_path / name)
 
     def rows(name: str) -> tuple[dict[int, float], list[str]]:
         columns, _ = read_journal(tmp_path / name / "journal.csv")
@@ -108,22 +102,13 @@ def test_a_resumed_run_writes_the_same_curves(run: TrainingRun, corpus: Any, tmp
     assert [int(line.split(",")[0]) for line in whole[1][1:]] == measured  # of one layer
 
 
-def test_training_ends_when_the_validation_loss_is_flat(
-    run: TrainingRun, corpus: Any, tmp_path: Path
-):
+def test_training_ends_when_the_validation_loss_is_flat(run, corpus, tmp_path):
     """A learning rate of almost 0 gives a flat loss: steps 1 and 2, then three without progress."""
-    flat = changed(
-        run,
-        steps=20,
-        learning_rate=1e-9,
-        validate_every=2,
-        validation_cells=7,
-        patience=3,
-        checkpoint_every=5,
-    )
+    validation = {"validate_every": 2, "validation_cells": 7, "patience": 3}
+    flat = changed(run, learning_rate=1e-9, checkpoint_every=5, **validation)
 
     def last_step(name: str, how: TrainingRun) -> int:
-        train(how, corpus.stores, corpus.vocabulary, tmp_path / name)
+        train(how, *corpus, tmp_path / name)
         steps = read_journal(tmp_path / name / "journal.csv")[0]["step"]
         _, metadata = load_encoder(tmp_path / name / "model.safetensors")
         assert metadata["step"] == steps[-1]
@@ -131,7 +116,7 @@ def test_training_ends_when_the_validation_loss_is_flat(
 
     # Validated at steps 1, 2, 4 and 6.
     assert last_step("whole", flat) == 6
-    # Without a limit that is reached, it takes all steps.
+    # With more patience, it takes all steps.
     assert last_step("patient", changed(flat, patience=20)) == 20
     assert last_step("learning", changed(flat, learning_rate=0.01, warmup_steps=0)) > 6
 
@@ -150,7 +135,7 @@ def test_training_ends_when_the_validation_loss_is_flat(
 
 
 @pytest.mark.parametrize("patience", [0, 1, 3])
-def test_flat_losses_against_a_search(patience: int):
+def test_flat_losses_against_a_search(patience):
     generator = np.random.default_rng(patience)
     for length in range(1, 9):
         for _ in range(20):

@@ -62,7 +62,7 @@ class Batch:
     max_seqlen: int
 
     def to(self, device: torch.device) -> "Batch":
-        """Return the batch on a device. A copy from page-locked memory is not waited for."""
+        """Return the batch on a device. Does not wait for copies from page-locked memory."""
         return self._mapped(
             lambda tensor: tensor if tensor is self.cells else tensor.to(device, non_blocking=True)
         )
@@ -80,7 +80,7 @@ class Batch:
 def pack(
     store: TokenStore, indices: Int64s, settings: EncoderSettings, masking: Masking | None = None
 ) -> Batch:
-    """Read rows of a store into a packed batch. Cells are cut to the context of ``settings``."""
+    """Read rows of a store into a packed batch. Cells are truncated to the context."""
     genes, cu_seqlens = store.cells(indices, settings.genes)
     return pack_genes(genes, np.diff(cu_seqlens), indices, masking, cls_token=settings.cls_token)
 
@@ -102,16 +102,12 @@ def pack_genes(
         masking: None means that nothing is masked.
         cls_token: whether each cell starts with [CLS].
     """
-    count = len(lengths)
-    cu_seqlens = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(np.asarray(lengths, dtype=np.int64) + cls_token, out=cu_seqlens[1:])
-    starts = cu_seqlens[:-1]
-    is_gene = np.ones(int(cu_seqlens[-1]), dtype=bool)
+    tokens = genes.astype(np.int64)
+    cu_seqlens = np.append(0, np.cumsum(lengths, dtype=np.int64))
     if cls_token:
-        is_gene[starts] = False
-    tokens = np.full(len(is_gene), CLS, dtype=np.int64)
-    tokens[is_gene] = genes
-    positions = np.arange(len(tokens)) - np.repeat(starts, np.diff(cu_seqlens))
+        tokens = np.insert(tokens, cu_seqlens[:-1], CLS)
+        cu_seqlens += np.arange(len(cu_seqlens))
+    positions = np.arange(len(tokens)) - np.repeat(cu_seqlens[:-1], np.diff(cu_seqlens))
     masked = targets = np.zeros(0, dtype=np.int64)
     if masking is not None:
         tokens, masked, targets = masking.mask(tokens, cells, cu_seqlens)
@@ -186,25 +182,15 @@ def micro_batches(lengths: Integers, work: Float64s, budget: int) -> list[Int64s
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """The micro-batches of one process, and the size of the global batch.
+    """The micro-batches of one process, and the size of the global batch."""
 
-    Attributes:
-        micro_batches: micro-batches of this process.
-        lengths: (cells,) number of tokens of every cell of the global batch.
-        capacity: largest number of tokens of all micro-batches of all processes.
-    """
-
-    micro_batches: Sequence[Batch]
-    lengths: Int64s
-    capacity: int
+    micro_batches: Sequence[Batch]  # of this process
+    lengths: Int64s  # (cells,) number of tokens of every cell of the global batch
+    capacity: int  # number of tokens for which all micro-batches of all processes have room
 
     @property
     def masked(self) -> int:
         return sum(len(batch.masked) for batch in self.micro_batches)
-
-    def pinned(self) -> "Share":
-        """Return the share in page-locked memory."""
-        return replace(self, micro_batches=[batch.pinned() for batch in self.micro_batches])
 
 
 def validation_rows(cells: int, count: int) -> Int64s:
@@ -256,7 +242,7 @@ class GlobalBatches:
         return places + np.searchsorted(self._before, places, side="right")
 
     def __getitem__(self, step: int) -> Share:
-        """Return the share of this process in a step, counted from 1."""
+        """Return the micro-batches of this process in a step, counted from 1."""
         training, settings = self.training, self.settings
         cells = self.cells(step)
         genes = np.minimum(self.store.lengths[cells], settings.genes).astype(np.int64)
@@ -293,17 +279,19 @@ def ahead(
 
     Args:
         batches: the batches of the run.
-        steps: the steps.
-        workers: number of threads. 0 prepares each share when it is needed.
-        device: device of the training. For a GPU, shares are put into page-locked memory.
+        steps: numbers of the steps.
+        workers: number of threads. With 0, each share is prepared when it is needed.
+        device: device of the training. For a GPU, shares are in page-locked memory.
     """
     gpu = device.type == "cuda"
 
     def prepare(step: int) -> Share:
         share = batches[step]
-        return share.pinned() if gpu else share
+        if gpu:
+            share = replace(share, micro_batches=[part.pinned() for part in share.micro_batches])
+        return share
 
-    def begin() -> None:
+    def use_device() -> None:
         # Otherwise the thread would allocate memory on the first GPU of the machine.
         if gpu and device.index is not None:
             torch.cuda.set_device(device)
@@ -312,7 +300,7 @@ def ahead(
         yield from map(prepare, steps)
         return
     waiting: deque[Future[Share]] = deque()
-    with ThreadPoolExecutor(workers, "batches", begin) as pool:
+    with ThreadPoolExecutor(workers, "batches", use_device) as pool:
         try:
             for step in steps:
                 waiting.append(pool.submit(prepare, step))

@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -28,25 +29,15 @@ VERSION = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """The state of a run after a step.
+    """The state of a run after a step."""
 
-    Attributes:
-        step: number of completed optimizer steps.
-        steps: number of steps of the whole run.
-        seconds: training time so far.
-        identity: result of :meth:`scsigmoid.training.run.TrainingRun.identity`.
-        journal: rows of the journal so far, as CSV.
-        model: state of the encoder.
-        optimiser: state of the optimizer.
-    """
-
-    step: int
-    steps: int
-    seconds: float
-    identity: dict[str, str]
-    journal: str
-    model: dict[str, Any]
-    optimiser: dict[str, Any]
+    step: int  # number of completed optimizer steps
+    steps: int  # number of steps of the whole run
+    seconds: float  # training time so far
+    identity: dict[str, str]  # see TrainingRun.identity
+    journal: str  # rows of the journal so far, as CSV
+    model: dict[str, Any]  # state of the encoder
+    optimiser: dict[str, Any]  # state of the optimizer
 
 
 class Checkpoints:
@@ -133,32 +124,30 @@ class Checkpoints:
             UserError: if all checkpoints are damaged, or the newest intact one is not readable.
             OSError: if the file system cannot read a file.
         """
-        damaged: list[Path] = []
-        for path in self.paths():
-            if not is_damaged(path):
-                checkpoint = read(path)
-                for skipped in damaged:
-                    skipped.rename(skipped.with_name(f"{skipped.name}.damaged"))
-                    warn(f"{skipped}: damaged, renamed to {skipped.name}.damaged")
-                return checkpoint
-            damaged.append(path)
-        if damaged:
+        paths = self.paths()
+        if not paths:
+            return None
+        damaged = list(takewhile(is_damaged, paths))
+        if damaged == paths:
             raise UserError(
                 f"{self.folder}: all checkpoints are damaged "
                 f"({', '.join(path.name for path in damaged)}); restore one from a backup, or "
                 "delete the folder to train from the beginning"
             )
-        return None
+        checkpoint = read(paths[len(damaged)])
+        for path in damaged:
+            path.rename(path.with_name(f"{path.name}.damaged"))
+            warn(f"{path}: damaged, renamed to {path.name}.damaged")
+        return checkpoint
 
     def resume(self, identity: Mapping[str, str], steps: int) -> int:
         """Return the step of the checkpoint to resume from, or 0 to train from the beginning.
 
         Checkpoints of a *finished* run with other settings are removed, because its model is
-        complete and is being replaced. Those of an unfinished run are kept.
+        complete and is being replaced.
 
         Raises:
-            UserError: if the checkpoints are of an unfinished run with other settings, or as for
-                :meth:`latest`.
+            UserError: as for :meth:`latest`, or if an unfinished run has other settings.
             OSError: as for :meth:`latest`.
         """
         checkpoint = self.latest()
@@ -193,7 +182,7 @@ def on_host(value: Any) -> Any:
 
 
 def write_values(path: Path, values: Mapping[str, Any]) -> None:
-    """Write with :func:`torch.save`."""
+    """Write with :func:`torch.save`. A full disk raises OSError."""
     try:
         with path.open("wb") as handle:
             torch.save(values, handle)
@@ -224,7 +213,7 @@ def read(path: Path) -> Checkpoint:
             f"{path}: written by another version of scsigmoid; resume with that version, or delete "
             f"{path.parent} to train from the beginning"
         ) from error
-    except RuntimeError as error:  # torch reports errors of the file system so, too
+    except RuntimeError as error:  # also raised by torch for errors of the file system
         reason = str(error).partition("\n")[0][:200]
         raise UserError(f"{path}: cannot be read ({reason}); it is kept, run again") from error
 
@@ -239,7 +228,7 @@ def checksum_path(path: Path) -> Path:
 
 
 def is_damaged(path: Path) -> bool:
-    """Return True if a checkpoint is not as it was written: other bytes, or truncated.
+    """Return True if the bytes of a checkpoint have changed, or if it is truncated.
 
     Without a checksum only a truncated file is recognized, and a warning is logged.
 

@@ -119,9 +119,9 @@ def peak_flops(name: str) -> float | None:
 
 
 def be_deterministic() -> None:
-    """Let PyTorch use deterministic algorithms, and raise an error for operations without one.
+    """Make PyTorch deterministic. Operations without a deterministic algorithm raise an error.
 
-    To be called before the GPU is used.
+    Call this function before the GPU is used.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)

@@ -68,22 +68,17 @@ def save_encoder(
         name: tensor.detach().to("cpu", torch.float32).contiguous()
         for name, tensor in encoder.state_dict().items()
     }
-    write(path, metadata, weights, as_tensors(vocabulary))
+    write(path, metadata, {**weights, **as_tensors(vocabulary)})
 
 
-def write(
-    path: str | Path,
-    metadata: Mapping[str, Any],
-    weights: Mapping[str, Tensor],
-    vocabulary: Mapping[str, Tensor],
-) -> None:
+def write(path: str | Path, metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Write a model file with a checksum of its header and weights."""
-    header = json.dumps({**metadata, "sha256": checksum(metadata, weights)}, sort_keys=True)
+    header = json.dumps({**metadata, "sha256": checksum(metadata, tensors)}, sort_keys=True)
     with atomic_path(path) as temporary:
         # safetensors makes files readable only by the owner. Use the default mode instead.
         temporary.touch()
         mode = temporary.stat().st_mode
-        save_file({**weights, **vocabulary}, temporary, metadata={KEY: header})
+        save_file(dict(tensors), temporary, metadata={KEY: header})
         temporary.chmod(mode)
 
 
@@ -103,16 +98,16 @@ def update_header(path: str | Path, output: str | Path) -> None:
             "convert an intact file of version 0.1 or 0.2"
         )
     defaults = {"cls_token": True, "variants": []}
-    vocabulary = {f"{PREFIX}{k}": v for k, v in read(path, vocabulary=True)[1].items()}
-    write(output, {**defaults, **metadata, "version": VERSION}, weights, vocabulary)
+    _, vocabulary = read(path, vocabulary=True)
+    write(output, {**defaults, **metadata, "version": VERSION}, {**weights, **vocabulary})
 
 
 def shrink(path: str | Path, output: str | Path) -> None:
     """Write a copy of a model for embeddings only: float16 weights without the output layer."""
     metadata, weights = read(path, vocabulary=False)
-    vocabulary = {f"{PREFIX}{k}": v for k, v in read(path, vocabulary=True)[1].items()}
+    _, vocabulary = read(path, vocabulary=True)
     halves = {k: v.half() for k, v in weights.items() if not k.startswith(OUTPUT)}
-    write(output, metadata, halves, vocabulary)
+    write(output, metadata, {**halves, **vocabulary})
 
 
 def as_tensors(vocabulary: Vocabulary) -> dict[str, Tensor]:
@@ -130,7 +125,7 @@ def read(path: str | Path, *, vocabulary: bool) -> tuple[dict[str, Any], dict[st
     with safe_open(path, framework="pt") as handle:
         metadata = json.loads((handle.metadata() or {})[KEY])
         names = [k for k in handle.keys() if k.startswith(PREFIX) == vocabulary]  # noqa: SIM118
-        return metadata, {name.removeprefix(PREFIX): handle.get_tensor(name) for name in names}
+        return metadata, {name: handle.get_tensor(name) for name in names}
 
 
 def load_vocabulary(path: str | Path) -> Vocabulary:
@@ -143,7 +138,7 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
         metadata, tensors = read(path, vocabulary=True)
         if not tensors:
             raise UserError(f"{path}: does not contain a vocabulary; train the model again")
-        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        arrays = {name.removeprefix(PREFIX): tensor.numpy() for name, tensor in tensors.items()}
         lines = {
             name: tuple(arrays[name].tobytes().decode().split("\n"))
             for name in {"gene_ids", "names", "retired"} & arrays.keys()
@@ -164,18 +159,22 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
     return vocabulary
 
 
-def checksum(metadata: Mapping[str, Any], weights: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of header and weights, because safetensors does not have a checksum."""
+def checksum(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of header and weights, because safetensors does not have a checksum.
+
+    The vocabulary is not included: the header contains its fingerprint.
+    """
     header = {name: value for name, value in metadata.items() if name != "sha256"}
     digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-    for name in sorted(weights):
-        tensor = weights[name]
+    for name, tensor in sorted(tensors.items()):
+        if name.startswith(PREFIX):
+            continue
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
         digest.update(tensor.numpy().tobytes())
     return digest.hexdigest()
 
 
-def settings_of(path: Path, metadata: Mapping[str, Any], backend: str) -> EncoderSettings:
+def settings_of(path: Path, backend: str) -> EncoderSettings:
     """Return the settings in a header, after comparing them with the shapes of the tensors.
 
     Tensors are not read, so that a header with absurd sizes does not allocate memory.
@@ -184,6 +183,10 @@ def settings_of(path: Path, metadata: Mapping[str, Any], backend: str) -> Encode
         UserError: if another version of scsigmoid wrote the file.
         ValueError: if settings are invalid or differ from the shapes.
     """
+    with safe_open(path, framework="pt") as handle:
+        metadata = json.loads((handle.metadata() or {})[KEY])
+        names = [k for k in handle.keys() if not k.startswith(PREFIX)]  # noqa: SIM118
+        shapes = {name: tuple(handle.get_slice(name).get_shape()) for name in names}
     if not {"model", "vocabulary"} <= metadata.keys():
         raise ValueError("its header does not name a model and a vocabulary")
     if not NAME.fullmatch(metadata["model"]):  # becomes part of keys and paths
@@ -193,22 +196,14 @@ def settings_of(path: Path, metadata: Mapping[str, Any], backend: str) -> Encode
             f"{path}: written by another version of scsigmoid; train the model again, or convert "
             "the file with scsigmoid.training.export.update_header(path, output)"
         )
-    known = {**metadata, **metadata["size"], "backend": backend}
-    known["variants"] = tuple(metadata["variants"])
-    settings = EncoderSettings(
-        **{field.name: known[field.name] for field in fields(EncoderSettings)}
-    )
+    variants = tuple(metadata["variants"])
+    known = {**metadata, **metadata["size"], "variants": variants, "backend": backend}
+    settings = EncoderSettings(**{each.name: known[each.name] for each in fields(EncoderSettings)})
     for name in ("context", "layers", "hidden", "heads", "feed_forward", "vocabulary_size"):
         if type(size := getattr(settings, name)) is not int or size < 1:
             raise ValueError(f"{name} is {size!r} in its header, expected a whole number above 0")
     if settings.hidden % settings.heads:
         raise ValueError(f"hidden {settings.hidden} is not a multiple of heads {settings.heads}")
-    with safe_open(path, framework="pt") as handle:
-        shapes = {
-            name: tuple(handle.get_slice(name).get_shape())
-            for name in handle.keys()  # noqa: SIM118
-            if not name.startswith(PREFIX)
-        }
     layers = {match[1] for name in shapes if (match := BLOCK.match(name))}
     if settings.layers != len(layers):
         raise ValueError(f"{settings.layers} layers in its header, {len(layers)} in its tensors")
@@ -224,7 +219,7 @@ def settings_of(path: Path, metadata: Mapping[str, Any], backend: str) -> Encode
 
 
 def encoder_for(settings: EncoderSettings, weights: Iterable[str]) -> Encoder:
-    """Return an encoder, without its output layer if that is not in the names of its weights."""
+    """Return an encoder, without its output layer if ``weights`` (names) does not contain it."""
     encoder = Encoder(settings)
     if not any(name.startswith(OUTPUT) for name in weights):
         del encoder.output
@@ -235,11 +230,6 @@ def load_encoder(
     path: str | Path, device: str | torch.device = "cpu", backend: str = "auto"
 ) -> tuple[Encoder, dict[str, Any]]:
     """Load a trained encoder from ``model.safetensors`` in evaluation mode.
-
-    Args:
-        path: the model file.
-        device: device of the encoder (default CPU).
-        backend: backend of attention (default ``"auto"``).
 
     Returns:
         The encoder and its metadata: ``model``, ``attention``, ``context``, ``cls_token``,
@@ -261,10 +251,8 @@ def load_encoder(
             f"{path}: no such model; train it first, or use blood, the model in the package"
         )
     try:
-        with safe_open(path, framework="pt") as handle:
-            metadata = json.loads((handle.metadata() or {})[KEY])
-        settings = settings_of(path, metadata, backend)
-        _, weights = read(path, vocabulary=False)
+        settings = settings_of(path, backend)
+        metadata, weights = read(path, vocabulary=False)
         if metadata["sha256"] != checksum(metadata, weights):
             raise ValueError("its checksum differs")
         encoder = encoder_for(settings, weights)

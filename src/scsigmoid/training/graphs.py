@@ -15,8 +15,8 @@ the same bits as the same kernels without a graph, if these are deterministic.
 """
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -43,19 +43,12 @@ _LEAST_SPACING = 128
 
 
 class Bucket(NamedTuple):
-    """The shapes of a graph.
+    """The shapes of a graph."""
 
-    Attributes:
-        tokens: number of tokens, including the padding.
-        sequences: number of cells, the padding sequence and empty sequences.
-        masked: number of positions that are predicted or ignored.
-        longest: upper bound of the length of a sequence.
-    """
-
-    tokens: int
-    sequences: int
-    masked: int
-    longest: int
+    tokens: int  # number of tokens, including the padding
+    sequences: int  # number of cells, the padding sequence and empty sequences
+    masked: int  # number of positions that are predicted or ignored
+    longest: int  # upper bound of the length of a sequence
 
 
 def most_tokens(settings: EncoderSettings) -> int:
@@ -71,7 +64,7 @@ def bucket_of(batch: Batch, context: int, mask_fraction: float) -> Bucket:
     # The number of masked genes of each cell is rounded, and at least 1.
     masked = max(len(batch.masked), int(mask_fraction * tokens) + sequences)
     longest = min(tokens, max(context, spacing))
-    # The kernels choose the form of the sigmoid by this bound, as for the batch itself.
+    # The kernels choose the form of the sigmoid by this bound. Padding must not change the form.
     if batch.max_seqlen <= LONGEST_APPROXIMATE:
         longest = min(longest, LONGEST_APPROXIMATE)
     return Bucket(tokens, sequences, masked, longest)
@@ -103,9 +96,7 @@ class Graphs:
             device: a GPU. On a CPU no graphs are recorded.
         """
 
-        def integers(count: int, dtype: torch.dtype = torch.int64) -> Tensor:
-            return torch.zeros(count, dtype=dtype, device=device)
-
+        integers = partial(torch.zeros, dtype=torch.int64, device=device)
         self.gradients = [torch.zeros_like(parameter) for parameter in parameters]
         self.recording = device.type == "cuda"
         self.replayed = False
@@ -114,11 +105,12 @@ class Graphs:
         # A cell has at least one token, and the number of cells is rounded up to a power of two.
         places = 2 * capacity + 4
         self._tokens, self._positions = integers(capacity), integers(capacity)
-        self._keys = integers(capacity, torch.int32)
-        self._cu_seqlens = integers(places, torch.int32)
+        self._keys = integers(capacity, dtype=torch.int32)
+        self._cu_seqlens = integers(places, dtype=torch.int32)
         self._masked, self._targets = integers(places), integers(places)
         self._weights = torch.zeros(places, 2, device=device)
-        self._mean, self._first = torch.ones((), device=device), torch.tensor([1.0, 0.0]).to(device)
+        self._mean = torch.ones((), device=device)
+        self._first = torch.tensor([1.0, 0.0], device=device)
         self._recorded: dict[Bucket, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         if self.recording:
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -127,22 +119,21 @@ class Graphs:
     def hold(self, batch: Batch, bucket: Bucket) -> Batch:
         """Copy a batch into static memory and return it with its padding.
 
-        A copy from page-locked memory is not waited for. Batches of a bucket use the same memory.
+        Does not wait for copies from page-locked memory. The next batch overwrites the memory.
         """
 
-        def filled(memory: Tensor, values: Tensor, size: int, filling: int) -> Tensor:
+        def fill(memory: Tensor, values: Tensor, size: int, padding: int) -> Tensor:
             memory[: len(values)].copy_(values, non_blocking=True)
-            memory[len(values) : size].fill_(filling)
+            memory[len(values) : size].fill_(padding)
             return memory[:size]
 
+        ends = bucket.sequences + 1
         return Batch(
-            tokens=filled(self._tokens, batch.tokens, bucket.tokens, 0),
-            positions=filled(self._positions, batch.positions, bucket.tokens, 0),
-            cu_seqlens=filled(
-                self._cu_seqlens, batch.cu_seqlens, bucket.sequences + 1, bucket.tokens
-            ),
-            masked=filled(self._masked, batch.masked, bucket.masked, 0),
-            targets=filled(self._targets, batch.targets, bucket.masked, IGNORED),
+            tokens=fill(self._tokens, batch.tokens, bucket.tokens, 0),
+            positions=fill(self._positions, batch.positions, bucket.tokens, 0),
+            cu_seqlens=fill(self._cu_seqlens, batch.cu_seqlens, ends, bucket.tokens),
+            masked=fill(self._masked, batch.masked, bucket.masked, 0),
+            targets=fill(self._targets, batch.targets, bucket.masked, IGNORED),
             cells=pad(batch.cells, (0, bucket.sequences - len(batch.cells))),
             max_seqlen=bucket.longest,
         )
@@ -160,15 +151,15 @@ class Graphs:
         Args:
             held: last result of :meth:`hold`.
             bucket: bucket of the batch.
-            keys: its dropout keys.
-            masked: divisor of the loss. With weights, the first weighted sum is differentiated,
-                without division.
-            weights: (masked, 2) float32, weights of the losses, for all batches or none.
+            keys: dropout keys of the batch.
+            masked: divisor of the loss.
+            weights: (masked, 2) float32, weights of the losses, for all batches or none. With
+                weights, ``gradients`` are of the first weighted sum, without division.
 
         Returns:
             Scalar on the device: the loss, or with weights the second weighted sum, divided.
         """
-        # Detached, because torch.compile compiles another graph for arguments that are views.
+        # Detached: torch.compile compiles another graph for arguments that are views.
         if keys is not None:
             keys = self._keys[: bucket.tokens].copy_(keys).detach()
         if weights is None:
@@ -231,7 +222,7 @@ class Graphs:
 
 # torch creates one stream for all graphs, on the GPU that is current then. Kernels on another GPU
 # would not be recorded.
-@functools.cache
+@cache
 def _recording_stream(device: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
@@ -241,12 +232,8 @@ def capture(graph: torch.cuda.CUDAGraph, pool: Any, **options: Any) -> Iterator[
     """Record the block as a CUDA graph, and restore the state of torch if that fails.
 
     After a failed capture, torch keeps the capture's stream as the current one, and its allocator
-    frees no memory, as if the capture continued.
-
-    Args:
-        graph: the graph to record.
-        pool: memory pool of the graph, from ``torch.cuda.graph_pool_handle``.
-        options: options of ``torch.cuda.graph`` other than ``pool`` and ``stream``.
+    frees no memory, as if the capture continued. ``options`` are further options of
+    :class:`torch.cuda.graph`.
     """
     with torch.cuda.stream(torch.cuda.current_stream()):
         try:

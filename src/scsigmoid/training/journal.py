@@ -8,6 +8,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def append(path: Path, rows: Sequence[Row | Layer]) -> str:
 
 
 def whole_lines(path: Path) -> list[str]:
-    """Return the complete lines of a file: a last line without a newline is left out."""
+    """Return the lines of a file, without an incomplete last line."""
     return path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
 
 
@@ -104,14 +105,14 @@ class Journal:
     def __init__(self, path: Path, header: Mapping[str, str], rows: str = "") -> None:
         """Write the file with the header and the rows of the run so far."""
         self.path = path
-        self.header = dict(header)
         self.rows = rows
+        lines = [f"# {key}: {' '.join(value.split())}\n" for key, value in header.items()]
+        self._begin = "".join(lines) + ",".join(COLUMNS) + "\n"
         self.write()
 
     def write(self) -> None:
         """Write the whole file, atomically."""
-        lines = [f"# {key}: {' '.join(value.split())}\n" for key, value in self.header.items()]
-        write_text(self.path, "".join(lines) + ",".join(COLUMNS) + "\n" + self.rows)
+        write_text(self.path, self._begin + self.rows)
 
     def append(self, row: Row) -> None:
         self.rows += append(self.path, [row])
@@ -142,16 +143,14 @@ def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[st
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such journal; train the model first")
-    header: dict[str, str] = {}
-    rows: list[list[str]] = []
-    for line in whole_lines(path):
-        if line.startswith("# ") and not rows:
-            key, _, value = line[2:].partition(": ")
-            header[key] = value
-        else:
-            rows.append(line.split(","))
+    lines = whole_lines(path)
+    comments = list(takewhile(lambda line: line.startswith("# "), lines))
+    header = {key: value for key, _, value in (line[2:].partition(": ") for line in comments)}
+    rows = [line.split(",") for line in lines[len(comments) :]]
     try:
-        names, *rows = rows
+        if not rows:
+            raise ValueError("it is empty")
+        names = rows.pop(0)
         # Older versions wrote neither ``validation_loss`` nor ``cuda_graphs``.
         if tuple(names) not in (COLUMNS, COLUMNS[:-1], COLUMNS[:-2]):
             raise ValueError("other columns")

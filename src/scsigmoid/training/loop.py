@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from functools import partial
 from itertools import pairwise
@@ -20,19 +20,12 @@ from scsigmoid.progress import announce, log
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore, read_index
 from scsigmoid.tokens.vocabulary import Vocabulary
-from scsigmoid.training.batches import (
-    Batch,
-    GlobalBatches,
-    ahead,
-    pack,
-    split_by_tokens,
-    validation_rows,
-)
+from scsigmoid.training.batches import GlobalBatches, ahead, pack, split_by_tokens, validation_rows
 from scsigmoid.training.checkpoints import Checkpoints, read
 from scsigmoid.training.devices import backend_of, be_deterministic, out_of_memory_advice
 from scsigmoid.training.export import MODEL, save_encoder, snapshot_paths
 from scsigmoid.training.journal import LAYERS, Layer, append, validation_losses
-from scsigmoid.training.processes import STOPPED, Processes, Request, joined, stop_requests
+from scsigmoid.training.processes import STOPPED, Processes, joined, stop_requests
 from scsigmoid.training.records import Meter, Records
 from scsigmoid.training.run import TrainingRun, header
 from scsigmoid.training.step import Trainer, autocast, eagerly_embedded, summed_loss
@@ -52,7 +45,7 @@ FLAT = 0.002
 def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Path) -> None:
     """Train a model, or continue from its last checkpoint.
 
-    Under torchrun all its processes train the model together. All must have access to the files.
+    Under torchrun, all processes train the model together. All must have access to the files.
     On the CPU, and on GPUs with ``training.deterministic``, an interrupted run gives the same bits
     as an uninterrupted one. If the loss is not finite, it is logged and training continues, because
     divergence is a result. With ``training.patience`` a run ends before its last step if the
@@ -67,8 +60,8 @@ def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Pa
             ``tensorboard/`` and ``checkpoints/``.
 
     Raises:
-        UserError: if the stores do not fit the vocabulary or context, the checkpoints are of other
-            settings or damaged, a snapshot is missing, the device or backend is not available, or
+        UserError: if the stores do not fit the vocabulary or context, the checkpoints are damaged
+            or of other settings, a snapshot is missing, the device or backend is not available, or
             memory or disk is full.
         SystemExit: 75 after a signal. 1 in the other processes after the UserError of one.
     """
@@ -86,11 +79,7 @@ def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Pa
 
 
 def train_together(
-    run: TrainingRun,
-    stores: Sequence[Path],
-    vocabulary: Path,
-    output: Path,
-    processes: Processes,
+    run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Path, processes: Processes
 ) -> bool:
     """Train as one of several processes. Return True if the run is complete."""
     loaded, batches = processes.in_turn(lambda: prepare(run, stores, vocabulary, processes))
@@ -108,14 +97,11 @@ def train_together(
         if step and processes.first:
             log(f"{run.model}: continuing from the checkpoint after step {step}")
 
-        def save(step: int, path: Path) -> None:
-            processes.on_first(lambda: save_encoder(encoder, run, loaded, step, path))
-
         def snapshot(step: int) -> None:
-            if step in snapshots:
-                save(step, snapshots[step])
+            if path := snapshots.get(step):
+                processes.on_first(lambda: save_encoder(encoder, run, loaded, step, path))
 
-        snapshot(step)  # may be missing if an earlier run ended at this step
+        snapshot(step)  # an earlier run that ended at this step did not write it
         meter = Meter(batches.settings, processes.device, processes.count, seconds)
         facts = header(run, batches.settings, processes)
         with (
@@ -129,14 +115,13 @@ def train_together(
                 return False
 
             def finish() -> None:
-                if records is not None:
-                    records.checkpoints.wait()
-                    records.journal.write()
+                assert records is not None
+                records.checkpoints.wait()
+                records.journal.write()
+                save_encoder(encoder, run, loaded, last, output / MODEL)
+                write_text(checkpoints.folder / FINISHED, f"{run.training.steps}\n")
 
-            processes.in_turn(finish)
-            save(last, output / MODEL)
-            mark = checkpoints.folder / FINISHED
-            processes.on_first(lambda: write_text(mark, f"{run.training.steps}\n"))
+            processes.on_first(finish)
     return True
 
 
@@ -182,14 +167,10 @@ def prepare(
             f"{stores[0]}: cells are cut at {store.maximum_length} genes, too short for context "
             f"{run.context}; make the tokens again"
         )
-    return loaded, GlobalBatches(
-        store,
-        settings,
-        run.training,
-        run.seed,
-        rank=processes.rank,
-        processes=processes.count,
+    batches = GlobalBatches(
+        store, settings, run.training, run.seed, rank=processes.rank, processes=processes.count
     )
+    return loaded, batches
 
 
 def fingerprint(stores: Sequence[Path]) -> str:
@@ -226,16 +207,14 @@ def loop(
     step, steps = first, range(first + 1, training.steps + 1)
     validation = Validation(batches) if training.validate_every else None
 
-    def end(step: int, request: Request) -> None:
+    def stop_after(step: int, signal: str) -> None:
         if records is not None:
             records.checkpoint(trainer, step)
             records.checkpoints.wait()
-            announce(
-                f"{run.model}: stopped by {request.name} after step {step}; run again to continue"
-            )
+            announce(f"{run.model}: stopped by {signal} after step {step}; run again to continue")
 
     with (
-        stop_requests() as request,
+        stop_requests() as signals,
         closing(ahead(batches, steps, training.workers, trainer.device)) as shares,
     ):
         for step in steps:
@@ -243,11 +222,10 @@ def loop(
             share = next(shares)
             waited = time.perf_counter() - begin
             is_failed = records is not None and records.checkpoints.failed
-            masked, stop, has_failed = processes.total(
-                [share.masked, bool(request.signal), bool(is_failed)]
-            )
+            masked, stop, has_failed = processes.total([share.masked, bool(signals), is_failed])
             if stop or has_failed:
-                processes.in_turn(partial(end, step - 1, request))
+                signal = signals[-1].name if signals else "a signal"  # of another process
+                processes.in_turn(partial(stop_after, step - 1, signal))
                 return None
             ends = step in (1, training.steps)
             # Before the update, so that all measurements are of the same weights as the loss.
@@ -281,7 +259,7 @@ def loop(
 def has_flattened(losses: Sequence[float], patience: int) -> bool:
     """Return True if the lowest of the last ``patience`` losses is hardly below all earlier ones.
 
-    That is, by less than :data:`FLAT` of the lowest earlier loss. 0 as ``patience`` means never.
+    That is, by less than :data:`FLAT` of the lowest earlier loss. With 0 as ``patience``, False.
     """
     if not 0 < patience < len(losses):
         return False
@@ -328,10 +306,11 @@ class Validation:
     def layers(self, trainer: Trainer, step: int) -> list[Layer]:
         """Return statistics of the attention of each layer on the watched cells."""
         encoder, device = trainer.encoder, trainer.device
-        batch: Batch = self.watched.to(device)
+        batch = self.watched.to(device)
         spans = list(pairwise(self.watched.cu_seqlens.tolist()))
 
-        def watched() -> Iterator[Layer]:
+        layers = []
+        with torch.no_grad(), autocast(device):
             x = encoder.embed(batch.tokens, batch.positions)
             mask = encoder.mask(x, batch.cu_seqlens)
             for index, block in enumerate(encoder.blocks):
@@ -339,8 +318,6 @@ class Validation:
                 q, k, v = block.heads(x).unbind(1)
                 with torch.autocast(device.type, enabled=False):
                     statistics = weight_statistics(encoder.settings.attention, q, k, v, spans)
-                yield Layer(step=step, layer=index, **statistics)
+                layers.append(Layer(step=step, layer=index, **statistics))
                 x = block(x, batch.cu_seqlens, batch.max_seqlen, mask, None)
-
-        with torch.no_grad(), autocast(device):
-            return list(watched())
+        return layers

@@ -45,25 +45,18 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 SECONDS_TO_STOP = "600"
 #: Variable with the rendezvous of several nodes, ``host:port``, set by :func:`run_on_nodes`.
 RENDEZVOUS = "SCSIGMOID_RENDEZVOUS"
-# Variables of the job. Others of Slurm belong to a single step.
+# Slurm's variables of the job. Its other variables are those of a job step.
 KEPT = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Processes:
-    """One of the processes that train a model together.
+    """One of the processes that train a model together."""
 
-    Attributes:
-        rank: number of the process. Rank 0 writes all files.
-        count: number of processes.
-        device: device of this process.
-        host: gloo process group for tensors on the host. None for a single process.
-    """
-
-    rank: int = 0
-    count: int = 1
+    rank: int = 0  # Rank 0 writes all files.
+    count: int = 1  # number of processes
     device: torch.device
-    host: "ProcessGroup | None" = None
+    host: "ProcessGroup | None" = None  # gloo group for tensors on the host, if there are several
 
     @property
     def first(self) -> bool:
@@ -80,7 +73,7 @@ class Processes:
 
     @contextmanager
     def connected(self) -> Iterator[None]:
-        """Run collectives, and turn a lost connection into an error of one line.
+        """Run collectives in the block, and report a lost connection in one line.
 
         Raises:
             UserError: on rank 0, if another process has ended.
@@ -99,7 +92,7 @@ class Processes:
     def in_turn(self, work: Callable[[], T]) -> T:
         """Run ``work`` on rank 0 and then, if it succeeded, on the other ranks.
 
-        Thereby a user's mistake is reported once.
+        A user's mistake is therefore reported only once.
 
         Raises:
             SystemExit: on the other ranks, if rank 0 failed.
@@ -129,9 +122,8 @@ class Processes:
             with self.connected():
                 dist.all_reduce(flat)
             pieces = flat.split([tensor.numel() for tensor in bucket])
-            torch._foreach_copy_(
-                bucket, [p.view_as(t) for p, t in zip(pieces, bucket, strict=True)]
-            )
+            views = [piece.view_as(tensor) for piece, tensor in zip(pieces, bucket, strict=True)]
+            torch._foreach_copy_(bucket, views)
 
     def largest(self, scalar: Tensor) -> Tensor:
         """All-reduce a scalar by maximum. The result is NaN if the scalar is NaN on any rank."""
@@ -215,33 +207,22 @@ def join(count: int, device: str) -> Processes:
     return Processes(rank=dist.get_rank(), count=count, device=torch_device, host=host)
 
 
-@dataclass
-class Request:
-    """A request to stop: the number of a signal, or 0."""
-
-    signal: int = 0
-
-    @property
-    def name(self) -> str:
-        return signal.Signals(self.signal).name if self.signal else "a signal"
-
-
 @contextmanager
-def stop_requests() -> Iterator[Request]:
-    """Record SIGTERM, SIGUSR1 and SIGINT in the block instead of stopping immediately.
+def stop_requests() -> Iterator[list[signal.Signals]]:
+    """Add SIGTERM, SIGUSR1 and SIGINT to the yielded list instead of stopping immediately.
 
     A second Ctrl-C stops immediately. Further SIGTERMs do not, because batch systems send them to
     torchrun and to its processes, and torchrun forwards its own.
     """
-    request = Request()
+    received: list[signal.Signals] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and request.signal:
+        if number == signal.SIGINT and received:
             raise KeyboardInterrupt
-        request.signal = number
+        received.append(signal.Signals(number))
 
     with handled(note):
-        yield request
+        yield received
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import StepResult, Trainer
 
 EVENTS = "tensorboard"
+LINE_SECONDS = 30  # least time between two lines of progress
 
 
 class Records(ExitStack):
@@ -82,15 +83,14 @@ class Events:
 
     def __init__(self, folder: Path, step: int) -> None:
         """Continue after ``step``. TensorBoard does not show later events of earlier runs."""
-        self._folder, self._writer = folder, None
+        self._folder = folder
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            log(
-                "the package tensorboard is not installed: no event files; journal.csv has all rows"
-            )
-            return
-        self._writer = SummaryWriter(folder, purge_step=step + 1)
+            self._writer = None
+            log("tensorboard is not installed: no event files are written; see journal.csv")
+        else:
+            self._writer = SummaryWriter(folder, purge_step=step + 1)
 
     def append(self, row: Row) -> None:
         if self._writer is not None:
@@ -111,9 +111,9 @@ class Progress:
     If standard error is a log, the lines are also printed on the terminal of the workflow.
     """
 
-    def __init__(self, label: str, first: int, steps: int, seconds: float = 30.0) -> None:
-        """Start at step ``first`` of ``steps``. Lines are printed at most every ``seconds``."""
-        self.label, self.first, self.steps, self.seconds = label, first, steps, seconds
+    def __init__(self, label: str, first: int, steps: int) -> None:
+        """Start at step ``first`` of ``steps``."""
+        self.label, self.first, self.steps = label, first, steps
         self.begin = self.last = time.monotonic()
         hidden = not sys.stderr.isatty()
         if hidden and first < steps:
@@ -126,18 +126,16 @@ class Progress:
         """Show a row of the journal. The last step is always shown."""
         text = f"loss {row.loss:.4f}, {row.cells_per_second:.0f} cells/s"
         self.bar.set_postfix_str(text)
-        now = time.monotonic()
-        if not self.bar.disable or (now - self.last < self.seconds and row.step < self.steps):
+        now, left = time.monotonic(), self.steps - row.step
+        if not self.bar.disable or (now - self.last < LINE_SECONDS and left):
             return
         self.last = now
-        spent = now - self.begin
-        left = spent / max(1, row.step - self.first) * (self.steps - row.step)
-        last = row.step == self.steps
-        span = tqdm.format_interval(spent if last else left)
-        announce(
-            f"{self.label}: step {row.step} of {self.steps}, {text}, "
-            + (f"done in {span}" if last else f"{span} left")
-        )
+        seconds = now - self.begin
+        time_text = f"done in {tqdm.format_interval(seconds)}"
+        if left:
+            seconds_left = seconds / max(1, row.step - self.first) * left
+            time_text = f"{tqdm.format_interval(seconds_left)} left"
+        announce(f"{self.label}: step {row.step} of {self.steps}, {text}, {time_text}")
 
 
 class Meter:
@@ -156,8 +154,7 @@ class Meter:
         self._clear()
 
     def _clear(self) -> None:
-        self._cells = self._tokens = self._capacity = self._flops = 0
-        self._steps = self._graphed = 0
+        self._steps = self._graphed = self._cells = self._tokens = self._capacity = self._flops = 0
         self._wait = 0.0
 
     def seconds(self) -> float:
@@ -176,12 +173,7 @@ class Meter:
             self._flops += count_flops(self.settings, share.lengths.tolist(), masked)
 
     def row(
-        self,
-        step: int,
-        result: StepResult,
-        rate: float,
-        score: float,
-        validation: float | None = None,
+        self, step: int, result: StepResult, rate: float, score: float, validation: float | None
     ) -> Row:
         """Return the row of a logging step. Waits for the device and starts the next interval."""
         synchronise(self.device)

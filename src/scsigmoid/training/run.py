@@ -20,31 +20,18 @@ from scsigmoid.training.processes import Processes
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRun:
-    """All settings of one model's training: ``Plan.run`` and the name.
+    """All settings of one model's training: ``Plan.run`` and the name."""
 
-    Attributes:
-        model: name of the model.
-        attention: ``sigmoid`` or ``softmax``.
-        context: longest sequence in tokens.
-        cls_token: whether a sequence starts with [CLS], which takes one place of the context.
-        backend: attention backend.
-        size: dimensions of the encoder.
-        architecture: settings that all encoders share.
-        training: settings of the training.
-        seed: seed of the configuration, or of the run of a study.
-        device: ``auto``, ``cpu`` or ``cuda``.
-    """
-
-    model: str
-    attention: str
-    context: int
-    cls_token: bool
-    backend: str
-    size: Size
-    architecture: Architecture
+    model: str  # name of the model
+    attention: str  # "sigmoid" or "softmax"
+    context: int  # longest sequence in tokens
+    cls_token: bool  # whether a sequence starts with [CLS], which takes one place of the context
+    backend: str  # attention backend
+    size: Size  # dimensions of the encoder
+    architecture: Architecture  # settings that all encoders share
     training: Training
-    seed: int
-    device: str
+    seed: int  # seed of the configuration, or of the run of a study
+    device: str  # "auto", "cpu" or "cuda"
 
     def encoder_settings(self, vocabulary_size: int) -> EncoderSettings:
         return EncoderSettings.of(

@@ -28,17 +28,11 @@ COMPILER: dict[str, Any] = {"triton.mix_order_reduction_non_strict_mode": True}
 
 @dataclass(frozen=True)
 class StepResult:
-    """Measurements of a step, as scalars on the device. Reading them waits for the device.
+    """Measurements of a step, as scalars on the device. Reading them waits for the device."""
 
-    Attributes:
-        loss: mean cross-entropy over the masked genes of the global batch.
-        gradient_norm: L2 norm of the gradient of ``training.gradient`` before clipping.
-        graphed: whether a CUDA graph computed the gradient.
-    """
-
-    loss: Tensor
-    gradient_norm: Tensor
-    graphed: bool = False
+    loss: Tensor  # mean cross-entropy over the masked genes of the global batch
+    gradient_norm: Tensor  # L2 norm of the gradient of `training.gradient` before clipping
+    graphed: bool = False  # whether a CUDA graph computed the gradient
 
 
 def make_optimiser(model: nn.Module, training: Training) -> torch.optim.AdamW:
@@ -86,11 +80,11 @@ def place_losses(
 
     Args:
         encoder: the encoder.
-        embedded: (tokens, hidden), the embedded tokens of the batch.
+        embedded: (tokens, hidden), result of :meth:`Encoder.embed`.
         mask: result of :meth:`Encoder.mask`.
         batch: a batch on the encoder's device.
         keys: result of :meth:`Encoder.dropout_keys`. None means no dropout.
-        reduction: reduction of the cross-entropy.
+        reduction: ``"none"``, or ``"sum"`` for a scalar.
     """
     residual = encoder.encode(embedded, batch.cu_seqlens, batch.max_seqlen, mask, keys)
     logits = encoder.predict(residual, batch.masked)
@@ -167,13 +161,13 @@ class Trainer:
         device: torch.device,
         processes: Processes | None = None,
     ) -> None:
-        """Move the encoder to the device. It has the same weights in all ``processes``.
+        """Move the encoder to the device.
 
         Args:
-            encoder: the encoder.
+            encoder: the encoder, with the same weights in all ``processes``.
             training: settings of the training.
             seed: seed of the dropout.
-            device: device of the training.
+            device: device of this process.
             processes: processes that share each global batch. None means a single process.
         """
         self.processes = processes or Processes(device=device)
@@ -286,7 +280,7 @@ class Trainer:
         return StepResult(loss=loss, gradient_norm=norm, graphed=graphed)
 
     def _accumulate(self, step: int, batches: Sequence[Batch], masked: int) -> Tensor:
-        """Add the gradients of micro-batches to ``grad`` of the parameters, and return the loss."""
+        """Add the gradients of micro-batches to ``grad`` of the parameters. Return the loss."""
         loss = torch.zeros((), device=self.device)
         for batch in batches:
             with autocast(self.device):
