@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_path
 
 
 class Interval(NamedTuple):
@@ -78,8 +77,7 @@ class Measurement:
 
 def write_measurements(path: str | Path, rows: Iterable[Measurement]) -> None:
     """Write measurements as a CSV file, atomically."""
-    with atomic_path(path) as temporary:
-        write_rows(temporary, Measurement, rows)
+    write_rows(path, Measurement, rows)
 
 
 def read_measurements(path: str | Path) -> list[Measurement]:

@@ -98,7 +98,7 @@ CASE = Case("paper", 4, 2, 16, (13, 16, 9), 0.5)
 def test_expected_values_equal_autograds(attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Blocks that do not divide the length.
     monkeypatch.setattr("scsigmoid.attention.reference.BLOCK_ELEMENTS", 5 * 16)
-    inputs = Inputs(CASE, CPU, torch.float32)
+    inputs = Inputs(CASE, CPU)
     # The longest sequence and the first head, the shortest and the last.
     for (sequence, head), results in zip([(1, 0), (2, 1)], inputs.expected(attention), strict=True):
         n = CASE.lengths[sequence]
@@ -115,7 +115,7 @@ def test_expected_values_equal_autograds(attention: str, monkeypatch: pytest.Mon
 
 
 def test_layouts_contain_the_same_cells() -> None:
-    inputs = Inputs(CASE, CPU, torch.float32)
+    inputs = Inputs(CASE, CPU)
     for sequence, head in ((0, 1), (2, 0)):
         heads = [
             inputs.one_head(inputs.in_layout(layout)[0].detach(), layout, sequence, head)
@@ -131,7 +131,7 @@ def test_layouts_contain_the_same_cells() -> None:
 @pytest.mark.parametrize("changed", range(4))
 @pytest.mark.parametrize("place", [(1, 0), (2, 1)])
 def test_the_largest_error_names_the_wrong_tensor(changed: int, place: tuple[int, int]) -> None:
-    inputs = Inputs(CASE, CPU, torch.float32)
+    inputs = Inputs(CASE, CPU)
     results = [torch.zeros_like(inputs.padded[0]) for _ in range(4)]
     for (sequence, head), values in zip(inputs.sample, inputs.expected("sigmoid"), strict=True):
         for tensor, own in zip(results, values, strict=True):

@@ -43,14 +43,14 @@ def test_a_kernel_is_timed_as_a_graph_if_possible(
     torch.cuda.Event.return_value.elapsed_time.return_value = 1.0  # type: ignore[attr-defined]
     monkeypatch.setattr(timing, "capture", capture)
     (provider,) = chosen([name], "cpu")
-    inputs = Inputs(Case("paper", 8, 2, 12, (12, 12)), torch.device("cpu"), torch.float32)
-    kernel, tensors = provider.prepare(inputs), inputs.in_layout(provider.layout)
-    calls = Clocked(kernel, tensors, torch.device("cuda"))
+    inputs = Inputs(Case("paper", 8, 2, 12, (12, 12)), torch.device("cpu"))
+    calls = Clocked(provider.prepare(inputs), inputs.in_layout(provider.layout))
+    calls.device = torch.device("cuda")
     if how == "error":
         with pytest.raises(RuntimeError, match=error):
-            timer_of(kernel, provider, calls)
+            timer_of(calls, provider)
         return
-    timer, note = timer_of(kernel, provider, calls)
+    timer, note = timer_of(calls, provider)
     assert timer.how == how
     assert error in note
     assert min(timer.once()) > 0

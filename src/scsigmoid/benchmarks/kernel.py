@@ -8,7 +8,7 @@ interleaved rounds, so that clock and load changes affect all of them equally.
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from scsigmoid.benchmarks.providers import SETTING, Provider, chosen
 from scsigmoid.benchmarks.rows import KernelRow, Sweep, median_interval
 from scsigmoid.benchmarks.timing import (
     Clocked,
-    Kernel,
     Queued,
     Replayed,
     Timer,
@@ -57,7 +56,7 @@ class Candidate:
     """A kernel at a shape, and its measurements.
 
     Attributes:
-        case: the shape.
+        inputs: the batch, kept until the last check, because a CUDA graph reads fixed addresses.
         provider: the kernel.
         timer: None if the kernel cannot be timed, with the reason in ``note``.
         error: the largest relative error.
@@ -66,7 +65,7 @@ class Candidate:
         rounds: milliseconds of both passes in each round, NaN if the kernel skipped the round.
     """
 
-    case: Case
+    inputs: Inputs
     provider: Provider
     timer: Timer | None = None
     error: float = math.nan
@@ -77,9 +76,10 @@ class Candidate:
     @property
     def name(self) -> str:
         """Kernel and shape."""
+        case = self.inputs.case
         return (
             f"{self.provider.name} ({self.provider.layout_name}, head dimension "
-            f"{self.case.head_dimension}, {self.case.length:,} tokens)"
+            f"{case.head_dimension}, {case.length:,} tokens)"
         )
 
     @property
@@ -112,7 +112,7 @@ def run_kernel_benchmark(
         device: ``auto``, ``cpu`` or ``cuda``.
         output_csv: one row per kernel, shape and pass.
         output_json: facts of the machine.
-        seconds: no group of shapes is started later than this.
+        seconds: time after which no group of shapes is started.
 
     Raises:
         UserError: if a GPU is asked for but missing, for an unknown kernel, and for shapes that do
@@ -156,13 +156,9 @@ def run_group(
 ) -> list[KernelRow]:
     """Return the rows of shapes that are timed in the same rounds."""
     begin = time.perf_counter()
-    # Kept until the last check, because a CUDA graph reads its inputs at fixed addresses.
-    batches = {case: Inputs(case, device, dtype_of(device)) for case in group}
-    candidates = [
-        candidate
-        for inputs in batches.values()
-        for candidate in prepare_case(inputs, providers, settings.warmup_ms, device)
-    ]
+    candidates: list[Candidate] = []
+    for case in group:
+        candidates += prepare_case(Inputs(case, device), providers, settings.warmup_ms)
     middle = time.perf_counter()
     with GpuMonitor(device) as monitor:
         count = measure(candidates, settings.iterations, settings.seconds, device)
@@ -171,39 +167,37 @@ def run_group(
         f"{middle - begin:.1f} s to prepare, {time.perf_counter() - middle:.1f} s for {count} "
         "rounds"
     )
-    check_again(candidates, batches, device)
+    check_again(candidates)
     rows = [
-        make_row(candidate, direction, settings.confidence, device, monitor)
+        make_row(candidate, direction, settings.confidence, monitor)
         for candidate in candidates
         for direction in DIRECTIONS
     ]
     # The next shapes need the memory of graphs and inputs.
     candidates.clear()
-    batches.clear()
     release(device)
     return rows
 
 
 def prepare_case(
-    inputs: Inputs, providers: Sequence[Provider], warmup_ms: float, device: torch.device
+    inputs: Inputs, providers: Sequence[Provider], warmup_ms: float
 ) -> list[Candidate]:
     """Prepare, check and warm up all kernels that suit a batch."""
-    case = inputs.case
-    candidates = [Candidate(case, provider) for provider in providers if provider.suits(case)]
+    suitable = [provider for provider in providers if provider.suits(inputs.case)]
+    candidates = [Candidate(inputs, provider) for provider in suitable]
     for candidate in candidates:
-        with record_failure(candidate, SETTING, device):
-            prepare(candidate, inputs, warmup_ms, device)
+        with record_failure(candidate, SETTING, inputs.device):
+            prepare(candidate, warmup_ms)
     return candidates
 
 
-def prepare(candidate: Candidate, inputs: Inputs, warmup_ms: float, device: torch.device) -> None:
+def prepare(candidate: Candidate, warmup_ms: float) -> None:
     """Prepare a kernel, check it in the form in which it will be timed, and warm it up."""
-    provider = candidate.provider
-    kernel = provider.prepare(inputs)
-    calls = Clocked(kernel, inputs.in_layout(provider.layout), device)
-    timer, candidate.note = timer_of(kernel, provider, calls)
-    check(candidate, timer, inputs, device)
-    if device.type == "cuda":
+    inputs, provider = candidate.inputs, candidate.provider
+    calls = Clocked(provider.prepare(inputs), inputs.in_layout(provider.layout))
+    timer, candidate.note = timer_of(calls, provider)
+    check(candidate, timer)
+    if inputs.device.type == "cuda":
         calls.once()
         candidate.calls = [calls.once() for _ in range(CALLS)]
     end = time.perf_counter() + warmup_ms / 1e3
@@ -213,16 +207,16 @@ def prepare(candidate: Candidate, inputs: Inputs, warmup_ms: float, device: torc
     candidate.timer = timer
 
 
-def timer_of(kernel: Kernel, provider: Provider, calls: Clocked) -> tuple[Timer, str]:
-    """Return how a kernel is timed on a device, with a note if this is not the usual way."""
+def timer_of(calls: Clocked, provider: Provider) -> tuple[Timer, str]:
+    """Return the timer for a kernel on a device, and a note if it is not the usual timer."""
     if calls.device.type == "cpu":
         return calls, CPU_NOTE
-    if provider.matrices:
-        return Queued(kernel, calls.tensors), ""
+    if provider.stores_scores:
+        return Queued(calls.kernel, calls.tensors), ""
     # Compile the kernel and choose its configuration before a graph is captured.
     calls.once()
     try:
-        return Replayed(kernel, calls.tensors), ""
+        return Replayed(calls.kernel, calls.tensors), ""
     except RuntimeError as error:
         if provider.is_ours or out_of_memory(error):
             raise
@@ -230,30 +224,28 @@ def timer_of(kernel: Kernel, provider: Provider, calls: Clocked) -> tuple[Timer,
         release_frames(error)
     synchronise(calls.device)
     release(calls.device)
-    return Queued(kernel, calls.tensors), note
+    return Queued(calls.kernel, calls.tensors), note
 
 
-def check(candidate: Candidate, timer: Timer, inputs: Inputs, device: torch.device) -> None:
+def check(candidate: Candidate, timer: Timer) -> None:
     """Compare the results of a timer's kernel with float64, and set the candidate's ``error``."""
-    provider = candidate.provider
+    inputs, provider = candidate.inputs, candidate.provider
     candidate.error, name = inputs.largest_error(
         provider.attention, provider.layout, *timer.results()
     )
     # Also if the error is NaN.
-    if not candidate.error <= TOLERANCE[dtype_of(device)]:
+    if not candidate.error <= TOLERANCE[dtype_of(inputs.device)]:
         raise Wrong(f"{name} has a relative error of {candidate.error:.2g}")
 
 
-def check_again(
-    candidates: Sequence[Candidate], batches: Mapping[Case, Inputs], device: torch.device
-) -> None:
+def check_again(candidates: Sequence[Candidate]) -> None:
     """Check the kernels after their last round, and drop the readings of those that are wrong."""
     for candidate in candidates:
         if candidate.timer is None:
             continue
-        with record_failure(candidate, SETTING, device):
+        with record_failure(candidate, SETTING, candidate.inputs.device):
             try:
-                check(candidate, candidate.timer, batches[candidate.case], device)
+                check(candidate, candidate.timer)
             except Wrong as error:
                 if candidate.is_ours:
                     raise
@@ -297,14 +289,10 @@ def round_intervals(milliseconds: Sequence[float]) -> list[int]:
 
 
 def make_row(
-    candidate: Candidate,
-    direction: str,
-    confidence: float,
-    device: torch.device,
-    monitor: GpuMonitor,
+    candidate: Candidate, direction: str, confidence: float, monitor: GpuMonitor
 ) -> KernelRow:
     """Return the row of one kernel, shape and pass."""
-    case, provider = candidate.case, candidate.provider
+    case, device, provider = candidate.inputs.case, candidate.inputs.device, candidate.provider
     which = DIRECTIONS.index(direction)
     times, calls = ([both[which] for both in each] for each in (candidate.rounds, candidate.calls))
     readings = [reading for reading in times if not math.isnan(reading)]

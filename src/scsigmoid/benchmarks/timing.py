@@ -35,10 +35,6 @@ Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
 Results = tuple[Tensor, tuple[Tensor, ...]]
 
 
-class Unavailable(Exception):
-    """A kernel cannot run here; the message says why."""
-
-
 class Wrong(Exception):
     """The results of a kernel are wrong; the message says by how much."""
 
@@ -101,8 +97,9 @@ class Entry(Protocol):
 def record_failure(entry: Entry, setting: str, device: torch.device) -> Iterator[None]:
     """Drop an entry that fails in the block, and release the memory that the block used.
 
-    An error of another project's kernel, or of its compilation, is a result of the benchmark. A
-    kernel of this project may only be unavailable on the device, or need more memory than it has.
+    A UserError says why a kernel cannot run here. Any other error of another project's kernel, or
+    of its compilation, is a result of the benchmark. A kernel of this project may need more memory
+    than there is, but must not fail in any other way.
 
     Args:
         entry: the kernel that is prepared or timed.
@@ -115,7 +112,7 @@ def record_failure(entry: Entry, setting: str, device: torch.device) -> Iterator
     """
     try:
         yield
-    except Unavailable as error:
+    except UserError as error:
         entry.drop(str(error))
     except Exception as error:
         why = reason(error)
@@ -159,8 +156,8 @@ class Clocked:
 
     how = "clock"
 
-    def __init__(self, kernel: Kernel, tensors: list[Tensor], device: torch.device) -> None:
-        self.kernel, self.tensors, self.device = kernel, tensors, device
+    def __init__(self, kernel: Kernel, tensors: list[Tensor]) -> None:
+        self.kernel, self.tensors, self.device = kernel, tensors, tensors[0].device
 
     def once(self) -> tuple[float, float]:
         """Return the milliseconds of a forward and of a backward pass."""
@@ -184,9 +181,6 @@ class Queued(Clocked):
     """Times calls that are queued behind other work, by GPU events."""
 
     how = "events"
-
-    def __init__(self, kernel: Kernel, tensors: list[Tensor]) -> None:
-        super().__init__(kernel, tensors, tensors[0].device)
 
     def once(self) -> tuple[float, float]:
         q, k, v, gradient = self.tensors
@@ -258,7 +252,7 @@ Timer = Clocked | Replayed
 
 @contextmanager
 def capturing(graph: torch.cuda.CUDAGraph, pool: Any, direction: str) -> Iterator[None]:
-    """Capture the block with :func:`capture`."""
+    """Capture the block with :func:`capture`, and raise :class:`Wrong` if it runs no kernel."""
     with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         with capture(graph, pool):
