@@ -30,6 +30,10 @@ class Interval(NamedTuple):
         """Return the ratio of two positive estimates, with the most extreme ratios as ends."""
         return Interval(self.value / other.value, self.low / other.high, self.high / other.low)
 
+    def columns(self, name: str) -> dict[str, Any]:
+        """Return the estimate as ``name``, and its ends as ``<name>_low`` and ``<name>_high``."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:

@@ -5,6 +5,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -84,27 +85,16 @@ def conditions(context: int) -> Conditions:
 def test_every_size_context_number_of_cells_and_kernel_has_a_row(
     tmp_path: Path, with_padded: None
 ) -> None:
+    sizes, cells, contexts = ["small", "large"], [3, 2], [32, 16]
     settings = replace(
-        TRAINING_BENCHMARK,
-        sizes=["small", "large"],
-        cells_per_gpu=[3, 2],
-        contexts=[32, 16],
-        steps=1,
+        TRAINING_BENCHMARK, sizes=sizes, cells_per_gpu=cells, contexts=contexts, steps=1
     )
     rows = benchmark(tmp_path, settings)
-    variants = [(row.attention, row.kernel, row.layout) for row in rows[:3]]
-    assert variants == [
-        ("sigmoid", "reference", "packed"),
-        ("softmax", "sdpa", "packed"),
-        ("softmax", "other", "padded"),
-    ]
-    assert [(*row.group, row.attention, row.kernel, row.layout) for row in rows] == [
-        (size, context, cells, *variant)
-        for size in ("small", "large")
-        for cells in (3, 2)
-        for context in (32, 16)
-        for variant in variants
-    ]
+    kernels = ("sigmoid reference packed", "softmax sdpa packed", "softmax other padded")
+    assert [
+        (row.size, row.cells_per_step, row.context, f"{row.attention} {row.kernel} {row.layout}")
+        for row in rows
+    ] == [*product(sizes, cells, contexts, kernels)]
     assert json.loads((tmp_path / "t.json").read_text())["device"] == "cpu"
     for row in rows:
         assert row.rounds == len(row.readings.split()) == 9
@@ -199,55 +189,48 @@ def test_a_run_out_of_time_writes_what_it_measured_and_can_be_continued(tmp_path
     assert not [*tmp_path.glob("t.partial-*.csv")]
 
 
-def test_a_wrong_kernel_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "choose_variants", lambda *_: [SIGMOID, padded(see_padding)])
-    right, wrong = benchmark(tmp_path, ONE)
-    assert right.rounds == 9
-    assert wrong.rounds == 0
+def test_kernels_that_are_wrong_or_missing_are_not_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = [variant for variant in VARIANTS if variant.kernel in ("hopper", "triton_sigmoid")]
+    variants = [SIGMOID, padded(see_padding), *absent]
+    monkeypatch.setattr(training, "choose_variants", lambda *_: variants)
+    right, wrong, hopper, published = benchmark(tmp_path, ONE)
+    assert (right.rounds, wrong.rounds) == (9, 0)
     assert wrong.note.startswith("wrong: a gradient has a relative error of")
     assert wrong.relative_error > 0.01
     assert math.isnan(wrong.milliseconds)
+    assert "'hopper' for sigmoid attention: it needs a CUDA GPU" in hopper.note
+    assert published.note == "triton_sigmoid is not installed"
+
+
+def fail(monkeypatch: pytest.MonkeyPatch, encoder: str, error: Exception) -> None:
+    """Raise an error in the first round, in steps of one class of encoders."""
+    take = Trainer.step
+
+    def step(self, number, batches, masked=None):  # type: ignore[no-untyped-def]
+        if number > 6 and type(self.encoder).__name__ == encoder:
+            raise error
+        return take(self, number, batches, masked)
+
+    monkeypatch.setattr(Trainer, "step", step)
 
 
 def test_an_error_of_our_own_kernel_fails_the_benchmark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take = Trainer.step
-
-    def step(self, number, batches, masked=None):  # type: ignore[no-untyped-def]
-        if number > 6 and self.encoder.settings.attention == "sigmoid":
-            raise RuntimeError("no kernel image\nis available")
-        return take(self, number, batches, masked)
-
-    monkeypatch.setattr(Trainer, "step", step)
+    monkeypatch.setattr(training, "choose_variants", lambda *_: [SIGMOID])
+    fail(monkeypatch, "Encoder", RuntimeError("no kernel image\nis available"))
     message = "reference packed: failed: RuntimeError: no kernel image"
     with pytest.raises(OwnKernelError, match=f"^{message}$"):
         benchmark(tmp_path, ONE)
     assert not (tmp_path / "t.csv").exists()
 
 
-def test_a_kernel_that_cannot_run_here_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    absent = [variant for variant in VARIANTS if variant.kernel in ("hopper", "triton_sigmoid")]
-    monkeypatch.setattr(training, "choose_variants", lambda *_: [*absent, SIGMOID])
-    hopper, published, reference = benchmark(tmp_path, ONE)
-    assert "'hopper' for sigmoid attention: it needs a CUDA GPU" in hopper.note
-    assert published.note == "triton_sigmoid is not installed"
-    assert reference.rounds == 9
-
-
 def test_a_kernel_that_needs_too_much_memory_in_a_round_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_padded: None
 ) -> None:
-    take = Trainer.step
-
-    def step(self, index, batches, masked=None):  # type: ignore[no-untyped-def]
-        if type(self.encoder).__name__ == "PaddedEncoder" and index >= 13:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return take(self, index, batches, masked)
-
-    monkeypatch.setattr(Trainer, "step", step)
+    fail(monkeypatch, "PaddedEncoder", torch.OutOfMemoryError("CUDA out of memory"))
     rows = benchmark(tmp_path, ONE)
     assert [row.rounds for row in rows] == [9, 9, 0]
     assert (rows[2].note, rows[2].readings) == ("does not fit in memory", "")

@@ -155,18 +155,14 @@ def run_group(
     device: torch.device,
 ) -> list[KernelRow]:
     """Return the rows of shapes that are timed in the same rounds."""
-    begin = time.perf_counter()
     candidates: list[Candidate] = []
     for case in group:
         candidates += prepare_case(Inputs(case, device), providers, settings.warmup_ms)
-    middle = time.perf_counter()
     with GpuMonitor(device) as monitor:
         count = measure(candidates, settings.iterations, settings.seconds, device)
-    log(
-        f"head dimension {group[0].head_dimension}, {group[0].batch}, {group[0].length:,} tokens: "
-        f"{middle - begin:.1f} s to prepare, {time.perf_counter() - middle:.1f} s for {count} "
-        "rounds"
-    )
+    first = group[0]
+    shape = f"head dimension {first.head_dimension}, {first.batch}, {first.length:,} tokens"
+    log(f"{shape}: {count} rounds")
     check_again(candidates)
     rows = [
         make_row(candidate, direction, settings.confidence, monitor)
@@ -282,7 +278,11 @@ def measure(
 
 
 def round_intervals(milliseconds: Sequence[float]) -> list[int]:
-    """Return every how many rounds a kernel is timed, from its time (NaN if unknown)."""
+    """Return for each kernel the number of rounds from one reading to the next.
+
+    Args:
+        milliseconds: times of the kernels, NaN if unknown.
+    """
     known = [duration for duration in milliseconds if not math.isnan(duration)]
     slow = SLOW * statistics.median(known) if known else math.inf
     return [SELDOM if duration > slow else 1 for duration in milliseconds]
@@ -296,8 +296,8 @@ def make_row(
     which = DIRECTIONS.index(direction)
     times, calls = ([both[which] for both in each] for each in (candidate.rounds, candidate.calls))
     readings = [reading for reading in times if not math.isnan(reading)]
-    value, low, high = median_interval(readings, confidence)
-    teraflops = case.flops(direction) / 1e9
+    duration = median_interval(readings, confidence)
+    work = case.flops(direction) / 1e9
     return KernelRow(
         attention=provider.attention,
         provider=provider.name,
@@ -312,13 +312,9 @@ def make_row(
         tokens=case.tokens,
         dtype=str(dtype_of(device)).removeprefix("torch."),
         device=device_name(device),
-        milliseconds=value,
-        milliseconds_low=low,
-        milliseconds_high=high,
-        tflops=teraflops / value,
-        tflops_low=teraflops / high,
-        tflops_high=teraflops / low,
-        executed_tflops=provider.executed(case, direction) / 1e9 / value,
+        **duration.columns("milliseconds"),
+        **duration.map(lambda milliseconds: work / milliseconds).columns("tflops"),
+        executed_tflops=provider.executed(case, direction) / 1e9 / duration.value,
         timing=candidate.timer.how if candidate.timer is not None else "",
         call_milliseconds=statistics.median(calls) if calls else math.nan,
         iterations=len(readings),

@@ -79,18 +79,15 @@ def release(device: torch.device) -> None:
 
 
 class Entry(Protocol):
-    """A timed kernel, or a model with a kernel."""
+    """A timed kernel, or a model with a kernel. ``drop`` forgets it and its readings."""
 
     @property
-    def name(self) -> str:
-        """Name for messages."""
+    def name(self) -> str: ...
 
     @property
-    def is_ours(self) -> bool:
-        """Whether the kernel is part of this project."""
+    def is_ours(self) -> bool: ...
 
-    def drop(self, note: str) -> None:
-        """Forget the kernel and all readings; the note says why."""
+    def drop(self, note: str) -> None: ...
 
 
 @contextmanager

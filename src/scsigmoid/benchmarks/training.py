@@ -29,7 +29,6 @@ from scsigmoid.benchmarks.timing import Stopwatch, Wrong, record_failure, releas
 from scsigmoid.benchmarks.variants import SETTING, Variant, choose_variants
 from scsigmoid.config.schema import Architecture, Size, Training, TrainingBenchmark
 from scsigmoid.files import write_json
-from scsigmoid.measurements import Interval
 from scsigmoid.model.encoder import Block, Encoder
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 from scsigmoid.progress import log
@@ -216,7 +215,12 @@ def run_group(
             log(f"{entry.name}: ready in {time.perf_counter() - begin:.0f} s")
     work = time_rounds(entries, conditions, batches)
     rows = [make_row(entry, conditions, work) for entry in entries]
-    report(rows, conditions.settings.confidence)
+    for row in rows:
+        text = f"{row.cells_per_second:.4g} cells/s, MFU {row.mfu:.1%}" if row.rounds else ""
+        log(
+            f"{row.size}, context {row.context}, {row.cells_per_step} cells, {row.kernel}, "
+            f"{row.layout}: {'; '.join(filter(None, (text, row.note)))}"
+        )
     return rows
 
 
@@ -392,7 +396,7 @@ def make_row(
     computed = mean_tokens if variant.layout == "packed" else group.cells * group.context
     is_host_bound = bool(entry.behind) and statistics.median(entry.behind) < LEAST_BEHIND
     note = CPU_NOTE if conditions.device.type == "cpu" else HOST_NOTE * is_host_bound
-    rate = Interval(*(group.cells * 1e3 / end for end in (step.value, step.high, step.low)))
+    rate = step.map(lambda milliseconds: group.cells * 1e3 / milliseconds)
     hours = step.map(lambda ms: settings.projected_cells / group.cells * ms / 3.6e6)
     return TrainingRow(
         size=group.size,
@@ -405,17 +409,11 @@ def make_row(
         device=device,
         tokens_per_step=mean_tokens,
         padding=1 - mean_tokens / computed,
-        milliseconds=step.value,
-        milliseconds_low=step.low,
-        milliseconds_high=step.high,
-        cells_per_second=rate.value,
-        cells_per_second_low=rate.low,
-        cells_per_second_high=rate.high,
+        **step.columns("milliseconds"),
+        **rate.columns("cells_per_second"),
         tokens_per_second=median_rate(tokens, seconds),
         mfu=median_rate(flops, seconds) / (peak_flops(device) or math.nan),
-        gpu_hours=hours.value,
-        gpu_hours_low=hours.low,
-        gpu_hours_high=hours.high,
+        **hours.columns("gpu_hours"),
         projected_cells=settings.projected_cells,
         peak_memory_gb=entry.memory / 1e9,
         cuda_graphs=statistics.fmean(entry.graphed) if entry.graphed else math.nan,
@@ -434,22 +432,3 @@ def median_rate(amounts: Sequence[int], seconds: Sequence[float]) -> float:
     """Return the median over the rounds of an amount over its time, NaN without rounds."""
     rates = [amount / time for amount, time in zip(amounts, seconds, strict=False)]
     return statistics.median(rates) if rates else math.nan
-
-
-def report(rows: Sequence[TrainingRow], confidence: float) -> None:
-    """Log the rate of each row and the first row's rate over it, or why there is none."""
-    first = next((row for row in rows if row.readings), None)
-    for row in rows:
-        text = row.note
-        if first and row.readings:
-            value, low, high = median_interval(first.over(row), confidence)
-            text = (
-                f"{row.cells_per_second:.4g} cells/s, {row.rounds} rounds, MFU {row.mfu:.1%}, "
-                f"{row.peak_memory_gb:.1f} GB, {row.recompiled} recompiled"
-                f"{', bound by the host' * row.host_bound}; "
-                f"{first.kernel} over it {value:.3f} [{low:.3f}, {high:.3f}]"
-            )
-        log(
-            f"{row.size}, context {row.context}, {row.cells_per_step} cells, {row.kernel}, "
-            f"{row.layout}: {text}"
-        )
