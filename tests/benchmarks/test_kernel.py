@@ -22,7 +22,6 @@ from scsigmoid.benchmarks.kernel import (
     Candidate,
     measure,
     prepare_case,
-    round_intervals,
     run_kernel_benchmark,
 )
 from scsigmoid.benchmarks.providers import PROVIDERS, Kernel, Provider, chosen, plain_pytorch
@@ -345,9 +344,3 @@ def test_every_round_has_its_own_order() -> None:
     orders = {tuple(fast[start : start + 3]) for start in range(0, len(fast), 3)}
     assert all(sorted(order) == ["a", "b", "c"] for order in orders)
     assert len(orders) > 2
-
-
-def test_slow_kernels_take_fewer_rounds() -> None:
-    assert round_intervals([1.0, 1.2, 0.9, 2.4, 2.6]) == [1, 1, 1, 1, 1]
-    assert round_intervals([1.0, 1.2, math.nan, 9.0]) == [1, 1, 1, 4]
-    assert round_intervals([]) == []

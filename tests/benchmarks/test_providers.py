@@ -11,9 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
+from benchmarks import sigmoid_formula
 from torch import Tensor
 
 from scsigmoid.attention import sigmoid_attention, sigmoid_attention_padded
@@ -128,20 +130,17 @@ class Library:
 
     def forward(self, q, k, v, out, count, n, heads, dim, scale, bias, stream):  # type: ignore[no-untyped-def]
         q, k, v, out = (float32(x, count, n, heads, dim) for x in (q, k, v, out))
-        scores = torch.einsum("bihd,bjhd->bhij", q, k) * scale + bias
-        out.copy_(torch.einsum("bhij,bjhd->bihd", torch.sigmoid(scores), v))
+        out.copy_(sigmoid_formula.attend(q, k, v, torch.full((count,), bias), scale)[0])
         return b"thirteen" if n == 13 else None
 
     def backward(self, q, k, v, out, count, n, heads, dim, scale, bias, stream, grad, *written):  # type: ignore[no-untyped-def]
         q, k, v, out, grad = (float32(x, count, n, heads, dim) for x in (q, k, v, out, grad))
-        p = torch.sigmoid(torch.einsum("bihd,bjhd->bhij", q, k) * scale + bias)
-        torch.testing.assert_close(out, torch.einsum("bhij,bjhd->bihd", p, v))
-        slopes = torch.einsum("bihd,bjhd->bhij", grad, v) * p * (1 - p) * scale
-        *gradients, workspace = written
-        dq, dk, dv = (float32(x, count, n, heads, dim) for x in gradients)
-        dq.copy_(torch.einsum("bhij,bjhd->bihd", slopes, k))
-        dk.copy_(torch.einsum("bhij,bihd->bjhd", slopes, q))
-        dv.copy_(torch.einsum("bhij,bihd->bjhd", p, grad))
+        expected, weights = sigmoid_formula.attend(q, k, v, torch.full((count,), bias), scale)
+        torch.testing.assert_close(out, expected)
+        *addresses, workspace = written
+        gradients = sigmoid_formula.gradients(q, k, v, grad, weights, scale)
+        for address, gradient in zip(addresses, gradients, strict=True):
+            float32(address, count, n, heads, dim).copy_(gradient)
         float32(workspace, count, 128, heads, dim).zero_()
 
 
@@ -182,13 +181,8 @@ def test_the_backend_and_the_sigmoid_are_passed_on(
     monkeypatch: pytest.MonkeyPatch, accurate: bool
 ) -> None:
     inputs = Inputs(UNEQUAL, CPU)
-    options: dict[str, object] = {}
-
-    def attend(*tensors: Tensor, **given: object) -> Tensor:
-        options.update(given)
-        return sigmoid_attention(*tensors, **given)  # type: ignore[arg-type, call-overload]
-
+    attend = MagicMock(wraps=sigmoid_attention)
     monkeypatch.setattr(providers, "sigmoid_attention", attend)
     kernel = providers.model_backend("sigmoid", "reference", inputs, accurate=accurate)
     assert error(kernel, "sigmoid", "packed", inputs) < 1e-5
-    assert options == {"backend": "reference", "accurate": accurate}
+    assert attend.call_args.kwargs == {"backend": "reference", "accurate": accurate}

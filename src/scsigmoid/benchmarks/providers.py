@@ -117,7 +117,7 @@ def flash_sigmoid(inputs: Inputs) -> Kernel:
     except OSError as error:
         raise UserError(f"{flash.VARIABLE}: {error}") from None
     bias = -math.log(case.length)
-    return lambda q, k, v: flash.attention(q, k, v, bias, library)
+    return lambda q, k, v: flash.FlashSigmoid.apply(q, k, v, bias, library)
 
 
 def torch_sdpa(backend: str, inputs: Inputs) -> Kernel:
