@@ -110,7 +110,7 @@ def test_a_failed_capture_affects_only_that_kernel() -> None:
     stream = torch.cuda.current_stream()
 
     def reads(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        # The host waits for the GPU, which a graph cannot hold.
+        # The host waits for the GPU, which is not possible in a graph.
         return q * k * v * q.sum().item()
 
     with pytest.raises(RuntimeError, match="captur"):
@@ -161,7 +161,6 @@ def test_a_small_benchmark_of_all_kernels(tmp_path: Path) -> None:
     )
     run_kernel_benchmark(settings, "cuda", tmp_path / "kernel.csv", tmp_path / "kernel.json")
     rows = read_rows(tmp_path / "kernel.csv", KernelRow)
-    # All that failed: one kernel, those that share a way of launching, or every one.
     failed = [row for row in rows if row.note.startswith(("wrong", "failed"))]
     assert not failed, [(row.provider, row.shape, row.note) for row in failed]
     for row in rows:

@@ -77,7 +77,7 @@ def test_rows_follow_from_the_readings(rows: list[KernelRow]) -> None:
     assert row.milliseconds == pytest.approx(statistics.median(row.rounds), rel=1e-5)
     seconds = row.milliseconds / 1e3
     assert row.tflops == pytest.approx(10 * 1 * 2 * 32**2 * 8 / 1e12 / seconds)
-    # It keeps the scores and so computes four products instead of five.
+    # It stores the scores, so it computes four products instead of five.
     assert row.executed_tflops == pytest.approx(row.tflops * 4 / 5)
     # The interval of 8 readings at 99 % is their range.
     assert row.milliseconds_low == pytest.approx(min(row.rounds), rel=1e-5)
@@ -323,7 +323,7 @@ class Scripted:
         return self.milliseconds, 2 * self.milliseconds
 
     def results(self) -> Results:
-        raise AssertionError("nothing here asks for results")
+        raise NotImplementedError
 
 
 def test_every_round_has_its_own_order() -> None:
@@ -334,7 +334,7 @@ def test_every_round_has_its_own_order() -> None:
     ]
     missing = Candidate(INPUTS, PROVIDERS[1])
     assert measure([*candidates, missing], 12, 60.0, torch.device("cuda")) == 12
-    # Asked once to learn how long it takes; the slow one then in every fourth round.
+    # Each is called once before the rounds. The slow kernel is timed in every fourth round.
     assert [calls.count(name) for name in "abcd"] == [13, 13, 13, 4]
     slow = candidates[3].rounds
     assert [number for number, (one, _) in enumerate(slow) if not math.isnan(one)] == [0, 4, 8]

@@ -1,7 +1,4 @@
-"""Each kernel with its arguments in place, on the CPU; absent packages are stood in for.
-
-The stand-ins compute attention from the arguments that the packages take.
-"""
+"""Each kernel on the CPU. Stand-ins for packages that are not installed check their arguments."""
 
 import ctypes
 import functools
@@ -32,7 +29,7 @@ UNEQUAL = Case("paper", 8, 2, 12, (9, 12, 7), 0.5)
 
 
 def error(kernel: Kernel, attention: str, layout: str, inputs: Inputs) -> float:
-    """The largest relative error of output and gradients."""
+    """Return the largest relative error of output and gradients."""
     q, k, v, gradient = inputs.in_layout(layout)
     output = kernel(q, k, v)
     gradients = torch.autograd.grad(output, (q, k, v), gradient)
@@ -71,14 +68,13 @@ def test_backends_of_softmax_models() -> None:
 
 
 def test_every_kernel_has_a_label() -> None:
-    """And every label belongs to a kernel that is timed."""
     timed = {provider.name for provider in PROVIDERS} | {variant.kernel for variant in VARIANTS}
     assert timed == set(LABELS)
 
 
 @pytest.mark.parametrize("is_capturing", [False, True])
 def test_triton_sigmoid(monkeypatch: pytest.MonkeyPatch, is_capturing: bool) -> None:
-    """Its public functions, and during a capture the operators behind them."""
+    """The public functions are called, during a capture the operators behind them."""
     calls = []
 
     def attend(name: str, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""The training benchmark on the CPU: groups, rounds, checks and what becomes of failures."""
+"""The training benchmark on the CPU: groups, rounds, checks and failures."""
 
 import json
 import math
@@ -48,7 +48,7 @@ def see_padding(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
 
 
 def padded(attend: object) -> Variant:
-    """A kernel of another project that takes padded cells."""
+    """Return a kernel of another project, over padded cells."""
     form = PaddedAttention(lambda lengths, _: lengths, attend)  # type: ignore[arg-type]
     return Variant("other", "softmax", ("cpu",), form)
 
@@ -106,7 +106,7 @@ def test_every_size_context_number_of_cells_and_kernel_has_a_row(
         assert math.isnan(row.peak_memory_gb)
         assert (row.cuda_graphs, row.host_bound) == (0, False)
         assert (row.padding > 0) == (row.layout == "padded")
-        # Of a model that knows nothing.
+        # The loss before training is that of equal probabilities.
         assert row.loss == pytest.approx(math.log(50), rel=0.3)
     large = EncoderSettings.of(SIZES["large"], ARCHITECTURE, "sigmoid", 16, 50)
     assert rows[-1].parameters == sum(p.numel() for p in Encoder(large).parameters())
@@ -115,7 +115,7 @@ def test_every_size_context_number_of_cells_and_kernel_has_a_row(
 def test_rounds_time_the_cells_that_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_padded: None
 ) -> None:
-    """Each step is pretended to take a millisecond for each token that the model computes."""
+    """On a simulated clock, a step takes a millisecond for each token that the model computes."""
     clock = [0.0]
     seen: list[tuple[str, int, tuple[int, ...]]] = []
 
@@ -173,7 +173,7 @@ def test_rounds_time_the_cells_that_are_counted(
     # 131.6 million cells, 3 of them in 96 ms
     assert other.gpu_hours == pytest.approx(131.6e6 / (3 / 0.096) / 3600)
     assert packed.gpu_hours_low < packed.gpu_hours < packed.gpu_hours_high
-    # All see the same cells at the same steps, in an order that changes.
+    # All models see the same cells at the same steps. Their order changes from round to round.
     steps = {name: sorted(entry[1:] for entry in seen if entry[0] == name) for name, *_ in seen}
     assert len(steps) == 3
     assert steps["Encoder sigmoid"] == steps["Encoder softmax"] == steps["PaddedEncoder softmax"]
@@ -237,7 +237,6 @@ def test_a_kernel_that_needs_too_much_memory_in_a_round_is_named(
 
 
 def test_models_share_weights_that_no_step_changes() -> None:
-    """Nor do steps change the optimizer's state more than once."""
     group = conditions(16)
     shared = Trainer(Encoder(encoder(16)), group.training, 42, CPU)
     before = {name: value.clone() for name, value in shared.encoder.state_dict().items()}
