@@ -15,8 +15,13 @@ from small_training import ARCHITECTURE, TRAINING
 from triton.runtime.autotuner import Autotuner
 
 from scsigmoid.benchmarks import compiling
-from scsigmoid.benchmarks.compiling import compile_ahead, compile_step, compile_steps_ahead
-from scsigmoid.benchmarks.providers import PROVIDERS, chosen
+from scsigmoid.benchmarks.compiling import (
+    compile_ahead,
+    compile_step,
+    compile_steps_ahead,
+    kernel_jobs,
+)
+from scsigmoid.benchmarks.providers import PROVIDERS, choose_providers
 from scsigmoid.benchmarks.rows import TrainingGroup
 from scsigmoid.benchmarks.training import Conditions
 from scsigmoid.benchmarks.variants import Variant, choose_variants
@@ -26,8 +31,8 @@ from scsigmoid.training.step import Trainer
 
 
 def test_every_code_is_compiled_once() -> None:
-    compiled = compiling.jobs(PAPER_CASES, chosen(None, "cuda"))
-    counts = Counter(PROVIDERS[index].name for index, _ in compiled)
+    jobs = kernel_jobs(PAPER_CASES, choose_providers(None, "cuda"), torch.device("cuda"))
+    counts = Counter(PROVIDERS[index].name for _, index, *_ in jobs)
     # 1,024 and 2,048 share a class of triton-sigmoid, as do 4,096, 8,192 and the jagged batches.
     assert counts == {
         "triton_sigmoid": 2 * 2 * 4,
@@ -65,7 +70,7 @@ def test_compiling_ahead_ends_in_time(
     """The benchmark does not wait for slow compilations."""
     monkeypatch.setattr(compiling, "MOST_SECONDS", 0.0)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    compile_ahead(PAPER_CASES, chosen(["triton"], "cuda"), torch.device("cpu"))
+    compile_ahead(PAPER_CASES, choose_providers(["triton"], "cuda"), torch.device("cpu"))
     assert "4 of 4 kernels were not compiled in 0 s" in capsys.readouterr().err
 
 

@@ -12,9 +12,9 @@ from benchmarks.small_benchmarks import PAPER
 
 from scsigmoid.benchmarks.cases import Case, Inputs
 from scsigmoid.benchmarks.kernel import run_kernel_benchmark
-from scsigmoid.benchmarks.providers import chosen
+from scsigmoid.benchmarks.providers import choose_providers
 from scsigmoid.benchmarks.rows import KernelRow, read_rows
-from scsigmoid.benchmarks.timing import Clocked, Kernel, Queued, Replayed, Wrong, passes
+from scsigmoid.benchmarks.timing import Clocked, Kernel, Queued, Replayed, Wrong, run_passes
 from scsigmoid.errors import UserError
 
 pytestmark = [
@@ -26,9 +26,8 @@ CASE = Case("paper", 64, 4, 700, (700, 450, 129), 0.25)
 
 def kernel_of(name: str, layout: str, inputs: Inputs) -> Kernel:
     """Return a kernel for a batch, or skip the test if the kernel cannot run."""
-    (provider,) = [
-        one for one in chosen([name], "cuda") if one.layout == layout and one.suits(inputs.case)
-    ]
+    named = [one for one in choose_providers([name], "cuda") if one.layout == layout]
+    (provider,) = [one for one in named if one.is_timed_for(inputs.case)]
     try:
         return provider.prepare(inputs)
     except UserError as error:
@@ -63,7 +62,7 @@ def test_graphs_of_two_gpus_in_one_process(order: tuple[int, int]) -> None:
             inputs = Inputs(CASE, torch.device("cuda", index))
             tensors = inputs.in_layout("heads")
             timer = Replayed(lambda q, k, v: q * k * v, tensors)
-            expected, _ = passes(lambda q, k, v: q * k * v, tensors)
+            expected, _ = run_passes(lambda q, k, v: q * k * v, tensors)
             assert torch.equal(timer.results()[0], expected)
 
 
@@ -125,7 +124,7 @@ def test_a_failed_capture_affects_only_that_kernel() -> None:
     torch.cuda.empty_cache()
     assert torch.cuda.memory_reserved() <= before
     timer = Replayed(lambda q, k, v: q * k * v, tensors)
-    expected, _ = passes(lambda q, k, v: q * k * v, tensors)
+    expected, _ = run_passes(lambda q, k, v: q * k * v, tensors)
     assert torch.equal(timer.results()[0], expected)
 
 

@@ -24,7 +24,13 @@ from scsigmoid.benchmarks.kernel import (
     prepare_case,
     run_kernel_benchmark,
 )
-from scsigmoid.benchmarks.providers import PROVIDERS, Kernel, Provider, chosen, plain_pytorch
+from scsigmoid.benchmarks.providers import (
+    PROVIDERS,
+    Kernel,
+    Provider,
+    choose_providers,
+    plain_pytorch,
+)
 from scsigmoid.benchmarks.rows import KernelRow, read_rows
 from scsigmoid.benchmarks.timing import Results
 from scsigmoid.cli import main
@@ -53,7 +59,7 @@ def test_every_provider_shape_and_pass_has_a_row(rows: list[KernelRow]) -> None:
         (provider.name, provider.layout_name, *kernel.shape_of(case), direction)
         for case in CASES
         for provider in PROVIDERS
-        if "cpu" in provider.devices and provider.suits(case)
+        if "cpu" in provider.devices and provider.is_timed_for(case)
         for direction in ("forward", "backward")
     }
     assert {(row.provider, row.layout, *row.shape) for row in rows} == expected
@@ -180,11 +186,11 @@ def test_kernels_are_chosen_by_name(tmp_path: Path) -> None:
     rows = run(replace(ONE, providers=["pytorch", "sdpa"]), tmp_path)
     assert [row.provider for row in rows] == ["pytorch", "pytorch", "sdpa", "sdpa"]
     with pytest.raises(UserError, match=r"unknown kernel 'cudn'; choose from: .*cudnn"):
-        chosen(["cudn"], "cuda")
+        choose_providers(["cudn"], "cuda")
     with pytest.raises(
         UserError, match=r"none of these kernels is timed on device 'cpu'; choose from: hopper, "
     ):
-        chosen(["triton_accurate"], "cpu")
+        choose_providers(["triton_accurate"], "cpu")
 
 
 def test_shapes_that_do_not_divide_are_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ import torch
 
 from scsigmoid.benchmarks.cases import Case, Inputs
 from scsigmoid.benchmarks.providers import PROVIDERS, Provider
-from scsigmoid.benchmarks.timing import passes, release
+from scsigmoid.benchmarks.timing import release, run_passes
 from scsigmoid.benchmarks.variants import Variant
 from scsigmoid.model.sizes import count_parameters
 from scsigmoid.progress import log
@@ -40,24 +40,28 @@ MOST_SECONDS = 150.0
 CHOICE_MS = (5, 30)
 
 
-def jobs(cases: Sequence[Case], providers: Sequence[Provider]) -> list[tuple[int, Case]]:
-    """Return one job for each different code: an index into ``PROVIDERS``, and a shape."""
-    first: dict[tuple[object, ...], tuple[int, Case]] = {}
+def kernel_jobs(
+    cases: Sequence[Case], providers: Sequence[Provider], device: torch.device
+) -> list[tuple[Any, ...]]:
+    """Return one call of :func:`compile_one` for each different code, the longest first."""
+    first: dict[Hashable, tuple[int, Case]] = {}
     for provider in providers:
         index = PROVIDERS.index(provider)
-        for case in filter(provider.suits, cases):
+        for case in filter(provider.is_timed_for, cases):
             if provider.compiled_for is not None:
                 first.setdefault((index, provider.compiled_for(case)), (index, case))
     # Kernels with many configurations take longest, even longer for long sequences.
-    return sorted(first.values(), key=lambda job: (-PROVIDERS[job[0]].chooses, -job[1].length))
+    ordered = sorted(
+        first.values(), key=lambda job: (-PROVIDERS[job[0]].is_autotuned, -job[1].length)
+    )
+    return [(compile_one, index, case, device) for index, case in ordered]
 
 
 def compile_ahead(
     cases: Sequence[Case], providers: Sequence[Provider], device: torch.device
 ) -> None:
     """Compile the providers that have ``compiled_for``, for all cases."""
-    ordered = [(compile_one, index, case, device) for index, case in jobs(cases, providers)]
-    in_processes(ordered, MOST_PROCESSES)
+    in_processes(kernel_jobs(cases, providers, device), MOST_PROCESSES)
 
 
 def in_processes(ordered: Sequence[tuple[Any, ...]], most: int) -> None:
@@ -155,7 +159,7 @@ def compile_one(index: int, case: Case, device: torch.device) -> None:
     choose_by(run_once)
     with silenced():
         inputs = Inputs(case, device)
-        passes(provider.prepare(inputs), inputs.in_layout(provider.layout))
+        run_passes(provider.prepare(inputs), inputs.in_layout(provider.layout))
         synchronise(device)
 
 
@@ -182,10 +186,8 @@ def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Condition
         Case("jagged", like.head_dimension, like.heads, context, (context - 1,) * 2)
         for context in dict.fromkeys(group.group.context for group in groups)
     ]
-    choosing = [provider for provider in PROVIDERS if provider.chooses and provider.name in names]
-    ordered: list[tuple[Any, ...]] = [
-        (compile_one, index, case, device) for index, case in jobs(cases, choosing)
-    ]
+    autotuned = [one for one in PROVIDERS if one.is_autotuned and one.name in names]
+    ordered = kernel_jobs(cases, autotuned, device)
     for variant in variants:
         own = groups if variant.layout == "padded" else groups[:1]
         ordered += [(compile_step, variant, group, share) for group in own]

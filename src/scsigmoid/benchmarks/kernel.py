@@ -17,7 +17,7 @@ import torch
 from scsigmoid.benchmarks.cases import TOLERANCE, Case, Inputs, dtype_of, groups
 from scsigmoid.benchmarks.compiling import bound_choices, compile_ahead
 from scsigmoid.benchmarks.machine import GpuMonitor, identity, machine_facts
-from scsigmoid.benchmarks.providers import SETTING, Provider, chosen
+from scsigmoid.benchmarks.providers import SETTING, Provider, choose_providers
 from scsigmoid.benchmarks.rows import KernelRow, Sweep, median_interval
 from scsigmoid.benchmarks.timing import (
     Clocked,
@@ -123,7 +123,7 @@ def run_kernel_benchmark(
     for problem in find_kernel_benchmark_problems(settings):
         raise UserError(problem)
     torch_device = resolve_device(device)
-    providers = chosen(settings.providers, torch_device.type)
+    providers = choose_providers(settings.providers, torch_device.type)
     if torch_device.type == "cpu":
         torch.set_num_threads(1)
     facts = machine_facts(torch_device, "scsigmoid benchmark-kernel")
@@ -179,7 +179,7 @@ def prepare_case(
     inputs: Inputs, providers: Sequence[Provider], warmup_ms: float
 ) -> list[Candidate]:
     """Prepare, check and warm up all kernels that suit a batch."""
-    suitable = [provider for provider in providers if provider.suits(inputs.case)]
+    suitable = [provider for provider in providers if provider.is_timed_for(inputs.case)]
     candidates = [Candidate(inputs, provider) for provider in suitable]
     for candidate in candidates:
         with record_failure(candidate, SETTING, inputs.device):

@@ -175,13 +175,13 @@ class Provider:
         skips_padding: whether it does not compute padding.
         devices: device types on which it has rows.
         runs_on_cpu: whether it runs on a CPU. Otherwise its rows there only say so.
-        suits: whether this entry is timed for a batch. Another entry of the same name may be timed
-            for other batches.
+        is_timed_for: whether this entry is timed for a batch. Another entry of the same name may be
+            timed for other batches.
         stores_scores: whether it stores the n x n matrices of all sequences and heads. It is timed
             without a CUDA graph, which would keep them. Launches take little of its time.
         compiled_for: the part of a batch on which its compiled code depends. None if it is not
             compiled ahead.
-        chooses: whether an autotuner compiles many configurations and chooses one.
+        is_autotuned: whether Triton's autotuner compiles many configurations and chooses one.
     """
 
     name: str
@@ -192,10 +192,10 @@ class Provider:
     skips_padding: bool = True
     devices: tuple[str, ...] = ("cuda", "cpu")
     runs_on_cpu: bool = False
-    suits: Callable[[Case], bool] = lambda _: True
+    is_timed_for: Callable[[Case], bool] = lambda _: True
     stores_scores: bool = False
     compiled_for: Callable[[Case], Hashable] | None = None
-    chooses: bool = False
+    is_autotuned: bool = False
 
     @property
     def layout_name(self) -> str:
@@ -247,7 +247,7 @@ PROVIDERS = (
             ),
             backward_products=BACKENDS["sigmoid"][backend].backward_products,
             devices=("cuda",) if suffix else ("cuda", "cpu"),
-            suits=is_of_paper if layout == "padded" else lambda _: True,
+            is_timed_for=is_of_paper if layout == "padded" else lambda _: True,
             compiled_for=lambda case: case.head_dimension,
         )
         for backend in OURS
@@ -268,7 +268,7 @@ PROVIDERS = (
         triton_sigmoid,
         backward_products=7,
         compiled_for=length_class,
-        chooses=True,
+        is_autotuned=True,
     ),
     Provider("flash_sigmoid", "sigmoid", "padded", flash_sigmoid),
     *(
@@ -297,14 +297,14 @@ PROVIDERS = (
         "softmax",
         "heads",
         partial(torch_sdpa, "FLASH_ATTENTION"),
-        suits=lambda case: not case.uneven,
+        is_timed_for=lambda case: not case.uneven,
     ),
     Provider(
         "flash_attention_2",
         "softmax",
         "packed",
         partial(model_backend, "softmax", "sdpa"),
-        suits=lambda case: case.uneven,
+        is_timed_for=lambda case: case.uneven,
     ),
     *(
         Provider(name, "softmax", "packed", partial(model_backend, "softmax", name))
@@ -320,13 +320,13 @@ PROVIDERS = (
         "heads",
         flex,
         backward_products=7,
-        suits=lambda case: is_of_paper(case) and case.length in SOME_LENGTHS,
+        is_timed_for=lambda case: is_of_paper(case) and case.length in SOME_LENGTHS,
         compiled_for=lambda case: case,
     ),
 )
 
 
-def chosen(names: Sequence[str] | None, device: str) -> list[Provider]:
+def choose_providers(names: Sequence[str] | None, device: str) -> list[Provider]:
     """Return the :data:`PROVIDERS` with these names on a device; see :func:`select_kernels`."""
     table = [(provider.name, provider) for provider in PROVIDERS]
     return select_kernels(table, SETTING, names, device)

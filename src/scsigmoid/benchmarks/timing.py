@@ -171,7 +171,7 @@ class Clocked:
 
     def results(self) -> Results:
         """Return output and gradients of q, k and v, in the timed form."""
-        return passes(self.kernel, self.tensors)
+        return run_passes(self.kernel, self.tensors)
 
 
 class Queued(Clocked):
@@ -213,7 +213,7 @@ class Replayed:
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(WARM_RUNS):
-                passes(kernel, tensors)
+                run_passes(kernel, tensors)
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
         pool = torch.cuda.graph_pool_handle()
@@ -275,7 +275,7 @@ def milliseconds(launch: Callable[[], None], count: int = 1) -> float:
     return begin.elapsed_time(end) / count
 
 
-def passes(kernel: Kernel, tensors: list[Tensor]) -> Results:
+def run_passes(kernel: Kernel, tensors: list[Tensor]) -> Results:
     """Call a kernel and return its output and the gradients of q, k and v."""
     q, k, v, gradient = tensors
     output = kernel(q, k, v)
