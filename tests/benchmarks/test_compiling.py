@@ -10,8 +10,7 @@ from unittest.mock import MagicMock
 
 import pytest
 import torch
-from benchmarks.small_benchmarks import PAPER_CASES, TRAINING_BENCHMARK
-from small_training import ARCHITECTURE, TRAINING
+from benchmarks.small_benchmarks import PAPER_CASES, conditions
 from triton.runtime.autotuner import Autotuner
 
 from scsigmoid.benchmarks import compiling
@@ -22,11 +21,7 @@ from scsigmoid.benchmarks.compiling import (
     kernel_jobs,
 )
 from scsigmoid.benchmarks.providers import PROVIDERS, choose_providers
-from scsigmoid.benchmarks.rows import TrainingGroup
-from scsigmoid.benchmarks.training import Conditions
 from scsigmoid.benchmarks.variants import Variant, choose_variants
-from scsigmoid.config.schema import Size
-from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.training.step import Trainer
 
 
@@ -74,13 +69,6 @@ def test_compiling_ahead_ends_in_time(
     assert "4 of 4 kernels were not compiled in 0 s" in capsys.readouterr().err
 
 
-def group(context: int, cells: int) -> Conditions:
-    size = Size(layers=1, hidden=16, heads=2, feed_forward=32)
-    like = EncoderSettings.of(size, ARCHITECTURE, "sigmoid", context, TRAINING_BENCHMARK.vocabulary)
-    name = TrainingGroup("small", context, cells)
-    return Conditions(name, like, TRAINING_BENCHMARK, TRAINING, 42, torch.device("cpu"))
-
-
 @pytest.mark.parametrize(("gigabytes", "most"), [(80, 16), (8, 3)])
 def test_each_graph_is_compiled_once(
     monkeypatch: pytest.MonkeyPatch, gigabytes: int, most: int
@@ -90,7 +78,7 @@ def test_each_graph_is_compiled_once(
     monkeypatch.setattr(compiling, "in_processes", in_processes)
     memory = SimpleNamespace(total_memory=gigabytes * 1e9)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: memory)
-    groups = [group(context, cells) for cells in (4, 2) for context in (1024, 2048, 4096)]
+    groups = [conditions(context, cells) for cells in (4, 2) for context in (1024, 2048, 4096)]
     compile_steps_ahead(choose_variants(["sdpa", "flex", "triton_sigmoid"], "cuda"), groups)
     jobs, number = in_processes.call_args.args
     assert number == most
@@ -113,6 +101,6 @@ def test_a_whole_step_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     # Undone after the test.
     monkeypatch.setattr(Autotuner, "do_bench", Autotuner.__dict__["do_bench"])
     monkeypatch.setattr(torch._inductor.config, "autotune_local_cache", True)
-    compile_step(Variant("reference", "sigmoid", ("cpu",)), group(16, 2))
-    compile_step(Variant("unknown", "sigmoid", ("cpu",)), group(16, 2))
+    compile_step(Variant("reference", "sigmoid", ("cpu",)), conditions(16, 2))
+    compile_step(Variant("unknown", "sigmoid", ("cpu",)), conditions(16, 2))
     assert step.call_count == 1

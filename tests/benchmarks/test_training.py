@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks.small_benchmarks import TRAINING_BENCHMARK
+from benchmarks.small_benchmarks import SIZE, TRAINING_BENCHMARK, conditions
 from small_training import ARCHITECTURE, TRAINING
 from torch import Tensor
 
 from scsigmoid.benchmarks import training
-from scsigmoid.benchmarks.rows import TrainingGroup, TrainingRow, read_rows
+from scsigmoid.benchmarks.rows import TrainingRow, read_rows
 from scsigmoid.benchmarks.simulated import simulated_batches
 from scsigmoid.benchmarks.timing import OwnKernelError
-from scsigmoid.benchmarks.training import Conditions, TimedVariant, run_training_benchmark
+from scsigmoid.benchmarks.training import TimedVariant, run_training_benchmark
 from scsigmoid.benchmarks.variants import VARIANTS, PaddedAttention, Variant, choose_variants
 from scsigmoid.config.schema import Size, TrainingBenchmark
 from scsigmoid.errors import UserError
@@ -28,7 +28,7 @@ from scsigmoid.training.step import Trainer
 
 CPU = torch.device("cpu")
 SIZES = {
-    "small": Size(layers=2, hidden=16, heads=2, feed_forward=32),
+    "small": SIZE,
     "large": Size(layers=1, hidden=32, heads=2, feed_forward=32),
     "unused": Size(layers=1, hidden=32, heads=2, feed_forward=32),
 }
@@ -68,18 +68,6 @@ def benchmark(
     files = folder / "t.csv", folder / "t.json"
     run_training_benchmark(settings, SIZES, ARCHITECTURE, TRAINING, 42, "cpu", *files, seconds)
     return read_rows(folder / "t.csv", TrainingRow)
-
-
-def encoder(context: int) -> EncoderSettings:
-    return EncoderSettings.of(
-        SIZES["small"], ARCHITECTURE, "sigmoid", context, TRAINING_BENCHMARK.vocabulary
-    )
-
-
-def conditions(context: int) -> Conditions:
-    group = TrainingGroup("small", context, 3)
-    unchanging = replace(TRAINING, learning_rate=0.0)
-    return Conditions(group, encoder(context), TRAINING_BENCHMARK, unchanging, 42, CPU)
 
 
 def test_every_size_context_number_of_cells_and_kernel_has_a_row(
@@ -163,7 +151,7 @@ def test_rounds_time_the_cells_that_are_counted(
     assert other.padding == pytest.approx(1 - statistics.fmean(tokens) / 2 / 96)
     work = [
         sum(
-            count_flops(encoder(32), torch.diff(b.cu_seqlens).tolist(), len(b.masked))
+            count_flops(conditions(32).like, torch.diff(b.cu_seqlens).tolist(), len(b.masked))
             for b in cells
         )
         for cells in rounds
@@ -238,7 +226,7 @@ def test_a_kernel_that_needs_too_much_memory_in_a_round_is_named(
 
 def test_models_share_weights_that_no_step_changes() -> None:
     group = conditions(16)
-    shared = Trainer(Encoder(encoder(16)), group.training, 42, CPU)
+    shared = Trainer(Encoder(group.like), group.training, 42, CPU)
     before = {name: value.clone() for name, value in shared.encoder.state_dict().items()}
     batches: Sequence = [next(group.batches())]
     for variant in (SIGMOID, SOFTMAX, PADDED):

@@ -170,7 +170,7 @@ class Provider:
         name: as in the ``provider`` column.
         attention: ``sigmoid`` or ``softmax``.
         layout: layout of its tensors, see :meth:`Inputs.in_layout`.
-        make: makes the kernel for a batch. Raises a UserError if the kernel cannot run.
+        make: makes the kernel for a batch on a supported device. Raises a UserError if it cannot.
         backward_products: matrix products of its backward pass. FLOP counts assume five.
         skips_padding: whether it does not compute padding.
         devices: device types on which it has rows.
@@ -208,11 +208,7 @@ class Provider:
         return self.name.removesuffix("_accurate") in (*OURS, "reference_sigmoid")
 
     def prepare(self, inputs: Inputs) -> Kernel:
-        """Make the kernel for a batch.
-
-        Raises:
-            UserError: if the kernel cannot run.
-        """
+        """Make the kernel for a batch, or raise a UserError if it cannot run."""
         if inputs.device.type == "cpu" and not self.runs_on_cpu:
             raise UserError("needs a CUDA GPU")
         return self.make(inputs)
