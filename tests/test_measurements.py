@@ -1,7 +1,6 @@
 """Measurements in files, and intervals."""
 
 import math
-from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
@@ -41,8 +40,7 @@ ROWS = [
 
 def test_values_read_back_to_the_bit(tmp_path: Path) -> None:
     write_measurements(tmp_path / "m.csv", ROWS)
-    for before, after in zip(ROWS, read_measurements(tmp_path / "m.csv"), strict=True):
-        assert repr(astuple(before)) == repr(astuple(after))
+    assert repr(read_measurements(tmp_path / "m.csv")) == repr(ROWS)
 
 
 @pytest.mark.parametrize(
@@ -51,15 +49,14 @@ def test_values_read_back_to_the_bit(tmp_path: Path) -> None:
         (b"a,b\n1,2\n", "not a table of measurements"),
         (b"\xff\xfe", "damaged"),
         (b"", "not a table of measurements"),
-        (None, "no such result file"),
     ],
 )
-def test_other_files_are_refused(tmp_path: Path, content: bytes | None, words: str) -> None:
-    path = tmp_path / "m.csv"
-    if content is not None:
-        path.write_bytes(content)
+def test_other_files_are_refused(tmp_path: Path, content: bytes, words: str) -> None:
+    with pytest.raises(UserError, match="no such result file"):
+        read_measurements(tmp_path / "m.csv")
+    (tmp_path / "m.csv").write_bytes(content)
     with pytest.raises(UserError, match=words):
-        read_measurements(path)
+        read_measurements(tmp_path / "m.csv")
 
 
 @pytest.mark.parametrize(
@@ -96,10 +93,8 @@ def test_interval_over_donors():
     expected = stats.t.interval(0.95, 2, np.mean(means), stats.sem(means))
     result = donor_mean(values, names, 0.95)
     assert result.interval == pytest.approx((np.mean(means), *expected), rel=1e-12)
-    assert (result.donors, result.note) == (
-        3,
-        "12 of 60 cells have no known donor and are left out",
-    )
+    assert result.donors == 3
+    assert result.note == "12 of 60 cells have no known donor and are left out"
 
 
 @pytest.mark.parametrize(
@@ -117,8 +112,7 @@ def test_too_few_known_donors_give_no_interval(cells: dict[str, int], note: str)
     assert result.note == note
 
 
-@pytest.mark.parametrize("spread", [0.1, 1.0])
-@pytest.mark.parametrize("donors", [5, 10])
+@pytest.mark.parametrize(("donors", "spread"), [(5, 1.0), (10, 0.1)])
 def test_the_interval_over_donors_covers(donors: int, spread: float):
     """One donor has 80 % of 400 cells; donors differ by ``spread``, cells of a donor by 1."""
     random = np.random.default_rng(donors)

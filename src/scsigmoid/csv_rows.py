@@ -7,13 +7,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
+from scsigmoid.files import atomic_path
+
 Row = TypeVar("Row")
 
 csv.field_size_limit(2**31 - 1)  # a list of rows in a manifest can exceed the default of 128 kB
 
 
 def write_rows(path: str | Path, kind: type, rows: Iterable[Any]) -> None:
-    """Write dataclass instances in order.
+    """Write dataclass instances in order, atomically.
 
     Args:
         path: the file to write.
@@ -22,7 +24,10 @@ def write_rows(path: str | Path, kind: type, rows: Iterable[Any]) -> None:
         rows: instances of the dataclass.
     """
     types = get_type_hints(kind)
-    with Path(path).open("w", newline="", encoding="utf-8") as handle:
+    with (
+        atomic_path(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as handle,
+    ):
         writer = csv.writer(handle, lineterminator="\n")
         writer.writerow(columns(kind).values())
         writer.writerows(

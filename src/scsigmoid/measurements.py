@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_path
 
 
 class Interval(NamedTuple):
@@ -30,6 +29,10 @@ class Interval(NamedTuple):
     def over(self, other: "Interval") -> "Interval":
         """Return the ratio of two positive estimates, with the most extreme ratios as ends."""
         return Interval(self.value / other.value, self.low / other.high, self.high / other.low)
+
+    def columns(self, name: str) -> dict[str, Any]:
+        """Return the estimate as ``name``, and its ends as ``<name>_low`` and ``<name>_high``."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +81,7 @@ class Measurement:
 
 def write_measurements(path: str | Path, rows: Iterable[Measurement]) -> None:
     """Write measurements as a CSV file, atomically."""
-    with atomic_path(path) as temporary:
-        write_rows(temporary, Measurement, rows)
+    write_rows(path, Measurement, rows)
 
 
 def read_measurements(path: str | Path) -> list[Measurement]:

@@ -2,8 +2,14 @@
 
 from dataclasses import replace
 
+import torch
+from small_training import ARCHITECTURE, TRAINING
+
 from scsigmoid.benchmarks.cases import groups
-from scsigmoid.config.schema import KernelBenchmark, TrainingBenchmark
+from scsigmoid.benchmarks.rows import TrainingGroup
+from scsigmoid.benchmarks.training import Conditions
+from scsigmoid.config.schema import KernelBenchmark, Size, TrainingBenchmark
+from scsigmoid.model.sizes import EncoderSettings
 
 PAPER = KernelBenchmark(
     tokens=16384,
@@ -45,3 +51,13 @@ TRAINING_BENCHMARK = TrainingBenchmark(
     sigma_length=0.65,
     confidence=0.99,
 )
+SIZE = Size(layers=2, hidden=16, heads=2, feed_forward=32)
+
+
+def conditions(context: int, cells: int = 3) -> Conditions:
+    """Return the conditions of a group of the training benchmark on the CPU."""
+    vocabulary = TRAINING_BENCHMARK.vocabulary
+    like = EncoderSettings.of(SIZE, ARCHITECTURE, "sigmoid", context, vocabulary)
+    group = TrainingGroup("small", context, cells)
+    unchanging = replace(TRAINING, learning_rate=0.0)
+    return Conditions(group, like, TRAINING_BENCHMARK, unchanging, 42, torch.device("cpu"))

@@ -4,15 +4,13 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
-from benchmarks.small_benchmarks import PAPER_CASES, TRAINING_BENCHMARK
-from small_training import ARCHITECTURE, TRAINING
+from benchmarks.small_benchmarks import PAPER_CASES, conditions
 from triton.runtime.autotuner import Autotuner
 
 from scsigmoid.benchmarks import compiling
@@ -20,20 +18,16 @@ from scsigmoid.benchmarks.compiling import (
     compile_ahead,
     compile_step,
     compile_steps_ahead,
-    jobs,
+    kernel_jobs,
 )
-from scsigmoid.benchmarks.providers import PROVIDERS, chosen
-from scsigmoid.benchmarks.rows import TrainingGroup
-from scsigmoid.benchmarks.training import Conditions
+from scsigmoid.benchmarks.providers import PROVIDERS, choose_providers
 from scsigmoid.benchmarks.variants import Variant, choose_variants
-from scsigmoid.config.schema import Size
-from scsigmoid.model.sizes import EncoderSettings
-from scsigmoid.training.step import StepResult, Trainer
+from scsigmoid.training.step import Trainer
 
 
 def test_every_code_is_compiled_once() -> None:
-    compiled = jobs(PAPER_CASES, chosen(None, "cuda"))
-    counts = Counter(PROVIDERS[index].name for index, _ in compiled)
+    jobs = kernel_jobs(PAPER_CASES, choose_providers(None, "cuda"), torch.device("cuda"))
+    counts = Counter(PROVIDERS[index].name for _, index, *_ in jobs)
     # 1,024 and 2,048 share a class of triton-sigmoid, as do 4,096, 8,192 and the jagged batches.
     assert counts == {
         "triton_sigmoid": 2 * 2 * 4,
@@ -71,15 +65,8 @@ def test_compiling_ahead_ends_in_time(
     """The benchmark does not wait for slow compilations."""
     monkeypatch.setattr(compiling, "MOST_SECONDS", 0.0)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    compile_ahead(PAPER_CASES, chosen(["triton"], "cuda"), torch.device("cpu"))
+    compile_ahead(PAPER_CASES, choose_providers(["triton"], "cuda"), torch.device("cpu"))
     assert "4 of 4 kernels were not compiled in 0 s" in capsys.readouterr().err
-
-
-def group(context: int, cells: int, layers: int = 1) -> Conditions:
-    size = Size(layers=layers, hidden=16, heads=2, feed_forward=32)
-    like = EncoderSettings.of(size, ARCHITECTURE, "sigmoid", context, TRAINING_BENCHMARK.vocabulary)
-    name = TrainingGroup("small", context, cells)
-    return Conditions(name, like, TRAINING_BENCHMARK, TRAINING, 42, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(("gigabytes", "most"), [(80, 16), (8, 3)])
@@ -87,43 +74,33 @@ def test_each_graph_is_compiled_once(
     monkeypatch: pytest.MonkeyPatch, gigabytes: int, most: int
 ) -> None:
     """By as many processes as fit in the GPU's memory."""
-    begun: list[tuple[Any, ...]] = []
-
-    def in_processes(ordered: Sequence[tuple[Any, ...]], number: int) -> None:
-        assert number == most
-        begun.extend(ordered)
-
+    in_processes = MagicMock()
     monkeypatch.setattr(compiling, "in_processes", in_processes)
     memory = SimpleNamespace(total_memory=gigabytes * 1e9)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: memory)
-    groups = [group(context, cells) for cells in (4, 2) for context in (1024, 2048, 4096)]
+    groups = [conditions(context, cells) for cells in (4, 2) for context in (1024, 2048, 4096)]
     compile_steps_ahead(choose_variants(["sdpa", "flex", "triton_sigmoid"], "cuda"), groups)
-    graphs = [(job[1].name, job[2].group) for job in begun if job[0] is compile_step]
+    jobs, number = in_processes.call_args.args
+    assert number == most
+    graphs = [(job[1].name, job[2].group) for job in jobs if job[0] is compile_step]
     assert graphs == [
         ("sdpa packed", groups[0].group),
         ("flex packed", groups[0].group),
         *(("flex padded", each.group) for each in groups),
         *(("triton_sigmoid padded", each.group) for each in groups),
     ]
-    assert {job[3] for job in begun if job[0] is compile_step} == {0.85 / most}
+    assert {job[3] for job in jobs if job[0] is compile_step} == {0.85 / most}
     # Two classes of lengths: up to 2,048 and up to 8,192.
-    assert [job[2].length for job in begun if job[0] is not compile_step] == [4096, 1024]
+    assert [job[2].length for job in jobs if job[0] is not compile_step] == [4096, 1024]
 
 
 def test_a_whole_step_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failure is silent."""
-    steps: list[StepResult] = []
-    take = Trainer.step
-
-    def step(self, number, batches, masked=None):  # type: ignore[no-untyped-def]
-        steps.append(take(self, number, batches, masked))
-        return steps[-1]
-
-    monkeypatch.setattr(Trainer, "step", step)
+    """A failure, for example of an unknown kernel, is silent."""
+    step = MagicMock(side_effect=Trainer.step)
+    monkeypatch.setattr(Trainer, "step", lambda *arguments: step(*arguments))
     # Undone after the test.
     monkeypatch.setattr(Autotuner, "do_bench", Autotuner.__dict__["do_bench"])
     monkeypatch.setattr(torch._inductor.config, "autotune_local_cache", True)
-    compile_step(Variant("reference", "sigmoid", ("cpu",)), group(16, 2))
-    assert len(steps) == 1
-    compile_step(Variant("unknown", "sigmoid", ("cpu",)), group(16, 2))
-    assert len(steps) == 1
+    compile_step(Variant("reference", "sigmoid", ("cpu",)), conditions(16, 2))
+    compile_step(Variant("unknown", "sigmoid", ("cpu",)), conditions(16, 2))
+    assert step.call_count == 1

@@ -5,15 +5,17 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from benchmarks.small_benchmarks import PAPER
 
 from scsigmoid.benchmarks.cases import Case, Inputs
 from scsigmoid.benchmarks.kernel import run_kernel_benchmark
-from scsigmoid.benchmarks.providers import Unavailable, chosen
+from scsigmoid.benchmarks.providers import choose_providers
 from scsigmoid.benchmarks.rows import KernelRow, read_rows
-from scsigmoid.benchmarks.timing import Clocked, Queued, Replayed, Wrong, passes
+from scsigmoid.benchmarks.timing import Clocked, Kernel, Queued, Replayed, Wrong, run_passes
+from scsigmoid.errors import UserError
 
 pytestmark = [
     pytest.mark.gpu,
@@ -22,23 +24,27 @@ pytestmark = [
 CASE = Case("paper", 64, 4, 700, (700, 450, 129), 0.25)
 
 
+def kernel_of(name: str, layout: str, inputs: Inputs) -> Kernel:
+    """Return a kernel for a batch, or skip the test if the kernel cannot run."""
+    named = [one for one in choose_providers([name], "cuda") if one.layout == layout]
+    (provider,) = [one for one in named if one.is_timed_for(inputs.case)]
+    try:
+        return provider.prepare(inputs)
+    except UserError as error:
+        pytest.skip(str(error))
+
+
 @pytest.mark.parametrize("name", ["triton", "hopper"])
 def test_graphs_can_be_replayed_alone(name: str) -> None:
     """Replaying one graph many times does not change the inputs of the other."""
-    (provider,) = [
-        one for one in chosen([name], "cuda") if one.layout == "packed" and one.suits(CASE)
-    ]
-    inputs = Inputs(CASE, torch.device("cuda"), torch.bfloat16)
-    try:
-        kernel = provider.prepare(inputs)
-    except Unavailable as error:
-        pytest.skip(str(error))
-    tensors = inputs.in_layout(provider.layout)
+    inputs = Inputs(CASE, torch.device("cuda"))
+    kernel = kernel_of(name, "packed", inputs)
+    tensors = inputs.in_layout("packed")
     timer = Replayed(kernel, tensors)
     for _ in range(3):
         timer.backward.replay()
         assert min(timer.once()) > 0
-    error, what = inputs.largest_error(provider.attention, provider.layout, *timer.results())
+    error, what = inputs.largest_error("sigmoid", "packed", *timer.results())
     assert error < 0.01, what
     output, gradients = timer.results()
     expected, right = Queued(kernel, tensors).results()
@@ -53,25 +59,21 @@ def test_graphs_can_be_replayed_alone(name: str) -> None:
 def test_graphs_of_two_gpus_in_one_process(order: tuple[int, int]) -> None:
     for index in order:
         with torch.cuda.device(index):
-            inputs = Inputs(CASE, torch.device("cuda", index), torch.bfloat16)
+            inputs = Inputs(CASE, torch.device("cuda", index))
             tensors = inputs.in_layout("heads")
             timer = Replayed(lambda q, k, v: q * k * v, tensors)
-            expected, _ = passes(lambda q, k, v: q * k * v, tensors)
+            expected, _ = run_passes(lambda q, k, v: q * k * v, tensors)
             assert torch.equal(timer.results()[0], expected)
 
 
 def test_all_timers_agree_if_launches_are_short() -> None:
     case = Case("paper", 64, 16, 4096, (4096,) * 4)
-    inputs = Inputs(case, torch.device("cuda"), torch.bfloat16)
-    (provider,) = [one for one in chosen(["cudnn"], "cuda") if one.layout == "heads"]
-    kernel, tensors = provider.prepare(inputs), inputs.in_layout("heads")
-    timers = (
-        Replayed(kernel, tensors),
-        Queued(kernel, tensors),
-        Clocked(kernel, tensors, torch.device("cuda")),
-    )
-    best = [[min(times) for times in zip(*(timer.once() for _ in range(10)), strict=True)]
-            for timer in timers]  # fmt: skip
+    inputs = Inputs(case, torch.device("cuda"))
+    kernel, tensors = kernel_of("cudnn", "heads", inputs), inputs.in_layout("heads")
+    best = [
+        np.min([timer(kernel, tensors).once() for _ in range(10)], axis=0)
+        for timer in (Replayed, Queued, Clocked)
+    ]
     for other in best[1:]:
         assert other == pytest.approx(best[0], rel=0.25, abs=0.2)
 
@@ -82,14 +84,8 @@ def test_all_timers_agree_if_launches_are_short() -> None:
 )
 def test_a_graph_keeps_its_inputs(name: str, layout: str) -> None:
     """Later allocations must not use the memory of lengths and gradients."""
-    (provider,) = [
-        one for one in chosen([name], "cuda") if one.layout == layout and one.suits(CASE)
-    ]
-    inputs = Inputs(CASE, torch.device("cuda"), torch.bfloat16)
-    try:
-        kernel = provider.prepare(inputs)
-    except Unavailable as error:
-        pytest.skip(str(error))
+    inputs = Inputs(CASE, torch.device("cuda"))
+    kernel = kernel_of(name, layout, inputs)
     timer = Replayed(kernel, inputs.in_layout(layout))
     sizes = [
         (x.shape, x.dtype)
@@ -99,20 +95,21 @@ def test_a_graph_keeps_its_inputs(name: str, layout: str) -> None:
     gc.collect()
     others = [torch.ones(shape, dtype=dtype, device="cuda") for shape, dtype in sizes * 8]
     output, gradients = timer.results()
-    again = Inputs(CASE, torch.device("cuda"), torch.bfloat16)
-    error, what = again.largest_error(provider.attention, layout, output, gradients)
+    again = Inputs(CASE, torch.device("cuda"))
+    attention = "softmax" if name == "flash_attention_2" else "sigmoid"
+    error, what = again.largest_error(attention, layout, output, gradients)
     assert error < 0.01, what
     assert len(others) == 8 * len(sizes)
 
 
 def test_a_failed_capture_affects_only_that_kernel() -> None:
     """Afterwards torch's allocator frees memory again, and the next kernel is captured."""
-    inputs = Inputs(CASE, torch.device("cuda"), torch.bfloat16)
+    inputs = Inputs(CASE, torch.device("cuda"))
     tensors = inputs.in_layout("heads")
     stream = torch.cuda.current_stream()
 
     def reads(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        # The host waits for the GPU, which a graph cannot hold.
+        # The host waits for the GPU, which is not possible in a graph.
         return q * k * v * q.sum().item()
 
     with pytest.raises(RuntimeError, match="captur"):
@@ -127,7 +124,7 @@ def test_a_failed_capture_affects_only_that_kernel() -> None:
     torch.cuda.empty_cache()
     assert torch.cuda.memory_reserved() <= before
     timer = Replayed(lambda q, k, v: q * k * v, tensors)
-    expected, _ = passes(lambda q, k, v: q * k * v, tensors)
+    expected, _ = run_passes(lambda q, k, v: q * k * v, tensors)
     assert torch.equal(timer.results()[0], expected)
 
 
@@ -144,7 +141,7 @@ class Nothing(torch.autograd.Function):
 
 
 def test_a_graph_without_kernels_is_rejected() -> None:
-    inputs = Inputs(CASE, torch.device("cuda"), torch.bfloat16)
+    inputs = Inputs(CASE, torch.device("cuda"))
     with pytest.raises(Wrong, match="contains no kernel"):
         Replayed(Nothing.apply, inputs.in_layout("heads"))
 
@@ -163,7 +160,6 @@ def test_a_small_benchmark_of_all_kernels(tmp_path: Path) -> None:
     )
     run_kernel_benchmark(settings, "cuda", tmp_path / "kernel.csv", tmp_path / "kernel.json")
     rows = read_rows(tmp_path / "kernel.csv", KernelRow)
-    # All that failed: one kernel, those that share a way of launching, or every one.
     failed = [row for row in rows if row.note.startswith(("wrong", "failed"))]
     assert not failed, [(row.provider, row.shape, row.note) for row in failed]
     for row in rows:

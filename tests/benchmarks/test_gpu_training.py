@@ -1,4 +1,4 @@
-"""The training benchmark on a GPU: every kernel is right in the encoder, and compiled once."""
+"""The training benchmark on a GPU: every kernel is correct, and compiled once."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 SIZE = Size(layers=2, hidden=128, heads=2, feed_forward=256)
-# Blocks of padded cells have 128 tokens: the first context is no multiple.
+# The first context is not a multiple of the blocks of padded cells (128 tokens).
 CONTEXTS = [300, 512]
 SETTINGS = replace(
     TRAINING_BENCHMARK,
@@ -43,7 +43,7 @@ def test_every_kernel_is_right_and_none_is_compiled_in_a_round(tmp_path: Path) -
     for row in timed:
         assert row.rounds == 8
         assert row.relative_error < 0.03
-        # Of models with the same weights, on the same cells.
+        # All models have the same weights and cells.
         same = (row.group, row.attention)
         first = next(other for other in timed if (other.group, other.attention) == same)
         assert row.loss == pytest.approx(first.loss, rel=0.01)

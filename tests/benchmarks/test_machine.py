@@ -2,7 +2,6 @@
 
 import math
 import shutil
-import stat
 from pathlib import Path
 
 import numpy as np
@@ -48,14 +47,13 @@ def test_medians_of_readings() -> None:
 def test_the_monitor_reads_until_the_block_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stand-in for nvidia-smi that writes two lines and never ends."""
-    tool = tmp_path / "nvidia-smi"
-    arguments = tmp_path / "arguments"
+    """A stand-in for nvidia-smi writes two lines and never ends."""
+    tool, arguments = tmp_path / "nvidia-smi", tmp_path / "arguments"
     tool.write_text(
         "#!/bin/sh\necho '1500, 600'\necho '1600, 650'\n"
         f'echo "$@" > {arguments}\nexec sleep 600\n'
     )
-    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(machine, "gpu_identity", lambda _: "GPU-1234")
     with GpuMonitor(torch.device("cuda")) as monitor:

@@ -13,7 +13,7 @@ import torch
 from scsigmoid.benchmarks import timing
 from scsigmoid.benchmarks.cases import Case, Inputs
 from scsigmoid.benchmarks.kernel import timer_of
-from scsigmoid.benchmarks.providers import chosen
+from scsigmoid.benchmarks.providers import choose_providers
 from scsigmoid.benchmarks.timing import Clocked, Stopwatch
 
 
@@ -42,15 +42,15 @@ def test_a_kernel_is_timed_as_a_graph_if_possible(
         monkeypatch.setattr(torch.cuda, function, MagicMock())
     torch.cuda.Event.return_value.elapsed_time.return_value = 1.0  # type: ignore[attr-defined]
     monkeypatch.setattr(timing, "capture", capture)
-    (provider,) = chosen([name], "cpu")
-    inputs = Inputs(Case("paper", 8, 2, 12, (12, 12)), torch.device("cpu"), torch.float32)
-    kernel, tensors = provider.prepare(inputs), inputs.in_layout(provider.layout)
-    calls = Clocked(kernel, tensors, torch.device("cuda"))
+    (provider,) = choose_providers([name], "cpu")
+    inputs = Inputs(Case("paper", 8, 2, 12, (12, 12)), torch.device("cpu"))
+    calls = Clocked(provider.prepare(inputs), inputs.in_layout(provider.layout))
+    calls.device = torch.device("cuda")
     if how == "error":
         with pytest.raises(RuntimeError, match=error):
-            timer_of(kernel, provider, calls)
+            timer_of(calls, provider)
         return
-    timer, note = timer_of(kernel, provider, calls)
+    timer, note = timer_of(calls, provider)
     assert timer.how == how
     assert error in note
     assert min(timer.once()) > 0

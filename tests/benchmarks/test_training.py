@@ -1,23 +1,24 @@
-"""The training benchmark on the CPU: groups, rounds, checks and what becomes of failures."""
+"""The training benchmark on the CPU: groups, rounds, checks and failures."""
 
 import json
 import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
-from benchmarks.small_benchmarks import TRAINING_BENCHMARK
+from benchmarks.small_benchmarks import SIZE, TRAINING_BENCHMARK, conditions
 from small_training import ARCHITECTURE, TRAINING
 from torch import Tensor
 
 from scsigmoid.benchmarks import training
-from scsigmoid.benchmarks.rows import TrainingGroup, TrainingRow, read_rows
+from scsigmoid.benchmarks.rows import TrainingRow, read_rows
 from scsigmoid.benchmarks.simulated import simulated_batches
 from scsigmoid.benchmarks.timing import OwnKernelError
-from scsigmoid.benchmarks.training import Conditions, TimedVariant, run_training_benchmark
+from scsigmoid.benchmarks.training import TimedVariant, run_training_benchmark
 from scsigmoid.benchmarks.variants import VARIANTS, PaddedAttention, Variant, choose_variants
 from scsigmoid.config.schema import Size, TrainingBenchmark
 from scsigmoid.errors import UserError
@@ -27,7 +28,7 @@ from scsigmoid.training.step import Trainer
 
 CPU = torch.device("cpu")
 SIZES = {
-    "small": Size(layers=2, hidden=16, heads=2, feed_forward=32),
+    "small": SIZE,
     "large": Size(layers=1, hidden=32, heads=2, feed_forward=32),
     "unused": Size(layers=1, hidden=32, heads=2, feed_forward=32),
 }
@@ -47,7 +48,7 @@ def see_padding(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
 
 
 def padded(attend: object) -> Variant:
-    """A kernel of another project that takes padded cells."""
+    """Return a kernel of another project, over padded cells."""
     form = PaddedAttention(lambda lengths, _: lengths, attend)  # type: ignore[arg-type]
     return Variant("other", "softmax", ("cpu",), form)
 
@@ -69,42 +70,19 @@ def benchmark(
     return read_rows(folder / "t.csv", TrainingRow)
 
 
-def encoder(context: int) -> EncoderSettings:
-    return EncoderSettings.of(
-        SIZES["small"], ARCHITECTURE, "sigmoid", context, TRAINING_BENCHMARK.vocabulary
-    )
-
-
-def conditions(context: int) -> Conditions:
-    group = TrainingGroup("small", context, 3)
-    unchanging = replace(TRAINING, learning_rate=0.0)
-    return Conditions(group, encoder(context), TRAINING_BENCHMARK, unchanging, 42, CPU)
-
-
 def test_every_size_context_number_of_cells_and_kernel_has_a_row(
     tmp_path: Path, with_padded: None
 ) -> None:
+    sizes, cells, contexts = ["small", "large"], [3, 2], [32, 16]
     settings = replace(
-        TRAINING_BENCHMARK,
-        sizes=["small", "large"],
-        cells_per_gpu=[3, 2],
-        contexts=[32, 16],
-        steps=1,
+        TRAINING_BENCHMARK, sizes=sizes, cells_per_gpu=cells, contexts=contexts, steps=1
     )
     rows = benchmark(tmp_path, settings)
-    variants = [(row.attention, row.kernel, row.layout) for row in rows[:3]]
-    assert variants == [
-        ("sigmoid", "reference", "packed"),
-        ("softmax", "sdpa", "packed"),
-        ("softmax", "other", "padded"),
-    ]
-    assert [(*row.group, row.attention, row.kernel, row.layout) for row in rows] == [
-        (size, context, cells, *variant)
-        for size in ("small", "large")
-        for cells in (3, 2)
-        for context in (32, 16)
-        for variant in variants
-    ]
+    kernels = ("sigmoid reference packed", "softmax sdpa packed", "softmax other padded")
+    assert [
+        (row.size, row.cells_per_step, row.context, f"{row.attention} {row.kernel} {row.layout}")
+        for row in rows
+    ] == [*product(sizes, cells, contexts, kernels)]
     assert json.loads((tmp_path / "t.json").read_text())["device"] == "cpu"
     for row in rows:
         assert row.rounds == len(row.readings.split()) == 9
@@ -116,7 +94,7 @@ def test_every_size_context_number_of_cells_and_kernel_has_a_row(
         assert math.isnan(row.peak_memory_gb)
         assert (row.cuda_graphs, row.host_bound) == (0, False)
         assert (row.padding > 0) == (row.layout == "padded")
-        # Of a model that knows nothing.
+        # The loss before training is that of equal probabilities.
         assert row.loss == pytest.approx(math.log(50), rel=0.3)
     large = EncoderSettings.of(SIZES["large"], ARCHITECTURE, "sigmoid", 16, 50)
     assert rows[-1].parameters == sum(p.numel() for p in Encoder(large).parameters())
@@ -125,7 +103,7 @@ def test_every_size_context_number_of_cells_and_kernel_has_a_row(
 def test_rounds_time_the_cells_that_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_padded: None
 ) -> None:
-    """Each step is pretended to take a millisecond for each token that the model computes."""
+    """On a simulated clock, a step takes a millisecond for each token that the model computes."""
     clock = [0.0]
     seen: list[tuple[str, int, tuple[int, ...]]] = []
 
@@ -173,7 +151,7 @@ def test_rounds_time_the_cells_that_are_counted(
     assert other.padding == pytest.approx(1 - statistics.fmean(tokens) / 2 / 96)
     work = [
         sum(
-            count_flops(encoder(32), torch.diff(b.cu_seqlens).tolist(), len(b.masked))
+            count_flops(conditions(32).like, torch.diff(b.cu_seqlens).tolist(), len(b.masked))
             for b in cells
         )
         for cells in rounds
@@ -183,7 +161,7 @@ def test_rounds_time_the_cells_that_are_counted(
     # 131.6 million cells, 3 of them in 96 ms
     assert other.gpu_hours == pytest.approx(131.6e6 / (3 / 0.096) / 3600)
     assert packed.gpu_hours_low < packed.gpu_hours < packed.gpu_hours_high
-    # All see the same cells at the same steps, in an order that changes.
+    # All models see the same cells at the same steps. Their order changes from round to round.
     steps = {name: sorted(entry[1:] for entry in seen if entry[0] == name) for name, *_ in seen}
     assert len(steps) == 3
     assert steps["Encoder sigmoid"] == steps["Encoder softmax"] == steps["PaddedEncoder softmax"]
@@ -199,64 +177,56 @@ def test_a_run_out_of_time_writes_what_it_measured_and_can_be_continued(tmp_path
     assert not [*tmp_path.glob("t.partial-*.csv")]
 
 
-def test_a_wrong_kernel_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "choose_variants", lambda *_: [SIGMOID, padded(see_padding)])
-    right, wrong = benchmark(tmp_path, ONE)
-    assert right.rounds == 9
-    assert wrong.rounds == 0
+def test_kernels_that_are_wrong_or_missing_are_not_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = [variant for variant in VARIANTS if variant.kernel in ("hopper", "triton_sigmoid")]
+    variants = [SIGMOID, padded(see_padding), *absent]
+    monkeypatch.setattr(training, "choose_variants", lambda *_: variants)
+    right, wrong, hopper, published = benchmark(tmp_path, ONE)
+    assert (right.rounds, wrong.rounds) == (9, 0)
     assert wrong.note.startswith("wrong: a gradient has a relative error of")
     assert wrong.relative_error > 0.01
     assert math.isnan(wrong.milliseconds)
+    assert "'hopper' for sigmoid attention: it needs a CUDA GPU" in hopper.note
+    assert published.note == "triton_sigmoid is not installed"
+
+
+def fail(monkeypatch: pytest.MonkeyPatch, encoder: str, error: Exception) -> None:
+    """Raise an error in the first round, in steps of one class of encoders."""
+    take = Trainer.step
+
+    def step(self, number, batches, masked=None):  # type: ignore[no-untyped-def]
+        if number > 6 and type(self.encoder).__name__ == encoder:
+            raise error
+        return take(self, number, batches, masked)
+
+    monkeypatch.setattr(Trainer, "step", step)
 
 
 def test_an_error_of_our_own_kernel_fails_the_benchmark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take = Trainer.step
-
-    def step(self, number, batches, masked=None):  # type: ignore[no-untyped-def]
-        if number > 6 and self.encoder.settings.attention == "sigmoid":
-            raise RuntimeError("no kernel image\nis available")
-        return take(self, number, batches, masked)
-
-    monkeypatch.setattr(Trainer, "step", step)
+    monkeypatch.setattr(training, "choose_variants", lambda *_: [SIGMOID])
+    fail(monkeypatch, "Encoder", RuntimeError("no kernel image\nis available"))
     message = "reference packed: failed: RuntimeError: no kernel image"
     with pytest.raises(OwnKernelError, match=f"^{message}$"):
         benchmark(tmp_path, ONE)
     assert not (tmp_path / "t.csv").exists()
 
 
-def test_a_kernel_that_cannot_run_here_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    absent = [variant for variant in VARIANTS if variant.kernel in ("hopper", "triton_sigmoid")]
-    monkeypatch.setattr(training, "choose_variants", lambda *_: [*absent, SIGMOID])
-    hopper, published, reference = benchmark(tmp_path, ONE)
-    assert "'hopper' for sigmoid attention: it needs a CUDA GPU" in hopper.note
-    assert published.note == "triton_sigmoid is not installed"
-    assert reference.rounds == 9
-
-
 def test_a_kernel_that_needs_too_much_memory_in_a_round_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_padded: None
 ) -> None:
-    take = Trainer.step
-
-    def step(self, index, batches, masked=None):  # type: ignore[no-untyped-def]
-        if type(self.encoder).__name__ == "PaddedEncoder" and index >= 13:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return take(self, index, batches, masked)
-
-    monkeypatch.setattr(Trainer, "step", step)
+    fail(monkeypatch, "PaddedEncoder", torch.OutOfMemoryError("CUDA out of memory"))
     rows = benchmark(tmp_path, ONE)
     assert [row.rounds for row in rows] == [9, 9, 0]
     assert (rows[2].note, rows[2].readings) == ("does not fit in memory", "")
 
 
 def test_models_share_weights_that_no_step_changes() -> None:
-    """Nor do steps change the optimizer's state more than once."""
     group = conditions(16)
-    shared = Trainer(Encoder(encoder(16)), group.training, 42, CPU)
+    shared = Trainer(Encoder(group.like), group.training, 42, CPU)
     before = {name: value.clone() for name, value in shared.encoder.state_dict().items()}
     batches: Sequence = [next(group.batches())]
     for variant in (SIGMOID, SOFTMAX, PADDED):

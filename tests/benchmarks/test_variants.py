@@ -8,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
+from benchmarks import sigmoid_formula
 from small_training import PAPER, TRAINING
 from torch import Tensor
 from torch._dynamo.utils import counters
@@ -155,32 +156,22 @@ def test_flex_attention_in_one_compiled_graph(
 def pytorch_package() -> SimpleNamespace:
     """Return operators with triton-sigmoid's arguments, in plain PyTorch."""
 
-    def weights(q, k, lengths_q, lengths_k, bias, score_mod, scale, causal):  # type: ignore[no-untyped-def]
-        assert all(x.is_contiguous() for x in (q, k))
-        assert score_mod is None
-        assert not causal
+    def attend(q, k, v, lengths_k, lengths_q, bias, score_mod, scale, causal):  # type: ignore[no-untyped-def]
+        assert all(x.is_contiguous() for x in (q, k, v))
+        assert torch.equal(lengths_k, lengths_q)
+        assert (score_mod, causal) == (None, False)
         torch.testing.assert_close(bias, -torch.log(lengths_k.float()))
-        places = torch.arange(q.shape[1])
-        valid_rows, valid_columns = (
-            places < lengths[:, None] for lengths in (lengths_q, lengths_k)
-        )
-        scores = torch.einsum("bihd,bjhd->bhij", q, k) * scale + bias[:, None, None, None]
-        return torch.sigmoid(scores) * (valid_rows[:, :, None] & valid_columns[:, None])[:, None]
+        valid = torch.arange(q.shape[1]) < lengths_k[:, None]
+        return sigmoid_formula.attend(q, k, v, bias, scale, valid)
 
-    def attend(q, k, v, lengths_k, lengths_q, *rest):  # type: ignore[no-untyped-def]
-        p = weights(q, k, lengths_q, lengths_k, *rest)
-        return torch.einsum("bhij,bjhd->bihd", p, v).contiguous()
+    def forward(*arguments):  # type: ignore[no-untyped-def]
+        return attend(*arguments)[0]
 
-    def gradients(q, k, v, grad, lengths_k, lengths_q, bias, score_mod, scale, causal):  # type: ignore[no-untyped-def]
-        p = weights(q, k, lengths_q, lengths_k, bias, score_mod, scale, causal)
-        slopes = torch.einsum("bihd,bjhd->bhij", grad, v) * p * (1 - p) * scale
-        return (
-            torch.einsum("bhij,bjhd->bihd", slopes, k).contiguous(),
-            torch.einsum("bhij,bihd->bjhd", slopes, q).contiguous(),
-            torch.einsum("bhij,bihd->bjhd", p, grad).contiguous(),
-        )
+    def backward(q, k, v, gradient, *rest):  # type: ignore[no-untyped-def]
+        _, weights = attend(q, k, v, *rest)
+        return sigmoid_formula.gradients(q, k, v, gradient, weights, rest[4])
 
-    return SimpleNamespace(sigmoid_attn_padded_fwd_op=attend, sigmoid_attn_padded_bwd_op=gradients)
+    return SimpleNamespace(sigmoid_attn_padded_fwd_op=forward, sigmoid_attn_padded_bwd_op=backward)
 
 
 def test_triton_sigmoid_is_called_with_the_right_arguments(

@@ -23,18 +23,13 @@ def run(script: str, *arguments: str, output: Path) -> pd.DataFrame:
     return pd.read_csv(output)
 
 
-@pytest.fixture
-def cells(tmp_path: Path) -> Path:
-    """An h5ad file with 70 cells and 300 genes."""
+def test_tokens(tmp_path: Path) -> None:
     counts = random_matrix(70, 300, 0.2, "csr", np.float32, random_state=0)
     counts.data = np.ceil(10 * counts.data)
     adata = anndata.AnnData(counts)
     adata.var_names = [f"ENSG{gene:011d}" for gene in range(300)]
-    adata.write_h5ad(tmp_path / "cells.h5ad")
-    return tmp_path / "cells.h5ad"
-
-
-def test_tokens(cells: Path, tmp_path: Path) -> None:
+    cells = tmp_path / "cells.h5ad"
+    adata.write_h5ad(cells)
     rows = run(
         *("timing.py", "tokens", str(cells), "--copies", "1", "3", "--repetitions", "1"),
         output=tmp_path / "rows.csv",

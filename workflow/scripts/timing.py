@@ -162,7 +162,6 @@ def time_scaling(options: argparse.Namespace) -> Rows:
     from scsigmoid.benchmarks.simulated import write_simulated_tokens
     from scsigmoid.config.plan import Plan
     from scsigmoid.files import write_json
-    from scsigmoid.report.tables.writing import with_ends
     from scsigmoid.training.devices import resolve_device
     from scsigmoid.training.journal import read_journal
 
@@ -195,7 +194,7 @@ def time_scaling(options: argparse.Namespace) -> Rows:
             shares = [np.nan] if alone is None else efficiencies(count, columns, alone)
             rates = columns["cells_per_second"].tolist()
             for label, values in (("cells_per_second", rates), ("efficiency", shares)):
-                row |= with_ends(label, median_interval(values, CONFIDENCE))
+                row |= median_interval(values, CONFIDENCE).columns(label)
             for label in ("mfu", "data_wait", "packing_efficiency"):
                 row[label] = float(np.median(columns[label]))
             row["peak_memory_gb"] = float(np.max(columns["peak_memory_gb"]))

@@ -58,8 +58,8 @@ class Case:
     def flops(self, direction: str) -> float:
         """Operations on valid tokens: 4 n^2 H D forward (appendix "FLOP Calculation").
 
-        The backward pass counts 2.5 times as many: five matrix products instead of two, because it
-        computes the scores again.
+        The backward pass counts five matrix products instead of two, because it computes the scores
+        again.
         """
         return self.matrix_products(5 if direction == "backward" else 2)
 
@@ -122,8 +122,7 @@ def jagged_cases(dimension: int, heads: int, settings: KernelBenchmark) -> tuple
 def cell_lengths(tokens: int, median: float, sigma: float, longest: int) -> tuple[int, ...]:
     """Return quantiles of a log-normal distribution, cut at ``longest``, in shuffled order.
 
-    The quantiles are evenly spaced. Their number is chosen so that their sum is nearest to
-    ``tokens``.
+    Their number is chosen so that their sum is nearest to ``tokens``.
     """
 
     def quantiles(count: int) -> list[int]:
@@ -139,25 +138,29 @@ def cell_lengths(tokens: int, median: float, sigma: float, longest: int) -> tupl
     return tuple(chosen[place] for place in generator.permutation(len(chosen)))
 
 
+def dtype_of(device: torch.device) -> torch.dtype:
+    """Return the benchmark's dtype: bfloat16 on a GPU, float32 on a CPU."""
+    return torch.bfloat16 if device.type == "cuda" else torch.float32
+
+
 # Largest accepted relative error of output and gradients. In bfloat16 the error of fused kernels is
 # about 0.003. PyTorch with n x n matrices also rounds the scores: about 0.02.
 TOLERANCE = {torch.bfloat16: 0.05, torch.float32: 1e-4}
 
 
 class Inputs:
-    """Random q, k, v and gradient of the output for one batch.
+    """Random q, k, v and gradient of the output for one batch, in the dtype of :func:`dtype_of`.
 
     Attributes:
-        case: the batch.
-        lengths: (sequences,) int32.
+        lengths: (sequences,) int32, valid tokens.
         cu_seqlens: (sequences + 1,) int32, of the packed layout.
         valid: (sequences, length) bool, False in the padding.
         padded: q, k, v and gradient, (sequences, length, heads, dim). The gradient is zero in the
             padding, as in a model that reads no padding.
     """
 
-    def __init__(self, case: Case, device: torch.device, dtype: torch.dtype) -> None:
-        self.case = case
+    def __init__(self, case: Case, device: torch.device) -> None:
+        self.case, self.device = case, device
         self.lengths = torch.tensor(case.lengths, dtype=torch.int32, device=device)
         bounds = np.concatenate([[0], np.cumsum(case.lengths)])
         self.cu_seqlens = torch.tensor(bounds, dtype=torch.int32, device=device)
@@ -166,16 +169,17 @@ class Inputs:
         generator = torch.Generator(device).manual_seed(derive(SEED, "inputs"))
         shape = (case.sequences, case.length, case.heads, case.head_dimension)
         self.padded = [
-            torch.randn(shape, generator=generator, device=device, dtype=dtype) for _ in range(4)
+            torch.randn(shape, generator=generator, device=device, dtype=dtype_of(device))
+            for _ in range(4)
         ]
         self.padded[3] *= self.valid[:, :, None, None]
         self._arranged: dict[str, list[Tensor]] = {}
         self._expected: dict[str, list[list[Tensor]]] = {}
 
     def in_layout(self, layout: str) -> list[Tensor]:
-        """Return q, k, v (leaves that require gradients) and the output's gradient.
+        """Return q, k, v and the output's gradient, which all kernels share.
 
-        All providers share these tensors.
+        q, k and v are leaves that require gradients.
 
         Args:
             layout: ``packed`` (tokens, heads, dim), ``padded`` (sequences, length, heads, dim) or
@@ -210,20 +214,16 @@ class Inputs:
     def largest_error(
         self, attention: str, layout: str, output: Tensor, gradients: tuple[Tensor, ...]
     ) -> tuple[float, str]:
-        """Return the largest relative error in the sample compared with float64, and its tensor.
+        """Return the largest relative error in the sample, and the name of the tensor with it.
 
-        Args:
-            attention: ``sigmoid`` or ``softmax``.
-            layout: layout of the tensors.
-            output: output of the kernel.
-            gradients: gradients of q, k and v.
+        Output and gradients of q, k and v are compared with float64. The error is NaN if any is.
         """
-        errors: list[tuple[float, str]] = []
-        names = ("output", "dQ", "dK", "dV")
-        for (sequence, head), right in zip(self.sample, self.expected(attention), strict=True):
-            for name, tensor, exact in zip(names, (output, *gradients), right, strict=True):
-                own = self.one_head(tensor.detach(), layout, sequence, head)
-                errors.append((relative_error(own, exact), name))
+        tensors = {"output": output} | dict(zip(("dQ", "dK", "dV"), gradients, strict=True))
+        errors = [
+            (relative_error(self.one_head(tensor.detach(), layout, *place), exact), name)
+            for place, expected in zip(self.sample, self.expected(attention), strict=True)
+            for (name, tensor), exact in zip(tensors.items(), expected, strict=True)
+        ]
         return max(errors, key=lambda error: math.inf if math.isnan(error[0]) else error[0])
 
     def expected(self, attention: str) -> list[list[Tensor]]:
@@ -238,11 +238,6 @@ class Inputs:
                 gradients = reference.backward(grad, q, k, v, problem)[:3]
                 self._expected[attention].append([x[:, 0] for x in (output, *gradients)])
         return self._expected[attention]
-
-
-def dtype_of(device: torch.device) -> torch.dtype:
-    """Return the benchmark's dtype: bfloat16 on a GPU, float32 on a CPU."""
-    return torch.bfloat16 if device.type == "cuda" else torch.float32
 
 
 def relative_error(actual: Tensor, expected: Tensor) -> float:

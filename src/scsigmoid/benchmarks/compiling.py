@@ -2,8 +2,8 @@
 
 A kernel with an autotuner compiles about fifty configurations for a shape, one after the other.
 ``torch.compile`` takes half a minute or more for a large encoder, most of it on one core. Here
-processes compile in parallel. Triton and torch cache their results on disk, where the process that
-times kernels finds them. That process still chooses among configurations itself, on an idle GPU.
+processes compile in parallel. The process that times kernels finds the results in the disk caches
+of Triton and torch. It still chooses among configurations itself, on an idle GPU.
 """
 
 import functools
@@ -12,15 +12,16 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from scsigmoid.benchmarks.cases import Case, Inputs, dtype_of
+from scsigmoid.benchmarks.cases import Case, Inputs
 from scsigmoid.benchmarks.providers import PROVIDERS, Provider
-from scsigmoid.benchmarks.timing import passes, release
+from scsigmoid.benchmarks.timing import release, run_passes
 from scsigmoid.benchmarks.variants import Variant
 from scsigmoid.model.sizes import count_parameters
 from scsigmoid.progress import log
@@ -39,24 +40,28 @@ MOST_SECONDS = 150.0
 CHOICE_MS = (5, 30)
 
 
-def jobs(cases: Sequence[Case], providers: Sequence[Provider]) -> list[tuple[int, Case]]:
-    """Return one job for each different code: an index into ``PROVIDERS``, and a shape."""
-    first: dict[tuple[object, ...], tuple[int, Case]] = {}
+def kernel_jobs(
+    cases: Sequence[Case], providers: Sequence[Provider], device: torch.device
+) -> list[tuple[Any, ...]]:
+    """Return one call of :func:`compile_one` for each different code, the longest first."""
+    first: dict[Hashable, tuple[int, Case]] = {}
     for provider in providers:
         index = PROVIDERS.index(provider)
-        for case in filter(provider.suits, cases):
+        for case in filter(provider.is_timed_for, cases):
             if provider.compiled_for is not None:
                 first.setdefault((index, provider.compiled_for(case)), (index, case))
     # Kernels with many configurations take longest, even longer for long sequences.
-    return sorted(first.values(), key=lambda job: (-PROVIDERS[job[0]].chooses, -job[1].length))
+    ordered = sorted(
+        first.values(), key=lambda job: (-PROVIDERS[job[0]].is_autotuned, -job[1].length)
+    )
+    return [(compile_one, index, case, device) for index, case in ordered]
 
 
 def compile_ahead(
     cases: Sequence[Case], providers: Sequence[Provider], device: torch.device
 ) -> None:
     """Compile the providers that have ``compiled_for``, for all cases."""
-    ordered = [(compile_one, index, case, device) for index, case in jobs(cases, providers)]
-    in_processes(ordered, MOST_PROCESSES)
+    in_processes(kernel_jobs(cases, providers, device), MOST_PROCESSES)
 
 
 def in_processes(ordered: Sequence[tuple[Any, ...]], most: int) -> None:
@@ -74,8 +79,8 @@ def in_processes(ordered: Sequence[tuple[Any, ...]], most: int) -> None:
     # torch's compiler would change Triton's cache folder in some processes.
     os.environ.setdefault("TRITON_CACHE_DIR", triton.knobs.cache.dir)
     end = time.monotonic() + MOST_SECONDS
-    # Leaving the block ends the processes, even if one hangs.
     begin = (importlib.import_module, (first_with_torch(),))
+    # Leaving the block ends the processes, even if one hangs.
     with (
         few_threads(max(1, (os.cpu_count() or 1) // processes)),
         multiprocessing.get_context("spawn").Pool(processes, *begin) as pool,
@@ -88,17 +93,33 @@ def in_processes(ordered: Sequence[tuple[Any, ...]], most: int) -> None:
         log(f"{unfinished} of {len(ordered)} kernels were not compiled in {MOST_SECONDS:g} s")
 
 
+# torch's compiler starts processes of its own, by default as many as there are cores.
+THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
+
+
+@contextmanager
+def few_threads(count: int) -> Iterator[None]:
+    """Limit the compiler's own processes to ``count`` in each process started in the block."""
+    before = os.environ.get(THREADS)
+    os.environ[THREADS] = str(count)
+    try:
+        yield
+    finally:
+        del os.environ[THREADS]
+        if before is not None:
+            os.environ[THREADS] = before
+
+
 def first_with_torch() -> str:
-    """Return the module that other processes must import first, so that their cache keys are ours.
+    """Return the module that a process must import first to have this process's cache keys.
 
     The keys of torch's cache contain constants of torch, named after the first module in
     ``sys.modules`` that has torch as an attribute. In a program that uses this package, that module
-    may not be importable.
+    may not be importable, and the result is ``torch``.
     """
-    modules = list(sys.modules.items())
     first = next(
         name
-        for name, module in modules
+        for name, module in list(sys.modules.items())
         if name != "__main__" and getattr(module, "torch", None) is torch
     )
     return first if first.partition(".")[0] in ("scsigmoid", "torch") else "torch"
@@ -128,11 +149,7 @@ def run_once(call: Callable[[], object], quantiles: object) -> list[float]:
 @contextmanager
 def silenced() -> Iterator[None]:
     """Hide errors and messages. They are reported when the kernel is prepared for timing."""
-    with (
-        suppress(Exception),
-        open(os.devnull, "w", encoding="utf-8") as nowhere,
-        redirect_stderr(nowhere),
-    ):
+    with suppress(Exception), Path(os.devnull).open("w") as nowhere, redirect_stderr(nowhere):
         yield
 
 
@@ -141,13 +158,11 @@ def compile_one(index: int, case: Case, device: torch.device) -> None:
     provider = PROVIDERS[index]
     choose_by(run_once)
     with silenced():
-        inputs = Inputs(case, device, dtype_of(device))
-        passes(provider.prepare(inputs), inputs.in_layout(provider.layout))
-        torch.cuda.synchronize()
+        inputs = Inputs(case, device)
+        run_passes(provider.prepare(inputs), inputs.in_layout(provider.layout))
+        synchronise(device)
 
 
-# torch's compiler starts processes of its own, by default as many as there are cores.
-THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 # Share of the GPU's memory for all processes, and estimates of what each needs: CUDA's own bytes,
 # and bytes for each parameter (weights and gradients).
 MEMORY_SHARE, CONTEXT_BYTES, PARAMETER_BYTES = 0.85, 2e9, 8
@@ -171,28 +186,12 @@ def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Condition
         Case("jagged", like.head_dimension, like.heads, context, (context - 1,) * 2)
         for context in dict.fromkeys(group.group.context for group in groups)
     ]
-    choosing = [provider for provider in PROVIDERS if provider.chooses and provider.name in names]
-    ordered: list[tuple[Any, ...]] = [
-        (compile_one, index, case, device) for index, case in jobs(cases, choosing)
-    ]
+    autotuned = [one for one in PROVIDERS if one.is_autotuned and one.name in names]
+    ordered = kernel_jobs(cases, autotuned, device)
     for variant in variants:
         own = groups if variant.layout == "padded" else groups[:1]
         ordered += [(compile_step, variant, group, share) for group in own]
     in_processes(ordered, most)
-
-
-@contextmanager
-def few_threads(count: int) -> Iterator[None]:
-    """Processes started in the block compile with this many processes of their own each."""
-    before = os.environ.get(THREADS)
-    os.environ[THREADS] = str(count)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[THREADS]
-        else:
-            os.environ[THREADS] = before
 
 
 def compile_step(variant: Variant, group: "Conditions", memory_share: float = 1.0) -> None:

@@ -40,7 +40,13 @@ def stream() -> int:
     return torch.cuda.current_stream().cuda_stream
 
 
-class _Attention(torch.autograd.Function):
+class FlashSigmoid(torch.autograd.Function):
+    """Sigmoid attention of equally long sequences, with gradients of q, k and v.
+
+    The arguments of ``apply`` are q, k and v, (sequences, length, heads, dim) bfloat16 with dim 64
+    or 128, the bias of the scaled scores, and the result of :func:`load`.
+    """
+
     @staticmethod
     def forward(ctx, q, k, v, bias, library):  # type: ignore[no-untyped-def]
         tensors = [x.contiguous() for x in (q, k, v)]
@@ -48,7 +54,7 @@ class _Attention(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
         ctx.options = (*q.shape, q.shape[-1] ** -0.5, bias)
         ctx.library = library
-        _call(library.flash_sigmoid_forward, tensors, ctx.options, [])
+        call(library.flash_sigmoid_forward, tensors, ctx.options, [])
         return tensors[3]
 
     @staticmethod
@@ -57,25 +63,19 @@ class _Attention(torch.autograd.Function):
         gradients = [torch.empty_like(x) for x in tensors[:3]]
         sequences, length, heads, dimension, *_ = ctx.options
         rows = -(-length // 128) * 128  # the workspace needs whole blocks of 128 rows
-        sums = grad.new_empty(sequences, rows, heads, dimension, dtype=torch.float32)
-        more = [grad.contiguous(), *gradients, sums]
-        _call(ctx.library.flash_sigmoid_backward, tensors, ctx.options, more)
+        workspace = grad.new_empty(sequences, rows, heads, dimension, dtype=torch.float32)
+        more = [grad.contiguous(), *gradients, workspace]
+        call(ctx.library.flash_sigmoid_backward, tensors, ctx.options, more)
         return *gradients, None, None
 
 
-def _call(function: Any, tensors: Sequence[Tensor], options: Any, more: Sequence[Tensor]) -> None:
+def call(function: Any, tensors: Sequence[Tensor], options: Any, more: Sequence[Tensor]) -> None:
+    """Call a function of the library.
+
+    Raises:
+        RuntimeError: with the error message that the function returned.
+    """
     first, last = ([x.data_ptr() for x in each] for each in (tensors, more))
     failure = function(*first, *options, stream(), *last)
     if failure:
         raise RuntimeError(f"FlashSigmoid: {failure.decode()}")
-
-
-def attention(q: Tensor, k: Tensor, v: Tensor, bias: float, library: ctypes.CDLL) -> Tensor:
-    """Compute sigmoid attention of equally long sequences, with gradients of q, k and v.
-
-    Args:
-        q, k, v: (sequences, length, heads, dim), bfloat16, dim 64 or 128.
-        bias: added to the scaled scores.
-        library: returned by :func:`load`.
-    """
-    return _Attention.apply(q, k, v, bias, library)

@@ -8,7 +8,7 @@ interleaved rounds, so that clock and load changes affect all of them equally.
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -17,11 +17,10 @@ import torch
 from scsigmoid.benchmarks.cases import TOLERANCE, Case, Inputs, dtype_of, groups
 from scsigmoid.benchmarks.compiling import bound_choices, compile_ahead
 from scsigmoid.benchmarks.machine import GpuMonitor, identity, machine_facts
-from scsigmoid.benchmarks.providers import SETTING, Provider, chosen
+from scsigmoid.benchmarks.providers import SETTING, Provider, choose_providers
 from scsigmoid.benchmarks.rows import KernelRow, Sweep, median_interval
 from scsigmoid.benchmarks.timing import (
     Clocked,
-    Kernel,
     Queued,
     Replayed,
     Timer,
@@ -57,7 +56,7 @@ class Candidate:
     """A kernel at a shape, and its measurements.
 
     Attributes:
-        case: the shape.
+        inputs: the batch, kept until the last check, because a CUDA graph reads fixed addresses.
         provider: the kernel.
         timer: None if the kernel cannot be timed, with the reason in ``note``.
         error: the largest relative error.
@@ -66,7 +65,7 @@ class Candidate:
         rounds: milliseconds of both passes in each round, NaN if the kernel skipped the round.
     """
 
-    case: Case
+    inputs: Inputs
     provider: Provider
     timer: Timer | None = None
     error: float = math.nan
@@ -77,9 +76,10 @@ class Candidate:
     @property
     def name(self) -> str:
         """Kernel and shape."""
+        case = self.inputs.case
         return (
             f"{self.provider.name} ({self.provider.layout_name}, head dimension "
-            f"{self.case.head_dimension}, {self.case.length:,} tokens)"
+            f"{case.head_dimension}, {case.length:,} tokens)"
         )
 
     @property
@@ -112,7 +112,7 @@ def run_kernel_benchmark(
         device: ``auto``, ``cpu`` or ``cuda``.
         output_csv: one row per kernel, shape and pass.
         output_json: facts of the machine.
-        seconds: no group of shapes is started later than this.
+        seconds: time after which no group of shapes is started.
 
     Raises:
         UserError: if a GPU is asked for but missing, for an unknown kernel, and for shapes that do
@@ -123,7 +123,7 @@ def run_kernel_benchmark(
     for problem in find_kernel_benchmark_problems(settings):
         raise UserError(problem)
     torch_device = resolve_device(device)
-    providers = chosen(settings.providers, torch_device.type)
+    providers = choose_providers(settings.providers, torch_device.type)
     if torch_device.type == "cpu":
         torch.set_num_threads(1)
     facts = machine_facts(torch_device, "scsigmoid benchmark-kernel")
@@ -155,55 +155,45 @@ def run_group(
     device: torch.device,
 ) -> list[KernelRow]:
     """Return the rows of shapes that are timed in the same rounds."""
-    begin = time.perf_counter()
-    # Kept until the last check, because a CUDA graph reads its inputs at fixed addresses.
-    batches = {case: Inputs(case, device, dtype_of(device)) for case in group}
-    candidates = [
-        candidate
-        for inputs in batches.values()
-        for candidate in prepare_case(inputs, providers, settings.warmup_ms, device)
-    ]
-    middle = time.perf_counter()
+    candidates: list[Candidate] = []
+    for case in group:
+        candidates += prepare_case(Inputs(case, device), providers, settings.warmup_ms)
     with GpuMonitor(device) as monitor:
         count = measure(candidates, settings.iterations, settings.seconds, device)
-    log(
-        f"head dimension {group[0].head_dimension}, {group[0].batch}, {group[0].length:,} tokens: "
-        f"{middle - begin:.1f} s to prepare, {time.perf_counter() - middle:.1f} s for {count} "
-        "rounds"
-    )
-    check_again(candidates, batches, device)
+    first = group[0]
+    shape = f"head dimension {first.head_dimension}, {first.batch}, {first.length:,} tokens"
+    log(f"{shape}: {count} rounds")
+    check_again(candidates)
     rows = [
-        make_row(candidate, direction, settings.confidence, device, monitor)
+        make_row(candidate, direction, settings.confidence, monitor)
         for candidate in candidates
         for direction in DIRECTIONS
     ]
     # The next shapes need the memory of graphs and inputs.
     candidates.clear()
-    batches.clear()
     release(device)
     return rows
 
 
 def prepare_case(
-    inputs: Inputs, providers: Sequence[Provider], warmup_ms: float, device: torch.device
+    inputs: Inputs, providers: Sequence[Provider], warmup_ms: float
 ) -> list[Candidate]:
     """Prepare, check and warm up all kernels that suit a batch."""
-    case = inputs.case
-    candidates = [Candidate(case, provider) for provider in providers if provider.suits(case)]
+    suitable = [provider for provider in providers if provider.is_timed_for(inputs.case)]
+    candidates = [Candidate(inputs, provider) for provider in suitable]
     for candidate in candidates:
-        with record_failure(candidate, SETTING, device):
-            prepare(candidate, inputs, warmup_ms, device)
+        with record_failure(candidate, SETTING, inputs.device):
+            prepare(candidate, warmup_ms)
     return candidates
 
 
-def prepare(candidate: Candidate, inputs: Inputs, warmup_ms: float, device: torch.device) -> None:
+def prepare(candidate: Candidate, warmup_ms: float) -> None:
     """Prepare a kernel, check it in the form in which it will be timed, and warm it up."""
-    provider = candidate.provider
-    kernel = provider.prepare(inputs)
-    calls = Clocked(kernel, inputs.in_layout(provider.layout), device)
-    timer, candidate.note = timer_of(kernel, provider, calls)
-    check(candidate, timer, inputs, device)
-    if device.type == "cuda":
+    inputs, provider = candidate.inputs, candidate.provider
+    calls = Clocked(provider.prepare(inputs), inputs.in_layout(provider.layout))
+    timer, candidate.note = timer_of(calls, provider)
+    check(candidate, timer)
+    if inputs.device.type == "cuda":
         calls.once()
         candidate.calls = [calls.once() for _ in range(CALLS)]
     end = time.perf_counter() + warmup_ms / 1e3
@@ -213,16 +203,16 @@ def prepare(candidate: Candidate, inputs: Inputs, warmup_ms: float, device: torc
     candidate.timer = timer
 
 
-def timer_of(kernel: Kernel, provider: Provider, calls: Clocked) -> tuple[Timer, str]:
-    """Return how a kernel is timed on a device, with a note if this is not the usual way."""
+def timer_of(calls: Clocked, provider: Provider) -> tuple[Timer, str]:
+    """Return the timer for a kernel on a device, and a note if it is not the usual timer."""
     if calls.device.type == "cpu":
         return calls, CPU_NOTE
-    if provider.matrices:
-        return Queued(kernel, calls.tensors), ""
+    if provider.stores_scores:
+        return Queued(calls.kernel, calls.tensors), ""
     # Compile the kernel and choose its configuration before a graph is captured.
     calls.once()
     try:
-        return Replayed(kernel, calls.tensors), ""
+        return Replayed(calls.kernel, calls.tensors), ""
     except RuntimeError as error:
         if provider.is_ours or out_of_memory(error):
             raise
@@ -230,30 +220,28 @@ def timer_of(kernel: Kernel, provider: Provider, calls: Clocked) -> tuple[Timer,
         release_frames(error)
     synchronise(calls.device)
     release(calls.device)
-    return Queued(kernel, calls.tensors), note
+    return Queued(calls.kernel, calls.tensors), note
 
 
-def check(candidate: Candidate, timer: Timer, inputs: Inputs, device: torch.device) -> None:
+def check(candidate: Candidate, timer: Timer) -> None:
     """Compare the results of a timer's kernel with float64, and set the candidate's ``error``."""
-    provider = candidate.provider
+    inputs, provider = candidate.inputs, candidate.provider
     candidate.error, name = inputs.largest_error(
         provider.attention, provider.layout, *timer.results()
     )
     # Also if the error is NaN.
-    if not candidate.error <= TOLERANCE[dtype_of(device)]:
+    if not candidate.error <= TOLERANCE[dtype_of(inputs.device)]:
         raise Wrong(f"{name} has a relative error of {candidate.error:.2g}")
 
 
-def check_again(
-    candidates: Sequence[Candidate], batches: Mapping[Case, Inputs], device: torch.device
-) -> None:
+def check_again(candidates: Sequence[Candidate]) -> None:
     """Check the kernels after their last round, and drop the readings of those that are wrong."""
     for candidate in candidates:
         if candidate.timer is None:
             continue
-        with record_failure(candidate, SETTING, device):
+        with record_failure(candidate, SETTING, candidate.inputs.device):
             try:
-                check(candidate, candidate.timer, batches[candidate.case], device)
+                check(candidate, candidate.timer)
             except Wrong as error:
                 if candidate.is_ours:
                     raise
@@ -290,26 +278,26 @@ def measure(
 
 
 def round_intervals(milliseconds: Sequence[float]) -> list[int]:
-    """Return every how many rounds a kernel is timed, from its time (NaN if unknown)."""
+    """Return for each kernel the number of rounds from one reading to the next.
+
+    Args:
+        milliseconds: times of the kernels, NaN if unknown.
+    """
     known = [duration for duration in milliseconds if not math.isnan(duration)]
     slow = SLOW * statistics.median(known) if known else math.inf
     return [SELDOM if duration > slow else 1 for duration in milliseconds]
 
 
 def make_row(
-    candidate: Candidate,
-    direction: str,
-    confidence: float,
-    device: torch.device,
-    monitor: GpuMonitor,
+    candidate: Candidate, direction: str, confidence: float, monitor: GpuMonitor
 ) -> KernelRow:
     """Return the row of one kernel, shape and pass."""
-    case, provider = candidate.case, candidate.provider
+    case, device, provider = candidate.inputs.case, candidate.inputs.device, candidate.provider
     which = DIRECTIONS.index(direction)
     times, calls = ([both[which] for both in each] for each in (candidate.rounds, candidate.calls))
     readings = [reading for reading in times if not math.isnan(reading)]
-    value, low, high = median_interval(readings, confidence)
-    teraflops = case.flops(direction) / 1e9
+    duration = median_interval(readings, confidence)
+    work = case.flops(direction) / 1e9
     return KernelRow(
         attention=provider.attention,
         provider=provider.name,
@@ -324,13 +312,9 @@ def make_row(
         tokens=case.tokens,
         dtype=str(dtype_of(device)).removeprefix("torch."),
         device=device_name(device),
-        milliseconds=value,
-        milliseconds_low=low,
-        milliseconds_high=high,
-        tflops=teraflops / value,
-        tflops_low=teraflops / high,
-        tflops_high=teraflops / low,
-        executed_tflops=provider.executed(case, direction) / 1e9 / value,
+        **duration.columns("milliseconds"),
+        **duration.map(lambda milliseconds: work / milliseconds).columns("tflops"),
+        executed_tflops=provider.executed(case, direction) / 1e9 / duration.value,
         timing=candidate.timer.how if candidate.timer is not None else "",
         call_milliseconds=statistics.median(calls) if calls else math.nan,
         iterations=len(readings),

@@ -4,6 +4,7 @@ import hashlib
 import math
 import os
 import platform
+import re
 import shutil
 import statistics
 import subprocess
@@ -13,7 +14,6 @@ from pathlib import Path
 import torch
 
 from scsigmoid.benchmarks.flash_sigmoid import VARIABLE
-from scsigmoid.benchmarks.rows import cpu_name
 from scsigmoid.files import sha256
 from scsigmoid.kernels import PACKAGES, version_of
 from scsigmoid.training.devices import device_name
@@ -25,7 +25,7 @@ TIMED_CODE = ("attention", "benchmarks", "model", "training")
 def machine_facts(device: torch.device, command: str) -> dict[str, str]:
     """Return machine, versions and code, with "" for missing packages and hardware.
 
-    FlashSigmoid has no version, so the first digits of its library's SHA-256 are used.
+    FlashSigmoid has no version. The first digits of its library's SHA-256 are used instead.
     """
     gpu = device.type == "cuda"
     capability = torch.cuda.get_device_capability(device) if gpu else ()
@@ -50,8 +50,16 @@ def machine_facts(device: torch.device, command: str) -> dict[str, str]:
     }
 
 
+def cpu_name() -> str:
+    """Return the CPU's model, or its architecture if the model is unknown."""
+    path = Path("/proc/cpuinfo")
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    match = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)
+    return match[1].strip() if match else platform.processor() or platform.machine()
+
+
 def driver_version() -> str:
-    """Return the NVIDIA driver's version from ``nvidia-smi``; empty if it is unknown."""
+    """Return the NVIDIA driver's version from ``nvidia-smi``, or "" if it is unknown."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return ""

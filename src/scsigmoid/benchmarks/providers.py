@@ -1,11 +1,11 @@
 """The attention kernels of the kernel benchmark, behind one interface."""
 
-import functools
 import importlib
 import math
 import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,79 +21,60 @@ from scsigmoid.attention import (
 )
 from scsigmoid.benchmarks import flash_sigmoid as flash
 from scsigmoid.benchmarks.cases import Case, Inputs
-from scsigmoid.benchmarks.timing import Kernel, Unavailable
+from scsigmoid.benchmarks.timing import Kernel
 from scsigmoid.errors import UserError
 from scsigmoid.kernels import BACKENDS, OURS
-
-
-def require_gpu(inputs: Inputs) -> None:
-    """Raise :class:`Unavailable` on a CPU."""
-    if inputs.lengths.device.type != "cuda":
-        raise Unavailable("needs a CUDA GPU")
 
 
 def import_optional(module: str) -> Any:
     """Import a module of an optional package.
 
     Raises:
-        Unavailable: if the package is not installed.
+        UserError: if the package is not installed.
     """
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise Unavailable(f"{module.partition('.')[0]} is not installed") from None
+        raise UserError(f"{module.partition('.')[0]} is not installed") from None
 
 
-def prepare_backend(
-    attention: str, backend: str, *, padded: bool = False, gpu: bool = False, **options: Any
-) -> Callable[[Inputs], Kernel]:
-    """Return a function that prepares a backend of this project's models.
+def model_backend(
+    attention: str, backend: str, inputs: Inputs, *, padded: bool = False, **options: Any
+) -> Kernel:
+    """A backend of this project's models.
 
     On a GPU ``sdpa`` is torch's ``varlen_attn``, FlashAttention-2 for sequences of any length.
 
     Args:
         attention, backend: keys of :data:`scsigmoid.kernels.BACKENDS`.
+        inputs: the batch.
         padded: whether sequences are padded, as in the paper's interface, or packed.
-        gpu: whether the kernel is unavailable on a CPU, even if the backend runs there.
         options: options of the sigmoid, for example ``accurate``.
     """
-
-    def prepare(inputs: Inputs) -> Kernel:
-        if gpu or not BACKENDS[attention][backend].runs_on_cpu:
-            require_gpu(inputs)
-        try:
-            choose_backend(attention, backend, inputs.lengths.device)
-        except UserError as error:
-            raise Unavailable(str(error)) from None
-        if padded:
-            return lambda q, k, v: sigmoid_attention_padded(
-                q, k, v, inputs.lengths, backend=backend, **options
-            )
-        attend: Any = sigmoid_attention if attention == "sigmoid" else softmax_attention
-        bounds, longest = inputs.cu_seqlens, max(inputs.case.lengths)
-        return lambda q, k, v: attend(q, k, v, bounds, longest, backend=backend, **options)
-
-    return prepare
+    choose_backend(attention, backend, inputs.device)
+    if padded:
+        return lambda q, k, v: sigmoid_attention_padded(
+            q, k, v, inputs.lengths, backend=backend, **options
+        )
+    attend: Any = sigmoid_attention if attention == "sigmoid" else softmax_attention
+    bounds, longest = inputs.cu_seqlens, max(inputs.case.lengths)
+    return lambda q, k, v: attend(q, k, v, bounds, longest, backend=backend, **options)
 
 
-def prepare_plain(attention: str) -> Callable[[Inputs], Kernel]:
-    """Return a function that prepares plain PyTorch attention, which stores the n x n matrix."""
+def plain_pytorch(attention: str, inputs: Inputs) -> Kernel:
+    """Plain PyTorch, which stores the n x n matrix."""
+    bias = -torch.log(inputs.lengths.float())[:, None, None, None]
+    padding = ~inputs.valid[:, None, None, :] if inputs.case.uneven else None
 
-    def prepare(inputs: Inputs) -> Kernel:
-        bias = -torch.log(inputs.lengths.float())[:, None, None, None]
-        padding = ~inputs.valid[:, None, None, :] if inputs.case.uneven else None
+    def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = q @ k.mT * inputs.case.head_dimension**-0.5
+        if attention == "sigmoid":
+            scores = scores + bias.to(q.dtype)
+        if padding is not None:
+            scores = scores.masked_fill(padding, -math.inf)
+        return (torch.sigmoid(scores) if attention == "sigmoid" else scores.softmax(-1)) @ v
 
-        def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            scores = q @ k.mT * inputs.case.head_dimension**-0.5
-            if attention == "sigmoid":
-                scores = scores + bias.to(q.dtype)
-            if padding is not None:
-                scores = scores.masked_fill(padding, -math.inf)
-            return (torch.sigmoid(scores) if attention == "sigmoid" else scores.softmax(-1)) @ v
-
-        return kernel
-
-    return prepare
+    return kernel
 
 
 def triton_sigmoid(inputs: Inputs) -> Kernel:
@@ -102,22 +83,14 @@ def triton_sigmoid(inputs: Inputs) -> Kernel:
     Its functions copy the scale to the GPU at every call, which a CUDA graph cannot contain. During
     a capture the operators behind them are called, with a scale that is already on the GPU.
     """
-    require_gpu(inputs)
     package = import_optional("triton_sigmoid")
-    case, lengths = inputs.case, inputs.lengths
-    bias = -torch.log(lengths.float())
-    arguments: tuple[Any, ...] = (
-        bias,
-        None,
-        torch.tensor(case.head_dimension**-0.5, device=lengths.device),
-        False,
-    )
-    if case.uneven:
+    lengths = inputs.lengths
+    scale = torch.tensor(inputs.case.head_dimension**-0.5, device=inputs.device)
+    arguments: tuple[Any, ...] = (-torch.log(lengths.float()), None, scale, False)
+    if inputs.case.uneven:
         module = import_optional("triton_sigmoid.sigmoid_triton_padded")
         operator, arguments = module.sigmoid_attn_padded_fwd_op, (lengths, lengths, *arguments)
-        public = functools.partial(
-            package.sigmoid_attention_padded, seq_lens_k=lengths, seq_lens_q=lengths
-        )
+        public = partial(package.sigmoid_attention_padded, seq_lens_k=lengths, seq_lens_q=lengths)
     else:
         operator = import_optional("triton_sigmoid.sigmoid_triton_dense").sigmoid_attention_fwd_op
         public = package.sigmoid_attention
@@ -132,46 +105,39 @@ def triton_sigmoid(inputs: Inputs) -> Kernel:
 
 def flash_sigmoid(inputs: Inputs) -> Kernel:
     """FlashSigmoid (Ramapuram et al.), from the library named by an environment variable."""
-    require_gpu(inputs)
     case, path = inputs.case, os.environ.get(flash.VARIABLE)
     if case.uneven:
-        raise Unavailable("takes no padding")
+        raise UserError("takes no padding")
     if case.head_dimension not in (64, 128):
-        raise Unavailable("is built for head dimensions 64 and 128")
+        raise UserError("is built for head dimensions 64 and 128")
     if not path:
-        raise Unavailable(f"{flash.VARIABLE} names no library (docs/measuring.md)")
+        raise UserError(f"{flash.VARIABLE} names no library (docs/measuring.md)")
     try:
         library = flash.load(path)
     except OSError as error:
-        raise Unavailable(f"{flash.VARIABLE}: {error}") from None
+        raise UserError(f"{flash.VARIABLE}: {error}") from None
     bias = -math.log(case.length)
-    return lambda q, k, v: flash.attention(q, k, v, bias, library)
+    return lambda q, k, v: flash.FlashSigmoid.apply(q, k, v, bias, library)
 
 
-def prepare_sdpa(backend: str) -> Callable[[Inputs], Kernel]:
-    """Return a function that prepares torch's SDPA with one of its backends, over padded sequences.
+def torch_sdpa(backend: str, inputs: Inputs) -> Kernel:
+    """One backend of torch's SDPA, over padded sequences.
 
     Padding is a mask, whose blocks are not skipped. Nested tensors, without padding, are not used:
     there cuDNN's gradients are wrong (dQ by more than its own norm, torch 2.11 with cuDNN 9.19),
     and it can break the GPU's context.
     """
+    mask = inputs.valid[:, None, None, :] if inputs.case.uneven else None
 
-    def prepare(inputs: Inputs) -> Kernel:
-        require_gpu(inputs)
-        mask = inputs.valid[:, None, None, :] if inputs.case.uneven else None
+    def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        with sdpa_kernel(getattr(SDPBackend, backend)):
+            return scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
-        def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            with sdpa_kernel(getattr(SDPBackend, backend)):
-                return scaled_dot_product_attention(q, k, v, attn_mask=mask)
-
-        return kernel
-
-    return prepare
+    return kernel
 
 
 def flex(inputs: Inputs) -> Kernel:
     """FlexAttention with a padding mask that is made once, as in the paper's softmax models."""
-    require_gpu(inputs)
     from torch._functorch import config
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -185,7 +151,7 @@ def flex(inputs: Inputs) -> Kernel:
             return (column < lengths[sequence]) & (row < lengths[sequence])
 
         mask = create_block_mask(
-            attends, case.sequences, None, case.length, case.length, device=lengths.device
+            attends, case.sequences, None, case.length, case.length, device=inputs.device
         )
     compiled = torch.compile(flex_attention, dynamic=False)
     return lambda q, k, v: compiled(q, k, v, block_mask=mask)
@@ -193,7 +159,6 @@ def flex(inputs: Inputs) -> Kernel:
 
 #: Lengths at which FlexAttention is timed. It is compiled for each shape.
 SOME_LENGTHS = (512, 4096, 16384)
-BOTH = ("cuda", "cpu")
 SETTING = "benchmarks.kernel.providers"
 
 
@@ -205,31 +170,32 @@ class Provider:
         name: as in the ``provider`` column.
         attention: ``sigmoid`` or ``softmax``.
         layout: layout of its tensors, see :meth:`Inputs.in_layout`.
-        prepare: makes the kernel for a batch. Raises
-            :class:`~scsigmoid.benchmarks.timing.Unavailable` if the kernel cannot run.
+        make: makes the kernel for a batch on a supported device. Raises a UserError if it cannot.
         backward_products: matrix products of its backward pass. FLOP counts assume five.
         skips_padding: whether it does not compute padding.
-        devices: device types on which it is timed.
-        suits: whether this entry is timed for a batch. Another entry of the same name may be timed
-            for other batches.
-        matrices: whether it stores the n x n matrices of all sequences and heads. It is timed
+        devices: device types on which it has rows.
+        runs_on_cpu: whether it runs on a CPU. Otherwise its rows there only say so.
+        is_timed_for: whether this entry is timed for a batch. Another entry of the same name may be
+            timed for other batches.
+        stores_scores: whether it stores the n x n matrices of all sequences and heads. It is timed
             without a CUDA graph, which would keep them. Launches take little of its time.
         compiled_for: the part of a batch on which its compiled code depends. None if it is not
             compiled ahead.
-        chooses: whether an autotuner compiles many configurations and chooses one.
+        is_autotuned: whether Triton's autotuner compiles many configurations and chooses one.
     """
 
     name: str
     attention: str
     layout: str
-    prepare: Callable[[Inputs], Kernel]
+    make: Callable[[Inputs], Kernel]
     backward_products: int = 5
     skips_padding: bool = True
-    devices: tuple[str, ...] = BOTH
-    suits: Callable[[Case], bool] = lambda _: True
-    matrices: bool = False
+    devices: tuple[str, ...] = ("cuda", "cpu")
+    runs_on_cpu: bool = False
+    is_timed_for: Callable[[Case], bool] = lambda _: True
+    stores_scores: bool = False
     compiled_for: Callable[[Case], Hashable] | None = None
-    chooses: bool = False
+    is_autotuned: bool = False
 
     @property
     def layout_name(self) -> str:
@@ -241,10 +207,21 @@ class Provider:
         """Whether the kernel is part of this project."""
         return self.name.removesuffix("_accurate") in (*OURS, "reference_sigmoid")
 
+    def prepare(self, inputs: Inputs) -> Kernel:
+        """Make the kernel for a batch, or raise a UserError if it cannot run."""
+        if inputs.device.type == "cpu" and not self.runs_on_cpu:
+            raise UserError("needs a CUDA GPU")
+        return self.make(inputs)
+
     def executed(self, case: Case, direction: str) -> float:
         """Return the operations of its matrix products, without rounding lengths up to blocks."""
         products = self.backward_products if direction == "backward" else 2
         return case.matrix_products(products, padded=not self.skips_padding)
+
+
+def is_of_paper(case: Case) -> bool:
+    """Return whether a batch has a shape of the paper."""
+    return case.batch == "paper"
 
 
 def length_class(case: Case) -> Hashable:
@@ -261,10 +238,12 @@ PROVIDERS = (
             backend + suffix,
             "sigmoid",
             layout,
-            prepare_backend("sigmoid", backend, padded=layout == "padded", accurate=bool(suffix)),
+            partial(
+                model_backend, "sigmoid", backend, padded=layout == "padded", accurate=bool(suffix)
+            ),
             backward_products=BACKENDS["sigmoid"][backend].backward_products,
-            devices=("cuda",) if suffix else BOTH,
-            suits=(lambda case: case.batch == "paper") if layout == "padded" else (lambda _: True),
+            devices=("cuda",) if suffix else ("cuda", "cpu"),
+            is_timed_for=is_of_paper if layout == "padded" else lambda _: True,
             compiled_for=lambda case: case.head_dimension,
         )
         for backend in OURS
@@ -274,8 +253,9 @@ PROVIDERS = (
         "reference_sigmoid",
         "sigmoid",
         "packed",
-        prepare_backend("sigmoid", "reference"),
+        partial(model_backend, "sigmoid", "reference"),
         devices=("cpu",),
+        runs_on_cpu=True,
     ),
     Provider(
         "triton_sigmoid",
@@ -284,7 +264,7 @@ PROVIDERS = (
         triton_sigmoid,
         backward_products=7,
         compiled_for=length_class,
-        chooses=True,
+        is_autotuned=True,
     ),
     Provider("flash_sigmoid", "sigmoid", "padded", flash_sigmoid),
     *(
@@ -292,47 +272,57 @@ PROVIDERS = (
             name,
             attention,
             "heads",
-            prepare_plain(attention),
+            partial(plain_pytorch, attention),
             backward_products=4,
             skips_padding=False,
-            matrices=True,
+            runs_on_cpu=True,
+            stores_scores=True,
         )
         for name, attention in (("pytorch_sigmoid", "sigmoid"), ("pytorch", "softmax"))
     ),
-    Provider("sdpa", "softmax", "packed", prepare_backend("softmax", "sdpa"), devices=("cpu",)),
+    Provider(
+        "sdpa",
+        "softmax",
+        "packed",
+        partial(model_backend, "softmax", "sdpa"),
+        devices=("cpu",),
+        runs_on_cpu=True,
+    ),
     Provider(
         "flash_attention_2",
         "softmax",
         "heads",
-        prepare_sdpa("FLASH_ATTENTION"),
-        suits=lambda case: not case.uneven,
+        partial(torch_sdpa, "FLASH_ATTENTION"),
+        is_timed_for=lambda case: not case.uneven,
     ),
     Provider(
         "flash_attention_2",
         "softmax",
         "packed",
-        prepare_backend("softmax", "sdpa", gpu=True),
-        suits=lambda case: case.uneven,
+        partial(model_backend, "softmax", "sdpa"),
+        is_timed_for=lambda case: case.uneven,
     ),
     *(
-        Provider(name, "softmax", "packed", prepare_backend("softmax", name))
+        Provider(name, "softmax", "packed", partial(model_backend, "softmax", name))
         for name, backend in BACKENDS["softmax"].items()
         if backend.is_compared
     ),
-    Provider("cudnn", "softmax", "heads", prepare_sdpa("CUDNN_ATTENTION"), skips_padding=False),
+    Provider(
+        "cudnn", "softmax", "heads", partial(torch_sdpa, "CUDNN_ATTENTION"), skips_padding=False
+    ),
     Provider(
         "flex",
         "softmax",
         "heads",
         flex,
         backward_products=7,
-        suits=lambda case: case.batch == "paper" and case.length in SOME_LENGTHS,
+        is_timed_for=lambda case: is_of_paper(case) and case.length in SOME_LENGTHS,
         compiled_for=lambda case: case,
     ),
 )
 
 
-def chosen(names: Sequence[str] | None, device: str) -> list[Provider]:
+def choose_providers(names: Sequence[str] | None, device: str) -> list[Provider]:
     """Return the :data:`PROVIDERS` with these names on a device; see :func:`select_kernels`."""
     table = [(provider.name, provider) for provider in PROVIDERS]
     return select_kernels(table, SETTING, names, device)

@@ -3,21 +3,18 @@
 import hashlib
 import json
 import math
-import platform
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from scsigmoid import csv_rows
 from scsigmoid.csv_rows import read_rows as read_rows
+from scsigmoid.csv_rows import write_rows as write_rows
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_path
 from scsigmoid.measurements import Interval
 from scsigmoid.progress import log, track
 
@@ -191,19 +188,12 @@ def numbers(readings: str) -> list[float]:
     return [float(reading) for reading in readings.split()]
 
 
-def write_rows(path: str | Path, kind: type, rows: Sequence[Any]) -> None:
-    """Write dataclass instances as CSV, atomically."""
-    with atomic_path(path) as temporary:
-        csv_rows.write_rows(temporary, kind, rows)
-
-
 class Sweep(Generic[Row]):
-    """The rows of a benchmark, kept next to its table until the table is complete.
+    """The rows of a benchmark, kept in a file next to its table until the table is complete.
 
-    A benchmark that was stopped resumes with the rows that it kept. Their file is not an output of
+    A benchmark that was stopped resumes with the rows of this file. The file is not an output of
     the workflow, because Snakemake deletes the outputs of a failed job. Its name contains a
-    checksum of everything on which a measurement depends, so that only rows with equal conditions
-    are reused.
+    checksum of everything on which a measurement depends.
 
     Args:
         kind: class of the rows.
@@ -234,7 +224,7 @@ class Sweep(Generic[Row]):
         self.add([])
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Add rows, and keep them in the file."""
+        """Add rows, and write all rows to the file."""
         self.rows += rows
         write_rows(self.partial, self.kind, self.rows)
 
@@ -247,7 +237,7 @@ class Sweep(Generic[Row]):
             groups: the groups that are missing.
             run: returns the rows of a group.
             deadline: value of ``time.monotonic`` after which no group is started. If groups are
-                missing then, the file from which to resume is kept.
+                missing then, the file is kept.
         """
         missing = len(groups)
         for group in track(groups, label="groups"):
@@ -273,7 +263,7 @@ def median_interval(values: Sequence[float], confidence: float) -> Interval:
         confidence: smallest probability that the interval contains the median, between 0 and 1.
     """
     if not values:
-        return Interval(math.nan, math.nan, math.nan)
+        return Interval(math.nan)
     ordered = sorted(values)
     count = len(ordered)
     middle = float(np.median(ordered))
@@ -286,11 +276,3 @@ def median_interval(values: Sequence[float], confidence: float) -> Interval:
     if k == 0:
         return Interval(middle)
     return Interval(middle, ordered[k - 1], ordered[count - k])
-
-
-def cpu_name() -> str:
-    """Return the CPU's model, without importing PyTorch."""
-    path = Path("/proc/cpuinfo")
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    match = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)
-    return match[1].strip() if match else platform.processor() or platform.machine()

@@ -35,10 +35,6 @@ Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
 Results = tuple[Tensor, tuple[Tensor, ...]]
 
 
-class Unavailable(Exception):
-    """A kernel cannot run here; the message says why."""
-
-
 class Wrong(Exception):
     """The results of a kernel are wrong; the message says by how much."""
 
@@ -83,26 +79,24 @@ def release(device: torch.device) -> None:
 
 
 class Entry(Protocol):
-    """A timed kernel, or a model with a kernel."""
+    """A timed kernel, or a model with a kernel. ``drop`` forgets it and its readings."""
 
     @property
-    def name(self) -> str:
-        """Name for messages."""
+    def name(self) -> str: ...
 
     @property
-    def is_ours(self) -> bool:
-        """Whether the kernel is part of this project."""
+    def is_ours(self) -> bool: ...
 
-    def drop(self, note: str) -> None:
-        """Forget the kernel and all readings; the note says why."""
+    def drop(self, note: str) -> None: ...
 
 
 @contextmanager
 def record_failure(entry: Entry, setting: str, device: torch.device) -> Iterator[None]:
     """Drop an entry that fails in the block, and release the memory that the block used.
 
-    An error of another project's kernel, or of its compilation, is a result of the benchmark. A
-    kernel of this project may only be unavailable on the device, or need more memory than it has.
+    A UserError says why a kernel cannot run here. Any other error of another project's kernel, or
+    of its compilation, is a result of the benchmark. A kernel of this project may need more memory
+    than there is, but must not fail in any other way.
 
     Args:
         entry: the kernel that is prepared or timed.
@@ -115,7 +109,7 @@ def record_failure(entry: Entry, setting: str, device: torch.device) -> Iterator
     """
     try:
         yield
-    except Unavailable as error:
+    except UserError as error:
         entry.drop(str(error))
     except Exception as error:
         why = reason(error)
@@ -159,8 +153,8 @@ class Clocked:
 
     how = "clock"
 
-    def __init__(self, kernel: Kernel, tensors: list[Tensor], device: torch.device) -> None:
-        self.kernel, self.tensors, self.device = kernel, tensors, device
+    def __init__(self, kernel: Kernel, tensors: list[Tensor]) -> None:
+        self.kernel, self.tensors, self.device = kernel, tensors, tensors[0].device
 
     def once(self) -> tuple[float, float]:
         """Return the milliseconds of a forward and of a backward pass."""
@@ -177,16 +171,13 @@ class Clocked:
 
     def results(self) -> Results:
         """Return output and gradients of q, k and v, in the timed form."""
-        return passes(self.kernel, self.tensors)
+        return run_passes(self.kernel, self.tensors)
 
 
 class Queued(Clocked):
     """Times calls that are queued behind other work, by GPU events."""
 
     how = "events"
-
-    def __init__(self, kernel: Kernel, tensors: list[Tensor]) -> None:
-        super().__init__(kernel, tensors, tensors[0].device)
 
     def once(self) -> tuple[float, float]:
         q, k, v, gradient = self.tensors
@@ -222,7 +213,7 @@ class Replayed:
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(WARM_RUNS):
-                passes(kernel, tensors)
+                run_passes(kernel, tensors)
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
         pool = torch.cuda.graph_pool_handle()
@@ -258,7 +249,7 @@ Timer = Clocked | Replayed
 
 @contextmanager
 def capturing(graph: torch.cuda.CUDAGraph, pool: Any, direction: str) -> Iterator[None]:
-    """Capture the block with :func:`capture`."""
+    """Capture the block with :func:`capture`, and raise :class:`Wrong` if it runs no kernel."""
     with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         with capture(graph, pool):
@@ -284,7 +275,7 @@ def milliseconds(launch: Callable[[], None], count: int = 1) -> float:
     return begin.elapsed_time(end) / count
 
 
-def passes(kernel: Kernel, tensors: list[Tensor]) -> Results:
+def run_passes(kernel: Kernel, tensors: list[Tensor]) -> Results:
     """Call a kernel and return its output and the gradients of q, k and v."""
     q, k, v, gradient = tensors
     output = kernel(q, k, v)

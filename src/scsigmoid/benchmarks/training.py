@@ -29,7 +29,6 @@ from scsigmoid.benchmarks.timing import Stopwatch, Wrong, record_failure, releas
 from scsigmoid.benchmarks.variants import SETTING, Variant, choose_variants
 from scsigmoid.config.schema import Architecture, Size, Training, TrainingBenchmark
 from scsigmoid.files import write_json
-from scsigmoid.measurements import Interval
 from scsigmoid.model.encoder import Block, Encoder
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 from scsigmoid.progress import log
@@ -61,7 +60,7 @@ class TimedVariant:
         error: of the gradient, see :func:`gradient_error`.
         compiled: graphs compiled before the first round.
         recompiled: graphs compiled during the rounds.
-        memory: largest number of bytes during the first steps, see :class:`Memory`.
+        memory: peak bytes during the first steps, as if there were no other models. NaN on a CPU.
         milliseconds: mean time of a step in each round.
         behind: how far the GPU was behind the host at the end of each round, in steps.
         graphed: for each timed step, whether a CUDA graph computed the gradient.
@@ -101,12 +100,8 @@ class Conditions:
     """What all variants of a group share.
 
     Attributes:
-        group: the group.
         like: settings of the encoder. Each variant has its own attention.
-        settings: of the benchmark.
-        training: settings of the optimizer and of masking.
         seed: of weights, cells, masks and dropout.
-        device: the device of the benchmark.
     """
 
     group: TrainingGroup
@@ -117,21 +112,9 @@ class Conditions:
     device: torch.device
 
     def batches(self, cells: int | None = None) -> Iterator[Batch]:
-        """Yield endless packed batches, the same for every variant and call.
-
-        Args:
-            cells: cells of a batch (default: as many as in the group).
-        """
+        """Yield endless packed batches (default: of the group's cells), the same at every call."""
         cells = cells or self.group.cells
         return simulated_batches(self.settings, self.group.context, cells, self.training, self.seed)
-
-
-@dataclass(frozen=True)
-class Work:
-    """The work of a round's timed steps: valid tokens, and operations counted on them."""
-
-    tokens: int
-    flops: int
 
 
 def run_training_benchmark(
@@ -160,7 +143,7 @@ def run_training_benchmark(
         device: ``auto``, ``cpu`` or ``cuda``.
         output_csv: one row for each size, context, number of cells, kernel and layout.
         output_json: facts of the machine.
-        seconds: no group is started later than this.
+        seconds: time after which no group is started.
 
     Raises:
         UserError: if a GPU is asked for but missing, for an unknown kernel, or if a kernel leaves
@@ -178,39 +161,28 @@ def run_training_benchmark(
         TrainingRow, output_csv, [facts, identity(torch_device), measured_with, encoders, seed]
     )
     done = {row.group for row in sweep.rows}
-    groups = [
-        TrainingGroup(size, context, cells)
-        for size, cells, context in product(
-            settings.sizes, settings.cells_per_gpu, settings.contexts
+    unchanging = replace(training, learning_rate=0.0)
+    groups = [*product(settings.sizes, settings.cells_per_gpu, settings.contexts)]
+    missing = []
+    for size, cells, context in groups:
+        group = TrainingGroup(size, context, cells)
+        like = EncoderSettings.of(
+            sizes[size], architecture, "sigmoid", context, settings.vocabulary
         )
-    ]
-    missing = [
-        Conditions(
-            group,
-            EncoderSettings.of(
-                sizes[group.size], architecture, "sigmoid", group.context, settings.vocabulary
-            ),
-            settings,
-            replace(training, learning_rate=0.0),
-            seed,
-            torch_device,
-        )
-        for group in groups
-        if group not in done
-    ]
+        if group not in done:
+            missing.append(Conditions(group, like, settings, unchanging, seed, torch_device))
     if torch_device.type == "cuda":
         # Each variant has a graph, padded variants have one for each context and number of cells.
         torch._dynamo.config.recompile_limit = max(8, 2 * len(variants) * len(groups))
         bound_choices()
     errors: dict[tuple[Variant, str], float] = {}
-    compiled_sizes: set[str] = set()
 
     def run(conditions: Conditions) -> list[TrainingRow]:
         size = conditions.group.size
-        if torch_device.type == "cuda" and size not in compiled_sizes:
+        same_size = [other for other in missing if other.group.size == size]
+        if torch_device.type == "cuda" and conditions is same_size[0]:
             log(f"compiling training steps of {size}")
-            compile_steps_ahead(variants, [other for other in missing if other.group.size == size])
-            compiled_sizes.add(size)
+            compile_steps_ahead(variants, same_size)
         rows = run_group(conditions, variants, errors)
         release(torch_device)
         return rows
@@ -243,7 +215,12 @@ def run_group(
             log(f"{entry.name}: ready in {time.perf_counter() - begin:.0f} s")
     work = time_rounds(entries, conditions, batches)
     rows = [make_row(entry, conditions, work) for entry in entries]
-    report(rows, conditions.settings.confidence)
+    for row in rows:
+        text = f"{row.cells_per_second:.4g} cells/s, MFU {row.mfu:.1%}" if row.rounds else ""
+        log(
+            f"{row.size}, context {row.context}, {row.cells_per_step} cells, {row.kernel}, "
+            f"{row.layout}: {'; '.join(filter(None, (text, row.note)))}"
+        )
     return rows
 
 
@@ -254,7 +231,7 @@ def prepare(
     batches: Sequence[Batch],
     errors: dict[tuple[Variant, str], float],
 ) -> None:
-    """Check an entry's attention, make its model and take its first steps.
+    """Check an entry's attention, make its trainer and take its first steps.
 
     Args:
         entry: gets a trainer.
@@ -271,7 +248,7 @@ def prepare(
     if not entry.error <= TOLERANCE[dtype_of(device)]:
         raise Wrong(f"a gradient has a relative error of {entry.error:.2g}")
     compiled_before = compiled_graphs(device)
-    memory = Memory(shared)
+    memory_of_others = reset_peak_memory(shared)
     encoder = variant.encoder(conditions.like, device)
     encoder.load_state_dict(shared.encoder.state_dict(keep_vars=True), assign=True)
     trainer = Trainer(encoder, conditions.training, conditions.seed, device)
@@ -281,7 +258,9 @@ def prepare(
         for step, batch in enumerate(batches, start=1)
     ]
     synchronise(device)
-    entry.trainer, entry.loss, entry.memory = trainer, float(losses[0]), memory.peak()
+    if device.type == "cuda":
+        entry.memory = torch.cuda.max_memory_allocated(device) - memory_of_others
+    entry.trainer, entry.loss = trainer, float(losses[0])
     entry.compiled = compiled_graphs(device) - compiled_before
 
 
@@ -316,29 +295,21 @@ def projection_gradient(encoder: Encoder, batch: Batch) -> Tensor:
     return first.qkv.weight.grad.double()
 
 
-class Memory:
-    """Measures the GPU memory that one model needs, although several share weights.
+def reset_peak_memory(shared: Trainer) -> int:
+    """Reset the GPU's peak memory, and return the bytes that do not count for the next model.
 
-    Weights, optimizer state and everything allocated from now on count. Memory that other models
-    have allocated before does not.
+    Weights and optimizer state, which models share, count for each model. Everything else that is
+    allocated now belongs to other models.
     """
-
-    def __init__(self, shared: Trainer) -> None:
-        self._device = shared.device
-        if self._device.type == "cuda":
-            shared.optimiser.zero_grad(set_to_none=True)
-            tensors: list[Tensor] = [*shared.encoder.parameters()]
-            for state in shared.optimiser.state.values():
-                tensors += [value for value in state.values() if isinstance(value, Tensor)]
-            own = sum(tensor.nbytes for tensor in tensors)
-            self._others = torch.cuda.memory_allocated(self._device) - own
-            torch.cuda.reset_peak_memory_stats(self._device)
-
-    def peak(self) -> float:
-        """The largest number of bytes so far; NaN on a CPU."""
-        if self._device.type != "cuda":
-            return math.nan
-        return float(torch.cuda.max_memory_allocated(self._device) - self._others)
+    if shared.device.type != "cuda":
+        return 0
+    shared.optimiser.zero_grad(set_to_none=True)
+    tensors: list[Tensor] = [*shared.encoder.parameters()]
+    for state in shared.optimiser.state.values():
+        tensors += [value for value in state.values() if isinstance(value, Tensor)]
+    torch.cuda.reset_peak_memory_stats(shared.device)
+    own = sum(tensor.nbytes for tensor in tensors)
+    return torch.cuda.memory_allocated(shared.device) - own
 
 
 def compiled_graphs(device: torch.device) -> int:
@@ -352,14 +323,16 @@ def compiled_graphs(device: torch.device) -> int:
 
 def time_rounds(
     entries: Sequence[TimedVariant], conditions: Conditions, batches: Iterator[Batch]
-) -> list[Work]:
-    """Time the models in interleaved rounds, and return the work of each round.
+) -> list[tuple[int, int]]:
+    """Time the models in interleaved rounds. Each round has its own order and cells.
 
-    Each round has its own order and cells. Rounds end after ``settings.seconds``, but not before
-    ``LEAST_ROUNDS``.
+    Rounds end after ``settings.seconds``, but not before ``LEAST_ROUNDS``.
+
+    Returns:
+        Valid tokens of the timed steps of each round, and operations counted on them.
     """
     settings, step = conditions.settings, FIRST_STEPS + 1
-    work: list[Work] = []
+    work: list[tuple[int, int]] = []
     for order in rounds(len(entries), LEAST_ROUNDS, settings.rounds, settings.seconds):
         packed = list(islice(batches, LEAD_STEPS + settings.steps))
         layouts: dict[str, list[Batch]] = {}
@@ -401,34 +374,29 @@ def time_steps(
     entry.recompiled += compiled_graphs(trainer.device) - compiled_before
 
 
-def count_work(batches: Sequence[Batch], encoder: EncoderSettings) -> Work:
-    """Return the work of packed batches."""
-    return Work(
-        tokens=sum(len(batch.tokens) for batch in batches),
-        flops=sum(
-            count_flops(encoder, torch.diff(batch.cu_seqlens).tolist(), len(batch.masked))
-            for batch in batches
-        ),
+def count_work(batches: Sequence[Batch], encoder: EncoderSettings) -> tuple[int, int]:
+    """Return the number of tokens of packed batches, and the operations of training on them."""
+    flops = sum(
+        count_flops(encoder, torch.diff(batch.cu_seqlens).tolist(), len(batch.masked))
+        for batch in batches
     )
+    return sum(len(batch.tokens) for batch in batches), flops
 
 
-def make_row(entry: TimedVariant, conditions: Conditions, work: Sequence[Work]) -> TrainingRow:
-    """Return the row of one variant."""
+def make_row(
+    entry: TimedVariant, conditions: Conditions, work: Sequence[tuple[int, int]]
+) -> TrainingRow:
+    """Return the row of one variant. ``work`` is the result of :func:`time_rounds`."""
     variant, settings, group = entry.variant, conditions.settings, conditions.group
     device, readings = device_name(conditions.device), entry.milliseconds
     step = median_interval(readings, settings.confidence)
-    tokens_per_second = utilization = math.nan
-    if readings:
-        seconds = [settings.steps * reading / 1e3 for reading in readings]
-        tokens_per_second = median_rate([each.tokens for each in work], seconds)
-        peak = peak_flops(device)
-        if peak is not None:
-            utilization = median_rate([each.flops for each in work], seconds) / peak
-    tokens = statistics.fmean(each.tokens for each in work) / settings.steps if work else math.nan
-    computed = tokens if variant.layout == "packed" else float(group.cells * group.context)
+    seconds = [settings.steps * reading / 1e3 for reading in readings]
+    tokens, flops = zip(*work, strict=True)
+    mean_tokens = statistics.fmean(tokens) / settings.steps
+    computed = mean_tokens if variant.layout == "packed" else group.cells * group.context
     is_host_bound = bool(entry.behind) and statistics.median(entry.behind) < LEAST_BEHIND
     note = CPU_NOTE if conditions.device.type == "cpu" else HOST_NOTE * is_host_bound
-    rate = Interval(*(group.cells * 1e3 / end for end in (step.value, step.high, step.low)))
+    rate = step.map(lambda milliseconds: group.cells * 1e3 / milliseconds)
     hours = step.map(lambda ms: settings.projected_cells / group.cells * ms / 3.6e6)
     return TrainingRow(
         size=group.size,
@@ -439,19 +407,13 @@ def make_row(entry: TimedVariant, conditions: Conditions, work: Sequence[Work]) 
         kernel=variant.kernel,
         layout=variant.layout,
         device=device,
-        tokens_per_step=tokens,
-        padding=1 - tokens / computed,
-        milliseconds=step.value,
-        milliseconds_low=step.low,
-        milliseconds_high=step.high,
-        cells_per_second=rate.value,
-        cells_per_second_low=rate.low,
-        cells_per_second_high=rate.high,
-        tokens_per_second=tokens_per_second,
-        mfu=utilization,
-        gpu_hours=hours.value,
-        gpu_hours_low=hours.low,
-        gpu_hours_high=hours.high,
+        tokens_per_step=mean_tokens,
+        padding=1 - mean_tokens / computed,
+        **step.columns("milliseconds"),
+        **rate.columns("cells_per_second"),
+        tokens_per_second=median_rate(tokens, seconds),
+        mfu=median_rate(flops, seconds) / (peak_flops(device) or math.nan),
+        **hours.columns("gpu_hours"),
         projected_cells=settings.projected_cells,
         peak_memory_gb=entry.memory / 1e9,
         cuda_graphs=statistics.fmean(entry.graphed) if entry.graphed else math.nan,
@@ -467,23 +429,6 @@ def make_row(entry: TimedVariant, conditions: Conditions, work: Sequence[Work]) 
 
 
 def median_rate(amounts: Sequence[int], seconds: Sequence[float]) -> float:
-    """Return the median over the rounds of an amount over its time."""
-    return statistics.median(amount / time for amount, time in zip(amounts, seconds, strict=False))
-
-
-def report(rows: Sequence[TrainingRow], confidence: float) -> None:
-    """Log the rate of each row and the first row's rate over it, or why there is none."""
-    first = next((row for row in rows if row.readings), None)
-    for row in rows:
-        name = f"{row.size}, context {row.context}, {row.cells_per_step} cells, {row.kernel}"
-        text = row.note
-        if first and row.readings:
-            value, low, high = median_interval(first.over(row), confidence)
-            text = (
-                f"{row.cells_per_second:.4g} cells/s, {row.milliseconds:.4g} ms a step, "
-                f"{row.rounds} rounds, {row.cuda_graphs:.0%} of steps by CUDA graphs, "
-                f"MFU {row.mfu:.1%}, {row.peak_memory_gb:.1f} GB, {row.recompiled} recompiled"
-                f"{', bound by the host' * row.host_bound}; "
-                f"{first.kernel} over it {value:.3f} [{low:.3f}, {high:.3f}]"
-            )
-        log(f"{name}, {row.layout}: {text}")
+    """Return the median over the rounds of an amount over its time, NaN without rounds."""
+    rates = [amount / time for amount, time in zip(amounts, seconds, strict=False)]
+    return statistics.median(rates) if rates else math.nan

@@ -2,8 +2,7 @@
 
 Training packs cells, the paper pads every cell to the context. A padded batch is a stream of
 cells * context tokens for all layers of the encoder. Only attention treats cells separately, and
-only the output layer leaves out the padding. So padded and packed models differ in attention and
-layout alone.
+only the output layer leaves out the padding. So padded and packed models differ in nothing else.
 """
 
 import functools
@@ -16,8 +15,6 @@ from torch import Tensor, nn
 
 from scsigmoid.attention.flex import BLOCK
 from scsigmoid.benchmarks.providers import import_optional, select_kernels
-from scsigmoid.benchmarks.timing import Unavailable
-from scsigmoid.errors import UserError
 from scsigmoid.kernels import BACKENDS
 from scsigmoid.model.encoder import Block, Encoder
 from scsigmoid.model.sizes import EncoderSettings
@@ -183,9 +180,12 @@ def flex(q: Tensor, k: Tensor, v: Tensor, mask: "BlockMask") -> Tensor:
 
 
 def published_batch(lengths: Tensor, settings: EncoderSettings) -> tuple[Tensor, Tensor, Tensor]:
-    """Return lengths, biases and scale, which all layers share.
+    """Return lengths, biases and scale of triton-sigmoid, which all layers share.
 
     The package computes biases and scale at each call.
+
+    Raises:
+        UserError: if the package is not installed.
     """
     register_published()
     scale = torch.full((), settings.head_dimension**-0.5, device=lengths.device)
@@ -199,23 +199,19 @@ def register_published() -> None:
     The package's function copies the scale to the GPU at every call and waits for the copy. The
     operators behind this function, which are called here, do not.
     """
-    package = import_optional("triton_sigmoid.sigmoid_triton_padded")
+    package: Any = import_optional("triton_sigmoid.sigmoid_triton_padded")
 
     def attend(
         q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, bias: Tensor, scale: Tensor
     ) -> Tensor:
-        out: Tensor = package.sigmoid_attn_padded_fwd_op(
-            q, k, v, lengths, lengths, bias, None, scale, False
-        )
-        return out
+        rest = (lengths, lengths, bias, None, scale, False)
+        return package.sigmoid_attn_padded_fwd_op(q, k, v, *rest)  # type: ignore[no-any-return]
 
     def gradients(
         grad: Tensor, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, bias: Tensor, scale: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        three: tuple[Tensor, Tensor, Tensor] = package.sigmoid_attn_padded_bwd_op(
-            q, k, v, grad, lengths, lengths, bias, None, scale, False
-        )
-        return three
+        rest = (lengths, lengths, bias, None, scale, False)
+        return package.sigmoid_attn_padded_bwd_op(q, k, v, grad, *rest)  # type: ignore[no-any-return]
 
     forward = torch.library.custom_op("scsigmoid::published_padded", attend, mutates_args=())
     backward = torch.library.custom_op(
@@ -249,14 +245,12 @@ class Variant:
         attention: ``sigmoid`` or ``softmax``.
         devices: device types on which the variant is compared.
         padded: attention of padded batches, or None for packed batches.
-        package: the optional package that contains the kernel.
     """
 
     kernel: str
     attention: str
     devices: tuple[str, ...]
     padded: PaddedAttention | None = None
-    package: str = ""
 
     @property
     def layout(self) -> str:
@@ -274,19 +268,16 @@ class Variant:
         return self.attention == "sigmoid" and self.kernel in BACKENDS["sigmoid"]
 
     def encoder(self, like: EncoderSettings, device: torch.device) -> Encoder:
-        """Make the encoder, with random weights."""
+        """Make the encoder, with random weights.
+
+        Raises:
+            UserError: if the kernel cannot run on the device.
+        """
         backend = "reference" if self.padded else self.kernel
         settings = replace(like, attention=self.attention, backend=backend)
-        if self.package:
-            import_optional(self.package)
+        backend_of(settings, device)
         with device:
-            if self.padded is not None:
-                return PaddedEncoder(settings, self.padded)
-            try:
-                backend_of(settings, device)
-            except UserError as error:
-                raise Unavailable(str(error)) from None
-            return Encoder(settings)
+            return PaddedEncoder(settings, self.padded) if self.padded else Encoder(settings)
 
     def batch(self, packed: Batch, context: int) -> Batch:
         """Return a packed batch in this layout."""
@@ -306,13 +297,7 @@ VARIANTS = (
         if (attention, name) != ("softmax", "reference")
     ),
     Variant("flex", "softmax", ("cuda",), PaddedAttention(padding_mask, flex)),
-    Variant(
-        "triton_sigmoid",
-        "sigmoid",
-        ("cuda",),
-        PaddedAttention(published_batch, published),
-        package="triton_sigmoid",
-    ),
+    Variant("triton_sigmoid", "sigmoid", ("cuda",), PaddedAttention(published_batch, published)),
 )
 
 
