@@ -1,6 +1,6 @@
 """Manifest and metadata files: truncated, damaged and hostile content is refused."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from loopback import uuid
@@ -13,9 +13,9 @@ from scsigmoid.corpus.metadata import (
     read_manifest,
     read_metadata,
     write_manifest,
-    write_metadata,
 )
 from scsigmoid.errors import UserError
+from scsigmoid.files import write_json
 
 ROWS = [
     ManifestRow(file=name, role="training", source="local", location=f"/{name}", cells="5",
@@ -78,7 +78,7 @@ METADATA = Metadata(
 @pytest.mark.parametrize("content", [b"", b"[1]", b'{"file": "heart"}', b"\xff\xfe"])
 def test_damaged_metadata(content, tmp_path):
     path = tmp_path / "heart.json"
-    write_metadata(path, METADATA)
+    write_json(path, asdict(METADATA))
     assert read_metadata(path) == METADATA
     path.write_bytes(content)
     with pytest.raises(UserError, match=r"heart\.json: damaged, or not the metadata"):

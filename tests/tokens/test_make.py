@@ -1,6 +1,7 @@
 """Token stores made from h5ad files."""
 
 import re
+from dataclasses import asdict
 
 import anndata
 import numpy as np
@@ -8,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from scsigmoid.corpus.h5ad import open_cells
-from scsigmoid.corpus.metadata import Metadata, write_metadata
+from scsigmoid.corpus.metadata import Metadata
 from scsigmoid.errors import UserError
-from scsigmoid.files import sha256
+from scsigmoid.files import sha256, write_json
 from scsigmoid.tokens.make import Tokenizer, tokenize_evaluation, tokenize_part
 from scsigmoid.tokens.store import TokenStore, read_index, write_length_counts
 
@@ -26,7 +27,8 @@ def evaluated(h5ad, vocabulary, output) -> TokenStore:
     metadata = h5ad.with_suffix(".json")
     standard = {"simulated": False, "label": "cell_type", "title": "Cells", "types": []}
     unused = {"cells": 30, "genes": 20, "sha256": sha256(h5ad), "location": ""}
-    write_metadata(metadata, Metadata(dataset=h5ad.stem, file=h5ad.stem, **standard, **unused))
+    stated = Metadata(dataset=h5ad.stem, file=h5ad.stem, **standard, **unused)
+    write_json(metadata, asdict(stated))
     tokenize_evaluation(h5ad, metadata, Tokenizer(vocabulary, 1e4, 9, 25), output)
     return TokenStore.open(output, vocabulary=vocabulary.fingerprint)
 

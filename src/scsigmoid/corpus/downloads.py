@@ -89,19 +89,10 @@ def state_of(path: Path) -> list[str]:
 def download(
     web: Web, url: str, destination: Path, size: int | None = None, digest: str = ""
 ) -> str:
-    """Download a file with retries, check it, and move it to its destination.
+    """Download a file with retries, check it, and return its SHA-256.
 
-    Only one process at a time may download to ``destination``.
-
-    Args:
-        web: the client.
-        url: address of the file.
-        destination: path of the file.
-        size: expected size in bytes; ``None`` if unknown.
-        digest: SHA-256 in the manifest or of the first download; empty if unknown.
-
-    Returns:
-        The SHA-256 of the file.
+    Only one process at a time may download to ``destination``. The file must have ``size`` bytes
+    and the SHA-256 ``digest`` (``None`` or empty if unknown).
 
     Raises:
         UserError: if the host is not allowed, or the file is gone, has another size or checksum, or

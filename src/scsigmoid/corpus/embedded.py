@@ -197,11 +197,9 @@ def write_recipe(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) 
 
 
 def recover_counts(raw: Any, totals: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Recover integer counts from log(1 + count / total * 10,000).
+    """Recover integer counts from log(1 + count / total * 10,000), rounded to three decimals.
 
-    Args:
-        raw: such values, cells x genes, rounded to three decimals.
-        totals: total count of each cell.
+    ``raw`` has these values, cells x genes, and ``totals`` the total count of each cell.
     """
     stored = np.asarray(raw, dtype=np.float64)
     scale = totals[:, None] / TARGET_SUM
@@ -300,7 +298,9 @@ def simulate(
     cell_types = list(tissues)
     genome = make_genome(sizes, seed)
     generator = np.random.default_rng(derive(seed, "simulated", "cells", name))
-    types = generator.permutation(assign_types(cells, np.linspace(1.0, 0.5, len(cell_types))))
+    weights = np.linspace(1.0, 0.5, len(cell_types))
+    ends = np.rint(np.cumsum(weights) / weights.sum() * cells).astype(np.int64)
+    types = generator.permutation(np.searchsorted(ends, np.arange(cells), side="right"))
     donors = generator.integers(sizes.donors, size=cells)
 
     centre = np.stack([type_activity(cell, sizes.programmes, seed) for cell in cell_types])
@@ -350,9 +350,3 @@ def library_sizes(
         expressed = (1.0 - DROPOUT) * (1.0 - silent).sum(axis=1)
         library[members] = np.exp(np.interp(lengths[members], expressed, np.log(grid)))
     return library
-
-
-def assign_types(cells: int, weights: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the type of each cell, sorted, with frequencies in proportion to ``weights``."""
-    bounds = np.rint(np.cumsum(weights) / weights.sum() * cells).astype(np.int64)
-    return np.searchsorted(bounds, np.arange(cells), side="right")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.local_files import LocalFile, own_files, slug
 from scsigmoid.config.schema import Corpus, Dataset
-from scsigmoid.corpus.discover import Service, Version, resolve, snapshot, terms
+from scsigmoid.corpus.discover import Service, resolve, snapshot, terms
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import check_alike, organisms_of
@@ -118,8 +118,7 @@ def write_evaluation_row(
         if corpus.manifest is not None:
             row = read_lock(corpus.manifest, corpus, chosen)[-1]
         else:
-            version = resolve(Service(corpus.api, downloads.web), name, datasets[name].id)
-            row = make_evaluated_row(version, name, datasets[name].title)
+            row = resolve(Service(corpus.api, downloads.web), name, datasets[name])
         rows = check_available([row], downloads, f"datasets.{name}", locked=bool(corpus.manifest))
     check_rows(rows[-1:], f"datasets.{name}")
     write_manifest(output, rows[-1:])
@@ -322,57 +321,24 @@ def list_remote(
         lambda entry: can_be_wanted(terms(entry, "organism"), terms(entry, "assay"), corpus),
         downloads.folder / "versions",
     )
-    held_out = {
-        name: resolve(service, name, dataset.id)
+    evaluated = {
+        name: resolve(service, name, dataset)
         for name, dataset in datasets.items()
         if not dataset.file
     }
     # `select` refuses ids that no version has, so do not pass those that are already left out.
     named = [name for name in corpus.leave_out if name not in left_out]
-    selection = select(versions, held_out, replace(corpus, leave_out=named), seed)
-    rows = [
-        *(
-            replace(make_remote_row(version), snapshot=corpus.snapshot)
-            for version in selection.training
-        ),
-        *(
-            make_evaluated_row(version, name, datasets[name].title)
-            for name, version in held_out.items()
-        ),
-    ]
-    return check_available(rows, downloads, origin, locked=False), {
+    selection = select(versions, evaluated, replace(corpus, leave_out=named), seed)
+    training = [replace(row, snapshot=corpus.snapshot) for row in selection.training]
+    cells = sum(int(version.row.cells) for version in versions)
+    rows = check_available([*training, *evaluated.values()], downloads, origin, locked=False)
+    return rows, {
         "origin": origin,
-        "offered": {"files": len(versions), "cells": sum(version.cells for version in versions)},
+        "offered": {"files": len(versions), "cells": cells},
         "without_file": left_out,
         "held_out": selection.held_out,
         "left_out": selection.left_out,
     }
-
-
-def make_remote_row(version: Version) -> ManifestRow:
-    """Return the manifest row of a training file in CELLxGENE."""
-    return ManifestRow(
-        file=version.dataset_version_id,
-        role="training",
-        source="cellxgene",
-        location=version.url,
-        title=version.title,
-        doi=version.doi,
-        organism=" || ".join(version.organisms),
-        assay=" || ".join(version.assays),
-        cells=str(version.cells),
-        bytes=str(version.bytes) if version.bytes >= 0 else "",
-        published=version.published,
-        dataset_id=version.dataset_id,
-        dataset_version_id=version.dataset_version_id,
-        collection_id=version.collection_id,
-    )
-
-
-def make_evaluated_row(version: Version, name: str, title: str) -> ManifestRow:
-    """Return the manifest row of an evaluation dataset in CELLxGENE."""
-    row = replace(make_remote_row(version), file=name, dataset=name, title=title)
-    return replace(row, role="evaluation", label="", held_out="all")
 
 
 def assign_parts(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:
