@@ -44,10 +44,7 @@ def normalize(text: str) -> str:
 def cell_types(cells: Cells, label: str, types: Sequence[str] = ()) -> Strings:
     """Return the cell type of each selected cell, ``""`` if it has none.
 
-    Args:
-        cells: the selected cells.
-        label: column or template.
-        types: wanted spellings. A cell type that differs only in spelling is replaced by them.
+    A cell type that differs from one of ``types`` only in spelling is spelled as there.
     """
     import pandas as pd
 
@@ -96,7 +93,6 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
             f"{nearest_columns(cells, text, dataset.types)}; set datasets.{name}.label to "
             "the column with these types, or types to the types to compare"
         )
-    kinds = cell_types(cells, chosen, dataset.types)
     named = types_of[chosen] - {""}
     if len(named) < 2:
         only = ", ".join(map(repr, named)) or "none"
@@ -104,12 +100,13 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
             f"{cells.path}: all {cells.n_cells} evaluated cells have the {chosen} {only}; "
             "evaluation needs at least two cell types"
         )
+    kinds = cell_types(cells, chosen)
     without = int((kinds == "").sum())
     log(
-        f"{name}: {len(named)} cell types from {chosen!r}; {without} of {len(kinds)} cells "
+        f"{name}: {len(named)} cell types from {chosen!r}; {without} of {cells.n_cells} cells "
         "have none" + (" and are left out of scores" if without else "")
     )
-    for kind in sorted({*cell_types(cells, chosen)} - {*named, ""}):
+    for kind in sorted({*kinds} - {*named, ""}):
         log(f"{name}: {kind!r} is spelled as datasets.{name}.types spells it")
     return chosen
 

@@ -470,24 +470,21 @@ def write_lock(
         UserError: if a file is damaged, a row of the manifest is in neither ``parts`` nor
             ``metadata``, or too many files were skipped.
     """
-    done = {
-        ("training", row.file): row for part in parts for row in read_manifest(Path(part) / FILES)
-    }
-    listed = read_manifest(manifest)
-    paths = [Path(path) for path in metadata]
-    rows = {(row.role, row.file): row for row in listed if row.role != "evaluation"}
-    evaluated = [row for path in paths for row in read_manifest(path.with_suffix(".csv"))]
-    rows |= {(row.role, row.file): row for row in evaluated if row.source in REMOTE}
-    for dataset in map(read_metadata, paths):
-        key = ("evaluation", dataset.file)
-        if key in rows:
-            done[key] = replace(rows[key], cells=str(dataset.cells), sha256=dataset.sha256)
-    done |= {key: row for key, row in rows.items() if row.role == "skipped"}
-    for role, name in rows:
-        if (role, name) not in done:
+    done = {row.file: row for part in parts for row in read_manifest(Path(part) / FILES)}
+    rows = [row for row in read_manifest(manifest) if row.role != "evaluation"]
+    done |= {row.file: row for row in rows if row.role == "skipped"}
+    check_skipped(done.values(), rows)
+    for path in map(Path, metadata):
+        stated = read_metadata(path)
+        for row in read_manifest(path.with_suffix(".csv")):
+            if row.source in REMOTE:
+                rows.append(row)
+                if row.file == stated.file:
+                    done[row.file] = replace(row, cells=str(stated.cells), sha256=stated.sha256)
+    for row in rows:
+        if row.file not in done:
             raise UserError(
-                f"{manifest}: its {role} file {name!r} is missing from --cells and --metadata; "
-                "fetch it first"
+                f"{manifest}: its {row.role} file {row.file!r} is missing from --cells and "
+                "--metadata; fetch it first"
             )
-    check_skipped(done.values(), [row for row in rows.values() if row.role != "evaluation"])
-    write_manifest(output, [done[key] for key in rows])
+    write_manifest(output, [done[row.file] for row in rows])

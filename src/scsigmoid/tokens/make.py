@@ -182,11 +182,7 @@ def tokenize_evaluation(
 ) -> None:
     """Tokenize an evaluation dataset in the order of its h5ad file.
 
-    Args:
-        h5ad: the dataset's cells.
-        metadata: the JSON file about the dataset.
-        tokenizer: settings.
-        output: folder of the store.
+    ``metadata`` is the JSON file about the dataset, and ``output`` the folder of the store.
     """
     stated = read_metadata(metadata)
     cells = replace(open_cells(h5ad), sha256=stated.sha256, made=Path(h5ad))

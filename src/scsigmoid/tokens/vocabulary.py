@@ -216,16 +216,14 @@ def by_organism(expressed: Mapping[str, int], tokens: Iterable[str]) -> dict[str
     """
     organisms: dict[str, dict[str, int]] = {}
     vocabulary = set(tokens)
-    for gene in sorted(vocabulary | expressed.keys()):
+    for gene in sorted(vocabulary | {gene for gene, cells in expressed.items() if cells}):
         cells = expressed.get(gene, 0)
-        if gene in vocabulary or cells:
-            summary = organisms.setdefault(
-                organism_of(gene), {"tokens": 0, "genes": 0, "counts": 0, "outside": 0}
-            )
-            summary["tokens"] += gene in vocabulary
-            summary["genes"] += cells > 0
-            summary["counts"] += cells
-            summary["outside"] += 0 if gene in vocabulary else cells
+        zeros = {"tokens": 0, "genes": 0, "counts": 0, "outside": 0}
+        summary = organisms.setdefault(organism_of(gene), zeros)
+        summary["tokens"] += gene in vocabulary
+        summary["genes"] += cells > 0
+        summary["counts"] += cells
+        summary["outside"] += 0 if gene in vocabulary else cells
     return organisms
 
 
