@@ -7,8 +7,6 @@ requests are answered correctly.
 import hashlib
 import json
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -38,10 +36,9 @@ class Loopback:
         script: faults by path: a status (``503``), ``429 <Retry-After>``, ``redirect <url>``,
             ``cut`` (closes in the middle), ``drop`` (closes before the answer), ``stall``,
             ``flipped`` (one byte is wrong), ``longer`` (by one byte, with the matching
-            length), ``ignores range``, ``no length``, ``no head`` (HEAD is not allowed),
-            ``well`` (no fault), or a function of the request handler.
+            length), ``ignores range``, ``no length``, ``well`` (no fault), or a function of the
+            request handler.
         requests: method, path and ``Range`` of every request.
-        watched: entered, with its path, while a file is sent.
     """
 
     def __init__(self) -> None:
@@ -49,7 +46,6 @@ class Loopback:
         self.answers: dict[str, Any] = {}
         self.script: dict[str, list[Any]] = {}
         self.requests: list[tuple[str, str, str]] = []
-        self.watched: Callable[[str], AbstractContextManager[object]] = lambda path: nullcontext()
         self.released = threading.Event()
         self.server = Quiet(("127.0.0.1", 0), handler_of(self))
         self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
@@ -156,8 +152,6 @@ def handler_of(server: Loopback) -> type[BaseHTTPRequestHandler]:
             if how == "drop":
                 self.close_connection = True
                 self.connection.close()
-            elif how == "no head":
-                self.plain(405 if self.command == "HEAD" else 200, {})
             elif status == "redirect":
                 self.plain(302, {"Location": argument})
             elif status == "504":
@@ -192,8 +186,7 @@ def handler_of(server: Loopback) -> type[BaseHTTPRequestHandler]:
                     self.plain(416, {"Content-Range": f"bytes */{len(content)}"})
                     return
                 headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
-            with server.watched(self.path) if self.command == "GET" else nullcontext():
-                self.body(content[start:], headers, 206 if start else 200, how)
+            self.body(content[start:], headers, 206 if start else 200, how)
 
         def body(
             self, content: bytes, headers: dict[str, str], status: int = 200, how: str = "well"

@@ -21,16 +21,10 @@ from scsigmoid.corpus.metadata import ManifestRow
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 
-
-def hdf5(seed: int, size: int = 100_000) -> bytes:
-    """A real HDF5 file."""
-    buffer = io.BytesIO()
-    with h5py.File(buffer, "w") as file:
-        file["values"] = [seed] * (size // 8)
-    return buffer.getvalue()
-
-
-CONTENT = hdf5(1)
+with io.BytesIO() as buffer:
+    with h5py.File(buffer, "w") as hdf5:
+        hdf5["values"] = [1] * 12_500
+    CONTENT = buffer.getvalue()
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 

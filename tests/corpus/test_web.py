@@ -31,11 +31,9 @@ def test_addresses():
     for url in ("https://example.com/a%20b?c", "http://localhost:1/a", "http://[::1]:8/"):
         check_address(url, hosts)
     for url, message in [
-        ("https://example.org/a.h5ad", "host 'example.org' is not allowed"),
-        ("https://example.com.example.org/", "is not allowed"),
+        ("https://example.com.example.org/", r"host 'example\.com\.example\.org' is not allowed"),
         ("http://example.com/a.h5ad", "expected an https address"),
         ("file:///etc/passwd", "is not allowed"),
-        ("example.com", "expected an https address"),
         ("http://[::1", "is not allowed"),
         # the standard library takes this for example.com, the client for example.org
         ("https://example.org\\@example.com/a", "is not allowed"),
