@@ -144,7 +144,7 @@ def test_tokens_of_a_corpus(published, corpus, spots, tmp_path, capfd):
     assert [row.file for row in rows.values() if row.role == "skipped"] == [uuid(1005)]
     for row in rows.values():
         path = tmp_path / "first/downloads" / f"{row.dataset_version_id}.h5ad"
-        assert (row.sha256, row.bytes) == (sha256(path), str(path.stat().st_size))
+        assert row.sha256 == sha256(path)
 
     # the tokens of every cell, by definition
     counts = {1: draw(400, 1), 2: spots["counts"], 3: draw(50, 3), 4: draw(60, 4)}
@@ -170,13 +170,10 @@ def test_tokens_of_a_corpus(published, corpus, spots, tmp_path, capfd):
     published.answers.clear()
     locked = dataclasses.replace(wanted, manifest=str(lock))
     again = make_tokens(locked, tmp_path / "second")[0]
-    assert [dataclasses.replace(row, part="") for row in read_manifest(again)] == [
-        dataclasses.replace(row, part="") for row in rows.values()
-    ]
-    names = [path.name for path in (tmp_path / "first/tokens").iterdir()]
-    for name in names:
-        paths = [tmp_path / run / "tokens" / name for run in ("first", "second")]
-        assert sha256(paths[0]) == sha256(paths[1])
+    without_part = [dataclasses.replace(row, part="") for row in read_manifest(again)]
+    assert without_part == [dataclasses.replace(row, part="") for row in rows.values()]
+    for path in (tmp_path / "first/tokens").iterdir():
+        assert sha256(path) == sha256(tmp_path / "second/tokens" / path.name)
 
 
 @pytest.mark.parametrize("in_tissue", [[0, 1, 1, 0] * 5, [False, True] * 10])
