@@ -133,13 +133,7 @@ def handler_of(server: Loopback) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_HEAD(self) -> None:
-            self.answer()
-
         def do_GET(self) -> None:
-            self.answer()
-
-        def answer(self) -> None:
             asked = self.headers.get("Range", "")
             server.requests.append((self.command, self.path, asked))
             waiting = server.script.get(self.path)
@@ -153,24 +147,19 @@ def handler_of(server: Loopback) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
                 self.connection.close()
             elif status == "redirect":
-                self.plain(302, {"Location": argument})
-            elif status == "504":
-                self.body(b"<html>504 Gateway Time-out</html>", {}, 504)
+                self.body(b"", {"Location": argument}, 302)
             elif status.isdigit():
-                self.plain(int(status), {"Retry-After": argument} if argument else {})
+                headers = {"Retry-After": argument} if argument else {}
+                self.body(b"<html>an error</html>", headers, int(status))
             elif self.path in server.files:
                 self.file(server.files[self.path], how)
             elif self.path.removeprefix(API) in server.answers:
                 value = server.answers[self.path.removeprefix(API)]
                 self.body(value if isinstance(value, bytes) else json.dumps(value).encode(), {})
             else:
-                self.plain(404, {})
+                self.body(b"", {}, 404)
 
-        def plain(self, status: int, headers: dict[str, str]) -> None:
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": "0"}.items():
-                self.send_header(name, value)
-            self.end_headers()
+        do_HEAD = do_GET
 
         def file(self, content: bytes, how: str) -> None:
             tag = f'"{hashlib.md5(content).hexdigest()}-1"'  # as of a multipart upload
@@ -183,7 +172,7 @@ def handler_of(server: Loopback) -> type[BaseHTTPRequestHandler]:
             if asked and how != "ignores range" and condition == tag:
                 start = int(asked.removeprefix("bytes=").removesuffix("-"))
                 if start >= len(content):
-                    self.plain(416, {"Content-Range": f"bytes */{len(content)}"})
+                    self.body(b"", {"Content-Range": f"bytes */{len(content)}"}, 416)
                     return
                 headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
             self.body(content[start:], headers, 206 if start else 200, how)

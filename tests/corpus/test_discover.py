@@ -40,7 +40,7 @@ def test_newest_version_of_the_day(service, server):
         ({"assets": []}, f"its version {uuid(1011)} has no h5ad file"),
         ({"tombstone": True}, "withdrawn"),
         ({"dataset_version_id": "x" * 10_000}, "xxx…' is not a CELLxGENE id"),
-        ({"collection_id": "a\nb"}, "'a b' is not a CELLxGENE id"),
+        ({"collection_id": uuid(5) + "\n"}, f"'{uuid(5)}' is not a CELLxGENE id"),
         ({"cell_count": "many\x1b[2J"}, "cells is 'many [2J'"),
     ],
 )

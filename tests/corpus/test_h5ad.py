@@ -34,17 +34,6 @@ def test_counts_are_found_and_read(storage, in_raw, counts, write_h5ad):
     assert cell_types(cells, "cell_type")[:3].tolist() == ["T cell", "B cell", "NK cell"]
 
 
-def test_chunks_have_rows_and_no_stored_zeros(counts, write_h5ad):
-    matrix = sp.csr_matrix(counts.astype(np.float32))
-    matrix.data[5] = 0
-    chunks = list(open_cells(write_h5ad(matrix)).chunks(8))
-    assert [len(chunk.cells) for chunk in chunks] == [8, 8, 8, 6]
-    assert np.concatenate([chunk.cells for chunk in chunks]).tolist() == list(range(30))
-    assert all((chunk.counts.data > 0).all() for chunk in chunks)
-    assert all(chunk.counts.dtype == np.int32 for chunk in chunks)
-    assert sum(chunk.counts.nnz for chunk in chunks) == (matrix.toarray() > 0).sum()
-
-
 def test_genes_are_cleaned(counts, write_h5ad):
     genes = [f"ENSG{index:011d}" for index in range(12)]
     genes[3], genes[7], genes[11] = "ENSG00000000003.14", "ENSG00000000003", "ERCC-00002"

@@ -3,15 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from loopback import uuid
 
-from scsigmoid.corpus.metadata import (
-    ManifestRow,
-    check_identifier,
-    read_manifest,
-    read_metadata,
-    write_manifest,
-)
+from scsigmoid.corpus.metadata import ManifestRow, read_manifest, read_metadata, write_manifest
 from scsigmoid.errors import UserError
 
 ROWS = [
@@ -68,9 +61,3 @@ def test_damaged_metadata(content, tmp_path):
         read_metadata(path)
     with pytest.raises(UserError, match=r"none\.json: cannot be read \(No such file"):
         read_metadata(tmp_path / "none.json")
-
-
-@pytest.mark.parametrize("wrong", ["", uuid(5) + "/..", uuid(5) + "\n", 5])
-def test_wrong_identifiers(wrong):
-    with pytest.raises(UserError, match="is not a CELLxGENE id"):
-        check_identifier(wrong)

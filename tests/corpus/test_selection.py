@@ -5,18 +5,10 @@ import dataclasses
 import pytest
 from loopback import uuid
 
-from scsigmoid.config.check import load
 from scsigmoid.corpus.discover import Version
 from scsigmoid.corpus.metadata import ManifestRow
 from scsigmoid.corpus.selection import sample_files, select
 from scsigmoid.errors import UserError
-
-
-@pytest.fixture
-def corpus():
-    return dataclasses.replace(
-        load(overrides={"preset": "paper"}).corpus, organisms=["Homo sapiens"]
-    )
 
 
 def row(number: int, **values) -> ManifestRow:
