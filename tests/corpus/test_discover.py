@@ -75,7 +75,7 @@ def test_number_of_missing_datasets_is_limited(many, server):
 
 
 def test_only_datasets_that_can_be_wanted_are_requested(many, server):
-    """One that is not wanted may lack its number of cells."""
+    """A dataset that is not wanted may lack its number of cells."""
     for entry in server.answers["/datasets"][:15]:
         entry["organism"] = [{"label": "Mus musculus"}]
     del server.answers["/datasets"][0]["cell_count"]

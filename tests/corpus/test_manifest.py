@@ -33,11 +33,13 @@ def row(name, role="training", **values):
     return ManifestRow(file=name, role=role, source="cellxgene", location="", **values)
 
 
-def test_local(counts, write_h5ad, tmp_path):
+def test_local(counts, write_h5ad, tmp_path, capfd):
     obs = {"cell_type": ["T cell", "B cell"] * 15, "batch": ["b"] * 10 + ["c"] * 20}
-    names = ["Blood 1", "lung", "gut", "two/gut"]
-    (tmp_path / "two").mkdir()
+    names = ["Blood 1", "lung", "gut"]
     paths = [write_h5ad(counts + n, obs=obs, name=name) for n, name in enumerate(names)]
+    (tmp_path / "mouse").mkdir()
+    mouse = [f"ENSMUSG{i:011d}" for i in range(12)]
+    paths.append(write_h5ad(counts, genes=mouse, obs=obs, name="mouse/gut"))
     corpus = local_corpus(
         LocalFiles(files=str(paths[0]), held_out=0.1),
         LocalFiles(files=str(paths[1]), held_out="batch=b", name="lung"),
@@ -54,16 +56,8 @@ def test_local(counts, write_h5ad, tmp_path):
     assert rows["gut"].label == "{batch} {cell_type}"
     assert rows["gut"].sha256 == sha256(paths[2])
     assert rows["gut"].bytes == str(paths[2].stat().st_size)
-
-
-def test_organisms_of_local_files(counts, write_h5ad, tmp_path, capfd):
-    human = write_h5ad(counts + 1, name="human")
-    mouse = write_h5ad(counts + 1, genes=[f"ENSMUSG{i:011d}" for i in range(12)], name="mouse")
-    corpus = local_corpus(LocalFiles(files=str(human), held_out=0.2), LocalFiles(files=str(mouse)))
-    build(corpus, {"human": Dataset(title="Human")}, tmp_path / "m.csv")
-    rows = read_manifest(tmp_path / "m.csv")
-    assert [r.organism for r in rows] == ["Homo sapiens", "Homo sapiens", "Mus musculus"]
-    assert "by organism: Homo sapiens 24, Mus musculus 30" in capfd.readouterr().err
+    assert (rows["gut"].organism, rows["gut_2"].organism) == ("Homo sapiens", "Mus musculus")
+    assert "by organism: Homo sapiens 77, Mus musculus 30" in capfd.readouterr().err
 
 
 def test_parts_are_balanced():

@@ -42,15 +42,12 @@ def test_invalid_values(name, value, tmp_path):
     assert str(caught.value).isprintable()
 
 
-def test_other_files_and_duplicate_names(tmp_path):
+def test_other_files(tmp_path):
     with pytest.raises(UserError, match="no such manifest"):
         read_manifest(tmp_path / "none.csv")
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(UserError, match="not a manifest; its columns must be file, role"):
         read_manifest(tmp_path / "other.csv")
-    write_manifest(tmp_path / "m.csv", [*ROWS, ROWS[1]])
-    with pytest.raises(UserError, match="two rows are called 'two'"):
-        read_manifest(tmp_path / "m.csv")
 
 
 @pytest.mark.parametrize("content", [b"[1]", b'{"file": "heart"}', b"\xff\xfe"])
