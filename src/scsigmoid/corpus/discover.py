@@ -45,9 +45,12 @@ class Service:
         self.api = api.rstrip("/")
         self.web = web
 
-    def get(self, path: str) -> Any:
-        """Return the JSON answer to a path, or raise :class:`~.web.Absent`."""
-        return self.web.json(f"{self.api}/{path}")
+    def get(self, path: str) -> Mapping[str, Any]:
+        """Return the description at a path, or raise :class:`~.web.Absent` or `Unusable`."""
+        answer = self.web.json(f"{self.api}/{path}")
+        if not isinstance(answer, Mapping):
+            raise Unusable("the answer is not a description")
+        return answer
 
     def datasets(self) -> list[Mapping[str, Any]]:
         """Return the descriptions of all datasets that are listed today."""
@@ -58,7 +61,7 @@ class Service:
         return self.get_list(f"datasets/{check_identifier(dataset_id)}/versions")
 
     def get_list(self, path: str, patience: float = 1.0) -> list[Mapping[str, Any]]:
-        """Return the descriptions that answer a path, or raise an error for another answer."""
+        """Return the list of descriptions at a path, or raise an error for another answer."""
         url = f"{self.api}/{path}"
         answer = self.web.json(url, patience)
         if not isinstance(answer, list) or not all(isinstance(item, Mapping) for item in answer):
@@ -231,13 +234,13 @@ def resolve(service: Service, name: str, dataset: Dataset) -> ManifestRow:
     identifier = check_identifier(dataset.id, f"datasets.{name}.id")
     tried = []
     finders = {
-        "dataset version": find_version,
-        "dataset": find_in_dataset,
-        "collection": find_in_collection,
+        "dataset version": lambda: read_version(service.get(f"dataset_versions/{identifier}")),
+        "dataset": lambda: read_version(find_newest(service.versions(identifier))),
+        "collection": lambda: find_in_collection(service, identifier),
     }
     for kind, find in finders.items():
         try:
-            version = find(service, identifier)
+            version = find()
         except (Absent, Unusable) as error:
             tried.append(f"as {kind}: {getattr(error, 'reason', error)}")
         else:
@@ -250,23 +253,9 @@ def resolve(service: Service, name: str, dataset: Dataset) -> ManifestRow:
     )
 
 
-def find_version(service: Service, identifier: str) -> Version:
-    """Return the version with this id."""
-    entry = service.get(f"dataset_versions/{identifier}")
-    if not isinstance(entry, Mapping):
-        raise Unusable("the answer is not a description")
-    return read_version(entry)
-
-
-def find_in_dataset(service: Service, identifier: str) -> Version:
-    """Return the newest version of the dataset with this id."""
-    return read_version(find_newest(service.versions(identifier)))
-
-
 def find_in_collection(service: Service, identifier: str) -> Version:
     """Return the newest version of the only dataset in the collection with this id."""
-    entry = service.get(f"collections/{identifier}")
-    members = entries_of(entry, "datasets") if isinstance(entry, Mapping) else []
+    members = entries_of(service.get(f"collections/{identifier}"), "datasets")
     if len(members) != 1:
         raise Unusable(f"contains {len(members)} datasets, not one")
     history = service.versions(members[0].get("dataset_id", ""))

@@ -19,7 +19,7 @@ from scsigmoid.progress import log, warn
 if TYPE_CHECKING:
     from scsigmoid.corpus.h5ad import Cells
 
-VERSIONED = re.compile(r"(ENS[A-Z]*\d+)\.\d+")
+VERSIONED = re.compile(r"\A(ENS[A-Z]*\d+)\.\d+\Z")
 OF_ORGANISM = re.compile(r"(ENS[A-Z]*G)\d+")
 ORGANISMS = {"ENSG": "Homo sapiens", "ENSMUSG": "Mus musculus"}
 # Spike-ins, and genes of SARS-CoV-2 (ENSSASG...), which CELLxGENE files may list.
@@ -311,5 +311,4 @@ def read_table(name: str) -> list[dict[str, str]]:
 
 def without_version(identifier: str) -> str:
     """Return an Ensembl id without its version, and other text unchanged."""
-    versioned = VERSIONED.fullmatch(identifier) if "." in identifier else None
-    return versioned[1] if versioned else identifier
+    return VERSIONED.sub(r"\1", identifier)

@@ -347,18 +347,17 @@ def assign_parts(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:
     Files are assigned in descending order of size, each to the part that is the smallest so far.
     Sizes are bytes if all are known, else cells.
     """
-    training = [index for index, row in enumerate(rows) if row.role == "training"]
+    training = [row for row in rows if row.role == "training"]
     if not training:
         raise UserError("corpus: no file is left for training; hold out less or allow more files")
-    key = "bytes" if all(rows[index].bytes for index in training) else "cells"
-    sizes = {index: int(getattr(rows[index], key)) for index in training}
+    key = "bytes" if all(row.bytes for row in training) else "cells"
     load = [0] * parts
-    part_of: dict[int, int] = {}
-    for index in sorted(training, key=lambda index: (-sizes[index], index)):
+    part_of: dict[str, str] = {}
+    for row in sorted(training, key=lambda row: -int(getattr(row, key))):
         part = load.index(min(load))
-        part_of[index] = part
-        load[part] += sizes[index]
-    return [replace(row, part=str(part_of.get(index, ""))) for index, row in enumerate(rows)]
+        part_of[row.file] = str(part)
+        load[part] += int(getattr(row, key))
+    return [replace(row, part=part_of.get(row.file, "")) for row in rows]
 
 
 def make_unique(name: str, taken: set[str]) -> str:
