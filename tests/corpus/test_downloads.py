@@ -61,9 +61,9 @@ def test_changed_files(downloads, row, server, path):
     with pytest.raises(UserError, match="SHA-256 is not the one in the manifest"):
         downloads.obtain(dataclasses.replace(row, sha256="0" * 64))
     assert not file.exists()
-    assert downloads.obtain(dataclasses.replace(row, sha256=DIGEST)) == (file, DIGEST)
+    assert downloads.obtain(dataclasses.replace(row, sha256=DIGEST)) == DIGEST
     file.write_bytes(CONTENT[:-1] + b"x")  # damaged on the disk
-    assert downloads.obtain(row) == (file, DIGEST)
+    assert downloads.obtain(row) == DIGEST
     assert file.read_bytes() == CONTENT
     file.unlink()
     server.files[path] = CONTENT[:-1] + b"x"  # another file at the source
@@ -71,7 +71,7 @@ def test_changed_files(downloads, row, server, path):
         downloads.obtain(row)
     assert not file.exists()
     file.with_suffix(".sha256").unlink()
-    assert downloads.obtain(row)[1] != DIGEST
+    assert downloads.obtain(row) != DIGEST
 
 
 def test_a_file_is_downloaded_and_hashed_once(downloads, row, server, path, monkeypatch):
@@ -82,10 +82,10 @@ def test_a_file_is_downloaded_and_hashed_once(downloads, row, server, path, monk
     )
     file = downloads.path(row)
     for _ in range(3):
-        assert downloads.obtain(row) == (file, DIGEST)
+        assert downloads.obtain(row) == DIGEST
     assert (len(hashed), len(server.asked(path))) == (1, 1)
     os.utime(file, ns=(0, file.stat().st_mtime_ns + 1))
-    assert downloads.obtain(row) == downloads.obtain(row) == (file, DIGEST)
+    assert downloads.obtain(row) == downloads.obtain(row) == DIGEST
     assert len(hashed) == 2
     state = file.stat()
     file.rename(file.with_suffix(".old"))
@@ -107,8 +107,8 @@ def test_concurrent_downloads(downloads, row, server, path, web):
     server.script[path] = ["cut", "cut"]
     others = [Downloads(downloads.folder, web) for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        results = pool.map(lambda other: other.obtain(row), others)
-    assert [digest for _, digest in results] == [DIGEST] * 3
+        digests = list(pool.map(lambda other: other.obtain(row), others))
+    assert digests == [DIGEST] * 3
     assert len(server.asked(path)) == 3
 
 

@@ -36,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.config.schema import Dataset, EmbeddedCorpus
+from scsigmoid.config.validate import check_known
 from scsigmoid.corpus.genes import real_genes
 from scsigmoid.corpus.h5ad_writer import ORDINARY, TARGET_SUM, CellTable, write_cells
 from scsigmoid.corpus.metadata import ManifestRow
@@ -151,11 +152,7 @@ def list_embedded(sizes: EmbeddedCorpus, datasets: Mapping[str, Dataset]) -> lis
     for name, dataset in datasets.items():
         if dataset.file:
             continue
-        if name not in (*DATASETS, REAL):
-            raise UserError(
-                f"datasets.{name}: the embedded corpus has no such dataset; "
-                f"expected one of {', '.join([*DATASETS, REAL])}"
-            )
+        check_known(f"datasets.{name}", "dataset of the embedded corpus", [name], [*DATASETS, REAL])
         cells = HELD_OUT if name == REAL else sizes.evaluation_cells
         row = make_row(name, dataset.title, cells)
         rows.append(replace(row, role="evaluation", dataset=name, label="", held_out="all"))

@@ -84,12 +84,10 @@ def download_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str,
         UserError: for the first file that cannot be downloaded, after all others were tried.
     """
     remote = [row for row in rows if row.source in REMOTE]
-    if not remote:
-        return {}
 
     def attempt(row: ManifestRow) -> str | UserError:
         try:
-            return downloads.obtain(row)[1]
+            return downloads.obtain(row)
         except UserError as error:
             log(str(error))
             return error
