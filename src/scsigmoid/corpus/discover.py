@@ -149,11 +149,7 @@ def version_of_day(
 
 
 def find_newest(entries: Iterable[Mapping[str, Any]], day: str | None = None) -> Mapping[str, Any]:
-    """Return the newest of some descriptions, or the newest as of a day.
-
-    Raises:
-        Unusable: if there is none.
-    """
+    """Return the newest description (as of a day, if given), or raise `Unusable` without one."""
     candidates = [entry for entry in entries if is_published(entry, day)]
     if not candidates:
         raise Unusable(f"has no version of {day} or before" if day else "has no published version")

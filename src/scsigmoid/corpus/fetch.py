@@ -108,9 +108,6 @@ def raw_files(
 
     Downloads that were deleted are downloaded again. After the ``last`` reader they are deleted if
     the configuration asks for it.
-
-    Raises:
-        UserError: if a file cannot be downloaded.
     """
     downloads = Downloads(downloads_folder, Web.of(corpus))
     rows = [row for row in read_manifest(Path(part_folder) / FILES) if row.source in REMOTE]
@@ -140,9 +137,6 @@ def fetch_evaluation(
     """Make, link, copy or download the cells of an evaluation dataset, and write its metadata.
 
     ``needed`` are the numbers of cells that its scores need (:func:`~.labels.check_enough`).
-
-    Raises:
-        UserError: if the dataset is unknown, or lacks wanted labels, cell types or cells.
     """
     rows = {row.dataset: row for row in read_manifest(manifest) if row.role == "evaluation"}
     if dataset not in rows:

@@ -51,9 +51,6 @@ def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
 
     ``gene_column`` is the column of ``var`` with the gene ids. Empty stands for the index, or for
     the only column with Ensembl ids if the index has none.
-
-    Raises:
-        UserError: if genes have no ids, or if most of them share an id with others.
     """
     if gene_column:
         check_column(var, gene_column, path, "the genes")
@@ -209,10 +206,9 @@ def find_comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
 
 
 def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
-    """Compare genes, and their names, with GENCODE and with the larger files.
+    """Refuse files with hardly any genes of the larger files, or with many wrong names.
 
-    Raises:
-        UserError: for a file that hardly has genes of the larger files, or many wrong names.
+    Names are compared with GENCODE and with the larger files.
     """
     human = {gene: name for _, gene, name in real_genes()}
     known: dict[str, str] = {}

@@ -67,9 +67,6 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
 
     It is the first label that the file has, or, if the dataset has ``types``, the label with most
     of these types.
-
-    Raises:
-        UserError: if the file has no label or lacks wanted types, or if it has less than two types.
     """
     wanted = dataset.labels
     with opened(cells.path) as file:

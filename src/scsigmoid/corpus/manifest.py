@@ -68,9 +68,6 @@ def build_manifest(
 
     Returns:
         The summary as lines of text. Empty for embedded and local cells.
-
-    Raises:
-        UserError: if files, ids or settings contradict each other.
     """
     summary: dict[str, Any]
     if corpus.source == "embedded":
@@ -102,9 +99,6 @@ def write_evaluation_row(
     """Write the manifest row of an evaluation dataset as a file.
 
     The row does not depend on the training files, so a dataset can be added without training again.
-
-    Raises:
-        UserError: as for :func:`build_manifest`.
     """
     # The evaluation row is the last of `rows` and of the lock.
     file = next((file for file in own_files(corpus, datasets) if file.dataset == name), None)
@@ -131,13 +125,10 @@ def check_not_trained_on(
     datasets: Mapping[str, Dataset],
     seed: int,
 ) -> None:
-    """Check that the cells of an evaluation dataset are not among the training cells.
+    """Raise an error if cells of an evaluation dataset are among the training cells.
 
     The manifest holds out the datasets that were configured when it was made. Only datasets that
     were added or changed since are compared with the training cells.
-
-    Raises:
-        UserError: if some of its cells are trained on.
     """
     (evaluated,) = read_manifest(row_file)
     rows = read_manifest(manifest)
@@ -279,11 +270,7 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
 def remove_excluded(
     rows: Sequence[ManifestRow], excluded: Mapping[str, Excluded]
 ) -> list[ManifestRow]:
-    """Remove excluded cells from training rows, and rows that have no cells left.
-
-    Raises:
-        UserError: if no training cell is left.
-    """
+    """Remove excluded cells from training rows, and rows that have no cells left."""
     kept = []
     for row in rows:
         cells = excluded.get(row.location) if row.role == "training" else None
@@ -464,10 +451,6 @@ def write_lock(
 
     The lock can be committed and used as ``corpus.manifest``. The rows in the CSV files next to
     ``metadata`` replace the manifest's evaluation rows. Own files for evaluation are left out.
-
-    Raises:
-        UserError: if a file is damaged, a row of the manifest is in neither ``parts`` nor
-            ``metadata``, or too many files were skipped.
     """
     done = {row.file: row for part in parts for row in read_manifest(Path(part) / FILES)}
     rows = [row for row in read_manifest(manifest) if row.role != "evaluation"]

@@ -94,11 +94,7 @@ FORMS = {
 
 
 def read_manifest(path: str | Path) -> list[ManifestRow]:
-    """Read a manifest.
-
-    Raises:
-        UserError: if the file is missing or is not a manifest.
-    """
+    """Read a manifest, and refuse other and damaged files."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such manifest; correct the path or make it again")
