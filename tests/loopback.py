@@ -35,9 +35,8 @@ class Loopback:
         answers: JSON values, or bytes as they are, by path below the API.
         script: faults by path: a status (``503``), ``429 <Retry-After>``, ``redirect <url>``,
             ``cut`` (closes in the middle), ``drop`` (closes before the answer), ``stall``,
-            ``flipped`` (one byte is wrong), ``longer`` (by one byte, with the matching
-            length), ``ignores range``, ``no length``, ``well`` (no fault), or a function of the
-            request handler.
+            ``longer`` (by one byte, with the matching length), ``ignores range``,
+            ``no length``, ``well`` (no fault), or a function of the request handler.
         requests: method, path and ``Range`` of every request.
     """
 
@@ -163,8 +162,6 @@ def handler_of(server: Loopback) -> type[BaseHTTPRequestHandler]:
 
         def file(self, content: bytes, how: str) -> None:
             tag = f'"{hashlib.md5(content).hexdigest()}-1"'  # as of a multipart upload
-            if how == "flipped":
-                content = content[:-1] + bytes([content[-1] ^ 1])
             content += b"x" * (how == "longer")
             headers = {"ETag": tag}
             asked, condition = self.headers.get("Range"), self.headers.get("If-Range", tag)

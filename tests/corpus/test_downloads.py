@@ -236,18 +236,10 @@ def test_missing_length(fetch, server, tmp_path):
         fetch(size=1000)
 
 
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ("flipped", "its SHA-256 is not the one in the manifest"),
-        ("longer", f"{len(BYTES) + 1} bytes, but {len(BYTES)} in the manifest"),
-    ],
-)
-def test_wrong_bytes(how, message, fetch, server, tmp_path):
-    digest = hashlib.sha256(BYTES).hexdigest()
-    server.script[PATH] = [how]
-    with pytest.raises(UserError, match=message):
-        fetch(size=len(BYTES), digest=digest)
+def test_another_size(fetch, server, tmp_path):
+    server.script[PATH] = ["longer"]
+    with pytest.raises(
+        UserError, match=f"{len(BYTES) + 1} bytes, but {len(BYTES)} in the manifest"
+    ):
+        fetch(size=len(BYTES))
     assert not list(tmp_path.iterdir())
-    fetch(size=len(BYTES), digest=digest)
-    assert (tmp_path / "a.h5ad").read_bytes() == BYTES
