@@ -111,14 +111,11 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
 def check_enough(
     source: Path, kinds: NDArray[Any], *, scib: int = 0, mmd: int = 0, umap: int = 0
 ) -> None:
-    """Refuse evaluated cells that are too few for the metrics.
+    """Refuse evaluated cells of a file that are too few for the metrics.
 
-    Args:
-        source: their file, for the message.
-        kinds: cell type of each cell, ``""`` if it has none.
-        scib: neighbors of a cell, 0 if scIB is not computed.
-        mmd: cells of the smallest type that is compared, 0 if MMD is not computed.
-        umap: neighbors of a cell, 0 if UMAP is not computed.
+    ``kinds`` has the type of each cell, ``""`` if it has none. ``scib`` and ``umap`` are the
+    neighbors of a cell, and ``mmd`` the cells of the smallest type that is compared. All three are
+    0 if the metric is not computed.
     """
     cells = Counter(kinds.tolist())
     del cells[""]

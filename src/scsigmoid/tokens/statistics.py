@@ -200,13 +200,9 @@ def merge_by_name(
     These are ids of a gene in several Ensembl releases. Genes with the same name in one file are
     different genes and are not merged.
 
-    Args:
-        statistics: of all training cells.
-        preferred: ids that are kept if possible.
-
     Returns:
-        The statistics, in which each gene has the preferred id or the id in most cells, and the id
-        that is kept for each id that is not.
+        The statistics, in which each gene has the ``preferred`` id or else the id in most cells,
+        and the id that is kept for each id that is not.
     """
     cells = dict(zip(statistics.genes, statistics.cells.tolist(), strict=True))
     ids: dict[tuple[str, str], list[str]] = {}
