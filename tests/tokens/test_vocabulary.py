@@ -75,7 +75,7 @@ def test_fingerprint_depends_on_the_content(statistics, tmp_path):
 
 
 def test_changed_bytes_are_detected(statistics, tmp_path):
-    """Each is an error or has no effect."""
+    """A changed byte is an error or has no effect."""
     path = tmp_path / "v.parquet"
     build_vocabulary(statistics, 1, path)
     expected, content = Vocabulary.read(path).fingerprint, path.read_bytes()

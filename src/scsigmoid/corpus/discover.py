@@ -29,7 +29,7 @@ MISSING, MISSING_SHARE = 5, 0.02
 class Version:
     """One version of one dataset."""
 
-    row: ManifestRow  # as a training file
+    row: ManifestRow  # of the version as a training file
     organisms: Collection[str]  # e.g. "Homo sapiens"
     assays: Mapping[str, str]  # labels with ontology ids, e.g. "10x 3' v3": "EFO:0009922"
 
@@ -149,7 +149,7 @@ def version_of_day(
 
 
 def find_newest(entries: Iterable[Mapping[str, Any]], day: str | None = None) -> Mapping[str, Any]:
-    """Return the newest description (as of a day, if given), or raise `Unusable` without one."""
+    """Return the newest description (up to a day, if given). Raise `Unusable` if there is none."""
     candidates = [entry for entry in entries if is_published(entry, day)]
     if not candidates:
         raise Unusable(f"has no version of {day} or before" if day else "has no published version")

@@ -41,7 +41,7 @@ class Genes(NamedTuple):
 
     ids: list[str]  # unique, without version
     names: list[str]  # symbol of each gene, or its id if the file has no symbol
-    of_feature: NDArray[np.int64]  # position of each feature's gene in `ids`; -1 if it is not one
+    of_feature: NDArray[np.int64]  # position of each feature's gene in `ids`, -1 for non-genes
     column: str  # of `var`, with the ids; empty for its index
     changed: dict[str, int]  # number of features that are left out or merged, by kind
 

@@ -94,7 +94,7 @@ FORMS = {
 
 
 def read_manifest(path: str | Path) -> list[ManifestRow]:
-    """Read a manifest, and refuse other and damaged files."""
+    """Read a manifest. Refuse damaged files and other files."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such manifest; correct the path or make it again")

@@ -117,7 +117,7 @@ class Vocabulary:
 
     @staticmethod
     def read(path: str | Path) -> "Vocabulary":
-        """Read a vocabulary, and refuse other and damaged files."""
+        """Read a vocabulary. Refuse damaged files and other files."""
         if not Path(path).is_file():
             raise UserError(f"{path}: no such vocabulary; give the file tokens/vocabulary.parquet")
         with parsing(path, "a vocabulary"):
