@@ -7,8 +7,6 @@ requests are answered correctly.
 import hashlib
 import json
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -37,11 +35,9 @@ class Loopback:
         answers: JSON values, or bytes as they are, by path below the API.
         script: faults by path: a status (``503``), ``429 <Retry-After>``, ``redirect <url>``,
             ``cut`` (closes in the middle), ``drop`` (closes before the answer), ``stall``,
-            ``flipped`` (one byte is wrong), ``longer`` (by one byte, with the matching
-            length), ``ignores range``, ``no length``, ``no head`` (HEAD is not allowed),
-            ``well`` (no fault), or a function of the request handler.
+            ``longer`` (by one byte, with the matching length), ``ignores range``,
+            ``no length``, ``well`` (no fault), or a function of the request handler.
         requests: method, path and ``Range`` of every request.
-        watched: entered, with its path, while a file is sent.
     """
 
     def __init__(self) -> None:
@@ -49,7 +45,6 @@ class Loopback:
         self.answers: dict[str, Any] = {}
         self.script: dict[str, list[Any]] = {}
         self.requests: list[tuple[str, str, str]] = []
-        self.watched: Callable[[str], AbstractContextManager[object]] = lambda path: nullcontext()
         self.released = threading.Event()
         self.server = Quiet(("127.0.0.1", 0), handler_of(self))
         self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
@@ -137,13 +132,7 @@ def handler_of(server: Loopback) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_HEAD(self) -> None:
-            self.answer()
-
         def do_GET(self) -> None:
-            self.answer()
-
-        def answer(self) -> None:
             asked = self.headers.get("Range", "")
             server.requests.append((self.command, self.path, asked))
             waiting = server.script.get(self.path)
@@ -156,32 +145,23 @@ def handler_of(server: Loopback) -> type[BaseHTTPRequestHandler]:
             if how == "drop":
                 self.close_connection = True
                 self.connection.close()
-            elif how == "no head":
-                self.plain(405 if self.command == "HEAD" else 200, {})
             elif status == "redirect":
-                self.plain(302, {"Location": argument})
-            elif status == "504":
-                self.body(b"<html>504 Gateway Time-out</html>", {}, 504)
+                self.body(b"", {"Location": argument}, 302)
             elif status.isdigit():
-                self.plain(int(status), {"Retry-After": argument} if argument else {})
+                headers = {"Retry-After": argument} if argument else {}
+                self.body(b"<html>an error</html>", headers, int(status))
             elif self.path in server.files:
                 self.file(server.files[self.path], how)
             elif self.path.removeprefix(API) in server.answers:
                 value = server.answers[self.path.removeprefix(API)]
                 self.body(value if isinstance(value, bytes) else json.dumps(value).encode(), {})
             else:
-                self.plain(404, {})
+                self.body(b"", {}, 404)
 
-        def plain(self, status: int, headers: dict[str, str]) -> None:
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": "0"}.items():
-                self.send_header(name, value)
-            self.end_headers()
+        do_HEAD = do_GET
 
         def file(self, content: bytes, how: str) -> None:
             tag = f'"{hashlib.md5(content).hexdigest()}-1"'  # as of a multipart upload
-            if how == "flipped":
-                content = content[:-1] + bytes([content[-1] ^ 1])
             content += b"x" * (how == "longer")
             headers = {"ETag": tag}
             asked, condition = self.headers.get("Range"), self.headers.get("If-Range", tag)
@@ -189,11 +169,10 @@ def handler_of(server: Loopback) -> type[BaseHTTPRequestHandler]:
             if asked and how != "ignores range" and condition == tag:
                 start = int(asked.removeprefix("bytes=").removesuffix("-"))
                 if start >= len(content):
-                    self.plain(416, {"Content-Range": f"bytes */{len(content)}"})
+                    self.body(b"", {"Content-Range": f"bytes */{len(content)}"}, 416)
                     return
                 headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
-            with server.watched(self.path) if self.command == "GET" else nullcontext():
-                self.body(content[start:], headers, 206 if start else 200, how)
+            self.body(content[start:], headers, 206 if start else 200, how)
 
         def body(
             self, content: bytes, headers: dict[str, str], status: int = 200, how: str = "well"

@@ -43,7 +43,7 @@ def rows_of(path: Path, wanted: np.ndarray, genes: int = 40) -> tuple[np.ndarray
 
 FILTERS = {"compression": "gzip", "shuffle": True, "fletcher32": True, "chunks": (64,)}
 SPARSE = [{}, {"compression": "lzf", "chunks": (7,)}, FILTERS]
-CHUNKS = [(1, 40), (7, 13), (20, 40), (90, 1), (90, 40), (64, 9)]
+CHUNKS = [(7, 13), (20, 40), (90, 1)]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_repeated_and_unsorted_entries_are_added(tmp_path):
         matrix = Matrix(file["X"], tmp_path / "m.h5", "X")
         [(_, block)] = matrix.counts(np.arange(2), np.array([0, 0, 1, -1]), 2)
     assert block.toarray().tolist() == [[1, 7], [4, 0]]
-    assert block.nnz == 3
+    assert (block.nnz, block.dtype) == (3, np.int32)
 
 
 def test_sums_of_entries_do_not_wrap_around(tmp_path):
@@ -103,7 +103,6 @@ def test_memory_is_bounded_by_the_blocks(tmp_path, monkeypatch):
     path = tmp_path / "m.h5"
     with h5py.File(path, "w") as file:
         write_elem(file, "X", matrix)
-    total = matrix.nnz
     del matrix
     rows_of(store(tmp_path / "few.h5", np.eye(90, 40), "csr"), np.arange(90))  # imports, compiles
     tracemalloc.start()
@@ -112,7 +111,7 @@ def test_memory_is_bounded_by_the_blocks(tmp_path, monkeypatch):
         counted = sum(block.nnz for _, block in blocks)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert counted == total == 4_000_000
+    assert counted == 4_000_000
     assert peak < 16e6
 
 

@@ -29,30 +29,33 @@ def draw(cells: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).poisson(0.9, (cells, len(GENES)))
 
 
-def write(path: Path, counts: np.ndarray, genes: Any = GENES, raw: Any = None) -> LocalFiles:
+def write(
+    path: Path, counts: np.ndarray, genes: Any = GENES, raw: Any = None, held_out: Any = False
+) -> LocalFiles:
     """Write counts of cells of two types as CSR."""
     types = {"cell_type": ["B cell", "T cell"] * len(counts)}
     write_cells(path, sp.csr_matrix(counts.astype(np.float32)), raw, [*genes], types)
-    return LocalFiles(files=str(path))
+    return LocalFiles(files=str(path), held_out=held_out)
 
 
-Trained = tuple[list[tuple[int, ...]], list[tuple[int, ...]], dict[str, Any]]
+Counts = list[tuple[int, ...]]
+
+
+def counts_of(cells: Any) -> Counts:
+    """Return the counts of each cell, with the genes in the order of ``GENES``."""
+    frame = pd.DataFrame(dense(cells), columns=cells.genes).reindex(columns=GENES, fill_value=0)
+    return [*map(tuple, frame.to_numpy(dtype=int).tolist())]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., Trained]:
+def run(tmp_path: Path) -> Callable[..., tuple[Counts, Counts, dict[str, Any]]]:
     """Return a function that makes the manifest of files and fetches their cells.
 
-    Returns the counts of the training cells, the counts of the held-out cells, and the summary.
-    Genes are in the order of their ids.
+    It returns the counts of the training cells, the counts of the held-out cells, and the summary.
     """
     numbers = count()
 
-    def counts_of(cells: Any) -> list[tuple[int, ...]]:
-        frame = pd.DataFrame(dense(cells), columns=cells.genes).reindex(columns=GENES, fill_value=0)
-        return [*map(tuple, frame.to_numpy(dtype=int).tolist())]
-
-    def take(*entries: LocalFiles) -> Trained:
+    def take(*entries: LocalFiles) -> tuple[Counts, Counts, dict[str, Any]]:
         folder = tmp_path / f"run-{next(numbers)}"
         corpus = local_corpus(*entries, parts=2)
         paths = {Path(entry.files).stem for entry in entries if entry.held_out}
@@ -70,16 +73,12 @@ def run(tmp_path: Path) -> Callable[..., Trained]:
     return take
 
 
-def held(entry: LocalFiles, held_out: Any) -> LocalFiles:
-    return dataclasses.replace(entry, held_out=held_out)
-
-
 def test_cells_twice_in_one_file(run, tmp_path):
     """A part of the cells is held out."""
     counts = draw(150)
     twice = np.vstack([counts, counts[:100]])
-    entry = write(tmp_path / "a.h5ad", twice)
-    training, held_out, summary = run(held(entry, 0.3))
+    entry = write(tmp_path / "a.h5ad", twice, held_out=0.3)
+    training, held_out, summary = run(entry)
     assert len(held_out) == 75
     assert not {*training} & {*held_out}
     # brute force: all counts that are not held out, once
@@ -87,7 +86,7 @@ def test_cells_twice_in_one_file(run, tmp_path):
     [excluded] = summary["excluded"].values()
     assert excluded["held_out"] + excluded["repeated"] == 250 - 75 - len(training)
     assert excluded["held_out"] > 0 < excluded["repeated"]
-    assert run(held(entry, 0.3)) == (training, held_out, summary)
+    assert run(entry) == (training, held_out, summary)
 
 
 def test_training_cells_of_a_held_out_file(run, tmp_path):
@@ -98,7 +97,7 @@ def test_training_cells_of_a_held_out_file(run, tmp_path):
     adata = anndata.read_h5ad(tmp_path / "a.h5ad")
     adata.X = sp.csc_matrix(adata.X.astype(np.int64))
     adata.write_h5ad(tmp_path / "a.h5ad")
-    tested = held(write(tmp_path / "b.h5ad", counts), True)
+    tested = write(tmp_path / "b.h5ad", counts, held_out=True)
     training, held_out, summary = run(trained, tested)
     assert sorted(training) == sorted(map(tuple, other[:60].tolist()))
     assert len(held_out) == 110
@@ -107,7 +106,7 @@ def test_training_cells_of_a_held_out_file(run, tmp_path):
 
 def test_all_training_cells_are_held_out(run, tmp_path):
     first = write(tmp_path / "a.h5ad", draw(150))
-    copy = held(write(tmp_path / "b.h5ad", draw(150)), True)
+    copy = write(tmp_path / "b.h5ad", draw(150), held_out=True)
     with pytest.raises(UserError, match=r"no cell is left for training.*a\.h5ad"):
         run(first, copy)
     more = write(tmp_path / "c.h5ad", draw(20, seed=1))
@@ -123,10 +122,11 @@ def test_a_processed_copy_with_fewer_genes(run, tmp_path):
     raw = sp.csr_matrix(counts[:40, 10:50].astype(np.float32))
     write(tmp_path / "copy.h5ad", np.log1p(counts[:40, 10:50]), genes=GENES[10:50], raw=raw)
     copy = LocalFiles(files=str(tmp_path / "copy.h5ad"))
-    training, _, summary = run(whole, held(copy, True))
+    training, _, summary = run(whole, dataclasses.replace(copy, held_out=True))
     assert sorted(training) == sorted(map(tuple, counts[40:].tolist()))
     assert summary["excluded"][whole.files] == {"held_out": 40, "repeated": 0}
-    training, _, summary = run(held(whole, True), copy, write(tmp_path / "c.h5ad", draw(9, seed=1)))
+    tested = dataclasses.replace(whole, held_out=True)
+    training, _, _ = run(tested, copy, write(tmp_path / "c.h5ad", draw(9, seed=1)))
     assert len(training) == 9
     # both copies are trained on, because their counts differ
     training, _, summary = run(whole, copy)
@@ -141,7 +141,7 @@ def test_cells_of_few_genes_are_alike_by_chance(run, tmp_path):
     counts[4:6, : FEWEST_GENES - 1] = 1
     counts[6:, :FEWEST_GENES] = 1
     trained = write(tmp_path / "a.h5ad", counts)
-    tested = held(write(tmp_path / "b.h5ad", np.vstack([draw(30), counts[:2]])), True)
+    tested = write(tmp_path / "b.h5ad", np.vstack([draw(30), counts[:2]]), held_out=True)
     training, _, summary = run(trained, tested)
     assert [sum(cell) for cell in training] == [0, 9, 9, 10]
     assert summary["excluded"][trained.files] == {"held_out": 3, "repeated": 1}

@@ -1,7 +1,6 @@
 """Requests to a real server that misbehaves, and addresses that are refused."""
 
 import dataclasses
-import threading
 import time
 from contextlib import suppress
 
@@ -14,28 +13,14 @@ PATH = "/file.h5ad"
 CONTENT = b"x" * 1000
 
 
-class Impatient(threading.Event):
-    """Records pauses instead of waiting."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pauses: list[float | None] = []
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.pauses.append(timeout)
-        return False
-
-
 def test_addresses():
     hosts = ["localhost", "example.com", "::1"]
     for url in ("https://example.com/a%20b?c", "http://localhost:1/a", "http://[::1]:8/"):
         check_address(url, hosts)
     for url, message in [
-        ("https://example.org/a.h5ad", "host 'example.org' is not allowed"),
-        ("https://example.com.example.org/", "is not allowed"),
+        ("https://example.com.example.org/", r"host 'example\.com\.example\.org' is not allowed"),
         ("http://example.com/a.h5ad", "expected an https address"),
         ("file:///etc/passwd", "is not allowed"),
-        ("example.com", "expected an https address"),
         ("http://[::1", "is not allowed"),
         # the standard library takes this for example.com, the client for example.org
         ("https://example.org\\@example.com/a", "is not allowed"),
@@ -54,13 +39,14 @@ def test_redirects_to_other_hosts_are_refused(server, web):
     assert web.json(server.address + PATH) == [1]
 
 
-def test_pauses_between_attempts(server, web):
-    settings = dataclasses.replace(web.settings, longest_pause=9)
-    patient = dataclasses.replace(web, settings=settings, stopping=Impatient())
+def test_pauses_between_attempts(server, web, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(web.stopping, "wait", pauses.append)
+    patient = dataclasses.replace(web, settings=dataclasses.replace(web.settings, longest_pause=9))
     server.files[PATH] = CONTENT
     server.script[PATH] = ["503", "429 7", "503", "500", "429 3600"]
     assert patient.size(server.address + PATH) == 1000
-    assert patient.stopping.pauses == [1, 7, 4, 8, 9]
+    assert pauses == [1, 7, 4, 8, 9]
     server.script[PATH] = ["403"] * 99  # as a firewall says to clients that it suspects
     with pytest.raises(UserError, match=r"HTTP 403 \(6 attempts\); check the network"):
         patient.size(server.address + PATH)

@@ -31,8 +31,8 @@ def write_part(tmp_path: Path) -> WritePart:
         folder.mkdir()
         rows = []
         for number, counts in enumerate(files):
-            row = {"role": "training", "source": "local", "location": "", "simulated": "false"}
-            rows.append(ManifestRow(file=f"file{number}", **{**row, **values}))
+            row = {"role": "training", "source": "local", "location": ""}
+            rows.append(ManifestRow(file=f"file{number}", **row, **values))
             path = folder / f"file{number}.h5ad"
             if isinstance(counts, Path):
                 path.symlink_to(counts)

@@ -7,23 +7,15 @@ from scipy import stats
 
 from scsigmoid.errors import UserError
 from scsigmoid.tokens.scatter import scatter
-from scsigmoid.tokens.store import store_schema
 
-SCHEMA = store_schema(5000)
+SCHEMA = pa.schema([("cell", pa.int64()), ("tokens", pa.list_(pa.uint16()))])
 
 
 def batch(first: int, count: int) -> pa.RecordBatch:
-    """Return cells that are identified by their tokens, lengths and names."""
+    """Return cells with their numbers, and tokens that depend on them."""
     cells = range(first, first + count)
-    lengths = [cell % 5 + 1 for cell in cells]
-    tokens = [[cell + i for i in range(n)] for cell, n in zip(cells, lengths, strict=True)]
-    names = [f"cell {cell}" for cell in cells]
-    return pa.record_batch(
-        [tokens, lengths, lengths, list(cells), ["f"] * count, names]
-        + [[""] * count] * 3
-        + [[cell % 2 == 0 for cell in cells]],
-        schema=SCHEMA,
-    )
+    tokens = [[cell + i for i in range(cell % 5 + 1)] for cell in cells]
+    return pa.record_batch([list(cells), tokens], schema=SCHEMA)
 
 
 def batches():

@@ -47,8 +47,7 @@ def test_windows_contain_whole_blocks(small):
 
 
 def test_order_depends_on_seed_and_epoch():
-    first, again, other = (CellOrder(1000, seed) for seed in (1, 1, 2))
-    assert first.batch(0, 1000).tolist() == again.batch(0, 1000).tolist()
+    first, other = CellOrder(1000, 1), CellOrder(1000, 2)
     assert first.batch(0, 1000).tolist() != other.batch(0, 1000).tolist()
     assert first.batch(0, 1000).tolist() != first.batch(1, 1000).tolist()
 

@@ -28,23 +28,16 @@ def batch(first: int, lengths: list[int], vocabulary_size: int) -> pa.RecordBatc
     )
 
 
-def write(
-    folder,
-    sizes=(5, 1, 7),
-    vocabulary_size=5000,
-    shard_cells=4,
-    vocabulary="abc",
-    first=0,
-    **entries,
-):
+def write(folder, sizes=(5, 1, 7), vocabulary_size=5000, first=0, **entries):
+    """Write a store with shards of at most 4 cells, from batches of these sizes."""
     generator = np.random.default_rng(first)
     batches = []
     for size in sizes:
         batches.append(batch(first, generator.integers(1, 9, size).tolist(), vocabulary_size))
         first += size
-    metadata = {"vocabulary": vocabulary, "vocabulary_size": vocabulary_size, "maximum_length": 8}
-    metadata |= {"shard_cells": shard_cells, "simulated": False, "label": "cell_type"}
-    write_shards(folder, grouped(batches, shard_cells), metadata | entries)
+    metadata = {"vocabulary": "abc", "vocabulary_size": vocabulary_size, "maximum_length": 8}
+    metadata |= {"shard_cells": 4, "simulated": False, "label": "cell_type"}
+    write_shards(folder, grouped(batches, 4), metadata | entries)
     return pa.Table.from_batches(batches, store_schema(vocabulary_size))
 
 
@@ -59,11 +52,9 @@ def test_cells(size, dtype, tmp_path):
     rows = [12, 0, 7, 7, 4]
     for cut in (3, 100):
         tokens, cu_seqlens = store.cells(rows, cut)
-        assert tokens.dtype == dtype
-        assert cu_seqlens.dtype == np.int32
-        assert np.split(tokens, cu_seqlens[1:-1])[0].tolist() == expected[12][:cut]
-        assert tokens.tolist() == [token for row in rows for token in expected[row][:cut]]
-        assert np.diff(cu_seqlens).tolist() == [min(cut, len(expected[row])) for row in rows]
+        assert (tokens.dtype, cu_seqlens.dtype) == (dtype, np.int32)
+        cells = [cell.tolist() for cell in np.split(tokens, cu_seqlens[1:-1])]
+        assert cells == [expected[row][:cut] for row in rows]
     empty = store.cells([], 3)
     assert (empty.tokens.dtype, empty.cu_seqlens.tolist()) == (dtype, [0])
     metadata = store.metadata(["cell", "cell_type", "is_primary"])
@@ -79,13 +70,9 @@ def test_shards_are_bounded_and_readable_by_others(tmp_path):
     read = [pa.ipc.open_stream(pa.memory_map(str(path))).read_all() for path in shards]
     assert [part.num_rows for part in read] == [4, 4, 4, 1]
     assert pa.concat_tables(read).to_pylist() == table.to_pylist()
-    files = [datasets.Dataset.from_file(str(path)) for path in shards]
-    for loaded in (
-        datasets.concatenate_datasets(files),
-        datasets.load_from_disk(str(tmp_path / "store")),
-    ):
-        for column in ("input_ids", "length", "cell_type"):
-            assert loaded[column][:] == table[column].to_pylist()
+    loaded = datasets.load_from_disk(str(tmp_path / "store"))
+    for column in ("input_ids", "length", "cell_type"):
+        assert loaded[column][:] == table[column].to_pylist()
 
 
 def test_several_stores_are_one(tmp_path):
@@ -116,13 +103,10 @@ def test_other_identities_are_refused(tmp_path):
 
 def test_a_part_given_twice_is_refused(tmp_path):
     write(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "copy")
     for name in ("a", "copy"):
         with pytest.raises(UserError, match=rf"{name}: contains a shard of .*a; pass each store"):
             TokenStore.open([str(tmp_path / "a"), str(tmp_path / name)])
-        with pytest.raises(UserError, match="pass each store once"):
-            TokenStore.open([tmp_path / "a"] * 2)
-        if name == "a":
-            shutil.copytree(tmp_path / "a", tmp_path / "copy")
 
 
 def test_damaged_stores(tmp_path):
@@ -153,16 +137,12 @@ def test_damaged_stores(tmp_path):
         TokenStore.open(tmp_path)
 
 
-@pytest.mark.parametrize("entry", ["arrays", "rows", "sha256"])
+@pytest.mark.parametrize("entry", ["arrays", "rows", "shards"])
 def test_damaged_index(entry, tmp_path):
     write(tmp_path / "store")
     path = tmp_path / "store" / "index.json"
     index = json.loads(path.read_text())
-    place = {"sha256": index["shards"][1]}.get(entry, index)
-    if entry == "rows":
-        index["rows"] += 1
-    else:
-        del place[entry]
+    index[entry] = {"arrays": {}, "rows": 14, "shards": [{}]}[entry]
     path.write_text(json.dumps(index))
-    with pytest.raises(UserError, match=rf"index\.json: damaged.*{entry}"):
+    with pytest.raises(UserError, match=r"index\.json: damaged"):
         TokenStore.open(tmp_path / "store")

@@ -56,8 +56,8 @@ rule training_cells:
         " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
 
 
-# Does not depend on the manifest, and training does not depend on it, so that a new dataset trains
-# nothing again. The next job of the dataset compares it with the training cells.
+# Does not depend on the manifest, and training does not depend on this rule, so a new dataset does
+# not retrigger training. The rule evaluation_tokens compares the dataset with the training cells.
 rule evaluation_cells:
     """Download or make one evaluation dataset, and check its labels."""
     input:

@@ -6,19 +6,18 @@ It lists the dataset versions of a day, and finds evaluation datasets by their i
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from scsigmoid.corpus.metadata import as_count, check_identifier, one_line
+from scsigmoid.config.schema import Dataset
+from scsigmoid.corpus.metadata import ManifestRow, as_count, check_identifier, one_line
 from scsigmoid.corpus.web import Absent, Web
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
 from scsigmoid.progress import log
 
-UNKNOWN_SIZE = -1
 NAMED = "named in corpus.leave_out"
 INDEX_PATIENCE = 3.0  # the service takes up to 180 s to begin the list of all datasets
 # Datasets that may be left out because the service cannot describe them: this number, or this share
@@ -26,22 +25,13 @@ INDEX_PATIENCE = 3.0  # the service takes up to 180 s to begin the list of all d
 MISSING, MISSING_SHARE = 5, 0.02
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Version:
     """One version of one dataset."""
 
-    dataset_id: str  # stays the same over versions
-    dataset_version_id: str
-    collection_id: str  # of the publication; empty if unknown
-    title: str
-    doi: str = ""  # of the publication; empty if it has none
-    organisms: tuple[str, ...]  # e.g. "Homo sapiens"
-    assays: tuple[str, ...] = ()  # e.g. "10x 3' v3"
-    assay_ids: tuple[str, ...] = ()  # of the ontology, in the same order, e.g. "EFO:0009922"
-    cells: int
-    bytes: int  # of the h5ad file, or UNKNOWN_SIZE
-    url: str  # of the h5ad file
-    published: str = ""  # day, ISO 8601; empty if unknown
+    row: ManifestRow  # of the version as a training file
+    organisms: Collection[str]  # e.g. "Homo sapiens"
+    assays: Mapping[str, str]  # labels with ontology ids, e.g. "10x 3' v3": "EFO:0009922"
 
 
 class Unusable(UserError):
@@ -55,20 +45,28 @@ class Service:
         self.api = api.rstrip("/")
         self.web = web
 
-    def get(self, path: str, patience: float = 1.0) -> Any:
-        """Return the JSON answer to a path, or raise :class:`~.web.Absent`."""
-        return self.web.json(f"{self.api}/{path}", patience)
+    def get(self, path: str) -> Mapping[str, Any]:
+        """Return the description at a path, or raise :class:`~.web.Absent` or `Unusable`."""
+        answer = self.web.json(f"{self.api}/{path}")
+        if not isinstance(answer, Mapping):
+            raise Unusable("the answer is not a description")
+        return answer
 
-    @cached_property
     def datasets(self) -> list[Mapping[str, Any]]:
-        """Descriptions of all datasets that are listed today, requested once."""
-        return check_descriptions(self.get("datasets", INDEX_PATIENCE), f"{self.api}/datasets")
+        """Return the descriptions of all datasets that are listed today."""
+        return self.get_list("datasets", INDEX_PATIENCE)
 
     def versions(self, dataset_id: str) -> list[Mapping[str, Any]]:
         """Return the descriptions of all versions of a dataset."""
-        check_identifier(dataset_id)
-        path = f"datasets/{dataset_id}/versions"
-        return check_descriptions(self.get(path), f"{self.api}/{path}")
+        return self.get_list(f"datasets/{check_identifier(dataset_id)}/versions")
+
+    def get_list(self, path: str, patience: float = 1.0) -> list[Mapping[str, Any]]:
+        """Return the list of descriptions at a path, or raise an error for another answer."""
+        url = f"{self.api}/{path}"
+        answer = self.web.json(url, patience)
+        if not isinstance(answer, list) or not all(isinstance(item, Mapping) for item in answer):
+            raise UserError(f"{url}: expected a list of datasets; check corpus.api")
+        return answer
 
 
 def snapshot(
@@ -87,8 +85,8 @@ def snapshot(
     Args:
         service: the API.
         day: ISO 8601.
-        leave_out: ids of datasets to leave out, also if their descriptions are malformed.
-        can_be_wanted: function of a dataset's description of today.
+        leave_out: ids of datasets to leave out, even if their descriptions are malformed.
+        can_be_wanted: function that decides by a dataset's description of today.
         answers: folder that keeps answers about past days, so that a stopped command continues.
 
     Returns:
@@ -100,7 +98,7 @@ def snapshot(
     """
     entries = {
         check_identifier(entry.get("dataset_id"), service.api): entry
-        for entry in service.datasets
+        for entry in service.datasets()
         if is_published(entry, day)
     }
     left_out = dict.fromkeys(entries.keys() & {*leave_out}, NAMED)
@@ -151,11 +149,7 @@ def version_of_day(
 
 
 def find_newest(entries: Iterable[Mapping[str, Any]], day: str | None = None) -> Mapping[str, Any]:
-    """Return the newest of some descriptions, or the newest as of a day.
-
-    Raises:
-        Unusable: if there is none.
-    """
+    """Return the newest description (up to a day, if given). Raise `Unusable` if there is none."""
     candidates = [entry for entry in entries if is_published(entry, day)]
     if not candidates:
         raise Unusable(f"has no version of {day} or before" if day else "has no published version")
@@ -171,9 +165,7 @@ def is_published(entry: Mapping[str, Any], day: str | None) -> bool:
 def read_version(entry: Mapping[str, Any], dataset: Mapping[str, Any] | None = None) -> Version:
     """Read the service's description of a version. Unknown fields are ignored.
 
-    Args:
-        entry: the description.
-        dataset: description of the dataset, which may name its collection.
+    ``dataset`` is the description of its dataset, which may name the collection and its DOI.
 
     Raises:
         Unusable: for a version without h5ad file, or withdrawn.
@@ -191,23 +183,26 @@ def read_version(entry: Mapping[str, Any], dataset: Mapping[str, Any] | None = N
             f"{version_id}: its number of cells is {one_line(entry.get('cell_count'), 40)!r}; name "
             "it in corpus.leave_out"
         )
-    assays = terms(entry, "assay")
+    organisms, assays = terms(entry, "organism"), terms(entry, "assay")
     collection = entry.get("collection_id") or (dataset or {}).get("collection_id")
     doi = entry.get("collection_doi") or (dataset or {}).get("collection_doi")
-    return Version(
+    row = ManifestRow(
+        file=version_id,
+        role="training",
+        source="cellxgene",
+        location=assets[0]["url"],
+        title=one_line(entry.get("title") or ""),
+        doi=one_line(doi or ""),
+        organism=" || ".join(organisms),
+        assay=" || ".join(assays),
+        cells=str(cells),
+        bytes="" if size is None else str(size),
+        published=one_line(entry.get("published_at") or "")[:10],
         dataset_id=check_identifier(entry.get("dataset_id")),
         dataset_version_id=version_id,
         collection_id=check_identifier(collection) if collection else "",
-        title=one_line(entry.get("title") or ""),
-        doi=one_line(doi or ""),
-        organisms=tuple(terms(entry, "organism")),
-        assays=tuple(assays),
-        assay_ids=tuple(assays.values()),
-        cells=cells,
-        bytes=UNKNOWN_SIZE if size is None else size,
-        url=assets[0]["url"],
-        published=one_line(entry.get("published_at") or "")[:10],
     )
+    return Version(row, list(organisms), assays)
 
 
 def terms(entry: Mapping[str, Any], key: str) -> dict[str, str]:
@@ -224,59 +219,40 @@ def entries_of(entry: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     return [v for v in values if isinstance(v, Mapping)] if isinstance(values, list) else []
 
 
-def check_descriptions(answer: Any, where: str) -> list[Mapping[str, Any]]:
-    """Return an answer if it is a list of JSON objects, else raise an error."""
-    if not isinstance(answer, list) or not all(isinstance(entry, Mapping) for entry in answer):
-        raise UserError(f"{where}: expected a list of datasets; check corpus.api")
-    return answer
+def resolve(service: Service, name: str, dataset: Dataset) -> ManifestRow:
+    """Find an evaluation dataset by its id, whenever it was published. Return its manifest row.
 
-
-def resolve(service: Service, name: str, identifier: str | None) -> Version:
-    """Find an evaluation dataset by its id, whenever it was published.
-
-    For a dataset or collection this is the newest version: the day of the snapshot is for training
-    files only.
+    The id of a dataset or a collection stands for the newest version, because the day of the
+    snapshot is for training files only.
     """
-    if identifier is None:
+    if dataset.id is None:
         raise UserError(f"datasets.{name}.id: missing; give the dataset's CELLxGENE id")
-    check_identifier(identifier, f"datasets.{name}.id")
+    identifier = check_identifier(dataset.id, f"datasets.{name}.id")
     tried = []
-    for kind, find in (
-        ("dataset version", find_version),
-        ("dataset", find_in_dataset),
-        ("collection", find_in_collection),
-    ):
+    finders = {
+        "dataset version": lambda: read_version(service.get(f"dataset_versions/{identifier}")),
+        "dataset": lambda: read_version(find_newest(service.versions(identifier))),
+        "collection": lambda: find_in_collection(service, identifier),
+    }
+    for kind, find in finders.items():
         try:
-            version = find(service, identifier)
+            version = find()
         except (Absent, Unusable) as error:
             tried.append(f"as {kind}: {getattr(error, 'reason', error)}")
         else:
             log(f"datasets.{name}.id: {identifier} is the id of a {kind}")
-            return version
+            row = replace(version.row, file=name, dataset=name, title=dataset.title)
+            return replace(row, role="evaluation", label="", held_out="all")
     raise UserError(
         f"datasets.{name}.id: nothing at {service.api} has the id {identifier} "
         f"({'; '.join(tried)}); correct the id"
     )
 
 
-def find_version(service: Service, identifier: str) -> Version:
-    """Return the version with this id."""
-    entry = service.get(f"dataset_versions/{identifier}")
-    if not isinstance(entry, Mapping):
-        raise Unusable("the answer is not a description")
-    return read_version(entry)
-
-
-def find_in_dataset(service: Service, identifier: str) -> Version:
-    """Return the newest version of the dataset with this id."""
-    return read_version(find_newest(service.versions(identifier)))
-
-
 def find_in_collection(service: Service, identifier: str) -> Version:
     """Return the newest version of the only dataset in the collection with this id."""
-    entry = service.get(f"collections/{identifier}")
-    members = entries_of(entry, "datasets") if isinstance(entry, Mapping) else []
+    members = entries_of(service.get(f"collections/{identifier}"), "datasets")
     if len(members) != 1:
         raise Unusable(f"contains {len(members)} datasets, not one")
-    dataset_id = check_identifier(members[0].get("dataset_id"))
-    return read_version(find_newest(service.versions(dataset_id)), members[0])
+    history = service.versions(members[0].get("dataset_id", ""))
+    return read_version(find_newest(history), members[0])

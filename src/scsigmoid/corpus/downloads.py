@@ -39,8 +39,8 @@ class Downloads:
         path = self.path(row)
         return path.exists() and row.bytes in ("", str(path.stat().st_size))
 
-    def obtain(self, row: ManifestRow) -> tuple[Path, str]:
-        """Return the file of a row, downloaded if necessary, and its SHA-256."""
+    def obtain(self, row: ManifestRow) -> str:
+        """Download the file of a row if necessary, and return its SHA-256."""
         import h5py
 
         path = self.path(row)
@@ -54,7 +54,7 @@ class Downloads:
                 digest = first_digest if recorded[1:] == state_of(path) else sha256(path)
                 if {row.sha256, first_digest} <= {digest, ""} and self.has(row):
                     write_record(path, digest)
-                    return path, digest
+                    return digest
                 if not first_digest:  # perhaps the user's own file
                     raise UserError(
                         f"{path}: not the file that the manifest describes; move it elsewhere, or "
@@ -72,7 +72,7 @@ class Downloads:
                 )
             write_record(path, digest)
         log(f"{row.location}: {path.stat().st_size / 1e9:.3f} GB, SHA-256 {digest}")
-        return path, digest
+        return digest
 
 
 def write_record(path: Path, digest: str) -> None:
@@ -89,19 +89,10 @@ def state_of(path: Path) -> list[str]:
 def download(
     web: Web, url: str, destination: Path, size: int | None = None, digest: str = ""
 ) -> str:
-    """Download a file with retries, check it, and move it to its destination.
+    """Download a file with retries, check it, and return its SHA-256.
 
-    Only one process at a time may download to ``destination``.
-
-    Args:
-        web: the client.
-        url: address of the file.
-        destination: path of the file.
-        size: expected size in bytes; ``None`` if unknown.
-        digest: SHA-256 in the manifest or of the first download; empty if unknown.
-
-    Returns:
-        The SHA-256 of the file.
+    Only one process at a time may download to ``destination``. The file must have ``size`` bytes
+    and the SHA-256 ``digest`` (``None`` or empty if unknown).
 
     Raises:
         UserError: if the host is not allowed, or the file is gone, has another size or checksum, or

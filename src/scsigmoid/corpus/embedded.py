@@ -36,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.config.schema import Dataset, EmbeddedCorpus
+from scsigmoid.config.validate import check_known
 from scsigmoid.corpus.genes import real_genes
 from scsigmoid.corpus.h5ad_writer import ORDINARY, TARGET_SUM, CellTable, write_cells
 from scsigmoid.corpus.metadata import ManifestRow
@@ -151,11 +152,7 @@ def list_embedded(sizes: EmbeddedCorpus, datasets: Mapping[str, Dataset]) -> lis
     for name, dataset in datasets.items():
         if dataset.file:
             continue
-        if name not in (*DATASETS, REAL):
-            raise UserError(
-                f"datasets.{name}: the embedded corpus has no such dataset; "
-                f"expected one of {', '.join([*DATASETS, REAL])}"
-            )
+        check_known(f"datasets.{name}", "dataset of the embedded corpus", [name], [*DATASETS, REAL])
         cells = HELD_OUT if name == REAL else sizes.evaluation_cells
         row = make_row(name, dataset.title, cells)
         rows.append(replace(row, role="evaluation", dataset=name, label="", held_out="all"))
@@ -197,11 +194,9 @@ def write_recipe(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) 
 
 
 def recover_counts(raw: Any, totals: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Recover integer counts from log(1 + count / total * 10,000).
+    """Recover integer counts from log(1 + count / total * 10,000), rounded to three decimals.
 
-    Args:
-        raw: such values, cells x genes, rounded to three decimals.
-        totals: total count of each cell.
+    ``raw`` has these values, cells x genes, and ``totals`` the total count of each cell.
     """
     stored = np.asarray(raw, dtype=np.float64)
     scale = totals[:, None] / TARGET_SUM
@@ -300,7 +295,9 @@ def simulate(
     cell_types = list(tissues)
     genome = make_genome(sizes, seed)
     generator = np.random.default_rng(derive(seed, "simulated", "cells", name))
-    types = generator.permutation(assign_types(cells, np.linspace(1.0, 0.5, len(cell_types))))
+    weights = np.linspace(1.0, 0.5, len(cell_types))
+    ends = np.rint(np.cumsum(weights) / weights.sum() * cells).astype(np.int64)
+    types = generator.permutation(np.searchsorted(ends, np.arange(cells), side="right"))
     donors = generator.integers(sizes.donors, size=cells)
 
     centre = np.stack([type_activity(cell, sizes.programmes, seed) for cell in cell_types])
@@ -350,9 +347,3 @@ def library_sizes(
         expressed = (1.0 - DROPOUT) * (1.0 - silent).sum(axis=1)
         library[members] = np.exp(np.interp(lengths[members], expressed, np.log(grid)))
     return library
-
-
-def assign_types(cells: int, weights: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the type of each cell, sorted, with frequencies in proportion to ``weights``."""
-    bounds = np.rint(np.cumsum(weights) / weights.sum() * cells).astype(np.int64)
-    return np.searchsorted(bounds, np.arange(cells), side="right")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from scsigmoid.config.schema import Corpus, Dataset
@@ -22,11 +22,10 @@ from scsigmoid.corpus.metadata import (
     read_manifest,
     read_metadata,
     write_manifest,
-    write_metadata,
 )
 from scsigmoid.corpus.web import Web
 from scsigmoid.errors import UserError, naming
-from scsigmoid.files import atomic_folder, atomic_path, sha256
+from scsigmoid.files import atomic_folder, atomic_path, sha256, write_json
 from scsigmoid.progress import log
 
 
@@ -71,10 +70,8 @@ def fetch_part(
                 if row.source not in REMOTE:
                     raise
                 log(f"skipped: {error}")
-                skipped = replace(
-                    row, role="skipped", reason=one_line(str(error).partition(": ")[2])
-                )
-                done.append(replace(skipped, sha256=digests[row.file]))
+                reason = one_line(str(error).partition(": ")[2])
+                done.append(replace(row, role="skipped", reason=reason, sha256=digests[row.file]))
                 path.unlink()
         check_skipped(done, training)
         write_manifest(folder / FILES, done)
@@ -87,12 +84,10 @@ def download_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str,
         UserError: for the first file that cannot be downloaded, after all others were tried.
     """
     remote = [row for row in rows if row.source in REMOTE]
-    if not remote:
-        return {}
 
     def attempt(row: ManifestRow) -> str | UserError:
         try:
-            return downloads.obtain(row)[1]
+            return downloads.obtain(row)
         except UserError as error:
             log(str(error))
             return error
@@ -113,24 +108,19 @@ def raw_files(
 
     Downloads that were deleted are downloaded again. After the ``last`` reader they are deleted if
     the configuration asks for it.
-
-    Raises:
-        UserError: if a file cannot be downloaded.
     """
     downloads = Downloads(downloads_folder, Web.of(corpus))
-    rows = read_manifest(Path(part_folder) / FILES)
+    rows = [row for row in read_manifest(Path(part_folder) / FILES) if row.source in REMOTE]
     links = {row.file: Path(part_folder, f"{row.file}.h5ad") for row in rows}
     missing = [row for row in rows if row.role == "training" and not links[row.file].exists()]
-    digests = download_all(missing, downloads)
+    download_all(missing, downloads)
     for row in missing:
-        if row.file in digests:
-            links[row.file].unlink(missing_ok=True)
-            links[row.file].symlink_to(downloads.path(row))
+        links[row.file].unlink(missing_ok=True)
+        links[row.file].symlink_to(downloads.path(row))
     yield
     if last and not corpus.download.keep_files:
         for row in rows:
-            if row.source in REMOTE:
-                downloads.path(row).unlink(missing_ok=True)
+            downloads.path(row).unlink(missing_ok=True)
 
 
 def fetch_evaluation(
@@ -147,9 +137,6 @@ def fetch_evaluation(
     """Make, link, copy or download the cells of an evaluation dataset, and write its metadata.
 
     ``needed`` are the numbers of cells that its scores need (:func:`~.labels.check_enough`).
-
-    Raises:
-        UserError: if the dataset is unknown, or lacks wanted labels, cell types or cells.
     """
     rows = {row.dataset: row for row in read_manifest(manifest) if row.role == "evaluation"}
     if dataset not in rows:
@@ -187,7 +174,7 @@ def fetch_evaluation(
             sha256=digest or sha256(path),
             location=row.location,
         )
-    write_metadata(output_json, metadata)
+    write_json(output_json, asdict(metadata))
 
 
 def make_or_link(row: ManifestRow, corpus: Corpus, seed: int, path: Path) -> None:

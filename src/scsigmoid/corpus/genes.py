@@ -5,10 +5,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from scsigmoid.progress import log, warn
 if TYPE_CHECKING:
     from scsigmoid.corpus.h5ad import Cells
 
-VERSIONED = re.compile(r"(ENS[A-Z]*\d+)\.\d+")
+VERSIONED = re.compile(r"\A(ENS[A-Z]*\d+)\.\d+\Z")
 OF_ORGANISM = re.compile(r"(ENS[A-Z]*G)\d+")
 ORGANISMS = {"ENSG": "Homo sapiens", "ENSMUSG": "Mus musculus"}
 # Spike-ins, and genes of SARS-CoV-2 (ENSSASG...), which CELLxGENE files may list.
@@ -37,36 +36,21 @@ NAMED = 5  # examples in a message
 FEW_CONTRADICTIONS, MANY_CONTRADICTIONS, COMPARED = 0.05, 0.5, 10
 
 
-@dataclass(frozen=True)
-class Genes:
-    """The genes of a file.
+class Genes(NamedTuple):
+    """The genes of a file."""
 
-    Attributes:
-        ids: unique, without version.
-        names: symbol of each gene, or its id if the file has no symbol.
-        of_feature: position of each feature's gene in ``ids``, or -1 if it is not a gene.
-        column: column of ``var`` with the ids; empty for its index.
-        changed: number of features that are left out or merged, by kind.
-    """
-
-    ids: list[str]
-    names: list[str]
-    of_feature: NDArray[np.int64]
-    column: str
-    changed: dict[str, int]
+    ids: list[str]  # unique, without version
+    names: list[str]  # symbol of each gene, or its id if the file has no symbol
+    of_feature: NDArray[np.int64]  # position of each feature's gene in `ids`, -1 for non-genes
+    column: str  # of `var`, with the ids; empty for its index
+    changed: dict[str, int]  # number of features that are left out or merged, by kind
 
 
 def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
     """Read and check the genes of a file. Log the numbers of features left out and merged.
 
-    Args:
-        var: the stored data frame.
-        path: the file, for messages.
-        gene_column: column with the gene ids. If empty, the index, or the only column with Ensembl
-            ids if the index has none.
-
-    Raises:
-        UserError: if genes have no ids, or if most of them share an id with others.
+    ``gene_column`` is the column of ``var`` with the gene ids. Empty stands for the index, or for
+    the only column with Ensembl ids if the index has none.
     """
     if gene_column:
         check_column(var, gene_column, path, "the genes")
@@ -153,11 +137,9 @@ def is_id(value: object) -> bool:
 def column_of_ids(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
     """Find the column of ``var`` with Ensembl ids if the index has none, as in scanpy's 10x files.
 
-    The log names the column.
-
     Returns:
-        Its name. Empty for the index: if that has ids, or unless exactly one column has an id for
-        every feature.
+        The column, which is logged. Empty (for the index) if the index has ids, or unless exactly
+        one column has an id for every feature.
     """
     if has_ids(column(var, str(var.attrs["_index"]))[is_gene]):
         return ""
@@ -224,10 +206,9 @@ def find_comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
 
 
 def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
-    """Compare genes, and their names, with GENCODE and with the larger files.
+    """Refuse files with hardly any genes of the larger files, or with many wrong names.
 
-    Raises:
-        UserError: for a file that hardly has genes of the larger files, or many wrong names.
+    Names are compared with GENCODE and with the larger files.
     """
     human = {gene: name for _, gene, name in real_genes()}
     known: dict[str, str] = {}
@@ -247,16 +228,11 @@ def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
 
 
 def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: str) -> None:
-    """Compare a file's genes, and their names, with known ones.
+    """Compare the genes of a file, and their names, with known names of genes by id.
 
     If less than half of the genes are shared, this is a warning, below a tenth an error. The share
-    is of the smaller number of genes, so that a panel matches a whole transcriptome.
-
-    Args:
-        cells: the file's genes.
-        known: names of the known genes by id.
-        path: the file, for messages.
-        other: name of the known genes in messages.
+    is of the smaller number of genes, so that a panel matches a whole transcriptome. ``other``
+    names the known genes in messages.
     """
     others = find_comparable(cells.genes, known)
     is_known = np.array([gene in others for gene in cells.genes])[cells.gene_of_feature]
@@ -331,5 +307,4 @@ def read_table(name: str) -> list[dict[str, str]]:
 
 def without_version(identifier: str) -> str:
     """Return an Ensembl id without its version, and other text unchanged."""
-    versioned = VERSIONED.fullmatch(identifier) if "." in identifier else None
-    return versioned[1] if versioned else identifier
+    return VERSIONED.sub(r"\1", identifier)

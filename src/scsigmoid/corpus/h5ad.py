@@ -91,9 +91,7 @@ class Cells:
     def part(self, held_out: str, part: Part) -> "Cells":
         """Select the held-out cells (``"evaluation"``) or the other cells (``"training"``).
 
-        Args:
-            held_out: the held-out cells, as in the manifest (:func:`held_out_text`).
-            part: the cells to select.
+        ``held_out`` states the held-out cells as the manifest does (:func:`held_out_text`).
 
         Raises:
             UserError: if no cell is selected, or if the column or value of ``held_out`` is missing.

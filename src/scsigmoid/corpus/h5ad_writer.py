@@ -82,8 +82,7 @@ def write_cells(path: str | Path, table: CellTable) -> None:
 def storing(title: str) -> Iterator[None]:
     """Turn errors of anndata about values that h5ad files cannot store into one line.
 
-    Args:
-        title: the data, for the message.
+    ``title`` names the data in the message.
     """
     from anndata._io.specs.registry import IORegistryError
 

@@ -130,12 +130,7 @@ def data_frame(stored: Any) -> Any:
 
 
 def read(stored: Any, title: str, rows: int) -> Any:
-    """Read a column or a data frame that anndata stored.
-
-    Args:
-        stored: the HDF5 group or dataset.
-        title: its name in errors.
-        rows: expected number of rows.
+    """Read a column or a data frame that anndata stored. ``title`` is its name in errors.
 
     Raises:
         OSError: if it is stored otherwise, or has another number of rows.
@@ -151,11 +146,7 @@ def read(stored: Any, title: str, rows: int) -> Any:
 
 @contextmanager
 def reading(title: str) -> Iterator[None]:
-    """Turn errors of anndata about a file's content into ``OSError``.
-
-    Args:
-        title: name of the content in errors.
-    """
+    """Turn errors of anndata about the content ``title`` of a file into ``OSError``."""
     from anndata._io.specs.registry import IORegistryError
 
     try:

@@ -44,10 +44,7 @@ def normalize(text: str) -> str:
 def cell_types(cells: Cells, label: str, types: Sequence[str] = ()) -> Strings:
     """Return the cell type of each selected cell, ``""`` if it has none.
 
-    Args:
-        cells: the selected cells.
-        label: column or template.
-        types: wanted spellings. A cell type that differs only in spelling is replaced by them.
+    A cell type that differs from one of ``types`` only in spelling is spelled as there.
     """
     import pandas as pd
 
@@ -70,9 +67,6 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
 
     It is the first label that the file has, or, if the dataset has ``types``, the label with most
     of these types.
-
-    Raises:
-        UserError: if the file has no label or lacks wanted types, or if it has less than two types.
     """
     wanted = dataset.labels
     with opened(cells.path) as file:
@@ -96,7 +90,6 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
             f"{nearest_columns(cells, text, dataset.types)}; set datasets.{name}.label to "
             "the column with these types, or types to the types to compare"
         )
-    kinds = cell_types(cells, chosen, dataset.types)
     named = types_of[chosen] - {""}
     if len(named) < 2:
         only = ", ".join(map(repr, named)) or "none"
@@ -104,12 +97,13 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
             f"{cells.path}: all {cells.n_cells} evaluated cells have the {chosen} {only}; "
             "evaluation needs at least two cell types"
         )
+    kinds = cell_types(cells, chosen)
     without = int((kinds == "").sum())
     log(
-        f"{name}: {len(named)} cell types from {chosen!r}; {without} of {len(kinds)} cells "
+        f"{name}: {len(named)} cell types from {chosen!r}; {without} of {cells.n_cells} cells "
         "have none" + (" and are left out of scores" if without else "")
     )
-    for kind in sorted({*cell_types(cells, chosen)} - {*named, ""}):
+    for kind in sorted({*kinds} - {*named, ""}):
         log(f"{name}: {kind!r} is spelled as datasets.{name}.types spells it")
     return chosen
 
@@ -117,14 +111,11 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
 def check_enough(
     source: Path, kinds: NDArray[Any], *, scib: int = 0, mmd: int = 0, umap: int = 0
 ) -> None:
-    """Refuse evaluated cells that are too few for the metrics.
+    """Refuse evaluated cells of a file that are too few for the metrics.
 
-    Args:
-        source: their file, for the message.
-        kinds: cell type of each cell, ``""`` if it has none.
-        scib: neighbors of a cell, 0 if scIB is not computed.
-        mmd: cells of the smallest type that is compared, 0 if MMD is not computed.
-        umap: neighbors of a cell, 0 if UMAP is not computed.
+    ``kinds`` has the type of each cell, ``""`` if it has none. ``scib`` and ``umap`` are the
+    neighbors of a cell, and ``mmd`` the cells of the smallest type that is compared. All three are
+    0 if the metric is not computed.
     """
     cells = Counter(kinds.tolist())
     del cells[""]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.local_files import LocalFile, own_files, slug
 from scsigmoid.config.schema import Corpus, Dataset
-from scsigmoid.corpus.discover import Service, Version, resolve, snapshot, terms
+from scsigmoid.corpus.discover import Service, resolve, snapshot, terms
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import check_alike, organisms_of
@@ -68,9 +68,6 @@ def build_manifest(
 
     Returns:
         The summary as lines of text. Empty for embedded and local cells.
-
-    Raises:
-        UserError: if files, ids or settings contradict each other.
     """
     summary: dict[str, Any]
     if corpus.source == "embedded":
@@ -102,9 +99,6 @@ def write_evaluation_row(
     """Write the manifest row of an evaluation dataset as a file.
 
     The row does not depend on the training files, so a dataset can be added without training again.
-
-    Raises:
-        UserError: as for :func:`build_manifest`.
     """
     # The evaluation row is the last of `rows` and of the lock.
     file = next((file for file in own_files(corpus, datasets) if file.dataset == name), None)
@@ -118,8 +112,7 @@ def write_evaluation_row(
         if corpus.manifest is not None:
             row = read_lock(corpus.manifest, corpus, chosen)[-1]
         else:
-            version = resolve(Service(corpus.api, downloads.web), name, datasets[name].id)
-            row = make_evaluated_row(version, name, datasets[name].title)
+            row = resolve(Service(corpus.api, downloads.web), name, datasets[name])
         rows = check_available([row], downloads, f"datasets.{name}", locked=bool(corpus.manifest))
     check_rows(rows[-1:], f"datasets.{name}")
     write_manifest(output, rows[-1:])
@@ -132,13 +125,10 @@ def check_not_trained_on(
     datasets: Mapping[str, Dataset],
     seed: int,
 ) -> None:
-    """Check that the cells of an evaluation dataset are not among the training cells.
+    """Raise an error if cells of an evaluation dataset are among the training cells.
 
     The manifest holds out the datasets that were configured when it was made. Only datasets that
     were added or changed since are compared with the training cells.
-
-    Raises:
-        UserError: if some of its cells are trained on.
     """
     (evaluated,) = read_manifest(row_file)
     rows = read_manifest(manifest)
@@ -280,11 +270,7 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
 def remove_excluded(
     rows: Sequence[ManifestRow], excluded: Mapping[str, Excluded]
 ) -> list[ManifestRow]:
-    """Remove excluded cells from training rows, and rows that have no cells left.
-
-    Raises:
-        UserError: if no training cell is left.
-    """
+    """Remove excluded cells from training rows, and rows that have no cells left."""
     kept = []
     for row in rows:
         cells = excluded.get(row.location) if row.role == "training" else None
@@ -322,57 +308,24 @@ def list_remote(
         lambda entry: can_be_wanted(terms(entry, "organism"), terms(entry, "assay"), corpus),
         downloads.folder / "versions",
     )
-    held_out = {
-        name: resolve(service, name, dataset.id)
+    evaluated = {
+        name: resolve(service, name, dataset)
         for name, dataset in datasets.items()
         if not dataset.file
     }
     # `select` refuses ids that no version has, so do not pass those that are already left out.
     named = [name for name in corpus.leave_out if name not in left_out]
-    selection = select(versions, held_out, replace(corpus, leave_out=named), seed)
-    rows = [
-        *(
-            replace(make_remote_row(version), snapshot=corpus.snapshot)
-            for version in selection.training
-        ),
-        *(
-            make_evaluated_row(version, name, datasets[name].title)
-            for name, version in held_out.items()
-        ),
-    ]
-    return check_available(rows, downloads, origin, locked=False), {
+    selection = select(versions, evaluated, replace(corpus, leave_out=named), seed)
+    training = [replace(row, snapshot=corpus.snapshot) for row in selection.training]
+    cells = sum(int(version.row.cells) for version in versions)
+    rows = check_available([*training, *evaluated.values()], downloads, origin, locked=False)
+    return rows, {
         "origin": origin,
-        "offered": {"files": len(versions), "cells": sum(version.cells for version in versions)},
+        "offered": {"files": len(versions), "cells": cells},
         "without_file": left_out,
         "held_out": selection.held_out,
         "left_out": selection.left_out,
     }
-
-
-def make_remote_row(version: Version) -> ManifestRow:
-    """Return the manifest row of a training file in CELLxGENE."""
-    return ManifestRow(
-        file=version.dataset_version_id,
-        role="training",
-        source="cellxgene",
-        location=version.url,
-        title=version.title,
-        doi=version.doi,
-        organism=" || ".join(version.organisms),
-        assay=" || ".join(version.assays),
-        cells=str(version.cells),
-        bytes=str(version.bytes) if version.bytes >= 0 else "",
-        published=version.published,
-        dataset_id=version.dataset_id,
-        dataset_version_id=version.dataset_version_id,
-        collection_id=version.collection_id,
-    )
-
-
-def make_evaluated_row(version: Version, name: str, title: str) -> ManifestRow:
-    """Return the manifest row of an evaluation dataset in CELLxGENE."""
-    row = replace(make_remote_row(version), file=name, dataset=name, title=title)
-    return replace(row, role="evaluation", label="", held_out="all")
 
 
 def assign_parts(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:
@@ -381,18 +334,17 @@ def assign_parts(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:
     Files are assigned in descending order of size, each to the part that is the smallest so far.
     Sizes are bytes if all are known, else cells.
     """
-    training = [index for index, row in enumerate(rows) if row.role == "training"]
+    training = [row for row in rows if row.role == "training"]
     if not training:
         raise UserError("corpus: no file is left for training; hold out less or allow more files")
-    key = "bytes" if all(rows[index].bytes for index in training) else "cells"
-    sizes = {index: int(getattr(rows[index], key)) for index in training}
+    key = "bytes" if all(row.bytes for row in training) else "cells"
     load = [0] * parts
-    part_of: dict[int, int] = {}
-    for index in sorted(training, key=lambda index: (-sizes[index], index)):
+    part_of: dict[str, str] = {}
+    for row in sorted(training, key=lambda row: -int(getattr(row, key))):
         part = load.index(min(load))
-        part_of[index] = part
-        load[part] += sizes[index]
-    return [replace(row, part=str(part_of.get(index, ""))) for index, row in enumerate(rows)]
+        part_of[row.file] = str(part)
+        load[part] += int(getattr(row, key))
+    return [replace(row, part=part_of.get(row.file, "")) for row in rows]
 
 
 def make_unique(name: str, taken: set[str]) -> str:
@@ -499,29 +451,22 @@ def write_lock(
 
     The lock can be committed and used as ``corpus.manifest``. The rows in the CSV files next to
     ``metadata`` replace the manifest's evaluation rows. Own files for evaluation are left out.
-
-    Raises:
-        UserError: if a file is damaged, a row of the manifest is in neither ``parts`` nor
-            ``metadata``, or too many files were skipped.
     """
-    done = {
-        ("training", row.file): row for part in parts for row in read_manifest(Path(part) / FILES)
-    }
-    listed = read_manifest(manifest)
-    paths = [Path(path) for path in metadata]
-    rows = {(row.role, row.file): row for row in listed if row.role != "evaluation"}
-    evaluated = [row for path in paths for row in read_manifest(path.with_suffix(".csv"))]
-    rows |= {(row.role, row.file): row for row in evaluated if row.source in REMOTE}
-    for dataset in map(read_metadata, paths):
-        key = ("evaluation", dataset.file)
-        if key in rows:
-            done[key] = replace(rows[key], cells=str(dataset.cells), sha256=dataset.sha256)
-    done |= {key: row for key, row in rows.items() if row.role == "skipped"}
-    for role, name in rows:
-        if (role, name) not in done:
+    done = {row.file: row for part in parts for row in read_manifest(Path(part) / FILES)}
+    rows = [row for row in read_manifest(manifest) if row.role != "evaluation"]
+    done |= {row.file: row for row in rows if row.role == "skipped"}
+    check_skipped(done.values(), rows)
+    for path in map(Path, metadata):
+        stated = read_metadata(path)
+        for row in read_manifest(path.with_suffix(".csv")):
+            if row.source in REMOTE:
+                rows.append(row)
+                if row.file == stated.file:
+                    done[row.file] = replace(row, cells=str(stated.cells), sha256=stated.sha256)
+    for row in rows:
+        if row.file not in done:
             raise UserError(
-                f"{manifest}: its {role} file {name!r} is missing from --cells and --metadata; "
-                "fetch it first"
+                f"{manifest}: its {row.role} file {row.file!r} is missing from --cells and "
+                "--metadata; fetch it first"
             )
-    check_skipped(done.values(), [row for row in rows.values() if row.role != "evaluation"])
-    write_manifest(output, [done[key] for key in rows])
+    write_manifest(output, [done[row.file] for row in rows])

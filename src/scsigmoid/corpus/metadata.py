@@ -6,7 +6,7 @@ Text from other sources is checked before it becomes part of a path, an address 
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scsigmoid.config.schema import IDENTIFIER
 from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_path, write_json
+from scsigmoid.files import atomic_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,11 +94,7 @@ FORMS = {
 
 
 def read_manifest(path: str | Path) -> list[ManifestRow]:
-    """Read a manifest.
-
-    Raises:
-        UserError: if the file is missing or is not a manifest.
-    """
+    """Read a manifest. Refuse damaged files and other files."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such manifest; correct the path or make it again")
@@ -179,11 +175,6 @@ def read_metadata(path: str | Path) -> Metadata:
             f"{path}: damaged, or not the metadata of an evaluation dataset; delete it and run "
             "again"
         ) from None
-
-
-def write_metadata(path: str | Path, metadata: Metadata) -> None:
-    """Write metadata as JSON, atomically."""
-    write_json(path, asdict(metadata))
 
 
 def one_line(value: Any, longest: int = LONGEST) -> str:

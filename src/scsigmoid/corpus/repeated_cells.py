@@ -37,17 +37,11 @@ class HashedFile:
 
 @dataclass(frozen=True)
 class Excluded:
-    """Training cells of a file that are not trained on.
+    """Training cells of a file that are not trained on."""
 
-    Attributes:
-        rows: rows of these cells in the file, ascending.
-        held_out: number of these cells that have the counts of a held-out cell.
-        repeated: number of these cells that have the counts of another training cell.
-    """
-
-    rows: Rows
-    held_out: int
-    repeated: int
+    rows: Rows  # in the file, ascending
+    held_out: int  # number of these cells that have the counts of a held-out cell
+    repeated: int  # number of these cells that have the counts of another training cell
 
 
 def hash_cells(
@@ -56,15 +50,11 @@ def hash_cells(
     """Hash the counts of all cells of a file, in bounded memory.
 
     The hash of a cell is the sum over its genes of a hash of gene and count, so the order of the
-    genes does not matter.
-
-    Args:
-        cells: all cells of the file.
-        shared_genes: the genes that all files have.
-        training: rows of the training cells.
-        held_out: rows of the held-out cells.
+    genes does not matter. ``shared_genes`` are the genes that all files have. ``training`` and
+    ``held_out`` are the rows of these cells.
     """
-    keys = np.array([hash_gene(gene) for gene in cells.genes], dtype=np.uint64)
+    digests = (hashlib.blake2b(gene.encode(), digest_size=8).digest() for gene in cells.genes)
+    keys = np.frombuffer(b"".join(digests), dtype="<u8")
     is_shared = np.array([gene in shared_genes for gene in cells.genes], dtype=bool)
     size = int(cells.rows[-1]) + 1
     hashes, shared = np.zeros((2, size), dtype=np.uint64)
@@ -86,11 +76,6 @@ def hash_cells(
         training=training,
         held_out=held_out,
     )
-
-
-def hash_gene(gene: str) -> int:
-    """Return a 64-bit hash of a gene id."""
-    return int.from_bytes(hashlib.blake2b(gene.encode(), digest_size=8).digest(), "little")
 
 
 def scramble(values: Hashes) -> Hashes:

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import zip_longest
 from typing import Any
 
 from scsigmoid.config.schema import Corpus
@@ -21,44 +20,42 @@ from scsigmoid.seeds import derive
 
 RNA = "rna"  # in corpus.assays: all assays of rna_assays.csv
 PAPER_CELLS = 131_600_000  # section "Empirical evaluation": snapshot of 11 June 2024
-# Objects with the ids of their dataset and collection.
-Identified = Version | ManifestRow
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The training versions, and why the others are left out."""
+    """The training files, and why the others are left out."""
 
-    training: list[Version]  # in the order of the listing
+    training: list[ManifestRow]  # in the order of the listing
     held_out: dict[str, str]  # reason (reason_held_out) by dataset id
     left_out: dict[str, int]  # number of other versions, by reason
 
 
 def select(
-    versions: Sequence[Version], evaluation: Mapping[str, Identified], corpus: Corpus, seed: int
+    versions: Sequence[Version], evaluation: Mapping[str, ManifestRow], corpus: Corpus, seed: int
 ) -> Selection:
     """Choose the training files, at random if the configuration limits cells or bytes."""
     organisms = {organism for v in versions for organism in v.organisms}
     check_known("corpus.organisms", "organism", corpus.organisms, sorted(organisms))
-    assays = {RNA} | {assay for v in versions for assay in (*v.assays, *v.assay_ids)}
+    assays = {RNA} | {assay for v in versions for pair in v.assays.items() for assay in pair}
     check_known("corpus.assays", "assay", corpus.assays or (), sorted(assays))
     unwanted = set(corpus.leave_out)
-    offered = {v.dataset_id for v in versions} | {v.dataset_version_id for v in versions}
+    offered = {i for v in versions for i in (v.row.dataset_id, v.row.dataset_version_id)}
     if unwanted - offered:
         raise UserError(
             f"corpus.leave_out: {min(unwanted - offered)} is neither a dataset nor a dataset "
             "version on offer; correct the id"
         )
-    training: list[Version] = []
+    training: list[ManifestRow] = []
     held_out: dict[str, str] = {}
     left_out: Counter[str] = Counter()
     for version in versions:
-        if held := reason_held_out(version, evaluation):
-            held_out[version.dataset_id] = held
+        if held := reason_held_out(version.row, evaluation):
+            held_out[version.row.dataset_id] = held
         elif reason := reason_unwanted(version, corpus):
             left_out[reason] += 1
         else:
-            training.append(version)
+            training.append(version.row)
     kept = sample_files(training, corpus.maximum_cells, corpus.maximum_gb, seed)
     if len(kept) < len(training):
         left_out["beyond corpus.maximum_cells or corpus.maximum_gb"] = len(training) - len(kept)
@@ -91,25 +88,26 @@ def rna_assays() -> frozenset[str]:
 
 def reason_unwanted(version: Version, corpus: Corpus) -> str:
     """Return why the configuration excludes a version, or "" if it does not."""
-    if {version.dataset_id, version.dataset_version_id} & set(corpus.leave_out):
+    row = version.row
+    if {row.dataset_id, row.dataset_version_id} & set(corpus.leave_out):
         return NAMED
     if not version.organisms or not set(version.organisms) <= set(corpus.organisms):
         return "other organisms"
     wanted = wanted_assays(corpus)
-    assays = [*zip_longest(version.assays, version.assay_ids)]
+    assays = version.assays.items()
     if wanted is not None and (not assays or any(wanted.isdisjoint(names) for names in assays)):
         return "other assays"
     if corpus.maximum_file_gb is not None:
-        if version.bytes < 0:
+        if not row.bytes:
             return "size unknown"
-        if version.bytes > corpus.maximum_file_gb * 1e9:
+        if int(row.bytes) > corpus.maximum_file_gb * 1e9:
             return "larger than corpus.maximum_file_gb"
     return ""
 
 
 def sample_files(
-    versions: Sequence[Version], maximum_cells: int | None, maximum_gb: float | None, seed: int
-) -> list[Version]:
+    rows: Sequence[ManifestRow], maximum_cells: int | None, maximum_gb: float | None, seed: int
+) -> list[ManifestRow]:
     """Return a random choice of files within limits of cells and bytes.
 
     The random order depends on the seed and the ids of the files only, so it stays the same if
@@ -118,32 +116,32 @@ def sample_files(
     cells = math.inf if maximum_cells is None else maximum_cells
     size = math.inf if maximum_gb is None else maximum_gb * 1e9
     chosen: set[str] = set()
-    for version in sorted(versions, key=lambda v: derive(seed, "training files", v.dataset_id)):
-        # with a limit of bytes, files of unknown size are skipped
-        fits = maximum_gb is None or 0 <= version.bytes <= size
-        if fits and version.cells <= cells:
-            chosen.add(version.dataset_id)
-            cells -= version.cells
-            size -= version.bytes
-    return [version for version in versions if version.dataset_id in chosen]
+    for row in sorted(rows, key=lambda row: derive(seed, "training files", row.dataset_id)):
+        if maximum_gb is not None and not row.bytes:
+            continue  # its size is unknown
+        if int(row.bytes or 0) <= size and int(row.cells) <= cells:
+            chosen.add(row.dataset_id)
+            cells -= int(row.cells)
+            size -= int(row.bytes or 0)
+    return [row for row in rows if row.dataset_id in chosen]
 
 
-def reason_held_out(item: Identified, evaluation: Mapping[str, Identified]) -> str:
+def reason_held_out(row: ManifestRow, evaluation: Mapping[str, ManifestRow]) -> str:
     """Return why a file must not be trained on, or "" if it may.
 
     All versions of an evaluation dataset are held out, and all datasets of its collection, because
     the datasets of a publication share cells. An unknown collection matches no other.
     """
     for name, other in evaluation.items():
-        if item.dataset_id and item.dataset_id == other.dataset_id:
+        if row.dataset_id and row.dataset_id == other.dataset_id:
             return f"dataset of {name}"
-        if item.collection_id and item.collection_id == other.collection_id:
+        if row.collection_id and row.collection_id == other.collection_id:
             return f"collection of {name}"
     return ""
 
 
 def check_separate(
-    training: Iterable[ManifestRow], evaluation: Mapping[str, Identified], where: str, remedy: str
+    training: Iterable[ManifestRow], evaluation: Mapping[str, ManifestRow], where: str, remedy: str
 ) -> None:
     """Raise an error for training files of the dataset or collection of an evaluation dataset."""
     for row in training:

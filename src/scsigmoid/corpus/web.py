@@ -93,11 +93,7 @@ class Web:
         return self.ask("GET", url, read, patience)
 
     def size(self, url: str) -> int | None:
-        """Return the size of a file in bytes, or ``None`` if the server does not state it.
-
-        Raises:
-            Absent: if the server does not have the file.
-        """
+        """Return the size of a file in bytes (``None`` if not stated), or raise :class:`Absent`."""
         return self.ask("HEAD", url, content_length)
 
     def ask(

@@ -58,14 +58,10 @@ class Tokenizer:
     def metadata(
         self, order: str, simulated: bool, label: str, dataset: str = "", cells: str = ""
     ) -> Mapping[str, Any]:
-        """Return the entries of a store's index, apart from its files; call this before `batches`.
+        """Return the entries of a store's index, apart from its files. Call this before `batches`.
 
-        Args:
-            order: of the cells.
-            simulated: whether any cell is simulated.
-            label: column of ``obs`` with the cell type.
-            dataset: evaluation dataset; empty for training cells.
-            cells: SHA-256 of the dataset's h5ad file; empty for training cells.
+        ``order`` describes the order of the cells. ``dataset``, and the SHA-256 of its h5ad file,
+        ``cells``, are empty for training cells.
         """
         self.left_out = {}  # filled while the shards are made
         return {
@@ -88,11 +84,8 @@ class Tokenizer:
     ) -> Iterator[pa.RecordBatch]:
         """Yield cells with their rank tokens and metadata, without the cells that are left out.
 
-        Args:
-            cells: cells of a file.
-            label: column of ``obs`` with the cell type (:mod:`scsigmoid.corpus.labels`).
-            file: name of the file in the store.
-            types: spelling of the cell types.
+        ``label`` and ``types`` are explained in :func:`scsigmoid.corpus.labels.cell_types`, and
+        ``file`` is the name of the file in the store.
 
         Raises:
             UserError: if the file has too few genes of the vocabulary, or no cell has a token.
@@ -182,11 +175,7 @@ def tokenize_evaluation(
 ) -> None:
     """Tokenize an evaluation dataset in the order of its h5ad file.
 
-    Args:
-        h5ad: the dataset's cells.
-        metadata: the JSON file about the dataset.
-        tokenizer: settings.
-        output: folder of the store.
+    ``metadata`` is the JSON file about the dataset, and ``output`` the folder of the store.
     """
     stated = read_metadata(metadata)
     cells = replace(open_cells(h5ad), sha256=stated.sha256, made=Path(h5ad))

@@ -34,9 +34,6 @@ def scatter(
         schema: schema of the batches.
         store: folder of the store. Temporary files are written next to it, and need as much disk
             space as the store.
-
-    Raises:
-        UserError: if there would be more than ``MOST_SHARDS`` shards.
     """
     shards = -(-cells // shard_cells)
     if shards > MOST_SHARDS:

@@ -32,11 +32,8 @@ class CellOrder:
     may therefore contain the end of one epoch and the start of the next.
 
     Args:
-        cells: number of cells in all stores.
+        cells: number of cells in all stores, at least 1.
         seed: seed of the shuffle.
-
-    Raises:
-        ValueError: if there are no cells.
     """
 
     def __init__(self, cells: int, seed: int) -> None:

@@ -104,9 +104,6 @@ def gather(
         target_sum: sum that the counts of each cell are scaled to in the medians.
         output: Arrow IPC file to write.
         minimum_genes: cells that express fewer genes are not counted (default 0).
-
-    Raises:
-        UserError: if the SHA-256 of a file differs from the one in ``files.csv``.
     """
     files = [cells for _, cells in cells_of_part(part_folder)]
     names = names_of_genes(files)
@@ -164,11 +161,7 @@ def count_cells(counts: Any, rows: NDArray[np.int64], histogram: NDArray[np.uint
 
 
 def merge(first: GeneStatistics, second: GeneStatistics) -> GeneStatistics:
-    """Return the sum of two gene statistics. Sums are exact and independent of the order.
-
-    Raises:
-        UserError: if the target sums differ.
-    """
+    """Return the sum of two gene statistics. Sums are exact and independent of the order."""
     if first.target_sum != second.target_sum:
         raise UserError(
             "gene statistics: files were made with different values of tokens.target_sum; "
@@ -207,13 +200,9 @@ def merge_by_name(
     These are ids of a gene in several Ensembl releases. Genes with the same name in one file are
     different genes and are not merged.
 
-    Args:
-        statistics: of all training cells.
-        preferred: ids that are kept if possible.
-
     Returns:
-        The statistics, in which each gene has the preferred id or the id in most cells, and the id
-        that is kept for each id that is not.
+        The statistics, in which each gene has the ``preferred`` id or else the id in most cells,
+        and the id that is kept for each id that is not.
     """
     cells = dict(zip(statistics.genes, statistics.cells.tolist(), strict=True))
     ids: dict[tuple[str, str], list[str]] = {}
@@ -260,11 +249,7 @@ def write_statistics(statistics: GeneStatistics, output: str | Path) -> None:
 
 
 def read_statistics(path: str | Path) -> GeneStatistics:
-    """Read gene statistics from a file that :func:`write_statistics` wrote.
-
-    Raises:
-        UserError: if the file is missing or damaged, or if its histogram has other bins.
-    """
+    """Read gene statistics from a file that :func:`write_statistics` wrote."""
     if not Path(path).is_file():
         raise UserError(f"{path}: no such gene statistics; make them with scsigmoid statistics")
     with parsing(path, "gene statistics of this version"):

@@ -195,9 +195,6 @@ class TokenStore:
         Args:
             rows: rows of the cells, in the order of the result.
             maximum_length: longest sequence in tokens.
-
-        Raises:
-            UserError: if a shard is damaged.
         """
         rows = np.asarray(rows, dtype=np.int64)
         shards = np.searchsorted(self._starts, rows, side="right") - 1
@@ -211,11 +208,7 @@ class TokenStore:
         return Packed(np.concatenate(pieces), cu_seqlens)
 
     def metadata(self, columns: Iterable[str]) -> dict[str, NDArray[Any]]:
-        """Return columns of all cells, after comparing the SHA-256 of all shards.
-
-        Raises:
-            UserError: if a shard is damaged.
-        """
+        """Return columns of all cells, after comparing the SHA-256 of all shards."""
         for shard in self._shards:
             if sha256(shard.path) != shard.sha256:
                 raise shard.make_error()

@@ -117,11 +117,7 @@ class Vocabulary:
 
     @staticmethod
     def read(path: str | Path) -> "Vocabulary":
-        """Read a vocabulary.
-
-        Raises:
-            UserError: if the file is missing or damaged, or is not a vocabulary.
-        """
+        """Read a vocabulary. Refuse damaged files and other files."""
         if not Path(path).is_file():
             raise UserError(f"{path}: no such vocabulary; give the file tokens/vocabulary.parquet")
         with parsing(path, "a vocabulary"):
@@ -159,10 +155,6 @@ def build_vocabulary(
         output: Parquet file to write.
         choice: a list of genes, which replaces ``minimum_cells``, or limits on the expressed genes.
             By default, all expressed genes are in the vocabulary.
-
-    Raises:
-        UserError: if the vocabulary would be empty, if all counts are zero, or if the list or the
-            annotation cannot be read.
     """
     from scsigmoid.tokens.statistics import merge, merge_by_name, read_statistics
 
@@ -216,16 +208,14 @@ def by_organism(expressed: Mapping[str, int], tokens: Iterable[str]) -> dict[str
     """
     organisms: dict[str, dict[str, int]] = {}
     vocabulary = set(tokens)
-    for gene in sorted(vocabulary | expressed.keys()):
+    for gene in sorted(vocabulary | {gene for gene, cells in expressed.items() if cells}):
         cells = expressed.get(gene, 0)
-        if gene in vocabulary or cells:
-            summary = organisms.setdefault(
-                organism_of(gene), {"tokens": 0, "genes": 0, "counts": 0, "outside": 0}
-            )
-            summary["tokens"] += gene in vocabulary
-            summary["genes"] += cells > 0
-            summary["counts"] += cells
-            summary["outside"] += 0 if gene in vocabulary else cells
+        zeros = {"tokens": 0, "genes": 0, "counts": 0, "outside": 0}
+        summary = organisms.setdefault(organism_of(gene), zeros)
+        summary["tokens"] += gene in vocabulary
+        summary["genes"] += cells > 0
+        summary["counts"] += cells
+        summary["outside"] += 0 if gene in vocabulary else cells
     return organisms
 
 
@@ -234,9 +224,6 @@ def read_gene_list(path: str | Path) -> list[str]:
 
     Text after a comma or white space is ignored. Empty lines, comments (``#``) and special tokens
     (``<cls>``) are skipped.
-
-    Raises:
-        UserError: if the file cannot be read or does not contain a gene id.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
@@ -255,11 +242,7 @@ def read_gene_list(path: str | Path) -> list[str]:
 def select_genes(
     statistics: "GeneStatistics", minimum_cells: int, choice: VocabularyChoice
 ) -> list[str]:
-    """Return the sorted ids of the genes that fulfill the limits.
-
-    Raises:
-        UserError: if there is none, or if the annotation does not have a biotype.
-    """
+    """Return the sorted ids of the genes that fulfill the limits."""
     cells = statistics.cells
     kept = cells >= max(1, minimum_cells)
     if not kept.any():
@@ -290,11 +273,7 @@ def select_genes(
 
 
 def biotypes_of(paths: Sequence[str | Path]) -> dict[str, str]:
-    """Return the biotype of each gene id from GTF annotations, which may be compressed with gzip.
-
-    Raises:
-        UserError: if a file cannot be read or does not contain biotypes.
-    """
+    """Return the biotype of each gene id from GTF annotations, compressed with gzip or not."""
     biotypes: dict[str, str] = {}
     for path in map(Path, paths):
         before = len(biotypes)
