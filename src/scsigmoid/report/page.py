@@ -19,9 +19,9 @@ from scsigmoid.paper.comparison import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
 from scsigmoid.paper.reported import reported
 from scsigmoid.report import registry
 from scsigmoid.report.figures.training import covered
+from scsigmoid.report.summary import verdicts
 from scsigmoid.report.tables.quality import donor_scores
 from scsigmoid.report.tables.writing import DASH, Table
-from scsigmoid.report.verdict import verdicts
 from scsigmoid.results.folder import Results
 
 #: Tables with more rows than this, or without rows, are collapsed at first.
@@ -63,11 +63,10 @@ def content(results: Results) -> dict[str, Any]:
     plan = results.plan
     tables = {name: registry.make("table", name, results) for name in registry.names("table", plan)}
     sections = own_sections if plan.is_own else paper_sections
-    words = verdicts(pd.DataFrame(tables["scib"].records)) if plan.is_own else []
     return {
         "paper": reported()["source"],
         "own": plan.is_own,
-        "words": " ".join(words),
+        "words": verdicts(pd.DataFrame(tables["scib"].records)) if plan.is_own else "",
         "overview": overview(results),
         "simulated": simulated(results),
         "compared": "" if plan.is_own else compared(results, tables["comparison"]),
