@@ -9,7 +9,7 @@ from scsigmoid.measurements import Interval
 from scsigmoid.paper.comparison import UNKNOWN, Number, count
 from scsigmoid.paper.reported import reported
 from scsigmoid.results.folder import Results
-from scsigmoid.results.speed import costs, hours_of
+from scsigmoid.results.speed import costs, estimate
 
 GROUP = "cost"
 
@@ -42,7 +42,7 @@ def numbers(results: Results) -> Iterator[Number]:
             arm = getattr(cost, attention) if cost else None
             yield Number(
                 **common, title=f"{label}, {attention}", unit="GPU-hours",
-                paper=Interval(row[attention]), here=hours_of(arm) if arm else UNKNOWN,
+                paper=Interval(row[attention]), here=estimate(arm, "gpu_hours") if arm else UNKNOWN,
                 n=arm.rounds if arm else 0,
             )  # fmt: skip
         yield Number(

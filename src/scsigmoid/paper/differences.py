@@ -15,10 +15,10 @@ from scsigmoid.config.schema import Config
 from scsigmoid.paper.comparison import GROUPS
 from scsigmoid.paper.reported import cell_types, reported
 from scsigmoid.results.folder import Results
-from scsigmoid.results.speed import costs, named_size, row_label
+from scsigmoid.results.speed import costs, row_label
 
-#: Shares by which the numbers of cells and of parameters may differ.
-CELLS, PARAMETERS = 0.01, 0.15
+#: Share by which numbers of cells may differ.
+CELLS = 0.01
 GPU, GPUS = "H100", 16
 #: Models by group.
 MODELS = {
@@ -164,9 +164,8 @@ def step_differences(results: Results) -> Iterator[Difference]:
     paper_kernels = {"sigmoid": "triton_sigmoid", "softmax": "flex"}
     sizes: dict[str, int] = {}
     for cost in costs(results):
-        parameters = cost.sigmoid.parameters
-        if abs(parameters / named_size(cost.size) - 1) > PARAMETERS:
-            sizes.setdefault(cost.size, parameters)
+        if cost.has_other_size:
+            sizes.setdefault(cost.size, cost.sigmoid.parameters)
         for arm in (cost.sigmoid, cost.softmax):
             if arm.layout != "padded":
                 yield Difference("cost", "layout", f"{arm.layout} sequences", "padded sequences")

@@ -15,7 +15,7 @@ from scsigmoid.measurements import Interval
 from scsigmoid.paper.comparison import UNKNOWN, Number
 from scsigmoid.paper.reported import reported
 from scsigmoid.results.folder import Results
-from scsigmoid.results.speed import PAPER, STANDARD, measured, our_path, rate, ratio_of
+from scsigmoid.results.speed import PAPER, STANDARD, estimate, measured, our_path, ratio_of
 
 TRITON_SIGMOID = "triton_sigmoid"
 Timings = dict[Shape, KernelRow]
@@ -99,7 +99,7 @@ def numbers(results: Results) -> Iterator[Number]:
 
 def rate_at(own: Timings, shape: Shape) -> Interval:
     """Return the TFLOPS at a shape."""
-    return rate(own[shape]) if shape in own else UNKNOWN
+    return estimate(own[shape], "tflops") if shape in own else UNKNOWN
 
 
 def ratio_at(own: Timings, others: Timings, shape: Shape, confidence: float) -> Interval:
@@ -111,7 +111,7 @@ def ratio_at(own: Timings, others: Timings, shape: Shape, confidence: float) -> 
 
 def best(own: Timings, way: str) -> Interval:
     """Return the highest TFLOPS of all shapes."""
-    rates = [rate(row) for shape, row in own.items() if shape.direction == way]
+    rates = [estimate(row, "tflops") for shape, row in own.items() if shape.direction == way]
     return max(rates, default=UNKNOWN)
 
 
@@ -136,7 +136,11 @@ def mean(values: list[Interval]) -> Interval:
 
 def mean_rate(own: Timings, padding: float, way: str) -> Interval:
     """Return the mean TFLOPS over the shapes."""
-    rates = [rate(row) for at, row in own.items() if (at.padding, at.direction) == (padding, way)]
+    rates = [
+        estimate(row, "tflops")
+        for at, row in own.items()
+        if (at.padding, at.direction) == (padding, way)
+    ]
     return mean(rates) if rates else UNKNOWN
 
 
