@@ -10,6 +10,7 @@ from scsigmoid.benchmarks.rows import KernelRow
 from scsigmoid.kernels import OURS
 from scsigmoid.labels import ATTENTIONS, PASSES, context_label, series_label
 from scsigmoid.report.figures import style
+from scsigmoid.report.figures.style import COLORS, DOUBLE, INK
 from scsigmoid.report.tables.writing import millions
 from scsigmoid.results import speed
 from scsigmoid.results.folder import Results
@@ -47,7 +48,7 @@ def looks(attentions: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], Lo
         shades = SHADES[attention]
         look[key] = {
             "color": shades[used[attention] % len(shades)],
-            "marker": style.MARKERS[len(look) % len(style.MARKERS)],
+            "marker": style.marker(len(look)),
             "label": series_label(key, attentions),
         }
         used[attention] += 1
@@ -73,7 +74,7 @@ def kernel_figure(results: Results, unit: str, remarks: str, draw: Callable[...,
         sorted({getattr(timing, name) for timing in timings})
         for name in ("length", "padding", "head_dimension")
     )
-    figure = style.new_figure(style.DOUBLE, 7.6)
+    figure = style.new_figure(DOUBLE, 7.6)
     grid = figure.subplots(len(paddings) * len(dimensions), 2, squeeze=False, sharex=True)
     handles: dict[str, Any] = {}
     shown = product(paddings, dimensions, PASSES)
@@ -126,7 +127,7 @@ def draw_bars(
     axes.bar(
         places + (place - (count - 1) / 2) * width, values, width * 0.92,
         yerr=np.abs(np.array(ends) - values), color=look["color"], label=look["label"],
-        error_kw={"elinewidth": 0.6, "ecolor": style.INK},
+        error_kw={"elinewidth": 0.6, "ecolor": INK},
     )  # fmt: skip
     axes.set_xticks(range(len(lengths)), list(map(context_label, lengths)))
 
@@ -152,7 +153,7 @@ def gpu_hours(results: Results) -> "Figure":
     """Draw bars of hours with their ratios, one panel per context, one pair per size."""
     rows = speed.costs(results)
     contexts = list(dict.fromkeys(cost.context for cost in rows))
-    figure = style.new_figure(style.DOUBLE, 2.7)
+    figure = style.new_figure(DOUBLE, 2.7)
     grid = figure.subplots(1, max(len(contexts), 1), squeeze=False, sharey=True)[0]
     for axes, context in zip(grid, contexts, strict=False):
         draw_costs(axes, [cost for cost in rows if cost.context == context])
@@ -187,9 +188,9 @@ def draw_costs(axes: "Axes", rows: Sequence[Cost]) -> None:
             values,
             0.38,
             yerr=np.abs(np.nan_to_num([values - lows, highs - values], posinf=0.0)),
-            color=style.COLORS[attention],
+            color=COLORS[attention],
             label=attention.capitalize(),
-            error_kw={"elinewidth": 0.7, "capsize": 1.5, "ecolor": style.INK},
+            error_kw={"elinewidth": 0.7, "capsize": 1.5, "ecolor": INK},
         )
     for place, cost in enumerate(rows):
         ends = [end for arm in ATTENTIONS for end in estimate(getattr(cost, arm), "gpu_hours")]

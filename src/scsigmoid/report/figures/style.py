@@ -76,6 +76,11 @@ def styled() -> Iterator[None]:
         yield
 
 
+def marker(index: int) -> str:
+    """Return a marker. After the last one, the first follows."""
+    return MARKERS[index % len(MARKERS)]
+
+
 def new_figure(width: float, height: float) -> "Figure":
     """Return a figure of a printed size in inches with a constrained layout."""
     from matplotlib.figure import Figure
