@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_up_results import write_cells, write_papers_numbers, write_parquet
+from made_up_results import PapersNumbers, write_cells, write_parquet
 
 from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, read_rows, write_rows
 from scsigmoid.cli.arguments import stored
@@ -68,7 +68,7 @@ def test_the_papers_own_numbers_are_reproduced(paper_results: Results) -> None:
 def test_swapped_arms_change_every_verdict_about_a_difference(
     paper_results: Results, tmp_path: Path
 ) -> None:
-    write_papers_numbers(tmp_path / "swapped", paper_results.config, swapped=True)
+    PapersNumbers(tmp_path / "swapped", paper_results.config, swapped=True).write_all()
     swapped = numbers(Results(tmp_path / "swapped", paper_results.config))
     effects = [
         number for number in swapped if number.no_effect is not None and number.title != LONGER

@@ -3,7 +3,6 @@
 import itertools
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -138,16 +137,15 @@ def test_the_loss_figure_of_one_model_without_donors(
     assert figure.axes[1].lines[0].get_xdata() == figure.axes[1].get_xticks() == [0]
 
 
-def test_further_scib_metrics_get_a_second_row(copied: Callable[[], Path], config: Config) -> None:
-    folder = copied()
+def test_further_scib_metrics_get_a_second_row(copied: Path, config: Config) -> None:
     metrics = ["silhouette_label", "leiden_nmi", "leiden_ari", "logistic"]
-    shutil.copytree(folder / "metrics/leiden_nmi", folder / "metrics/logistic")
-    for path in (folder / "metrics/logistic").glob("*.csv"):
+    shutil.copytree(copied / "metrics/leiden_nmi", copied / "metrics/logistic")
+    for path in (copied / "metrics/logistic").glob("*.csv"):
         path.write_text(path.read_text().replace("leiden_nmi", "logistic"))
     scib = replace(config.evaluation.scib, metrics=metrics)
     more = replace(config, evaluation=replace(config.evaluation, scib=scib))
     with style.styled():
-        shown = [axes for axes in draw("scib", Results(folder, more)).axes if axes.get_visible()]
+        shown = [axes for axes in draw("scib", Results(copied, more)).axes if axes.get_visible()]
     assert [axes._left_title.get_text() for axes in shown] == [
         *("Logistic accuracy", "Leiden NMI", "Leiden ARI", "Silhouette label", "Bio conservation"),
     ]

@@ -2,7 +2,6 @@
 
 import base64
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -206,11 +205,10 @@ def test_a_study_has_a_section_of_its_own(whole: Results) -> None:
     assert "figure-study_scale" not in text.ids
 
 
-def test_job_time(finished: Results, copied: Callable[[], Path], config: Config) -> None:
+def test_job_time(finished: Results, copied: Path, config: Config) -> None:
     assert job_time(finished) == "2:11:02"  # 0.52 + 4000 + 3800 + 61 seconds
-    folder = copied()
-    assert job_time(Results(folder, config)) == ""
-    (folder / "resources").mkdir()
-    (folder / "resources/manifest.tsv").write_text("s\tmax_rss\n")
+    assert job_time(Results(copied, config)) == ""
+    (copied / "resources").mkdir()
+    (copied / "resources/manifest.tsv").write_text("s\tmax_rss\n")
     with pytest.raises(UserError, match=r"manifest\.tsv: damaged"):
-        job_time(Results(folder, config))
+        job_time(Results(copied, config))

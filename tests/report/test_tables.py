@@ -4,13 +4,12 @@ import csv
 import math
 import re
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from made_up_results import others_changed
 
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
@@ -33,15 +32,11 @@ from scsigmoid.results.folder import Results
 from scsigmoid.results.statistics import paired_difference
 
 
-def records(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as handle:
-        return list(csv.DictReader(handle))
-
-
 def made(name: str, results: Results, tmp_path: Path) -> tuple[list[dict[str, str]], str, str]:
     paths = registry.write("table", name, results, tmp_path / name)
     assert [path.suffix for path in paths] == [".csv", ".md", ".tex"]
-    return records(paths[0]), paths[1].read_text(), paths[2].read_text()
+    table, markdown, latex = (path.read_text(encoding="utf-8") for path in paths)
+    return list(csv.DictReader(table.splitlines())), markdown, latex
 
 
 def test_tables_are_made_of_their_declared_inputs_alone(results: Results, tmp_path: Path) -> None:
@@ -59,14 +54,33 @@ def test_tables_are_made_of_their_declared_inputs_alone(results: Results, tmp_pa
         assert written[0][2].count(b"{") == written[0][2].count(b"}")
 
 
+def others_changed(value: Any, kept: list[str], path: str = "") -> Any:
+    """Return a configuration in which all numbers and texts except these settings are changed."""
+    if any(f"{path}.".startswith(f"{name}.") for name in kept):
+        return value
+    if is_dataclass(value):
+        names = [field.name for field in fields(value)]
+        new = {
+            name: others_changed(getattr(value, name), kept, f"{path}.{name}".strip("."))
+            for name in names
+        }
+        return replace(value, **new)  # type: ignore[type-var]
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, str):
+        return "cpu"  # a device with its own rules
+    return value + 1 if isinstance(value, int | float) else value
+
+
 def test_tables_depend_on_their_declared_settings_alone(results: Results) -> None:
     """And on the settings of the stages that made their inputs."""
     plan = Plan(results.config)
     for name in registry.names("table", plan):
         kept = [*registry.find("table", name, plan).settings, "evaluation", "benchmarks"]
-        other = Results(results.folder, others_changed(results.config, kept))
-        both = [repr(registry.make("table", name, one)) for one in (results, other)]
-        assert both[0] == both[1], name
+        changed = others_changed(results.config, kept)
+        assert changed.tokens.target_sum != results.config.tokens.target_sum
+        both = [results, Results(results.folder, changed)]
+        assert len({repr(registry.make("table", name, one)) for one in both}) == 1, name
 
 
 def test_validation_loss_by_hand(results: Results, tmp_path: Path) -> None:
@@ -147,9 +161,8 @@ def test_mmd_by_hand(results: Results, tmp_path: Path) -> None:
     assert "simulated" in markdown.splitlines()[0]
 
 
-def test_pairs_without_an_interval_are_named(copied: Callable[[], Path], config: Config) -> None:
-    folder = copied()
-    path = folder / "metrics/mmd/heart_oft.csv"
+def test_pairs_without_an_interval_are_named(copied: Path, config: Config) -> None:
+    path = copied / "metrics/mmd/heart_oft.csv"
     rows = [
         replace(row, low=math.nan, high=math.nan)
         if "unbiased" in row.metric and row.group in ("", "Immune vs Neural")
@@ -160,7 +173,7 @@ def test_pairs_without_an_interval_are_named(copied: Callable[[], Path], config:
     write_measurements(
         path, [replace(row, value=math.nan) if row.metric == mean else row for row in rows]
     )
-    table = registry.make("table", "mmd_heart_oft", Results(folder, config))
+    table = registry.make("table", "mmd_heart_oft", Results(copied, config))
     notes = " ".join(table.notes)
     assert "interval of the pair and of the means: Immune vs Neural." in notes
     assert "over resamples: \N{EN DASH} % (unbiased), +" in notes
@@ -239,8 +252,6 @@ def test_parameters_of_the_papers_size(paper_results: Results, tmp_path: Path) -
 
 
 def test_unknown_names(results: Results) -> None:
-    with pytest.raises(UserError, match="did you mean 'scib'"):
-        registry.make("table", "scibb", results)
     with pytest.raises(UserError, match="did you mean 'mmd_heart_oft'"):
         registry.make("table", "mmd_heart", results)
     with pytest.raises(UserError, match="did you mean 'latency'"):

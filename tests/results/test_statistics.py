@@ -1,7 +1,6 @@
 """Intervals, smoothing and divergence compared with scipy and brute force."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -38,13 +37,12 @@ def test_paired_difference(results: Results) -> None:
     assert interval.high - interval.low < 0.5 * 2 * 1.96 * stats.sem(ours)
 
 
-def test_other_cells_cannot_be_paired(copied: Callable[[], Path], config: Config) -> None:
-    folder = copied()
-    path = folder / "metrics/validation_loss/heart_oft/softmax_4k.parquet"
+def test_other_cells_cannot_be_paired(copied: Path, config: Config) -> None:
+    path = copied / "metrics/validation_loss/heart_oft/softmax_4k.parquet"
     table = pq.read_table(path)
     pq.write_table(table.slice(1), path)
     with pytest.raises(UserError, match="heart_oft: sigmoid_4k and softmax_4k were evaluated on"):
-        paired_difference(Results(folder, config), "heart_oft", "sigmoid_4k", "softmax_4k")
+        paired_difference(Results(copied, config), "heart_oft", "sigmoid_4k", "softmax_4k")
 
 
 def test_moving_mean_narrows_at_the_ends() -> None:
