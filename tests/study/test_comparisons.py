@@ -141,7 +141,7 @@ def test_runs_for_sizes_replace_those_for_seeds(study: Study):
 
 @pytest.mark.parametrize("seeds", [2, 5])
 def test_the_detectable_difference_is_found_in_80_percent_of_simulated_studies(seeds: int):
-    shift = detectable_difference(0.2, seeds, 0.8)
+    shift = detectable_difference(0.2, seeds)
     generator = np.random.default_rng(0)
     samples = generator.normal(shift, 0.2, (40_000, seeds))
     p_values = stats.ttest_1samp(samples, 0, axis=1).pvalue
@@ -149,8 +149,8 @@ def test_the_detectable_difference_is_found_in_80_percent_of_simulated_studies(s
 
 
 def test_detectable_differences_of_the_seeds(study: Study):
-    rows = detectable_differences(study, [5, 10])
-    assert rows["step"].tolist() == [50, 100]
-    assert rows["deviation"].tolist() == pytest.approx([0.1, 0.1])  # of 0.1, 0.2 and 0.3
+    rows = detectable_differences(study)
+    assert rows["step"].tolist() == [20, 50, 100]
+    assert rows["deviation"].tolist() == pytest.approx([0.1] * 3)  # of 0.1, 0.2 and 0.3
     width = stats.t.ppf(0.975, 2) * 0.1 / 3**0.5
-    assert rows["half_width"].tolist() == pytest.approx([width, width])
+    assert rows["half_width"].tolist() == pytest.approx([width] * 3)

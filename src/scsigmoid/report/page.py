@@ -96,12 +96,12 @@ def compared(results: Results, comparison: Table) -> str:
 def paper_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str, Any]]:
     """Return the sections of a run that is compared with the paper: figures, then tables."""
     figures = [figure_item(results, name) for name in registry.names("figure", results.plan)]
-    items = [table_item(results, name, table) for name, table in tables.items()]
+    items = {name: table_item(results, name, table) for name, table in tables.items()}
     if counted_verdicts(tables["comparison"]):  # the comparison comes first if it has verdicts
-        items = [items[-1] | {"folded": False}, *items[:-1]]
+        items = {"comparison": items.pop("comparison") | {"folded": False}, **items}
     return [
         {"id": "figures", "title": "Figures", "items": figures},
-        {"id": "tables", "title": "Tables", "items": items},
+        {"id": "tables", "title": "Tables", "items": [*items.values()]},
     ]
 
 

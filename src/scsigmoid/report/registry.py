@@ -6,7 +6,7 @@ its function, and its entry here.
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ class Entry:
         function: ``module:function`` below ``scsigmoid.report``. It takes
             :class:`~scsigmoid.results.folder.Results`, and the dataset if there is one, and returns
             a table or a Matplotlib figure.
-        title: heading in the report.
+        title: heading in the report. By default the name in words.
         caption: what a figure shows. The caption of a table is in its files.
         paper: the paper's figure, table or section that it corresponds to; empty if there is none.
         inputs: files below the results folder that it is made from.
@@ -42,10 +42,10 @@ class Entry:
     """
 
     function: str
-    title: str
+    title: str = ""
     caption: str = ""
     paper: str = ""
-    inputs: Sequence[str]
+    inputs: Sequence[str] = ()
     settings: Sequence[str]
     dataset: str = ""
     is_made: bool = True
@@ -81,28 +81,23 @@ def tables(plan: Plan) -> dict[str, Entry]:
     return {
         "model_architecture": Entry(
             function="tables.setup:model_architecture",
-            title="Model architecture",
             paper="Table 2",
             inputs=["tokens/vocabulary.parquet"],
             settings=["models", "sizes", "architecture", "training", "seed"],
         ),
         "hyperparameters": Entry(
             function="tables.setup:hyperparameters",
-            title="Hyperparameters",
             paper="Table 3",
-            inputs=[],
             settings=["models", "training"],
         ),
         "evaluation_datasets": Entry(
             function="tables.setup:evaluation_datasets",
-            title="Evaluation datasets",
             paper="Table 4",
             inputs=metadata,
             settings=["datasets"],
         ),
         "validation_loss": Entry(
             function="tables.quality:validation_loss",
-            title="Validation loss",
             paper="Table 5",
             inputs=validation_losses(plan),
             settings=["datasets", "models", "evaluation.validation_loss"],
@@ -128,14 +123,12 @@ def tables(plan: Plan) -> dict[str, Entry]:
         },
         "kernel_speed": Entry(
             function="tables.benchmarks:kernel_speed",
-            title="Kernel speed",
             paper="Figure 2",
             inputs=KERNEL,
             settings=["benchmarks.kernel"],
         ),
         "training_cost": Entry(
             function="tables.benchmarks:training_cost",
-            title="Training cost",
             paper="Section 4",
             inputs=TRAINING,
             settings=["benchmarks.training"],
@@ -169,10 +162,19 @@ def tables(plan: Plan) -> dict[str, Entry]:
 
 def figures(plan: Plan) -> dict[str, Entry]:
     """Return all figures by name."""
+    stability = Entry(
+        function="figures.training:stability",
+        title="Training stability",
+        caption="Stress test: training at the longest context without gradient clipping. Loss, "
+        "gradient norm, and largest attention score of the first layer. Gradient norm and score "
+        "are on logarithmic axes.",
+        paper="Figure 6",
+        inputs=journals(plan.stress_models),
+        settings=["models", "figures", "training"],
+    )
     return {
         "sequence_lengths": Entry(
             function="figures.training:sequence_lengths",
-            title="Sequence lengths",
             caption="Number of expressed genes of the training cells. The gray histogram counts "
             "cells (left axis), the black line is their cumulative share (right axis).",
             paper="Figure 1",
@@ -230,7 +232,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             inputs=scib_scores(plan),
             settings=["datasets", "models", "figures", "evaluation.pair"],
         ),
-        **({"stability": stability(plan)} if plan.stress_models else {}),
+        **({"stability": stability} if plan.stress_models else {}),
         **{
             f"umap_{dataset}": Entry(
                 function="figures.embeddings:umap",
@@ -254,27 +256,13 @@ def figures(plan: Plan) -> dict[str, Entry]:
     }
 
 
-def stability(plan: Plan) -> Entry:
-    """Return the figure of the stress test."""
-    return Entry(
-        function="figures.training:stability",
-        title="Training stability",
-        caption="Stress test: training at the longest context without gradient clipping. Loss, "
-        "gradient norm, and largest attention score of the first layer. Gradient norm and score "
-        "are on logarithmic axes.",
-        paper="Figure 6",
-        inputs=journals(plan.stress_models),
-        settings=["models", "figures", "training"],
-    )
-
-
 KINDS = {"table": tables, "figure": figures}
 
 
 def entries(kind: str, plan: Plan) -> Mapping[str, Entry]:
     """Return the tables or figures (``kind``) that can be made, by name."""
     return {
-        name: entry
+        name: replace(entry, title=entry.title or name.replace("_", " ").capitalize())
         for name, entry in KINDS[kind](plan).items()
         if not plan.is_own or f"{kind}-{name}".startswith(OWN)
     }

@@ -15,8 +15,6 @@ from scsigmoid.study.runs import Study
 from scsigmoid.study.stability import BETTER, LIMITS, WORSE, first_family_settings, stability_runs
 
 INTERVAL = f"Student's {CONFIDENCE:.0%} interval"
-#: Steps of the tables of the loss and of its power, in tenths of all steps.
-TENTHS, POWER_TENTHS = range(1, 11), (2, 5, 10)
 
 Row = Mapping[str, Any]
 #: Cells of a column by its header: a format string with names of the row's values, or a function.
@@ -232,7 +230,7 @@ def power_table(study: Study) -> Table:
         "What the seeds can resolve, in nats of validation loss: the standard deviation of "
         f"the paired difference over seeds, half the width of {INTERVAL}, and the true difference "
         "that such an interval would separate from zero in 80% of repetitions.",
-        comparisons.detectable_differences(study, POWER_TENTHS),
+        comparisons.detectable_differences(study),
         {
             "Step": "{step:,.0f}",
             "Seeds": "{seeds}",
@@ -266,7 +264,7 @@ def variants_table(study: Study) -> Table:
 def seeds_table(study: Study) -> Table:
     """Return the difference between the arms over the steps, and whether the loss still falls."""
     means = loss_differences(study, "seeds")
-    shown = [1, *(round(means["step"].max() * tenth / 10) for tenth in TENTHS)]
+    shown = [1, *(round(means["step"].max() * tenths / 10) for tenths in range(1, 11))]
     change = comparisons.last_sign_change(means)
     sign = "never changes" if change is None else f"is the same from step {change:,} on"
     curves = study.curves[study.curves["purpose"] == "seeds"]

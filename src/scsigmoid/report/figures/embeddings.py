@@ -59,21 +59,18 @@ def scib(results: Results) -> "Figure":
 
 
 def looks(results: Results) -> dict[str, dict[str, Any]]:
-    """Return marker, color and label of both models and of the controls."""
-    config, color = results.config, COLORS
-    look: dict[str, dict[str, Any]] = {
-        name: {
-            "marker": style.marker(place),
-            "color": color[config.models[name].attention],
-        }
-        for place, name in enumerate(config.evaluation.pair)
-    }
+    """Return marker, color and label of the models and of the controls."""
+    config = results.config
+    looks: dict[str, dict[str, Any]] = {}
+    for place, name in enumerate(config.evaluation.pair):
+        color = COLORS[config.models[name].attention]
+        looks[name] = {"marker": style.marker(place), "color": color}
     for name in config.evaluation.scib.controls:
         marker, fill = CONTROL_MARKS[name]
-        look[name] = {"marker": marker, "color": MUTED, "markerfacecolor": fill}
-    return {
-        name: {**marks, "label": representation_label(config, name)} for name, marks in look.items()
-    }
+        looks[name] = {"marker": marker, "color": MUTED, "markerfacecolor": fill}
+    for name, look in looks.items():
+        look["label"] = representation_label(config, name)
+    return looks
 
 
 def umap(results: Results, dataset: str) -> "Figure":
