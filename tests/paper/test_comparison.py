@@ -171,15 +171,6 @@ def test_a_single_cell_gives_no_verdict(paper_results: Results) -> None:
     assert wins.verdict == NO_VERDICT
 
 
-def test_values_that_are_not_numbers_give_no_verdict(paper_results: Results) -> None:
-    path = paper_results.folder / "metrics/mmd/heart_oft.csv"
-    rows = [replace(row, value=math.nan) for row in read_measurements(path)]
-    write_measurements(path, rows)
-    mmd = [one for one in by_title(paper_results).values() if "Table 1" in one.location]
-    assert len(mmd) == 86
-    assert {one.verdict for one in mmd} == {NO_VERDICT}
-
-
 def test_further_cell_types_do_not_count(paper_results: Results) -> None:
     before = {title: one.here for title, one in by_title(paper_results).items()}
     path = paper_results.folder / "metrics/mmd/heart_oft.csv"

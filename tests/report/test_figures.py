@@ -18,7 +18,6 @@ from PIL import Image
 
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
-from scsigmoid.errors import UserError
 from scsigmoid.measurements import Measurement
 from scsigmoid.report import registry
 from scsigmoid.report.figures import style
@@ -242,8 +241,3 @@ def test_marks_of_the_length_figure(results: Results) -> None:
     lengths, cells = np.array([1, 127, 128, 500]), np.array([1, 2, 3, 4])
     # 127 genes fit next to <cls>. 128 genes do not.
     assert covered(lengths, cells, 127) == pytest.approx(0.3)
-
-
-def test_a_missing_input_is_named(results: Results, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"lengths\.parquet: no such result file"):
-        draw("sequence_lengths", Results(tmp_path, results.config))

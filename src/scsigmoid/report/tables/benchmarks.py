@@ -200,7 +200,8 @@ def training_speed(results: Results) -> Table:
     records = []
     for row in results.training:
         own = ours.get(row.group)
-        ratio = rate_ratio(own, row, settings.confidence)
+        rounds = own.over(row) if own and own is not row else []
+        ratio = median_interval(rounds, settings.confidence)
         records.append(
             {
                 **picked(row, "size parameters context cells_per_step attention kernel layout"),
@@ -249,19 +250,12 @@ def training_speed(results: Results) -> Table:
 
 def fastest(rows: list[TrainingRow]) -> dict[TrainingGroup, TrainingRow]:
     """Return the fastest of our packed sigmoid kernels in each group."""
-    fastest_rows: dict[TrainingGroup, TrainingRow] = {}
-    for row in rows:
-        if row.attention == "sigmoid" and row.layout == "packed" and row.rounds:
-            known = fastest_rows.get(row.group, row)
-            fastest_rows[row.group] = min(known, row, key=lambda one: one.milliseconds)
-    return fastest_rows
-
-
-def rate_ratio(ours: TrainingRow | None, row: TrainingRow, confidence: float) -> Interval:
-    """Return our rate over a row's, paired by round, or NaN for our own row or without a rate."""
-    if ours is None or row is ours or not row.rounds:
-        return Interval(math.nan)
-    return median_interval(ours.over(row), confidence)
+    packed = ("sigmoid", "packed")
+    ours = [row for row in rows if (row.attention, row.layout) == packed and row.rounds]
+    by_group: dict[TrainingGroup, TrainingRow] = {}
+    for row in sorted(ours, key=lambda row: row.milliseconds):
+        by_group.setdefault(row.group, row)
+    return by_group
 
 
 def percent(share: float) -> str:
