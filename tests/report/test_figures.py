@@ -21,7 +21,7 @@ from scsigmoid.config.schema import Config
 from scsigmoid.measurements import Measurement
 from scsigmoid.report import registry
 from scsigmoid.report.figures import style
-from scsigmoid.report.figures.training import covered
+from scsigmoid.report.figures.training import covered, moving_mean
 from scsigmoid.results.folder import Results
 
 
@@ -241,3 +241,8 @@ def test_marks_of_the_length_figure(results: Results) -> None:
     lengths, cells = np.array([1, 127, 128, 500]), np.array([1, 2, 3, 4])
     # 127 genes fit next to <cls>. 128 genes do not.
     assert covered(lengths, cells, 127) == pytest.approx(0.3)
+
+
+def test_moving_mean_narrows_at_the_ends() -> None:
+    values = np.array([1.0, 2.0, 6.0, 4.0, 5.0])
+    assert moving_mean(values, share=0.4).tolist() == [1.0, 3.0, 4.0, 5.0, 5.0]

@@ -28,7 +28,6 @@ from scsigmoid.report.tables.writing import (
     plus_minus,
 )
 from scsigmoid.results.folder import Results
-from scsigmoid.results.statistics import paired_difference
 
 
 def made(name: str, results: Results, tmp_path: Path) -> tuple[pd.DataFrame, str, str]:
@@ -89,7 +88,7 @@ def test_validation_loss_by_hand(results: Results, tmp_path: Path) -> None:
     loss = results.validation_loss("heart_oft", "sigmoid_4k").value
     assert heart.loc["sigmoid_4k", "mean"] == loss
     difference = heart.loc["sigmoid_4k - softmax_4k"]
-    paired = paired_difference(results, "heart_oft", "sigmoid_4k", "softmax_4k")
+    paired = results.paired_difference("heart_oft", "sigmoid_4k", "softmax_4k")
     assert tuple(difference[["donor_mean", "donor_mean_low", "donor_mean_high"]]) == paired
     assert difference["paper_mean"] == pytest.approx(2.615 - 2.631)
     assert heart.loc["softmax_2k", "paper_mean"] == 3.017

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from made_up_results import write_cells, write_parquet
+from scipy import stats
 
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
@@ -71,6 +74,31 @@ def test_the_mean_score_is_over_the_papers_metrics(tmp_path: Path, config: Confi
     assert means(*scores) == {"sigmoid_4k": pytest.approx(0.4)}
     assert means("leiden_nmi") == {"sigmoid_4k": 0.6, "random": 0.9}
     assert means("logistic") == {"sigmoid_4k": 1.0}
+
+
+def test_paired_difference(results: Results) -> None:
+    """The interval equals scipy's, and is far narrower than the interval of either loss."""
+    ours, theirs = (
+        results.cell_losses("heart_oft", name)[1] for name in ("sigmoid_4k", "softmax_4k")
+    )
+    donors = results.cell_losses("heart_oft", "sigmoid_4k")[2]
+    interval = results.paired_difference("heart_oft", "sigmoid_4k", "softmax_4k")
+    difference = ours - theirs
+    # donors of 40 cells each: Student's interval of their means
+    means = [difference[donors == donor].mean() for donor in sorted(set(donors))]
+    low, high = stats.t.interval(0.95, 3, np.mean(means), stats.sem(means))
+    assert (interval.value, interval.low, interval.high) == pytest.approx(
+        (np.mean(means), low, high)
+    )
+    assert interval.high - interval.low < 0.5 * 2 * 1.96 * stats.sem(ours)
+
+
+def test_other_cells_cannot_be_paired(copied: Path, config: Config) -> None:
+    path = copied / "metrics/validation_loss/heart_oft/softmax_4k.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.slice(1), path)
+    with pytest.raises(UserError, match="heart_oft: sigmoid_4k and softmax_4k were evaluated on"):
+        Results(copied, config).paired_difference("heart_oft", "sigmoid_4k", "softmax_4k")
 
 
 HEART, SIGMOID = "heart_oft", "sigmoid_4k"

@@ -11,7 +11,6 @@ from scsigmoid.measurements import Interval, Measurement
 from scsigmoid.paper.comparison import UNKNOWN, Number, count, exact
 from scsigmoid.paper.reported import cell_types, reported
 from scsigmoid.results.folder import Results
-from scsigmoid.results.statistics import paired_difference
 
 GROUP = "quality"
 
@@ -40,7 +39,7 @@ def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
     config = results.config
     if dataset not in config.datasets or not {model, rival} <= set(config.models):
         return UNKNOWN
-    return paired_difference(results, dataset, rival, model)
+    return results.paired_difference(dataset, rival, model)
 
 
 def losses(results: Results) -> Iterator[Number]:

@@ -16,7 +16,13 @@ from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import parsing
 from scsigmoid.identity import check_identity, read_table
-from scsigmoid.measurements import Measurement, known_donors, read_measurements
+from scsigmoid.measurements import (
+    Interval,
+    Measurement,
+    donor_mean,
+    known_donors,
+    read_measurements,
+)
 from scsigmoid.training.journal import read_journal
 
 if TYPE_CHECKING:
@@ -156,6 +162,26 @@ class Results:
             return cells, losses, table["donor"].to_numpy(str)
 
         return self.cached(f"metrics/validation_loss/{dataset}/{model}.parquet", read)
+
+    def paired_difference(self, dataset: str, first: str, second: str) -> Interval:
+        """Return the validation loss of ``first`` minus that of ``second`` in nats.
+
+        Losses are paired by cell: both models see the same masks, so the difference varies far less
+        than either loss. The mean and Student's interval are over donors. Without enough donors
+        there is no interval.
+
+        Raises:
+            UserError: if the two models were evaluated on different cells.
+        """
+        cells, losses, donors = self.cell_losses(dataset, first)
+        other_cells, other_losses, _ = self.cell_losses(dataset, second)
+        if not np.array_equal(cells, other_cells):
+            raise UserError(
+                f"metrics/validation_loss/{dataset}: {first} and {second} were evaluated on "
+                "different cells; delete both and run again"
+            )
+        confidence = self.config.evaluation.validation_loss.confidence
+        return donor_mean(losses - other_losses, donors, confidence).interval
 
     def donors(self, dataset: str, model: str) -> int:
         """Return the number of known donors of the cells that a model was evaluated on."""

@@ -10,12 +10,13 @@ from scsigmoid.labels import context_label, model_label, nominal
 from scsigmoid.report.figures import style
 from scsigmoid.report.figures.style import COLORS, DOUBLE, INK, MUTED, SINGLE
 from scsigmoid.results.folder import Results
-from scsigmoid.results.statistics import moving_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+#: The window of the moving mean, as a share of all rows.
+WINDOW = 0.05
 LINES = ("--", "-", ":", "-.")
 
 
@@ -74,6 +75,21 @@ def draw_training(axes: "Axes", results: Results, models: list[str], contexts: l
     axes.set_xlabel("Step")
     axes.set_ylabel("Training loss (nats per masked gene)")
     axes.xaxis.set_major_formatter(style.thousands)
+
+
+def moving_mean(values: np.ndarray, share: float = WINDOW) -> np.ndarray:
+    """Return the mean over a centered window of a share of all rows, narrower at both ends.
+
+    A mean is not finite if a value in its window is not.
+    """
+    half = int(len(values) * share / 2)
+    return np.array(
+        [
+            values[max(0, place - width) : place + width + 1].mean()
+            for place in range(len(values))
+            for width in [min(half, place, len(values) - 1 - place)]
+        ]
+    )
 
 
 def draw_validation(

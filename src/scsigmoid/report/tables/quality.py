@@ -21,7 +21,6 @@ from scsigmoid.report.tables.writing import (
     with_ends,
 )
 from scsigmoid.results.folder import Results
-from scsigmoid.results.statistics import paired_difference
 
 LOGISTIC = (
     " Logistic accuracy is the balanced accuracy of logistic regression in 5-fold cross-validation "
@@ -63,7 +62,7 @@ def validation_loss(results: Results) -> Table:
             cells.append(Cell(f"{text} ({over_masks})", bold=model == best and len(models) > 1))
         for first, second in compared:
             mean = losses[first].value - losses[second].value
-            paired = paired_difference(results, dataset, first, second)
+            paired = results.paired_difference(dataset, first, second)
             records.append(
                 about
                 | {"model": f"{first} - {second}", "mean": mean}
