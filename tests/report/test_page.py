@@ -206,7 +206,7 @@ def test_a_study_has_a_section_of_its_own(whole: Results) -> None:
 
 
 def test_job_time(finished: Results, copied: Path, config: Config) -> None:
-    assert job_time(finished) == "2:11:02"  # 0.52 + 4000 + 3800 + 61 seconds
+    assert job_time(finished) == "2:10:01"  # 0.52 + 7800 seconds
     assert job_time(Results(copied, config)) == ""
     (copied / "resources").mkdir()
     (copied / "resources/manifest.tsv").write_text("s\tmax_rss\n")

@@ -29,9 +29,9 @@ class Entry:
     """A table or a figure of a configuration.
 
     Attributes:
-        function: ``module:function`` below ``scsigmoid.report``. It takes
-            :class:`~scsigmoid.results.folder.Results`, and the dataset if there is one, and returns
-            a table or a Matplotlib figure.
+        module: module of :mod:`scsigmoid.report` with a function of the entry's name, without the
+            dataset. The function takes :class:`~scsigmoid.results.folder.Results`, and the dataset
+            if there is one. It returns a table or a Matplotlib figure.
         title: heading in the report. By default the name in words.
         caption: what a figure shows. The caption of a table is in its files.
         paper: the paper's figure, table or section that it corresponds to; empty if there is none.
@@ -41,7 +41,7 @@ class Entry:
         is_made: True if a full run makes it. Otherwise it is only made as a target of its own.
     """
 
-    function: str
+    module: str
     title: str = ""
     caption: str = ""
     paper: str = ""
@@ -80,30 +80,25 @@ def tables(plan: Plan) -> dict[str, Entry]:
     metadata = [f"corpus/evaluation/{dataset}.json" for dataset in plan.datasets]
     return {
         "model_architecture": Entry(
-            function="tables.setup:model_architecture",
+            module="tables.setup",
             paper="Table 2",
             inputs=["tokens/vocabulary.parquet"],
             settings=["models", "sizes", "architecture", "training", "seed"],
         ),
         "hyperparameters": Entry(
-            function="tables.setup:hyperparameters",
-            paper="Table 3",
-            settings=["models", "training"],
+            module="tables.setup", paper="Table 3", settings=["models", "training"]
         ),
         "evaluation_datasets": Entry(
-            function="tables.setup:evaluation_datasets",
-            paper="Table 4",
-            inputs=metadata,
-            settings=["datasets"],
+            module="tables.setup", paper="Table 4", inputs=metadata, settings=["datasets"]
         ),
         "validation_loss": Entry(
-            function="tables.quality:validation_loss",
+            module="tables.quality",
             paper="Table 5",
             inputs=validation_losses(plan),
             settings=["datasets", "models", "evaluation.validation_loss"],
         ),
         "scib": Entry(
-            function="tables.quality:scib",
+            module="tables.quality",
             title="Biological conservation",
             paper="Figure 5",
             inputs=scib_scores(plan),
@@ -111,7 +106,7 @@ def tables(plan: Plan) -> dict[str, Entry]:
         ),
         **{
             f"mmd_{dataset}": Entry(
-                function="tables.mmd:mmd",
+                module="tables.mmd",
                 title=f"MMD between cell types: {settings.title}",
                 paper="Table 1" if dataset == "heart_oft" else "",
                 inputs=[f"metrics/mmd/{dataset}.csv"],
@@ -122,25 +117,25 @@ def tables(plan: Plan) -> dict[str, Entry]:
             for dataset, settings in plan.config.datasets.items()
         },
         "kernel_speed": Entry(
-            function="tables.benchmarks:kernel_speed",
+            module="tables.benchmarks",
             paper="Figure 2",
             inputs=KERNEL,
             settings=["benchmarks.kernel"],
         ),
         "training_cost": Entry(
-            function="tables.benchmarks:training_cost",
+            module="tables.benchmarks",
             paper="Section 4",
             inputs=TRAINING,
             settings=["benchmarks.training"],
         ),
         "training_speed": Entry(
-            function="tables.benchmarks:training_speed",
+            module="tables.benchmarks",
             title="Training, kernel by kernel",
             inputs=TRAINING,
             settings=["benchmarks.training"],
         ),
         "comparison": Entry(
-            function="tables.comparison:comparison",
+            module="tables.comparison",
             title="Comparison with the paper",
             inputs=[
                 *validation_losses(plan),
@@ -163,7 +158,7 @@ def tables(plan: Plan) -> dict[str, Entry]:
 def figures(plan: Plan) -> dict[str, Entry]:
     """Return all figures by name."""
     stability = Entry(
-        function="figures.training:stability",
+        module="figures.training",
         title="Training stability",
         caption="Stress test: training at the longest context without gradient clipping. Loss, "
         "gradient norm, and largest attention score of the first layer. Gradient norm and score "
@@ -174,7 +169,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
     )
     return {
         "sequence_lengths": Entry(
-            function="figures.training:sequence_lengths",
+            module="figures.training",
             caption="Number of expressed genes of the training cells. The gray histogram counts "
             "cells (left axis), the black line is their cumulative share (right axis).",
             paper="Figure 1",
@@ -182,7 +177,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             settings=["models", "figures", "tokens.cls"],
         ),
         "tflops": Entry(
-            function="figures.benchmarks:tflops",
+            module="figures.benchmarks",
             title="Speed of the attention kernels",
             caption="TFLOPS of the attention kernels by sequence length, one row of panels for "
             "each padding and head dimension, one column for each pass. Operations are counted on "
@@ -193,7 +188,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             settings=["figures"],
         ),
         "latency": Entry(
-            function="figures.benchmarks:latency",
+            module="figures.benchmarks",
             title="Latency of the attention kernels",
             caption="Time of the attention kernels in milliseconds by sequence length, on "
             "logarithmic axes, one row of panels for each padding and head dimension, one column "
@@ -203,7 +198,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             settings=["figures"],
         ),
         "gpu_hours": Entry(
-            function="figures.benchmarks:gpu_hours",
+            module="figures.benchmarks",
             title="Cost of training",
             caption="Hours of one device to train on all cells, extrapolated from the measured "
             "training speed, one panel for each context.",
@@ -212,7 +207,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             settings=["figures"],
         ),
         "loss": Entry(
-            function="figures.training:loss",
+            module="figures.training",
             title="Training and validation loss",
             caption="Left: training loss, as logged (faint) and as a moving mean (strong). Right: "
             "validation loss on each dataset.",
@@ -225,7 +220,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             settings=["datasets", "models", "figures"],
         ),
         "scib": Entry(
-            function="figures.embeddings:scib",
+            module="figures.embeddings",
             title="Biological conservation",
             caption="Scores of embeddings, one panel for each metric, one row for each dataset.",
             paper="Figure 5",
@@ -235,7 +230,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
         **({"stability": stability} if plan.stress_models else {}),
         **{
             f"umap_{dataset}": Entry(
-                function="figures.embeddings:umap",
+                module="figures.embeddings",
                 title=f"UMAP: {settings.title}",
                 caption="UMAP of the cells' embeddings. Colors and labels are cell types."
                 + f" {settings.title}: {settings.description}" * bool(settings.description),
@@ -299,9 +294,9 @@ def make(kind: str, name: str, results: Any) -> Any:
         UserError: if ``name`` is unknown, or a result file is missing or damaged.
     """
     entry = find(kind, name, results.plan)
-    module, _, function = entry.function.partition(":")
-    maker = getattr(importlib.import_module(f"scsigmoid.report.{module}"), function)
-    return maker(results, entry.dataset) if entry.dataset else maker(results)
+    module = importlib.import_module(f"scsigmoid.report.{entry.module}")
+    make_one = getattr(module, name.removesuffix(f"_{entry.dataset}"))
+    return make_one(results, entry.dataset) if entry.dataset else make_one(results)
 
 
 def write(kind: str, name: str, results: Any, stem: str | Path) -> list[Path]:

@@ -23,7 +23,7 @@ LINES = ("--", "-", ":", "-.")
 def loss(results: Results) -> "Figure":
     """Draw training loss (left) and validation loss, one small panel per dataset (right)."""
     config = results.config
-    models = [name for name, model in config.models.items() if not model.stress]
+    models = results.plan.evaluated_models
     contexts = sorted({config.models[name].context for name in models})
     datasets = list(config.datasets)
     columns = -(-len(datasets) // 2) if len(datasets) > 3 else 1
@@ -119,7 +119,7 @@ def draw_validation(
 def stability(results: Results) -> "Figure":
     """Draw loss, gradient norm and largest score of the runs of the stress test."""
     config = results.config
-    models = [name for name, model in config.models.items() if model.stress]
+    models = results.plan.stress_models
     figure = style.new_figure(DOUBLE, 2.6)
     grid = figure.subplots(1, 3)
     columns = (

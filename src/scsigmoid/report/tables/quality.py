@@ -31,7 +31,7 @@ LOGISTIC = (
 def validation_loss(results: Results) -> Table:
     """Return tab:validation_loss_detailed, with the paired difference of each pair of models."""
     config = results.config
-    models = [name for name, model in config.models.items() if not model.stress]
+    models = results.plan.evaluated_models
     compared = pairs(config)
     records: list[dict[str, object]] = []
     rows: list[list[Cell | str]] = []
