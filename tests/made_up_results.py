@@ -17,7 +17,6 @@ import pytest
 from scsigmoid.benchmarks.cases import Case, groups
 from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, write_rows
 from scsigmoid.config.check import as_yaml, load, model_training
-from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.metadata import ManifestRow, write_manifest
 from scsigmoid.identity import write_table
@@ -568,5 +567,5 @@ def finished(folder: Path, config: Config, tmp_path_factory: pytest.TempPathFact
 def write_all_parts(results: Results) -> None:
     """Write all tables and figures."""
     for kind in registry.KINDS:
-        for name in registry.names(kind, Plan(results.config)):
+        for name in registry.names(kind, results.plan):
             registry.write(kind, name, results, results.folder / f"{kind}s/{name}")

@@ -37,12 +37,12 @@ NAMES = (
 
 
 def test_the_names_are_the_planned_ones(results: Results) -> None:
-    assert {*NAMES, "umap_pbmc68k"} == {*registry.names("figure", Plan(results.config))}
+    assert {*NAMES, "umap_pbmc68k"} == {*registry.names("figure", results.plan)}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_figure_from_its_declared_inputs_alone(name: str, results: Results, tmp_path: Path) -> None:
-    for file in registry.find("figure", name, Plan(results.config)).inputs:
+    for file in registry.find("figure", name, results.plan).inputs:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(results.folder / file, tmp_path / file)
     written = []

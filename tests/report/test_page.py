@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from made_up_results import write_all_parts
 from scipy import stats
 
-from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config, StudyFamily
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
@@ -67,7 +67,7 @@ def test_the_page(whole: Results) -> None:
     page = Page(text)
     assert not page.open
     # Only pictures in the page itself are loaded.
-    plan = Plan(whole.config)
+    plan = whole.plan
     figures = registry.names("figure", plan)
     assert len(page.loads) == len(figures)
     for source, name in zip(page.loads, figures, strict=True):
@@ -119,10 +119,7 @@ def test_the_share_of_cells_that_is_cut(whole: Results) -> None:
 def test_the_comparison_is_the_first_table_of_a_run_like_the_papers(
     paper_results: Results,
 ) -> None:
-    plan, folder = Plan(paper_results.config), paper_results.folder
-    for kind in registry.KINDS:
-        for name in registry.names(kind, plan):
-            registry.write(kind, name, paper_results, folder / f"{kind}s/{name}")
+    write_all_parts(paper_results)
     found = content(paper_results)
     assert found["compared"].endswith(" reproduced, 0 not reproduced, 0 inconclusive.")
     first = found["sections"][1]["items"][0]
@@ -141,7 +138,7 @@ def test_own_cells_come_first(whole: Results) -> None:
     assert [name for name in page.ids if name in order] == order
     (first,) = content(own)["sections"]
     every = [item["name"] for item in first["items"][1:]]
-    plan = Plan(own.config)
+    plan = own.plan
     planned = [name for kind in ("figure", "table") for name in registry.names(kind, plan)]
     assert sorted(every) == sorted(planned)
     scib = next(item for item in first["items"] if item["name"] == "scib" and "table" in item)

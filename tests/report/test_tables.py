@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.measurements import read_measurements, write_measurements
@@ -39,7 +38,7 @@ def made(name: str, results: Results, tmp_path: Path) -> tuple[pd.DataFrame, str
 
 
 def test_tables_are_made_of_their_declared_inputs_alone(results: Results, tmp_path: Path) -> None:
-    plan = Plan(results.config)
+    plan = results.plan
     for name in registry.names("table", plan):
         alone = tmp_path / name
         for file in registry.find("table", name, plan).inputs:
@@ -73,7 +72,7 @@ def others_changed(value: Any, kept: list[str], path: str = "") -> Any:
 
 def test_tables_depend_on_their_declared_settings_alone(results: Results) -> None:
     """And on the settings of the stages that made their inputs."""
-    plan = Plan(results.config)
+    plan = results.plan
     for name in registry.names("table", plan):
         kept = [*registry.find("table", name, plan).settings, "evaluation", "benchmarks"]
         changed = others_changed(results.config, kept)

@@ -53,15 +53,6 @@ def test_an_arm_that_lacks_a_seed_has_a_rate_anyway(study: Study):
     assert table.rows[0][2] == Cell(f"6.900 (6.90, {DASH})", bold=True)
 
 
-def test_a_run_without_finite_losses_ends_at_infinity(study: Study):
-    own = study.all_curves["run"] == study.runs.query("family == 'rates'").index[0]
-    lost = own & (study.all_curves["step"] > 50)
-    study.all_curves.loc[lost, ["loss", "validation_loss"]] = math.nan
-    ends, _, step = best_rates(study)
-    assert step == 100
-    assert math.isinf(ends["sigmoid"].loc[1e-3, 1])
-
-
 @pytest.mark.parametrize(
     ("losses", "values", "end"),
     [
