@@ -564,6 +564,14 @@ def finished(folder: Path, config: Config, tmp_path_factory: pytest.TempPathFact
     return results
 
 
+def copy_inputs(results: Results, kind: str, name: str, folder: Path) -> Results:
+    """Copy the declared inputs of a table or figure to a folder, and return these results."""
+    for file in registry.find(kind, name, results.plan).inputs:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(results.folder / file, folder / file)
+    return Results(folder, results.config)
+
+
 def write_all_parts(results: Results) -> None:
     """Write all tables and figures."""
     for kind in registry.KINDS:

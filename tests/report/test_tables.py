@@ -2,13 +2,13 @@
 
 import math
 import re
-import shutil
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from made_up_results import copy_inputs
 
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
@@ -38,15 +38,11 @@ def made(name: str, results: Results, tmp_path: Path) -> tuple[pd.DataFrame, str
 
 
 def test_tables_are_made_of_their_declared_inputs_alone(results: Results, tmp_path: Path) -> None:
-    plan = results.plan
-    for name in registry.names("table", plan):
-        alone = tmp_path / name
-        for file in registry.find("table", name, plan).inputs:
-            (alone / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(results.folder / file, alone / file)
+    for name in registry.names("table", results.plan):
+        alone = copy_inputs(results, "table", name, tmp_path / name)
         written = [
-            [path.read_bytes() for path in registry.write("table", name, one, alone / name)]
-            for one in (results, Results(alone, results.config))
+            [path.read_bytes() for path in registry.write("table", name, one, tmp_path / "table")]
+            for one in (results, alone)
         ]
         assert written[0] == written[1]
         assert written[0][2].count(b"{") == written[0][2].count(b"}")

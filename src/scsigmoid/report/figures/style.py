@@ -170,11 +170,7 @@ def trained_on(results: Results) -> str:
 
 
 def evaluated_on(simulated: Mapping[str, bool]) -> str:
-    """Return a sentence on the evaluated cells, or an empty text for real cells.
-
-    Args:
-        simulated: dataset to True if its cells are simulated.
-    """
+    """Return a sentence on simulated evaluation datasets, or an empty text if all are real."""
     if all(simulated.values()):
         return "Evaluated on simulated cells."
     return "Datasets marked * have simulated cells." if any(simulated.values()) else ""

@@ -128,11 +128,7 @@ def notes(
 ) -> list[str]:
     """Return notes on wins, mean improvements, and pairs without a value or an interval.
 
-    Args:
-        results: the results.
-        dataset: name of the dataset.
-        pairs: measurements of the pairs by estimator, the configured one first.
-        means: averages over the pairs by estimator.
+    ``pairs`` and ``means`` are measurements by estimator, the configured one first.
     """
     rows = next(iter(pairs.values())).values()
     wins = sum(row["sigmoid"].value > row["softmax"].value for row in rows)
