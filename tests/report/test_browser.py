@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from scsigmoid.config.plan import Plan
 from scsigmoid.report import registry
 from scsigmoid.report.page import make_report
 from scsigmoid.results.folder import Results
@@ -79,8 +78,8 @@ def test_the_page_in_a_browser(page: Path, finished: Results, width: int) -> Non
         assert across <= width
         assert smallest >= 12
     # On a phone pictures of two columns keep a legible size and scroll in their frame.
-    assert len(found["pictures"]) == len(registry.names("figure", Plan(finished.config)))
+    assert len(found["pictures"]) == len(registry.names("figure", finished.plan))
     assert all(shown and 200 < wide <= max(width, 640) for shown, wide in found["pictures"])
-    for name in registry.names("table", Plan(finished.config)):
+    for name in registry.names("table", finished.plan):
         lines = (finished.folder / f"tables/{name}.md").read_text().splitlines()
         assert found["rows"][name] == sum(line.startswith("|") for line in lines) - 2

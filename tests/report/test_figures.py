@@ -3,13 +3,13 @@
 import itertools
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from made_up_results import copy_inputs
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
@@ -19,11 +19,10 @@ from PIL import Image
 
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
-from scsigmoid.errors import UserError
 from scsigmoid.measurements import Measurement
 from scsigmoid.report import registry
 from scsigmoid.report.figures import style
-from scsigmoid.report.figures.training import covered
+from scsigmoid.report.figures.training import covered, moving_mean
 from scsigmoid.results.folder import Results
 
 
@@ -39,18 +38,15 @@ NAMES = (
 
 
 def test_the_names_are_the_planned_ones(results: Results) -> None:
-    assert {*NAMES, "umap_pbmc68k"} == {*registry.names("figure", Plan(results.config))}
+    assert {*NAMES, "umap_pbmc68k"} == {*registry.names("figure", results.plan)}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_figure_from_its_declared_inputs_alone(name: str, results: Results, tmp_path: Path) -> None:
-    for file in registry.find("figure", name, Plan(results.config)).inputs:
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(results.folder / file, tmp_path / file)
     written = []
     for _ in range(2):
-        again = Results(tmp_path, results.config)
-        png, pdf = registry.write("figure", name, again, tmp_path / "a")
+        alone = copy_inputs(results, "figure", name, tmp_path)
+        png, pdf = registry.write("figure", name, alone, tmp_path / "a")
         written.append((png.read_bytes(), pdf.read_bytes()))
     assert written[0] == written[1]
     with Image.open(png) as image:
@@ -138,16 +134,15 @@ def test_the_loss_figure_of_one_model_without_donors(
     assert figure.axes[1].lines[0].get_xdata() == figure.axes[1].get_xticks() == [0]
 
 
-def test_further_scib_metrics_get_a_second_row(copied: Callable[[], Path], config: Config) -> None:
-    folder = copied()
+def test_further_scib_metrics_get_a_second_row(copied: Path, config: Config) -> None:
     metrics = ["silhouette_label", "leiden_nmi", "leiden_ari", "logistic"]
-    shutil.copytree(folder / "metrics/leiden_nmi", folder / "metrics/logistic")
-    for path in (folder / "metrics/logistic").glob("*.csv"):
+    shutil.copytree(copied / "metrics/leiden_nmi", copied / "metrics/logistic")
+    for path in (copied / "metrics/logistic").glob("*.csv"):
         path.write_text(path.read_text().replace("leiden_nmi", "logistic"))
     scib = replace(config.evaluation.scib, metrics=metrics)
     more = replace(config, evaluation=replace(config.evaluation, scib=scib))
     with style.styled():
-        shown = [axes for axes in draw("scib", Results(folder, more)).axes if axes.get_visible()]
+        shown = [axes for axes in draw("scib", Results(copied, more)).axes if axes.get_visible()]
     assert [axes._left_title.get_text() for axes in shown] == [
         *("Logistic accuracy", "Leiden NMI", "Leiden ARI", "Silhouette label", "Bio conservation"),
     ]
@@ -246,6 +241,6 @@ def test_marks_of_the_length_figure(results: Results) -> None:
     assert covered(lengths, cells, 127) == pytest.approx(0.3)
 
 
-def test_a_missing_input_is_named(results: Results, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"lengths\.parquet: no such result file"):
-        draw("sequence_lengths", Results(tmp_path, results.config))
+def test_moving_mean_narrows_at_the_ends() -> None:
+    values = np.array([1.0, 2.0, 6.0, 4.0, 5.0])
+    assert moving_mean(values, share=0.4).tolist() == [1.0, 3.0, 4.0, 5.0, 5.0]

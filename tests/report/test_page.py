@@ -2,15 +2,14 @@
 
 import base64
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from made_up_results import write_all_parts
 from scipy import stats
 
-from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config, StudyFamily
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
@@ -68,7 +67,7 @@ def test_the_page(whole: Results) -> None:
     page = Page(text)
     assert not page.open
     # Only pictures in the page itself are loaded.
-    plan = Plan(whole.config)
+    plan = whole.plan
     figures = registry.names("figure", plan)
     assert len(page.loads) == len(figures)
     for source, name in zip(page.loads, figures, strict=True):
@@ -120,10 +119,7 @@ def test_the_share_of_cells_that_is_cut(whole: Results) -> None:
 def test_the_comparison_is_the_first_table_of_a_run_like_the_papers(
     paper_results: Results,
 ) -> None:
-    plan, folder = Plan(paper_results.config), paper_results.folder
-    for kind in registry.KINDS:
-        for name in registry.names(kind, plan):
-            registry.write(kind, name, paper_results, folder / f"{kind}s/{name}")
+    write_all_parts(paper_results)
     found = content(paper_results)
     assert found["compared"].endswith(" reproduced, 0 not reproduced, 0 inconclusive.")
     first = found["sections"][1]["items"][0]
@@ -142,7 +138,7 @@ def test_own_cells_come_first(whole: Results) -> None:
     assert [name for name in page.ids if name in order] == order
     (first,) = content(own)["sections"]
     every = [item["name"] for item in first["items"][1:]]
-    plan = Plan(own.config)
+    plan = own.plan
     planned = [name for kind in ("figure", "table") for name in registry.names(kind, plan)]
     assert sorted(every) == sorted(planned)
     scib = next(item for item in first["items"] if item["name"] == "scib" and "table" in item)
@@ -206,11 +202,10 @@ def test_a_study_has_a_section_of_its_own(whole: Results) -> None:
     assert "figure-study_scale" not in text.ids
 
 
-def test_job_time(finished: Results, copied: Callable[[], Path], config: Config) -> None:
-    assert job_time(finished) == "2:11:02"  # 0.52 + 4000 + 3800 + 61 seconds
-    folder = copied()
-    assert job_time(Results(folder, config)) == ""
-    (folder / "resources").mkdir()
-    (folder / "resources/manifest.tsv").write_text("s\tmax_rss\n")
+def test_job_time(finished: Results, copied: Path, config: Config) -> None:
+    assert job_time(finished) == "2:10:01"  # 0.52 + 7800 seconds
+    assert job_time(Results(copied, config)) == ""
+    (copied / "resources").mkdir()
+    (copied / "resources/manifest.tsv").write_text("s\tmax_rss\n")
     with pytest.raises(UserError, match=r"manifest\.tsv: damaged"):
-        job_time(Results(folder, config))
+        job_time(Results(copied, config))

@@ -1,18 +1,17 @@
 """The summary at the end of a run, from tables written by hand."""
 
-import csv
 import os
 from pathlib import Path
 
-from scsigmoid.report.summary import summary
+import pandas as pd
+import pytest
+
+from scsigmoid.report.summary import summary, verdicts
 
 
-def write(path: Path, rows: list[dict[str, object]]) -> None:
-    path.parent.mkdir(exist_ok=True)
-    with path.open("w", newline="") as handle:
-        writer = csv.DictWriter(handle, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+def lines(folder: Path) -> dict[str, str]:
+    found = [line.split(":", 1) for line in summary(folder, since=10).splitlines()]
+    return {title: text.strip() for title, text in found}
 
 
 def test_means_over_datasets_and_counts(tmp_path: Path) -> None:
@@ -21,7 +20,8 @@ def test_means_over_datasets_and_counts(tmp_path: Path) -> None:
         for dataset, values in {"a": (1.0, 2.0), "b": (4.0, 6.0)}.items()
         for model, mean in zip(("one", "two", "one - two"), (*values, -1.0), strict=True)
     ]
-    write(tmp_path / "tables/validation_loss.csv", losses)
+    (tmp_path / "tables").mkdir()
+    pd.DataFrame(losses).to_csv(tmp_path / "tables/validation_loss.csv")
     said = lines(tmp_path)
     assert said["Validation loss, nats"] == (
         "one 2.500, two 4.000 (mean of 2 datasets, 1 simulated)"
@@ -30,7 +30,7 @@ def test_means_over_datasets_and_counts(tmp_path: Path) -> None:
     assert "Report" not in said
 
 
-def test_only_what_this_run_made_is_listed(tmp_path: Path) -> None:
+def test_only_files_of_this_run_are_listed(tmp_path: Path) -> None:
     (tmp_path / "tables").mkdir()
     for name in ("report.html", "tables/scib.csv"):
         (tmp_path / name).write_text("old")
@@ -40,13 +40,51 @@ def test_only_what_this_run_made_is_listed(tmp_path: Path) -> None:
         for estimator in ("unbiased", "biased")
         for pair in ("a vs b", "a vs c", "b vs c", "ratio_of_means")
     ]
-    write(tmp_path / "tables/mmd_heart_oft.csv", rows)
+    pd.DataFrame(rows).to_csv(tmp_path / "tables/mmd_heart_oft.csv")
     assert lines(tmp_path) == {
         "MMD, sigmoid / softmax": "1.250 (heart_oft, 3 pairs of cell types)",
         "Tables": str(tmp_path / "tables/mmd_heart_oft.csv"),
     }
 
 
-def lines(folder: Path) -> dict[str, str]:
-    found = [line.split(":", 1) for line in summary(folder, since=10).splitlines()]
-    return {title: text.strip() for title, text in found}
+def table(metric: str = "logistic", cells: int = 1000, **scores: float) -> pd.DataFrame:
+    rows = [("a", name, metric, value, cells) for name, value in scores.items()]
+    return pd.DataFrame(rows, columns=["dataset", "model", "metric", "value", "cells"])
+
+
+@pytest.mark.parametrize(
+    ("value", "cells", "words"),
+    [
+        (0.12, 1000, "not better than a random embedding: train longer"),
+        (0.30, 10, "not better than a random embedding"),  # the error of 10 cells is 0.29
+        (0.50, 1000, "better than a random embedding, but worse than PCA"),
+        (0.81, 1000, "as good as PCA"),
+        (0.95, 1000, "better than PCA"),
+    ],
+)
+def test_scores_are_compared_with_the_controls(value: float, cells: int, words: str) -> None:
+    sentence = verdicts(table(model=value, random=0.1, pca_log_counts=0.8, cells=cells))
+    assert sentence.startswith(f"The embedding of model is {words}")
+    assert f"{value:.2f}, random embedding 0.10, PCA of log counts 0.80; {cells:,} " in sentence
+
+
+def test_zero_has_no_sign() -> None:
+    sentence = verdicts(table(model=-0.001, random=-0.002))
+    assert "-0" not in sentence
+    assert sentence.count("0.00") == 2
+
+
+def test_models_with_the_same_result_share_a_sentence() -> None:
+    scores = {"one": 0.6, "two": 0.1, "three": 0.5, "random": 0.1}
+    both = pd.concat([table(**scores), table(**scores | {"one": 0.8})])
+    first, second = verdicts(both).split("). ")
+    assert first == (
+        "The embeddings of one and three are better than a random embedding (logistic accuracy "
+        "0.70 and 0.50, random embedding 0.10; 2,000 held-out cells"
+    )
+    assert second.startswith("The embedding of two is not better than a random embedding: ")
+
+
+def test_without_scores_there_are_no_sentences() -> None:
+    assert "bio conservation 0.50" in verdicts(table("bio_conservation", one=0.5, random=0.1))
+    assert verdicts(table("leiden_nmi", one=0.5)) == verdicts(table()) == ""

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from made_up_results import write_cells, write_parquet
+from scipy import stats
 
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
-from scsigmoid.identity import write_table
 from scsigmoid.measurements import Measurement, read_measurements, write_measurements
 from scsigmoid.results.folder import Results
 
@@ -26,44 +26,31 @@ def test_values(results: Results) -> None:
     assert sorted(set(donors)) == ["donor 0", "donor 1", "donor 2", "donor 3"]
     assert losses.mean() == pytest.approx(results.validation_loss("heart_oft", "sigmoid_2k").value)
     assert results.journal("sigmoid_4k")["step"][-1] == results.config.training.steps
-    assert results.vocabulary_size == 1204
     assert results.training_cells == 3000
     assert results.training_data == "simulated"
 
 
-def test_chance_is_the_entropy_of_the_genes(copied: Callable[[], Path], config: Config) -> None:
-    folder = copied()
-    path = folder / "tokens/vocabulary.parquet"
-    pq.write_table(pa.table({"token": range(6), "cells": [0, 0, 8, 4, 2, 2]}), path)
-    results = Results(folder, config)
+def test_chance_is_the_entropy_of_the_genes(results: Results, tmp_path: Path) -> None:
+    columns = {"token": range(6), "cells": [0, 0, 8, 4, 2, 2]}
+    write_parquet(tmp_path / "tokens/vocabulary.parquet", columns)
+    results = Results(tmp_path, results.config)
     assert results.chance_loss == pytest.approx(1.75 * math.log(2))
     assert results.vocabulary_size == 6
 
 
-def test_cells_are_sorted(copied: Callable[[], Path], config: Config) -> None:
-    folder = copied()
-    path = folder / "metrics/validation_loss/heart_oft/sigmoid_2k.parquet"
-    table = pa.table({"cell": [3, 1, 2], "donor": ["c", "a", "b"], "loss": [0.3, 0.1, 0.2]})
-    write_table(path, table, {"dataset": "heart_oft", "model": "sigmoid_2k"})
-    cells, losses, donors = Results(folder, config).cell_losses("heart_oft", "sigmoid_2k")
-    assert cells.tolist() == [1, 2, 3]
-    assert np.allclose(losses, [0.1, 0.2, 0.3])
-    assert donors.tolist() == ["a", "b", "c"]
-
-
-def test_unknown_donors_are_not_counted(copied: Callable[[], Path], config: Config) -> None:
-    folder = copied()
-    path = folder / "metrics/validation_loss/heart_oft/sigmoid_2k.parquet"
+def test_cells_are_sorted_and_unknown_donors_not_counted(copied: Path, config: Config) -> None:
     donors = ["unknown", "a", "", "a", "b"]
-    table = pa.table({"cell": range(5), "donor": donors, "loss": [0.1] * 5})
-    write_table(path, table, {"dataset": "heart_oft", "model": "sigmoid_2k"})
-    assert Results(folder, config).donors("heart_oft", "sigmoid_2k") == 2
+    columns = {"cell": [3, 1, 2, 4, 0], "donor": donors, "loss": [0.3, 0.1, 0.2, 0.4, 0.0]}
+    write_cells(copied / "metrics/validation_loss/heart_oft/sigmoid_2k.parquet", columns)
+    results = Results(copied, config)
+    cells, losses, donors = results.cell_losses("heart_oft", "sigmoid_2k")
+    assert cells.tolist() == [0, 1, 2, 3, 4]
+    assert losses.tolist() == [0.0, 0.1, 0.2, 0.3, 0.4]
+    assert donors.tolist() == ["b", "a", "", "unknown", "a"]
+    assert results.donors("heart_oft", "sigmoid_2k") == 2
 
 
-def test_the_mean_score_is_over_the_papers_metrics(
-    copied: Callable[[], Path], config: Config
-) -> None:
-    folder = copied()
+def test_the_mean_score_is_over_the_papers_metrics(tmp_path: Path, config: Config) -> None:
     scores = {
         "logistic": {"sigmoid_4k": 1.0},
         "silhouette_label": {"sigmoid_4k": 0.5},
@@ -75,13 +62,13 @@ def test_the_mean_score_is_over_the_papers_metrics(
             Measurement(dataset="heart_oft", model=model, metric=metric, value=value)
             for model, value in values.items()
         ]
-        write_measurements(folder / f"metrics/{metric}/heart_oft.csv", rows)
+        write_measurements(tmp_path / f"metrics/{metric}/heart_oft.csv", rows)
 
     def means(*metrics: str) -> dict[str, float]:
         scib = replace(config.evaluation.scib, metrics=metrics)
         settings = replace(config, evaluation=replace(config.evaluation, scib=scib))
         # Without contexts, which these rows lack.
-        found = Results(folder, replace(settings, models={})).scores("heart_oft")
+        found = Results(tmp_path, replace(settings, models={})).scores("heart_oft")
         return {model: row.value for model, row in found["bio_conservation"].items()}
 
     assert means(*scores) == {"sigmoid_4k": pytest.approx(0.4)}
@@ -89,64 +76,73 @@ def test_the_mean_score_is_over_the_papers_metrics(
     assert means("logistic") == {"sigmoid_4k": 1.0}
 
 
+def test_paired_difference(results: Results) -> None:
+    """The interval equals scipy's, and is far narrower than the interval of either loss."""
+    ours, theirs = (
+        results.cell_losses("heart_oft", name)[1] for name in ("sigmoid_4k", "softmax_4k")
+    )
+    donors = results.cell_losses("heart_oft", "sigmoid_4k")[2]
+    interval = results.paired_difference("heart_oft", "sigmoid_4k", "softmax_4k")
+    difference = ours - theirs
+    # donors of 40 cells each: Student's interval of their means
+    means = [difference[donors == donor].mean() for donor in sorted(set(donors))]
+    low, high = stats.t.interval(0.95, 3, np.mean(means), stats.sem(means))
+    assert (interval.value, interval.low, interval.high) == pytest.approx(
+        (np.mean(means), low, high)
+    )
+    assert interval.high - interval.low < 0.5 * 2 * 1.96 * stats.sem(ours)
+
+
+def test_other_cells_cannot_be_paired(copied: Path, config: Config) -> None:
+    path = copied / "metrics/validation_loss/heart_oft/softmax_4k.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.slice(1), path)
+    with pytest.raises(UserError, match="heart_oft: sigmoid_4k and softmax_4k were evaluated on"):
+        Results(copied, config).paired_difference("heart_oft", "sigmoid_4k", "softmax_4k")
+
+
+HEART, SIGMOID = "heart_oft", "sigmoid_4k"
+
+
 @pytest.mark.parametrize(
-    ("source", "target", "read", "message"),
+    ("file", "own", "other", "read"),
     [
-        (
-            "metrics/mmd/pbmc68k.csv",
-            "metrics/mmd/heart_oft.csv",
-            lambda r: r.measurements("mmd", "heart_oft"),
-            "has dataset 'pbmc68k', expected 'heart_oft'",
-        ),
-        (
-            "metrics/leiden_ari/heart_oft.csv",
-            "metrics/leiden_nmi/heart_oft.csv",
-            lambda r: r.scores("heart_oft"),
-            "has metric 'leiden_ari', expected 'leiden_nmi'",
-        ),
-        (
-            "metrics/validation_loss/heart_oft/softmax_4k.csv",
-            "metrics/validation_loss/heart_oft/sigmoid_4k.csv",
-            lambda r: r.validation_loss("heart_oft", "sigmoid_4k"),
-            "has model 'softmax_4k', expected 'sigmoid_4k'",
-        ),
-        (
-            "metrics/validation_loss/pbmc68k/sigmoid_4k.parquet",
-            "metrics/validation_loss/heart_oft/sigmoid_4k.parquet",
-            lambda r: r.cell_losses("heart_oft", "sigmoid_4k"),
-            "has dataset 'pbmc68k', expected 'heart_oft'",
-        ),
-        (
-            "metrics/umap/heart_oft/softmax_4k.parquet",
-            "metrics/umap/heart_oft/sigmoid_4k.parquet",
-            lambda r: r.umap("heart_oft", "sigmoid_4k"),
-            "has model 'softmax_4k', expected 'sigmoid_4k'",
-        ),
+        ("metrics/mmd/{}.csv", HEART, "pbmc68k", lambda r: r.mmd(HEART)),
+        ("metrics/{}/heart_oft.csv", "leiden_nmi", "leiden_ari", lambda r: r.scores(HEART)),
+        ("metrics/validation_loss/heart_oft/{}.csv", SIGMOID, "softmax_4k",
+         lambda r: r.validation_loss(HEART, SIGMOID)),
+        ("metrics/validation_loss/{}/sigmoid_4k.parquet", HEART, "pbmc68k",
+         lambda r: r.cell_losses(HEART, SIGMOID)),
+        ("metrics/umap/heart_oft/{}.parquet", SIGMOID, "softmax_4k",
+         lambda r: r.umap(HEART, SIGMOID)),
     ],
-)
+)  # fmt: skip
 def test_files_of_other_models_or_datasets(
-    copied: Callable[[], Path],
-    config: Config,
-    source: str,
-    target: str,
+    copied: Path, config: Config, file: str, own: str, other: str,
     read: Callable[[Results], object],
-    message: str,
-) -> None:
-    folder = copied()
-    shutil.copy(folder / source, folder / target)
-    with pytest.raises(UserError, match=f"{target}: {message}"):
-        read(Results(folder, config))
+) -> None:  # fmt: skip
+    target = file.format(own)
+    shutil.copy(copied / file.format(other), copied / target)
+    with pytest.raises(UserError, match=rf"{target}: has \w+ '{other}', expected '{own}'"):
+        read(Results(copied, config))
 
 
-def test_measurements_of_another_vocabulary(copied: Callable[[], Path], config: Config) -> None:
-    folder = copied()
-    path = folder / "metrics/mmd/heart_oft.csv"
+def test_measurements_of_another_vocabulary(copied: Path, config: Config) -> None:
+    path = copied / "metrics/mmd/heart_oft.csv"
     rows = [replace(row, vocabulary="e" * 64) for row in read_measurements(path)]
     write_measurements(path, rows)
-    results = Results(folder, config)
+    results = Results(copied, config)
     results.scores("heart_oft")
     with pytest.raises(UserError, match="has vocabulary eeeeeeeeeeee, expected empty"):
-        results.measurements("mmd", "heart_oft")
+        results.mmd("heart_oft")
+
+
+def test_a_missing_measurement_is_named(copied: Path, config: Config) -> None:
+    path = copied / "metrics/mmd/heart_oft.csv"
+    _, *rows = read_measurements(path)
+    write_measurements(path, rows)
+    with pytest.raises(UserError, match=r"mmd/heart_oft\.csv: damaged"):
+        Results(copied, config).mmd("heart_oft")
 
 
 @pytest.mark.parametrize(
@@ -159,13 +155,12 @@ def test_measurements_of_another_vocabulary(copied: Callable[[], Path], config: 
     ],
 )
 def test_missing_and_damaged_files_are_named(
-    copied: Callable[[], Path], config: Config, file: str, read: Callable[[Results], object]
+    copied: Path, config: Config, file: str, read: Callable[[Results], object]
 ) -> None:
-    folder = copied()
-    (folder / file).write_text("nonsense\n1\n")
+    (copied / file).write_text("nonsense\n1\n")
     with pytest.raises(UserError, match=file.rpartition("/")[2]) as damaged:
-        read(Results(folder, config))
-    (folder / file).unlink()
+        read(Results(copied, config))
+    (copied / file).unlink()
     with pytest.raises(UserError, match="no such") as missing:
-        read(Results(folder, config))
+        read(Results(copied, config))
     assert all("\n" not in str(error.value) for error in (damaged, missing))

@@ -18,7 +18,8 @@ from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import (
     CELLS,
     PAPER,
-    costs_of,
+    Cost,
+    costs,
     notes,
     our_path,
     paired,
@@ -33,8 +34,6 @@ JAGGED = Case("jagged", 64, 32, 3000, (1000, 2000, 3000))
 SHORT = Case("paper", 64, 32, 512, (512,) * 32)
 LONG = Case("paper", 64, 32, 4096, (4096,) * 4)
 EVEN = Case("even", 64, 32, 2160, (2160, 2160, 2160))
-
-
 EQUAL_SHAPE = Shape("paper", 0.0, 64, 512, "forward")
 
 
@@ -63,6 +62,11 @@ def results(folder: Path, config: Config, rows: list[KernelRow]) -> Results:
     return Results(folder, config)
 
 
+def costs_of(folder: Path, config: Config, rows: list[TrainingRow]) -> list[Cost]:
+    write_rows(folder / "benchmarks/training.csv", TrainingRow, rows)
+    return costs(Results(folder, config))
+
+
 def test_series_have_a_layout_where_there_are_two(tmp_path: Path, config: Config) -> None:
     by_series = series(results(tmp_path, config, ROWS))
     assert list(by_series) == [
@@ -75,11 +79,8 @@ def test_series_have_a_layout_where_there_are_two(tmp_path: Path, config: Config
     assert all(timing.batch == "paper" for rows in by_series.values() for timing in rows)
     every = series(results(tmp_path, config, ROWS), (*PAPER, *CELLS))
     assert [timing.batch for timing in every["triton", "packed"]] == ["paper", "paper", "jagged"]
-
-
-def test_cells_do_not_count_among_the_papers_shapes(tmp_path: Path, config: Config) -> None:
-    of = series(results(tmp_path, config, ROWS), (*PAPER, *CELLS))
-    ours, standard = of["triton", "packed"], of["pytorch", ""]
+    # Batches with the lengths of cells have no speed-up.
+    ours, standard = every["triton", "packed"], every["pytorch", ""]
     assert speed_ups(ours, standard, 0.0, "forward") == pytest.approx([4.0])
     assert speed_ups(ours, standard, 0.25, "forward") == pytest.approx([7.6])
 
@@ -116,11 +117,6 @@ def test_figures_leave_out_what_only_tables_show(tmp_path: Path, config: Config)
     assert ("triton_accurate", "") in drawn(results(tmp_path, config, ROWS))
 
 
-def test_the_table_has_cells(tmp_path: Path, config: Config) -> None:
-    lines = [line[0].text for line in kernel_speed(results(tmp_path, config, ROWS)).cells]
-    assert "TFLOPS, forward, 3 sequences of cells' lengths, up to 3,000" in lines
-
-
 # Ratios.
 
 
@@ -140,11 +136,8 @@ def test_ratios_are_paired_by_round() -> None:
     ours = timed(SHORT, "triton", list(500 * pace))
     theirs = timed(SHORT, "cudnn", list(400 * pace), "padded")
     assert paired(ours, theirs) == pytest.approx([1.25] * 40, rel=1e-4)
-
-
-def test_rounds_that_one_sat_out_do_not_count() -> None:
     ours = timed(SHORT, "triton", [500, 400, 300, 200])
-    theirs = timed(SHORT, "cudnn", [250, math.nan, 100, math.nan])
+    theirs = timed(SHORT, "cudnn", [250, math.nan, 100, math.nan])  # skipped two rounds
     assert paired(ours, theirs) == pytest.approx([2.0, 3.0], rel=1e-4)
 
 
@@ -170,8 +163,10 @@ def test_ratios_in_the_table(tmp_path: Path, config: Config) -> None:
         timed(JAGGED, "cudnn", [300] * 40, "padded"),
         timed(SHORT, "cudnn", [1] * 40, "padded"),  # ours was not timed
     ]
-    records = kernel_speed(results(tmp_path, config, rows)).records
-    of = {(row["provider"], row["pass"], row["length"]): row for row in records}
+    table = kernel_speed(results(tmp_path, config, rows))
+    titles = [line[0].text for line in table.cells if len(line) == 1]
+    assert "TFLOPS, forward, 3 sequences of cells' lengths, up to 3,000" in titles
+    of = {(row["provider"], row["pass"], row["length"]): row for row in table.records}
     ratios = {key: row["ratio"] for key, row in of.items() if row["ours"] and key[0] != "hopper"}
     published = of["triton_sigmoid", "forward", 4096]
     assert published["ratio_low"] < 1.4 < published["ratio_high"]
@@ -199,7 +194,7 @@ def cost_row(
     )  # fmt: skip
 
 
-def test_costs_are_compared_by_round() -> None:
+def test_costs_are_compared_by_round(tmp_path: Path, config: Config) -> None:
     """Times rise and fall together. Sigmoid takes 10 % less time in each round."""
     times = np.random.default_rng(2).lognormal(0, 0.5, 50)
     rows = [
@@ -209,12 +204,12 @@ def test_costs_are_compared_by_round() -> None:
         cost_row("softmax", "flex", list(2 * times)),
         cost_row("sigmoid", "hopper", list(times), context=128),
     ]
-    (cost,) = costs_of(rows, 0.95)
+    (cost,) = costs_of(tmp_path, config, rows)
     assert (cost.sigmoid.kernel, cost.softmax.kernel) == ("hopper", "fa4")
     assert tuple(cost.saved) == pytest.approx((10, 10, 10))
     # Without readings of each round the ends of both intervals are compared.
     rows = [replace(row, readings="") for row in rows]
-    (cost,) = costs_of(rows, 0.95)
+    (cost,) = costs_of(tmp_path, config, rows)
     ends_of_share = (0.9, 0.9 * 0.9 / 1.1, 0.9 * 1.1 / 0.9)
     assert tuple(cost.share) == pytest.approx(ends_of_share)
 

@@ -1,7 +1,6 @@
 """The paper's numbers next to ours, and the rule for verdicts (docs/comparison.md)."""
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from scsigmoid.measurements import Interval
@@ -92,16 +91,10 @@ def numbers(results: Results) -> list[Number]:
     """
     from scsigmoid.paper import cost, kernel, quality, stability
 
-    sources: tuple[Callable[[Results], Iterator[Number]], ...] = (
-        quality.numbers,
-        stability.numbers,
-        kernel.numbers,
-        cost.numbers,
-    )
     return [
         number
-        for source in sources
-        for number in sorted(source(results), key=lambda number: not number.headline)
+        for module in (quality, stability, kernel, cost)
+        for number in sorted(module.numbers(results), key=lambda number: not number.headline)
     ]
 
 

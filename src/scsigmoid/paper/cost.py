@@ -9,7 +9,7 @@ from scsigmoid.measurements import Interval
 from scsigmoid.paper.comparison import UNKNOWN, Number, count
 from scsigmoid.paper.reported import reported
 from scsigmoid.results.folder import Results
-from scsigmoid.results.speed import costs, hours_of
+from scsigmoid.results.speed import costs, estimate
 
 GROUP = "cost"
 
@@ -21,17 +21,16 @@ def numbers(results: Results) -> Iterator[Number]:
     sizes = dict.fromkeys(row["size"] for row in table)
     keys = [(size, context) for size in sizes for context in (2048, 4096, 8192)]
     saved = [measured[key].saved if key in measured else UNKNOWN for key in keys]
-    headline: dict[str, Any] = {"group": GROUP, "unit": "%", "headline": True, "no_effect": 0}
     yield Number(
-        **headline, title="Largest share of the GPU-hours that sigmoid saves", location="Abstract",
+        group=GROUP, title="Largest share of the GPU-hours that sigmoid saves", unit="%",
+        location="Abstract", headline=True, no_effect=0,
         paper=Interval(printed["faster_up_to"]), n=len(measured),
         here=max((share for share in saved if not math.isnan(share.value)), default=UNKNOWN),
     )  # fmt: skip
     yield Number(
-        **headline | {"unit": f"of {len(keys)}", "no_effect": len(keys) / 2},
-        title="Sizes and contexts in which sigmoid takes fewer GPU-hours",
-        location="Section 4, Figure 3",
-        paper=Interval(len(keys)), here=count(saved), n=len(measured),
+        group=GROUP, title="Sizes and contexts in which sigmoid takes fewer GPU-hours",
+        unit=f"of {len(keys)}", location="Section 4, Figure 3", headline=True,
+        no_effect=len(keys) / 2, paper=Interval(len(keys)), here=count(saved), n=len(measured),
     )  # fmt: skip
     hours = printed["hours_saved"]
     for row in table:
@@ -42,7 +41,7 @@ def numbers(results: Results) -> Iterator[Number]:
             arm = getattr(cost, attention) if cost else None
             yield Number(
                 **common, title=f"{label}, {attention}", unit="GPU-hours",
-                paper=Interval(row[attention]), here=hours_of(arm) if arm else UNKNOWN,
+                paper=Interval(row[attention]), here=estimate(arm, "gpu_hours") if arm else UNKNOWN,
                 n=arm.rounds if arm else 0,
             )  # fmt: skip
         yield Number(

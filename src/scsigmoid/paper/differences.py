@@ -13,14 +13,12 @@ from scsigmoid.config.check import model_training
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.paper.comparison import GROUPS
-from scsigmoid.paper.quality import types
-from scsigmoid.paper.reported import reported
+from scsigmoid.paper.reported import cell_types, reported
 from scsigmoid.results.folder import Results
-from scsigmoid.results.mmd import pair_rows
-from scsigmoid.results.speed import costs, named_size, row_label
+from scsigmoid.results.speed import costs, row_label
 
-#: Shares by which the numbers of cells and of parameters may differ.
-CELLS, PARAMETERS = 0.01, 0.15
+#: Share by which numbers of cells may differ.
+CELLS = 0.01
 GPU, GPUS = "H100", 16
 #: Models by group.
 MODELS = {
@@ -154,8 +152,8 @@ def dataset_differences(results: Results) -> Iterator[Difference]:
             yield Difference("quality", row["title"], cells, f"{row['cells']:,} cells")
     for name, pairs in reported()["mmd"].items():
         if name in results.plan.compared("mmd"):
-            measured = {types(row.name) for row in pair_rows(results, name)}
-            if missing := [row for row in pairs if types(row["pair"]) not in measured]:
+            measured = {cell_types(pair) for pair in results.mmd(name)}
+            if missing := [row for row in pairs if cell_types(row["pair"]) not in measured]:
                 title = reported()["datasets"][name]["title"]
                 here = f"{len(pairs) - len(missing)} of its pairs"
                 yield Difference("quality", f"cell types of {title}", here, f"{len(pairs)} pairs")
@@ -166,9 +164,8 @@ def step_differences(results: Results) -> Iterator[Difference]:
     paper_kernels = {"sigmoid": "triton_sigmoid", "softmax": "flex"}
     sizes: dict[str, int] = {}
     for cost in costs(results):
-        parameters = cost.sigmoid.parameters
-        if abs(parameters / named_size(cost.size) - 1) > PARAMETERS:
-            sizes.setdefault(cost.size, parameters)
+        if cost.has_other_size:
+            sizes.setdefault(cost.size, cost.sigmoid.parameters)
         for arm in (cost.sigmoid, cost.softmax):
             if arm.layout != "padded":
                 yield Difference("cost", "layout", f"{arm.layout} sequences", "padded sequences")

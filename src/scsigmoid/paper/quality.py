@@ -7,12 +7,10 @@ import numpy as np
 
 from scsigmoid.config.metrics import MEAN
 from scsigmoid.labels import ATTENTIONS, METRICS, short_name
-from scsigmoid.measurements import Interval
+from scsigmoid.measurements import Interval, Measurement
 from scsigmoid.paper.comparison import UNKNOWN, Number, count, exact
-from scsigmoid.paper.reported import reported
+from scsigmoid.paper.reported import cell_types, reported
 from scsigmoid.results.folder import Results
-from scsigmoid.results.mmd import Pair, pair_rows
-from scsigmoid.results.statistics import paired_difference
 
 GROUP = "quality"
 
@@ -41,7 +39,7 @@ def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
     config = results.config
     if dataset not in config.datasets or not {model, rival} <= set(config.models):
         return UNKNOWN
-    return paired_difference(results, dataset, rival, model)
+    return results.paired_difference(dataset, rival, model)
 
 
 def losses(results: Results) -> Iterator[Number]:
@@ -115,9 +113,9 @@ def scores(results: Results) -> Iterator[Number]:
 def separation(results: Results) -> Iterator[Number]:
     """Yield the MMD between the cell types of Heart OFT in the paper's table."""
     dataset, table = "heart_oft", reported()["mmd"]["heart_oft"]
-    measured = pair_rows(results, dataset) if dataset in results.plan.compared("mmd") else []
-    by_types = {types(row.name): row for row in measured}
-    rows = [by_types.get(types(row["pair"])) for row in table]
+    measured = results.mmd(dataset) if dataset in results.plan.compared("mmd") else {}
+    by_types = {cell_types(name): row for name, row in measured.items()}
+    rows = [by_types.get(cell_types(row["pair"])) for row in table]
     found = [row for row in rows if row]
     is_complete = len(found) == len(table)
     common: dict[str, Any] = {"group": GROUP, "location": "Table 1"}
@@ -125,7 +123,7 @@ def separation(results: Results) -> Iterator[Number]:
     yield Number(
         **headline, title="Pairs of cell types for which sigmoid has the higher MMD",
         unit=f"of {len(table)}", paper=Interval(len(table)), n=len(found), no_effect=len(table) / 2,
-        here=count([row.difference.interval for row in found]) if is_complete else UNKNOWN,
+        here=count([row["difference"].interval for row in found]) if is_complete else UNKNOWN,
     )  # fmt: skip
     yield Number(
         **headline, title="Increase of the mean MMD with sigmoid",
@@ -134,7 +132,7 @@ def separation(results: Results) -> Iterator[Number]:
     )  # fmt: skip
     for paper, row in zip(table, rows, strict=True):
         for arm in ATTENTIONS:
-            measurement = getattr(row, arm) if row else None
+            measurement = row[arm] if row else None
             yield Number(
                 **common, title=f"{paper['pair']}: MMD, {arm}", unit="",
                 paper=Interval(*paper[arm]),
@@ -144,21 +142,16 @@ def separation(results: Results) -> Iterator[Number]:
         yield Number(
             **common, title=f"{paper['pair']}: sigmoid's MMD over softmax's", unit="ratio",
             paper=Interval(round(paper["sigmoid"][0] / paper["softmax"][0], 4)), no_effect=1,
-            here=row.ratio.interval if row else UNKNOWN, n=row.sigmoid.n if row else 0,
+            here=row["ratio"].interval if row else UNKNOWN, n=row["sigmoid"].n if row else 0,
         )  # fmt: skip
 
 
-def types(pair: str) -> frozenset[str]:
-    """Return the two cell types of a pair in lower case."""
-    return frozenset(part.strip().lower() for part in pair.split(" vs "))
-
-
-def mean_ratio(rows: list[Pair]) -> Interval:
+def mean_ratio(rows: list[dict[str, Measurement]]) -> Interval:
     """Return the ratio of the means over the pairs.
 
     This is the mean of the paired ratios, weighted by softmax's MMD. The interval is the weighted
     mean of the ends of their intervals, which is wider than an interval of the ratio itself.
     """
-    weights = np.array([row.softmax.value for row in rows])
-    ends = np.array([row.ratio.interval for row in rows])
+    weights = np.array([row["softmax"].value for row in rows])
+    ends = np.array([row["ratio"].interval for row in rows])
     return Interval(*map(float, weights @ ends / weights.sum()))

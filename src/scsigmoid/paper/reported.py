@@ -13,3 +13,8 @@ def reported() -> dict[str, Any]:
     text = files("scsigmoid.paper").joinpath("reported.yaml").read_text(encoding="utf-8")
     values: dict[str, Any] = yaml.safe_load(text)
     return values
+
+
+def cell_types(pair: str) -> frozenset[str]:
+    """Return the two cell types of a pair such as ``"Immune vs Neural"``, in lower case."""
+    return frozenset(part.strip().lower() for part in pair.split(" vs "))

@@ -10,9 +10,13 @@ from scsigmoid.measurements import Interval
 from scsigmoid.paper.comparison import LEVEL, ORDER, UNKNOWN, Number, exact
 from scsigmoid.paper.reported import reported
 from scsigmoid.results.folder import Journal, Results
-from scsigmoid.results.statistics import divergence, finite_or_inf, has_learned, trailing_median
 
 GROUP = "stability"
+#: The window of the trailing median, as a share of all rows. A short window detects a divergence at
+#: the end of a run.
+RECENT = 0.01
+#: Nats that a run must learn before it can diverge, and lose again to have diverged.
+NATS = 1.0
 
 
 def numbers(results: Results) -> Iterator[Number]:
@@ -78,3 +82,49 @@ def facts(journal: Journal) -> dict[str, Interval]:
         name: Interval(float(np.median(column)), float(column.min()), float(column.max()))
         for name, column in ranges.items()
     }
+
+
+def finite_or_inf(values: np.ndarray) -> np.ndarray:
+    """Return values with infinity in place of those that are not finite."""
+    return np.where(np.isfinite(values), values, np.inf)
+
+
+def trailing_median(values: np.ndarray) -> np.ndarray:
+    """Return the median over the window that ends at each row.
+
+    The window has :data:`RECENT` of all rows, at least three. Values that are not finite count as
+    infinitely large.
+    """
+    rows = max(3, int(len(values) * RECENT))
+    whole = finite_or_inf(values)
+    return np.array(
+        [np.median(whole[max(0, end - rows) : end]) for end in range(1, len(values) + 1)]
+    )
+
+
+def has_learned(journal: Journal) -> bool:
+    """Return True if a run's smoothed loss ever fell by :data:`NATS` below its first value."""
+    loss = trailing_median(journal["loss"])
+    first = loss[int(np.argmax(np.isfinite(loss)))]
+    return bool(np.isfinite(first) and loss.min() <= first - NATS)
+
+
+def divergence(journal: Journal) -> int | None:
+    """Return the row from which a run stays diverged, or None if it does not diverge.
+
+    A run diverges if it has learned (:func:`has_learned`) and from some row to the end its smoothed
+    loss is at least :data:`NATS` above its lowest value, or its last loss is not finite.
+    """
+    if not has_learned(journal):
+        return None
+    loss, smooth = finite_or_inf(journal["loss"]), trailing_median(journal["loss"])
+    lowest = int(np.argmin(smooth))
+    lost = smooth >= smooth[lowest] + NATS
+    lost[: lowest + 1] = False
+    if not (lost[-1] or np.isinf(loss[-1])):
+        return None
+    first = int(np.flatnonzero(~lost[:-1])[-1]) + 1
+    # The trailing median lags behind the loss by half a window.
+    while first > lowest + 1 and loss[first - 1] >= smooth[lowest] + NATS:
+        first -= 1
+    return first

@@ -19,9 +19,9 @@ from scsigmoid.paper.comparison import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
 from scsigmoid.paper.reported import reported
 from scsigmoid.report import registry
 from scsigmoid.report.figures.training import covered
+from scsigmoid.report.summary import verdicts
 from scsigmoid.report.tables.quality import donor_scores
 from scsigmoid.report.tables.writing import DASH, Table
-from scsigmoid.report.verdict import verdicts
 from scsigmoid.results.folder import Results
 
 #: Tables with more rows than this, or without rows, are collapsed at first.
@@ -63,11 +63,10 @@ def content(results: Results) -> dict[str, Any]:
     plan = results.plan
     tables = {name: registry.make("table", name, results) for name in registry.names("table", plan)}
     sections = own_sections if plan.is_own else paper_sections
-    words = verdicts(pd.DataFrame(tables["scib"].records)) if plan.is_own else []
     return {
         "paper": reported()["source"],
         "own": plan.is_own,
-        "words": " ".join(words),
+        "words": verdicts(pd.DataFrame(tables["scib"].records)) if plan.is_own else "",
         "overview": overview(results),
         "simulated": simulated(results),
         "compared": "" if plan.is_own else compared(results, tables["comparison"]),
@@ -96,24 +95,22 @@ def compared(results: Results, comparison: Table) -> str:
 
 def paper_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str, Any]]:
     """Return the sections of a run that is compared with the paper: figures, then tables."""
-    figures = [figure_item(results, name) for name in registry.names("figure", results.plan)]
-    items = [table_item(results, name, table) for name, table in tables.items()]
+    items = {name: table_item(results, name, table) for name, table in tables.items()}
     if counted_verdicts(tables["comparison"]):  # the comparison comes first if it has verdicts
-        items = [items[-1] | {"folded": False}, *items[:-1]]
+        items = {"comparison": items.pop("comparison") | {"folded": False}, **items}
     return [
-        {"id": "figures", "title": "Figures", "items": figures},
-        {"id": "tables", "title": "Tables", "items": items},
+        {"id": "figures", "title": "Figures", "items": figure_items(results)},
+        {"id": "tables", "title": "Tables", "items": [*items.values()]},
     ]
 
 
 def own_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str, Any]]:
     """Return the section of the user's own cells."""
-    items = [figure_item(results, name) for name in registry.names("figure", results.plan)]
+    items = figure_items(results)
     for name, table in tables.items():
-        if name == "scib":
-            table = replace(table, notes=[*table.notes, ONE_RUN])
-        folded = name.startswith("mmd")
-        items.append(table_item(results, name, table) | {"folded": folded})
+        notes = [*table.notes, ONE_RUN] if name == "scib" else table.notes
+        part = table_item(results, name, replace(table, notes=notes))
+        items.append(part | {"folded": name.startswith("mmd")})
     if donors := donor_scores(results):
         title = "Biological conservation, by donor"
         items.append({"kind": "table", "name": "scib_donors", "title": title, "table": donors})
@@ -156,11 +153,14 @@ def embedded(results: Results, picture: str) -> str:
     return f"data:image/png;base64,{base64.b64encode(data).decode()}"
 
 
-def figure_item(results: Results, name: str) -> dict[str, Any]:
-    """Return a figure for the template, with its picture as a data URL."""
-    caption = registry.caption("figure", name, results.plan)
-    source = embedded(results, f"figures/{name}.png")
-    return item(results, "figure", name) | {"caption": caption, "source": source}
+def figure_items(results: Results) -> list[dict[str, Any]]:
+    """Return all figures for the template, with their pictures as data URLs."""
+    return [
+        item(results, "figure", name)
+        | {"caption": registry.caption("figure", name, results.plan)}
+        | {"source": embedded(results, f"figures/{name}.png")}
+        for name in registry.names("figure", results.plan)
+    ]
 
 
 def table_item(results: Results, name: str, table: Table) -> dict[str, Any]:
@@ -220,14 +220,14 @@ def overview(results: Results) -> dict[str, str]:
         "Models": f"{len(config.models)} model{'s' * (len(config.models) > 1)} of {size.layers} "
         f"layers, width {size.hidden}; scored: "
         + ", ".join(model_label(config, name) for name in config.evaluation.pair),
-        "Cells longer than the context": cut(results),
+        "Cells longer than the context": longer_cells(results),
         "Training": f"{int(journal['step'][-1]):,} steps of {config.training.global_batch:,} cells",
         "Device": journal.header.get("device", "unknown"),
         "Seed": str(config.seed),
     }
 
 
-def cut(results: Results) -> str:
+def longer_cells(results: Results) -> str:
     """Return the share of training cells with more genes than fit, for each context."""
     shares = {
         context: 1 - covered(*results.lengths, context - results.config.tokens.cls)

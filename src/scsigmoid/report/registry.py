@@ -6,7 +6,7 @@ its function, and its entry here.
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,10 @@ class Entry:
     """A table or a figure of a configuration.
 
     Attributes:
-        function: ``module:function`` below ``scsigmoid.report``. It takes
-            :class:`~scsigmoid.results.folder.Results`, and the dataset if there is one, and returns
-            a table or a Matplotlib figure.
-        title: heading in the report.
+        module: module of :mod:`scsigmoid.report` with a function of the entry's name, without the
+            dataset. The function takes :class:`~scsigmoid.results.folder.Results`, and the dataset
+            if there is one. It returns a table or a Matplotlib figure.
+        title: heading in the report. By default the name in words.
         caption: what a figure shows. The caption of a table is in its files.
         paper: the paper's figure, table or section that it corresponds to; empty if there is none.
         inputs: files below the results folder that it is made from.
@@ -41,11 +41,11 @@ class Entry:
         is_made: True if a full run makes it. Otherwise it is only made as a target of its own.
     """
 
-    function: str
-    title: str
+    module: str
+    title: str = ""
     caption: str = ""
     paper: str = ""
-    inputs: Sequence[str]
+    inputs: Sequence[str] = ()
     settings: Sequence[str]
     dataset: str = ""
     is_made: bool = True
@@ -80,35 +80,25 @@ def tables(plan: Plan) -> dict[str, Entry]:
     metadata = [f"corpus/evaluation/{dataset}.json" for dataset in plan.datasets]
     return {
         "model_architecture": Entry(
-            function="tables.setup:model_architecture",
-            title="Model architecture",
+            module="tables.setup",
             paper="Table 2",
             inputs=["tokens/vocabulary.parquet"],
             settings=["models", "sizes", "architecture", "training", "seed"],
         ),
         "hyperparameters": Entry(
-            function="tables.setup:hyperparameters",
-            title="Hyperparameters",
-            paper="Table 3",
-            inputs=[],
-            settings=["models", "training"],
+            module="tables.setup", paper="Table 3", settings=["models", "training"]
         ),
         "evaluation_datasets": Entry(
-            function="tables.setup:evaluation_datasets",
-            title="Evaluation datasets",
-            paper="Table 4",
-            inputs=metadata,
-            settings=["datasets"],
+            module="tables.setup", paper="Table 4", inputs=metadata, settings=["datasets"]
         ),
         "validation_loss": Entry(
-            function="tables.quality:validation_loss",
-            title="Validation loss",
+            module="tables.quality",
             paper="Table 5",
             inputs=validation_losses(plan),
             settings=["datasets", "models", "evaluation.validation_loss"],
         ),
         "scib": Entry(
-            function="tables.quality:scib",
+            module="tables.quality",
             title="Biological conservation",
             paper="Figure 5",
             inputs=scib_scores(plan),
@@ -116,7 +106,7 @@ def tables(plan: Plan) -> dict[str, Entry]:
         ),
         **{
             f"mmd_{dataset}": Entry(
-                function="tables.mmd:mmd",
+                module="tables.mmd",
                 title=f"MMD between cell types: {settings.title}",
                 paper="Table 1" if dataset == "heart_oft" else "",
                 inputs=[f"metrics/mmd/{dataset}.csv"],
@@ -127,27 +117,25 @@ def tables(plan: Plan) -> dict[str, Entry]:
             for dataset, settings in plan.config.datasets.items()
         },
         "kernel_speed": Entry(
-            function="tables.benchmarks:kernel_speed",
-            title="Kernel speed",
+            module="tables.benchmarks",
             paper="Figure 2",
             inputs=KERNEL,
             settings=["benchmarks.kernel"],
         ),
         "training_cost": Entry(
-            function="tables.benchmarks:training_cost",
-            title="Training cost",
+            module="tables.benchmarks",
             paper="Section 4",
             inputs=TRAINING,
             settings=["benchmarks.training"],
         ),
         "training_speed": Entry(
-            function="tables.benchmarks:training_speed",
+            module="tables.benchmarks",
             title="Training, kernel by kernel",
             inputs=TRAINING,
             settings=["benchmarks.training"],
         ),
         "comparison": Entry(
-            function="tables.comparison:comparison",
+            module="tables.comparison",
             title="Comparison with the paper",
             inputs=[
                 *validation_losses(plan),
@@ -169,10 +157,19 @@ def tables(plan: Plan) -> dict[str, Entry]:
 
 def figures(plan: Plan) -> dict[str, Entry]:
     """Return all figures by name."""
+    stability = Entry(
+        module="figures.training",
+        title="Training stability",
+        caption="Stress test: training at the longest context without gradient clipping. Loss, "
+        "gradient norm, and largest attention score of the first layer. Gradient norm and score "
+        "are on logarithmic axes.",
+        paper="Figure 6",
+        inputs=journals(plan.stress_models),
+        settings=["models", "figures", "training"],
+    )
     return {
         "sequence_lengths": Entry(
-            function="figures.training:sequence_lengths",
-            title="Sequence lengths",
+            module="figures.training",
             caption="Number of expressed genes of the training cells. The gray histogram counts "
             "cells (left axis), the black line is their cumulative share (right axis).",
             paper="Figure 1",
@@ -180,7 +177,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             settings=["models", "figures", "tokens.cls"],
         ),
         "tflops": Entry(
-            function="figures.benchmarks:tflops",
+            module="figures.benchmarks",
             title="Speed of the attention kernels",
             caption="TFLOPS of the attention kernels by sequence length, one row of panels for "
             "each padding and head dimension, one column for each pass. Operations are counted on "
@@ -191,7 +188,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             settings=["figures"],
         ),
         "latency": Entry(
-            function="figures.benchmarks:latency",
+            module="figures.benchmarks",
             title="Latency of the attention kernels",
             caption="Time of the attention kernels in milliseconds by sequence length, on "
             "logarithmic axes, one row of panels for each padding and head dimension, one column "
@@ -201,7 +198,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             settings=["figures"],
         ),
         "gpu_hours": Entry(
-            function="figures.benchmarks:gpu_hours",
+            module="figures.benchmarks",
             title="Cost of training",
             caption="Hours of one device to train on all cells, extrapolated from the measured "
             "training speed, one panel for each context.",
@@ -210,7 +207,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             settings=["figures"],
         ),
         "loss": Entry(
-            function="figures.training:loss",
+            module="figures.training",
             title="Training and validation loss",
             caption="Left: training loss, as logged (faint) and as a moving mean (strong). Right: "
             "validation loss on each dataset.",
@@ -223,17 +220,17 @@ def figures(plan: Plan) -> dict[str, Entry]:
             settings=["datasets", "models", "figures"],
         ),
         "scib": Entry(
-            function="figures.embeddings:scib",
+            module="figures.embeddings",
             title="Biological conservation",
             caption="Scores of embeddings, one panel for each metric, one row for each dataset.",
             paper="Figure 5",
             inputs=scib_scores(plan),
             settings=["datasets", "models", "figures", "evaluation.pair"],
         ),
-        **({"stability": stability(plan)} if plan.stress_models else {}),
+        **({"stability": stability} if plan.stress_models else {}),
         **{
             f"umap_{dataset}": Entry(
-                function="figures.embeddings:umap",
+                module="figures.embeddings",
                 title=f"UMAP: {settings.title}",
                 caption="UMAP of the cells' embeddings. Colors and labels are cell types."
                 + f" {settings.title}: {settings.description}" * bool(settings.description),
@@ -254,27 +251,13 @@ def figures(plan: Plan) -> dict[str, Entry]:
     }
 
 
-def stability(plan: Plan) -> Entry:
-    """Return the figure of the stress test."""
-    return Entry(
-        function="figures.training:stability",
-        title="Training stability",
-        caption="Stress test: training at the longest context without gradient clipping. Loss, "
-        "gradient norm, and largest attention score of the first layer. Gradient norm and score "
-        "are on logarithmic axes.",
-        paper="Figure 6",
-        inputs=journals(plan.stress_models),
-        settings=["models", "figures", "training"],
-    )
-
-
 KINDS = {"table": tables, "figure": figures}
 
 
 def entries(kind: str, plan: Plan) -> Mapping[str, Entry]:
     """Return the tables or figures (``kind``) that can be made, by name."""
     return {
-        name: entry
+        name: replace(entry, title=entry.title or name.replace("_", " ").capitalize())
         for name, entry in KINDS[kind](plan).items()
         if not plan.is_own or f"{kind}-{name}".startswith(OWN)
     }
@@ -311,9 +294,9 @@ def make(kind: str, name: str, results: Any) -> Any:
         UserError: if ``name`` is unknown, or a result file is missing or damaged.
     """
     entry = find(kind, name, results.plan)
-    module, _, function = entry.function.partition(":")
-    maker = getattr(importlib.import_module(f"scsigmoid.report.{module}"), function)
-    return maker(results, entry.dataset) if entry.dataset else maker(results)
+    module = importlib.import_module(f"scsigmoid.report.{entry.module}")
+    make_one = getattr(module, name.removesuffix(f"_{entry.dataset}"))
+    return make_one(results, entry.dataset) if entry.dataset else make_one(results)
 
 
 def write(kind: str, name: str, results: Any, stem: str | Path) -> list[Path]:

@@ -1,14 +1,20 @@
-"""The summary at the end of a run: its main numbers and the files that it made."""
+"""The main results in words: the end of a run, and the first sentence of a report of own cells."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pandas as pd
 
-from scsigmoid.report.verdict import verdicts
+from scsigmoid.config.metrics import MEAN
+from scsigmoid.labels import CONTROLS, METRICS
 
 #: Largest number of paths in a line.
 LISTED = 4
+#: Scores that differ by less than this, or by less than twice the standard error of a share of the
+#: cells, count as equal.
+EQUAL = 0.02
+ADVICE = "train longer (training.steps), on more cells, or a larger model (architecture.size)"
 
 
 def summary(results: str | Path, since: float) -> str:
@@ -46,11 +52,6 @@ def listed(paths: list[Path]) -> str:
     return ", ".join(map(str, paths[:LISTED])) + more
 
 
-def meaning(_: str, table: pd.DataFrame) -> str:
-    """Return what the scores mean, in words."""
-    return " ".join(verdicts(table))
-
-
 def losses(_: str, table: pd.DataFrame) -> str:
     """Return the mean loss of each model over the datasets."""
     return means(table[~table["model"].str.contains(" - ")], "mean")
@@ -58,7 +59,7 @@ def losses(_: str, table: pd.DataFrame) -> str:
 
 def conservation(_: str, table: pd.DataFrame) -> str:
     """Return the mean scIB score of each embedding and control over the datasets."""
-    return means(table[table["metric"] == "bio_conservation"], "value")
+    return means(table[table["metric"] == MEAN], "value")
 
 
 def means(table: pd.DataFrame, column: str) -> str:
@@ -78,9 +79,60 @@ def separation(name: str, table: pd.DataFrame) -> str:
     return f"{row['ratio']:.3f} ({name.removeprefix('mmd_')}, {pairs.sum()} pairs of cell types)"
 
 
+def verdicts(scores: pd.DataFrame) -> str:
+    """Return sentences that compare the mean scores over the datasets with the controls.
+
+    Models with the same result share a sentence. Without scores, the text is empty.
+
+    Args:
+        scores: records of the table ``scib``: ``dataset``, ``model``, ``metric``, ``value`` and
+            ``cells``.
+    """
+    metrics = scores["metric"].unique()
+    metric = next((name for name in ("logistic", MEAN) if name in metrics), "")
+    rows = scores[scores["metric"] == metric]
+    values = rows.groupby("model", sort=False)["value"].mean()
+    cells = int(rows.groupby("model")["cells"].sum().min()) if len(rows) else 0
+    controls = {name: values[name] for name in CONTROLS if name in values}
+    models: dict[str, list[str]] = {}
+    for name, value in values.drop([*controls]).items():
+        models.setdefault(verdict(value, controls, cells), []).append(str(name))
+    others = [f"{in_sentence(CONTROLS[name])} {score:z.2f}" for name, score in controls.items()]
+    sentences = []
+    for words, names in models.items():
+        start = "The embeddings of {} are" if len(names) > 1 else "The embedding of {} is"
+        own = " and ".join(f"{values[name]:z.2f}" for name in names)
+        numbers = ", ".join([f"{in_sentence(METRICS[metric])} {own}", *others])
+        sentences.append(
+            f"{start.format(' and '.join(names))} {words} ({numbers}; {cells:,} held-out cells)."
+        )
+    return " ".join(sentences)
+
+
+def verdict(value: float, controls: Mapping[str, float], cells: int) -> str:
+    """Return how a score compares with the scores of a random embedding and of PCA."""
+    share = min(max(value, 0.0), 1.0)
+    equal = max(EQUAL, 2 * math.sqrt(share * (1 - share) / max(cells, 1)))
+    random, pca = (controls.get(name, math.nan) for name in CONTROLS)
+    better = "" if math.isnan(random) else "better than a random embedding"
+    if value < random + equal:
+        return f"not better than a random embedding: {ADVICE}"
+    if value < pca - equal:
+        start = f"{better}, but " if better else ""
+        return f"{start}worse than PCA, which is the better choice here: {ADVICE}"
+    if math.isnan(pca):
+        return better or "not compared"
+    return "better than PCA" if value > pca + equal else "as good as PCA"
+
+
+def in_sentence(title: str) -> str:
+    """Return a title in lower case, unless it begins with an abbreviation."""
+    return title if title[:2].isupper() else title[0].lower() + title[1:]
+
+
 #: Lines with numbers: title, pattern of the table's file name, and function that formats the table.
 NUMBERS: tuple[tuple[str, str, Callable[[str, pd.DataFrame], str]], ...] = (
-    ("Result", "scib", meaning),
+    ("Result", "scib", lambda _, table: verdicts(table)),
     ("Validation loss, nats", "validation_loss", losses),
     ("Bio conservation (scIB)", "scib", conservation),
     ("MMD, sigmoid / softmax", "mmd_*", separation),

@@ -16,13 +16,21 @@ from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import parsing
 from scsigmoid.identity import check_identity, read_table
-from scsigmoid.measurements import Measurement, known_donors, read_measurements
+from scsigmoid.measurements import (
+    Interval,
+    Measurement,
+    donor_mean,
+    known_donors,
+    read_measurements,
+)
 from scsigmoid.training.journal import read_journal
 
 if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
+#: Expected content of a file, for messages.
+KIND = "a result file of this version"
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ class Results:
         """
         if relative not in self._read:
             path = self.path(relative)
-            with parsing(path, "a result file of this version"):
+            with parsing(path, KIND):
                 self._read[relative] = read(path)
         content: T = self._read[relative]
         return content
@@ -76,7 +84,7 @@ class Results:
             UserError: if a row is of another metric, dataset or model, or if the vocabulary differs
                 from that of the measurements read before.
         """
-        path = "/".join(filter(None, ("metrics", metric, dataset, model))) + ".csv"
+        path = metric_file(metric, dataset, model)
         rows = self.cached(path, read_measurements)
         for row in rows:
             configured = self.config.models.get(row.model)
@@ -87,9 +95,19 @@ class Results:
                 expected["metric"] = metric
             vocabulary = self._read.setdefault("vocabulary of measurements", row.vocabulary)
             check_identity(
-                self.path(path), vars(row), dataset=dataset, vocabulary=vocabulary, **expected
+                self.folder / path, vars(row), dataset=dataset, vocabulary=vocabulary, **expected
             )
         return rows
+
+    def measurement(self, name: str, metric: str, dataset: str, model: str = "") -> Measurement:
+        """Return the measurement ``name`` from the file of a metric.
+
+        Raises:
+            UserError: if the file does not have it.
+        """
+        rows = {row.metric: row for row in self.measurements(metric, dataset, model)}
+        with parsing(self.folder / metric_file(metric, dataset, model), KIND):
+            return rows[name]
 
     def validation_loss(
         self, dataset: str, model: str, metric: str = "validation_loss"
@@ -99,10 +117,40 @@ class Results:
         ``validation_loss_over_masks`` has the same mean with the interval over masks,
         ``validation_loss_over_donors`` the mean over donors with the interval over donors.
         """
-        rows = {row.metric: row for row in self.measurements("validation_loss", dataset, model)}
-        path = self.path(f"metrics/validation_loss/{dataset}/{model}.csv")
-        with parsing(path, "a result file of this version"):
-            return rows[metric]
+        return self.measurement(metric, "validation_loss", dataset, model)
+
+    def mmd(self, dataset: str, estimator: str = "") -> dict[str, dict[str, Measurement]]:
+        """Return the MMD between all pairs of cell types, in the order of the file.
+
+        Args:
+            dataset: name of an evaluation dataset.
+            estimator: ``unbiased`` or ``biased``. By default the configured estimator.
+
+        Returns:
+            For each pair, e.g. ``"Cardiac vs Neural"``: ``sigmoid`` and ``softmax`` (MMD in each
+            model), ``ratio`` and ``difference`` (sigmoid over and minus softmax, paired by
+            resample), ``sigmoid_mean`` and ``softmax_mean`` (means over resamples).
+
+        Raises:
+            UserError: if a pair lacks a measurement.
+        """
+        metric = f"mmd_{estimator or self.config.evaluation.mmd.estimator}"
+        sigmoid, softmax = self.config.evaluation.pair
+        parts = {
+            "sigmoid": (sigmoid, metric),
+            "softmax": (softmax, metric),
+            "ratio": (f"{sigmoid} / {softmax}", f"{metric}_ratio"),
+            "difference": (f"{sigmoid} - {softmax}", f"{metric}_difference"),
+            "sigmoid_mean": (sigmoid, f"{metric}_bootstrap_mean"),
+            "softmax_mean": (softmax, f"{metric}_bootstrap_mean"),
+        }
+        measured = self.measurements("mmd", dataset)
+        rows = {(row.group, row.model, row.metric): row for row in measured}
+        pairs = dict.fromkeys(row.group for row in measured if " vs " in row.group)
+        with parsing(self.folder / metric_file("mmd", dataset), KIND):
+            return {
+                pair: {name: rows[pair, *part] for name, part in parts.items()} for pair in pairs
+            }
 
     def cell_losses(self, dataset: str, model: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return cells (int64, ascending), their losses (float64, nats) and donors (text)."""
@@ -114,6 +162,26 @@ class Results:
             return cells, losses, table["donor"].to_numpy(str)
 
         return self.cached(f"metrics/validation_loss/{dataset}/{model}.parquet", read)
+
+    def paired_difference(self, dataset: str, first: str, second: str) -> Interval:
+        """Return the validation loss of ``first`` minus that of ``second`` in nats.
+
+        Losses are paired by cell: both models see the same masks, so the difference varies far less
+        than either loss. The mean and Student's interval are over donors. Without enough donors
+        there is no interval.
+
+        Raises:
+            UserError: if the two models were evaluated on different cells.
+        """
+        cells, losses, donors = self.cell_losses(dataset, first)
+        other_cells, other_losses, _ = self.cell_losses(dataset, second)
+        if not np.array_equal(cells, other_cells):
+            raise UserError(
+                f"metrics/validation_loss/{dataset}: {first} and {second} were evaluated on "
+                "different cells; delete both and run again"
+            )
+        confidence = self.config.evaluation.validation_loss.confidence
+        return donor_mean(losses - other_losses, donors, confidence).interval
 
     def donors(self, dataset: str, model: str) -> int:
         """Return the number of known donors of the cells that a model was evaluated on."""
@@ -226,6 +294,11 @@ class Results:
             return 0
         files = self.cached(summary, read_json).get("excluded", {}).values()
         return sum(file["held_out"] + file["repeated"] for file in files)
+
+
+def metric_file(metric: str, dataset: str, model: str = "") -> str:
+    """Return the path of a metric's CSV file below the results folder."""
+    return "/".join(filter(None, ("metrics", metric, dataset, model))) + ".csv"
 
 
 def parquet(path: Path) -> "pd.DataFrame":

@@ -78,12 +78,14 @@ def ratio_of(ours: KernelRow, theirs: KernelRow, confidence: float) -> Interval:
     """
     values = paired(ours, theirs)
     ratio = median_interval(values, confidence) if values else Interval(math.nan)
-    return rate(ours).over(rate(theirs)) if math.isnan(ratio.low) else ratio
+    if math.isnan(ratio.low):
+        return estimate(ours, "tflops").over(estimate(theirs, "tflops"))
+    return ratio
 
 
-def rate(row: KernelRow) -> Interval:
-    """Return a row's TFLOPS with their interval."""
-    return Interval(row.tflops, row.tflops_low, row.tflops_high)
+def estimate(row: KernelRow | TrainingRow, column: str) -> Interval:
+    """Return a value of a row with its interval."""
+    return Interval(*(getattr(row, f"{column}{end}") for end in ("", "_low", "_high")))
 
 
 def paired(ours: KernelRow, theirs: KernelRow) -> list[float]:
@@ -115,6 +117,13 @@ class Cost:
         return self.sigmoid.host_bound or self.softmax.host_bound
 
     @property
+    def has_other_size(self) -> bool:
+        """Whether the number of parameters differs from the size's name by more than 15 %."""
+        match = re.fullmatch(r"([\d.]+)([MB])", self.size)
+        named = float(match[1]) * {"M": 1e6, "B": 1e9}[match[2]] if match else math.nan
+        return abs(self.sigmoid.parameters / named - 1) > 0.15
+
+    @property
     def saved(self) -> Interval:
         """The hours that sigmoid saves, in percent of softmax's."""
         return self.share.map(lambda share: (1 - share) * 100)
@@ -131,29 +140,20 @@ def row_label(row: TrainingRow) -> str:
     return f"{row.attention} {row.size} at {context_label(row.context)}"
 
 
-def hours_of(row: TrainingRow) -> Interval:
-    """Return a row's GPU-hours with their interval."""
-    return Interval(row.gpu_hours, row.gpu_hours_low, row.gpu_hours_high)
-
-
-def costs(results: Results) -> list[Cost]:
-    """Return :func:`costs_of` for the rows of :func:`cost_rows`."""
-    return costs_of(cost_rows(results), results.config.benchmarks.training.confidence)
-
-
 def cost_rows(results: Results) -> list[TrainingRow]:
     """Return the rows of the training benchmark with the fewest cells per step, as in the paper."""
     fewest = min((row.cells_per_step for row in results.training), default=0)
     return [row for row in results.training if row.cells_per_step == fewest]
 
 
-def costs_of(rows: Sequence[TrainingRow], confidence: float) -> list[Cost]:
+def costs(results: Results) -> list[Cost]:
     """Return the sizes and contexts measured with both attentions, in the order of the rows.
 
-    If an attention was measured with several kernels, the kernel with the fewest hours counts.
+    Only :func:`cost_rows` count. If an attention was measured with several kernels, the kernel with
+    the fewest hours counts.
     """
     best: dict[tuple[str, int], dict[str, TrainingRow]] = {}
-    for row in rows:
+    for row in cost_rows(results):
         if row.gpu_hours > 0:
             arms = best.setdefault((row.size, row.context), {})
             known = arms.get(row.attention, row)
@@ -162,9 +162,10 @@ def costs_of(rows: Sequence[TrainingRow], confidence: float) -> list[Cost]:
     for place, arms in best.items():
         if len(arms) == 2:
             sigmoid, softmax = arms["sigmoid"], arms["softmax"]
+            confidence = results.config.benchmarks.training.confidence
             share = median_interval(softmax.over(sigmoid), confidence)
             if math.isnan(share.low):
-                share = hours_of(sigmoid).over(hours_of(softmax))
+                share = estimate(sigmoid, "gpu_hours").over(estimate(softmax, "gpu_hours"))
             costs.append(Cost(*place, sigmoid, softmax, share))
     return costs
 
@@ -217,9 +218,3 @@ def device_words(machine: dict[str, Any]) -> str:
     if device == "cpu":
         return f"CPU ({machine['cpu']})" if machine.get("cpu") else "CPU"
     return device
-
-
-def named_size(name: str) -> float:
-    """Return the parameters in a size's name, e.g. 1.4e9 for ``1.4B``, or NaN."""
-    match = re.fullmatch(r"([\d.]+)([MB])", name)
-    return float(match[1]) * {"M": 1e6, "B": 1e9}[match[2]] if match else math.nan

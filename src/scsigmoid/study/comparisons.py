@@ -1,7 +1,6 @@
 """Comparisons of the two arms, sigmoid and softmax, seed by seed."""
 
 import math
-from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -13,7 +12,8 @@ from scsigmoid.labels import ATTENTIONS
 from scsigmoid.measurements import mean_interval
 from scsigmoid.study.runs import Study
 
-CONFIDENCE = 0.95
+#: Confidence of intervals, and the probability that such an interval excludes zero.
+CONFIDENCE, POWER = 0.95, 0.8
 
 
 def final_loss(curve: pd.DataFrame) -> float:
@@ -158,37 +158,31 @@ def loss_decrease(curve: pd.DataFrame) -> float:
     return float(before["validation_loss"].mean() - recent["validation_loss"].mean())
 
 
-def detectable_difference(
-    deviation: ArrayLike, seeds: ArrayLike, power: float
-) -> NDArray[np.float64]:
-    """Return the true difference that a paired t-test finds with a probability of ``power``.
+def detectable_difference(deviation: ArrayLike, seeds: ArrayLike) -> NDArray[np.float64]:
+    """Return the true difference that a paired t-test finds with a probability of ``POWER``.
 
     Args:
         deviation: standard deviation of the paired difference over seeds.
         seeds: number of seeds, at least 2.
-        power: probability that the two-sided interval at ``CONFIDENCE`` excludes zero.
     """
     deviation, seeds = np.asarray(deviation), np.asarray(seeds)
     limit = stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1)
     # Noncentrality of the t distribution. Ignores intervals on the wrong side of zero (below 1e-6).
-    shift = special.nctdtrinc(seeds - 1, 1 - power, limit)
+    shift = special.nctdtrinc(seeds - 1, 1 - POWER, limit)
     return np.asarray(shift * deviation / np.sqrt(seeds))
 
 
-def detectable_differences(study: Study, tenths: Sequence[int]) -> pd.DataFrame:
-    """Return the loss differences that the seeds can detect at some steps.
-
-    Args:
-        study: runs with the purpose ``seeds``.
-        tenths: the steps, as tenths of all steps (10 is the last step).
+def detectable_differences(study: Study) -> pd.DataFrame:
+    """Return the loss differences that the seeds can detect after 20, 50 and 100 % of the steps.
 
     Returns:
-        Rows of :func:`arm_differences` with ``half_width`` (of Student's interval) and
-        ``detectable`` (:func:`detectable_difference` at a power of 80 %).
+        Rows of :func:`arm_differences` for the runs with the purpose ``seeds``, with ``half_width``
+        (of Student's interval) and ``detectable`` (:func:`detectable_difference`).
     """
     means = loss_differences(study, "seeds")
-    rows = means[means["step"].isin([round(means["step"].max() * n / 10) for n in tenths])]
+    steps = [round(means["step"].max() * tenths / 10) for tenths in (2, 5, 10)]
+    rows = means[means["step"].isin(steps)]
     return rows.assign(
         half_width=(rows["high"] - rows["low"]) / 2,
-        detectable=detectable_difference(rows["deviation"], rows["seeds"], 0.8),
+        detectable=detectable_difference(rows["deviation"], rows["seeds"]),
     )

@@ -7,17 +7,8 @@ import numpy as np
 import pandas as pd
 
 from scsigmoid.labels import CONTROLS, METRICS
-from scsigmoid.report.figures.style import (
-    COLORS,
-    DOUBLE,
-    INK,
-    MUTED,
-    logarithmic,
-    new_figure,
-    remark,
-    save,
-    styled,
-)
+from scsigmoid.report.figures import style
+from scsigmoid.report.figures.style import COLORS, DOUBLE, INK, MUTED
 from scsigmoid.study.comparisons import (
     last_sign_change,
     loss_differences,
@@ -49,16 +40,16 @@ def draw(study: Study, output: Path) -> list[Path]:
         "scale": (scale_figure, len(loss_differences_by_size(study))),
     }
     paths = []
-    with styled():
+    with style.styled():
         for name, (make_figure, has_runs) in figures.items():
             if has_runs:
-                paths += save(make_figure(study), output / f"study_{name}", DPI, ["png"])
+                paths += style.save(make_figure(study), output / f"study_{name}", DPI, ["png"])
     return paths
 
 
 def loss_figure(study: Study) -> "Figure":
     """Draw validation loss, paired difference and effective number of keys over the steps."""
-    figure = new_figure(DOUBLE, 2.7)
+    figure = style.new_figure(DOUBLE, 2.7)
     left, middle, right = figure.subplots(1, 3)
     means = loss_differences(study, "seeds")
     curves = study.curves[study.curves["purpose"] == "seeds"].dropna(subset=["validation_loss"])
@@ -77,13 +68,13 @@ def loss_figure(study: Study) -> "Figure":
     layers = study.layers[study.layers["purpose"] == "seeds"]
     keys = layers.groupby(["attention", "run", "step"])["keys"].median().reset_index()
     draw_arms(right, keys, "keys", keys.pivot_table("keys", "step", "attention").reset_index())
-    logarithmic(right)
+    style.logarithmic(right)
     right.set_title(KEYS)
     for axes in (left, middle, right):
         axes.set_xlabel("Step")
         axes.locator_params(axis="x", nbins=4)
     rates = curves.groupby("attention")["learning_rate"].first()
-    remark(
+    style.remark(
         figure,
         f"Learning rates: {', '.join(f'{rates[arm]:g} ({arm})' for arm in COLORS)}.",
         f"{SEEDS_NOTE} Band: Student's 95% interval." if means["seeds"].max() > 1 else "",
@@ -120,7 +111,7 @@ def embeddings_figure(study: Study) -> "Figure":
     }
     columns = 3
     lines = -(-len(metrics) // columns)
-    figure = new_figure(DOUBLE, 2.1 * lines)
+    figure = style.new_figure(DOUBLE, 2.1 * lines)
     panels = figure.subplots(lines, columns, squeeze=False).ravel()
     for axes, (metric, means) in zip(panels, metrics.items(), strict=False):
         scores = study.scores[study.scores["metric"] == metric]
@@ -133,7 +124,7 @@ def embeddings_figure(study: Study) -> "Figure":
     for axes in panels[len(metrics) :]:
         axes.set_axis_off()
     panels[-1].legend(*panels[0].get_legend_handles_labels(), loc="center")
-    remark(figure, SEEDS_NOTE if study.scores["seed"].nunique() > 1 else "")
+    style.remark(figure, SEEDS_NOTE if study.scores["seed"].nunique() > 1 else "")
     return figure
 
 
@@ -146,7 +137,7 @@ def stability_figure(study: Study) -> "Figure":
     settings, baseline = first_family_settings(study)[:2], study.baseline("frequencies")
     runs = stability_runs(study)
     runs = runs[runs["setting"].isin(settings)]
-    figure = new_figure(DOUBLE, 4.4)
+    figure = style.new_figure(DOUBLE, 4.4)
     upper: list[Any] = [name for name in settings for _ in range(4 // len(settings))]
     grid = figure.subplot_mosaic([upper, list("abcd")])
     for setting in settings:
@@ -174,10 +165,10 @@ def stability_figure(study: Study) -> "Figure":
                 medians = run.groupby("step")[column].median()
                 axes.plot(medians.index, medians, color=color, linewidth=0.8, alpha=0.8)
         if is_log:
-            logarithmic(axes)
+            style.logarithmic(axes)
         axes.set_title(title, fontsize=7)
         axes.set_xlabel("Step")
-    remark(
+    style.remark(
         figure,
         "Upper row: dots are runs, lines medians of finite losses, the dotted line the "
         "gene-frequency baseline.",
@@ -212,13 +203,13 @@ def draw_final_losses(axes: "Axes", runs: pd.DataFrame) -> None:
         finite = own[is_finite]
         medians = finite.groupby("learning_rate")["loss"].median()
         axes.plot(medians.index, medians, color=color, linewidth=0.8, alpha=0.6)
-        style: Any = {"color": color, "markersize": 4}
+        look: Any = {"color": color, "markersize": 4}
         for collapsed, points in finite.groupby("collapsed"):
             marker, label = ("x", f"{arm}, collapsed") if collapsed else ("o", arm)
-            axes.plot(points["learning_rate"] * shift, points["loss"], marker, label=label, **style)
+            axes.plot(points["learning_rate"] * shift, points["loss"], marker, label=label, **look)
         edge = axes.get_xaxis_transform()
         for rate in own[~is_finite]["learning_rate"]:
-            axes.plot(rate * shift, 1, "x", clip_on=False, transform=edge, **style)
+            axes.plot(rate * shift, 1, "x", clip_on=False, transform=edge, **look)
     axes.set_xscale("log", base=2)
     rates = sorted(runs["learning_rate"].unique())
     axes.set_xticks(rates, [f"{rate:g}" for rate in rates], fontsize=6)
@@ -228,7 +219,7 @@ def draw_final_losses(axes: "Axes", runs: pd.DataFrame) -> None:
 def scale_figure(study: Study) -> "Figure":
     """Draw the loss difference between the arms by size, one panel per step that sizes share."""
     by_step = loss_differences_by_size(study).groupby("step")
-    figure = new_figure(DOUBLE, 2.6)
+    figure = style.new_figure(DOUBLE, 2.6)
     panels = figure.subplots(1, len(by_step), sharey=True, squeeze=False)[0]
     for axes, (step, rows) in zip(panels, by_step, strict=True):
         places = range(len(rows))
@@ -240,7 +231,7 @@ def scale_figure(study: Study) -> "Figure":
         axes.set_xlabel("Size")
         axes.set_title(f"After {step:,} steps")
     panels[0].set_ylabel("Sigmoid minus softmax (nats)")
-    remark(
+    style.remark(
         figure, "Difference of validation losses at equal data. Dots are seeds, bars their mean."
     )
     return figure

@@ -9,32 +9,12 @@ import pandas as pd
 
 from scsigmoid.labels import ATTENTIONS
 from scsigmoid.report.tables.writing import DASH, Cell, Table, fixed, interval, write_table
-from scsigmoid.study.comparisons import (
-    CONFIDENCE,
-    best_rates,
-    detectable_differences,
-    last_sign_change,
-    loss_decrease,
-    loss_differences,
-    loss_differences_by_size,
-    score_differences,
-    variant_differences,
-)
+from scsigmoid.study import comparisons, stability
+from scsigmoid.study.comparisons import CONFIDENCE, loss_differences
 from scsigmoid.study.runs import Study
-from scsigmoid.study.stability import (
-    BETTER,
-    LIMITS,
-    WORSE,
-    count_collapsed,
-    first_family_settings,
-    gradient_norms,
-    largest_rates,
-    stability_runs,
-)
+from scsigmoid.study.stability import BETTER, LIMITS, WORSE, first_family_settings, stability_runs
 
 INTERVAL = f"Student's {CONFIDENCE:.0%} interval"
-#: Steps of the tables of the loss and of its power, in tenths of all steps.
-TENTHS, POWER_TENTHS = range(1, 11), (2, 5, 10)
 
 Row = Mapping[str, Any]
 #: Cells of a column by its header: a format string with names of the row's values, or a function.
@@ -57,14 +37,14 @@ def tables(study: Study) -> dict[str, Table]:
     has_runs: dict[Callable[[Study], Table], bool] = {
         seeds_table: len(seeds) > 0,
         power_table: bool((seeds > 1).any()),
-        scale_table: len(loss_differences_by_size(study)) > 0,
+        scale_table: len(comparisons.loss_differences_by_size(study)) > 0,
         variants_table: {"seeds", "variants"} <= purposes,
         rates_table: "rates" in set(curves["purpose"]),
         largest_rates_table: "stability" in purposes,
         frontier_table: "stability" in purposes,
         limits_table: "stability" in purposes,
         clipping_table: bool(curves["clipping"].notna().any()),
-        scores_table: len(score_differences(study)) > 0,
+        scores_table: len(comparisons.score_differences(study)) > 0,
         claims_table: True,
     }
     return {
@@ -117,7 +97,7 @@ ARMS: Columns = {
 
 def rates_table(study: Study) -> Table:
     """Return validation losses by learning rate."""
-    losses, best, step = best_rates(study)
+    losses, best, step = comparisons.best_rates(study)
     seeds = sorted(set(losses.columns.get_level_values("seed")))
 
     def cell(rate: Any, arm: str) -> Cell:
@@ -143,7 +123,7 @@ def largest_rates_table(study: Study) -> Table:
     runs = stability_runs(study)
     groups = runs.groupby("setting")
     tried = groups["learning_rate"].agg(["min", "max"])
-    largest = largest_rates(runs).reindex(columns=ATTENTIONS).join(tried)
+    largest = stability.largest_rates(runs).reindex(columns=ATTENTIONS).join(tried)
     return make_table(
         "The largest learning rate up to which no seed collapsed, of the rates tried.",
         largest.assign(seeds=groups["seed"].nunique()).reset_index(),
@@ -206,7 +186,7 @@ def limits_table(study: Study) -> Table:
         f"for collapsed runs has the limit {BETTER:g}. Diverged: the run left a loss that it had "
         "reached, and its gradient exploded (docs/preregistration.md). Norm: the largest gradient "
         "norm of all logged steps.",
-        count_collapsed(study),
+        stability.count_collapsed(study),
         {
             "Setting": "{setting}",
             "Arm": "{attention}",
@@ -228,7 +208,7 @@ def clipping_table(study: Study) -> Table:
     return make_table(
         "Share of the logged steps of runs with clipping where the gradient norm is above "
         "the limit, and minimum, quartiles and maximum of the norm before clipping.",
-        gradient_norms(study),
+        stability.gradient_norms(study),
         {
             "Family": "{family}",
             "Arm": "{attention}",
@@ -250,7 +230,7 @@ def power_table(study: Study) -> Table:
         "What the seeds can resolve, in nats of validation loss: the standard deviation of "
         f"the paired difference over seeds, half the width of {INTERVAL}, and the true difference "
         "that such an interval would separate from zero in 80% of repetitions.",
-        detectable_differences(study, POWER_TENTHS),
+        comparisons.detectable_differences(study),
         {
             "Step": "{step:,.0f}",
             "Seeds": "{seeds}",
@@ -264,7 +244,7 @@ def power_table(study: Study) -> Table:
 
 def variants_table(study: Study) -> Table:
     """Compare each variant of attention with the same arm without it, at the same step."""
-    rows, last = variant_differences(study)
+    rows, last = comparisons.variant_differences(study)
     return make_table(
         "Variants of attention. Validation loss (nats), median of the last three measurements up "
         f"to step {last:,}, mean over seeds, and the difference to the same arm without the "
@@ -284,12 +264,12 @@ def variants_table(study: Study) -> Table:
 def seeds_table(study: Study) -> Table:
     """Return the difference between the arms over the steps, and whether the loss still falls."""
     means = loss_differences(study, "seeds")
-    shown = [1, *(round(means["step"].max() * tenth / 10) for tenth in TENTHS)]
-    change = last_sign_change(means)
+    shown = [1, *(round(means["step"].max() * tenths / 10) for tenths in range(1, 11))]
+    change = comparisons.last_sign_change(means)
     sign = "never changes" if change is None else f"is the same from step {change:,} on"
     curves = study.curves[study.curves["purpose"] == "seeds"]
     runs = curves.groupby(["attention", "run"])[["step", "validation_loss"]]
-    decreases = runs.apply(loss_decrease).groupby("attention").mean()
+    decreases = runs.apply(comparisons.loss_decrease).groupby("attention").mean()
     falls = ", ".join(f"{decreases[arm]:.3f} ({arm})" for arm in ATTENTIONS)
     end = f"From the ninth to the last tenth of the steps the mean loss falls by {falls}."
     if decreases.isna().any():
@@ -310,7 +290,7 @@ def scale_table(study: Study) -> Table:
     return make_table(
         "Sizes of the model on the same cells. Validation loss (nats); the difference, sigmoid "
         f"minus softmax, with {INTERVAL}.",
-        loss_differences_by_size(study),
+        comparisons.loss_differences_by_size(study),
         {
             "Steps": "{step:,.0f}",
             "Size": "{size}",
@@ -327,7 +307,7 @@ def scores_table(study: Study) -> Table:
 
     The formatted table has the last step, the CSV file all steps.
     """
-    rows = score_differences(study).join(study.controls, on="metric")
+    rows = comparisons.score_differences(study).join(study.controls, on="metric")
     deviations = study.scores.groupby(["metric", "step", "attention"])["value"].std().unstack()
 
     def spread(arm: str) -> Callable[[Row], str]:
@@ -359,7 +339,7 @@ def claims_table(study: Study) -> Table:
     for last in as_records(loss_differences(study, "seeds")[-1:]):
         claim, outcome = "Lower validation loss with sigmoid", verdict(-last["high"], -last["low"])
         rows.append((claim, difference(last), outcome))
-    for _, scores in score_differences(study).groupby("metric", sort=False):
+    for _, scores in comparisons.score_differences(study).groupby("metric", sort=False):
         (last,) = as_records(scores[-1:])
         claim = f"Better separated cell types with sigmoid: {last['metric']}"
         rows.append((claim, difference(last), verdict(last["low"], last["high"])))
@@ -381,11 +361,11 @@ def stability_claims(study: Study) -> list[tuple[str, str, str]]:
     settings = [name for name in first_family_settings(study) if "no clipping" in name][:1]
     if not settings:
         return []
-    counts = count_collapsed(study).set_index("setting").loc[settings]
+    counts = stability.count_collapsed(study).set_index("setting").loc[settings]
     diverged = dict(zip(counts["attention"], counts["diverged"], strict=True))
     if len(diverged) < len(ATTENTIONS):
         return []
-    (largest,) = as_records(largest_rates(stability_runs(study)).loc[settings])
+    (largest,) = as_records(stability.largest_rates(stability_runs(study)).loc[settings])
     rates = [f"up to {largest[arm]:g}" if largest[arm] else "no rate" for arm in ATTENTIONS]
     lead = largest["sigmoid"] - largest["softmax"]
     claim = "Without clipping sigmoid trains at higher learning rates than softmax"

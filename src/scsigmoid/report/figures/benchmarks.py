@@ -9,32 +9,12 @@ import numpy as np
 from scsigmoid.benchmarks.rows import KernelRow
 from scsigmoid.kernels import OURS
 from scsigmoid.labels import ATTENTIONS, PASSES, context_label, series_label
-from scsigmoid.report.figures.style import (
-    COLORS,
-    DOUBLE,
-    INK,
-    MARKERS,
-    logarithmic,
-    new_figure,
-    remark,
-    thousands,
-)
+from scsigmoid.report.figures import style
+from scsigmoid.report.figures.style import COLORS, DOUBLE, INK
 from scsigmoid.report.tables.writing import millions
+from scsigmoid.results import speed
 from scsigmoid.results.folder import Results
-from scsigmoid.results.speed import (
-    Cost,
-    Series,
-    cost_notes,
-    costs,
-    device_words,
-    hours_of,
-    in_panel,
-    kernel_label,
-    named_size,
-    notes,
-    rate,
-    series,
-)
+from scsigmoid.results.speed import Cost, estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,12 +29,12 @@ SHADES = {
 Look = dict[str, Any]
 
 
-def drawn(results: Results) -> Series:
+def drawn(results: Results) -> speed.Series:
     """Return the series that figures show. Tables show all.
 
     Of this project's kernels, figures show the packed layout and one exact sigmoid.
     """
-    every = series(results)
+    every = speed.series(results)
     exact = [path for path in (f"{path}_accurate" for path in OURS) if (path, "") in every]
     left_out = {*((path, "padded") for path in OURS), *((path, "") for path in exact[1:])}
     return {key: rows for key, rows in every.items() if key not in left_out}
@@ -68,7 +48,7 @@ def looks(attentions: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], Lo
         shades = SHADES[attention]
         look[key] = {
             "color": shades[used[attention] % len(shades)],
-            "marker": MARKERS[len(look) % len(MARKERS)],
+            "marker": style.marker(len(look)),
             "label": series_label(key, attentions),
         }
         used[attention] += 1
@@ -94,7 +74,7 @@ def kernel_figure(results: Results, unit: str, remarks: str, draw: Callable[...,
         sorted({getattr(timing, name) for timing in timings})
         for name in ("length", "padding", "head_dimension")
     )
-    figure = new_figure(DOUBLE, 7.6)
+    figure = style.new_figure(DOUBLE, 7.6)
     grid = figure.subplots(len(paddings) * len(dimensions), 2, squeeze=False, sharex=True)
     handles: dict[str, Any] = {}
     shown = product(paddings, dimensions, PASSES)
@@ -102,28 +82,32 @@ def kernel_figure(results: Results, unit: str, remarks: str, draw: Callable[...,
         axes.set_title(
             f"{direction.capitalize()}, head dimension {dimension}, {padding * 100:g} % padding"
         )
-        for place, (key, style) in enumerate(look.items()):
-            rows = [row for row in by_series[key] if in_panel(row, padding, direction)]
+        for place, key in enumerate(look):
+            rows = [row for row in by_series[key] if speed.in_panel(row, padding, direction)]
             rows = [row for row in rows if row.head_dimension == dimension]
+            rows.sort(key=lambda row: row.length)
             if rows:
-                draw(
-                    axes, sorted(rows, key=lambda row: row.length), style, lengths, place, len(look)
-                )
+                draw(axes, rows, look[key], lengths, place, len(look))
         handles |= {handle.get_label(): handle for handle in axes.get_legend_handles_labels()[0]}
     for axes in grid[:, 0]:
         axes.set_ylabel(unit)
     for axes in grid[-1]:
         axes.set_xlabel("Sequence length (tokens)")
-    labels = [style["label"] for style in look.values() if style["label"] in handles]
-    figure.legend(
-        [handles[label] for label in labels], labels, loc="outside upper left", ncols=2
-    )  # fmt: skip
-    confidence = f"{results.config.benchmarks.kernel.confidence * 100:g} % intervals."
+    labels = [one["label"] for one in look.values() if one["label"] in handles]
+    shown_handles = [handles[label] for label in labels]
+    figure.legend(shown_handles, labels, loc="outside upper left", ncols=2)
+    kernel, device = results.config.benchmarks.kernel, results.machine("kernel")
     packed = [
         look[key]["label"] for key in keys if {x.layout for x in by_series[key]} == {"packed"}
     ]
-    layouts = f"Packed sequences: {'; '.join(packed)}." if packed else ""
-    remark(figure, benchmark_note(results), layouts, remarks, confidence)
+    style.remark(
+        figure,
+        f"{speed.device_words(device)}; {kernel.tokens:,} tokens per batch, hidden size "
+        f"{kernel.hidden:,}.",
+        *speed.notes(results.kernel, speed.kernel_label),
+        f"Packed sequences: {'; '.join(packed)}." if packed else "",
+        f"{remarks} {kernel.confidence * 100:g} % intervals.",
+    )
     return figure
 
 
@@ -138,7 +122,7 @@ def draw_bars(
 ) -> None:
     """Draw the bars of a series, next to the bars of other series of the same length."""
     width = 0.84 / count
-    values, *ends = np.array([rate(row) for row in rows]).T
+    values, *ends = np.array([estimate(row, "tflops") for row in rows]).T
     places = np.array([lengths.index(row.length) for row in rows], dtype=float)
     axes.bar(
         places + (place - (count - 1) / 2) * width, values, width * 0.92,
@@ -162,25 +146,17 @@ def draw_line(axes: "Axes", rows: list[KernelRow], look: Look, lengths: list[int
     axes.set_xscale("log", base=2)
     axes.set_xticks(lengths, list(map(context_label, lengths)))
     axes.xaxis.minorticks_off()
-    logarithmic(axes)
-
-
-def benchmark_note(results: Results) -> str:
-    """Return the device and the settings of the benchmark, and the notes of its rows."""
-    device = device_words(results.machine("kernel"))
-    kernel = results.config.benchmarks.kernel
-    lines = [f"{device}; {kernel.tokens:,} tokens per batch, hidden size {kernel.hidden:,}."]
-    return " ".join([*lines, *notes(results.kernel, kernel_label)])
+    style.logarithmic(axes)
 
 
 def gpu_hours(results: Results) -> "Figure":
     """Draw bars of hours with their ratios, one panel per context, one pair per size."""
-    rows = costs(results)
+    rows = speed.costs(results)
     contexts = list(dict.fromkeys(cost.context for cost in rows))
-    figure = new_figure(DOUBLE, 2.7)
+    figure = style.new_figure(DOUBLE, 2.7)
     grid = figure.subplots(1, max(len(contexts), 1), squeeze=False, sharey=True)[0]
     for axes, context in zip(grid, contexts, strict=False):
-        draw_costs(axes, [cost for cost in rows if cost.context == context], COLORS)
+        draw_costs(axes, [cost for cost in rows if cost.context == context])
         axes.set_title(f"Context {context_label(context)}")
         axes.grid(False)  # lines would cross the numbers above the bars
     sizes = dict.fromkeys(cost.size for cost in rows)
@@ -189,45 +165,44 @@ def gpu_hours(results: Results) -> "Figure":
     grid[0].set_ylabel(f"{unit} for {cells:,.1f}M cells")
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     confidence = results.config.benchmarks.training.confidence * 100
-    remark(
+    device = speed.device_words(results.machine("training"))
+    style.remark(
         figure,
-        f"{device_words(results.machine('training'))}. Numbers above the bars are sigmoid's hours "
-        "divided by softmax's: below 1 sigmoid is faster. Error bars are "
-        f"{confidence:g} % intervals.",
+        f"{device}. Numbers above the bars are sigmoid's hours divided by softmax's: below 1 "
+        f"sigmoid is faster. Error bars are {confidence:g} % intervals.",
         f"Models are labeled by their number of parameters; they replace the paper's "
-        f"{', '.join(sizes)}." * is_shrunk(rows),
-        *cost_notes(results),
+        f"{', '.join(sizes)}." * any(cost.has_other_size for cost in rows),
+        *speed.cost_notes(results),
     )
     return figure
 
 
-def is_shrunk(rows: Sequence[Cost]) -> bool:
-    """Return True if the models have other sizes than the paper's models of the same names."""
-    return any(abs(cost.sigmoid.parameters / named_size(cost.size) - 1) > 0.15 for cost in rows)
-
-
-def draw_costs(axes: "Axes", rows: Sequence[Cost], color: dict[str, str]) -> None:
+def draw_costs(axes: "Axes", rows: Sequence[Cost]) -> None:
     """Draw the pairs of bars of one context."""
     for offset, attention in ((-0.2, "sigmoid"), (0.2, "softmax")):
-        values, lows, highs = np.array([hours_of(getattr(cost, attention)) for cost in rows]).T
+        values, lows, highs = np.array(
+            [estimate(getattr(cost, attention), "gpu_hours") for cost in rows]
+        ).T
         axes.bar(
             np.arange(len(rows)) + offset,
             values,
             0.38,
             yerr=np.abs(np.nan_to_num([values - lows, highs - values], posinf=0.0)),
-            color=color[attention],
+            color=COLORS[attention],
             label=attention.capitalize(),
             error_kw={"elinewidth": 0.7, "capsize": 1.5, "ecolor": INK},
         )
     for place, cost in enumerate(rows):
-        ends = [end for arm in ATTENTIONS for end in hours_of(getattr(cost, arm))]
+        ends = [end for arm in ATTENTIONS for end in estimate(getattr(cost, arm), "gpu_hours")]
         top = max(end for end in ends if np.isfinite(end))
         axes.annotate(
             f"{cost.share.value:.2f}", (place, top), xytext=(0, 2), textcoords="offset points",
             ha="center", fontsize=7,
         )  # fmt: skip
     axes.margins(y=0.12)
-    sizes = [millions(cost.sigmoid.parameters) for cost in rows]
-    axes.set_xticks(range(len(rows)), sizes if is_shrunk(rows) else [cost.size for cost in rows])
+    sizes = [cost.size for cost in rows]
+    if any(cost.has_other_size for cost in rows):
+        sizes = [millions(cost.sigmoid.parameters) for cost in rows]
+    axes.set_xticks(range(len(rows)), sizes)
     axes.set_xlabel("Model size")
-    axes.yaxis.set_major_formatter(thousands)
+    axes.yaxis.set_major_formatter(style.thousands)

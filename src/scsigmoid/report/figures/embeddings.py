@@ -8,19 +8,8 @@ import numpy as np
 
 from scsigmoid.config.metrics import MEAN
 from scsigmoid.labels import METRICS, model_label, representation_label
-from scsigmoid.report.figures.style import (
-    CELL_TYPES,
-    COLORS,
-    DOUBLE,
-    MARKERS,
-    MUTED,
-    RULE,
-    evaluated_on,
-    new_figure,
-    panels,
-    remark,
-    starred_titles,
-)
+from scsigmoid.report.figures import style
+from scsigmoid.report.figures.style import CELL_TYPES, COLORS, DOUBLE, MUTED, RULE
 from scsigmoid.report.tables.writing import fixed
 from scsigmoid.results.folder import Results
 
@@ -46,8 +35,8 @@ def scib(results: Results) -> "Figure":
     simulated = {dataset: scores[dataset][MEAN][pair[0]].simulated for dataset in scores}
     columns = min(len(metrics), 4)
     rows = -(-len(metrics) // columns)
-    figure = new_figure(DOUBLE, 1.04 + rows * (0.95 + 0.19 * len(scores)))
-    grid = panels(figure, len(metrics), columns, sharey=True)
+    figure = style.new_figure(DOUBLE, 1.04 + rows * (0.95 + 0.19 * len(scores)))
+    grid = style.panels(figure, len(metrics), columns, sharey=True)
     for axes, metric in zip(grid, metrics, strict=True):
         of_metric = [of_dataset[metric] for of_dataset in scores.values()]
         means = []
@@ -60,31 +49,28 @@ def scib(results: Results) -> "Figure":
         axes.grid(axis="both")
         axes.margins(x=0.08)
         axes.locator_params(axis="x", nbins=4)
-    titles = starred_titles(config, simulated)
+    titles = style.starred_titles(config, simulated)
     grid[0].set_yticks(range(len(titles)), titles.values())
     grid[0].set_ylim(len(titles) - 0.5, -0.5)
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     order = "Means over the datasets are in the order of the legend, read down its columns."
-    remark(figure, "Higher is better.", order, evaluated_on(simulated))
+    style.remark(figure, "Higher is better.", order, style.evaluated_on(simulated))
     return figure
 
 
 def looks(results: Results) -> dict[str, dict[str, Any]]:
-    """Return marker, color and label of both models and of the controls."""
-    config, color = results.config, COLORS
-    look: dict[str, dict[str, Any]] = {
-        name: {
-            "marker": MARKERS[place % len(MARKERS)],
-            "color": color[config.models[name].attention],
-        }
-        for place, name in enumerate(config.evaluation.pair)
-    }
+    """Return marker, color and label of the models and of the controls."""
+    config = results.config
+    looks: dict[str, dict[str, Any]] = {}
+    for place, name in enumerate(config.evaluation.pair):
+        color = COLORS[config.models[name].attention]
+        looks[name] = {"marker": style.marker(place), "color": color}
     for name in config.evaluation.scib.controls:
         marker, fill = CONTROL_MARKS[name]
-        look[name] = {"marker": marker, "color": MUTED, "markerfacecolor": fill}
-    return {
-        name: {**marks, "label": representation_label(config, name)} for name, marks in look.items()
-    }
+        looks[name] = {"marker": marker, "color": MUTED, "markerfacecolor": fill}
+    for name, look in looks.items():
+        look["label"] = representation_label(config, name)
+    return looks
 
 
 def umap(results: Results, dataset: str) -> "Figure":
@@ -94,8 +80,8 @@ def umap(results: Results, dataset: str) -> "Figure":
     points = {name: results.umap(dataset, name) for name in reversed(pair)}
     types = sorted({kind for cells in points.values() for kind in cells.cell_type} - {""})
     height = 4.2 if len(pair) == 1 else 3.0 * -(-len(pair) // 2)
-    figure = new_figure(DOUBLE, 0.45 + height + 0.14 * -(-len(types) // 4))
-    grid = panels(figure, len(pair), min(len(pair), 2))
+    figure = style.new_figure(DOUBLE, 0.45 + height + 0.14 * -(-len(types) // 4))
+    grid = style.panels(figure, len(pair), min(len(pair), 2))
     for axes, (name, cells) in zip(grid, points.items(), strict=True):
         size = float(np.clip(6000 / len(cells), 0.3, 14))
         for index, kind in enumerate(["", *types], start=-1):  # cells without a type below others
@@ -105,7 +91,7 @@ def umap(results: Results, dataset: str) -> "Figure":
             axes.scatter(
                 own.x, own.y, s=size, linewidths=0, alpha=0.85, rasterized=True,
                 color=CELL_TYPES[index % len(CELL_TYPES)] if kind else RULE,
-                marker=MARKERS[index // len(CELL_TYPES) % len(MARKERS)] if kind else MARKERS[0],
+                marker=style.marker(index // len(CELL_TYPES)) if kind else style.marker(0),
                 label=kind or "no label",
             )  # fmt: skip
         axes.set_title(model_label(config, name))
@@ -121,7 +107,7 @@ def umap(results: Results, dataset: str) -> "Figure":
             handle.set_alpha(1.0)
     title = config.datasets[dataset].title
     simulated = ", simulated" if results.metadata(dataset)["simulated"] else ""
-    remark(figure, f"{title}: {len(points[pair[0]]):,} cells{simulated}.")
+    style.remark(figure, f"{title}: {len(points[pair[0]]):,} cells{simulated}.")
     figure.draw_without_rendering()  # the layout, which places of labels depend on
     for axes, cells in zip(grid, points.values(), strict=True):
         label_clusters(axes, cells)

@@ -76,6 +76,11 @@ def styled() -> Iterator[None]:
         yield
 
 
+def marker(index: int) -> str:
+    """Return a marker. After the last one, the first follows."""
+    return MARKERS[index % len(MARKERS)]
+
+
 def new_figure(width: float, height: float) -> "Figure":
     """Return a figure of a printed size in inches with a constrained layout."""
     from matplotlib.figure import Figure
@@ -165,11 +170,7 @@ def trained_on(results: Results) -> str:
 
 
 def evaluated_on(simulated: Mapping[str, bool]) -> str:
-    """Return a sentence on the evaluated cells, or an empty text for real cells.
-
-    Args:
-        simulated: dataset to True if its cells are simulated.
-    """
+    """Return a sentence on simulated evaluation datasets, or an empty text if all are real."""
     if all(simulated.values()):
         return "Evaluated on simulated cells."
     return "Datasets marked * have simulated cells." if any(simulated.values()) else ""

@@ -7,47 +7,34 @@ import numpy as np
 
 from scsigmoid.config.check import model_training
 from scsigmoid.labels import context_label, model_label, nominal
-from scsigmoid.report.figures.style import (
-    COLORS,
-    DOUBLE,
-    INK,
-    MARKERS,
-    MUTED,
-    SINGLE,
-    evaluated_on,
-    logarithmic,
-    new_figure,
-    panels,
-    remark,
-    starred_titles,
-    thousands,
-    trained_on,
-)
+from scsigmoid.report.figures import style
+from scsigmoid.report.figures.style import COLORS, DOUBLE, INK, MUTED, SINGLE
 from scsigmoid.results.folder import Results
-from scsigmoid.results.statistics import moving_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+#: The window of the moving mean, as a share of all rows.
+WINDOW = 0.05
 LINES = ("--", "-", ":", "-.")
 
 
 def loss(results: Results) -> "Figure":
     """Draw training loss (left) and validation loss, one small panel per dataset (right)."""
     config = results.config
-    models = [name for name, model in config.models.items() if not model.stress]
+    models = results.plan.evaluated_models
     contexts = sorted({config.models[name].context for name in models})
     datasets = list(config.datasets)
     columns = -(-len(datasets) // 2) if len(datasets) > 3 else 1
-    figure = new_figure(DOUBLE, 3.5)
+    figure = style.new_figure(DOUBLE, 3.5)
     halves = figure.subfigures(1, 2, squeeze=False, width_ratios=(2.1, 0.95 * columns + 0.6))
     left, right = halves[0]
     draw_training(left.add_subplot(), results, models, contexts)
 
     simulated = {name: results.validation_loss(name, models[0]).simulated for name in datasets}
-    titles = starred_titles(config, simulated)
-    grid = panels(right, len(datasets), columns, sharex=True)
+    titles = style.starred_titles(config, simulated)
+    grid = style.panels(right, len(datasets), columns, sharex=True)
     for axes, dataset in zip(grid, datasets, strict=True):
         draw_validation(axes, results, dataset, models, contexts)
         axes.set_title(titles[dataset], fontsize=7.2)
@@ -60,13 +47,13 @@ def loss(results: Results) -> "Figure":
     )
     has_bars = any(np.isfinite(row.low) for row in over_donors)
     confidence = config.evaluation.validation_loss.confidence * 100
-    remark(
+    style.remark(
         figure,
         "The dotted line is the loss of guessing each gene by its share of the training data.",
         "Validation losses are means over cells.",
         f"Bars are {confidence:g} % Student intervals of the mean over donors." * has_bars,
-        trained_on(results),
-        evaluated_on(simulated),
+        style.trained_on(results),
+        style.evaluated_on(simulated),
     )
     return figure
 
@@ -80,14 +67,29 @@ def draw_training(axes: "Axes", results: Results, models: list[str], contexts: l
         axes.plot(journal["step"], journal["loss"], color=color, alpha=0.18, linewidth=0.6)
         axes.plot(
             journal["step"], moving_mean(journal["loss"]), color=color,
-            linestyle=LINES[index % len(LINES)], marker=MARKERS[index % len(MARKERS)],
+            linestyle=LINES[index % len(LINES)], marker=style.marker(index),
             markersize=3.2, markevery=(0.06 + 0.05 * index, 0.22),
             label=model_label(results.config, name),
         )  # fmt: skip
     axes.axhline(results.chance_loss, color=MUTED, linestyle=":", linewidth=1.0)
     axes.set_xlabel("Step")
     axes.set_ylabel("Training loss (nats per masked gene)")
-    axes.xaxis.set_major_formatter(thousands)
+    axes.xaxis.set_major_formatter(style.thousands)
+
+
+def moving_mean(values: np.ndarray, share: float = WINDOW) -> np.ndarray:
+    """Return the mean over a centered window of a share of all rows, narrower at both ends.
+
+    A mean is not finite if a value in its window is not.
+    """
+    half = int(len(values) * share / 2)
+    return np.array(
+        [
+            values[max(0, place - width) : place + width + 1].mean()
+            for place in range(len(values))
+            for width in [min(half, place, len(values) - 1 - place)]
+        ]
+    )
 
 
 def draw_validation(
@@ -102,7 +104,7 @@ def draw_validation(
         index = contexts.index(model.context)
         place = index + 0.26 * (attentions.index(model.attention) - (len(attentions) - 1) / 2)
         color = COLORS[model.attention]
-        marker = MARKERS[index % len(MARKERS)]
+        marker = style.marker(index)
         axes.plot(place, row.value, color=color, marker=marker, markersize=4.2)
         axes.plot([place, place], [donors.low, donors.high], color=color, linewidth=0.8)
     names = {results.config.models[name].context: nominal(name) for name in models}
@@ -117,16 +119,16 @@ def draw_validation(
 def stability(results: Results) -> "Figure":
     """Draw loss, gradient norm and largest score of the runs of the stress test."""
     config = results.config
-    models = [name for name, model in config.models.items() if model.stress]
-    figure = new_figure(DOUBLE, 2.6)
+    models = results.plan.stress_models
+    figure = style.new_figure(DOUBLE, 2.6)
     grid = figure.subplots(1, 3)
-    panels = (
+    columns = (
         ("loss", "Training loss (nats)", "linear"),
         ("gradient_norm", "Gradient norm (L2)", "log"),
         ("attention_score_max", "Largest |score|, first layer", "log"),
     )
     is_crossed = False
-    for axes, (column, label, scale) in zip(grid, panels, strict=True):
+    for axes, (column, label, scale) in zip(grid, columns, strict=True):
         for name in models:
             journal = results.journal(name)
             steps, values = journal["step"], journal[column]
@@ -144,19 +146,19 @@ def stability(results: Results) -> "Figure":
                 edge = axes.get_xaxis_transform()
                 axes.plot(lost[0], 1.0, "x", color=INK, markersize=6, clip_on=False, transform=edge)
         if scale == "log":
-            logarithmic(axes)
+            style.logarithmic(axes)
         axes.set_title(label)
         axes.set_xlabel("Step")
-        axes.xaxis.set_major_formatter(thousands)
+        axes.xaxis.set_major_formatter(style.thousands)
         axes.locator_params(axis="x", nbins=4)
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     rates = {model_training(config, name).learning_rate for name in models}
-    remark(
+    style.remark(
         figure,
         "No gradient clipping.",
         f"Learning rate {' and '.join(f'{rate:g}' for rate in sorted(rates))}.",
         "The cross marks the first value that is not finite." if is_crossed else "",
-        trained_on(results),
+        style.trained_on(results),
     )
     return figure
 
@@ -185,7 +187,7 @@ def sequence_lengths(results: Results) -> "Figure":
     """Draw the histogram and the cumulative share of cells by length, and the contexts."""
     lengths, cells = results.lengths
     marks = sorted({model.context for model in results.config.models.values()})
-    figure = new_figure(SINGLE, 2.75)
+    figure = style.new_figure(SINGLE, 2.75)
     axes = figure.add_subplot()
     share = np.cumsum(cells) / cells.sum()
     # All contexts and nearly all cells are visible.
@@ -197,8 +199,8 @@ def sequence_lengths(results: Results) -> "Figure":
     axes.set_xlim(0, end)
     axes.set_xlabel("Expressed genes per cell")
     axes.set_ylabel("Cells")
-    axes.yaxis.set_major_formatter(thousands)
-    axes.xaxis.set_major_formatter(thousands)
+    axes.yaxis.set_major_formatter(style.thousands)
+    axes.xaxis.set_major_formatter(style.thousands)
 
     right = axes.twinx()
     right.grid(False)
@@ -219,7 +221,7 @@ def sequence_lengths(results: Results) -> "Figure":
             linespacing=1.1,
         )  # fmt: skip
     kind = results.training_data
-    remark(
+    style.remark(
         figure,
         f"{int(cells.sum()):,} training cells" + (f", {kind}." if kind != "real" else "."),
         "Dashed lines are the contexts of the models, with the share of cells that fit.",

@@ -18,31 +18,14 @@ from scsigmoid.report.tables.writing import (
     significant,
     with_ends,
 )
+from scsigmoid.results import speed
 from scsigmoid.results.folder import Results
-from scsigmoid.results.speed import (
-    CELLS,
-    PAPER,
-    STANDARD,
-    Cost,
-    Series,
-    cost_notes,
-    cost_rows,
-    costs,
-    device_words,
-    hours_of,
-    kernel_label,
-    measured,
-    notes,
-    our_path,
-    ratio_of,
-    series,
-    speed_ups,
-)
+from scsigmoid.results.speed import CELLS, PAPER, STANDARD, Cost, estimate, ratio_of
 
 
 def kernel_speed(results: Results) -> Table:
     """Return TFLOPS by shape and kernel, and speed-ups over standard attention."""
-    by_series = series(results, (*PAPER, *CELLS))
+    by_series = speed.series(results, (*PAPER, *CELLS))
     every = sorted({timing.shape for timings in by_series.values() for timing in timings})
     shapes = [shape for shape in every if shape.batch in PAPER]
     rows: list[list[Cell | str]] = []
@@ -60,7 +43,7 @@ def kernel_speed(results: Results) -> Table:
         if cells:
             rows.append([cells_title(results, direction)])
             rows += [shape_row(shape, by_series) for shape in cells]
-    machine = device_words(results.machine("kernel"))
+    machine = speed.device_words(results.machine("kernel"))
     confidence = results.config.benchmarks.kernel.confidence * 100
     return Table(
         caption=f"Speed of the attention kernels on {machine}. TFLOPS of each shape (higher is "
@@ -74,7 +57,7 @@ def kernel_speed(results: Results) -> Table:
             *(series_label(key, by_series) for key in by_series),
         ),
         rows=rows,
-        notes=notes(results.kernel, kernel_label),
+        notes=speed.notes(results.kernel, speed.kernel_label),
     )
 
 
@@ -93,7 +76,7 @@ def cells_title(results: Results, direction: str) -> str:
     return f"TFLOPS, {direction}, {' and '.join(words)}"
 
 
-def shape_row(shape: Shape, by_series: Series) -> list[Cell | str]:
+def shape_row(shape: Shape, by_series: speed.Series) -> list[Cell | str]:
     """Return a row of the TFLOPS of every series at one shape."""
     values = [
         next((row.tflops for row in rows if row.shape == shape), math.nan)
@@ -104,12 +87,12 @@ def shape_row(shape: Shape, by_series: Series) -> list[Cell | str]:
     return [f"{shape.head_dimension} {TIMES} {shape.length:,}", *cells]
 
 
-def speed_up_row(by_series: Series, padding: float, direction: str) -> list[Cell | str]:
+def speed_up_row(by_series: speed.Series, padding: float, direction: str) -> list[Cell | str]:
     """Return a row of the mean speed-ups over standard PyTorch attention with their ranges."""
     standard = [row for key, rows in by_series.items() if key[0] == STANDARD for row in rows]
     cells: list[Cell | str] = ["Speed-up over PyTorch, mean [range]"]
     for timings in by_series.values():
-        values = speed_ups(timings, standard, padding, direction)
+        values = speed.speed_ups(timings, standard, padding, direction)
         mean = sum(values) / len(values) if values else math.nan
         cells.append(interval(mean, min(values), max(values), 2) if values else DASH)
     return cells
@@ -122,9 +105,9 @@ def kernel_records(results: Results) -> list[dict[str, object]]:
     """
     paper, confidence = reported()["tflops"], results.config.benchmarks.kernel.confidence
     peak = [paper["shape"][name] for name in ("padding", "head_dimension", "length")]
-    rows = measured(results.kernel)
+    rows = speed.measured(results.kernel)
     base = {row.shape: row.milliseconds for row in rows if row.provider == STANDARD}
-    packed = (our_path(results), "packed")
+    packed = (speed.our_path(results), "packed")
     ours = {row.shape: row for row in rows if (row.provider, row.layout) == packed}
     records = []
     for row in results.kernel:
@@ -153,27 +136,26 @@ def training_cost(results: Results) -> Table:
     """Return the GPU-hours of every size and context, next to the paper's."""
     paper = {(row["size"], row["context"]): row for row in reported()["gpu_hours"]}
     rows: list[list[Cell | str]] = []
-    for cost in costs(results):
+    for cost in speed.costs(results):
         printed = paper.get((cost.size, cost.context))
         arms = (cost.sigmoid, cost.softmax)
         best = min(arms, key=lambda arm: arm.gpu_hours)
+        hours = [interval(*estimate(arm, "gpu_hours"), significant(arm.gpu_hours)) for arm in arms]
         rows.append(
             [
                 cost.size,
                 millions(cost.sigmoid.parameters),
                 context_label(cost.context),
-                *(
-                    Cell(interval(*hours_of(arm), significant(arm.gpu_hours)), bold=arm is best)
-                    for arm in arms
-                ),
+                *(Cell(text, bold=arm is best) for arm, text in zip(arms, hours, strict=True)),
                 more_or_fewer(cost),
                 f"{printed['sigmoid']:,} / {printed['softmax']:,}" if printed else DASH,
                 f"{printed['saved']} % fewer" if printed else DASH,
             ]
         )
     settings = results.config.benchmarks.training
+    machine = speed.device_words(results.machine("training"))
     return Table(
-        caption=f"Training cost on {device_words(results.machine('training'))}. Hours of one "
+        caption=f"Training cost on {machine}. Hours of one "
         f"device for {settings.projected_cells / 1e6:,.1f} million cells, extrapolated from "
         f"the measured time of a step, with {settings.confidence * 100:g} % intervals. The lower "
         "hours are bold.",
@@ -185,7 +167,7 @@ def training_cost(results: Results) -> Table:
                 "paper_gpu_hours": paper.get((row.size, row.context), {}).get(row.attention),
                 "note": row.note,
             }
-            for row in cost_rows(results)
+            for row in speed.cost_rows(results)
         ],
         header=(
             *("Size", "Parameters", "Context", "Sigmoid", "Softmax", "Sigmoid takes"),
@@ -194,7 +176,7 @@ def training_cost(results: Results) -> Table:
         rows=rows,
         align="lrr",
         latex_columns=6,
-        notes=cost_notes(results),
+        notes=speed.cost_notes(results),
     )
 
 
@@ -218,7 +200,8 @@ def training_speed(results: Results) -> Table:
     records = []
     for row in results.training:
         own = ours.get(row.group)
-        ratio = rate_ratio(own, row, settings.confidence)
+        rounds = own.over(row) if own and own is not row else []
+        ratio = median_interval(rounds, settings.confidence)
         records.append(
             {
                 **picked(row, "size parameters context cells_per_step attention kernel layout"),
@@ -231,7 +214,7 @@ def training_speed(results: Results) -> Table:
             }
         )
         if row.rounds:
-            rate = row.cells_per_second, row.cells_per_second_low, row.cells_per_second_high
+            rate = estimate(row, "cells_per_second")
             rows.append(
                 [
                     row.size,
@@ -240,14 +223,15 @@ def training_speed(results: Results) -> Table:
                     provider_label(row.kernel),
                     row.layout,
                     percent(row.padding),
-                    Cell(interval(*rate, 0), bold=rate[0] == best[row.group]),
+                    Cell(interval(*rate, 0), bold=rate.value == best[row.group]),
                     percent(row.mfu),
                     fixed(row.peak_memory_gb, 1),
                     interval(*ratio, 2),
                 ]
             )
+    machine = speed.device_words(results.machine("training"))
     return Table(
-        caption=f"Training on {device_words(results.machine('training'))} with each attention "
+        caption=f"Training on {machine} with each attention "
         "kernel. Cells per second, the highest of a size, context and number of cells in bold; "
         f"cells have log-normal lengths with median {settings.median_length:,}. MFU: counted "
         "operations on valid tokens, as a share of the GPU's peak. The last column is the rate of "
@@ -260,25 +244,18 @@ def training_speed(results: Results) -> Table:
         ),
         rows=rows,
         align="lrrllrcrrc",
-        notes=notes(results.training, training_label),
+        notes=speed.notes(results.training, training_label),
     )
 
 
 def fastest(rows: list[TrainingRow]) -> dict[TrainingGroup, TrainingRow]:
     """Return the fastest of our packed sigmoid kernels in each group."""
-    fastest_rows: dict[TrainingGroup, TrainingRow] = {}
-    for row in rows:
-        if row.attention == "sigmoid" and row.layout == "packed" and row.rounds:
-            known = fastest_rows.get(row.group, row)
-            fastest_rows[row.group] = min(known, row, key=lambda one: one.milliseconds)
-    return fastest_rows
-
-
-def rate_ratio(ours: TrainingRow | None, row: TrainingRow, confidence: float) -> Interval:
-    """Return our rate over a row's, paired by round, or NaN for our own row or without a rate."""
-    if ours is None or row is ours or not row.rounds:
-        return Interval(math.nan)
-    return median_interval(ours.over(row), confidence)
+    packed = ("sigmoid", "packed")
+    ours = [row for row in rows if (row.attention, row.layout) == packed and row.rounds]
+    by_group: dict[TrainingGroup, TrainingRow] = {}
+    for row in sorted(ours, key=lambda row: row.milliseconds):
+        by_group.setdefault(row.group, row)
+    return by_group
 
 
 def percent(share: float) -> str:

@@ -1,66 +1,62 @@
 """The table of the MMD between cell types (tab:mmd_heart_oft)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from scsigmoid.labels import ATTENTIONS, model_label
-from scsigmoid.measurements import Interval
-from scsigmoid.paper.quality import types
-from scsigmoid.paper.reported import reported
-from scsigmoid.report.tables.writing import ENDS, Cell, Table, fixed, interval, with_ends
+from scsigmoid.measurements import Interval, Measurement
+from scsigmoid.paper.reported import cell_types, reported
+from scsigmoid.report.tables.writing import Cell, Table, fixed, interval, with_ends
 from scsigmoid.results.folder import Results
-from scsigmoid.results.mmd import (
-    MEANS,
-    Pair,
-    estimators,
-    mean_ratio,
-    pair_rows,
-)
 
-NOTHING = Interval(math.nan)
-COLUMNS = (
-    *("pair", "estimator"),
-    *(f"{name}{end}" for name in (*ATTENTIONS, "ratio", "difference") for end in ENDS),
-    *("best", "cells", "simulated"),
-    *(f"paper_{name}{end}" for name in ATTENTIONS for end in ENDS),
-    *(f"{name}_bootstrap_mean" for name in ATTENTIONS),
-)
-
-
-def paper_pair(dataset: str, name: str) -> dict[str, Interval]:
-    """Return the paper's MMD of a pair, named in either order, or nothing if it has none."""
-    for row in reported()["mmd"].get(dataset, ()):
-        if types(row["pair"]) == types(name):
-            return {arm: Interval(*row[arm]) for arm in ATTENTIONS}
-    return {}
+ESTIMATORS = ("unbiased", "biased")
+#: Averages over pairs: the end of the metric's name, and the title in the table. The paper's 25.0 %
+#: is probably ``over_resamples``.
+MEANS = {
+    "ratio_of_means": ("mean_ratio_of_means", "ratio of the means"),
+    "mean_of_ratios": ("mean_of_ratios", "mean of the pairs' ratios"),
+    "over_resamples": ("bootstrap_mean_ratio_of_means", "ratio of the means over resamples"),
+}
+#: Measurements of a pair of cell types by name, or of averages by the key of :data:`MEANS`.
+Measurements = Mapping[str, Measurement]
 
 
 def mmd(results: Results, dataset: str) -> Table:
     """Return the MMD of every pair of cell types in both models, by both estimators."""
     config = results.config
-    pair = config.evaluation.pair
-    settings = config.evaluation.mmd
-    first, second = estimators(results)
-    by_estimator = {name: pair_rows(results, dataset, name) for name in (first, second)}
-    is_in_paper = any(paper_pair(dataset, row.name) for row in by_estimator[first])
-    simulated = any(row.sigmoid.simulated for row in by_estimator[first])
-    description = config.datasets[dataset].description
-    title = config.datasets[dataset].title + (", simulated cells" if simulated else "")
-    header = (
-        "Cell type pair",
-        *(model_label(config, name) for name in pair),
-        *("Ratio", "Difference"),
-        *(f"{config.models[name].attention.capitalize()}, {second}" for name in pair),
-        f"Ratio, {second}",
-        *(("Sigmoid in the paper", "Softmax in the paper") if is_in_paper else ()),
-    )
+    models, settings = config.evaluation.pair, config.evaluation.mmd
+    # The configured estimator comes first.
+    first, second = sorted(ESTIMATORS, key=lambda name: name != settings.estimator)
+    pairs = {estimator: results.mmd(dataset, estimator) for estimator in (first, second)}
+    means = {
+        estimator: {
+            mean: results.measurement(f"mmd_{estimator}_{metric}", "mmd", dataset)
+            for mean, (metric, _) in MEANS.items()
+        }
+        for estimator in pairs
+    }
+    paper = {name: paper_pair(dataset, name) for name in pairs[first]}
+    is_in_paper = any(not math.isnan(mmd.value) for arms in paper.values() for mmd in arms.values())
     records: list[dict[str, object]] = []
-    for name, rows in by_estimator.items():
-        records += [record(dataset, row, pair) | {"estimator": name} for row in rows]
-        for mean in MEANS:
-            over = mean_ratio(results, dataset, mean, name)
-            about = {"pair": mean, "estimator": name, "cells": over.n, "simulated": over.simulated}
-            records.append(about | with_ends("ratio", over.interval))
+    for estimator, measured in pairs.items():
+        for name, row in measured.items():
+            about = {"pair": name, "estimator": estimator}
+            records.append(about | record(row, paper[name], models))
+        for mean, over in means[estimator].items():
+            about = {"pair": mean, "estimator": estimator}
+            size = {"cells": over.n, "simulated": over.simulated}
+            records.append({**about, **size, **with_ends("ratio", over.interval)})
+    rows: list[list[Cell | str]] = []
+    for name, row in pairs[first].items():
+        other = pairs[second][name]
+        of_row = [shown(row[measured].interval) for measured in ("ratio", "difference")]
+        of_paper = [shown(paper[name][arm]) for arm in ATTENTIONS if is_in_paper]
+        rows.append(
+            [name, *arms(row), *of_row, *arms(other), shown(other["ratio"].interval), *of_paper]
+        )
+    description = config.datasets[dataset].description
+    simulated = any(row["sigmoid"].simulated for row in pairs[first].values())
+    title = config.datasets[dataset].title + (", simulated cells" if simulated else "")
     return Table(
         caption=f"MMD between cell types of {title}, with the {first} and then with the {second} "
         f"estimator: the estimate, in parentheses the mean over {settings.resamples:,} resamples, "
@@ -70,77 +66,86 @@ def mmd(results: Results, dataset: str) -> Table:
         "coverage of both). The higher MMD of each pair is bold. The ratio is sigmoid over "
         "softmax, the difference sigmoid minus softmax, paired by resample."
         f"{' ' * bool(description)}{description}",
-        columns=COLUMNS,
         records=records,
-        header=header,
-        rows=[
-            shown(dataset, row, other, is_in_paper)
-            for row, other in zip(by_estimator[first], by_estimator[second], strict=True)
-        ],
+        header=(
+            "Cell type pair",
+            *(model_label(config, name) for name in models),
+            *("Ratio", "Difference"),
+            *(f"{config.models[name].attention.capitalize()}, {second}" for name in models),
+            f"Ratio, {second}",
+            *(("Sigmoid in the paper", "Softmax in the paper") if is_in_paper else ()),
+        ),
+        rows=rows,
         latex_columns=4,
-        notes=notes(results, dataset, by_estimator[first]),
+        notes=notes(results, dataset, pairs, means),
     )
 
 
-def record(dataset: str, row: Pair, pair: Sequence[str]) -> dict[str, object]:
-    """Return a row of the CSV without its estimator."""
-    paper = paper_pair(dataset, row.name)
-    values: dict[str, object] = {
-        "pair": row.name,
-        "best": pair[0] if row.sigmoid.value > row.softmax.value else pair[1],
-        "cells": row.sigmoid.n,
-        "simulated": row.sigmoid.simulated,
-        "sigmoid_bootstrap_mean": row.sigmoid_mean.value,
-        "softmax_bootstrap_mean": row.softmax_mean.value,
-    }
+def paper_pair(dataset: str, name: str) -> dict[str, Interval]:
+    """Return the paper's MMD of a pair, named in either order, in each arm, NaN if it has none."""
+    for row in reported()["mmd"].get(dataset, ()):
+        if cell_types(row["pair"]) == cell_types(name):
+            return {arm: Interval(*row[arm]) for arm in ATTENTIONS}
+    return dict.fromkeys(ATTENTIONS, Interval(math.nan))
+
+
+def record(
+    row: Measurements, paper: Mapping[str, Interval], models: list[str]
+) -> dict[str, object]:
+    """Return the CSV's values of a pair."""
+    sigmoid, softmax = row["sigmoid"], row["softmax"]
+    values: dict[str, object] = {}
     for name in (*ATTENTIONS, "ratio", "difference"):
-        values |= with_ends(name, getattr(row, name).interval)
-    for name in ATTENTIONS:
-        values |= with_ends(f"paper_{name}", paper.get(name, NOTHING))
-    return values
+        values |= with_ends(name, row[name].interval)
+    values["best"] = models[0] if sigmoid.value > softmax.value else models[1]
+    values |= {"cells": sigmoid.n, "simulated": sigmoid.simulated}
+    for arm in ATTENTIONS:
+        values |= with_ends(f"paper_{arm}", paper[arm])
+    return values | {f"{arm}_bootstrap_mean": row[f"{arm}_mean"].value for arm in ATTENTIONS}
 
 
-def shown(dataset: str, row: Pair, other: Pair, is_in_paper: bool) -> list[Cell | str]:
-    """Return a formatted row: the configured estimator, the other one, the paper."""
-    ratio, difference, other_ratio = (
-        interval(*one.interval, 3) for one in (row.ratio, row.difference, other.ratio)
-    )
-    cells: list[Cell | str] = [row.name, *arms(row), ratio, difference, *arms(other), other_ratio]
-    if is_in_paper:
-        paper = paper_pair(dataset, row.name)
-        cells += [interval(*paper.get(arm, NOTHING), 3) for arm in ATTENTIONS]
-    return cells
+def shown(value: Interval) -> str:
+    """Return a value with its interval as text."""
+    return interval(*value, 3)
 
 
-def arms(row: Pair) -> list[Cell]:
+def arms(row: Measurements) -> list[Cell]:
     """Return both models' MMD, the higher one bold, with the mean over resamples."""
     cells = []
-    lower = min(row.sigmoid.value, row.softmax.value)
-    for arm, mean in ((row.sigmoid, row.sigmoid_mean), (row.softmax, row.softmax_mean)):
-        value, *rest = interval(*arm.interval, 3).split(" ", 1)
-        words = " ".join([value, f"({fixed(mean.value, 3)})", *rest])
-        cells.append(Cell(words, bold=arm.value > lower))
+    lower = min(row[arm].value for arm in ATTENTIONS)
+    for arm in ATTENTIONS:
+        value, *rest = shown(row[arm].interval).split(" ", 1)
+        words = " ".join([value, f"({fixed(row[f'{arm}_mean'].value, 3)})", *rest])
+        cells.append(Cell(words, bold=row[arm].value > lower))
     return cells
 
 
-def notes(results: Results, dataset: str, rows: Sequence[Pair]) -> list[str]:
-    """Return notes on wins, mean improvements, and pairs without a value or an interval."""
-    wins = sum(row.sigmoid.value > row.softmax.value for row in rows)
+def notes(
+    results: Results,
+    dataset: str,
+    pairs: Mapping[str, Mapping[str, Measurements]],
+    means: Mapping[str, Measurements],
+) -> list[str]:
+    """Return notes on wins, mean improvements, and pairs without a value or an interval.
+
+    ``pairs`` and ``means`` are measurements by estimator, the configured one first.
+    """
+    rows = next(iter(pairs.values())).values()
+    wins = sum(row["sigmoid"].value > row["softmax"].value for row in rows)
     lines = [f"Sigmoid has the higher MMD on {wins} of {len(rows)} pairs."]
-    for mean, (_, name) in MEANS.items():
+    for mean, (_, title) in MEANS.items():
         words = []
-        for estimator in estimators(results):
-            ratio = mean_ratio(results, dataset, mean, estimator).interval
-            above = ratio.map(lambda end: (end - 1) * 100)
+        for estimator, averages in means.items():
+            above = averages[mean].interval.map(lambda end: (end - 1) * 100)
             words.append(f"{interval(*above, 1, '+')} % ({estimator})")
-        lines.append(f"Mean improvement as the {name}: {', '.join(words)}.")
+        lines.append(f"Mean improvement as the {title}: {', '.join(words)}.")
     small = [row for row in results.measurements("mmd", dataset) if row.metric == "mmd_left_out"]
     if small:
         named = ", ".join(f"{row.group} ({row.value:.0f})" for row in small)
         least = results.config.evaluation.mmd.minimum_cells
         lines.append(f"Left out for having fewer than {least} cells: {named}.")
-    unbiased = pair_rows(results, dataset, "unbiased")
-    if tiny := [row.name for row in unbiased if math.isnan(row.sigmoid.low)]:
+    unbiased = pairs["unbiased"].items()
+    if tiny := [name for name, row in unbiased if math.isnan(row["sigmoid"].low)]:
         lines.append(
             "Too few cells for an unbiased interval of the pair and of the means: "
             f"{', '.join(tiny)}."

@@ -21,7 +21,6 @@ from scsigmoid.report.tables.writing import (
     with_ends,
 )
 from scsigmoid.results.folder import Results
-from scsigmoid.results.statistics import paired_difference
 
 LOGISTIC = (
     " Logistic accuracy is the balanced accuracy of logistic regression in 5-fold cross-validation "
@@ -32,7 +31,7 @@ LOGISTIC = (
 def validation_loss(results: Results) -> Table:
     """Return tab:validation_loss_detailed, with the paired difference of each pair of models."""
     config = results.config
-    models = [name for name, model in config.models.items() if not model.stress]
+    models = results.plan.evaluated_models
     compared = pairs(config)
     records: list[dict[str, object]] = []
     rows: list[list[Cell | str]] = []
@@ -63,7 +62,7 @@ def validation_loss(results: Results) -> Table:
             cells.append(Cell(f"{text} ({over_masks})", bold=model == best and len(models) > 1))
         for first, second in compared:
             mean = losses[first].value - losses[second].value
-            paired = paired_difference(results, dataset, first, second)
+            paired = results.paired_difference(dataset, first, second)
             records.append(
                 about
                 | {"model": f"{first} - {second}", "mean": mean}

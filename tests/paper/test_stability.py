@@ -1,55 +1,12 @@
-"""Intervals, smoothing and divergence compared with scipy and brute force."""
+"""The rule for diverged runs of the stress test."""
 
 import math
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
-from scipy import stats
 
-from scsigmoid.config.schema import Config
-from scsigmoid.errors import UserError
-from scsigmoid.results.folder import Journal, Results
-from scsigmoid.results.statistics import (
-    divergence,
-    has_learned,
-    moving_mean,
-    paired_difference,
-    trailing_median,
-)
-
-
-def test_paired_difference(results: Results) -> None:
-    """The interval equals scipy's, and is far narrower than the interval of either loss."""
-    ours, theirs = (
-        results.cell_losses("heart_oft", name)[1] for name in ("sigmoid_4k", "softmax_4k")
-    )
-    donors = results.cell_losses("heart_oft", "sigmoid_4k")[2]
-    interval = paired_difference(results, "heart_oft", "sigmoid_4k", "softmax_4k")
-    difference = ours - theirs
-    # donors of 40 cells each: Student's interval of their means
-    means = [difference[donors == donor].mean() for donor in sorted(set(donors))]
-    low, high = stats.t.interval(0.95, 3, np.mean(means), stats.sem(means))
-    assert (interval.value, interval.low, interval.high) == pytest.approx(
-        (np.mean(means), low, high)
-    )
-    assert interval.high - interval.low < 0.5 * 2 * 1.96 * stats.sem(ours)
-
-
-def test_other_cells_cannot_be_paired(copied: Callable[[], Path], config: Config) -> None:
-    folder = copied()
-    path = folder / "metrics/validation_loss/heart_oft/softmax_4k.parquet"
-    table = pq.read_table(path)
-    pq.write_table(table.slice(1), path)
-    with pytest.raises(UserError, match="heart_oft: sigmoid_4k and softmax_4k were evaluated on"):
-        paired_difference(Results(folder, config), "heart_oft", "sigmoid_4k", "softmax_4k")
-
-
-def test_moving_mean_narrows_at_the_ends() -> None:
-    values = np.array([1.0, 2.0, 6.0, 4.0, 5.0])
-    assert moving_mean(values, share=0.4).tolist() == [1.0, 3.0, 4.0, 5.0, 5.0]
+from scsigmoid.paper.stability import divergence, has_learned, trailing_median
+from scsigmoid.results.folder import Journal
 
 
 def test_trailing_median_treats_nan_as_infinite() -> None:
