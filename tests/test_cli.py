@@ -95,7 +95,8 @@ def test_the_log_of_a_killed_job_has_a_line_of_each_attempt(tmp_path: Path) -> N
         log.unlink()  # as Snakemake does before an attempt
     first, second = text.splitlines()
     assert "lengths" in first
-    assert (first.endswith("job 17"), second.endswith("job 18")) == (True, True)
+    assert first.endswith("job 17")
+    assert second.endswith("job 18")
 
 
 @pytest.mark.parametrize("seen", [True, False])

@@ -33,6 +33,7 @@ from scsigmoid.training.export import shrink
 GENES = [f"ENSG{index:011d}" for index in range(36)]
 NAMES = [*(f"GENE{index}" for index in range(33)), "HLA-DRA", "GENE34", "GENE35"]
 CELLS = 9
+SETTINGS = Embeddings(pooling="mean", batch_tokens=40)
 
 
 @pytest.fixture
@@ -81,9 +82,13 @@ def write(tmp_path):
 
 def run(path, model):
     output = path.with_name("out.h5ad")
-    settings = Embeddings(pooling="mean", batch_tokens=40)
-    embed_file(path, load(model, device="cpu"), settings, output, force=True)
+    embed_file(path, load(model, device="cpu"), SETTINGS, output, force=True)
     return anndata.read_h5ad(output)
+
+
+def embed_by_command(path, model, output, *options):
+    command = ["embed", str(path), str(output), "--checkpoint", str(model), "--device", "cpu"]
+    return main([*command, *options])
 
 
 def ranked(counts, vocabulary, columns=range(36)):
@@ -178,14 +183,11 @@ def test_model_without_output_layer(counts, write, model, vocabulary, tmp_path):
 
 def test_processes_do_not_change_the_output(counts, write, model, tmp_path):
     path = write(counts)
-    run = ["embed", str(path), "--checkpoint", str(model), "--device", "cpu"]
-    run += ["--batch-tokens", "17"]  # one or two cells per batch
-    written = []
-    for devices in ("1", "2", "3"):
-        output = tmp_path / f"{devices}.h5ad"
-        assert main([*run, str(output), "--devices", devices]) == 0
-        written.append(output.read_bytes())
-    assert written[0] == written[1] == written[2]
+    outputs = [tmp_path / f"{devices}.h5ad" for devices in (1, 2, 3)]
+    for output in outputs:  # one or two cells per batch
+        options = ("--batch-tokens", "17", "--devices", output.stem)
+        assert embed_by_command(path, model, output, *options) == 0
+    assert len({output.read_bytes() for output in outputs}) == 1
     first, several = (anndata.read_h5ad(path) for _ in range(2))
     ss.embed(first, load(model, device="cpu"))
     ss.embed(several, load(model, device="cpu"), devices=2)
@@ -203,9 +205,8 @@ def test_a_process_that_ends_early(counts, write, model, tmp_path):
     output = tmp_path / "out.h5ad"
     path, loaded = write(counts), load(model, device="cpu")
     loaded.encoder.settings = Deadly(**vars(loaded.encoder.settings))
-    settings = Embeddings(pooling="mean", batch_tokens=40)
     with pytest.raises(UserError, match=r"^embedding mine.h5ad: a process ended early; if memory"):
-        embed_file(path, loaded, settings, output, devices=2)
+        embed_file(path, loaded, SETTINGS, output, devices=2)
     assert not output.exists()
 
 
@@ -272,11 +273,6 @@ def test_invalid_input(counts, write, model, tmp_path):
     assert not (tmp_path / "out.h5ad").exists()
 
 
-def embed_by_command(path, model, output, *options):
-    command = ["embed", str(path), str(output), "--checkpoint", str(model), "--device", "cpu"]
-    return main([*command, *options])
-
-
 def test_an_existing_output_is_replaced_only_with_force(counts, write, model, capfd):
     path, other = write(counts), write(counts, name="other")
     before = other.read_bytes()
@@ -298,9 +294,8 @@ def test_names_that_h5ad_cannot_store(counts, write, model, tmp_path):
     loaded = load(model, device="cpu")
     loaded.encoder.forward = None  # fails if called
     for keep_all in (False, True):
-        settings = Embeddings(pooling="mean", batch_tokens=40)
         with pytest.raises(UserError, match=r"cannot be stored as h5ad: .*_index"):
-            embed_file(path, loaded, settings, tmp_path / "out.h5ad", keep_all=keep_all)
+            embed_file(path, loaded, SETTINGS, tmp_path / "out.h5ad", keep_all=keep_all)
     assert not [*tmp_path.glob("*out*")]
 
 
@@ -309,10 +304,9 @@ def test_a_group_that_contains_itself(counts, write, model, tmp_path):
     with h5py.File(path, "r+") as file:
         group = file.require_group("uns/a")
         group["loop"] = group
-    settings = Embeddings(pooling="mean", batch_tokens=40)
     output = tmp_path / "out.h5ad"
     with pytest.raises(UserError, match=r"damaged .*recursion"):
-        embed_file(path, load(model, device="cpu"), settings, output, keep_all=True)
+        embed_file(path, load(model, device="cpu"), SETTINGS, output, keep_all=True)
     assert not output.exists()
 
 
@@ -485,8 +479,7 @@ def test_packaged_model_separates_held_out_blood_cells(tmp_path):
     """Accuracy of the nearest neighbor's type for the demo's 210 held-out blood cells."""
     path = tmp_path / "pbmc68k.h5ad"
     write_cells(path, real_cells(42, held_out=True))
-    options = ["--checkpoint", "blood", "--device", "cpu"]
-    assert main(["embed", str(path), str(tmp_path / "out.h5ad"), *options]) == 0
+    assert embed_by_command(path, "blood", tmp_path / "out.h5ad") == 0
     result = anndata.read_h5ad(tmp_path / "out.h5ad")
     values, types = result.obsm["X_scsigmoid"], result.obs["cell_type"].to_numpy(str)
     assert values.shape == (210, 384)

@@ -7,10 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import anndata
 import numpy as np
-import pandas as pd
 import pytest
+from stages import write_cells
 from tenx import tenx_folder
 
 from scsigmoid.cli import main
@@ -25,12 +24,10 @@ from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 ROOT = Path(__file__).parents[2]
 
 
-def write_cells(path: Path, cells: int, genes: list[str]) -> None:
-    """Write a file of equal cells, half of each of two kinds."""
+def write_file(path: Path, cells: int, genes: list[str]) -> None:
+    """Write a file of equal cells of two kinds in turn."""
     kinds = {"kind": ["a", "b"] * cells}
-    obs = pd.DataFrame(kinds, index=[str(cell) for cell in range(2 * cells)]).iloc[:cells]
-    counts = np.full((cells, len(genes)), 2, np.float32)
-    anndata.AnnData(counts, obs, pd.DataFrame(index=genes)).write_h5ad(path)
+    write_cells(path, np.full((cells, len(genes)), 2), genes=genes, obs=kinds)
 
 
 def test_mean_lengths():
@@ -110,7 +107,7 @@ def test_own_files(tmp_path):
     """Cells of h5ad files are counted, except held-out cells. 10x files are not converted."""
     for name, cells in {"a": 40, "b": 7, "c": 5}.items():
         genes = [f"ENSG{index:011d}" for index in range(20)]
-        write_cells(tmp_path / f"{name}.h5ad", cells, genes)
+        write_file(tmp_path / f"{name}.h5ad", cells, genes)
     entries = [
         {"files": str(tmp_path / "a.h5ad"), "held_out": 0.25},
         {"files": str(tmp_path / "b.h5ad")},
@@ -132,7 +129,7 @@ def test_the_vocabulary_of_own_files_is_at_most_their_genes(tmp_path):
     """Only training files count, and each organism has at most its configured size."""
     for name, first, species in (("a", 0, "ENSG"), ("b", 15, "ENSG"), ("c", 0, "ENSMUSG")):
         genes = [f"{species}{index:011d}" for index in range(first, first + 20)]
-        write_cells(tmp_path / f"{name}.h5ad", 4, genes)
+        write_file(tmp_path / f"{name}.h5ad", 4, genes)
     local = [{"files": str(tmp_path / f"{name}.h5ad"), "held_out": 0.5} for name in "ab"]
     mouse = {"files": str(tmp_path / "c.h5ad"), "held_out": True}
 
@@ -154,7 +151,7 @@ def test_unsuitable_own_files_are_named(tmp_path, capsys):
     """Errors of the first job appear before anything runs."""
     for name, prefix in (("ids", "ENSG00000000"), ("symbols", "GENE")):
         genes = [f"{prefix}{index:03d}" for index in range(20)]
-        write_cells(tmp_path / f"{name}.h5ad", 40, genes)
+        write_file(tmp_path / f"{name}.h5ad", 40, genes)
 
     def error(files: str, label: str) -> str:
         entry = {"files": str(tmp_path / files), "label": label, "held_out": 0.5}

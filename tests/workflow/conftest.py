@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from jobs import Job
 
 ROOT = Path(__file__).parents[2]
 TERMINAL = "terminal.txt"  # what the run wrote to standard error
@@ -31,11 +33,11 @@ COMPARED = ("tables/*", "metrics/**/*.csv", "metrics/**/*.parquet", "training/*/
 
 
 class Project:
-    """A copy of the project with a configuration of its own.
+    """A copy of the repository, in which the workflow runs.
 
     Attributes:
-        folder: where it lies.
-        overrides: what is laid over ``config.yaml`` and the preset.
+        folder: its folder.
+        overrides: settings that replace those of ``config.yaml`` and the preset.
     """
 
     def __init__(self, folder: Path, overrides: dict[str, Any]) -> None:
@@ -44,7 +46,7 @@ class Project:
 
     @classmethod
     def new(cls, folder: Path, overrides: dict[str, Any]) -> "Project":
-        """A project that nothing was run in."""
+        """Copy the repository to a new folder."""
         folder.mkdir(parents=True)
         for part in PARTS:
             source = ROOT / part
@@ -58,13 +60,12 @@ class Project:
         return project
 
     def copy(self, folder: Path) -> "Project":
-        """The project as it is now, results included, in another folder."""
-        # Times of files stay: Snakemake compares them.
+        """Copy the project with its results. Modification times, which Snakemake compares, stay."""
         shutil.copytree(self.folder, folder, symlinks=True)
         return Project(folder, self.overrides)
 
     def configure(self, overrides: dict[str, Any]) -> None:
-        """Set what is laid over ``config.yaml`` and the preset."""
+        """Write the overrides to the file that :meth:`command` names."""
         self.overrides = overrides
         (self.folder / "tiny.yaml").write_text(yaml.safe_dump(overrides))
 
@@ -90,14 +91,36 @@ class Project:
         )
 
     def jobs(self, *arguments: str) -> dict[str, int]:
-        """Number of jobs of each rule that a dry run plans."""
+        """Return the number of jobs of each rule in a dry run."""
         run = self.run("-n", *arguments)
         assert run.returncode == 0, run.stdout + run.stderr
         counts = re.findall(r"^(\w+) +(\d+)$", run.stdout, flags=re.MULTILINE)
         return {rule: int(count) for rule, count in counts if rule != "total"}
 
-    def run_and_kill(self, done: str, seconds: float = 240.0) -> None:
-        """Run Snakemake and kill it with all its jobs once the file ``done`` exists."""
+    def listed(self, *arguments: str) -> list[Job]:
+        """Return the jobs of a dry run, in its order, without those that only name files."""
+        run = self.run("-n", "--printshellcmds", "--quiet", "host", *arguments)
+        assert run.returncode == 0, run.stdout + run.stderr
+        printer = self.folder / "printer" / "python"  # stands in for Python in shell commands
+        printer.parent.mkdir(exist_ok=True)
+        printer.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
+        printer.chmod(0o755)
+        environment = {**os.environ, "PATH": f"{printer.parent}{os.pathsep}{os.environ['PATH']}"}
+        jobs = []
+        for text in re.split(r"^rule ", run.stdout, flags=re.MULTILINE)[1:]:
+            outputs = re.search(r"^    output: (.*)$", text, re.MULTILINE)
+            command = re.search(r"^Shell command: (.*)$", text, re.MULTILINE)
+            if outputs and command:
+                words = subprocess.check_output(
+                    ["sh", "-c", command[1]], cwd=self.folder, env=environment, text=True
+                ).split("\0")
+                assert words[:2] == ["-m", "scsigmoid"]
+                jobs.append(Job(words[2:-1], outputs[1].split(", "), self.folder))
+        return jobs
+
+    @contextmanager
+    def killed(self, done: str, seconds: float = 240.0) -> Iterator[None]:
+        """Start Snakemake. Enter the block once the file ``done`` exists, then kill all jobs."""
         process = subprocess.Popen(
             self.command(),
             cwd=self.folder,
@@ -111,12 +134,13 @@ class Project:
             if list(self.folder.glob(done)):
                 break
             time.sleep(0.02)
+        yield
         assert process.poll() is None, f"the run ended before {done} appeared"
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def files(self, *patterns: str) -> dict[str, bytes]:
-        """Names and bytes of result files, but for what killed jobs leave unfinished."""
+        """Return the content of result files by path, without unfinished files of killed jobs."""
         results = self.folder / "results" / "demo"
         return {
             str(path.relative_to(results)): path.read_bytes()
@@ -126,7 +150,7 @@ class Project:
         }
 
     def science(self) -> dict[str, bytes]:
-        """Result files that are a function of the configuration."""
+        """Return the result files that are a function of the configuration."""
         files = self.files(*COMPARED)
         science = {name: data for name, data in files.items() if not name.startswith(TIMINGS)}
         if COMPARISON in files:
@@ -137,7 +161,7 @@ class Project:
 
 @pytest.fixture(scope="session")
 def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project whose workflow has run once; all of pytest's processes share it."""
+    """A project whose workflow has run once. All processes of pytest share it."""
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
@@ -155,27 +179,17 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 @pytest.fixture(scope="module")
 def finished(whole_run: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A copy of the undisturbed project, to work with."""
+    """A copy of :func:`whole_run` that tests of a module may change."""
     return whole_run.copy(tmp_path_factory.mktemp("finished") / "project")
 
 
 @pytest.fixture(scope="session")
-def new_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, Any]], Project]:
-    """Makes projects with given overrides, for fixtures of a module."""
+def make_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, Any]], Project]:
+    """A function that makes a project with the given overrides."""
     return lambda overrides: Project.new(tmp_path_factory.mktemp("new") / "project", overrides)
 
 
 @pytest.fixture
 def tiny() -> dict[str, Any]:
-    """The overrides of a run of seconds."""
+    """The overrides of a small run."""
     return copy.deepcopy(TINY)
-
-
-@pytest.fixture
-def make_project(tmp_path: Path) -> Callable[..., Project]:
-    """Makes projects with given overrides."""
-
-    def make(overrides: dict[str, Any], name: str = "project") -> Project:
-        return Project.new(tmp_path / name, overrides)
-
-    return make
