@@ -15,8 +15,8 @@ from scsigmoid.files import sha256
 
 # These configure numba before its import. In a forked process it may be imported already.
 COMPILED = {"scib", "umap"}
-LIVING = "import sys; from scsigmoid.cli import main; sys.exit(main(sys.argv[1:]))"
-DYING = f"import os; os.replace = lambda *names: os.kill(os.getpid(), 9); {LIVING}"
+NORMAL = "import sys; from scsigmoid.cli import main; sys.exit(main(sys.argv[1:]))"
+KILLED = f"import os; os.replace = lambda *names: os.kill(os.getpid(), 9); {NORMAL}"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Job:
                 name.
         """
         if self.stage in COMPILED:
-            command = [sys.executable, "-c", DYING if dies else LIVING, *self.arguments]
+            command = [sys.executable, "-c", KILLED if dies else NORMAL, *self.arguments]
             return subprocess.run(command, cwd=self.folder, check=False).returncode
 
         def work() -> int:

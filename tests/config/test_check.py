@@ -15,7 +15,6 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config, LocalFiles, Settings
 from scsigmoid.config.validate import validate
 from scsigmoid.errors import UserError
-from scsigmoid.report import registry
 
 
 def loaded(**overrides: object) -> Config:
@@ -77,7 +76,7 @@ def test_a_stored_configuration_round_trips() -> None:
         ({"preset": "dmo"}, ["preset", "'dmo'", "'demo'"]),
         ({"training": {"stepz": 1}}, ["training.stepz", "'steps'"]),
         ({"x" * 10_000: 1}, ["xxx … xxx", "unknown setting"]),
-        ({"evaluation": {"pair": ["z" * 10_000, "w"]}}, ["evaluation.pair", "unknown model"]),
+        ({"evaluation": {"pair": ["z" * 10_000]}}, ["evaluation.pair", "unknown model"]),
         ({"training": {"betas": [0.9]}}, ["training.betas", "at least 2"]),
         ({"models": {"softmax_2k": {"backend": "triton"}}}, ["backend", "softmax", "flex"]),
         ({"models": {"sigmoid_8k": {"training": {"stps": 1}}}}, ["training.stps", "'steps'"]),
@@ -251,18 +250,6 @@ def changed_rules(before: Plan, after: Plan) -> set[str]:
 
 class TestPlan:
     """The settings of each job, which decide whether it runs again."""
-
-    def test_settings_of_a_metric_affect_only_that_metric(self) -> None:
-        before, after = (Plan(loaded(evaluation={"mmd": {"resamples": n}})) for n in (1000, 1001))
-        changed = [
-            name
-            for name in registry.names("table", before)
-            if before.settings(*registry.find("table", name, before).settings)
-            != after.settings(*registry.find("table", name, after).settings)
-        ]
-        assert changed == ["mmd_heart_oft", "comparison"]
-        assert before.run("sigmoid_4k") == after.run("sigmoid_4k")
-        assert changed_rules(before, after) == {"mmd_of_dataset"}
 
     def test_selection_of_datasets_and_estimator_affects_no_metric(self) -> None:
         chosen = {"datasets": ["lung_acr"]}

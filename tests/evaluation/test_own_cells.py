@@ -24,7 +24,7 @@ from scsigmoid.config.schema import Embeddings
 from scsigmoid.corpus.embedded import real_cells
 from scsigmoid.corpus.h5ad_writer import write_cells
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.own_cells import embed_file, load
+from scsigmoid.evaluation.own_cells import embed_file
 from scsigmoid.files import sha256
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
@@ -56,6 +56,11 @@ def model(make_model, vocabulary):
 
 
 @pytest.fixture
+def loaded(model):
+    return ss.load(model, device="cpu")
+
+
+@pytest.fixture
 def counts():
     values = np.random.default_rng(2).poisson(1.2, (CELLS, 36))
     values[:, 0] += 1
@@ -82,7 +87,7 @@ def write(tmp_path):
 
 def run(path, model):
     output = path.with_name("out.h5ad")
-    embed_file(path, load(model, device="cpu"), SETTINGS, output, force=True)
+    embed_file(path, ss.load(model, device="cpu"), SETTINGS, output, force=True)
     return anndata.read_h5ad(output)
 
 
@@ -181,7 +186,7 @@ def test_model_without_output_layer(counts, write, model, vocabulary, tmp_path):
         np.testing.assert_allclose(adata.obsm["X_scsigmoid"], reference, atol=1e-2)
 
 
-def test_processes_do_not_change_the_output(counts, write, model, tmp_path):
+def test_processes_do_not_change_the_output(counts, write, model, loaded, tmp_path):
     path = write(counts)
     outputs = [tmp_path / f"{devices}.h5ad" for devices in (1, 2, 3)]
     for output in outputs:  # one or two cells per batch
@@ -189,8 +194,8 @@ def test_processes_do_not_change_the_output(counts, write, model, tmp_path):
         assert embed_by_command(path, model, output, *options) == 0
     assert len({output.read_bytes() for output in outputs}) == 1
     first, several = (anndata.read_h5ad(path) for _ in range(2))
-    ss.embed(first, load(model, device="cpu"))
-    ss.embed(several, load(model, device="cpu"), devices=2)
+    ss.embed(first, loaded)
+    ss.embed(several, loaded, devices=2)
     np.testing.assert_array_equal(first.obsm["X_scsigmoid"], several.obsm["X_scsigmoid"])
 
 
@@ -201,9 +206,9 @@ class Deadly(EncoderSettings):
         return eval, ("__import__('os').kill(__import__('os').getpid(), 9)",)
 
 
-def test_a_process_that_ends_early(counts, write, model, tmp_path):
+def test_a_process_that_ends_early(counts, write, loaded, tmp_path):
     output = tmp_path / "out.h5ad"
-    path, loaded = write(counts), load(model, device="cpu")
+    path = write(counts)
     loaded.encoder.settings = Deadly(**vars(loaded.encoder.settings))
     with pytest.raises(UserError, match=r"^embedding mine.h5ad: a process ended early; if memory"):
         embed_file(path, loaded, SETTINGS, output, devices=2)
@@ -268,7 +273,7 @@ def test_invalid_input(counts, write, model, tmp_path):
     path = write(counts)
     before = path.read_bytes()
     with pytest.raises(UserError, match="is the input itself"):
-        embed_file(path, load(model), Embeddings(pooling="cls", batch_tokens=9), path)
+        embed_file(path, ss.load(model), Embeddings(pooling="cls", batch_tokens=9), path)
     assert path.read_bytes() == before
     assert not (tmp_path / "out.h5ad").exists()
 
@@ -283,7 +288,7 @@ def test_an_existing_output_is_replaced_only_with_force(counts, write, model, ca
     assert list(anndata.read_h5ad(other).obsm) == ["X_mine"]
 
 
-def test_names_that_h5ad_cannot_store(counts, write, model, tmp_path):
+def test_names_that_h5ad_cannot_store(counts, write, loaded, tmp_path):
     """The error comes before the cells are embedded, which can take hours."""
     path = write(counts)
     with h5py.File(path, "r+") as file:
@@ -291,7 +296,6 @@ def test_names_that_h5ad_cannot_store(counts, write, model, tmp_path):
         names = np.array([b"a\0b", *(b"cell%d" % i for i in range(8))])
         index = file["obs"].create_dataset("_index", data=names)
         index.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
-    loaded = load(model, device="cpu")
     loaded.encoder.forward = None  # fails if called
     for keep_all in (False, True):
         with pytest.raises(UserError, match=r"cannot be stored as h5ad: .*_index"):
@@ -299,20 +303,19 @@ def test_names_that_h5ad_cannot_store(counts, write, model, tmp_path):
     assert not [*tmp_path.glob("*out*")]
 
 
-def test_a_group_that_contains_itself(counts, write, model, tmp_path):
+def test_a_group_that_contains_itself(counts, write, loaded, tmp_path):
     path = write(counts)
     with h5py.File(path, "r+") as file:
         group = file.require_group("uns/a")
         group["loop"] = group
     output = tmp_path / "out.h5ad"
     with pytest.raises(UserError, match=r"damaged .*recursion"):
-        embed_file(path, load(model, device="cpu"), SETTINGS, output, keep_all=True)
+        embed_file(path, loaded, SETTINGS, output, keep_all=True)
     assert not output.exists()
 
 
-def test_adata_that_h5ad_cannot_store(counts, write, model):
+def test_adata_that_h5ad_cannot_store(counts, write, loaded):
     """Cell names and ``uns`` may have any value. Invalid genes or counts are errors."""
-    loaded = ss.load(model)
     adata = anndata.read_h5ad(write(counts))
     expected = adata.copy()
     ss.embed(expected, loaded)
@@ -337,8 +340,7 @@ def test_model_name_with_a_path(model, tmp_path):
         ss.load(evil)
 
 
-def test_verbose_false_prints_only_warnings(counts, write, model, capfd):
-    loaded = ss.load(model, device="cpu")
+def test_verbose_false_prints_only_warnings(counts, write, loaded, capfd):
     path = write(counts, [*GENES[:34], "CD4", "CD14"])
     for function, options in ((ss.embed, {}), (ss.embed, {"devices": 2}), (ss.tokenize, {})):
         capfd.readouterr()
@@ -399,8 +401,7 @@ def test_python_interface(counts, write, model, vocabulary, tmp_path, monkeypatc
     np.testing.assert_allclose(copy.obsm["X_few"], reference[[4, 2, 7]], atol=2e-5)
 
 
-def test_python_interface_with_layers_and_raw(counts, write, model, vocabulary, capfd):
-    loaded = ss.load(model)
+def test_python_interface_with_layers_and_raw(counts, write, model, loaded, vocabulary, capfd):
     adata = anndata.read_h5ad(write(counts))
     reference = expected(counts, model, vocabulary)
     layered = adata.copy()
@@ -426,9 +427,8 @@ def test_python_interface_with_layers_and_raw(counts, write, model, vocabulary, 
     assert "X_scsigmoid" not in empty.obsm
 
 
-def test_the_only_column_with_ids_is_used(counts, write, model, vocabulary):
+def test_the_only_column_with_ids_is_used(counts, write, model, loaded, vocabulary):
     """The index has unknown symbols. Files and AnnData objects have equal embeddings."""
-    loaded = ss.load(model)
     path = write(counts, [f"x{i}" for i in range(36)], gene_ids=GENES)
     adata = anndata.read_h5ad(path)
     ss.embed(adata, loaded)
@@ -442,8 +442,7 @@ def test_the_only_column_with_ids_is_used(counts, write, model, vocabulary):
         ss.embed(adata, loaded)
 
 
-def test_invalid_arguments_of_the_python_interface(counts, write, model):
-    loaded = ss.load(model)
+def test_invalid_arguments_of_the_python_interface(counts, write, model, loaded):
     path = write(counts, NAMES, gene_ids=GENES)
     adata = anndata.read_h5ad(path)
     logged = anndata.AnnData(adata.X.log1p(), adata.obs, adata.var, layers={"umi": adata.X})

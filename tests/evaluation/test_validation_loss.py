@@ -78,25 +78,6 @@ def test_equals_brute_force(make_model, store, tmp_path, arm):
     assert (row.attention, row.simulated) == (arm.split()[0], True)
 
 
-def test_reproducible_and_independent_of_batches(checkpoint, store, tmp_path):
-    run(checkpoint, store, tmp_path / "a")
-    run(checkpoint, store, tmp_path / "b")
-    for suffix in (".csv", ".parquet"):
-        name = f"{checkpoint.parent.name}{suffix}"
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    whole = ValidationLoss(trials=3, mask_fraction=0.3, confidence=0.95, batch_tokens=10_000)
-    _, table = run(checkpoint, store, tmp_path / "c", whole)
-    _, first = run(checkpoint, store, tmp_path / "a")
-    np.testing.assert_allclose(table["loss"].to_numpy(), first["loss"].to_numpy(), rtol=2e-5)
-
-
-def test_a_cell_keeps_its_masks_among_other_cells(checkpoint, make_store, tmp_path):
-    # the first cells of a longer store have the same tokens and identities
-    _, many = run(checkpoint, make_store(lengths=(6, 9, 12, 20)), tmp_path / "many")
-    _, few = run(checkpoint, make_store(lengths=(6, 9)), tmp_path / "few")
-    np.testing.assert_allclose(many["loss"].to_numpy()[:2], few["loss"].to_numpy(), rtol=2e-5)
-
-
 def test_intervals(checkpoint, make_store, tmp_path):
     """Intervals over donors, and over the masks of single trials."""
     donors = ["A"] * 5 + ["B"] * 4 + ["C"] * 3

@@ -99,7 +99,7 @@ class Project:
 
     def listed(self, *arguments: str) -> list[Job]:
         """Return the jobs of a dry run, in its order, without those that only name files."""
-        run = self.run("-n", "--printshellcmds", "--quiet", "host", *arguments)
+        run = self.run(*arguments, "-n", "--printshellcmds", "--quiet", "host")
         assert run.returncode == 0, run.stdout + run.stderr
         printer = self.folder / "printer" / "python"  # stands in for Python in shell commands
         printer.parent.mkdir(exist_ok=True)
@@ -134,10 +134,12 @@ class Project:
             if list(self.folder.glob(done)):
                 break
             time.sleep(0.02)
-        yield
         assert process.poll() is None, f"the run ended before {done} appeared"
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        try:
+            yield
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def files(self, *patterns: str) -> dict[str, bytes]:
         """Return the content of result files by path, without unfinished files of killed jobs."""

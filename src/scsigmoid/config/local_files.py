@@ -32,11 +32,6 @@ class LocalFile:
     layer: str = ""
     genes: str = ""
 
-    @property
-    def files(self) -> list[Path]:
-        """The file itself, or all files of a 10x folder."""
-        return files_of(self.path)
-
 
 def files_of(path: Path) -> list[Path]:
     """Return the file itself, or matrix, barcodes and features of a 10x folder."""

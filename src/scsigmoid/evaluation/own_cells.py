@@ -404,7 +404,7 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     if not by_id and organisms and expected and not organisms & expected:
         raise UserError(
             f"{cells.path}: genes of another organism ({', '.join(sorted(organisms))} instead of "
-            f"{', '.join(sorted(expected))}); map them to orthologues or use a model of that "
+            f"{', '.join(sorted(expected))}); map them to orthologs or use a model of that "
             "organism"
         )
     gene_of = {name: gene for gene, name in vocabulary.name_of.items()}

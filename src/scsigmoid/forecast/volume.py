@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scsigmoid.config.local_files import expand, own_files
+from scsigmoid.config.local_files import expand, files_of, own_files
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import check_alike, organism_of
@@ -89,7 +89,7 @@ def local_volume(config: Config) -> Volume:
         basis="the files",
         files=len(files),
         cells=None if opened is None else sum(cells.n_cells for cells in opened),
-        bytes=sum(path.stat().st_size for file in files for path in file.files),
+        bytes=sum(path.stat().st_size for file in files for path in files_of(file.path)),
     )
 
 
