@@ -111,6 +111,10 @@ def test_a_stored_configuration_round_trips() -> None:
         ({"datasets": {"lung_acr": {"label": ["a", "*"]}}}, ["lung_acr.label", "lung_acr.types"]),
         ({"benchmarks": {"kernel": {"lengths": [100]}}}, ["lengths", "100"]),
         ({"corpus": {"source": "local"}}, ["corpus.local", "empty"]),
+        ({"datasets": {"mine": {"file": "absent.h5ad"}}}, ["datasets.mine.file", "no such file"]),
+        ({"tokens": {"vocabulary": {"genes": "a", "biotypes": ["b"]}}}, ["genes and biotypes"]),
+        ({"tokens": {"vocabulary": {"biotypes": ["b"]}}}, ["biotypes and annotation"]),
+        ({"training": {"patience": 2}}, ["training.patience", "validate_every"]),
     ],
 )
 def test_an_error_is_one_line_with_the_setting(
@@ -204,14 +208,17 @@ class TestLocalFiles:
         assert (entry.held_out, type(entry.held_out)) == (value, type(value))
 
     def test_contradictions_are_refused(self, tmp_path: Path) -> None:
-        path = tmp_path / "a.h5ad"
-        path.touch()
-        entry = {"files": str(path)}
+        for name in ("a.h5ad", "b.h5ad"):
+            (tmp_path / name).touch()
+        entry = {"files": str(tmp_path / "a.h5ad")}
         held = {**entry, "held_out": True}
+        same = {"files": str(tmp_path / "b.h5ad"), "held_out": 0.5, "name": "a"}
         for entries, words in [
             ([held, entry], "listed twice"),
             ([entry], "no cells are held out"),
             ([held], "every cell is held out"),
+            ([held, same], "two datasets are called 'a'; set name of one"),
+            ([{**same, "files": str(tmp_path / "*.h5ad")}], "one name for 2 files; remove it"),
             ([{**entry, "held_out": 1.5}], "corpus.local.0.held_out: .* fraction"),
             ([{**entry, "held_out": "split"}], "corpus.local.0.held_out: .* 'column=value'"),
             ([{"files": str(tmp_path / "*.h5")}], "no such file"),

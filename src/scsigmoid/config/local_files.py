@@ -103,5 +103,5 @@ def problem_of(path: Path) -> str:
 
 
 def slug(text: str) -> str:
-    """Return a text as a name of lower-case letters, digits and '_'."""
+    """Return a name of lower-case letters, digits and '_' for a text."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") or "dataset"
