@@ -37,12 +37,10 @@ class Project:
 
     Attributes:
         folder: its folder.
-        overrides: settings that replace those of ``config.yaml`` and the preset.
     """
 
-    def __init__(self, folder: Path, overrides: dict[str, Any]) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.overrides = overrides
 
     @classmethod
     def new(cls, folder: Path, overrides: dict[str, Any]) -> "Project":
@@ -55,18 +53,17 @@ class Project:
                 shutil.copytree(source, folder / part, ignore=ignored)
             else:
                 shutil.copy(source, folder / part)
-        project = cls(folder, overrides)
+        project = cls(folder)
         project.configure(overrides)
         return project
 
     def copy(self, folder: Path) -> "Project":
         """Copy the project with its results. Modification times, which Snakemake compares, stay."""
         shutil.copytree(self.folder, folder, symlinks=True)
-        return Project(folder, self.overrides)
+        return Project(folder)
 
     def configure(self, overrides: dict[str, Any]) -> None:
-        """Write the overrides to the file that :meth:`command` names."""
-        self.overrides = overrides
+        """Set the settings that replace those of ``config.yaml`` and the preset."""
         (self.folder / "tiny.yaml").write_text(yaml.safe_dump(overrides))
 
     def command(self, *arguments: str) -> list[str]:
@@ -141,23 +138,17 @@ class Project:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
-    def files(self, *patterns: str) -> dict[str, bytes]:
-        """Return the content of result files by path, without unfinished files of killed jobs."""
-        results = self.folder / "results" / "demo"
-        return {
-            str(path.relative_to(results)): path.read_bytes()
-            for pattern in patterns
-            for path in sorted(results.glob(pattern))
-            if path.is_file() and not path.name.startswith(".")
-        }
-
     def science(self) -> dict[str, bytes]:
-        """Return the result files that are a function of the configuration."""
-        files = self.files(*COMPARED)
-        science = {name: data for name, data in files.items() if not name.startswith(TIMINGS)}
-        if COMPARISON in files:
-            rows = files[COMPARISON].splitlines(keepends=True)
-            science[COMPARISON] = b"".join(row for row in rows if not row.startswith(TIMED_GROUPS))
+        """Return the content of the result files that are a function of the configuration."""
+        results = self.folder / "results/demo"
+        science = {}
+        for path in (path for pattern in COMPARED for path in sorted(results.glob(pattern))):
+            name = str(path.relative_to(results))
+            # Names of unfinished files of killed jobs begin with a dot.
+            if not path.name.startswith(".") and not name.startswith(TIMINGS):
+                science[name] = path.read_bytes()
+        rows = (results / COMPARISON).read_bytes().splitlines(keepends=True)
+        science[COMPARISON] = b"".join(row for row in rows if not row.startswith(TIMED_GROUPS))
         return science
 
 
@@ -176,7 +167,7 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Project:
             assert run.returncode == 0, run.stdout + run.stderr
             (project.folder / TERMINAL).write_text(run.stderr)
             project.folder.rename(folder)
-    return Project(folder, TINY)
+    return Project(folder)
 
 
 @pytest.fixture(scope="module")
