@@ -79,7 +79,8 @@ def find_neighbours(
             f"{first.path}: all cells are of type '{first.labels[0]}'; choose another label column "
             "or leave the dataset out"
         )
-    for name, values, source in representations(arms, cells, settings.controls, seed):
+    for name, values in representations(arms, cells, settings.controls, seed):
+        source = arms[name].path if name in arms else cells
         coordinates = principal_components(values, settings.variance, str(source))
         log(f"{cells.stem} {name}: {len(coordinates)} cells, {coordinates.shape[1]} components")
         indices, distances = nearest_cells(coordinates, settings.neighbours)
@@ -98,17 +99,17 @@ def find_neighbours(
 
 def representations(
     arms: Mapping[str, Embedding], cells: Path, controls: Sequence[str], seed: int
-) -> Iterator[tuple[str, NDArray[np.floating], Path]]:
-    """Yield name, values (cells x dimensions) and file of the models, then of the controls."""
+) -> Iterator[tuple[str, NDArray[np.floating]]]:
+    """Yield name and values (cells x dimensions) of the models, then of the controls."""
     for name, arm in arms.items():
-        yield name, arm.values, arm.path
+        yield name, arm.values
     first = next(iter(arms.values()))
     for name in controls:
         if name == "random":
             generator = np.random.default_rng(derive(seed, "random embedding", cells.stem))
-            yield name, generator.standard_normal(first.values.shape), cells
+            yield name, generator.standard_normal(first.values.shape)
         else:
-            yield name, log_count_components(cells, first.cells), cells
+            yield name, log_count_components(cells, first.cells)
 
 
 def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.float64]:
