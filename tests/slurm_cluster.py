@@ -1,6 +1,6 @@
-"""A real Slurm on this machine, for tests: one controller, two pretended nodes, pretended GPUs.
+"""A real Slurm on this machine, for tests: a controller, and two nodes with one simulated GPU each.
 
-Everything lives in one folder and on free ports; the daemons are stopped by their process ids.
+All files are in one folder, and ports are free ones. Daemons are stopped by their process ids.
 """
 
 import os
@@ -55,7 +55,7 @@ ReturnToService=2
 
 
 def profile_of(site: dict[str, Any]) -> str:
-    """The text of the Slurm profile with a site's values at its top."""
+    """Return the text of the Slurm profile with a site's values at its top."""
     text = PROFILE.read_text(encoding="utf-8")
     for name, value in site.items():
         text, count = re.subn(rf'(?m)^(  - {name} = )("[^"]*"|\S+)', rf"\g<1>{value!r}", text)
@@ -64,15 +64,15 @@ def profile_of(site: dict[str, Any]) -> str:
 
 
 def missing() -> str:
-    """Why no Slurm can be started here; empty if one can."""
+    """Return why Slurm cannot be started here, or an empty text."""
     absent = [name for name in (*DAEMONS, *COMMANDS) if shutil.which(name) is None]
     if absent:
-        return f"no Slurm here ({', '.join(absent)} not found); .ci/run installs it"
-    return "" if os.geteuid() == 0 else "a Slurm for tests is started by root only"
+        return f"Slurm is not installed ({', '.join(absent)} not found); .ci/run installs it"
+    return "" if os.geteuid() == 0 else "only root can start a Slurm for tests"
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on."""
+    """Return ports that are not in use."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -87,9 +87,9 @@ class Slurm:
     """A running cluster.
 
     Attributes:
-        folder: of its files.
-        commands: folder of Slurm's commands for this cluster, to be first in ``PATH``.  They know
-            where it is without ``SLURM_CONF``, which Snakemake's plugin removes inside jobs.
+        folder: folder of its files.
+        commands: folder of Slurm's commands for this cluster, to be first in ``PATH``. They set
+            ``SLURM_CONF``, which Snakemake's plugin removes inside jobs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -169,14 +169,14 @@ class Slurm:
             time.sleep(0.1)
 
     def ask(self, command: str, *arguments: str) -> str:
-        """What one of Slurm's commands prints; empty if it fails."""
+        """Return what a command of Slurm prints, or an empty text if it fails."""
         found = subprocess.run(
             [self.commands / command, *arguments], capture_output=True, text=True, check=False
         )
         return found.stdout.strip() if found.returncode == 0 else ""
 
     def jobs(self) -> list[tuple[str, str, str]]:
-        """Number, comment and state of all jobs, oldest first."""
+        """Return number, comment and state of all jobs, the oldest first."""
         lines = self.ask("squeue", "--states=all", "--noheader", "--format=%i|%k|%T").splitlines()
         fields = [tuple(line.split("|")) for line in lines]
         return sorted(
@@ -185,7 +185,7 @@ class Slurm:
         )
 
     def stop(self) -> None:
-        """Cancel what runs and end the daemons."""
+        """Cancel all jobs and end the daemons."""
         self.ask("scancel", "--user=root", "--signal=KILL", "--full")
         for daemon in reversed(self.daemons):
             if daemon.poll() is None:

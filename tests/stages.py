@@ -1,4 +1,4 @@
-"""The stages from the manifest to the files of a corpus, with all paths in one folder."""
+"""Stages from the manifest to the files of a corpus, with all paths in one folder."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

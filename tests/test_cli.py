@@ -55,7 +55,7 @@ def test_a_missing_setting_or_a_wrong_file_is_named(
     assert not (tmp_path / "output").exists()
 
 
-def test_a_log_gets_everything_and_the_terminal_the_line(tmp_path: Path) -> None:
+def test_an_error_is_in_the_log_and_one_line_on_the_terminal(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "lengths.log"
     arguments = ["lengths", "--tokens", str(tmp_path), "--output", str(tmp_path / "x")]
     run = subprocess.run(
@@ -95,12 +95,13 @@ def test_the_log_of_a_killed_job_has_a_line_of_each_attempt(tmp_path: Path) -> N
         log.unlink()  # as Snakemake does before an attempt
     first, second = text.splitlines()
     assert "lengths" in first
-    assert (first.endswith("job 17"), second.endswith("job 18")) == (True, True)
+    assert first.endswith("job 17")
+    assert second.endswith("job 18")
 
 
 @pytest.mark.parametrize("seen", [True, False])
 def test_an_announcement_also_appears_on_the_terminal(seen: bool, tmp_path: Path) -> None:
-    """Jobs of a cluster do not have a terminal that somebody sees."""
+    """Except in jobs of a cluster, whose terminal nobody sees."""
     log = tmp_path / "x.log"
     command = command_that("(progress.log('in the log'), progress.announce('for the user'))")
     process = subprocess.run(
@@ -120,7 +121,7 @@ def test_lines_do_not_control_the_terminal(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("stage", ["fails", "logs", "no log"])
-def test_a_full_disk_that_holds_the_log_is_one_line(stage: str, tmp_path: Path) -> None:
+def test_a_log_on_a_full_disk_is_one_line(stage: str, tmp_path: Path) -> None:
     arguments = ["lengths", "--tokens", str(tmp_path / "none"), "--output", str(tmp_path / "x")]
     run = [sys.executable, "-m", "scsigmoid", *arguments]
     if stage == "logs":

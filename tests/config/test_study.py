@@ -1,4 +1,4 @@
-"""Families of runs become runs."""
+"""Runs of a family."""
 
 import itertools
 
@@ -58,16 +58,6 @@ def test_values_may_be_lists_or_depend_on_attention():
     ]
     run = runs["frontier_softmax_learning_rate_0_002_betas_0_9_0_95_seed_1"].training
     assert (run.learning_rate, run.betas) == (2e-3, [0.9, 0.95])
-
-
-def test_embeddings_of_snapshots():
-    training = {**FAMILY["training"], "clipping": None, "snapshots": [[7, 900, 5, 2]]}
-    plan = Plan(configured(training=training, size=["demo"], seed=[1], embedded="heart_oft"))
-    assert [path.partition("softmax")[2] for path in plan.study_embeddings()] == (
-        ["", "", ""]
-        + [f"_seed_1{after}.h5ad" for after in ("-step-00000002", "-step-00000005", "")]
-    )
-    assert Plan(configured(training=training)).study_embeddings() == []
 
 
 def test_a_number_as_text_gives_the_same_name():

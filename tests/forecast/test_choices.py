@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-import anndata
 import numpy as np
-import pandas as pd
 import pytest
 from scipy.sparse import csc_matrix, csr_matrix
+from stages import write_cells
 
 from scsigmoid.config.check import as_yaml, load
 from scsigmoid.config.plan import Plan
@@ -22,14 +21,10 @@ from scsigmoid.tokens.vocabulary import SPECIAL
 GENES = 300
 
 
-def write_cells(path: Path, lengths: list[int], kind: Any = csr_matrix) -> None:
-    """Write a file whose cells express so many genes."""
-    counts = np.zeros((len(lengths), GENES), np.float32)
-    for row, length in enumerate(lengths):
-        counts[row, :length] = 2
-    var = pd.DataFrame(index=[f"ENSG{gene:011d}" for gene in range(GENES)])
-    obs = pd.DataFrame({"cell_type": "b"}, index=[str(row) for row in range(len(lengths))])
-    anndata.AnnData(kind(counts), obs=obs, var=var).write_h5ad(path)
+def write_lengths(path: Path, lengths: list[int], kind: Any = csr_matrix) -> None:
+    """Write a file whose cells express these numbers of genes."""
+    is_expressed = np.arange(GENES) < np.array(lengths)[:, None]
+    write_cells(path, kind(is_expressed * np.float32(2)))
 
 
 @pytest.fixture
@@ -46,7 +41,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_one_model_and_no_benchmarks(own: Any, tmp_path: Path) -> None:
-    write_cells(tmp_path / "a.h5ad", list(range(1, 101)))
+    write_lengths(tmp_path / "a.h5ad", list(range(1, 101)))
     config = own({"files": str(tmp_path / "a.h5ad"), "held_out": 0.2})
     assert (config.preset, config.device, list(config.models)) == ("own", "cpu", ["sigmoid"])
     assert config.evaluation.pair == ["sigmoid"]
@@ -56,7 +51,7 @@ def test_one_model_and_no_benchmarks(own: Any, tmp_path: Path) -> None:
     # 80 cells, at most 100 passes: 8,000 cells in batches of 16.
     assert config.training.steps == 500
     assert "100 passes over all" in config.choices["training.steps"]
-    # Further arms have the same context.
+    # Additional models have the same context.
     other = own(
         {"files": str(tmp_path / "a.h5ad"), "held_out": 0.2},
         models={"softmax": {"attention": "softmax"}},
@@ -67,10 +62,10 @@ def test_one_model_and_no_benchmarks(own: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [csr_matrix, csc_matrix, np.asarray])
 def test_the_context_covers_95_percent_of_the_cells(own: Any, tmp_path: Path, kind: Any) -> None:
-    """Against a sorted list; files count by their cells, and long contexts are limited."""
+    """Compare with a sorted list. Files count by their cells, and long contexts are limited."""
     first, second = [10] * 50 + [60] * 150, [100] * 12
-    write_cells(tmp_path / "a.h5ad", first, kind)
-    write_cells(tmp_path / "b.h5ad", second, kind)
+    write_lengths(tmp_path / "a.h5ad", first, kind)
+    write_lengths(tmp_path / "b.h5ad", second, kind)
     files = [
         {"files": str(tmp_path / "a.h5ad")},
         {"files": str(tmp_path / "b.h5ad"), "held_out": True},
@@ -80,19 +75,19 @@ def test_the_context_covers_95_percent_of_the_cells(own: Any, tmp_path: Path, ki
     assert wanted == 100
     assert config.models["sigmoid"].context == 128  # the next multiple of 64
     assert f"at most {wanted} genes" in config.choices["models.sigmoid.context"]
-    write_cells(tmp_path / "b.h5ad", [100] * 10, kind)
+    write_lengths(tmp_path / "b.h5ad", [100] * 10, kind)
     assert own(*files).models["sigmoid"].context == 64
-    write_cells(tmp_path / "b.h5ad", [290] * 100, kind)
+    write_lengths(tmp_path / "b.h5ad", [290] * 100, kind)
     assert "on a CPU the first 128" in own(*files).choices["models.sigmoid.context"]
 
 
 def test_genes_named_by_symbol_are_limited(tmp_path: Path, own: Any, capfd: Any) -> None:
-    """As in exports of Seurat; a larger vocabulary would take longer than was promised."""
-    symbols = pd.DataFrame(index=[f"SYM{gene}" for gene in range(3100)])
-    ids = pd.DataFrame({"gene_ids": [f"ENSG{gene:011d}" for gene in range(3100)]}, symbols.index)
-    for var in (symbols, ids):
-        cells = anndata.AnnData(csr_matrix(np.full((50, 3100), 2)), var=var)
-        cells.write_h5ad(tmp_path / "a.h5ad")
+    """As in exports of Seurat. A larger vocabulary would take longer than the forecast."""
+    symbols = [f"SYM{gene}" for gene in range(3100)]
+    ids = {"gene_ids": [f"ENSG{gene:011d}" for gene in range(3100)]}
+    for columns in (None, ids):
+        counts = csr_matrix(np.full((50, 3100), 2))
+        write_cells(tmp_path / "a.h5ad", counts, genes=symbols, var=columns)
         config = own({"files": str(tmp_path / "a.h5ad"), "held_out": 0.2})
         assert vocabulary_size(config, tmp_path) == 3000 + len(SPECIAL)
     assert capfd.readouterr().err.count("genes by var['gene_ids']") == 1
@@ -107,7 +102,7 @@ def test_genes_named_by_symbol_are_limited(tmp_path: Path, own: Any, capfd: Any)
 
 def test_large_files_are_sampled_evenly(tmp_path: Path, own: Any) -> None:
     lengths = [10] * 4000 + [200] * 4000
-    write_cells(tmp_path / "a.h5ad", lengths)
+    write_lengths(tmp_path / "a.h5ad", lengths)
     config = own({"files": str(tmp_path / "a.h5ad"), "held_out": 0.1}, device="cuda")
     assert config.models["sigmoid"].context == 256
     assert config.architecture.size == "small"
@@ -115,7 +110,7 @@ def test_large_files_are_sampled_evenly(tmp_path: Path, own: Any) -> None:
 
 
 def test_values_that_are_set_are_kept(own: Any, tmp_path: Path) -> None:
-    write_cells(tmp_path / "a.h5ad", [20] * 100)
+    write_lengths(tmp_path / "a.h5ad", [20] * 100)
     entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
     config = own(entry, training={"steps": 7}, models={"sigmoid": {"context": 96}})
     assert (config.training.steps, config.models["sigmoid"].context) == (7, 96)
@@ -128,7 +123,7 @@ def test_a_restart_elsewhere_makes_the_same_choices(
     own: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first run decides the device."""
-    write_cells(tmp_path / "a.h5ad", [20] * 100)
+    write_lengths(tmp_path / "a.h5ad", [20] * 100)
     entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
     first = own(entry)
     (tmp_path / "results").mkdir()

@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from jobs import Job
 
 ROOT = Path(__file__).parents[2]
 TERMINAL = "terminal.txt"  # what the run wrote to standard error
@@ -31,20 +33,18 @@ COMPARED = ("tables/*", "metrics/**/*.csv", "metrics/**/*.parquet", "training/*/
 
 
 class Project:
-    """A copy of the project with a configuration of its own.
+    """A copy of the repository, in which the workflow runs.
 
     Attributes:
-        folder: where it lies.
-        overrides: what is laid over ``config.yaml`` and the preset.
+        folder: its folder.
     """
 
-    def __init__(self, folder: Path, overrides: dict[str, Any]) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.overrides = overrides
 
     @classmethod
     def new(cls, folder: Path, overrides: dict[str, Any]) -> "Project":
-        """A project that nothing was run in."""
+        """Copy the repository to a new folder."""
         folder.mkdir(parents=True)
         for part in PARTS:
             source = ROOT / part
@@ -53,19 +53,17 @@ class Project:
                 shutil.copytree(source, folder / part, ignore=ignored)
             else:
                 shutil.copy(source, folder / part)
-        project = cls(folder, overrides)
+        project = cls(folder)
         project.configure(overrides)
         return project
 
     def copy(self, folder: Path) -> "Project":
-        """The project as it is now, results included, in another folder."""
-        # Times of files stay: Snakemake compares them.
+        """Copy the project with its results. Modification times, which Snakemake compares, stay."""
         shutil.copytree(self.folder, folder, symlinks=True)
-        return Project(folder, self.overrides)
+        return Project(folder)
 
     def configure(self, overrides: dict[str, Any]) -> None:
-        """Set what is laid over ``config.yaml`` and the preset."""
-        self.overrides = overrides
+        """Set the settings that replace those of ``config.yaml`` and the preset."""
         (self.folder / "tiny.yaml").write_text(yaml.safe_dump(overrides))
 
     def command(self, *arguments: str) -> list[str]:
@@ -90,14 +88,36 @@ class Project:
         )
 
     def jobs(self, *arguments: str) -> dict[str, int]:
-        """Number of jobs of each rule that a dry run plans."""
+        """Return the number of jobs of each rule in a dry run."""
         run = self.run("-n", *arguments)
         assert run.returncode == 0, run.stdout + run.stderr
         counts = re.findall(r"^(\w+) +(\d+)$", run.stdout, flags=re.MULTILINE)
         return {rule: int(count) for rule, count in counts if rule != "total"}
 
-    def run_and_kill(self, done: str, seconds: float = 240.0) -> None:
-        """Run Snakemake and kill it with all its jobs once the file ``done`` exists."""
+    def listed(self, *arguments: str) -> list[Job]:
+        """Return the jobs of a dry run, in its order, without those that only name files."""
+        run = self.run(*arguments, "-n", "--printshellcmds", "--quiet", "host")
+        assert run.returncode == 0, run.stdout + run.stderr
+        printer = self.folder / "printer" / "python"  # stands in for Python in shell commands
+        printer.parent.mkdir(exist_ok=True)
+        printer.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
+        printer.chmod(0o755)
+        environment = {**os.environ, "PATH": f"{printer.parent}{os.pathsep}{os.environ['PATH']}"}
+        jobs = []
+        for text in re.split(r"^rule ", run.stdout, flags=re.MULTILINE)[1:]:
+            outputs = re.search(r"^    output: (.*)$", text, re.MULTILINE)
+            command = re.search(r"^Shell command: (.*)$", text, re.MULTILINE)
+            if outputs and command:
+                words = subprocess.check_output(
+                    ["sh", "-c", command[1]], cwd=self.folder, env=environment, text=True
+                ).split("\0")
+                assert words[:2] == ["-m", "scsigmoid"]
+                jobs.append(Job(words[2:-1], outputs[1].split(", "), self.folder))
+        return jobs
+
+    @contextmanager
+    def killed(self, done: str, seconds: float = 240.0) -> Iterator[None]:
+        """Start Snakemake. Enter the block once the file ``done`` exists, then kill all jobs."""
         process = subprocess.Popen(
             self.command(),
             cwd=self.folder,
@@ -112,32 +132,29 @@ class Project:
                 break
             time.sleep(0.02)
         assert process.poll() is None, f"the run ended before {done} appeared"
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-    def files(self, *patterns: str) -> dict[str, bytes]:
-        """Names and bytes of result files, but for what killed jobs leave unfinished."""
-        results = self.folder / "results" / "demo"
-        return {
-            str(path.relative_to(results)): path.read_bytes()
-            for pattern in patterns
-            for path in sorted(results.glob(pattern))
-            if path.is_file() and not path.name.startswith(".")
-        }
+        try:
+            yield
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def science(self) -> dict[str, bytes]:
-        """Result files that are a function of the configuration."""
-        files = self.files(*COMPARED)
-        science = {name: data for name, data in files.items() if not name.startswith(TIMINGS)}
-        if COMPARISON in files:
-            rows = files[COMPARISON].splitlines(keepends=True)
-            science[COMPARISON] = b"".join(row for row in rows if not row.startswith(TIMED_GROUPS))
+        """Return the content of the result files that are a function of the configuration."""
+        results = self.folder / "results/demo"
+        science = {}
+        for path in (path for pattern in COMPARED for path in sorted(results.glob(pattern))):
+            name = str(path.relative_to(results))
+            # Names of unfinished files of killed jobs begin with a dot.
+            if not path.name.startswith(".") and not name.startswith(TIMINGS):
+                science[name] = path.read_bytes()
+        rows = (results / COMPARISON).read_bytes().splitlines(keepends=True)
+        science[COMPARISON] = b"".join(row for row in rows if not row.startswith(TIMED_GROUPS))
         return science
 
 
 @pytest.fixture(scope="session")
 def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project whose workflow has run once; all of pytest's processes share it."""
+    """A project whose workflow has run once. All processes of pytest share it."""
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
@@ -150,32 +167,22 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Project:
             assert run.returncode == 0, run.stdout + run.stderr
             (project.folder / TERMINAL).write_text(run.stderr)
             project.folder.rename(folder)
-    return Project(folder, TINY)
+    return Project(folder)
 
 
 @pytest.fixture(scope="module")
 def finished(whole_run: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A copy of the undisturbed project, to work with."""
+    """A copy of :func:`whole_run` that tests of a module may change."""
     return whole_run.copy(tmp_path_factory.mktemp("finished") / "project")
 
 
 @pytest.fixture(scope="session")
-def new_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, Any]], Project]:
-    """Makes projects with given overrides, for fixtures of a module."""
+def make_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, Any]], Project]:
+    """A function that makes a project with the given overrides."""
     return lambda overrides: Project.new(tmp_path_factory.mktemp("new") / "project", overrides)
 
 
 @pytest.fixture
 def tiny() -> dict[str, Any]:
-    """The overrides of a run of seconds."""
+    """The overrides of a small run."""
     return copy.deepcopy(TINY)
-
-
-@pytest.fixture
-def make_project(tmp_path: Path) -> Callable[..., Project]:
-    """Makes projects with given overrides."""
-
-    def make(overrides: dict[str, Any], name: str = "project") -> Project:
-        return Project.new(tmp_path / name, overrides)
-
-    return make

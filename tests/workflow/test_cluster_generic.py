@@ -48,7 +48,7 @@ def test_a_killed_job_is_submitted_again_with_more_memory(
     profile = ("--workflow-profile", "workflow/profiles/cluster-generic")
     run = project.run("results/demo/corpus/manifest.csv", *profile, "--latency-wait", "1")
     assert run.returncode == 0, run.stdout + run.stderr
-    assert project.files("corpus/manifest.csv")
+    assert (project.folder / "results/demo/corpus/manifest.csv").is_file()
     options = [path.read_text() for path in sorted(cluster.glob("*.options"))]
     asked = [
         re.findall(r"ncpus=(\d+):mem=(\d+)mb:ngpus=(\d+) .*walltime=(\d+)", o) for o in options

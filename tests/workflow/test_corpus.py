@@ -1,4 +1,4 @@
-"""From CELLxGENE, on loopback, to training tokens; and the workflow at the corpus's full scale."""
+"""From a loopback CELLxGENE service to training tokens, and the graph of the full corpus."""
 
 import dataclasses
 import hashlib
@@ -43,7 +43,7 @@ def server() -> Iterator[Loopback]:
 
 
 def source(server: Loopback, **changes: Any) -> dict[str, Any]:
-    """The configuration of a corpus on loopback."""
+    """Return the configuration of a corpus from the loopback service."""
     download = {"timeout": 2, "longest_pause": 0, **changes.pop("download", {})}
     return {
         "corpus": {
@@ -69,7 +69,7 @@ def source(server: Loopback, **changes: Any) -> dict[str, Any]:
 def test_from_the_service_to_tokens(
     server: Loopback, make_project: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """The server stumbles; every byte is right all the same; raw files go once tokens are there."""
+    """Requests fail at first. All bytes are right, and raw files are deleted after tokenization."""
     sizes = dataclasses.replace(
         load().corpus.embedded, training_cells=150, training_files=3, evaluation_cells=64
     )
@@ -110,7 +110,7 @@ def test_from_the_service_to_tokens(
     left = [path.name for path in (results / "corpus").rglob("*.h5ad") if not path.is_symlink()]
     assert left == [f"{uuid(1009)}.h5ad"]
 
-    # a part whose tokens are lost is downloaded and tokenized again, and nothing else
+    # only the part whose tokens are lost is downloaded and tokenized again
     lost = results / "tokens/training/part-00001"
     before = {path.name: path.read_bytes() for path in lost.glob("*.arrow")}
     shutil.rmtree(lost)
@@ -120,15 +120,15 @@ def test_from_the_service_to_tokens(
     assert "training_cells" not in run.stdout
     assert "gene_statistics" not in run.stdout
 
-    # how files are downloaded makes nothing run again
+    # settings of downloads rerun nothing
     project.configure(source(server, download={"keep_files": False, "connections": 2}))
     assert "Nothing to be done" in project.run("-n", TOKENS[0], TOKENS[-1]).stdout
 
 
-def test_1600_datasets_make_a_graph_of_few_jobs(
+def test_1600_datasets_make_few_jobs(
     server: Loopback, make_project: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """The graph does not grow with the files, and planning it takes little memory."""
+    """The number of jobs does not grow with the files, and planning them takes little memory."""
     for number in range(1, 1601):
         server.add(number, b"x", cells=number)
     overrides = source(server, parts=64)
@@ -146,7 +146,7 @@ def test_1600_datasets_make_a_graph_of_few_jobs(
     rows = read_manifest(folder / "manifest.csv")
     assert len(rows) == 1600
     assert {row.part for row in rows if row.role == "training"} == {str(p) for p in range(64)}
-    # run from a process of its own, whose only child it is
+    # in a process of its own, whose largest child is this run
     watched = [sys.executable, "-c", WATCH, *project.command("-n")]
     run = subprocess.run(watched, cwd=project.folder, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr

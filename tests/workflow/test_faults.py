@@ -1,197 +1,157 @@
-"""Faults, stage by stage: one clear line, nothing half-written, and the same bytes afterwards.
+"""Faults in single stages: a one-line error, no unfinished file, and the same bytes afterwards.
 
-Killed workers are in ``test_killed.py``, whole runs that are killed in ``test_runs.py``, jobs of a
-cluster in ``test_slurm.py``, downloads in ``tests/corpus``, checkpoints and lost processes in
+Killed stages are in ``test_killed.py``, killed runs in ``test_runs.py``, jobs of a cluster in
+``test_slurm.py``, downloads in ``tests/corpus``, checkpoints and lost processes in
 ``tests/training``.
 """
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jobs import Job
 from small_disk import mount, small_disk
-from small_experiment import DATASET, MODEL, OUTPUTS, PART, Line
-
-from scsigmoid.cli import main
 
 pytestmark = pytest.mark.faults
 
-
-@pytest.fixture(scope="module")
-def overrides() -> dict[str, Any]:
-    return {
-        "corpus": {
-            "parts": 1,
-            "embedded": {"training_cells": 60, "training_files": 1, "evaluation_cells": 128},
-        },
-        "datasets": dict.fromkeys(
-            (
-                "adolescent_brain",
-                "aging_pbmc",
-                "healthy_colon",
-                "indonesian_pbmc",
-                "lung_acr",
-                "pbmc68k",
-            )
-        ),
-        "training": {"steps": 6, "global_batch": 8, "log_every": 2, "checkpoint_every": 2},
-        "evaluation": {"validation_loss": {"trials": 1}},
-    }
+RESULTS = "results/demo"
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, overrides: dict[str, Any]) -> Line:
-    """All stages, run once; in this process, which imports what the later ones need."""
-    line = Line(tmp_path_factory.mktemp("undisturbed") / "results", overrides)
-    for stage in OUTPUTS:
-        assert main(line.arguments(stage)) == 0, stage
-    return line
+def listed(finished: Any) -> list[Job]:
+    """All jobs of a finished run."""
+    jobs: list[Job] = finished.listed("--forceall")
+    return jobs
 
 
 @pytest.fixture
-def copied(undisturbed: Line, overrides: dict[str, Any]) -> Callable[[Path, str], Line]:
-    """Makes lines that have the results of the stages before one."""
+def find(finished: Any, listed: list[Job], tmp_path: Path) -> Callable[[str], Job]:
+    """A function that returns the job that writes a file, in a copy of the finished run."""
+    folder = finished.copy(tmp_path / "project").folder
 
-    def copy(folder: Path, stage: str) -> Line:
-        shutil.copytree(undisturbed.results, folder, dirs_exist_ok=True)
-        line = Line(folder, overrides)
-        for later in list(OUTPUTS)[list(OUTPUTS).index(stage) :]:
-            line.remove(later)
-        return line
+    def find_job(file: str) -> Job:
+        (job,) = (
+            job
+            for job in listed
+            if any(f"{RESULTS}/{file}/".startswith(f"{output}/") for output in job.outputs)
+        )
+        return job.copy(folder)
 
-    return copy
+    return find_job
 
 
-def no_remains(line: Line) -> bool:
-    """Whether no unfinished file is left."""
-    return not list(line.results.rglob(".*partial*"))
+def run_to_error(job: Job, capfd: pytest.CaptureFixture[str]) -> str:
+    """Run a job that fails. Return its error, which is the same line on terminal and log."""
+    capfd.readouterr()
+    assert job.run() == 1
+    (error,) = {line for line in capfd.readouterr().err.splitlines() if "error" in line}
+    return error
 
 
 @pytest.mark.parametrize(
-    "stage", ["fetch-evaluation", "tokenize", "train", "validation-loss", "table"]
-)
-def test_a_full_disk_is_one_line(
-    stage: str,
-    undisturbed: Line,
-    copied: Callable[[Path, str], Line],
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    """The stage's folder is on a disk of its own."""
-    line = copied(tmp_path / "results", stage)
-    place = (line.results / OUTPUTS[stage][0]).parent
-    place.mkdir(parents=True, exist_ok=True)
-    capfd.readouterr()
-    with small_disk(place) as full:
-        assert line.run(stage) == 1
-        errors = [line for line in capfd.readouterr().err.splitlines() if "error" in line]
-        assert len(errors) == 1, errors
-        assert "No space left on device" in errors[0] or "disk is full" in errors[0]
-        assert str(place) in errors[0]
-        assert no_remains(line)
-        assert line.bytes(stage) == {}
-        full.unlink()
-        assert line.run(stage) == 0
-        assert line.bytes(stage) == undisturbed.bytes(stage)
-
-
-def test_a_folder_that_cannot_be_written_is_one_line(
-    undisturbed: Line,
-    copied: Callable[[Path, str], Line],
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    line = copied(tmp_path / "results", "table")
-    place = line.results / "tables"
-    place.mkdir(exist_ok=True)
-    capfd.readouterr()
-    with small_disk(place) as full:
-        full.unlink()
-        mount("-o", "remount,ro", place)
-        assert line.run("table") == 1
-        (error,) = capfd.readouterr().err.splitlines()
-        assert "cannot be written (Read-only file system)" in error
-        assert str(place) in error
-        mount("-o", "remount,rw", place)
-        assert line.run("table") == 0
-        assert line.bytes("table") == undisturbed.bytes("table")
-
-
-@pytest.mark.parametrize(
-    ("fault", "file", "made_by", "read_by"),
+    ("file", "fault"),
     [
-        ("flipped", f"corpus/evaluation/{DATASET}.h5ad", "fetch-evaluation", "tokenize-evaluation"),
-        ("truncated", f"tokens/training/{PART}/shard-00000.arrow", "tokenize", "train"),
-        ("flipped", f"training/{MODEL}/model.safetensors", "train", "embeddings"),
+        ("corpus/evaluation/heart_oft.h5ad", "full"),
+        ("tokens/training/part-00000", "full"),
+        ("training/sigmoid_2k/model.safetensors", "full"),
+        ("metrics/validation_loss/heart_oft/sigmoid_2k.csv", "full"),
+        ("tables/evaluation_datasets.csv", "full"),
+        ("tables/evaluation_datasets.csv", "read-only"),
+    ],
+)
+def test_a_disk_without_room_or_permission_is_one_line(
+    file: str, fault: str, find: Callable[[str], Job], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The job's folder is on a disk of its own."""
+    job = find(file)
+    before = job.checksums()
+    job.remove()
+    place = (job.folder / RESULTS / file).parent
+    with small_disk(place) as full:
+        if fault == "read-only":
+            full.unlink()
+            mount("-o", "remount,ro", place)
+        error = run_to_error(job, capfd)
+        reasons = {"full": ("No space left", "disk is full"), "read-only": ("Read-only file",)}
+        assert any(reason in error for reason in reasons[fault])
+        assert str(place) in error or str(place.relative_to(job.folder)) in error
+        assert not list(place.rglob(".*partial*"))
+        assert job.checksums() == {}
+        if fault == "read-only":
+            mount("-o", "remount,rw", place)
+        full.unlink(missing_ok=True)
+        assert job.run() == 0
+        assert job.checksums() == before
+
+
+@pytest.mark.parametrize(
+    ("fault", "file", "reader"),
+    [
+        ("flipped", "corpus/evaluation/heart_oft.h5ad", "tokens/evaluation/heart_oft"),
+        ("truncated", "corpus/evaluation/heart_oft.json", "tables/evaluation_datasets.csv"),
+        (
+            "truncated",
+            "tokens/training/part-00000/shard-00000.arrow",
+            "training/sigmoid_4k/model.safetensors",
+        ),
+        (
+            "flipped",
+            "training/sigmoid_4k/model.safetensors",
+            "embeddings/heart_oft/sigmoid_4k.h5ad",
+        ),
+        (
+            "truncated",
+            "metrics/validation_loss/heart_oft/sigmoid_4k.parquet",
+            "tables/comparison.csv",
+        ),
+        ("truncated", "metrics/mmd/heart_oft.csv", "tables/mmd_heart_oft.csv"),
+        (
+            "truncated",
+            "metrics/umap/heart_oft/sigmoid_4k.parquet",
+            "figures/umap_heart_oft.png",
+        ),
     ],
 )
 def test_a_damaged_file_is_named_and_made_again(
     fault: str,
     file: str,
-    made_by: str,
-    read_by: str,
-    undisturbed: Line,
-    copied: Callable[[Path, str], Line],
-    tmp_path: Path,
+    reader: str,
+    find: Callable[[str], Job],
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    line = copied(tmp_path / "results", read_by)
-    path = line.results / file
+    jobs = find(file), find(reader)
+    before = [job.checksums() for job in jobs]
+    path = jobs[0].folder / RESULTS / file
     data = bytearray(path.read_bytes())
     if fault == "truncated":
         del data[len(data) // 2 :]
     else:
         data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    capfd.readouterr()
-    code = line.run(read_by)
-    errors = [line for line in capfd.readouterr().err.splitlines() if "error" in line]
-    assert code == 1
-    assert len(errors) == 1
-    assert path.name in errors[0]
-    line.remove(made_by)
-    line.remove(read_by)
-    assert (line.run(made_by), line.run(read_by)) == (0, 0)
-    assert line.bytes(made_by) == undisturbed.bytes(made_by)
-    assert line.bytes(read_by) == undisturbed.bytes(read_by)
+    jobs[1].remove()
+    assert path.name in run_to_error(jobs[1], capfd)
+    assert jobs[1].checksums() == {}
+    for job in jobs:
+        job.remove()
+        assert job.run() == 0
+    assert [job.checksums() for job in jobs] == before
 
 
-@pytest.mark.parametrize(
-    ("file", "read_by"),
-    [
-        ("metrics/validation_loss/heart_oft/sigmoid_4k.parquet", "table comparison"),
-        ("metrics/mmd/heart_oft.csv", "table mmd_heart_oft"),
-        ("metrics/umap/heart_oft/sigmoid_4k.parquet", "figure umap_heart_oft"),
-        ("corpus/evaluation/heart_oft.json", "table evaluation_datasets"),
-    ],
-)
-def test_a_truncated_result_is_named(
-    file: str,
-    read_by: str,
-    finished: Any,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    results = finished.folder / "results/demo"
-    whole = (results / file).read_bytes()
-    (results / file).write_bytes(whole[: len(whole) // 2])
-    command = [*read_by.split(), "--configuration", str(results / "config.yaml")]
-    assert main([*command, "--output", str(tmp_path / "made.csv")]) == 1
-    (results / file).write_bytes(whole)
-    (error,) = capfd.readouterr().err.splitlines()
-    assert str(results / file) in error
-    assert not list(tmp_path.glob("made*"))
-
-
-def test_a_clock_that_jumps_changes_no_byte(
-    undisturbed: Line, copied: Callable[[Path, str], Line], tmp_path: Path
-) -> None:
-    line = copied(tmp_path / "results", "tokenize")
-    for path in line.results.rglob("*"):
+def test_a_clock_that_jumps_changes_no_byte(find: Callable[[str], Job]) -> None:
+    files = (
+        "tokens/training/part-00000",
+        "tokens/evaluation/heart_oft",
+        "training/sigmoid_4k/model.safetensors",
+        "embeddings/heart_oft/sigmoid_4k.h5ad",
+    )
+    jobs = [find(file) for file in files]
+    before = [job.checksums() for job in jobs]
+    for job in jobs:
+        job.remove()
+    for path in (jobs[0].folder / RESULTS).rglob("*"):
         os.utime(path, (2**31, 2**31) if path.is_dir() else (0, 0))
-    for stage in ("tokenize", "tokenize-evaluation", "train", "embeddings"):
-        assert line.run(stage) == 0
-        assert line.bytes(stage) == undisturbed.bytes(stage)
+    for job in jobs:
+        assert job.run() == 0
+    assert [job.checksums() for job in jobs] == before

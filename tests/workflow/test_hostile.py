@@ -1,4 +1,4 @@
-"""Hostile words in the configuration, from the shell to the tables."""
+"""Hostile text in the configuration, from the shell to the tables."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ RESULTS = 'results/it\'s $(touch pwned) `touch pwned` "x"; touch pwned #'
 TITLE = "../<script>alert('x')</script>\n\"; touch pwned; $(touch pwned) " + "y" * 10_000
 
 
-def test_nothing_of_the_configuration_runs(
+def test_text_of_the_configuration_is_not_run(
     make_project: Callable[..., Any], tiny: dict[str, Any]
 ) -> None:
     tiny["results"] = RESULTS

@@ -44,12 +44,6 @@ def snakemake(folder: Path, *arguments: str) -> str:
     return run.stdout
 
 
-def stored(results: Path) -> dict[str, object]:
-    """Read the stored configuration of a results folder."""
-    values: dict[str, object] = yaml.safe_load((results / "config.yaml").read_text())
-    return values
-
-
 def test_another_workflow_uses_the_rules(tmp_path: Path) -> None:
     """With and without a prefix and other names. Without a target, it makes the report."""
     (tmp_path / "config").mkdir()
@@ -66,8 +60,11 @@ def test_another_workflow_uses_the_rules(tmp_path: Path) -> None:
 
     snakemake(tmp_path, "mine")
     assert "results/demo/report.html" in snakemake(tmp_path, "-n")
-    steps = yaml.safe_load(config)["training"]["steps"]
-    assert stored(tmp_path / "results/demo")["training"]["steps"] == steps
-    assert stored(tmp_path / "own/results/demo")["seed"] == 7
+    stored, own = (
+        yaml.safe_load((tmp_path / folder / "results/demo/config.yaml").read_text())
+        for folder in (".", "own")
+    )
+    assert stored["training"]["steps"] == yaml.safe_load(config)["training"]["steps"]
+    assert own["seed"] == 7
     made = {path.name for path in tmp_path.iterdir()}
     assert made == {".snakemake", "Snakefile", "config", "genes.txt", "results", "own", "mine.txt"}

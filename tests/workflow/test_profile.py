@@ -1,4 +1,4 @@
-"""The resources that jobs request through the Slurm profile."""
+"""The resources that jobs request with the Slurm profile."""
 
 import re
 from collections.abc import Callable
@@ -24,11 +24,12 @@ def requested(project: Any, *arguments: str) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("gres", [False, True])
-def test_jobs_go_where_their_resources_are(make_project: Callable[..., Any], gres: bool) -> None:
-    """Also if the command line sets a resource, which replaces all `set-resources` of a profile."""
+def test_jobs_request_resources_of_the_site(make_project: Callable[..., Any], gres: bool) -> None:
+    """Also if the command line sets a resource, which replaces `set-resources` of a profile."""
     corpus = {"source": "cellxgene", "parts": 2}
     project = make_project({"corpus": corpus, "datasets": {"pbmc68k": None}, "device": "auto"})
     site = {"gpu_partition": "accelerated", "data_partition": "data", "gres": gres, "hours": 12}
+    site |= {"account": "lab", "cpus_per_gpu": 3, "extra": "--nice=7"}
     (project.folder / PROFILE / "config.yaml").write_text(profile_of(site))
     resources = requested(
         project, "--workflow-profile", PROFILE, "--set-resources", "lock:mem_mb=1"
@@ -37,12 +38,14 @@ def test_jobs_go_where_their_resources_are(make_project: Callable[..., Any], gre
     assert set(resources) > ON_GPUS | DOWNLOADS
     for rule, asked in resources.items():
         place = "accelerated" if rule in ON_GPUS else "data" if rule in DOWNLOADS else "cpu"
-        assert asked["slurm_partition"] == place, rule
+        assert (asked["slurm_partition"], asked["slurm_account"]) == (place, "lab"), rule
+        extra = "--signal=TERM@300 --nice=7" if rule == "train" else "--nice=7"
+        assert asked["slurm_extra"] == extra, rule
         count = "1" if rule in ON_GPUS and not gres else "0"
         assert asked.get("gpu", "0") == count, rule
         assert asked.get("gres") == ("gpu:1" if rule in ON_GPUS and gres else None), rule
         assert asked["mem_mb"] == "<TBD>" or 0 < int(asked["mem_mb"]) <= 16_000, rule
         assert 0 < int(asked["runtime"]) <= 12 * 60, rule
         assert ("download" in asked) == (rule in DOWNLOADS), rule
-    assert resources["train"]["slurm_extra"] == "--signal=TERM@300"
+    assert resources["train"]["cpus_per_task"] == "3"
     assert resources["lock"]["mem_mb"] == "1"

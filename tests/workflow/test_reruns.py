@@ -1,12 +1,11 @@
-"""Jobs that single changes plan, on top of a finished run."""
+"""Jobs that a single change needs after a finished run."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from anndata import AnnData
+from stages import write_cells
 
 from scsigmoid.config.check import merge
 
@@ -23,7 +22,7 @@ LARGER_MODEL = {"attention": "sigmoid", "context": 256, "size": "160M"}
 MODEL = "results/demo/training/sigmoid_2k/model.safetensors"
 
 PAGE = {"report_page": 1, "all": 1}
-# Jobs of a dataset, and the tables and figures of all datasets.
+# Jobs of a dataset. Tables and figures of all datasets follow.
 DATASET = {
     "evaluation_cells": 1,
     "evaluation_tokens": 1,
@@ -98,7 +97,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
 
 
 def touch_outputs(project: Any) -> None:
-    """Finish a run without its work: empty outputs, with Snakemake's records of their jobs."""
+    """Make a finished run without running its jobs: empty outputs, and Snakemake's records."""
     summary = project.run("--summary")
     assert summary.returncode == 0, summary.stdout + summary.stderr
     for line in summary.stdout.splitlines()[1:]:
@@ -112,16 +111,13 @@ def touch_outputs(project: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def runs(new_project: Callable[..., Any]) -> dict[str, tuple[Any, dict[str, Any]]]:
+def runs(make_project: Callable[..., Any]) -> dict[str, tuple[Any, dict[str, Any]]]:
     """A finished run of the demo, and one of the user's own cells, with their settings."""
-    genes = pd.DataFrame(index=[f"ENSG{number:011}" for number in range(9)])
-    types = pd.DataFrame({"cell_type": ["T cell", "B cell"] * 9})
-    cells = AnnData(np.ones((18, 9), np.float32), types, genes)
     projects = {}
     for name, settings in (("demo", DEMO), ("local", LOCAL)):
-        project = new_project(settings)
+        project = make_project(settings)
         for file in ("cells.h5ad", "mine.h5ad"):
-            cells.write_h5ad(project.folder / file)
+            write_cells(project.folder / file, np.ones((18, 9), np.float32))
         touch_outputs(project)
         projects[name] = (project, settings)
     return projects

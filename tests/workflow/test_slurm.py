@@ -1,4 +1,4 @@
-"""The workflow and training on a real Slurm: what is killed comes back, and to the same bytes."""
+"""The workflow and training on a real Slurm: killed jobs run again, and give the same bytes."""
 
 import os
 import shlex
@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from slurm_cluster import Slurm, missing, profile_of
+from slurm_cluster import Slurm, missing
 
 from scsigmoid.benchmarks.simulated import write_simulated_tokens
 from scsigmoid.config.check import as_json, load
@@ -28,7 +28,7 @@ pytestmark = [
 OUTPUT = "snakemake.log"
 LIGHT = ("figure", "report_page", "table")
 MODELS = ("sigmoid_2k", "softmax_2k", "sigmoid_4k")
-# Snakemake, but for the plugin's habit of asking less and less often.
+# Snakemake, which asks Slurm every second. The plugin would ask less and less often.
 IMPATIENT = """
 import snakemake.cli
 from snakemake_executor_plugin_slurm import Executor
@@ -39,7 +39,7 @@ snakemake.cli.main()
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    """A running cluster, first in ``PATH``."""
+    """A running cluster, whose commands are first in ``PATH``."""
     running = Slurm(tmp_path_factory.mktemp("slurm") / "cluster")
     before = os.environ["PATH"]
     os.environ["PATH"] = f"{running.commands}{os.pathsep}{before}"
@@ -51,17 +51,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 
 
 def until(found: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
-    """Wait until something is found."""
+    """Wait until ``found`` returns something, and return it."""
     end = time.monotonic() + seconds
     while not (result := found()):
-        assert time.monotonic() < end, f"waited in vain for {what}"
+        assert time.monotonic() < end, f"{what} did not appear in time"
         time.sleep(0.05)
     return result
 
 
 @contextmanager
 def submitted(project: Any, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Snakemake with the profile as it is shipped, but asking Slurm every second."""
+    """Start Snakemake with the Slurm profile."""
     child = subprocess.Popen(
         [
             *(sys.executable, "-c", IMPATIENT, "--workflow-profile", "workflow/profiles/slurm"),
@@ -81,14 +81,14 @@ def submitted(project: Any, *arguments: str) -> Iterator["subprocess.Popen[bytes
 
 
 def outcome(project: Any, run: "subprocess.Popen[bytes]", seconds: float = 120.0) -> str:
-    """What Snakemake has printed when it is done."""
+    """Wait until Snakemake ends. Return what it has printed."""
     run.wait(timeout=seconds)
     text: str = (project.folder / OUTPUT).read_text(encoding="utf-8")
     return text
 
 
 def train(config: Config, model: str, tokens: Path, vocabulary: Path) -> list[str]:
-    """The command that trains a model, but for its output."""
+    """Return the command that trains a model, without its output."""
     settings = as_json({f"models.{model}": Plan(config).run(model)})
     return [
         *(sys.executable, "-m", "scsigmoid", "train", "--model", model, "--tokens", str(tokens)),
@@ -97,7 +97,7 @@ def train(config: Config, model: str, tokens: Path, vocabulary: Path) -> list[st
 
 
 def workers(model: str, folder: Path) -> list[psutil.Process]:
-    """Processes that train a model in a folder; other tests train elsewhere meanwhile."""
+    """Return the processes that train a model in a folder. Other tests train in other folders."""
     found = []
     for process in psutil.process_iter(["cmdline", "cwd"]):
         words = process.info["cmdline"] or []
@@ -111,12 +111,13 @@ def workers(model: str, folder: Path) -> list[psutil.Process]:
 def test_the_demo_runs_through_the_profile(
     cluster: Slurm, finished: Any, make_project: Callable[..., Any], tiny: dict[str, Any]
 ) -> None:
-    """To the tables of a local run, though jobs are killed; the light jobs are one submission.
+    """Tables equal those of a local run. Tables, figures and the report are one submission.
 
-    One model's job is cancelled, one's process killed, one's time runs out.
+    The job of one model is cancelled, the process of another is killed, and the time of a third
+    runs out.
     """
     earlier = len(cluster.jobs())
-    # The demo asks for no GPU; whether jobs get theirs is a question here.
+    # Unlike the demo, which does not ask for GPUs.
     project = make_project(tiny | {"device": "auto"})
 
     def number(model: str) -> str:
@@ -134,7 +135,7 @@ def test_the_demo_runs_through_the_profile(
     with submitted(project) as run:
         while len(first) < len(MODELS):
             model, worker = until(new_worker, "training", seconds=400)
-            worker.suspend()  # so that it does not end before it is ended
+            worker.suspend()  # so that it does not end by itself
             first[model] = number(model)
             assert worker.environ()["CUDA_VISIBLE_DEVICES"] == "0"
             if model == "sigmoid_2k":
@@ -165,70 +166,10 @@ def test_the_demo_runs_through_the_profile(
         assert ("gres:gpu" in facts) == ("Partition=gpu" in facts), comment
 
 
-def test_what_a_site_sets_reaches_slurm(
-    cluster: Slurm, make_project: Callable[..., Any], tiny: dict[str, Any]
-) -> None:
-    """All that stands at the top of the profile; the jobs are held, not run."""
-    earlier = len(cluster.jobs())
-    project = make_project(tiny | {"device": "auto"})
-    site = {
-        "account": "lab",
-        "partition": "gpu",
-        "gpu_partition": "cpu",
-        "hours": 2,
-        "cpus_per_gpu": 3,
-        "gres": True,
-        "extra": "--hold --nice=7",
-    }
-    (project.folder / "workflow/profiles/slurm/config.yaml").write_text(profile_of(site))
-    # The cluster keeps no accounts; the plugin asks for them.
-    accounts = cluster.commands / "sacctmgr"
-    accounts.write_text("#!/bin/sh\necho lab\n")
-    accounts.chmod(0o755)
-    results = project.folder / "results/demo"
-    evaluated = [f"tokens/evaluation/{name}" for name in load(overrides=tiny).datasets]
-    for name in (
-        *(f"tokens/training/part-0000{part}" for part in (0, 1)),
-        "benchmarks",
-        *evaluated,
-    ):
-        (results / name).mkdir(parents=True)
-    for name in ("tokens/vocabulary.parquet", "benchmarks/kernel.csv", "benchmarks/kernel.json"):
-        (results / name).touch()
-    tables = ("hyperparameters", "model_architecture", "kernel_speed")
-    targets = [
-        *(f"results/demo/tables/{name}.csv" for name in tables),
-        "results/demo/figures/latency.png",
-        "results/demo/figures/tflops.png",
-        "results/demo/training/sigmoid_2k/model.safetensors",
-    ]
-    rules = ("train", "table", "figure")
-    with submitted(project, *targets, "--cores", "8", "--allowed-rules", *rules):
-        jobs = until(lambda: len(cluster.jobs()) == earlier + 2 and cluster.jobs(), "both jobs")
-    accounts.unlink()
-    asked = {}
-    for number, comment, state in jobs[earlier:]:
-        assert state == "PENDING"
-        words = cluster.ask("scontrol", "show", "job", "--oneliner", number).split()
-        asked[comment.startswith("rule_train")] = dict(w.split("=", 1) for w in words if "=" in w)
-        cluster.ask("scancel", number)
-    train, light = asked[True], asked[False]
-    for job in (train, light):
-        assert (job["Account"], job["Reason"], job["Nice"]) == ("lab", "JobHeldUser", "7")
-        assert job["Requeue"] == "1"
-    assert (train["Partition"], light["Partition"]) == ("cpu", "gpu")
-    # Of five light jobs four run at once, and then the other.
-    assert (train["TimeLimit"], light["TimeLimit"]) == ("02:00:00", "00:20:00")
-    assert (light["NumCPUs"], light["MinMemoryNode"]) == ("4", "8000M")
-    assert (train["CPUs/Task"], train["MinMemoryNode"]) == ("3", "16000M")
-    assert (train["TresPerNode"], "TresPerJob" in train) == ("gres:gpu:1", False)
-    assert not any(name.startswith("Tres") for name in light)
-
-
 def test_a_failing_job_is_reported(
     cluster: Slurm, make_project: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """The rule, where its log is, and what stands there."""
+    """With its rule, its log, and the error in the log."""
     bad = tmp_path / "bad.h5ad"
     bad.write_bytes(b"not an h5ad file")
     project = make_project(
@@ -247,10 +188,10 @@ def test_a_failing_job_is_reported(
     assert "Traceback" not in output
 
 
-def test_two_nodes_stop_in_time_and_go_on(
+def test_two_nodes_stop_in_time_and_continue(
     cluster: Slurm, tiny: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Nodes find each other; warned, they write a checkpoint, and Slurm runs the job again."""
+    """Nodes connect. After the warning they write a checkpoint, and Slurm runs the job again."""
     tiny["training"] |= {"steps": 60, "checkpoint_every": 10, "log_every": 20}
     config = load(overrides=tiny)
     write_simulated_tokens(tmp_path, config.benchmarks.training, 64, 127, 1)
@@ -267,8 +208,8 @@ def test_two_nodes_stop_in_time_and_go_on(
     cluster.ask("scancel", "--signal=TERM", number)
     until(lambda: (number, "PENDING") in [(n, s) for n, _, s in cluster.jobs()], "the requeued job")
     assert "stopped by SIGTERM after step" in log.read_text()
-    # Slurm waits two minutes before it runs a job again.  At once is too early: what the job was
-    # granted before is withdrawn to the second.
+    # Slurm waits two minutes before it runs a job again. Immediately is too early, because Slurm
+    # withdraws the credentials of the first run, to the second.
     cluster.ask("scontrol", "update", f"JobId={number}", "StartTime=now+2")
     until(lambda: (two / "model.safetensors").is_file(), "the model")
     assert "continuing from the checkpoint" in log.read_text()

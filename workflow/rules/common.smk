@@ -168,7 +168,7 @@ def user_files(wildcards):
         return [
             str(path)
             for file in local_files.expand(CONFIG.corpus.local)
-            for path in file.files
+            for path in local_files.files_of(file.path)
             if file.held_out is not True
         ]
     if CONFIG.corpus.manifest:
@@ -179,7 +179,7 @@ def user_files(wildcards):
 def user_file_of_dataset(wildcards):
     """Return the files with the held-out cells of a dataset, if they are the user's own."""
     file = PLAN.held_out_files.get(wildcards.dataset)
-    return [str(path) for path in file.files] if file else []
+    return [str(path) for path in local_files.files_of(file.path)] if file else []
 
 
 def stored_configuration(wildcards, output):

@@ -57,10 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             if not launched():
                 return launch(options.nodes, options.gpus, words)
-        with logged(log) as terminal:
+        with redirect_errors(log) as terminal:
             return run(options, log, terminal)
     except UserError as error:  # processes cannot be started, or the log cannot be written
-        return complain(str(error), sys.stderr)
+        return print_error(str(error), sys.stderr)
 
 
 def run(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
         problem = expected_error(error, log)
         if problem is None and log is None:
             raise
-        complain(problem or f"unexpected {type(error).__name__}: {error}; see {log}", terminal)
+        print_error(problem or f"unexpected {type(error).__name__}: {error}; see {log}", terminal)
         if problem is None:
             with suppress(OSError):
                 traceback.print_exc()
@@ -119,7 +119,7 @@ def start_log(path: Path, stage: str) -> None:
 
 
 @contextmanager
-def logged(path: Path | None) -> Iterator[TextIO]:
+def redirect_errors(path: Path | None) -> Iterator[TextIO]:
     """Redirect standard error, also of libraries, to a log file.
 
     Yields:
@@ -154,7 +154,7 @@ def logged(path: Path | None) -> Iterator[TextIO]:
         os.close(before)
 
 
-def complain(message: str, terminal: TextIO) -> int:
+def print_error(message: str, terminal: TextIO) -> int:
     """Print one line on the terminal and, if possible, in the log. Return the exit code."""
     line = f"scsigmoid: error: {shortened(' '.join(message.split()))}"
     print(line, file=terminal, flush=True)

@@ -33,17 +33,11 @@ class Affects:
 def effects(section: type) -> dict[str, Affects | None]:
     """Return the metadata of each setting of a section, or None if it has the section's."""
     hints = typing.get_type_hints(section, include_extras=True)
-    return {
-        field.name: next(
-            (
-                item
-                for item in getattr(hints[field.name], "__metadata__", ())
-                if isinstance(item, Affects)
-            ),
-            None,
-        )
-        for field in dataclasses.fields(section)
-    }
+    found = {}
+    for field in dataclasses.fields(section):
+        metadata = getattr(hints[field.name], "__metadata__", ())
+        found[field.name] = next((item for item in metadata if isinstance(item, Affects)), None)
+    return found
 
 
 def affecting(

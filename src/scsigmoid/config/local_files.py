@@ -32,11 +32,6 @@ class LocalFile:
     layer: str = ""
     genes: str = ""
 
-    @property
-    def files(self) -> list[Path]:
-        """The file itself, or all files of a 10x folder."""
-        return files_of(self.path)
-
 
 def files_of(path: Path) -> list[Path]:
     """Return the file itself, or matrix, barcodes and features of a 10x folder."""
@@ -108,5 +103,5 @@ def problem_of(path: Path) -> str:
 
 
 def slug(text: str) -> str:
-    """Return a text as a name of lower-case letters, digits and '_'."""
+    """Return a name of lower-case letters, digits and '_' for a text."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") or "dataset"

@@ -51,7 +51,7 @@ from scsigmoid.seeds import derive
 BANDWIDTH_CELLS = 4096
 
 Counts = NDArray[np.int64]
-#: The MMD of a sample (element 0) and of its resamples: the root of max(MMD^2, 0).
+#: The MMD of a sample (element 0 of the last axis) and of its resamples: the root of max(MMD^2, 0).
 Roots = NDArray[np.float64]
 
 
@@ -131,7 +131,7 @@ def mmd_dataset(
         cells, roots = measure_pair(arms, a, b, dataset, settings, seed, device)
         pairs.append(roots)
         add = partial(row, f"{a} vs {b}", cells)
-        for name, (x, y) in roots.items():
+        for name, (x, y) in zip(Estimates._fields, roots, strict=True):
             for model, values in ((first, x), (second, y)):
                 mean = float(values[1:].mean())
                 rows.append(add(f"mmd_{name}", model, values))
@@ -139,8 +139,7 @@ def mmd_dataset(
             rows.append(add(f"mmd_{name}_ratio", f"{first} / {second}", ratio(x, y)))
             rows.append(add(f"mmd_{name}_difference", f"{first} - {second}", x - y))
     add = partial(row, "", len(pairs))
-    for name in Estimates._fields:
-        x, y = (np.stack([roots[name][arm] for roots in pairs]) for arm in (0, 1))
+    for name, (x, y) in zip(Estimates._fields, np.stack(pairs, axis=2), strict=True):
         of_means = ratio(x.mean(0), y.mean(0))
         of_resamples = float(ratio(x[:, 1:].mean(), y[:, 1:].mean()))
         for metric, values, value in (
@@ -171,11 +170,14 @@ def measure_pair(
     settings: Mmd,
     seed: int,
     device: str | torch.device,
-) -> tuple[int, dict[str, list[Roots]]]:
-    """Return the cells of types ``a`` and ``b``, and for each estimator the MMD in each model.
+) -> tuple[int, Roots]:
+    """Return the number of cells of types ``a`` and ``b``, and their MMD in each model.
 
     Each model has its own bandwidth: the median over the pooled pair, or over 4,096 cells of a
     larger pair, chosen by a seed and the same for both models.
+
+    Returns:
+        The number of cells, and an array: estimators x models x (1 + resamples).
 
     Raises:
         UserError: if more than half of the cells have the same embedding, so the bandwidth is 0.
@@ -191,7 +193,7 @@ def measure_pair(
     if len(pooled) > BANDWIDTH_CELLS:
         generator = np.random.default_rng(derive(seed, "mmd bandwidth", dataset, name))
         chosen = generator.choice(pooled, BANDWIDTH_CELLS, replace=False)
-    roots: dict[str, list[Roots]] = {name: [] for name in Estimates._fields}
+    squared = []
     for arm in arms.values():
         points = torch.as_tensor(arm.values[chosen]).to(device, torch.float64)
         bandwidth = median_squared_distance(points)
@@ -201,12 +203,11 @@ def measure_pair(
                 "bandwidth is 0; check the model's training"
             )
         x, y = (arm.values[members[kind]] for kind in (a, b))
-        squared = mmd_squared(
-            x, y, w, v, bandwidth=bandwidth, block=settings.block_cells, device=device
+        squared.append(
+            mmd_squared(x, y, w, v, bandwidth=bandwidth, block=settings.block_cells, device=device)
         )
-        for estimator, values in squared._asdict().items():
-            roots[estimator].append(np.sqrt(np.maximum(values, 0)))
-    if np.isnan(roots["unbiased"]).any():
+    roots = np.sqrt(np.maximum(np.swapaxes(squared, 0, 1), 0))
+    if np.isnan(roots).any():
         log(
             f"{dataset}: {name}: a resample has only one cell, so the unbiased MMD and its mean "
             "over pairs have no interval; raise evaluation.mmd.minimum_cells"

@@ -232,7 +232,11 @@ def embed_file(
             rows = TokenStore.open(store).metadata(["cell"])["cell"]
             obs = obs.iloc[rows]
             # Before the embedding, so that nothing is computed for a file that cannot be written.
-            whole = read_all(source)[rows].copy() if keep_all else anndata.AnnData(obs=obs)
+            if keep_all:
+                with opened(source), reading(str(source)):
+                    whole = anndata.read_h5ad(source)[rows].copy()
+            else:
+                whole = anndata.AnnData(obs=obs)
             with storing(str(path)):
                 whole.write_h5ad(temporary)
             del whole
@@ -379,14 +383,6 @@ def read_obs(path: Path) -> tuple[Any, bool]:
         return data_frame(file["obs"]), is_simulated
 
 
-def read_all(path: Path) -> "AnnData":
-    """Read a whole file into memory."""
-    import anndata
-
-    with opened(path), reading(str(path)):
-        return anndata.read_h5ad(path)
-
-
 def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     """Replace names of genes by the vocabulary's ids, for genes without an Ensembl id.
 
@@ -404,7 +400,7 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     if not by_id and organisms and expected and not organisms & expected:
         raise UserError(
             f"{cells.path}: genes of another organism ({', '.join(sorted(organisms))} instead of "
-            f"{', '.join(sorted(expected))}); map them to orthologues or use a model of that "
+            f"{', '.join(sorted(expected))}); map them to orthologs or use a model of that "
             "organism"
         )
     gene_of = {name: gene for gene, name in vocabulary.name_of.items()}

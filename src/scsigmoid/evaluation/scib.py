@@ -102,7 +102,7 @@ def by_donor(cells: Neighbours) -> Iterator[tuple[str, Neighbours]]:
 
 
 def silhouette(cells: Neighbours, seed: int, device: str) -> Scores:
-    """Silhouette of the cell types, (s + 1) / 2, from 0 to 1.
+    """Return the silhouette of the cell types, (s + 1) / 2, from 0 to 1.
 
     s is the mean over cells of (b - a) / max(a, b): a is the mean distance to cells of the same
     type, b the mean distance to cells of the nearest other type, Euclidean in the PCA space. A cell
@@ -119,7 +119,7 @@ def silhouette(cells: Neighbours, seed: int, device: str) -> Scores:
 
 
 def leiden(cells: Neighbours, seed: int, device: str) -> Scores:
-    """NMI and ARI of the cell types with Leiden clusters of the neighbor graph.
+    """Return NMI and ARI of the cell types with Leiden clusters of the neighbor graph.
 
     Of ten resolutions from 0.2 to 2, the resolution with the highest NMI counts, as in scIB.
     """
@@ -134,7 +134,7 @@ def leiden(cells: Neighbours, seed: int, device: str) -> Scores:
 
 
 def logistic(cells: Neighbours, seed: int, device: str) -> Scores:
-    """Balanced accuracy of logistic regression on the representation, in cross-validation.
+    """Return the cross-validated balanced accuracy of logistic regression on the representation.
 
     Cell types with fewer than two cells in a fold are left out. There is no score if fewer than two
     types are left.

@@ -26,7 +26,7 @@ def umap_dataset(
     Args:
         embeddings: model name to embedding file, with the same cells in the same order.
         dataset: dataset of the embeddings.
-        settings: variance that the PCA keeps, neighbours and smallest distance.
+        settings: variance that the PCA keeps, neighbors and smallest distance.
         seed: the configuration's seed. All models have the same seed for UMAP.
         outputs: model name to Parquet file: ``x``, ``y`` (float32) and ``cell_type`` (empty for a
             cell without a label), one row per cell, in the order of the embedding.

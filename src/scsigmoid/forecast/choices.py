@@ -186,11 +186,10 @@ def sample_cells(corpus: Corpus, seed: int) -> Sample:
 
 
 def choose_device(settings: Settings) -> None:
-    """Choose the device: that of the first run in the results folder, or a GPU if there is one."""
+    """Choose the device of the first run in the results folder, or a GPU if there is one."""
     preset, results = settings["preset"], settings["results"]
     path = Path(results if isinstance(results, str) else f"results/{preset}") / "config.yaml"
-    earlier = Settings(read_yaml(path) if path.is_file() else {})
-    device = earlier["device"]
+    device = read_yaml(path).get("device") if path.is_file() else None
     if device not in SCALES:
         device = "cuda" if has_gpu() else "cpu"
     reason = ("no GPU" if device == "cpu" else "a GPU") + " in the first run"

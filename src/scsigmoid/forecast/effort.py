@@ -9,9 +9,8 @@ from typing import Any
 
 import yaml
 
-from scsigmoid.config.check import model_training
-from scsigmoid.config.schema import Config, Model, Size, Training
-from scsigmoid.config.study import study_runs
+from scsigmoid.config.plan import Plan
+from scsigmoid.config.schema import Config, Size, Training
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 
 QUANTILES = 500
@@ -39,9 +38,9 @@ class Lengths:
             min(self.median * exp(self.sigma * normal.inv_cdf(place)), longest) for place in places
         ]
 
-    def mean(self, longest: float = float("inf")) -> float:
-        """Return the mean length of cells that are cut at ``longest``."""
-        return sum(self.sample(longest)) / QUANTILES
+    def mean(self) -> float:
+        """Return the mean length."""
+        return sum(self.sample()) / QUANTILES
 
 
 @cache
@@ -76,28 +75,19 @@ class Effort:
     bytes: int
 
 
-def efforts(config: Config, vocabulary: int) -> list[Effort]:
-    """Return the cost of every model. ``vocabulary`` is the number of tokens."""
-    return [
-        effort(config, name, model, config.size_of(name), model_training(config, name), vocabulary)
-        for name, model in config.models.items()
-    ]
+def effort(plan: Plan, name: str, vocabulary: int) -> Effort:
+    """Return the cost of a model, or of a run of the study.
 
-
-def study_efforts(config: Config, vocabulary: int) -> list[Effort]:
-    """Return the cost of every run of the study."""
-    return [
-        effort(config, name, run.model, config.sizes[run.size], run.training, vocabulary)
-        for name, run in study_runs(config).items()
-    ]
-
-
-def effort(
-    config: Config, name: str, model: Model, size: Size, training: Training, vocabulary: int
-) -> Effort:
-    """Return the cost of one model. Variants of attention are not counted."""
-    architecture, kind = config.architecture, model.attention
-    encoder = EncoderSettings.of(size, architecture, kind, model.context, vocabulary)
+    Args:
+        plan: plan of the configuration.
+        name: name of the model or run. Variants of attention are not counted.
+        vocabulary: number of tokens.
+    """
+    run, config = plan.run(name), plan.config
+    training, kind = Training(**run["training"]), run["attention"]
+    encoder = EncoderSettings.of(
+        Size(**run["size"]), config.architecture, kind, run["context"], vocabulary
+    )
     work = work_of(encoder, lengths_of(config), training.mask_fraction)
     candidates = []  # (difference from the measured work, seconds per cell, device)
     for entry in rates()["training"]:
@@ -105,19 +95,19 @@ def effort(
             continue
         for context, rate in entry["cells_per_second"][kind].items():
             measured = EncoderSettings.of(
-                Size(**entry["size"]), architecture, kind, context, entry["vocabulary"]
+                Size(**entry["size"]), config.architecture, kind, context, entry["vocabulary"]
             )
             scale = work / work_of(measured, Lengths(**entry["lengths"]), training.mask_fraction)
             candidates.append((abs(log(scale)), scale / rate, entry["machine"]))
     _, seconds, device = min(candidates)
     parameters = count_parameters(encoder)
+    checkpoints, models = training.keep_checkpoints, 1 + len(training.kept)
     return Effort(
         model=name,
         parameters=parameters,
         hours=training.steps * training.global_batch * seconds / 3600,
         device=device,
-        bytes=parameters
-        * (CHECKPOINT_BYTES * training.keep_checkpoints + MODEL_BYTES * (1 + len(training.kept))),
+        bytes=parameters * (CHECKPOINT_BYTES * checkpoints + MODEL_BYTES * models),
     )
 
 

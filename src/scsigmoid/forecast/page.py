@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
-from scsigmoid.forecast.effort import efforts, lengths_of, study_efforts
+from scsigmoid.forecast.effort import effort, lengths_of
 from scsigmoid.forecast.volume import vocabulary_size, volume
 
 TOKEN_BYTES = 2  # uint16: vocabularies of CELLxGENE have fewer than 65,536 genes
@@ -19,7 +20,9 @@ def forecast(config: Config, results: Path) -> Iterator[str]:
         results: the results folder. Its manifest and vocabulary replace estimates.
     """
     data, vocabulary = volume(config, results), vocabulary_size(config, results)
-    models, runs = efforts(config, vocabulary), study_efforts(config, vocabulary)
+    plan = Plan(config)
+    models = [effort(plan, name, vocabulary) for name in config.models]
+    runs = [effort(plan, name, vocabulary) for name in plan.study_runs]
     yield f"Preset {config.preset}, corpus {config.corpus.source}: {data.basis}"
     yield line("raw files", number(data.files), f"{number(data.cells)} cells to train on")
     cell_bytes = lengths_of(config).mean() * TOKEN_BYTES + CELL_BYTES

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scsigmoid.config.local_files import expand, own_files
+from scsigmoid.config.local_files import expand, files_of, own_files
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import check_alike, organism_of
@@ -14,7 +14,7 @@ from scsigmoid.corpus.h5ad_writer import is_tenx
 from scsigmoid.corpus.labels import evaluated_label
 from scsigmoid.corpus.metadata import REMOTE, ManifestRow, read_manifest
 from scsigmoid.corpus.selection import PAPER_CELLS
-from scsigmoid.forecast.effort import Lengths, lengths_of, rates
+from scsigmoid.forecast.effort import lengths_of, rates
 from scsigmoid.progress import verbosity
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary, read_gene_list
 
@@ -43,13 +43,13 @@ def volume(config: Config, results: Path) -> Volume:
     """Return the volume of a configuration, from the manifest in its results folder if any."""
     if config.corpus.source == "embedded":
         rows = list_embedded(config.corpus.embedded, config.datasets)
-        return listed_volume(rows, "the configuration", lengths_of(config))
+        return listed_volume(rows, "the configuration", config)
     if config.corpus.source == "local":
         return local_volume(config)
     lock = config.corpus.manifest
     path = Path(lock) if lock else results / "corpus" / "manifest.csv"
     if lock or path.is_file():
-        return listed_volume(read_manifest(path), f"the manifest {path}", lengths_of(config))
+        return listed_volume(read_manifest(path), f"the manifest {path}", config)
     return expected_volume(config)
 
 
@@ -72,13 +72,13 @@ def vocabulary_size(config: Config, results: Path) -> int:
     return config.benchmarks.training.vocabulary
 
 
-def listed_volume(rows: Sequence[ManifestRow], basis: str, lengths: Lengths) -> Volume:
+def listed_volume(rows: Sequence[ManifestRow], basis: str, config: Config) -> Volume:
     """Return the volume of the files of a manifest. Missing sizes are estimated."""
     return Volume(
         basis=basis,
         files=len(rows),
         cells=sum(int(row.cells or 0) for row in rows if row.role == "training"),
-        bytes=sum(int(row.bytes or 0) or bytes_of(int(row.cells or 0), lengths) for row in rows),
+        bytes=sum(int(row.bytes or 0) or bytes_of(int(row.cells or 0), config) for row in rows),
     )
 
 
@@ -89,7 +89,7 @@ def local_volume(config: Config) -> Volume:
         basis="the files",
         files=len(files),
         cells=None if opened is None else sum(cells.n_cells for cells in opened),
-        bytes=sum(path.stat().st_size for file in files for path in file.files),
+        bytes=sum(path.stat().st_size for file in files for path in files_of(file.path)),
     )
 
 
@@ -130,19 +130,19 @@ def check_own_files(config: Config) -> None:
 
 def expected_volume(config: Config) -> Volume:
     """Estimate the volume of CELLxGENE's files before there is a manifest."""
-    corpus, lengths = config.corpus, lengths_of(config)
+    corpus = config.corpus
     whole = corpus.maximum_cells is None
     cells = PAPER_CELLS if corpus.maximum_cells is None else corpus.maximum_cells
-    size = min(bytes_of(cells, lengths), (corpus.maximum_gb or float("inf")) * 1e9)
+    size = min(bytes_of(cells, config), (corpus.maximum_gb or float("inf")) * 1e9)
     return Volume(
         basis="no manifest yet: cells "
         + ("as in the paper" if whole else "as corpus.maximum_cells allows"),
         files=PAPER_FILES if whole else None,
         cells=cells,
-        bytes=size + bytes_of(EVALUATION_CELLS, lengths),
+        bytes=size + bytes_of(EVALUATION_CELLS, config),
     )
 
 
-def bytes_of(cells: int, lengths: Lengths) -> float:
+def bytes_of(cells: int, config: Config) -> float:
     """Estimate the size of the raw files of some cells."""
-    return cells * lengths.mean() * float(rates()["raw_bytes_per_nonzero"])
+    return cells * lengths_of(config).mean() * float(rates()["raw_bytes_per_nonzero"])
