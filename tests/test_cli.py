@@ -15,7 +15,6 @@ from scsigmoid.cli import SILENT, main
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (["emebd"], "invalid choice: 'emebd'"),
         (["lengths"], "required"),
         (["vocabulary", "--statistics", "x", "--output", "y", "--settings", "{"], "not valid JSON"),
     ],
@@ -27,6 +26,26 @@ def test_a_wrong_command_line_is_a_usage_error(
         main(command)
     assert caught.value.code == 2
     assert words in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("stage", "advice"), [("emebd", "mean 'embed'"), ("zzz", "--help")])
+def test_an_unknown_stage_is_one_line(
+    stage: str, advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([stage]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert advice in error
+
+
+def test_a_plan_may_be_cut_short() -> None:
+    """As in `scsigmoid plan | head`, after which nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "scsigmoid", "plan", "--config", "preset=demo"]
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from typing import TextIO
 
 from scsigmoid import __version__, progress
 from scsigmoid.cli.arguments import STAGES
+from scsigmoid.config.validate import nearest
 from scsigmoid.errors import UserError, shortened
 from scsigmoid.files import check_writable
 
@@ -42,9 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand.
 
     Returns:
-        The exit code: 0, or 1 after an error, or 130 after an interruption.
+        The exit code: 0, 1 after an error, 2 for an unknown stage, or 130 after an interruption.
     """
     words = sys.argv[1:] if arguments is None else arguments
+    name = words[0] if words else "-"
+    if name not in STAGES and not name.startswith("-"):
+        known = nearest(name, STAGES) or "; scsigmoid --help lists all"
+        print_error(f"unknown stage {name!r}{known}", sys.stderr)
+        return 2
     options = parser().parse_args(words)
     log, rank = options.log, os.environ.get("RANK")
     if log is not None and rank not in (None, "0"):  # each process of torchrun has its own log

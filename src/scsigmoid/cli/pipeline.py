@@ -1,6 +1,7 @@
 """Subcommands from the corpus to a trained model, and ``plan``."""
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,8 +28,11 @@ def plan(options: argparse.Namespace) -> None:
     overrides = [*map(read_yaml, options.configfile or []), parse_pairs(options.config)]
     config = load(base, presets, reduce(merge, overrides), choose)
     check_own_files(config)
-    for line in forecast(config, Path(config.results or f"results/{config.preset}")):
-        print(line)
+    lines = forecast(config, Path(config.results or f"results/{config.preset}"))
+    try:
+        print(*lines, sep="\n", flush=True)
+    except BrokenPipeError:  # `head` has read enough; Python must not flush the rest at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @stage("--configuration --output --summary")
