@@ -87,6 +87,15 @@ def study(config: Config, tmp_path: Path) -> Study:
     return make_study(config, tmp_path)
 
 
+@pytest.fixture
+def rivals(tmp_path: Path) -> Study:
+    """Two variants of sigmoid, and softmax with normalized queries and keys."""
+    variants = STUDY["variants"] | {"variants": [["centred_values"], ["hybrid_norm"]]}
+    rival = STUDY["variants"] | {"attention": ["softmax"], "variants": [["qk_norm"]]}
+    families = {"seeds": SEEDS, "variants": variants, "rival": rival}
+    return make_study(load(overrides={"study": families}), tmp_path)
+
+
 def make_study(config: Config, folder: Path) -> Study:
     write_runs(config, folder / "results")
     collect(config, folder / "results", folder / "tables")

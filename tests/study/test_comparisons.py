@@ -6,22 +6,26 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from statsmodels.stats.multitest import multipletests
 
 from scsigmoid.report.figures.style import styled
 from scsigmoid.report.tables.writing import DASH, Cell
 from scsigmoid.study.comparisons import (
+    DECIDING,
     best_rates,
     detectable_difference,
     detectable_differences,
     final_loss,
+    holm,
     last_sign_change,
     loss_decrease,
     loss_differences,
     loss_differences_by_size,
+    rival_differences,
 )
 from scsigmoid.study.figures import scale_figure
 from scsigmoid.study.runs import Study
-from scsigmoid.study.tables import rates_table
+from scsigmoid.study.tables import rates_table, rivals_table
 
 
 def test_the_best_rate_has_the_lowest_mean_over_the_seeds(study: Study):
@@ -145,3 +149,37 @@ def test_detectable_differences_of_the_seeds(study: Study):
     assert rows["deviation"].tolist() == pytest.approx([0.1] * 3)  # of 0.1, 0.2 and 0.3
     width = stats.t.ppf(0.975, 2) * 0.1 / 3**0.5
     assert rows["half_width"].tolist() == pytest.approx([width] * 3)
+
+
+def test_a_variant_wins_by_loss_and_by_scores(rivals: Study):
+    study = rivals
+    curves = study.curves
+    curves.loc[curves["variants"] == "centred_values", "validation_loss"] -= 5
+    scores = study.runs.loc[:, ["purpose", "attention", "variants", "seed"]]
+    better = (scores["attention"] == "sigmoid") * 0.1
+    study.scores = pd.concat(
+        scores.assign(metric=metric, step=step, value=better * (1 if step == 100 else -1))
+        for metric in DECIDING
+        for step in (50, 100)
+    )
+    rows, last = rival_differences(study)
+    rows = rows.set_index("variant")
+    assert last == 100
+    shifts = {"centred_values": -5.0, "hybrid_norm": 0.0}  # and -0.15 for each seed
+    p = [stats.ttest_1samp([shift - 0.15 * n for n in (1, 2, 3)], 0).pvalue
+         for shift in shifts.values()]  # fmt: skip
+    corrected = multipletests(p, method="holm")[1]
+    assert rows["difference"].tolist() == pytest.approx([shift - 0.3 for shift in shifts.values()])
+    assert rows["p"].tolist() == pytest.approx(corrected)
+    assert rows["p"]["centred_values"] < 0.05 < rows["p"]["hybrid_norm"]
+    assert rows["wins"].to_dict() == {"centred_values": True, "hybrid_norm": False}
+    assert rivals_table(study).rows[0][0] == "centred_values"
+    study.scores["value"] *= -1
+    assert not rival_differences(study)[0]["wins"].any()
+    study.scores = study.scores[:0]
+    assert not rival_differences(study)[0]["wins"].any()
+
+
+def test_holms_correction_is_that_of_statsmodels():
+    p = np.random.default_rng(1).uniform(size=7) ** 3
+    np.testing.assert_allclose(holm(p), multipletests(p, method="holm")[1])

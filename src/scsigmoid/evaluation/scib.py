@@ -11,6 +11,7 @@ To add a metric, write its function and add it to :data:`FUNCTIONS`, and describ
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,13 +151,21 @@ def logistic(cells: Neighbours, seed: int, device: str) -> Scores:
 def probe(values: NDArray[np.floating], kinds: NDArray[np.int64], seed: int) -> float:
     """Return the balanced accuracy of logistic regression on standardized values, in 5 folds."""
     from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import balanced_accuracy_score
-    from sklearn.model_selection import StratifiedKFold, cross_val_predict
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=derive(seed, "probe") % 2**32)
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, C=0.1))
+    return cross_validated(model, values, kinds, seed)
+
+
+def cross_validated(
+    model: Any, values: NDArray[np.floating], kinds: NDArray[np.int64], seed: int
+) -> float:
+    """Return the balanced accuracy of a classifier of scikit-learn, in 5 folds."""
+    from sklearn.metrics import balanced_accuracy_score
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=derive(seed, "probe") % 2**32)
     return float(balanced_accuracy_score(kinds, cross_val_predict(model, values, kinds, cv=folds)))
 
 

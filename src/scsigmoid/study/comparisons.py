@@ -14,6 +14,9 @@ from scsigmoid.study.runs import Study
 
 #: Confidence of intervals, and the probability that such an interval excludes zero.
 CONFIDENCE, POWER = 0.95, 0.8
+#: Attention and variant that the variants of sigmoid are compared with, and the scores in which a
+#: variant that wins is better.
+RIVAL, DECIDING = ("softmax", "qk_norm"), ("linear_probe", "knn", "leiden_nmi")
 
 
 def final_loss(curve: pd.DataFrame) -> float:
@@ -84,8 +87,12 @@ def loss_differences_by_size(study: Study) -> pd.DataFrame:
 
 
 def score_differences(study: Study) -> pd.DataFrame:
-    """Return :func:`arm_differences` of each ``metric`` of the embeddings, empty without scores."""
-    by_metric = study.scores.groupby("metric", sort=False)
+    """Return :func:`arm_differences` of each ``metric`` of the embeddings, empty without scores.
+
+    Only for runs with the purpose ``seeds``.
+    """
+    scores = study.scores[study.scores["purpose"] == "seeds"]
+    by_metric = scores.groupby("metric", sort=False)
     tables = {metric: arm_differences(scores, "value") for metric, scores in by_metric}
     if not tables:
         return pd.DataFrame(columns=["metric"])
@@ -119,10 +126,7 @@ def variant_differences(study: Study) -> tuple[pd.DataFrame, int]:
         (number of compared seeds) and ``lower`` (number of seeds in which the variant is lower).
         Also the last step that is compared.
     """
-    curves = study.curves[study.curves["purpose"].isin(["seeds", "variants"])]
-    last = int(curves.groupby("purpose")["step"].max().min())
-    keys = ["attention", "variants", "seed"]
-    losses = final_losses(curves[curves["step"] <= last], keys).unstack("seed")
+    losses, last = losses_of_variants(study)
     is_plain = losses.index.get_level_values("variants") == ""
     plain = losses[is_plain].droplevel("variants")
     losses = losses[~is_plain & losses.index.isin(plain.index, level="attention")]
@@ -130,6 +134,57 @@ def variant_differences(study: Study) -> tuple[pd.DataFrame, int]:
     rows = losses.mean(axis=1).to_frame("loss").join(student_intervals(by_seed))
     rows = rows.assign(seeds=by_seed.count(axis=1), lower=(by_seed < 0).sum(axis=1))
     return rows.reset_index(names=["attention", "variant"]), last
+
+
+def losses_of_variants(study: Study) -> tuple[pd.DataFrame, int]:
+    """Return final losses (rows: attention and variants, columns: seeds) at a shared last step."""
+    curves = study.curves[study.curves["purpose"].isin(["seeds", "variants"])]
+    last = int(curves.groupby("purpose")["step"].max().min())
+    keys = ["attention", "variants", "seed"]
+    return final_losses(curves[curves["step"] <= last], keys).unstack("seed"), last
+
+
+def rival_differences(study: Study) -> tuple[pd.DataFrame, int]:
+    """Compare each variant of sigmoid with softmax with ``qk_norm``, seed by seed.
+
+    The rule is that of docs/preregistration.md, section 2.
+
+    Returns:
+        One row per variant: ``variant``, ``loss`` (mean final loss), the columns of
+        :func:`student_intervals` for variant minus rival, ``p`` (two-sided paired t-test, corrected
+        for the number of variants by Holm's method), the mean difference of each score in
+        :data:`DECIDING` at its last step (NaN without scores), ``seeds``, and ``wins``. Also the
+        last step that is compared. No rows without runs of the rival.
+    """
+    losses, last = losses_of_variants(study)
+    is_variant = losses.index.get_level_values("variants") != ""
+    is_sigmoid = losses.index.get_level_values("attention") == "sigmoid"
+    if RIVAL not in losses.index or not (is_variant & is_sigmoid).any():
+        return pd.DataFrame(), last
+    own = losses[is_variant & is_sigmoid].droplevel("attention")
+    by_seed = own - losses.loc[RIVAL]
+    p = [stats.ttest_1samp(row, 0, nan_policy="omit").pvalue for row in by_seed.to_numpy()]
+    rows = own.mean(axis=1).to_frame("loss").join(student_intervals(by_seed))
+    rows = rows.assign(p=holm(p), seeds=by_seed.count(axis=1))
+    scores = study.scores[study.scores["step"] == study.scores["step"].max()]
+    means = scores.pivot_table("value", ["attention", "variants"], "metric")
+    for metric in DECIDING:
+        rows[metric] = math.nan
+        if metric in means and RIVAL in means.index:
+            rows[metric] = means[metric].xs("sigmoid") - means[metric][RIVAL]
+    is_lower = (rows["p"] < 1 - CONFIDENCE) & (rows["difference"] < 0)
+    rows["wins"] = is_lower & (rows[[*DECIDING]] > 0).all(axis=1)
+    return rows.reset_index(names="variant"), last
+
+
+def holm(p: ArrayLike) -> NDArray[np.float64]:
+    """Correct p-values for their number by Holm's method."""
+    values = np.asarray(p, dtype=float)
+    order = np.argsort(values)
+    scaled = values[order] * np.arange(len(values), 0, -1)
+    corrected = np.empty_like(values)
+    corrected[order] = np.minimum(np.maximum.accumulate(scaled), 1)
+    return corrected
 
 
 def student_intervals(by_seed: pd.DataFrame) -> pd.DataFrame:

@@ -105,7 +105,8 @@ class Study:
         all_curves: journal rows of all runs, with the settings of the runs.
         curves: journal rows of the finished runs.
         layers: attention statistics of the finished runs.
-        scores: scores of the embeddings of finished runs with the purpose ``seeds``, or no rows.
+        scores: scores of the embeddings of finished runs with the purpose ``seeds`` or
+            ``variants``, or no rows.
         controls: scores of representations without a model (rows: metrics, columns: controls).
     """
 
@@ -133,8 +134,8 @@ class Study:
         if (folder / "scores.csv").is_file():
             scores = self.table("scores")
         by_name = settings[has_ended].set_index(self.runs["name"])
-        of_seeds = by_name[by_name["purpose"] == "seeds"]
-        self.scores = scores.join(of_seeds, on="run", how="inner").astype({"step": int})
+        scored = by_name[by_name["purpose"].isin(["seeds", "variants"])]
+        self.scores = scores.join(scored, on="run", how="inner").astype({"step": int})
         controls = scores[scores["step"].isna()]
         self.controls = controls.pivot(index="metric", columns="run", values="value")
 

@@ -18,7 +18,7 @@ from scsigmoid.evaluation.neighbours import (
     principal_components,
     representations,
 )
-from scsigmoid.evaluation.scib import FOLDS, leiden, probe, silhouette
+from scsigmoid.evaluation.scib import FOLDS, cross_validated, leiden, probe, silhouette
 from scsigmoid.files import write_text
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
@@ -29,8 +29,9 @@ CONTROLS = ("random", "pca_log_counts")
 def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> None:
     """Score the embeddings of one dataset, and the controls.
 
-    The metrics are silhouette, Leiden NMI and ARI on the principal components with 95 % of the
-    variance, balanced accuracy of a linear probe (5 folds), and mean MMD over all pairs of types.
+    The metrics are silhouette, Leiden NMI and ARI and the accuracy of 15 nearest neighbors, on the
+    principal components with 95 % of the variance, the accuracy of a linear probe, and the mean MMD
+    over all pairs of types. Accuracies are balanced and cross-validated in 5 folds.
 
     Args:
         embeddings: embedding files of several runs and steps.
@@ -69,6 +70,8 @@ def metrics(
     values: NDArray[np.floating], labels: NDArray[np.str_], seed: int, name: str
 ) -> dict[str, float]:
     """Return all scores of one embedding."""
+    from sklearn.neighbors import KNeighborsClassifier
+
     _, kinds = np.unique(labels, return_inverse=True)
     coordinates = principal_components(values, 0.95, name)
     nearest = nearest_cells(coordinates, 15)
@@ -77,6 +80,7 @@ def metrics(
         **silhouette(near, seed, "cpu"),
         **leiden(near, derive(seed, "leiden"), "cpu"),
         "linear_probe": probe(values, kinds, seed),
+        "knn": cross_validated(KNeighborsClassifier(15), coordinates, kinds, seed),
         "mmd": mean_mmd(values, kinds),
     }
 

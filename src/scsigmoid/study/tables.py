@@ -39,6 +39,8 @@ def tables(study: Study) -> dict[str, Table]:
         power_table: bool((seeds > 1).any()),
         scale_table: len(comparisons.loss_differences_by_size(study)) > 0,
         variants_table: {"seeds", "variants"} <= purposes,
+        rivals_table: {"seeds", "variants"} <= purposes
+        and len(comparisons.rival_differences(study)[0]) > 0,
         rates_table: "rates" in set(curves["purpose"]),
         largest_rates_table: "stability" in purposes,
         frontier_table: "stability" in purposes,
@@ -261,6 +263,29 @@ def variants_table(study: Study) -> Table:
     )
 
 
+def rivals_table(study: Study) -> Table:
+    """Compare each variant of sigmoid with softmax with normalized queries and keys."""
+    rows, last = comparisons.rival_differences(study)
+    return make_table(
+        "Variants of sigmoid compared with softmax with qk_norm. Validation loss (nats), median of "
+        f"the last three measurements up to step {last:,}, mean over {rows['seeds'].max()} seeds; "
+        f"the difference, sigmoid minus softmax, with {INTERVAL}; p of a paired t-test, corrected "
+        "by Holm's method; mean differences of the scores at the last step (higher is better).",
+        rows,
+        {
+            "Variant": "{variant}",
+            "Loss": decimals("loss", 3),
+            "Difference": difference,
+            "p": decimals("p", 3),
+            "Linear probe": decimals("linear_probe", 3),
+            "k-NN": decimals("knn", 3),
+            "NMI": decimals("leiden_nmi", 3),
+            "Wins": lambda row: "yes" if row["wins"] else "no",
+        },
+        "lccccccc",
+    )
+
+
 def seeds_table(study: Study) -> Table:
     """Return the difference between the arms over the steps, and whether the loss still falls."""
     means = loss_differences(study, "seeds")
@@ -308,7 +333,8 @@ def scores_table(study: Study) -> Table:
     The formatted table has the last step, the CSV file all steps.
     """
     rows = comparisons.score_differences(study).join(study.controls, on="metric")
-    deviations = study.scores.groupby(["metric", "step", "attention"])["value"].std().unstack()
+    scores = study.scores[study.scores["purpose"] == "seeds"]
+    deviations = scores.groupby(["metric", "step", "attention"])["value"].std().unstack()
 
     def spread(arm: str) -> Callable[[Row], str]:
         return lambda row: (
