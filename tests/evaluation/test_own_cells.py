@@ -346,13 +346,15 @@ ss.embed(adata, ss.load("model.safetensors", device="cpu"), devices=2)
 """
 
 
-def test_a_script_without_a_main_guard(counts, write, model, tmp_path):
+def test_a_script_without_a_main_guard(counts, write, make_model, vocabulary, tmp_path):
+    """The weights do not fit into a pipe."""
     write(counts)
+    model = make_model("sigmoid", vocabulary, wide=4096)
     (tmp_path / "model.safetensors").symlink_to(model)
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     run = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert run.returncode == 1
     assert '`if __name__ == "__main__":`' in run.stderr.splitlines()[-1]

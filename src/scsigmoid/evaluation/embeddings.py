@@ -14,11 +14,13 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from scsigmoid.config.schema import Embeddings, Pooling
@@ -111,7 +113,8 @@ def vectors(
             if devices == 1:
                 parts = map(partial(embed_batch, encoder, tokens, settings), runs)
             else:
-                pool = stack.enter_context(processes(encoder, store, settings, devices))
+                weights = Path(stack.enter_context(TemporaryDirectory())) / "weights"
+                pool = stack.enter_context(processes(encoder, weights, store, settings, devices))
                 size = -(-len(runs) // (TASKS * devices))
                 parts = pool.map(embed_in_worker, runs, chunksize=size)
             for rows, part in zip(track(runs, label=label), parts, strict=True):
@@ -125,17 +128,20 @@ def vectors(
 
 
 def processes(
-    encoder: Encoder, store: Path, settings: Embeddings, devices: int
+    encoder: Encoder, weights: Path, store: Path, settings: Embeddings, devices: int
 ) -> ProcessPoolExecutor:
-    """Return a pool of ``devices`` processes that each load the encoder."""
+    """Return a pool of ``devices`` processes that each load the encoder from the file ``weights``.
+
+    A script without a main guard would wait forever for a process that ended, if the arguments of
+    the process did not fit into a pipe.
+    """
     context = multiprocessing.get_context("spawn")
     ranks = context.SimpleQueue()
     for rank in range(devices):
         ranks.put(rank)
     kind = next(encoder.parameters()).device.type
     threads = max(1, torch.get_num_threads() // devices)
-    # Tensors would be sent through shared memory, which is small in containers.
-    weights = {name: part.cpu().numpy() for name, part in encoder.state_dict().items()}
+    save_file(encoder.state_dict(), weights)
     arguments = (ranks, kind, threads, LOGGER.level, encoder.settings, weights, store, settings)
     return ProcessPoolExecutor(devices, context, start_worker, arguments)
 
@@ -146,7 +152,7 @@ def start_worker(
     threads: int,
     level: int,
     model: EncoderSettings,
-    weights: Mapping[str, NDArray[np.floating]],
+    weights: Path,
     store: Path,
     settings: Embeddings,
 ) -> None:
@@ -157,7 +163,7 @@ def start_worker(
     if kind == "cuda":
         device = torch.device(kind, ranks.get())
         torch.cuda.set_device(device)
-    state = {name: torch.from_numpy(values) for name, values in weights.items()}
+    state = load_file(weights)
     encoder = encoder_for(model, state).to(device).eval()
     encoder.load_state_dict(state)
     WORKER.append(partial(embed_batch, encoder, TokenStore.open(store), settings))
