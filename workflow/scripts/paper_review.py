@@ -113,9 +113,9 @@ def theory() -> Iterator[Row]:
     small = sigmoid_attention_norm(np.full((16, 2), 1e-3)) / 2e-6
     yield ("The Jacobian of sigmoid attention is at most C times the mean squared norm of the "
         "inputs, with a C that depends on neither length nor scores", f"{place}, Theorem 1",
-        many / few, many <= 1.1 * few, f"smallest C for n = 64 ({many:.3g}) divided by the smallest "
-        f"C for n = 4 ({few:.3g}), with n identical tokens and scores of 2 log n. For 16 tokens "
-        f"of norm 0.0014, C is {small:.2g}, because the bound has no constant term")
+        many / few, many <= 1.1 * few, f"smallest C for n = 64 ({many:.3g}) divided by the "
+        f"smallest C for n = 4 ({few:.3g}), with n identical tokens and scores of 2 log n. For 16 "
+        f"tokens of norm 0.0014, C is {small:.2g}, because the bound has no constant term")
 
 
 def arithmetic() -> Iterator[Row]:
