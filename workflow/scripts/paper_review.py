@@ -21,10 +21,14 @@ from scsigmoid.paper.reported import reported
 HEAD = """\
 # The paper's theory and arithmetic
 
-This page checks statements of the paper that need no training run. Theory is checked numerically in float64. Trying inputs can refute
-a bound, but not prove it: *yes* means that no tried input refutes the statement. Arithmetic is checked against the paper's own tables
-(`src/scsigmoid/paper/reported.yaml`). Numbers that need a run are compared in the report of each run
-([comparison.md](comparison.md)). `python workflow/scripts/paper_review.py docs/paper-review.md` writes this page.
+This page checks statements of the paper that do not need a training run. The column *result* is a number that decides whether the
+statement holds. The note explains it.
+
+- **Theory** is checked numerically in float64. Examples can refute a bound, but not prove it: *yes* means that no tested input refutes it.
+- **Arithmetic** is checked against the paper's own tables (`src/scsigmoid/paper/reported.yaml`).
+
+The report of each run compares the numbers that need a run ([comparison.md](comparison.md)).
+`python workflow/scripts/paper_review.py docs/paper-review.md` writes this page.
 """  # noqa: E501
 #: Statement, part of the paper, result, True if it holds, note.
 Row = tuple[str, str, float, bool, str]
@@ -76,42 +80,42 @@ def theory() -> Iterator[Row]:
     grid = expit(np.linspace(-40, 40, 800_001))
     slopes = grid * (1 - grid)
     yield ("The derivative of the sigmoid is at most 1/4", f"Abstract, {place}", slopes.max(),
-        slopes.max() == 0.25, "800,001 points from -40 to 40")
+        slopes.max() == 0.25, "largest value at 800,001 points from -40 to 40")
     yield ("The local derivative of the sigmoid layer is independent of the input", place,
         np.ptp(slopes), np.ptp(slopes) == 0,
-        "largest minus smallest derivative; only its bound is independent of the input")
+        "largest minus smallest derivative. Only its bound of 1/4 is independent of the input")
     tokens = 4096
     even, drawn = (expit(scores - math.log(tokens)).sum(-1).mean()
         for scores in (np.zeros(tokens), random.normal(0, 1, (100, tokens))))
     yield ("The bias -log n makes sigmoid attention approximate the normalization of softmax",
         "Section 3", even, abs(even - 1) < 0.01,
-        f"sum of a row of {tokens:,} tokens with scores of 0, as at the start of training; for "
-        f"standard normal scores the mean sum is {drawn:.2f}")
+        f"sum of the weights of a query over {tokens:,} tokens with scores of 0, as at the start "
+        f"of training. For standard normal scores, the mean sum is {drawn:.2f}")
     scales, rows = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0), random.normal(0, 1, (200, 8))
     rows /= np.abs(rows).max(axis=1, keepdims=True)
     norms = [max(softmax_norm(row) for row in ([x, x], *(x * rows))) for x in scales]
     needed = max(value / math.exp(scale) for scale, value in zip(scales, norms, strict=True))
     yield ("The local Lipschitz constant of softmax is at most C exp(max \\|S\\|), with a "
         "universal C", f"{place}, Proposition 1", needed, needed <= 0.5 * (1 + 1e-9),
-        "smallest C; the norm itself never exceeds 1/2")
+        "smallest C for all tested scores. The constant itself never exceeds 1/2")
     slope = round(np.polyfit(scales[2:], np.log(norms[2:]), 1)[0], 9)
     yield ("The local Lipschitz constant of softmax grows exponentially with the scores",
         f"Section 3, {place}", slope, slope >= 0.5,
-        "slope of its logarithm in max \\|S\\|: it is 1/2 for two equal scores of any size. The "
-        "upper bound holds, the growth does not")
+        "slope of its logarithm over max \\|S\\|. The constant is 1/2 for two equal scores of any "
+        "size, so the upper bound holds, but the growth does not")
     even, sharp = (softmax_norm(on * 20 * np.eye(8)[0]) for on in (0, 1))
     yield ("The spectral norm of the Jacobian of softmax grows as probability concentrates", place,
-        sharp / even, sharp >= even, f"{sharp:.2g} if one of 8 tokens has nearly all probability, "
-        f"over {even:.3g} for equal shares: it tends to 0")
+        sharp / even, sharp >= even, "norm if one of 8 tokens has nearly all probability "
+        f"({sharp:.2g}) divided by the norm for equal probabilities ({even:.3g}). It tends to 0")
     squares = {n: 2 * math.log(n) * math.sqrt(2) for n in (4, 64)}  # scores of 2 log n
     few, many = (sigmoid_attention_norm(np.full((n, 2), math.sqrt(square / 2))) / square
         for n, square in squares.items())
     small = sigmoid_attention_norm(np.full((16, 2), 1e-3)) / 2e-6
     yield ("The Jacobian of sigmoid attention is at most C times the mean squared norm of the "
         "inputs, with a C that depends on neither length nor scores", f"{place}, Theorem 1",
-        many / few, many <= 1.1 * few, "growth of the smallest C from 4 to 64 identical tokens "
-        f"with scores of 2 log n ({few:.3g} to {many:.3g}). For 16 tokens of norm 0.0014 it is "
-        f"{small:.2g}, because the bound has no constant term")
+        many / few, many <= 1.1 * few, f"smallest C for n = 64 ({many:.3g}) divided by the "
+        f"smallest C for n = 4 ({few:.3g}), with n identical tokens and scores of 2 log n. For 16 "
+        f"tokens of norm 0.0014, C is {small:.2g}, because the bound has no constant term")
 
 
 def arithmetic() -> Iterator[Row]:
@@ -123,11 +127,11 @@ def arithmetic() -> Iterator[Row]:
     gradient, run = paper["printed"]["gradient"], paper["printed"]["throughput"]
     orders = math.log10(gradient["peak"] / gradient["before"])
     yield ("From about 100 to 1.6 million is four orders of magnitude", "Section 5.3", orders,
-        rounds(orders, 4), "")
+        rounds(orders, 4), "logarithm of the ratio to base 10")
     model = paper["model_architecture"]
     cells = paper["models"]["sigmoid_4k"]["steps"] * model["global_batch"]
     yield ("515,000 steps of 256 cells are the 131.6 million cells of the corpus, once",
-        "Appendix A.2, Figure 4", cells, abs(cells / paper["corpus"]["cells"] - 1) <= 0.01, "")
+        "Appendix A.2, Figure 4", cells, abs(cells / paper["corpus"]["cells"] - 1) <= 0.01, "cells")
     readings, batch = run["steps"] / run["read_every"], run["gpus"] * run["cells_per_gpu"]
     yield "10,000 steps read every 200 give 50 readings", "Section 4", readings, readings == 50, ""
     yield "Two cells on each of 16 GPUs are a batch of 32", "Section 4", batch, batch == 32, ""
@@ -148,14 +152,14 @@ def quality(paper: dict[str, Any]) -> Iterator[Row]:
     mean = float(ours[:, 0].sum() / theirs[:, 0].sum() - 1) * 100
     ratios = float((ours[:, 0] / theirs[:, 0]).mean() - 1) * 100
     yield ("The mean improvement of the MMD table is 25.0 %", "Table 1", mean, rounds(mean, 25.0),
-        f"ratio of the columns' means; the mean of the 28 improvements is {ratios:.1f} %")
+        f"ratio of the means of both columns. The mean of the 28 improvements is {ratios:.1f} %")
     measured, datasets = len(paper["mmd"]), len(paper["datasets"])
     yield ("The 25 % higher cell-type separation comes from six datasets",
         "Abstract, Section 1, Conclusion", measured, measured == datasets,
-        f"of {datasets} datasets has an MMD in the paper: Heart OFT, in Table 1")
+        f"of {datasets} datasets has an MMD in the paper: Heart OFT (Table 1)")
     won, apart = ((ours[:, i] > theirs[:, j]).sum() for i, j in ((0, 0), (1, 2)))
     yield ("The MMD of sigmoid is higher in all 28 rows", "Table 1", won, won == 28,
-        f"the intervals are disjoint in {apart} rows")
+        f"rows. The intervals do not overlap in {apart} rows")
     types = {name for row in rows for name in row["pair"].split(" vs ")}
     pairs = math.comb(len(types), 2)
     yield "The cell types make 28 pairs", "Table 1", pairs, pairs == 28, f"{len(types)} types"
@@ -163,7 +167,7 @@ def quality(paper: dict[str, Any]) -> Iterator[Row]:
         for name, row in losses.items() for at in ("2k", "4k")
         if (mine := row[f"sigmoid_{at}"][0]) >= (other := row[f"softmax_{at}"][0])]
     yield ("The loss of sigmoid is lower on all six datasets, at both contexts",
-        "Section 5, Table 5", 12 - len(lost), not lost, f"of 12; not lower for {'; '.join(lost)}")
+        "Section 5, Table 5", 12 - len(lost), not lost, f"of 12. Not lower for {'; '.join(lost)}")
     longer = sum(row[f"{arm}_4k"][0] < row[f"{arm}_2k"][0]
         for row in losses.values() for arm in ("sigmoid", "softmax"))
     yield "4K is better than 2K throughout", "Table 5", longer, longer == 12, "of 12"
@@ -180,11 +184,11 @@ def kernels(paper: dict[str, Any]) -> Iterator[Row]:
         forward, backward = ((x - 1) * 100 if unit == "%" else x for x in ratios)
         yield (f"At the peak shape TritonSigmoid is faster than {provider_label(gain['provider'])}:"
             f" {gain['value']} {unit}", "Section 4", forward, rounds(forward, gain["value"]),
-            f"forward pass; {backward:.{int(unit != '%')}f} {unit} in the backward pass")
+            f"forward. Backward: {backward:.{int(unit != '%')}f} {unit}")
     for provider, value in printed["headlines"].items():
         measured = tflops[provider]["forward"]
         yield (f"{measured} TFLOPS of {provider_label(provider)} are {value} TFLOPS",
-            "Abstract, Section 1", measured, rounds(measured, value), "after rounding")
+            "Abstract, Section 1", measured, rounds(measured, value), f"rounds to {measured:.0f}")
     means = {(row["provider"], row["pass"]): row["mean"]
         for row in paper["speed_ups"] if row["padding"] == 0}
     ahead = sum(means["triton_sigmoid", way] > mean for (_, way), mean in means.items())
@@ -198,12 +202,12 @@ def kernels(paper: dict[str, Any]) -> Iterator[Row]:
         for provider in ("triton_sigmoid", "flash_sigmoid", "flash_attention_2") for way in own]
     yield ("Standard attention is 60 to 85 % behind the optimized kernels at the peak shape",
         "Section 4, Figure 8", min(behind), min(behind) >= 60 and max(behind) <= 85,
-        f"{min(behind):.0f} to {max(behind):.0f} %")
+        f"smallest difference in %. The range is {min(behind):.0f} to {max(behind):.0f} %")
     n, d = 16384, 128
     stated, forward = 2 * 2 * n * d**2, 4 * n**2 * d
     yield ("Twice the stated 2bhnd^2 of one product is the stated 4bhn^2d of the forward pass",
         "Appendix A.4", stated / forward, stated == forward,
-        "ratio at 16,384 tokens and head dimension 128; the first formula exchanges n and d")
+        "ratio at 16,384 tokens and head dimension 128. The first formula exchanges n and d")
     shapes = printed["kernel"]
     made = [shapes["hidden"] / d for d in shapes["head_dimensions"]]
     made += [shapes["tokens"] / n for n in shapes["lengths"]]
@@ -234,7 +238,7 @@ def cost(rows: list[dict[str, Any]], weakest: float) -> Iterator[Row]:
     several = {size: values for size, values in by_size.items() if len(values) > 1}
     grows = sum(values == sorted(values) for values in several.values())
     yield ("The saving grows with the context", "Section 4, Figure 3", grows,
-        grows == len(several), f"of {len(several)} sizes with several contexts; " + "; ".join(
+        grows == len(several), f"of {len(several)} sizes with several contexts. " + "; ".join(
             f"{size}: {', '.join(f'{x:.1f} %' for x in xs)}" for size, xs in several.items()))
     # The rows are in the order of size, then of context.
     groups = [[key for key in hours if key[i] == x] for i in (0, 1)
@@ -244,10 +248,10 @@ def cost(rows: list[dict[str, Any]], weakest: float) -> Iterator[Row]:
         for a, b in steps if hours[b] <= hours[a]]
     yield ("The GPU-hours saved grow with model size and with context", "Section 4",
         len(steps) - len(falls), not falls,
-        f"of {len(steps)} steps; not from {', nor from '.join(falls)}")
+        f"of {len(steps)} increases. Not from {', nor from '.join(falls)}")
     yield ("The end-to-end gains are smaller than those of the kernel", "Section 4",
-        gained[top] - weakest, gained[top] < weakest, "difference in points; training gains up to "
-        f"{gained[top]:.1f} %, the kernel at least {weakest} %")
+        gained[top] - weakest, gained[top] < weakest, "difference in percentage points: "
+        f"training gains up to {gained[top]:.1f} %, the kernel at least {weakest} %")
 
 
 if __name__ == "__main__":

@@ -19,13 +19,14 @@ INTRODUCTION = """\
 
 <!-- Generated from src/scsigmoid/config/schema.py by `make configuration`. -->
 
-`config.yaml` states every setting of the paper's experiment. A preset (`workflow/presets`),
-`--configfile` and `--config` replace its values, in this order. Mappings are merged key by key,
-lists are replaced, and `null` removes an entry of `datasets`, `sizes`, `models` or `study`.
+`config.yaml` states every setting of the paper's experiment. A preset (a file in
+`workflow/presets`), then `--configfile`, then `--config` replace its values. Mappings are merged
+key by key. Lists are replaced. `null` removes an entry of `datasets`, `sizes`, `models` or `study`.
 
-*Default* is the value in `config.yaml`. *Reruns* names the rules that run again if the setting
-changes. The rules that use their results follow, and so do tables and figures that print the
-setting. "Continues" means that an interrupted training run may be continued with another value.
+- *Default*: the value in `config.yaml`.
+- *Reruns*: the Snakemake rules that run again if the setting changes. The rules that use their
+  results also run again, as do tables and figures that print the setting.
+- *(continues)*: an unfinished training run continues with the new value instead of starting over.
 """
 
 

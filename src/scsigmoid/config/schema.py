@@ -105,21 +105,21 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalFiles(Settings):
-    """The user's own files (one entry of ``corpus.local``): h5ad, or 10x ``.h5`` and folders."""
+    """One entry of ``corpus.local``: your own h5ad files, 10x ``.h5`` files or 10x folders."""
 
     files: Text
     """Path or glob, relative to the working directory."""
     label: Annotated[Label, Affects()] = "cell_type"
-    """Columns of ``obs`` with the cell type, as ``datasets.<name>.label``."""
+    """Column of ``obs`` with the cell type. Takes the same values as ``datasets.<name>.label``."""
     held_out: Annotated[
         bool | Share | Annotated[str, Limits(pattern="^[^=]+=.+$")],
         Limits("true, false, a fraction below 1, or 'column=value'", union_mode="left_to_right"),
     ] = False
-    """Cells for evaluation instead of training: ``true`` (all), ``false`` (none), a fraction
+    """Cells that are evaluated and not trained on: ``true`` (all), ``false`` (none), a fraction
     between 0 and 1 (random cells), or ``column=value`` (the cells with this value in a column of
     ``obs``)."""
     name: Annotated[Text | None, Affects()] = None
-    """Name of the evaluation dataset. ``null`` means the name of the file."""
+    """Name of the evaluation dataset of held-out cells. ``null`` means the name of the file."""
     layer: Text | None = None
     """Layer with the raw counts. ``null`` means ``raw.X`` if it exists, otherwise ``X``."""
     genes: Text | None = None
@@ -129,7 +129,7 @@ class LocalFiles(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedCorpus(Settings):
-    """Sizes of the corpus that ships with the project: simulated cells and 700 real blood cells."""
+    """Sizes of the corpus that the package contains: simulated cells and 700 real blood cells."""
 
     training_cells: Count
     """Number of simulated training cells in all files."""
@@ -138,11 +138,11 @@ class EmbeddedCorpus(Settings):
     evaluation_cells: Count
     """Number of cells of each simulated evaluation dataset."""
     genes: Count
-    """Number of genes."""
+    """Number of genes of the simulated cells."""
     programmes: Count
     """Number of gene programs. A cell type is a sparse mixture of them."""
     regulators: Count
-    """Number of regulators of each gene, which act together (section 1 of the paper)."""
+    """Number of genes that regulate each gene together (section 1 of the paper)."""
     median_length: Count
     """Median number of expressed genes per cell."""
     donors: Count
@@ -151,95 +151,96 @@ class EmbeddedCorpus(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Download(Settings):
-    """How files are downloaded. Changes no result."""
+    """How files are downloaded. These settings do not change results."""
 
     folder: Folder | None
-    """Folder of the downloads, which presets may share. ``null`` means ``corpus/downloads`` in the
-    results."""
+    """Folder of the downloads. Presets may share it. ``null`` means ``corpus/downloads`` in the
+    results folder."""
     keep_files: bool
-    """Whether raw files are kept. Otherwise a training file is deleted once its tokens are written,
-    also from a shared folder."""
+    """Whether to keep raw files. If false, a training file is deleted when its tokens are written,
+    even from a shared folder."""
     connections: Annotated[int, Limits(ge=1, le=64)]
-    """Number of simultaneous downloads or requests of a job."""
+    """Number of simultaneous downloads or requests per job."""
     attempts: Count
-    """Attempts without progress before a job fails."""
+    """Number of attempts without progress after which a job fails."""
     timeout: Positive
-    """Seconds without data after which a connection is considered broken."""
+    """Seconds without data after which a connection counts as broken."""
     longest_pause: NotNegative
-    """Longest time in seconds between two attempts, whatever the server asks for."""
+    """Longest pause between two attempts in seconds. Limits the server's ``Retry-After``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus(Settings):
-    """The training cells, and the source of all cells."""
+    """Source of all cells, and selection of the training cells."""
 
     source: Annotated[
         Literal["embedded", "local", "cellxgene"], Affects("manifest scib_of_dataset")
     ]
-    """``embedded`` (ships with the project, offline), ``local`` (own files), or ``cellxgene``
-    (Discover)."""
+    """Source of the cells: ``embedded`` (in the package, works offline), ``local`` (your own files)
+    or ``cellxgene`` (downloads from CELLxGENE Discover)."""
     parts: Annotated[int, Limits(ge=1, le=100_000)]
-    """Number of jobs that read and tokenize the training files."""
+    """Number of parts of the training files. One job per part downloads, counts or tokenizes."""
     snapshot: Annotated[
         str, Limits("a date such as 2024-06-11", pattern=r"^\d{4}-(0\d|1[0-2])-([0-2]\d|3[01])$")
     ]
-    """Date of the state of CELLxGENE Discover (the paper: 2024-06-11)."""
+    """Date: the newest version of each training dataset published on or before it is used."""
     organisms: Several[Text]
     """Organisms of the training files. Files with other organisms are left out."""
     assays: Several[Text] | None
     """Assays of the training files, by label or ontology id. Files with other assays are left out.
-    ``rna`` stands for the assays in ``corpus/rna_assays.csv``, ``null`` for all assays."""
+    ``rna`` means the assays in ``src/scsigmoid/corpus/rna_assays.csv``. ``null`` means all."""
     minimum_genes: Annotated[CountOrZero, Affects("gene_statistics training_tokens")]
-    """Training cells with fewer expressed genes are left out."""
+    """Smallest number of expressed genes of a training cell. Other cells are left out."""
     leave_out: list[Identifier]
     """CELLxGENE ids of datasets or dataset versions that are not trained on."""
     manifest: Text | None
-    """Lock file of an earlier run, whose files are used. ``null`` asks the service."""
+    """Lock file of an earlier run, to use the same files. ``null`` asks the service for files."""
     api: Text
     """Address of the curation API of CELLxGENE Discover."""
     hosts: Annotated[Several[Host], Affects()]
-    """Hosts that files may be downloaded from."""
+    """Hosts from which files may be downloaded."""
     maximum_file_gb: Positive | None
-    """Largest size of a training file in GB (1e9 bytes). Larger files are left out. ``null`` keeps
-    all."""
+    """Largest size of a training file in GB (1e9 bytes). Larger files are left out. ``null`` means
+    no limit."""
     maximum_cells: Count | None
-    """Number of training cells at which the random selection of files stops. ``null`` keeps all."""
+    """Number of training cells at which the random selection of files stops. ``null``: no limit."""
     maximum_gb: Positive | None
     """Total size of the training files in GB at which the random selection of files stops. ``null``
-    keeps all."""
+    means no limit."""
     download: Annotated[Download, Affects()]
     """How files are downloaded."""
     local: list[LocalFiles]
-    """The user's own files."""
+    """Your own files."""
     embedded: Annotated[EmbeddedCorpus, Affects("manifest training_cells evaluation_cells")]
     """Sizes of the embedded corpus."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(Settings):
-    """An evaluation dataset (tab:eval_datasets)."""
+    """An evaluation dataset (Table 4 of the paper)."""
 
     title: Annotated[str, Limits("text that is not blank", pattern=r"\S")]
-    """Name in tables and figures. A dataset with ``file`` has its name as the default."""
+    """Title in tables and figures. For a dataset with ``file``, the default is ``<name>``."""
     id: Annotated[Identifier | None, Affects("evaluation_cells")] = None
     """CELLxGENE id of the dataset."""
     file: Annotated[Text | None, Affects("evaluation_cells")] = None
-    """The user's own file with the cells, instead of an ``id``: h5ad, or 10x ``.h5`` or folder. All
-    its cells are evaluated, with every ``corpus.source``."""
+    """Your own file, instead of an ``id``: an h5ad file, a 10x ``.h5`` file or a 10x folder. All
+    its cells are evaluated. Works with every ``corpus.source``."""
     label: Annotated[Label, Affects("evaluation_cells")] = "cell_type"
-    """Column of ``obs`` with the cell type, or several. The first that exists is used or, if
-    ``types`` is set, the column with most of these. ``"{a} {b}"`` joins columns, ``"*"`` stands for
-    all text columns."""
+    """Column of ``obs`` with the cell type, or a list of columns. Of a list, the first column that
+    exists is used or, if ``types`` is set, the column with most of these types. ``"{a} {b}"`` joins
+    two columns. ``"*"`` means all text columns."""
     types: Annotated[Distinct[Text], Affects("evaluation_cells mmd_of_dataset")] = field(
         default_factory=list
     )
-    """Cell types that must exist, in the order of the MMD table. Case, word order and the word
-    "cell" are ignored."""
+    """Cell types that the file must contain, in the order of the MMD table. Case, word order and
+    the word "cell" are ignored."""
     description: str = ""
-    """One sentence."""
+    """Description in one sentence, for the table of datasets."""
     compared: list[Literal["mmd", "umap"]] = field(default_factory=list)
-    """Metrics that compare the cell types of this dataset, unless ``evaluation.<metric>.datasets``
-    is set. If no dataset has a metric here, all datasets have it."""
+    """Analyses made for this dataset, unless ``evaluation.mmd.datasets`` or
+    ``evaluation.umap.datasets`` lists datasets. An analysis that no dataset lists is made for
+    all."""
 
     @property
     def labels(self) -> list[str]:
@@ -249,18 +250,18 @@ class Dataset(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyChoice(Settings):
-    """The genes with tokens."""
+    """Selection of the genes that get a token."""
 
     genes: Text | None
     """File with one gene id per line. Exactly these genes get tokens, with a median of 1 if no
     training cell expresses them. ``null`` selects genes by the other settings."""
     biotypes: Several[Text] | None
-    """Biotypes of the genes, for example ``protein_coding``. ``null`` means all."""
+    """Biotypes of the genes, for example ``protein_coding``. ``null`` means all biotypes."""
     annotation: list[Text]
-    """GTF files with the biotypes, for example of GENCODE, one for each organism."""
+    """GTF files that contain the biotypes, for example from GENCODE, one for each organism."""
     sizes: dict[Literal["Homo sapiens", "Mus musculus", "other"], Count] | None
-    """Largest number of genes of an organism: those expressed in most training cells. ``other``
-    limits genes that have no Ensembl id. ``null`` means no limit."""
+    """Largest number of genes of each organism. The genes expressed in most training cells are
+    kept. ``other`` limits genes without an Ensembl id. ``null`` means no limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,11 +269,11 @@ class Tokens(Settings):
     """How a cell becomes a sequence of gene tokens."""
 
     target_sum: Annotated[Positive, Affects("gene_statistics training_tokens evaluation_tokens")]
-    """Total to which the counts of a cell are scaled."""
+    """Sum to which the counts of a cell are scaled."""
     cls: Annotated[bool, Affects("train")]
-    """Whether a sequence starts with ``<cls>``, which takes one place of the context."""
+    """Whether a sequence starts with the token ``<cls>``. It counts toward the context."""
     minimum_cells: Annotated[Count, Affects("vocabulary")]
-    """Number of training cells that must express a gene of the vocabulary."""
+    """Smallest number of training cells that express a gene of the vocabulary."""
     vocabulary: Annotated[VocabularyChoice, Affects("vocabulary")]
     # Arrow counts the tokens of a file with 32 bits.
     shard_cells: Annotated[
@@ -283,7 +284,7 @@ class Tokens(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Size(Settings):
-    """Dimensions of an encoder (tab:model_arch; the larger ones are inferred)."""
+    """Dimensions of an encoder (Table 2 of the paper, other sizes are inferred)."""
 
     layers: Count
     """Number of transformer blocks."""
@@ -297,7 +298,7 @@ class Size(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture(Settings):
-    """Settings of the encoder that all models share (tab:model_arch)."""
+    """Settings of the encoder that all models share (Table 2 of the paper)."""
 
     size: Annotated[str, Affects("train", otherwise="")]
     """Name of an entry of ``sizes``."""
@@ -308,23 +309,23 @@ class Architecture(Settings):
     initializer_range: Positive
     """Standard deviation of the initial weights."""
     variants: list[Variant] = field(default_factory=list)
-    """Changes to attention that are not in the paper (explained in ``model/encoder.py``)."""
+    """Changes to attention that are not in the paper. See ``src/scsigmoid/model/encoder.py``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training(Settings):
-    """How a model is trained (tab:model_arch and tab:performance_hyperparams)."""
+    """How a model is trained (Tables 2 and 3 of the paper)."""
 
     steps: Annotated[Count, Affects("train", model=False, otherwise=1)]
     """Number of optimizer steps."""
     global_batch: Annotated[Count, Affects("train", otherwise=1)]
-    """Cells per optimizer step, on all GPUs together."""
+    """Number of cells per optimizer step, summed over all GPUs."""
     micro_batch_tokens: Annotated[Count, Affects("train", model=False, otherwise=1)]
-    """Largest number of tokens of a forward pass. Bounds the memory."""
+    """Largest number of tokens in a forward pass. Lower it to save memory."""
     learning_rate: Annotated[Positive, Affects("train", otherwise=1e-4)]
     """Learning rate of AdamW after the warm-up."""
     warmup_steps: Annotated[CountOrZero, Affects("train", otherwise=0)]
-    """Steps of linear warm-up."""
+    """Number of steps of linear warm-up."""
     weight_decay: NotNegative
     """Weight decay of AdamW."""
     betas: Annotated[list[ShareOrZero], Limits(min_length=2, max_length=2)]
@@ -332,39 +333,39 @@ class Training(Settings):
     epsilon: Positive
     """Epsilon of AdamW."""
     gradient: Literal["mean", "sum"]
-    """Training loss: ``mean`` over the masked genes of the global batch, or ``sum`` over its cells
-    of the mean over each cell's masked genes."""
+    """Training loss: ``mean`` (over all masked genes of the global batch) or ``sum`` (of the mean
+    losses of its cells)."""
     clipping: Positive | None
-    """Largest L2 norm of the gradient. ``null`` means no clipping."""
+    """L2 norm to which the gradient is clipped. ``null`` means no clipping."""
     mask_fraction: Share
     """Fraction of the gene tokens of a cell that is masked."""
     mask_replacement: Literal["mask", "bert"]
-    """Replacement of masked tokens: ``mask`` (always [MASK]) or ``bert`` (80 % [MASK], 10 % random,
-    10 % unchanged)."""
+    """Replacement of masked tokens: ``mask`` (always ``<mask>``) or ``bert`` (80 % ``<mask>``, 10 %
+    random genes, 10 % unchanged)."""
     log_every: Annotated[Count, Affects("train", model=False, otherwise=1)]
-    """Steps between two rows of the journal."""
+    """Number of steps between two rows of ``journal.csv``."""
     validate_every: Annotated[CountOrZero, Affects("train", model=False, otherwise=0)]
-    """Steps between two validation losses. 0 means none."""
+    """Number of steps between two validations. 0 means no validation."""
     validation_cells: Annotated[CountOrZero, Affects("train", otherwise=0)]
-    """Number of training cells that are held out for the validation loss. They do not depend on the
-    seed."""
+    """Number of cells of the training files that are kept for the validation loss and not trained
+    on. They are the same for every seed."""
     patience: Annotated[CountOrZero, Affects("train", model=False, otherwise=0)] = 0
-    """Number of validation losses after which training ends before ``steps``, if none of them is
-    0.2 % below the lowest earlier one. 0 means never."""
+    """Stop before ``steps`` if none of this many validation losses in a row is 0.2 % below the
+    lowest loss before them. 0 means never."""
     checkpoint_every: Annotated[Count, Affects(model=False, otherwise=1)]
-    """Steps between two checkpoints."""
+    """Number of steps between two checkpoints."""
     keep_checkpoints: Annotated[Count, Affects(model=False, otherwise=1)]
-    """Number of checkpoints that are kept."""
+    """Number of checkpoints to keep."""
     threads: Annotated[int, Limits(ge=1, le=1024), Affects(TRAIN, model=False)]
-    """Number of CPU threads. Sums depend on it."""
+    """Number of CPU threads. Changes results by rounding only."""
     workers: Annotated[int, Limits(ge=0, le=1024), Affects(model=False, otherwise=0)]
-    """Number of threads that prepare batches ahead. 0 prepares each batch when it is needed."""
+    """Number of threads that prepare batches in advance. 0 means that the main thread does."""
     deterministic: Annotated[bool, Affects(TRAIN, model=False)]
-    """Whether a GPU gives the same bits in each run, which costs speed. A CPU always does."""
+    """Whether a GPU computes the same bits in each run, at lower speed. A CPU always does."""
     snapshots: Annotated[list[Count], Affects("train", model=False, otherwise=[])] = field(
         default_factory=list
     )
-    """Steps after which a copy of the model is kept, if they are below ``steps``."""
+    """Steps after which a copy of the model is written. Values from ``steps`` on are ignored."""
 
     @property
     def kept(self) -> dict[int, str]:
@@ -374,32 +375,32 @@ class Training(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Model(Settings):
-    """One trained model: an attention mechanism at a context length."""
+    """A model to train."""
 
     attention: Attention
     """Attention mechanism."""
     context: Context
-    """Longest sequence in tokens."""
+    """Longest sequence in tokens. Longer cells are cut."""
     size: str | None = None
     """Name of an entry of ``sizes``. ``null`` means ``architecture.size``."""
     stress: Annotated[bool, Affects()] = False
-    """Whether the model belongs to the stress test and is not evaluated."""
+    """Whether the model is only trained, for the stress test (figure ``stability``)."""
     backend: str = "auto"
-    """Attention backend (docs/architecture.md). ``auto`` takes the fastest that the device
+    """Attention backend (see docs/architecture.md). ``auto`` means the fastest that the device
     supports."""
     training: dict[str, Any] = field(default_factory=dict)
-    """Settings of ``training`` that differ for this model."""
+    """Settings of ``training`` with another value for this model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyFamily(Settings):
-    """A family of runs: every combination of the listed values."""
+    """A family of training runs, one for every combination of the listed values."""
 
     purpose: Annotated[Purpose | None, Affects()] = None
-    """Tables and figures that show the runs: ``rates`` (the best learning rate), ``seeds``
-    (difference between sigmoid and softmax), ``variants`` (of attention, compared with ``seeds``),
-    ``stability`` (collapsed runs by learning rate; the figure shows the first such family) or
-    ``sizes`` (of the model). ``null``: only ``runs.csv`` and ``curves.csv``."""
+    """What the tables and figures of the family compare: ``rates`` (learning rates), ``seeds``
+    (sigmoid and softmax), ``variants`` (of attention, with the runs of ``seeds``), ``stability``
+    (collapsed runs at each learning rate, the figure shows the first such family) or ``sizes`` (of
+    the model). ``null`` means that only ``runs.csv`` and ``curves.csv`` contain the runs."""
 
     attention: Several[Attention]
     """Attention mechanisms."""
@@ -408,86 +409,86 @@ class StudyFamily(Settings):
     size: Several[str]
     """Names of entries of ``sizes``."""
     seed: Several[Whole]
-    """Seeds of weights, order, masks and dropout. The cells are those of the configuration."""
+    """Seeds of weights, order of cells, masks and dropout. All seeds use the same cells."""
     variants: list[list[Variant]] = field(default_factory=lambda: [[]])
-    """Values of ``architecture.variants``, each a list."""
+    """Values of ``architecture.variants``. Each value is a list."""
     training: dict[str, Any] = field(default_factory=dict)
-    """Settings of ``training`` that differ. A list varies the setting, a mapping has a value for
-    each attention mechanism."""
+    """Settings of ``training`` with another value for this family. A list has one run per value. A
+    mapping has a value for each attention mechanism."""
     embedded: str | None = None
-    """Evaluation dataset whose cells the runs embed after training and at each snapshot."""
+    """Evaluation dataset that is embedded and scored with the final model and each snapshot."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Embeddings(Settings):
-    """How the embedding of a cell is read from a model."""
+    """How cells are embedded."""
 
     pooling: Pooling
-    """``mean`` over the gene tokens, or the token ``<cls>``."""
+    """Embedding of a cell: ``mean`` of its genes' hidden states, or the state of ``<cls>``."""
     batch_tokens: Count
-    """Tokens per forward pass. Bounds the memory."""
+    """Number of tokens per forward pass. Lower it to save memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationLoss(Settings):
-    """Monte-Carlo validation loss (appendix, "Validation Loss")."""
+    """Validation loss over random masks (appendix "Validation Loss")."""
 
     trials: Count
     """Number of random masks of each cell."""
     mask_fraction: Share
     """Fraction of the gene tokens of a cell that is masked."""
     confidence: Share
-    """Confidence of the intervals."""
+    """Confidence level of the intervals."""
     batch_tokens: Count
-    """Tokens per forward pass. Bounds the memory."""
+    """Number of tokens per forward pass. Lower it to save memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scib(Settings):
-    """scIB bio-conservation metrics (appendix, "SCIB Biological Conservation Metrics")."""
+    """scIB metrics (appendix "SCIB Biological Conservation Metrics")."""
 
     metrics: Annotated[Several[Metric], Affects(otherwise=[])]
-    """Names of metrics. The mean is over those of the paper only."""
+    """Metrics to compute. The mean is over the paper's three metrics only."""
     neighbours: Annotated[int, Limits(ge=2)]
-    """Number of neighbors of a cell, including itself."""
+    """Number of nearest neighbors of a cell, including itself."""
     variance: Share
-    """Fraction of the variance that the PCA keeps."""
+    """Fraction of the variance that the principal components keep."""
     controls: Distinct[Literal["random", "pca_log_counts"]]
-    """Representations that are scored for comparison."""
+    """Embeddings scored next to the models: random values, or the PCA of log counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mmd(Settings):
-    """Bootstrap MMD between cell types (appendix, "Maximum Mean Discrepancy")."""
+    """Maximum mean discrepancy between cell types (appendix "Maximum Mean Discrepancy")."""
 
     datasets: Annotated[Distinct[str] | None, Affects(otherwise=None)]
     """Names of evaluation datasets. ``null`` means those with ``compared: [mmd]``, or all if there
     are none."""
     resamples: Annotated[int, Limits(ge=1, le=100_000)]
-    """Number of bootstrap resamples of each pair, which are in memory together."""
+    """Number of bootstrap resamples of each pair of types. All are in memory at once."""
     confidence: Share
-    """Confidence of the percentile intervals."""
+    """Confidence level of the percentile intervals."""
     estimator: Annotated[Literal["unbiased", "biased"], Affects(otherwise="unbiased")]
-    """Estimator in the tables. Both are computed."""
+    """Estimator that the tables show. Both are computed."""
     minimum_cells: Annotated[int, Limits(ge=2)]
-    """Cell types with fewer cells are left out."""
+    """Smallest number of cells of a cell type. Other types are left out."""
     block_cells: Count
-    """Rows of the kernel matrix that are computed at once."""
+    """Number of rows of the kernel matrix computed at once. Lower it to save memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Umap(Settings):
-    """UMAP (appendix, "UMAP Visualization")."""
+    """UMAP (appendix "UMAP Visualization")."""
 
     datasets: Annotated[Distinct[str] | None, Affects(otherwise=None)]
     """Names of evaluation datasets. ``null`` means those with ``compared: [umap]``, or all if there
     are none."""
     neighbours: Annotated[int, Limits(ge=2)]
-    """Number of neighbors of a cell."""
+    """Number of nearest neighbors of a cell."""
     minimum_distance: Annotated[float, Limits(ge=0, le=1)]
     """Smallest distance between cells in the plot (``min_dist`` of umap-learn)."""
     variance: Share
-    """Fraction of the variance that the PCA keeps."""
+    """Fraction of the variance that the principal components keep."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -495,7 +496,7 @@ class Evaluation(Settings):
     """How trained models are evaluated."""
 
     pair: Annotated[Several[str], Affects("scib_of_dataset")]
-    """Models that scIB and UMAP compare. MMD needs a sigmoid and a softmax model with the same
+    """Models that scIB, MMD and UMAP compare. MMD needs a sigmoid and a softmax model with the same
     context."""
     embeddings: Annotated[Embeddings, Affects("embeddings_of_pair")]
     validation_loss: Annotated[ValidationLoss, Affects("validation_loss_of_model")]
@@ -506,10 +507,10 @@ class Evaluation(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class KernelBenchmark(Settings):
-    """The kernel benchmark (section "Kernel Performance")."""
+    """The benchmark of attention kernels (section "Kernel Performance")."""
 
     tokens: Count
-    """Tokens of a batch, which has ``tokens / length`` sequences."""
+    """Number of tokens of a batch. It has ``tokens / length`` sequences."""
     hidden: Count
     """Number of heads times the head dimension."""
     head_dimensions: Several[Count]
@@ -517,55 +518,55 @@ class KernelBenchmark(Settings):
     lengths: Several[Count]
     """Sequence lengths."""
     padding: Several[ShareOrZero]
-    """Fractions of padding as in the paper: lengths are uniform between (1 - fraction) L and L."""
+    """Fractions of padding, as the paper defines them: lengths vary from (1 - fraction) L to L."""
     jagged: bool
-    """Whether to time also a batch with the lengths of cells, and one of equal sequences with the
-    same number of operations."""
+    """Whether to time two more batches: sequences with the lengths of cells, and equal sequences
+    with the same number of operations."""
     median_length: Count
-    """Median of the log-normal distribution of the lengths of cells."""
+    """Median of the cell lengths, which are log-normal."""
     sigma_length: Positive
-    """Sigma of this distribution."""
+    """Standard deviation of the logarithm of the cell lengths."""
     providers: Several[Text] | None = None
-    """Names of the kernels. ``null`` means all."""
+    """Kernels to time. ``null`` means all."""
     iterations: Count
-    """Largest number of rounds, each of which times every kernel."""
+    """Largest number of rounds. A round times every kernel once."""
     seconds: Positive
-    """Longest time in seconds for the rounds of one batch."""
+    """Longest time for the rounds of a batch, in seconds."""
     warmup_ms: CountOrZero
-    """Time of the warm-up in milliseconds."""
+    """Duration of the warm-up in milliseconds."""
     confidence: Share
-    """Confidence of the intervals."""
+    """Confidence level of the intervals."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingBenchmark(Settings):
-    """The training benchmark (section "Training Speed Performance"): every combination of sizes,
-    contexts, numbers of cells and kernels."""
+    """The training benchmark (section "Training Speed Performance"). It times every combination of
+    size, context, number of cells and kernel."""
 
     sizes: Several[str]
     """Names of entries of ``sizes``."""
     contexts: Several[Context]
     """Context lengths."""
     cells_per_gpu: Several[Annotated[int, Limits(ge=2)]]
-    """Cells of a step on one GPU."""
+    """Numbers of cells per step on one GPU."""
     kernels: Several[Text] | None
-    """Names of the attention kernels. ``null`` means all."""
+    """Attention kernels to time. ``null`` means all."""
     vocabulary: Context
-    """Number of tokens, including special tokens."""
+    """Size of the vocabulary, including special tokens."""
     steps: Count
-    """Timed steps of a round."""
+    """Number of timed steps in a round."""
     rounds: Count
-    """Largest number of rounds, each of which times every kernel."""
+    """Largest number of rounds. A round times every kernel once."""
     seconds: Positive
-    """Longest time in seconds for the rounds of one size, context and number of cells."""
+    """Longest time for the rounds of one size, context and number of cells, in seconds."""
     projected_cells: Positive
-    """Number of cells that GPU-hours are projected to."""
+    """Number of training cells for which GPU-hours are estimated."""
     median_length: Count
-    """Median of the log-normal distribution of the lengths of cells."""
+    """Median of the cell lengths, which are log-normal."""
     sigma_length: Positive
-    """Sigma of this distribution."""
+    """Standard deviation of the logarithm of the cell lengths."""
     confidence: Share
-    """Confidence of the intervals."""
+    """Confidence level of the intervals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -581,15 +582,15 @@ class Figures(Settings):
     """Style of the figures."""
 
     dpi: Annotated[int, Limits(ge=50, le=1200)]
-    """Resolution of the PNG files."""
+    """Resolution of the PNG files in dots per inch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """The whole experiment."""
+    """Settings outside of sections."""
 
     preset: str
-    """Name of the file in ``workflow/presets`` whose values replace those of ``config.yaml``."""
+    """Preset: name of a file in ``workflow/presets`` that replaces values of ``config.yaml``."""
     results: Folder | None
     """Folder of the results. ``null`` means ``results/<preset>``."""
     seed: Annotated[
@@ -599,33 +600,33 @@ class Config(Settings):
             " scib_of_dataset mmd_of_dataset umap_of_dataset study_scores"
         ),
     ]
-    """Seed from which all other seeds are derived (tab:model_arch: 42)."""
+    """Seed from which all other seeds are derived."""
     device: Annotated[Device, Affects("benchmark_kernel benchmark_training")]
-    """Device of the models. ``auto`` takes a GPU if there is one. Changes results by rounding
+    """Device of the models. ``auto`` means a GPU if there is one. Changes results by rounding
     only."""
     gpus: Annotated[int, Limits(ge=1, le=64)]
-    """GPUs of each machine that train a model together. Changes results by rounding only."""
+    """Number of GPUs per machine that train one model. Changes results by rounding only."""
     nodes: Annotated[int, Limits(ge=1, le=10_000)]
-    """Machines that train a model together, started by Slurm (docs/running.md)."""
+    """Number of machines that train one model, on Slurm only (see docs/running.md)."""
     corpus: Annotated[Corpus, Affects("manifest")]
     datasets: Annotated[dict[Name, Dataset], Limits(min_length=1)]
-    """The evaluation datasets, by name. ``null`` removes one."""
+    """The evaluation datasets, by name. ``<name>: null`` removes a dataset."""
     tokens: Tokens
     sizes: Annotated[dict[str, Size], Affects(TRAIN)]
     """Sizes of encoders, by name."""
     architecture: Annotated[Architecture, Affects(TRAIN)]
     training: Annotated[Training, Affects(TRAIN)]
     models: Annotated[dict[Name, Model], Limits(min_length=1), Affects("train")]
-    """The trained models, by name. ``null`` removes one."""
+    """The models to train, by name. ``<name>: null`` removes a model."""
     evaluation: Evaluation
     benchmarks: Benchmarks
     figures: Figures
     study: Annotated[dict[Name, StudyFamily], Affects("train study_runs")] = field(
         default_factory=dict
     )
-    """Families of runs that differ in a few settings (docs/reproduction.md), by name."""
+    """Families of training runs that are compared, by name (see docs/reproduction.md)."""
     choices: dict[str, str] = field(default_factory=dict)
-    """Settings of own cells that were ``auto``, with value and reason. Written by the program."""
+    """Values chosen for settings that were ``auto``, with reasons. Written by the program."""
 
     def size_of(self, model: str) -> Size:
         """Return the dimensions of a model."""
