@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scsigmoid.cli.arguments import stage, stored
+from scsigmoid.cli.arguments import read_configuration, stage
 
 if TYPE_CHECKING:
     from scsigmoid.results.folder import Results
@@ -14,7 +14,7 @@ def results_of(configuration: Path) -> "Results":
     """Return the results folder of a stored configuration."""
     from scsigmoid.results.folder import Results
 
-    return Results(configuration.parent, stored(configuration))
+    return Results(configuration.parent, read_configuration(configuration))
 
 
 def write(kind: str, options: argparse.Namespace) -> None:
@@ -51,7 +51,8 @@ def study_runs(options: argparse.Namespace) -> None:
     from scsigmoid.study.baselines import baselines
     from scsigmoid.study.runs import collect
 
-    config, results = stored(options.configuration), options.configuration.parent
+    config = read_configuration(options.configuration)
+    results = options.configuration.parent
     collect(config, results, options.output)
     baselines(config, results, options.output / "baselines.csv")
 

@@ -5,16 +5,16 @@ The location of a file in the manifest is the name of its *recipe* (:func:`write
 The real cells are ``scanpy.datasets.pbmc68k_reduced`` (Zheng et al. 2017), read from the installed
 package, offline. Its ``raw.X`` stores log(1 + count / total * 10,000), rounded to three decimals,
 for 765 genes, and ``obs.n_counts`` the total over all genes of the cell. Hence count =
-(exp(x) - 1) * total / 10,000, rounded to the next integer.  :func:`recover_counts` checks that the
-rounded counts give the stored values back.  scanpy names genes by symbol. ``pbmc68k_genes.csv``
+(exp(x) - 1) * total / 10,000, rounded to the nearest integer. :func:`recover_counts` checks that
+the rounded counts give the stored values. scanpy names genes by symbol. ``pbmc68k_genes.csv``
 has their Ensembl ids in GENCODE v44, the annotation of CELLxGENE, which lacks five of the genes.
 
 The simulation follows the paper's section 1 on gene regulation: several regulators drive a gene at
 the same time, each through its own enhancer, and do not compete.
 
-1. A *programme* is a set of genes under one regulator. A *facet* of cell identity (a lineage, a
-   stage, the cell type itself) raises the activity of a few programmes. A cell type is the sum
-   of its facets. Related types share facets, so they overlap.
+1. A *program* is a set of genes under one regulator. A *facet* of cell identity (a lineage, a
+   stage, the cell type itself) raises the activity of a few programs. A cell type is the sum of
+   its facets. Related types share facets, so they overlap.
 2. In a cell, regulator p has activity a_p: the type's, times log-normal noise, plus a background.
 3. Gene g has ``regulators`` enhancers. Enhancer e is occupied with probability
    a_p(e) / (1 + a_p(e)) and adds w_e times its occupancy to the gene's log-rate.
@@ -184,7 +184,7 @@ def write_recipe(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) 
         tissues = dict.fromkeys(cell_types, tissue)
     elif name in training:
         cells, tissues = training[name], {}
-        # a cell type that occurs in several tissues is trained on in the first of them
+        # Training cells of a cell type that occurs in several tissues are from the first tissue.
         for tissue, cell_types in DATASETS.values():
             for cell_type in cell_types:
                 tissues.setdefault(cell_type, tissue)
@@ -268,8 +268,8 @@ def make_genome(sizes: EmbeddedCorpus, seed: int) -> Genome:
 def type_activity(cell_type: str, programmes: int, seed: int) -> NDArray[np.float64]:
     """Return the regulator activities of a cell type, (programmes,).
 
-    They are the sum over its facets, plus random programmes of its own. Programmes are assigned to
-    facets in turn, so facets share one only if there are too few.
+    They are the sum over its facets, plus random programs of its own. Programs are assigned to
+    facets in turn, so facets share programs only if there are too few.
     """
     order = np.random.default_rng(derive(seed, "simulated", "programmes")).permutation(programmes)
     facets = list(dict.fromkeys(facet for names in FACETS.values() for facet in names))
@@ -300,10 +300,10 @@ def simulate(
     types = generator.permutation(np.searchsorted(ends, np.arange(cells), side="right"))
     donors = generator.integers(sizes.donors, size=cells)
 
-    centre = np.stack([type_activity(cell, sizes.programmes, seed) for cell in cell_types])
+    mean_activity = np.stack([type_activity(cell, sizes.programmes, seed) for cell in cell_types])
     noise = np.exp(generator.normal(0.0, ACTIVITY_NOISE, (cells, sizes.programmes)))
     background = generator.exponential(BACKGROUND, (cells, sizes.programmes))
-    activity = centre[types] * noise + background
+    activity = mean_activity[types] * noise + background
     log_rates = genome.base + (activity / (1.0 + activity)) @ genome.weights.T
     log_rates += generator.normal(0.0, DONOR_SHIFT, (sizes.donors, sizes.genes))[donors]
     rates = np.exp(log_rates)

@@ -1,8 +1,8 @@
 """scIB biological-conservation metrics (appendix, "SCIB Biological Conservation Metrics").
 
-Computed from the PCA coordinates and neighbors of :mod:`~.neighbours`.  Higher is better.  Leiden
-scores come from scib-metrics, whose silhouette is slower than ours (docs/benchmarks.md has both
-times).
+They are computed from the PCA coordinates and neighbors of :mod:`~.neighbours`. Higher is better.
+Leiden scores are computed with scib-metrics. The silhouette is not, because ours is faster
+(docs/benchmarks.md).
 
 To add a metric, write its function and add it to :data:`FUNCTIONS`, and describe it in
 ``scsigmoid.config.metrics``.
@@ -121,7 +121,7 @@ def silhouette(cells: Neighbours, seed: int, device: str) -> Scores:
 def leiden(cells: Neighbours, seed: int, device: str) -> Scores:
     """Return NMI and ARI of the cell types with Leiden clusters of the neighbor graph.
 
-    Of ten resolutions from 0.2 to 2, the resolution with the highest NMI counts, as in scIB.
+    Both are of the clusters with the highest NMI, of ten resolutions from 0.2 to 2, as in scIB.
     """
     from scib_metrics import nmi_ari_cluster_labels_leiden
     from scib_metrics.nearest_neighbors import NeighborsResults
@@ -148,7 +148,7 @@ def logistic(cells: Neighbours, seed: int, device: str) -> Scores:
 
 
 def probe(values: NDArray[np.floating], kinds: NDArray[np.int64], seed: int) -> float:
-    """Return the balanced accuracy of logistic regression on standardized values, in 5 folds."""
+    """Return the balanced accuracy of logistic regression on standardized values."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import balanced_accuracy_score
     from sklearn.model_selection import StratifiedKFold, cross_val_predict

@@ -51,7 +51,7 @@ def rates() -> dict[str, Any]:
 
 
 def lengths_of(config: Config) -> Lengths:
-    """Return the lengths that the cells of a configuration are assumed to have."""
+    """Return the distribution of lengths that is assumed for the cells."""
     benchmark = config.benchmarks.training
     return Lengths(benchmark.median_length, benchmark.sigma_length)
 
