@@ -71,9 +71,7 @@ def pairs(config: Config) -> list[tuple[str, str]]:
             group = groups.setdefault((model.context, model.size or ""), {})
             group.setdefault(model.attention, name)
     return [
-        (group["sigmoid"], group["softmax"])
-        for _, group in sorted(groups.items())
-        if len(group) == 2
+        (pair["sigmoid"], pair["softmax"]) for _, pair in sorted(groups.items()) if len(pair) == 2
     ]
 
 

@@ -172,7 +172,7 @@ def stage(arguments: str, own: Mapping[str, dict[str, Any]] | None = None) -> Ca
     return add
 
 
-def read_configuration(configuration: Path) -> Config:
+def read_config(configuration: Path) -> Config:
     """Read and check the ``config.yaml`` that a run stored."""
     from scsigmoid.config.check import check
 
@@ -189,6 +189,6 @@ def corpus_of(configuration: Path) -> tuple[Config, Path]:
     Snakemake does not compare the stored configuration, so changed settings of downloads do not
     rerun the stages that call this function.
     """
-    config = read_configuration(configuration)
+    config = read_config(configuration)
     folder = config.corpus.download.folder
     return config, Path(folder) if folder else configuration.parent / "corpus" / "downloads"

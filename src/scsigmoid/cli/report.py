@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scsigmoid.cli.arguments import read_configuration, stage
+from scsigmoid.cli.arguments import read_config, stage
 
 if TYPE_CHECKING:
     from scsigmoid.results.folder import Results
@@ -14,7 +14,7 @@ def results_of(configuration: Path) -> "Results":
     """Return the results folder of a stored configuration."""
     from scsigmoid.results.folder import Results
 
-    return Results(configuration.parent, read_configuration(configuration))
+    return Results(configuration.parent, read_config(configuration))
 
 
 def write(kind: str, options: argparse.Namespace) -> None:
@@ -51,8 +51,7 @@ def study_runs(options: argparse.Namespace) -> None:
     from scsigmoid.study.baselines import baselines
     from scsigmoid.study.runs import collect
 
-    config = read_configuration(options.configuration)
-    results = options.configuration.parent
+    config, results = read_config(options.configuration), options.configuration.parent
     collect(config, results, options.output)
     baselines(config, results, options.output / "baselines.csv")
 

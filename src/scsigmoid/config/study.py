@@ -103,10 +103,7 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
     for combination in itertools.product(*options.values()):
         chosen = dict(zip(options, combination, strict=True))
         attention = chosen["attention"]
-        own = {
-            key: value_for_attention(chosen[key], attention, f"{path}.training.{key}")
-            for key in listed
-        }
+        own = {key: value_for(chosen[key], attention, f"{path}.training.{key}") for key in listed}
         # Without early stopping, all runs take the same number of steps.
         training = asdict(config.training) | {"patience": 0} | own
         run = StudyRun(
@@ -125,7 +122,7 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
         yield "_".join([family, attention, *parts]), run
 
 
-def value_for_attention(value: Any, attention: str, path: str) -> Any:
+def value_for(value: Any, attention: str, path: str) -> Any:
     """Return a value, or its entry for ``attention`` if it is a mapping."""
     if not isinstance(value, Mapping):
         return value

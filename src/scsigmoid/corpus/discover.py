@@ -78,7 +78,7 @@ def snapshot(
 ) -> tuple[list[Version], dict[str, str]]:
     """Find the newest version of every dataset as of a day.
 
-    The versions of a dataset are requested only if it can be wanted. Other datasets are described
+    The versions of a dataset are wanted only if it can be wanted. Other datasets are described
     as they are today, so that they are counted. Datasets that were withdrawn after the day are
     missing, because the service does not list them.
 
@@ -102,16 +102,14 @@ def snapshot(
         if is_published(entry, day)
     }
     left_out = dict.fromkeys(entries.keys() & {*leave_out}, NAMED)
-    requested = {
-        key for key, entry in entries.items() if key not in left_out and can_be_wanted(entry)
-    }
+    wanted = {key for key, entry in entries.items() if key not in left_out and can_be_wanted(entry)}
     if day >= datetime.now(UTC).date().isoformat():
         answers = None  # more versions may come
 
     def find(dataset_id: str) -> Version | None:
         entry = entries[dataset_id]
         try:
-            if dataset_id in requested:
+            if dataset_id in wanted:
                 entry = version_of_day(service, dataset_id, day, answers)
             return read_version(entry, entries[dataset_id])
         except UserError as error:
@@ -122,10 +120,10 @@ def snapshot(
     results = service.web.each(find, sorted(entries.keys() - left_out), label="dataset versions")
     for identifier, reason in sorted(left_out.items()):
         log(f"left out: {identifier}: {reason}")
-    failed = sorted(requested & left_out.keys())
-    if len(failed) > max(MISSING, MISSING_SHARE * len(requested)):
+    failed = sorted(wanted & left_out.keys())
+    if len(failed) > max(MISSING, MISSING_SHARE * len(wanted)):
         raise UserError(
-            f"{service.api}: {len(failed)} of {len(requested)} datasets cannot be described, such "
+            f"{service.api}: {len(failed)} of {len(wanted)} datasets cannot be described, such "
             f"as {failed[0]} ({left_out[failed[0]]}); run again, or name them in corpus.leave_out"
         )
     versions = [version for version in results if version is not None]

@@ -191,7 +191,7 @@ def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
             )
         if n_cells == 0:
             raise UserError(f"{path}: has no cells; leave the file out")
-        file_genes = read_genes(var, path, genes)
+        content = read_genes(var, path, genes)
         is_off = np.isin(column(obs, ON_TISSUE), FALSE) if ON_TISSUE in obs else np.zeros(n_cells)
     rows = np.flatnonzero(is_off == 0)
     off_tissue = n_cells - len(rows)
@@ -199,11 +199,9 @@ def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
         log(f"{path}: {off_tissue:,} of {n_cells:,} spots are off the tissue and are left out")
     if not len(rows):
         raise NoCountsError(f"{path}: all spots are off the tissue; leave the file out")
-    changed = {"spots off the tissue": off_tissue, **file_genes.changed}
-    columns, gene_column = file_genes.of_feature, file_genes.column
-    return Cells(
-        path, file_genes.ids, file_genes.names, rows, changed, gene_column, matrix, columns
-    )
+    changed = {"spots off the tissue": off_tissue, **content.changed}
+    columns, gene_column = content.of_feature, content.column
+    return Cells(path, content.ids, content.names, rows, changed, gene_column, matrix, columns)
 
 
 def cells_of(row: ManifestRow, path: str | Path) -> Cells:

@@ -51,7 +51,6 @@ from scsigmoid.files import write_json
 from scsigmoid.progress import announce, log
 
 LISTED = 5  # files that a message names
-# Remedy for evaluation cells that are among the training cells.
 TRAIN_AGAIN = "train without them (snakemake --forcerun manifest) or remove the dataset"
 
 
@@ -404,8 +403,8 @@ def check_available(
 ) -> list[ManifestRow]:
     """Check that the server has all files that are not downloaded yet, and return rows with sizes.
 
-    If the size of a file differs from its row, raise an error if ``locked``, or else correct the
-    row.
+    If the size of a file is not the size in its row, raise an error or, unless ``locked``, correct
+    the row.
     """
     for row in rows:
         check_address(row.location, downloads.web.hosts)
@@ -452,8 +451,8 @@ def write_lock(
 ) -> None:
     """Write the manifest with cells, bytes and SHA-256 of the files as they were downloaded.
 
-    The lock can be committed and used as ``corpus.manifest``. The rows in the CSV files next to
-    ``metadata`` replace the manifest's evaluation rows, except those of the user's own files.
+    Rows in the CSV files next to ``metadata`` replace the manifest's evaluation rows. The user's
+    own files are left out.
     """
     done = {row.file: row for part in parts for row in read_manifest(Path(part) / FILES)}
     rows = [row for row in read_manifest(manifest) if row.role != "evaluation"]

@@ -190,8 +190,8 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
     for name in present:
         with suppress(UserError):  # the layer is not a matrix
             if first_fraction(Matrix(layers[name], path, name)) is None:
-                seen.append(f"layers[{name!r}] has some")
-                advice = "give that as 'layer'"
+                seen.append(f"layers[{name!r}] has counts")
+                advice = "give it as 'layer'"
     where = f"layers.{layer}" if layer else "raw.X or X"
     raise NoCountsError(
         f"{path}: no raw counts in {where} ({', '.join(seen) or 'there is neither'}); {advice}"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.corpus.h5ad import Cells
 
-# Cells that express fewer genes are not compared, because they are often equal by chance.
+# Cells that express fewer genes are often equal by chance.
 FEWEST_GENES = 10
 
 Hashes = NDArray[np.uint64]

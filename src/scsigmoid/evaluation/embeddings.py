@@ -103,7 +103,7 @@ def embed_cells(
     if next(encoder.parameters()).is_cuda and devices > gpus:
         raise UserError(f"devices: is {devices}, but there are {gpus} GPUs; use at most {gpus}")
     tokens = TokenStore.open(store)
-    runs = split_into_batches(tokens, encoder.settings, settings.batch_tokens)
+    runs = make_batches(tokens, encoder.settings, settings.batch_tokens)
     values = np.empty((len(tokens), encoder.settings.hidden), dtype=np.float32)
     try:
         with ExitStack() as stack:
@@ -250,9 +250,7 @@ def open_tokens(store: Path, dataset: str, vocabulary: str) -> TokenStore:
     return tokens
 
 
-def split_into_batches(
-    tokens: TokenStore, settings: EncoderSettings, batch_tokens: int
-) -> list[slice]:
+def make_batches(tokens: TokenStore, settings: EncoderSettings, batch_tokens: int) -> list[slice]:
     """Return runs of consecutive cells that have at most ``batch_tokens`` tokens."""
     lengths = np.minimum(tokens.lengths, settings.genes) + settings.cls_token
     return split_by_tokens(lengths, batch_tokens)

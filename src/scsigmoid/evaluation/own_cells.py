@@ -229,7 +229,7 @@ def embed_file(
         with token_store(model, source, layer, genes, path.stem) as store:
             rows = TokenStore.open(store).metadata(["cell"])["cell"]
             obs = obs.iloc[rows]
-            # Write the file before embedding, which takes longer, because writing may fail.
+            # Written before the slow embedding, because some files cannot be written.
             if keep_all:
                 with opened(source), reading(str(source)):
                     adata = anndata.read_h5ad(source)[rows].copy()

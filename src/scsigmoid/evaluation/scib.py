@@ -45,7 +45,7 @@ def scib(
         settings: as for :func:`~.neighbours.find_neighbours`.
         seed: the configuration's seed. All representations share the seeds derived from it.
         outputs: metric to CSV file of measurements. The ``group`` of a donor's scores is the donor.
-        donors: whether to score the cells of each donor, too (:func:`by_donor`).
+        donors: whether to score the cells of each donor, too (:func:`split_by_donor`).
         device: device that computes the distances of the silhouette, in float64.
 
     Raises:
@@ -56,7 +56,7 @@ def scib(
     rows: dict[str, list[Measurement]] = {metric: [] for metric in outputs}
     parts = [("", item) for item in representations]
     if donors:
-        parts += [part for item in representations for part in by_donor(item)]
+        parts += [part for item in representations for part in split_by_donor(item)]
     for function in dict.fromkeys(METRICS[metric].function for metric in outputs):
         for donor, item in parts:
             if donor and function == "logistic":  # a donor has too few cells of each type
@@ -81,8 +81,8 @@ def scib(
         write_measurements(output, rows[metric])
 
 
-def by_donor(cells: Neighbours) -> Iterator[tuple[str, Neighbours]]:
-    """Yield each donor with its cells: the same coordinates, and neighbors among these cells.
+def split_by_donor(cells: Neighbours) -> Iterator[tuple[str, Neighbours]]:
+    """Yield each donor with its cells: their coordinates, and their neighbors among themselves.
 
     Donors with one cell type, or with at most as many cells as a cell has neighbors, are left out.
     Yields nothing if fewer than three donors are left.

@@ -53,7 +53,6 @@ def umap_dataset(
             principal_components(embedding.values, settings.variance, str(embedding.path))
         ).astype("float32")
         columns = {"x": points[:, 0], "y": points[:, 1], "cell_type": embedding.labels.tolist()}
-        identity = {
-            key: embedding.metadata[key] for key in ("model", "dataset", "vocabulary", "cells")
-        }
+        fields = ("model", "dataset", "vocabulary", "cells")
+        identity = {field: embedding.metadata[field] for field in fields}
         write_table(outputs[model], pa.table(columns), identity)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.embeddings import open_tokens, split_into_batches
+from scsigmoid.evaluation.embeddings import make_batches, open_tokens
 from scsigmoid.identity import check_identity, model_of, write_table
 from scsigmoid.measurements import (
     Interval,
@@ -135,7 +135,7 @@ def cell_losses(
     identity = tokens.metadata(["cell"])["cell"]
     losses = np.empty(len(tokens))
     sums = torch.zeros(settings.trials + 1, dtype=torch.float64, device=device)  # cumulative
-    runs = split_into_batches(tokens, encoder.settings, settings.batch_tokens)
+    runs = make_batches(tokens, encoder.settings, settings.batch_tokens)
     for rows in track(runs, label="validation loss"):
         here = np.arange(rows.start, rows.stop)
         genes, cu_seqlens = tokens.cells(here, encoder.settings.genes)

@@ -94,7 +94,7 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     if not isinstance(values.get("corpus"), Mapping) or values["corpus"].get("source") != "local":
         return dict(values)
-    settings = Settings(values)
+    settings = AutoSettings(values)
     for model in settings.models.values():
         model.setdefault("context", AUTO)
     # Nothing is chosen if only the device is `auto`, because jobs accept this device.
@@ -113,7 +113,7 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     return settings.values
 
 
-class Settings:
+class AutoSettings:
     """A merged configuration, with access by dotted name."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
@@ -183,7 +183,7 @@ def sample_cells(corpus: Corpus, seed: int) -> Sample:
     return Sample(max(1, total) if is_known else None, values[order], shares[order])
 
 
-def choose_device(settings: Settings) -> None:
+def choose_device(settings: AutoSettings) -> None:
     """Choose the device of the first run in the results folder, or a GPU if there is one."""
     preset, results = settings["preset"], settings["results"]
     path = Path(results if isinstance(results, str) else f"results/{preset}") / "config.yaml"
@@ -204,7 +204,7 @@ def has_gpu() -> bool:
     return not driver.cuInit(0) and not driver.cuDeviceGetCount(ctypes.byref(count)) and bool(count)
 
 
-def choose_model(settings: Settings, scale: Scale, sample: Sample) -> None:
+def choose_model(settings: AutoSettings, scale: Scale, sample: Sample) -> None:
     """Choose size, contexts and vocabulary."""
     device = "a CPU" if scale is SCALES["cpu"] else "a GPU"
     settings.fill("architecture.size", scale.size, f"trains in minutes on {device}")
@@ -223,7 +223,7 @@ def choose_model(settings: Settings, scale: Scale, sample: Sample) -> None:
     )
 
 
-def choose_training(settings: Settings, scale: Scale, sample: Sample) -> None:
+def choose_training(settings: AutoSettings, scale: Scale, sample: Sample) -> None:
     """Choose batch, learning rate and the number of steps."""
 
     def fill(name: str, value: Any, reason: str) -> None:

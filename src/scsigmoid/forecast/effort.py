@@ -75,7 +75,7 @@ class Effort:
     bytes: int
 
 
-def effort(plan: Plan, name: str, vocabulary: int) -> Effort:
+def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
     """Return the cost of a model, or of a run of the study.
 
     Args:
