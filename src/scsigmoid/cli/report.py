@@ -77,7 +77,7 @@ def study(options: argparse.Namespace) -> None:
             print(path)
     if runs.unfinished:
         names = first_names(runs.unfinished)
-        print(f"runs before their last step are only in the tables of rates and clipping: {names}")
+        print(f"unfinished runs are only in the tables of learning rates and clipping: {names}")
     families = runs.runs[runs.runs["purpose"] == ""]["family"].unique()
     if len(families):
         print(f"no table or figure shows families without a purpose: {', '.join(families)}")

@@ -53,20 +53,20 @@ TRAINING = "simulated_training_"
 # Chosen so that a model of the demo's size learns to separate some cell types in a few hundred
 # steps. The first principal components of log counts separate them almost perfectly, but the ranks
 # that the model reads contain less information.
-SIGMA_LENGTH = 0.65
+SIGMA_LENGTH = 0.65  # sigma of the log-normal number of expressed genes
 LONGEST_SHARE = 0.8  # of the genome, in the longest cells
-SHORTEST = 10
-DROPOUT = 0.1
+SHORTEST = 10  # expressed genes
+DROPOUT = 0.1  # probability that a count becomes zero
 DISPERSION = 3.0  # shape of the gamma distribution
-DONOR_SHIFT = 0.15
-ACTIVITY_NOISE = 0.3
-BACKGROUND = 0.1
+DONOR_SHIFT = 0.15  # standard deviation of the shifts of log-rates
+ACTIVITY_NOISE = 0.3  # sigma of the log-normal noise of activities
+BACKGROUND = 0.1  # mean background activity
 PROGRAMMES_OF_A_FACET = 2
-FACET_ACTIVITY = 2.5
-TYPE_ACTIVITY = 2.0
-BASE_SPREAD = 0.8
-ENHANCER_SHAPE, ENHANCER_SCALE = 2.0, 0.8
-DRIVE = 5.0
+FACET_ACTIVITY = 2.5  # of the programs of a facet
+TYPE_ACTIVITY = 2.0  # of the programs of the cell type itself
+BASE_SPREAD = 0.8  # standard deviation of log-rates without regulators
+ENHANCER_SHAPE, ENHANCER_SCALE = 2.0, 0.8  # gamma distribution of the weights of enhancers
+DRIVE = 5.0  # factor of the weights, divided by the number of regulators
 
 
 # Facets by cell type: first the types of the paper's Table 1, then types of the Cell Ontology.
@@ -201,7 +201,7 @@ def recover_counts(raw: Any, totals: NDArray[np.float64]) -> NDArray[np.int64]:
     stored = np.asarray(raw, dtype=np.float64)
     scale = totals[:, None] / TARGET_SUM
     counts = np.rint(np.expm1(stored) * scale)
-    # half a unit of the third decimal, plus the rounding error of float32
+    # Half a unit of the third decimal, plus the rounding error of float32.
     if np.abs(np.log1p(counts / scale) - stored).max() > 0.000501:
         raise UserError(
             "scanpy.datasets.pbmc68k_reduced: its values differ from the expected ones; "
@@ -260,7 +260,7 @@ def make_genome(sizes: EmbeddedCorpus, seed: int) -> Genome:
     regulators = min(sizes.regulators, sizes.programmes)
     bound = generator.random(weights.shape).argsort(axis=1)[:, :regulators]
     strength = generator.gamma(ENHANCER_SHAPE, ENHANCER_SCALE, bound.shape)
-    # the total drive of a gene does not depend on its number of regulators
+    # The expected sum of weights does not depend on the number of regulators.
     np.put_along_axis(weights, bound, strength * DRIVE / regulators, axis=1)
     return Genome(list(genes), list(names), base, weights)
 
@@ -316,7 +316,7 @@ def simulate(
         library[:, None] * rates * generator.gamma(DISPERSION, 1 / DISPERSION, rates.shape)
     )
     counts[generator.random(counts.shape) < DROPOUT] = 0
-    # every cell has a transcript, as cell calling ensures in real data
+    # Every cell has a transcript, as cell calling ensures in real data.
     empty = counts.sum(axis=1) == 0
     counts[empty, rates[empty].argmax(axis=1)] = 1
 

@@ -63,7 +63,7 @@ def select(
 
 
 def can_be_wanted(organisms: Mapping[str, str], assays: Mapping[str, str], corpus: Corpus) -> bool:
-    """Return whether a dataset has a wanted organism and a wanted assay. Unknown ones are wanted.
+    """Return whether a dataset has a wanted organism and a wanted assay. Unknown ones count, too.
 
     ``organisms`` and ``assays`` are labels with their ontology ids.
     """

@@ -203,7 +203,7 @@ class Web:
 
 
 def check_address(url: str, hosts: Collection[str]) -> None:
-    """Raise an error unless the host is allowed and the scheme is https (loopback: or http)."""
+    """Raise an error unless the host is allowed and the scheme is https, or http for loopback."""
     try:
         parsed = parse_url(url)
     except LocationParseError:

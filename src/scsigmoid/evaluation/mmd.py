@@ -47,7 +47,7 @@ from scsigmoid.measurements import Measurement, source_of, write_measurements
 from scsigmoid.progress import log, track
 from scsigmoid.seeds import derive
 
-# Cells of a pair from which the bandwidth is computed (8.4 million distances).
+# Largest number of cells from which a bandwidth is computed (8.4 million distances).
 BANDWIDTH_CELLS = 4096
 
 Counts = NDArray[np.int64]

@@ -128,7 +128,7 @@ def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.floa
     absent = rows[~np.isin(rows, source.rows)]
     if len(absent):
         raise UserError(
-            f"{path}: has no row {absent[0]}, but the embeddings have; embed the dataset again"
+            f"{path}: has no row {absent[0]}, but the embeddings do; embed the dataset again"
         )
     sums = np.zeros((2, len(source.genes)))
     for chunk in source.chunks():

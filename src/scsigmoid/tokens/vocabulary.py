@@ -178,7 +178,7 @@ def build_vocabulary(
     tokens = {*genes}
     names = dict(zip(merged.genes, merged.names, strict=True))
     medians = dict(zip(merged.genes, merged.medians().tolist(), strict=True))
-    organisms = count_by_organism(expressed, genes)
+    organisms = count_genes(expressed, genes)
     for organism, summary in organisms.items():
         log(
             f"vocabulary: {organism}: {summary['tokens']:,} genes; training cells express "
@@ -194,9 +194,7 @@ def build_vocabulary(
     ).write(output, organisms)
 
 
-def count_by_organism(
-    expressed: Mapping[str, int], tokens: Iterable[str]
-) -> dict[str, dict[str, int]]:
+def count_genes(expressed: Mapping[str, int], tokens: Iterable[str]) -> dict[str, dict[str, int]]:
     """Count the genes and counts of each organism with and without a token.
 
     Args:
