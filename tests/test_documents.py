@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scsigmoid.cli import parser
+from scsigmoid.cli import make_parser
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "results/README.md"])
@@ -62,7 +62,7 @@ def commands(page: Path) -> Iterator[list[str]]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_parse(page: Path) -> None:
     for arguments in commands(page):
-        parser().parse_args(arguments)
+        make_parser().parse_args(arguments)
 
 
 def test_the_examples_of_the_python_interface_run() -> None:

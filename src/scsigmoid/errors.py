@@ -43,7 +43,7 @@ def naming(temporary: Path, location: str) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        error.args = (named(str(error)),)  # of a subclass, too
+        error.args = (named(str(error)),)  # keeps the class of the error
         raise
     finally:
         del _NAMES[str(temporary)]

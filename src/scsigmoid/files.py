@@ -102,7 +102,7 @@ def locked(path: str | Path, activity: str) -> Iterator[None]:
             raise UserError(
                 f"{path.parent}: {holder} is {activity}; wait for it or stop it, and run again"
             ) from None
-        except OSError:
+        except OSError:  # no locks on this file system
             pass
         # Best effort: if the disk is full, the write that matters reports it.
         with suppress(OSError):

@@ -15,7 +15,7 @@ METRICS[metrics.MEAN] = metrics.MEAN_TITLE
 CONTROLS = {"random": "Random embedding", "pca_log_counts": "PCA of log counts"}
 
 
-def nominal(name: str) -> str:
+def nominal_context(name: str) -> str:
     """Return the context in a model's name, e.g. ``"4K"`` for ``sigmoid_4k``, or an empty text."""
     match = re.search(r"_(\d+)k$", name)
     return f"{match[1]}K" if match else ""
@@ -29,19 +29,19 @@ def context_label(context: int) -> str:
 def short_label(config: Config, name: str) -> str:
     """Return a model's short label, e.g. ``"Sigmoid 2K"``, by the context in its name."""
     model = config.models[name]
-    return f"{model.attention.capitalize()} {nominal(name) or context_label(model.context)}"
+    return f"{model.attention.capitalize()} {nominal_context(name) or context_label(model.context)}"
 
 
 def model_label(config: Config, name: str) -> str:
-    """Return a model's label, with its context in tokens if its name has another context.
+    """Return a model's label, with its size if it has one of its own.
 
-    For example ``"Sigmoid 2K"``, and ``"Sigmoid 2K (128 tokens)"`` in the demo. A model with a
-    size of its own has the name of the size, too.
+    If the context in its name is not its context, the label has both, such as
+    ``"Sigmoid 2K (128 tokens)"`` in the demo.
     """
     model = config.models[name]
-    shrunk = nominal(name) not in ("", context_label(model.context))
+    is_other = nominal_context(name) not in ("", context_label(model.context))
     size = f" {model.size}" if model.size else ""
-    return short_label(config, name) + size + (f" ({model.context:,} tokens)" if shrunk else "")
+    return short_label(config, name) + size + (f" ({model.context:,} tokens)" if is_other else "")
 
 
 def representation_label(config: Config, name: str) -> str:
@@ -71,7 +71,7 @@ def pairs(config: Config) -> list[tuple[str, str]]:
             group = groups.setdefault((model.context, model.size or ""), {})
             group.setdefault(model.attention, name)
     return [
-        (arms["sigmoid"], arms["softmax"]) for _, arms in sorted(groups.items()) if len(arms) == 2
+        (pair["sigmoid"], pair["softmax"]) for _, pair in sorted(groups.items()) if len(pair) == 2
     ]
 
 

@@ -27,7 +27,7 @@ class Interval(NamedTuple):
         return Interval(value, *sorted(ends))
 
     def over(self, other: "Interval") -> "Interval":
-        """Return the ratio of two positive estimates, with the most extreme ratios as ends."""
+        """Return the ratio of two positive estimates. Its ends are the extreme ratios of ends."""
         return Interval(self.value / other.value, self.low / other.high, self.high / other.low)
 
     def columns(self, name: str) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def mean_interval(values: NDArray[np.float64], confidence: float) -> Interval:
 
     The ends are NaN if there are fewer than two values.
     """
-    # The function behind scipy.stats.t.ppf, whose import takes a second longer.
+    # The same as scipy.stats.t.ppf, whose import takes a second longer.
     from scipy.special import stdtrit
 
     count = len(values)

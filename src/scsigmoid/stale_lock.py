@@ -1,8 +1,8 @@
-"""Removes the lock that Snakemake leaves in its working directory if it is killed.
+"""Removal of the lock that Snakemake leaves in its working directory if it is killed.
 
 Each run writes a note with its host and process id. The next run on the same host removes the lock
-if this process no longer exists. A lock that is newer than the note is kept, because its run has
-not written a note yet.
+if this process does not exist anymore. A lock that is newer than the note is kept, because it is of
+a run that has not written its note yet.
 """
 
 import json

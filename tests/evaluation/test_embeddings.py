@@ -8,7 +8,7 @@ from evaluation.conftest import one_by_one
 
 from scsigmoid.config.schema import Embeddings, ValidationLoss
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.embedding_files import read_arms, read_embedding
+from scsigmoid.evaluation.embedding_files import read_embedding, read_embeddings
 from scsigmoid.evaluation.embeddings import embed
 from scsigmoid.evaluation.validation_loss import validation_loss
 from scsigmoid.files import sha256
@@ -120,27 +120,28 @@ def test_embedding_file_of_another_model_or_dataset(write_arm):
     labels, values = list("aabbc"), np.arange(10.0).reshape(5, 2)
     paths = {name: write_arm(name, values, labels) for name in ("sigmoid_4k", "softmax_4k")}
     with pytest.raises(UserError, match="has dataset 'toy', expected 'other'"):
-        read_arms(paths, "other")
+        read_embeddings(paths, "other")
     for field, value in (("vocabulary", "e" * 64), ("cells", "e" * 64)):
         write_arm("softmax_4k", values, labels, **{field: value})
         with pytest.raises(UserError, match=rf"softmax_4k\.h5ad: has {field} eeeeeeeeeeee"):
-            read_arms(paths, "toy")
+            read_embeddings(paths, "toy")
     paths["softmax_4k"].write_bytes(paths["sigmoid_4k"].read_bytes())
     with pytest.raises(UserError, match=r"softmax_4k\.h5ad: has model 'sigmoid_4k'"):
-        read_arms(paths, "toy")
+        read_embeddings(paths, "toy")
 
 
 def test_scores_ignore_cells_without_a_label(write_arm, capsys):
     values = np.arange(10.0).reshape(5, 2)
     paths = {name: write_arm(name, values, ["a", "", "b", "", "a"]) for name in ("sig_4", "soft_4")}
-    arm = read_arms(paths, "toy")["soft_4"]
+    arm = read_embeddings(paths, "toy")["soft_4"]
     assert (arm.labels.tolist(), arm.cells.tolist()) == (["a", "b", "a"], [0, 2, 4])
     assert arm.values.tolist() == values[[0, 2, 4]].tolist()
     assert "sig_4.h5ad: 2 cells without a label are left out" in capsys.readouterr().err
-    assert read_arms(paths, "toy", scored=False)["sig_4"].labels.tolist() == ["a", "", "b", "", "a"]
+    arm = read_embeddings(paths, "toy", scored=False)["sig_4"]
+    assert arm.labels.tolist() == ["a", "", "b", "", "a"]
     assert anndata.read_h5ad(paths["sig_4"]).obs["scsigmoid_cell_type"].isna().sum() == 2
     with pytest.raises(UserError, match="no cell has a label"):
-        read_arms({"sig_4": write_arm("sig_4", values, [""] * 5)}, "toy")
+        read_embeddings({"sig_4": write_arm("sig_4", values, [""] * 5)}, "toy")
 
 
 def test_diverged_model(checkpoint, store, cells, tmp_path, monkeypatch):
@@ -183,7 +184,7 @@ def test_arms_must_have_the_same_cells(write_arm):
 
     def arms(*second):
         paths = {"sigmoid_4k": first, "softmax_4k": write_arm("softmax_4k", *second)}
-        return read_arms(paths, "toy")
+        return read_embeddings(paths, "toy")
 
     assert arms(values, labels)["softmax_4k"].metadata["model"] == "softmax_4k"
     with pytest.raises(UserError, match=r"contains other cells .* \(5 and 5 cells\)"):

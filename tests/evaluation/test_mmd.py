@@ -9,7 +9,7 @@ from scipy.spatial.distance import cdist, pdist
 
 from scsigmoid.config.schema import Mmd
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.embedding_files import read_arms
+from scsigmoid.evaluation.embedding_files import read_embeddings
 from scsigmoid.evaluation.mmd import mmd_dataset, mmd_squared, ratio, resample_counts
 from scsigmoid.measurements import read_measurements
 from scsigmoid.seeds import derive
@@ -132,7 +132,7 @@ def test_intervals_use_resamples_shared_by_the_arms(write_pair, tmp_path, index,
         for kind, count in (("a", 20), ("b", 25), ("c", 15))
     }
     drawn = []  # models x pairs x resamples
-    for arm in read_arms(paths, "toy").values():
+    for arm in read_embeddings(paths, "toy").values():
         cells = {kind: arm.values[arm.labels == kind].astype(float) for kind in "abc"}
         pairs = (("a", "b"), ("a", "c"), ("b", "c"))
         drawn.append([roots(cells[x], cells[y], counts[x], counts[y])[index] for x, y in pairs])
@@ -174,7 +174,7 @@ def test_equal_arms_have_ratio_1_and_difference_0_without_spread(write_arm, tmp_
 def test_a_pair_does_not_depend_on_the_other_pairs(write_pair, write_arm, tmp_path):
     paths = write_pair(COUNTS)
     chosen = {}
-    for model, arm in read_arms(paths, "toy").items():
+    for model, arm in read_embeddings(paths, "toy").items():
         kept = np.isin(arm.labels, ["Immune", "Cardiac"])
         parts = (part[kept] for part in (arm.values, arm.labels, arm.cells))
         chosen[model] = write_arm(model, *parts, folder="few")

@@ -17,7 +17,7 @@ from umap.umap_ import fuzzy_simplicial_set
 
 from scsigmoid.config.schema import Scib
 from scsigmoid.evaluation.neighbours import find_neighbours
-from scsigmoid.evaluation.scib import by_donor, scib, silhouette
+from scsigmoid.evaluation.scib import scib, silhouette, split_by_donor
 from scsigmoid.measurements import read_measurements
 from scsigmoid.seeds import derive
 
@@ -56,7 +56,7 @@ def test_donors_are_scored_separately(pair, counts, representations, tmp_path):
     scores = {(row.model, row.group): row for row in rows}
     assert {group for _, group in scores} == {"", "donor 0", "donor 1", "donor 2"}
     for neighbours in representations:
-        for donor, part in by_donor(neighbours):
+        for donor, part in split_by_donor(neighbours):
             own = neighbours.donors == donor
             points = neighbours.coordinates[own].astype(float)
             expected = (silhouette_score(points, neighbours.labels[own]) + 1) / 2
@@ -78,14 +78,14 @@ def test_donors_are_scored_separately(pair, counts, representations, tmp_path):
 def test_donors_with_enough_cells(representations, sizes, scored_donors):
     donors = np.random.default_rng(3).permutation(np.repeat(list(sizes), list(sizes.values())))
     changed = replace(representations[0], donors=donors)
-    assert [donor for donor, _ in by_donor(changed)] == scored_donors
+    assert [donor for donor, _ in split_by_donor(changed)] == scored_donors
 
 
 def test_donors_with_one_type(representations):
     """Fewer than three donors have more than one type."""
     labels = representations[0].labels
     donors = np.where(labels == "c", "C", np.arange(len(labels)) % 2)
-    assert not list(by_donor(replace(representations[0], donors=donors)))
+    assert not list(split_by_donor(replace(representations[0], donors=donors)))
 
 
 def test_silhouette_equals_scikit_learn(pair, counts, representations, tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from sklearn.decomposition import PCA
 
 from scsigmoid.config.schema import Umap
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.embedding_files import read_arms
+from scsigmoid.evaluation.embedding_files import read_embeddings
 from scsigmoid.evaluation.neighbours import principal_components
 from scsigmoid.evaluation.umap import umap_dataset
 from scsigmoid.seeds import derive
@@ -45,7 +45,7 @@ def test_settings_reach_the_library(write_pair, tmp_path):
     outputs = {model: tmp_path / f"{model}.parquet" for model in paths}
     settings = Umap(datasets=None, neighbours=7, minimum_distance=0.25, variance=0.8)
     umap_dataset(paths, "toy", settings, 42, outputs)
-    for model, arm in read_arms(paths, "toy", scored=False).items():
+    for model, arm in read_embeddings(paths, "toy", scored=False).items():
         values = arm.values.astype(float)
         components = PCA(0.8, svd_solver="full").fit_transform(values)
         assert 1 < components.shape[1] < 8

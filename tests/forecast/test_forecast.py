@@ -17,9 +17,9 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.metadata import ManifestRow, write_manifest
 from scsigmoid.errors import UserError
-from scsigmoid.forecast.effort import Effort, Lengths, effort
+from scsigmoid.forecast.effort import Effort, Lengths, estimate_effort
 from scsigmoid.forecast.page import duration, forecast, gigabytes
-from scsigmoid.forecast.volume import Volume, vocabulary_size, volume
+from scsigmoid.forecast.volume import Volume, estimate_volume, vocabulary_size
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ def write_file(path: Path, cells: int, genes: list[str]) -> None:
 
 def efforts(config: Config, vocabulary: int) -> list[Effort]:
     """Return the cost of all models."""
-    return [effort(Plan(config), name, vocabulary) for name in config.models]
+    return [estimate_effort(Plan(config), name, vocabulary) for name in config.models]
 
 
 def test_mean_lengths():
@@ -66,7 +66,7 @@ def test_a_study_is_the_sum_of_its_runs(tmp_path):
     (study_line,) = (line for line in forecast(config, tmp_path) if "  study" in line)
     assert duration(2 * 1000 * 256 / 346 / 3600) in study_line
     assert "2 runs of 154M parameters" in study_line
-    run = effort(Plan(config), "seeds_sigmoid_seed_1", 43_808)
+    run = estimate_effort(Plan(config), "seeds_sigmoid_seed_1", 43_808)
     # float32: two checkpoints (weights and two moments), the model and two snapshots
     assert run.bytes == run.parameters * 4 * (3 * 2 + 1 + 2)
     models = sum(model.bytes for model in efforts(config, 43_808)) + 2 * run.bytes
@@ -103,12 +103,12 @@ def test_a_manifest_replaces_estimates(tmp_path):
         ]
     ]
     write_manifest(tmp_path / "corpus" / "manifest.csv", rows)
-    data = volume(config, tmp_path)
+    data = estimate_volume(config, tmp_path)
     assert (data.files, data.cells) == (3, 1500)
     assert data.bytes == pytest.approx(10**12 + 5 + 500 * Lengths(1830, 0.65).mean() * 5.7)
     locked = dataclasses.replace(config.corpus, manifest=str(tmp_path / "none.csv"))
     with pytest.raises(UserError, match="no such manifest"):
-        volume(dataclasses.replace(config, corpus=locked), tmp_path)
+        estimate_volume(dataclasses.replace(config, corpus=locked), tmp_path)
 
 
 def test_own_files(tmp_path):
@@ -125,7 +125,7 @@ def test_own_files(tmp_path):
 
     def expected(*indices: int) -> Volume:
         corpus = {"source": "local", "local": [entries[index] for index in indices]}
-        return volume(load(overrides={"preset": "demo", "corpus": corpus}), tmp_path)
+        return estimate_volume(load(overrides={"preset": "demo", "corpus": corpus}), tmp_path)
 
     size = (tmp_path / "a.h5ad").stat().st_size
     assert expected(0) == Volume(basis="the files", files=1, cells=30, bytes=size)

@@ -10,7 +10,7 @@ import pytest
 from made_up_results import H100, PapersNumbers, write_cells, write_parquet
 
 from scsigmoid.benchmarks.rows import KernelRow, write_rows
-from scsigmoid.cli.arguments import stored
+from scsigmoid.cli.arguments import read_config
 from scsigmoid.config.schema import Config
 from scsigmoid.measurements import Interval, read_measurements, write_measurements
 from scsigmoid.paper import cost, kernel
@@ -323,7 +323,7 @@ def test_a_demo_has_no_verdict(results: Results) -> None:
 def test_one_h200_is_not_comparable() -> None:
     """The committed measurements: our values stand there, without a verdict."""
     folder = Path(__file__).parents[2] / "docs/measurements/h200"
-    results = Results(folder, stored(folder / "config.yaml"))
+    results = Results(folder, read_config(folder / "config.yaml"))
     peak = next(one for one in kernel.numbers(results) if one.headline)
     assert peak.here.value == pytest.approx(
         next(

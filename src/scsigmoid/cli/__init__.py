@@ -1,7 +1,7 @@
 """The command line: one subcommand for each stage, called by the rules of the workflow.
 
 ``--settings`` takes JSON: the settings that affect the stage, by dotted name (see
-``scsigmoid.config.plan``). An error that a user can correct is one line and exit code 1.
+``scsigmoid.config.plan``). An error that a user can correct is printed as one line.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from scsigmoid.errors import UserError, shortened
 from scsigmoid.files import check_writable
 
 for module in ("pipeline", "evaluation", "benchmarks", "report"):
-    import_module(f"scsigmoid.cli.{module}")  # their functions become subcommands
+    import_module(f"scsigmoid.cli.{module}")  # registers subcommands
 
 #: Environment variable that limits progress to the log, for jobs of a cluster without a terminal.
 SILENT = "SCSIGMOID_SILENT"
@@ -46,12 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0, 1 after an error, 2 for an unknown stage, or 130 after an interruption.
     """
     words = sys.argv[1:] if arguments is None else arguments
-    name = words[0] if words else "-"
-    if name not in STAGES and not name.startswith("-"):
-        known = nearest(name, STAGES) or "; scsigmoid --help lists all"
-        print_error(f"unknown stage {name!r}{known}", sys.stderr)
+    if words and words[0] not in STAGES and not words[0].startswith("-"):
+        known = nearest(words[0], STAGES) or "; scsigmoid --help lists all"
+        print_error(f"unknown stage {words[0]!r}{known}", sys.stderr)
         return 2
-    options = parser().parse_args(words)
+    options = make_parser().parse_args(words)
     log, rank = options.log, os.environ.get("RANK")
     if log is not None and rank not in (None, "0"):  # each process of torchrun has its own log
         log = log.with_suffix(f".{rank}{log.suffix}")
@@ -70,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
-    """Run a subcommand. Print an error as one line, and a traceback only if it is unexpected."""
+    """Run a subcommand and return the exit code. Unexpected errors print a traceback."""
     try:
         outputs = getattr(options, "output", None) or []
         check_writable([outputs] if isinstance(outputs, Path) else outputs)
@@ -94,7 +93,7 @@ def expected_error(error: Exception, log: Path | None) -> str | None:
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
-        # Stages name the files that they write. An error without a file is from writing the log.
+        # Errors of stages name a file. An error without a file name is from writing the log.
         parts = (error.filename or log, error.strerror)
         remedy = REMEDIES.get(error.errno or 0)
         return ": ".join(str(part) for part in parts if part) + (f"; {remedy}" if remedy else "")
@@ -109,7 +108,7 @@ def start_log(path: Path, stage: str) -> None:
     """
     now = datetime.now()
     job = next(filter(None, map(os.environ.get, JOB_IDS)), None)
-    place = socket.gethostname() + f", job {job}" * (job is not None)
+    place = socket.gethostname() + (f", job {job}" if job else "")
     line = f"{now:%Y-%m-%d %H:%M:%S} scsigmoid {__version__} {stage} on {place}\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +119,7 @@ def start_log(path: Path, stage: str) -> None:
     except OSError as error:
         raise UserError(f"{expected_error(error, path)}") from None
     if LINES in os.environ:
-        # One call, also if Python does not buffer: other processes write to the same terminal.
+        # Not print(), which may write the line break separately, after a line of another job.
         sys.stderr.write(f"{now:%H:%M:%S} {stage}, log: {path}\n")
 
 
@@ -140,11 +139,11 @@ def redirect_errors(path: Path | None) -> Iterator[TextIO]:
     except OSError as error:
         raise UserError(f"{expected_error(error, path)}") from None
     sys.stderr.flush()
-    before = os.dup(2)
+    original = os.dup(2)
     with log:
         os.dup2(log.fileno(), 2)
     try:
-        with os.fdopen(os.dup(before), "w") as terminal:
+        with os.fdopen(os.dup(original), "w") as terminal:
             if SILENT not in os.environ:
                 progress.terminal = terminal
             yield terminal
@@ -156,8 +155,8 @@ def redirect_errors(path: Path | None) -> Iterator[TextIO]:
             with open(os.devnull, "w") as nowhere:
                 os.dup2(nowhere.fileno(), 2)
             sys.stderr.flush()
-        os.dup2(before, 2)
-        os.close(before)
+        os.dup2(original, 2)
+        os.close(original)
 
 
 def print_error(message: str, terminal: TextIO) -> int:
@@ -170,7 +169,7 @@ def print_error(message: str, terminal: TextIO) -> int:
     return 1
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all subcommands."""
     top = argparse.ArgumentParser(
         prog="scsigmoid",

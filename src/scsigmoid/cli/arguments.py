@@ -16,17 +16,17 @@ T = TypeVar("T")
 
 
 def path(summary: str, metavar: str = "PATH") -> dict[str, Any]:
-    """Return argparse's options for a file or folder."""
+    """Return options of ``add_argument`` for a file or folder."""
     return {"type": Path, "metavar": metavar, "help": summary}
 
 
 def number(summary: str, default: int = 1) -> dict[str, Any]:
-    """Return argparse's options for an integer."""
+    """Return options of ``add_argument`` for an integer."""
     return {"type": int, "metavar": "N", "default": default, "help": summary}
 
 
 def text(summary: str) -> dict[str, Any]:
-    """Return argparse's options for a name."""
+    """Return options of ``add_argument`` for a name."""
     return {"default": "", "metavar": "NAME", "help": summary}
 
 
@@ -46,7 +46,7 @@ class JobSettings(dict[str, Any]):
         raise UserError(f"{self.source}: the setting {key!r} is missing; add it")
 
     def section(self, key: str, kind: type[T]) -> T:
-        """Return a section as a dataclass of the schema. It is not checked with pydantic again.
+        """Return a section as a dataclass of the schema, without checking it with pydantic.
 
         Raises:
             UserError: if the section or one of its settings is missing, or one is unknown.
@@ -133,9 +133,9 @@ class Stage:
 
     Attributes:
         run: function of the subcommand.
-        arguments: names in :data:`ARGUMENTS`, with ``?`` if optional, ``+`` for one value or more,
-            or ``*`` for both.
-        own: options that replace those in :data:`ARGUMENTS`, by argument.
+        arguments: names of its arguments, with ``?`` if optional, ``+`` for one value or more, or
+            ``*`` for both.
+        own: ``add_argument`` options that replace :data:`ARGUMENTS`, by argument.
     """
 
     run: Run
@@ -172,8 +172,8 @@ def stage(arguments: str, own: Mapping[str, dict[str, Any]] | None = None) -> Ca
     return add
 
 
-def stored(configuration: Path) -> Config:
-    """Read and check a stored configuration."""
+def read_config(configuration: Path) -> Config:
+    """Read and check the ``config.yaml`` that a run stored."""
     from scsigmoid.config.check import check
 
     values = read_yaml(configuration)
@@ -186,9 +186,9 @@ def stored(configuration: Path) -> Config:
 def corpus_of(configuration: Path) -> tuple[Config, Path]:
     """Return a stored configuration and the folder of its downloads.
 
-    The stages that use it do not run again if settings of downloads change, because Snakemake does
-    not compare the stored configuration.
+    Snakemake does not compare the stored configuration, so changed settings of downloads do not
+    rerun the stages that call this function.
     """
-    config = stored(configuration)
+    config = read_config(configuration)
     folder = config.corpus.download.folder
     return config, Path(folder) if folder else configuration.parent / "corpus" / "downloads"

@@ -43,7 +43,7 @@ def benchmark_training(options: argparse.Namespace) -> None:
     )
 
 
-@stage("--configuration --cells --output", {"--cells": number("how many", 30_000)})
+@stage("--configuration --cells --output", {"--cells": number("number of cells", 30_000)})
 def simulate_tokens(options: argparse.Namespace) -> None:
     """Write simulated cells, ready for training."""
     from scsigmoid.benchmarks.simulated import write_simulated_tokens

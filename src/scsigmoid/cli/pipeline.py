@@ -31,13 +31,13 @@ def plan(options: argparse.Namespace) -> None:
     lines = forecast(config, Path(config.results or f"results/{config.preset}"))
     try:
         print(*lines, sep="\n", flush=True)
-    except BrokenPipeError:  # `head` has read enough; Python must not flush the rest at its end
+    except BrokenPipeError:  # the reader has ended; do not flush the rest at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @stage("--configuration --output --summary")
 def manifest(options: argparse.Namespace) -> None:
-    """List the corpus files and lock them."""
+    """List the files of the corpus."""
     from scsigmoid.corpus.manifest import build_manifest
 
     config, downloads = corpus_of(options.configuration)
@@ -56,7 +56,8 @@ def fetch(options: argparse.Namespace) -> None:
     from scsigmoid.corpus.manifest import write_evaluation_row
 
     is_part = options.part.isdecimal() and options.manifest
-    if not (options.metadata if options.dataset else is_part):
+    is_complete = options.metadata if options.dataset else is_part
+    if not is_complete:
         raise UserError("fetch: expected --part and --manifest, or --dataset and --metadata")
     config, downloads = corpus_of(options.configuration)
     common = (config.corpus, config.seed, downloads, options.output)

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scsigmoid.cli.arguments import stage, stored
+from scsigmoid.cli.arguments import read_config, stage
 
 if TYPE_CHECKING:
     from scsigmoid.results.folder import Results
@@ -14,7 +14,7 @@ def results_of(configuration: Path) -> "Results":
     """Return the results folder of a stored configuration."""
     from scsigmoid.results.folder import Results
 
-    return Results(configuration.parent, stored(configuration))
+    return Results(configuration.parent, read_config(configuration))
 
 
 def write(kind: str, options: argparse.Namespace) -> None:
@@ -51,7 +51,7 @@ def study_runs(options: argparse.Namespace) -> None:
     from scsigmoid.study.baselines import baselines
     from scsigmoid.study.runs import collect
 
-    config, results = stored(options.configuration), options.configuration.parent
+    config, results = read_config(options.configuration), options.configuration.parent
     collect(config, results, options.output)
     baselines(config, results, options.output / "baselines.csv")
 
@@ -77,7 +77,7 @@ def study(options: argparse.Namespace) -> None:
             print(path)
     if runs.unfinished:
         names = first_names(runs.unfinished)
-        print(f"runs before their last step are only in the tables of rates and clipping: {names}")
+        print(f"unfinished runs are only in the tables of learning rates and clipping: {names}")
     families = runs.runs[runs.runs["purpose"] == ""]["family"].unique()
     if len(families):
         print(f"no table or figure shows families without a purpose: {', '.join(families)}")

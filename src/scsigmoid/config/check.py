@@ -1,6 +1,6 @@
-"""Reads, merges and checks the configuration.
+"""The configuration: reading, merging and checking it.
 
-Values of ``config.yaml`` are replaced by those of the preset, then of ``--configfile``, then of
+Values of ``config.yaml`` are replaced by the preset, then by ``--configfile``, then by
 ``--config``. Mappings are merged key by key, lists are replaced, and ``null`` removes an entry of
 ``datasets``, ``sizes``, ``models`` or ``study``.
 """
@@ -21,6 +21,7 @@ from scsigmoid.config.study import study_runs
 from scsigmoid.config.validate import check_known, normalize, validate
 from scsigmoid.errors import UserError
 
+# Sections whose entries have names, and may be null.
 NAMED = ("datasets", "sizes", "models", "study")
 SHIPPED = Path(__file__).parent / "shipped"
 
@@ -36,8 +37,8 @@ def load(
     Args:
         path: the base configuration.
         presets: folder of the presets, ``<preset>.yaml``.
-        overrides: values of the command line. Own files (``corpus.source: local``) without a preset
-            take the preset ``own``.
+        overrides: values of the command line. With the user's own files (``corpus.source: local``),
+            the default of ``preset`` is ``own``.
         choose: function that replaces settings of own cells that are ``auto``
             (:func:`scsigmoid.forecast.choices.choose`).
 
@@ -149,8 +150,8 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 class Loader(yaml.SafeLoader):
     """PyYAML's safe loader, with dates as text.
 
-    Keys that are given twice are errors, and numbers that are not decimal: YAML 1.1 reads 1:30 as
-    90 and 0100 as 64.
+    Repeated keys are errors, and so are numbers that are not decimal, because YAML 1.1 reads 1:30
+    as 90 and 0100 as 64.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:

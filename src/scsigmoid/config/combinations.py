@@ -1,4 +1,4 @@
-"""Checks settings against each other."""
+"""Checks of combinations of settings."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ WIDEST_HEAD = 128
 
 
 def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> None:
-    """Check settings against each other.
+    """Check combinations of settings.
 
     Args:
         config: the configuration.
@@ -52,9 +52,9 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
     for name, size in config.sizes.items():
         if size.hidden % size.heads:
             yield f"sizes.{name}: hidden {size.hidden} should be a multiple of heads {size.heads}"
-        least = -(-size.hidden // WIDEST_HEAD)
-        if size.heads < least:
-            yield f"sizes.{name}: set at least {least} heads, for dimensions up to {WIDEST_HEAD}"
+        minimum = -(-size.hidden // WIDEST_HEAD)
+        if size.heads < minimum:
+            yield f"sizes.{name}: set at least {minimum} heads, for dimensions up to {WIDEST_HEAD}"
     for name, (model, training) in runs.items():
         yield from find_model_problems(name, model, training, config.device)
     if config.evaluation.embeddings.pooling == "cls" and not config.tokens.cls:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -31,19 +31,19 @@ class Affects:
 
 @cache
 def effects(section: type) -> dict[str, Affects | None]:
-    """Return the metadata of each setting of a section, or None if it has the section's."""
+    """Return the metadata of each setting of a section. None: as for the section."""
     hints = typing.get_type_hints(section, include_extras=True)
-    found = {}
+    effect_of = {}
     for field in dataclasses.fields(section):
         metadata = getattr(hints[field.name], "__metadata__", ())
-        found[field.name] = next((item for item in metadata if isinstance(item, Affects)), None)
-    return found
+        effect_of[field.name] = next((item for item in metadata if isinstance(item, Affects)), None)
+    return effect_of
 
 
-def affecting(
-    value: Any, rule: str, datasets: Mapping[str, Any] | None = None, path: str = ""
+def find_settings(
+    value: Any, rule: str, datasets: Collection[str] | None = None, path: str = ""
 ) -> Iterator[tuple[str, Any]]:
-    """Yield dotted name and plain value of the settings that affect a rule.
+    """Yield the dotted name and the plain value of each setting that affects a rule.
 
     Args:
         value: the configuration, or a part of it.
@@ -54,14 +54,14 @@ def affecting(
     if isinstance(value, Mapping):
         for key, item in value.items():
             if path != "datasets" or datasets is None or key in datasets:
-                yield from affecting(item, rule, datasets, f"{path}.{key}")
+                yield from find_settings(item, rule, datasets, f"{path}.{key}")
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for name, effect in effects(type(value)).items():
             inner = f"{path}.{name}" if path else name
             if effect is not None and rule in effect.rules:
                 yield inner, values_for(getattr(value, name), rule)
             else:
-                yield from affecting(getattr(value, name), rule, datasets, inner)
+                yield from find_settings(getattr(value, name), rule, datasets, inner)
 
 
 def values_for(value: Any, rule: str) -> Any:

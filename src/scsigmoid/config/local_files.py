@@ -1,4 +1,4 @@
-"""The user's own files (``corpus.local``): expands globs, names datasets and checks entries."""
+"""The user's own files: from ``corpus.local`` and ``datasets.<name>.file``."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -21,8 +21,8 @@ class LocalFile:
         held_out: ``True`` (all cells), ``False`` (none), a fraction, or ``"column=value"``.
         dataset: name of the evaluation dataset of the held-out cells. Empty if there are none.
         layer: layer with the raw counts. Empty means ``raw.X`` or ``X``.
-        genes: column of ``var`` with the gene ids. Empty means the index or,
-            if only one column has Ensembl ids, that column.
+        genes: column of ``var`` with the gene ids. Empty means the index or, if only one column
+            has Ensembl ids, that column.
     """
 
     path: Path
@@ -103,5 +103,5 @@ def problem_of(path: Path) -> str:
 
 
 def slug(text: str) -> str:
-    """Return a name of lower-case letters, digits and '_' for a text."""
+    """Return a text as a name of lower-case letters, digits and '_'."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") or "dataset"

@@ -14,7 +14,7 @@ class ScibMetric:
         title: name in tables and figures.
         function: key of :data:`scsigmoid.evaluation.scib.FUNCTIONS`. A function may return several
             metrics.
-        in_paper: whether the paper uses the metric. The mean is over these.
+        in_paper: whether the paper uses the metric. The mean is over the paper's metrics.
         seeded: whether the metric depends on the seed of the configuration.
     """
 
@@ -24,12 +24,12 @@ class ScibMetric:
     seeded: bool = False
 
 
-#: In the order of the panels of fig:scib.
+#: Metrics by name, in the order of the panels of fig:scib.
 METRICS = {
     "logistic": ScibMetric("Logistic accuracy", "logistic", seeded=True),
     "leiden_nmi": ScibMetric("Leiden NMI", "leiden", in_paper=True, seeded=True),
     "leiden_ari": ScibMetric("Leiden ARI", "leiden", in_paper=True, seeded=True),
     "silhouette_label": ScibMetric("Silhouette label", "silhouette", in_paper=True),
 }
-#: The mean of the paper's metrics.
+#: Name and title of the mean of the paper's metrics.
 MEAN, MEAN_TITLE = "bio_conservation", "Bio conservation"

@@ -10,7 +10,7 @@ from operator import getitem
 from typing import Any
 
 from scsigmoid.config.check import model_training
-from scsigmoid.config.effects import affecting, values_for
+from scsigmoid.config.effects import find_settings, values_for
 from scsigmoid.config.local_files import LocalFile, own_files
 from scsigmoid.config.schema import Config, Training
 from scsigmoid.config.study import study_runs
@@ -43,18 +43,17 @@ class Plan:
     def study_embeddings(self) -> list[str]:
         """Return the embeddings of the study's runs: of each snapshot and of the final model."""
         return [
-            f"embeddings/{self.study_dataset}/{name}{after}.h5ad"
+            f"embeddings/{self.study_dataset}/{name}{suffix}.h5ad"
             for name, run in self.study_runs.items()
             if self.config.study[run.family].embedded
-            for after in (*run.training.kept.values(), "")
+            for suffix in (*run.training.kept.values(), "")
         ]
 
     def compared(self, metric: str) -> list[str]:
-        """Return the datasets of ``mmd`` or ``umap``.
+        """Return the datasets for which ``mmd`` or ``umap`` is computed.
 
-        These are the datasets in ``evaluation.<metric>.datasets``. If it is null, they are the
-        datasets whose ``compared`` contains the metric. If there are none, they are all datasets,
-        except for MMD of own cells.
+        These are ``evaluation.<metric>.datasets`` if set, else the datasets whose ``compared``
+        contains the metric, else all datasets (for MMD of the user's own cells: none).
         """
         named = getattr(self.config.evaluation, metric).datasets
         if named is not None:
@@ -70,7 +69,7 @@ class Plan:
         return self.config.corpus.source == "local"
 
     def needed_cells(self, dataset: str) -> dict[str, int]:
-        """Return the number of cells that each metric needs."""
+        """Return the number of cells that each metric needs, 0 if it is not computed."""
         evaluation = self.config.evaluation
         return {
             "scib": evaluation.scib.neighbours,
@@ -95,10 +94,10 @@ class Plan:
         """Return the settings that affect a rule, by dotted name, as plain values.
 
         Args:
-            rule: name of a rule in ``workflow/rules``, but not ``train`` (:meth:`run`).
+            rule: name of a rule in ``workflow/rules``, except for ``train`` (see :meth:`run`).
             dataset: evaluation dataset of the job. None means all.
         """
-        settings = dict(affecting(self.config, rule, None if dataset is None else {dataset: 0}))
+        settings = dict(find_settings(self.config, rule, None if dataset is None else [dataset]))
         settings |= version_of(rule)
         if rule == "manifest":  # training does not depend on files that are held out
             settings["corpus"]["local"] = [
@@ -107,7 +106,7 @@ class Plan:
         if rule == "evaluation_cells" and dataset in self.held_out_files:
             file = self.held_out_files[dataset]
             settings["file"] = [str(file.path), file.held_out, file.layer, file.genes]
-        if "sizes" in settings:
+        if "sizes" in settings:  # only the sizes that the training benchmark uses
             names = self.config.benchmarks.training.sizes
             settings["sizes"] = {name: settings["sizes"][name] for name in names}
         return settings
@@ -138,7 +137,7 @@ class Plan:
         }
 
     def compared_run(self, name: str) -> dict[str, Any]:
-        """Return the part of :meth:`run` that the trained model depends on, and the version."""
+        """Return the settings of :meth:`run` that affect the model, and the version of the code."""
         run = self.run(name)
         del run["device"]
         training = values_for(Training(**run["training"]), "train")

@@ -1,4 +1,4 @@
-"""The reference of all settings, ``docs/configuration.md``: ``make configuration`` writes it."""
+"""The reference of all settings. ``make configuration`` writes it to docs/configuration.md."""
 
 import ast
 import dataclasses

@@ -9,8 +9,8 @@ from scsigmoid.config.schema import Config, Model, Purpose, Training, Variant
 from scsigmoid.config.validate import check_known, validate
 from scsigmoid.errors import UserError
 
-#: Settings in which runs with the same purpose, attention and seed may differ. The tables have a
-#: row for each of their values, and would average runs that differ in other settings.
+#: Settings in which runs with the same purpose, attention and seed may differ. Tables have a row
+#: for each value of these settings, but would average runs that differ in other settings.
 COMPARED: dict[Purpose, tuple[str, ...]] = {
     "rates": ("learning_rate",),
     "seeds": (),
@@ -103,7 +103,7 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
     for combination in itertools.product(*options.values()):
         chosen = dict(zip(options, combination, strict=True))
         attention = chosen["attention"]
-        own = {key: arm_value(chosen[key], attention, f"{path}.training.{key}") for key in listed}
+        own = {key: value_for(chosen[key], attention, f"{path}.training.{key}") for key in listed}
         # Without early stopping, all runs take the same number of steps.
         training = asdict(config.training) | {"patience": 0} | own
         run = StudyRun(
@@ -122,7 +122,7 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
         yield "_".join([family, attention, *parts]), run
 
 
-def arm_value(value: Any, attention: str, path: str) -> Any:
+def value_for(value: Any, attention: str, path: str) -> Any:
     """Return a value, or its entry for ``attention`` if it is a mapping."""
     if not isinstance(value, Mapping):
         return value

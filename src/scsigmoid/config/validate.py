@@ -1,4 +1,4 @@
-"""Checks settings with pydantic, and formats its errors."""
+"""Validation of settings with pydantic, and messages for its errors."""
 
 import dataclasses
 import datetime
@@ -42,7 +42,7 @@ def validator(kind: type) -> Any:
 
 
 def normalize(values: Any) -> Any:
-    """Return values of YAML as the schema expects them.
+    """Return values of YAML with dates as text, and the text ``null`` as None.
 
     Snakemake reads an unquoted 2024-06-11 as a date, and null in ``--config`` as text.
     """
@@ -92,7 +92,7 @@ def names_next_to(section: Any, place: list[str]) -> list[str]:
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """Return the end of a message: the most similar valid name, or all if they are at most 20."""
+    """Return a hint for a message: the most similar known name, or all names if at most 20."""
     known = list(known)
     close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     if close:

@@ -1,7 +1,7 @@
-"""Version of each rule's code. Results of an older version are made again.
+"""Version of each rule's code. Snakemake compares it like a setting, and reruns older results.
 
 Raise the number of a rule by one if its results change for the same inputs and settings, but not
-for changes of speed, messages or names. Snakemake compares the number like a setting.
+for changes of speed, messages or names.
 """
 
 #: Rules of ``workflow/rules`` whose number is not 1.

@@ -19,9 +19,9 @@ from scsigmoid.files import write_json
 from scsigmoid.progress import log
 
 NAMED = "named in corpus.leave_out"
-INDEX_PATIENCE = 3.0  # the service takes up to 180 s to begin the list of all datasets
+INDEX_PATIENCE = 3.0  # factor of the timeout: the list of all datasets starts after up to 180 s
 # Datasets that may be left out because the service cannot describe them: this number, or this share
-# of all datasets if that is more.
+# of all requested datasets if that is more.
 MISSING, MISSING_SHARE = 5, 0.02
 
 
@@ -29,13 +29,13 @@ MISSING, MISSING_SHARE = 5, 0.02
 class Version:
     """One version of one dataset."""
 
-    row: ManifestRow  # of the version as a training file
+    row: ManifestRow  # manifest row, as a training file
     organisms: Collection[str]  # e.g. "Homo sapiens"
     assays: Mapping[str, str]  # labels with ontology ids, e.g. "10x 3' v3": "EFO:0009922"
 
 
 class Unusable(UserError):
-    """A description cannot be used."""
+    """A dataset or version that cannot be used, because of its description."""
 
 
 class Service:
@@ -78,7 +78,7 @@ def snapshot(
 ) -> tuple[list[Version], dict[str, str]]:
     """Find the newest version of every dataset as of a day.
 
-    The versions of a dataset are requested only if it can be wanted. Other datasets are described
+    The versions of a dataset are wanted only if it can be wanted. Other datasets are described
     as they are today, so that they are counted. Datasets that were withdrawn after the day are
     missing, because the service does not list them.
 
@@ -86,14 +86,14 @@ def snapshot(
         service: the API.
         day: ISO 8601.
         leave_out: ids of datasets to leave out, even if their descriptions are malformed.
-        can_be_wanted: function that decides by a dataset's description of today.
-        answers: folder that keeps answers about past days, so that a stopped command continues.
+        can_be_wanted: function that decides from the current description of a dataset.
+        answers: folder that caches answers about past days, so that an interrupted command resumes.
 
     Returns:
         The versions, ordered by dataset id, and the reasons why other datasets are left out, by id.
 
     Raises:
-        UserError: if nothing had been published by then, the list of datasets is malformed, or too
+        UserError: if no dataset was published by then, the list of datasets is malformed, or too
             many datasets cannot be described.
     """
     entries = {
@@ -102,14 +102,14 @@ def snapshot(
         if is_published(entry, day)
     }
     left_out = dict.fromkeys(entries.keys() & {*leave_out}, NAMED)
-    asked = {key for key, entry in entries.items() if key not in left_out and can_be_wanted(entry)}
+    wanted = {key for key, entry in entries.items() if key not in left_out and can_be_wanted(entry)}
     if day >= datetime.now(UTC).date().isoformat():
         answers = None  # more versions may come
 
     def find(dataset_id: str) -> Version | None:
         entry = entries[dataset_id]
         try:
-            if dataset_id in asked:
+            if dataset_id in wanted:
                 entry = version_of_day(service, dataset_id, day, answers)
             return read_version(entry, entries[dataset_id])
         except UserError as error:
@@ -120,11 +120,11 @@ def snapshot(
     results = service.web.each(find, sorted(entries.keys() - left_out), label="dataset versions")
     for identifier, reason in sorted(left_out.items()):
         log(f"left out: {identifier}: {reason}")
-    failed = sorted(asked & left_out.keys())
-    if len(failed) > max(MISSING, MISSING_SHARE * len(asked)):
+    failed = sorted(wanted & left_out.keys())
+    if len(failed) > max(MISSING, MISSING_SHARE * len(wanted)):
         raise UserError(
-            f"{service.api}: {len(failed)} of {len(asked)} datasets cannot be described, such as "
-            f"{failed[0]} ({left_out[failed[0]]}); run again, or name them in corpus.leave_out"
+            f"{service.api}: {len(failed)} of {len(wanted)} datasets cannot be described, such "
+            f"as {failed[0]} ({left_out[failed[0]]}); run again, or name them in corpus.leave_out"
         )
     versions = [version for version in results if version is not None]
     if not versions:
@@ -140,9 +140,9 @@ def version_of_day(
         return find_newest(service.versions(dataset_id), day)
     path = answers / f"{dataset_id}-{day}.json"
     with suppress(FileNotFoundError, json.JSONDecodeError):
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(kept, dict) and kept.get("api") == service.api:
-            return cast(Mapping[str, Any], kept["version"])
+        cached = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(cached, dict) and cached.get("api") == service.api:
+            return cast(Mapping[str, Any], cached["version"])
     entry = find_newest(service.versions(dataset_id), day)
     write_json(path, {"api": service.api, "version": entry})
     return entry
@@ -157,7 +157,7 @@ def find_newest(entries: Iterable[Mapping[str, Any]], day: str | None = None) ->
 
 
 def is_published(entry: Mapping[str, Any], day: str | None) -> bool:
-    """Return whether an entry was published by the end of a day (UTC), or at all."""
+    """Return whether an entry was published, and by the end of ``day`` (UTC) if it is given."""
     published = entry.get("published_at")
     return bool(published) and (day is None or str(published)[:10] <= day)
 
@@ -168,8 +168,8 @@ def read_version(entry: Mapping[str, Any], dataset: Mapping[str, Any] | None = N
     ``dataset`` is the description of its dataset, which may name the collection and its DOI.
 
     Raises:
-        Unusable: for a version without h5ad file, or withdrawn.
-        UserError: for malformed ids or numbers.
+        Unusable: if the version is withdrawn or has no h5ad file.
+        UserError: if an id or a number is malformed.
     """
     version_id = check_identifier(entry.get("dataset_version_id"))
     if entry.get("tombstone") is True:
@@ -220,7 +220,7 @@ def entries_of(entry: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 
 
 def resolve(service: Service, name: str, dataset: Dataset) -> ManifestRow:
-    """Find an evaluation dataset by its id, whenever it was published. Return its manifest row.
+    """Return the manifest row of an evaluation dataset, found by its id.
 
     The id of a dataset or a collection stands for the newest version, because the day of the
     snapshot is for training files only.
@@ -228,7 +228,7 @@ def resolve(service: Service, name: str, dataset: Dataset) -> ManifestRow:
     if dataset.id is None:
         raise UserError(f"datasets.{name}.id: missing; give the dataset's CELLxGENE id")
     identifier = check_identifier(dataset.id, f"datasets.{name}.id")
-    tried = []
+    failures = []
     finders = {
         "dataset version": lambda: read_version(service.get(f"dataset_versions/{identifier}")),
         "dataset": lambda: read_version(find_newest(service.versions(identifier))),
@@ -238,14 +238,14 @@ def resolve(service: Service, name: str, dataset: Dataset) -> ManifestRow:
         try:
             version = find()
         except (Absent, Unusable) as error:
-            tried.append(f"as {kind}: {getattr(error, 'reason', error)}")
+            failures.append(f"as {kind}: {getattr(error, 'reason', error)}")
         else:
             log(f"datasets.{name}.id: {identifier} is the id of a {kind}")
             row = replace(version.row, file=name, dataset=name, title=dataset.title)
             return replace(row, role="evaluation", label="", held_out="all")
     raise UserError(
         f"datasets.{name}.id: nothing at {service.api} has the id {identifier} "
-        f"({'; '.join(tried)}); correct the id"
+        f"({'; '.join(failures)}); correct the id"
     )
 
 

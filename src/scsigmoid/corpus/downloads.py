@@ -2,7 +2,7 @@
 
 The folder is not an output of a job, so Snakemake never deletes a download. Next to each file is
 its SHA-256 as of the first download, with the size, time of modification and inode of the file.
-Later downloads, and files that were written since, are compared with it.
+Later downloads must have the same SHA-256, and so must files whose size, time or inode changed.
 
 A file is complete and checked, or absent. An interrupted download leaves a ``.partial`` file and
 its ETag (``.etag``). The next attempt resumes if the server still has the same file.
@@ -52,6 +52,7 @@ class Downloads:
             first_digest = "".join(recorded[:1])
             if path.exists():
                 digest = first_digest if recorded[1:] == state_of(path) else sha256(path)
+                # The SHA-256 in the manifest and of the first download may be unknown.
                 if {row.sha256, first_digest} <= {digest, ""} and self.has(row):
                     write_record(path, digest)
                     return digest
@@ -76,7 +77,7 @@ class Downloads:
 
 
 def write_record(path: Path, digest: str) -> None:
-    """Write the SHA-256 of a file, and its state when it was hashed, next to it."""
+    """Write the SHA-256 of a file and its state (:func:`state_of`) next to it."""
     write_text(path.with_suffix(".sha256"), " ".join([digest, *state_of(path)]) + "\n")
 
 

@@ -5,16 +5,16 @@ The location of a file in the manifest is the name of its *recipe* (:func:`write
 The real cells are ``scanpy.datasets.pbmc68k_reduced`` (Zheng et al. 2017), read from the installed
 package, offline. Its ``raw.X`` stores log(1 + count / total * 10,000), rounded to three decimals,
 for 765 genes, and ``obs.n_counts`` the total over all genes of the cell. Hence count =
-(exp(x) - 1) * total / 10,000, rounded to the next integer.  :func:`recover_counts` checks that the
-rounded counts give the stored values back.  scanpy names genes by symbol. ``pbmc68k_genes.csv``
+(exp(x) - 1) * total / 10,000, rounded to the nearest integer. :func:`recover_counts` checks that
+the rounded counts give the stored values. scanpy names genes by symbol. ``pbmc68k_genes.csv``
 has their Ensembl ids in GENCODE v44, the annotation of CELLxGENE, which lacks five of the genes.
 
 The simulation follows the paper's section 1 on gene regulation: several regulators drive a gene at
 the same time, each through its own enhancer, and do not compete.
 
-1. A *programme* is a set of genes under one regulator. A *facet* of cell identity (a lineage, a
-   stage, the cell type itself) raises the activity of a few programmes. A cell type is the sum
-   of its facets. Related types share facets, so they overlap.
+1. A *program* is a set of genes under one regulator. A *facet* of cell identity (a lineage, a
+   stage, the cell type itself) raises the activity of a few programs. A cell type is the sum of
+   its facets. Related types share facets, so they overlap.
 2. In a cell, regulator p has activity a_p: the type's, times log-normal noise, plus a background.
 3. Gene g has ``regulators`` enhancers. Enhancer e is occupied with probability
    a_p(e) / (1 + a_p(e)) and adds w_e times its occupancy to the gene's log-rate.
@@ -53,20 +53,20 @@ TRAINING = "simulated_training_"
 # Chosen so that a model of the demo's size learns to separate some cell types in a few hundred
 # steps. The first principal components of log counts separate them almost perfectly, but the ranks
 # that the model reads contain less information.
-SIGMA_LENGTH = 0.65
+SIGMA_LENGTH = 0.65  # sigma of the log-normal number of expressed genes
 LONGEST_SHARE = 0.8  # of the genome, in the longest cells
-SHORTEST = 10
-DROPOUT = 0.1
+SHORTEST = 10  # expressed genes
+DROPOUT = 0.1  # probability that a count becomes zero
 DISPERSION = 3.0  # shape of the gamma distribution
-DONOR_SHIFT = 0.15
-ACTIVITY_NOISE = 0.3
-BACKGROUND = 0.1
+DONOR_SHIFT = 0.15  # standard deviation of the shifts of log-rates
+ACTIVITY_NOISE = 0.3  # sigma of the log-normal noise of activities
+BACKGROUND = 0.1  # mean background activity
 PROGRAMMES_OF_A_FACET = 2
-FACET_ACTIVITY = 2.5
-TYPE_ACTIVITY = 2.0
-BASE_SPREAD = 0.8
-ENHANCER_SHAPE, ENHANCER_SCALE = 2.0, 0.8
-DRIVE = 5.0
+FACET_ACTIVITY = 2.5  # of the programs of a facet
+TYPE_ACTIVITY = 2.0  # of the programs of the cell type itself
+BASE_SPREAD = 0.8  # standard deviation of log-rates without regulators
+ENHANCER_SHAPE, ENHANCER_SCALE = 2.0, 0.8  # gamma distribution of the weights of enhancers
+DRIVE = 5.0  # factor of the weights, divided by the number of regulators
 
 
 # Facets by cell type: first the types of the paper's Table 1, then types of the Cell Ontology.
@@ -184,7 +184,7 @@ def write_recipe(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) 
         tissues = dict.fromkeys(cell_types, tissue)
     elif name in training:
         cells, tissues = training[name], {}
-        # a cell type that occurs in several tissues is trained on in the first of them
+        # Training cells of a cell type that occurs in several tissues are from the first tissue.
         for tissue, cell_types in DATASETS.values():
             for cell_type in cell_types:
                 tissues.setdefault(cell_type, tissue)
@@ -201,7 +201,7 @@ def recover_counts(raw: Any, totals: NDArray[np.float64]) -> NDArray[np.int64]:
     stored = np.asarray(raw, dtype=np.float64)
     scale = totals[:, None] / TARGET_SUM
     counts = np.rint(np.expm1(stored) * scale)
-    # half a unit of the third decimal, plus the rounding error of float32
+    # Half a unit of the third decimal, plus the rounding error of float32.
     if np.abs(np.log1p(counts / scale) - stored).max() > 0.000501:
         raise UserError(
             "scanpy.datasets.pbmc68k_reduced: its values differ from the expected ones; "
@@ -260,7 +260,7 @@ def make_genome(sizes: EmbeddedCorpus, seed: int) -> Genome:
     regulators = min(sizes.regulators, sizes.programmes)
     bound = generator.random(weights.shape).argsort(axis=1)[:, :regulators]
     strength = generator.gamma(ENHANCER_SHAPE, ENHANCER_SCALE, bound.shape)
-    # the total drive of a gene does not depend on its number of regulators
+    # The expected sum of weights does not depend on the number of regulators.
     np.put_along_axis(weights, bound, strength * DRIVE / regulators, axis=1)
     return Genome(list(genes), list(names), base, weights)
 
@@ -268,8 +268,8 @@ def make_genome(sizes: EmbeddedCorpus, seed: int) -> Genome:
 def type_activity(cell_type: str, programmes: int, seed: int) -> NDArray[np.float64]:
     """Return the regulator activities of a cell type, (programmes,).
 
-    They are the sum over its facets, plus random programmes of its own. Programmes are assigned to
-    facets in turn, so facets share one only if there are too few.
+    They are the sum over its facets, plus random programs of its own. Programs are assigned to
+    facets in turn, so facets share programs only if there are too few.
     """
     order = np.random.default_rng(derive(seed, "simulated", "programmes")).permutation(programmes)
     facets = list(dict.fromkeys(facet for names in FACETS.values() for facet in names))
@@ -300,10 +300,10 @@ def simulate(
     types = generator.permutation(np.searchsorted(ends, np.arange(cells), side="right"))
     donors = generator.integers(sizes.donors, size=cells)
 
-    centre = np.stack([type_activity(cell, sizes.programmes, seed) for cell in cell_types])
+    mean_activity = np.stack([type_activity(cell, sizes.programmes, seed) for cell in cell_types])
     noise = np.exp(generator.normal(0.0, ACTIVITY_NOISE, (cells, sizes.programmes)))
     background = generator.exponential(BACKGROUND, (cells, sizes.programmes))
-    activity = centre[types] * noise + background
+    activity = mean_activity[types] * noise + background
     log_rates = genome.base + (activity / (1.0 + activity)) @ genome.weights.T
     log_rates += generator.normal(0.0, DONOR_SHIFT, (sizes.donors, sizes.genes))[donors]
     rates = np.exp(log_rates)
@@ -316,7 +316,7 @@ def simulate(
         library[:, None] * rates * generator.gamma(DISPERSION, 1 / DISPERSION, rates.shape)
     )
     counts[generator.random(counts.shape) < DROPOUT] = 0
-    # every cell has a transcript, as cell calling ensures in real data
+    # Every cell has a transcript, as cell calling ensures in real data.
     empty = counts.sum(axis=1) == 0
     counts[empty, rates[empty].argmax(axis=1)] = 1
 

@@ -40,11 +40,11 @@ def fetch_part(
     """Make, link or download the training files of one part, as ``<file>.h5ad``.
 
     ``files.csv`` next to them has the part's manifest rows with cells, bytes and SHA-256.
-    Downloads without raw counts are skipped, and named there.
+    Downloads without raw counts are skipped. Their rows have the role ``skipped``.
 
     Raises:
         UserError: if a file cannot be downloaded or read, or too many have no raw counts. The
-            other files are downloaded all the same.
+            other files are downloaded nevertheless.
     """
     if not 0 <= part < corpus.parts:
         raise UserError(f"part {part}: expected a number from 0 to {corpus.parts - 1}")
@@ -104,10 +104,10 @@ def download_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str,
 def raw_files(
     part_folder: str | Path, corpus: Corpus, downloads_folder: str | Path, *, last: bool
 ) -> Iterator[None]:
-    """Keep the raw files of a part on the disk while the block reads them.
+    """Provide the raw files of a part while the block reads them.
 
-    Downloads that were deleted are downloaded again. After the ``last`` reader they are deleted if
-    the configuration asks for it.
+    Downloads that were deleted are downloaded again. After the ``last`` reader they are deleted,
+    unless ``corpus.download.keep_files`` is true.
     """
     downloads = Downloads(downloads_folder, Web.of(corpus))
     rows = [row for row in read_manifest(Path(part_folder) / FILES) if row.source in REMOTE]
@@ -193,8 +193,8 @@ def make_or_link(row: ManifestRow, corpus: Corpus, seed: int, path: Path) -> Non
 def complete_row(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
     """Return a row with cells, bytes and SHA-256 of its file.
 
-    Only cells with counts are counted. ``reason`` has the numbers of other cells, and of features
-    that are left out or merged. ``digest`` is the SHA-256 if it is known, else empty.
+    ``cells`` is the number of cells with counts. ``reason`` states how many other cells the file
+    has, and how many features are left out or merged. ``digest`` is the SHA-256, empty if unknown.
 
     Raises:
         NoCountsError: if no cell has counts.

@@ -24,15 +24,15 @@ OF_ORGANISM = re.compile(r"(ENS[A-Z]*G)\d+")
 ORGANISMS = {"ENSG": "Homo sapiens", "ENSMUSG": "Mus musculus"}
 # Spike-ins, and genes of SARS-CoV-2 (ENSSASG...), which CELLxGENE files may list.
 FOREIGN = ("ERCC-", "ENSSASG")
-# Words in var['feature_types'], in lower case. An outer join leaves genes without a word.
+# Values of var['feature_types'], in lower case. Outer joins of files leave empty values.
 EXPRESSION = ("gene expression", "gex", "rna", "")
 OTHER_FEATURES = re.compile(
     r".* capture|custom|peaks?|adt|hto|atac|antibod(y|ies)|hashtags?|(surface )?prot(eins?)?"
 )
 CELLXGENE_BIOTYPES = {"gene", "spike-in", ""}
 NAMED = 5  # examples in a message
-# Shares of ids with the name of another gene: in annotations of different years below 1 %, after a
-# shift of one column almost all.
+# Shares of the compared ids that have the name of another gene. Between annotations of different
+# years it is below 1 %. If ids and names are shifted against each other, it is almost 100 %.
 FEW_CONTRADICTIONS, MANY_CONTRADICTIONS, COMPARED = 0.05, 0.5, 10
 
 
@@ -82,7 +82,7 @@ def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
 
 
 def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: Path) -> None:
-    """Refuse missing and mostly repeated ids, and warn of genes without an Ensembl id."""
+    """Raise an error for missing or mostly repeated ids. Warn of genes without Ensembl ids."""
     if (ids == "").any():
         raise UserError(
             f"{path}: gene number {int(np.argmax(ids == ''))} has no name; name genes by Ensembl "
@@ -119,7 +119,7 @@ def organism_of(gene: str) -> str:
 
 
 def organisms_of(genes: Sequence[str]) -> list[str]:
-    """Return the organisms that at least a tenth of the genes is of, without ``other``."""
+    """Return each organism that has at least a tenth of the genes, without ``other``."""
     counts = Counter(map(organism_of, genes))
     return sorted(o for o, count in counts.items() if 10 * count >= len(genes) and o != "other")
 
@@ -151,7 +151,7 @@ def column_of_ids(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
                 is_complete[name] = bool((values != "").all())
     columns = " and ".join(f"var[{name!r}]" for name in is_complete)
     if len(is_complete) == 1 and all(is_complete.values()):
-        log(f"{path}: genes by {columns}, which has Ensembl ids; the index has not")
+        log(f"{path}: genes by {columns}, which has Ensembl ids; the index does not")
         return next(iter(is_complete))
     if is_complete:
         log(
@@ -206,17 +206,18 @@ def find_comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
 
 
 def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
-    """Refuse files with hardly any genes of the larger files, or with many wrong names.
+    """Compare the genes of each file with larger files, and names also with GENCODE.
 
-    Names are compared with GENCODE and with the larger files.
+    Raises:
+        UserError: if a file shares hardly any genes, or many genes have the name of another gene.
     """
     human = {gene: name for _, gene, name in real_genes()}
     known: dict[str, str] = {}
     larger: list[Path] = []
     for path, cells in sorted(local_files.items(), key=lambda item: -len(item[1].genes)):
         check_names(cells, human, path, "GENCODE")
-        if compared := find_comparable(cells.genes, known):
-            other = next(p for p in larger if not compared.isdisjoint(local_files[p].genes))
+        if comparable := find_comparable(cells.genes, known):
+            other = next(p for p in larger if not comparable.isdisjoint(local_files[p].genes))
             check_shared(
                 cells, known, path, f"{other} and other files" if larger[1:] else f"{other}"
             )
@@ -238,17 +239,17 @@ def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: st
     is_known = np.array([gene in others for gene in cells.genes])[cells.gene_of_feature]
     shared = int(is_known.sum())
     share = shared / max(1, min(len(is_known), len(others)))
-    found = f"{path}: {shared:,} of {len(is_known):,} genes are"
+    summary = f"{path}: {shared:,} of {len(is_known):,} genes are"
     if share >= 0.5:
-        log(f"{found} in {other}")
+        log(f"{summary} in {other}")
     else:
         here = next(gene for gene in cells.genes if gene not in others)
         there = max(others - {*cells.genes}, default="")
         message = (
-            f"{found} among the {len(others):,} genes of {other} (only here: {here!r}, only there: "
-            f"{there!r}); keep all genes, not only the highly variable ones, name them by Ensembl "
-            "id, or say which column of var has the ids ('genes'); another organism's genes cannot "
-            "be compared"
+            f"{summary} among the {len(others):,} genes of {other} (only here: {here!r}, only "
+            f"there: {there!r}); keep all genes, not only the highly variable ones, name them by "
+            "Ensembl id, or say which column of var has the ids ('genes'); another organism's "
+            "genes cannot be compared"
         )
         if share < 0.1:
             raise UserError(message)

@@ -1,7 +1,7 @@
 """Read raw counts and metadata of h5ad files, in chunks of cells.
 
 Files in the CELLxGENE layout have raw counts in ``raw.X``, or in ``X`` if they have no normalized
-matrix. Files do not say which, so the values decide.
+matrix. Files do not state which, so the values decide.
 """
 
 import os
@@ -62,8 +62,8 @@ class Cells:
     rows: NDArray[np.int64]
     changed: Mapping[str, int]
     gene_column: str
-    _matrix: str
-    _columns: NDArray[np.int64]
+    _matrix: str  # path of the matrix with counts in the file
+    _columns: NDArray[np.int64]  # position in `genes` of each feature, -1 if it is not a gene
     sha256: str = ""
     made: Path = Path()
 
@@ -96,22 +96,22 @@ class Cells:
         Raises:
             UserError: if no cell is selected, or if the column or value of ``held_out`` is missing.
         """
-        held = np.full(self.n_cells, held_out == "all")
+        is_held_out = np.full(self.n_cells, held_out == "all")
         if fraction := FRACTION.fullmatch(held_out):
-            # depends only on the number of cells and the seed
+            # The cells depend only on the number of cells and the seed.
             count = min(max(1, round(float(fraction["share"]) * self.n_cells)), self.n_cells - 1)
             seed = derive(int(fraction["seed"]), "held out", self.n_cells)
-            held[np.random.default_rng(seed).permutation(self.n_cells)[:count]] = True
+            is_held_out[np.random.default_rng(seed).permutation(self.n_cells)[:count]] = True
         elif held_out not in ("", "all"):
             name, _, value = held_out.partition("=")
             with opened(self.path) as file:
                 check_column(file["obs"], name, self.path, "the held-out cells")
-            present = self.obs([name])[name]
-            held = present == value
-            if not held.any():
-                known = ", ".join(sorted({*present.tolist()} - {""})[:8])
+            values = self.obs([name])[name]
+            is_held_out = values == value
+            if not is_held_out.any():
+                known = ", ".join(sorted({*values.tolist()} - {""})[:8])
                 raise UserError(f"{self.path}: no cell has {name} {value!r}; its values: {known}")
-        rows = self.rows[held if part == "evaluation" else ~held]
+        rows = self.rows[is_held_out if part == "evaluation" else ~is_held_out]
         if not len(rows):
             raise UserError(
                 f"{self.path}: held_out {held_out!r} leaves no cell for {part}; choose other cells"
@@ -131,7 +131,7 @@ class Cells:
     def count_expressing(self) -> int:
         """Return the number of selected cells with counts.
 
-        Of a CSR matrix only ``indptr`` is read, so a stored zero is taken as a count.
+        Only ``indptr`` of a CSR matrix is read, so stored zeros are taken for counts.
         """
         with opened(self.path) as file:
             matrix = Matrix(file[self._matrix], self.path, self._matrix)
@@ -191,7 +191,7 @@ def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
             )
         if n_cells == 0:
             raise UserError(f"{path}: has no cells; leave the file out")
-        of_file = read_genes(var, path, genes)
+        content = read_genes(var, path, genes)
         is_off = np.isin(column(obs, ON_TISSUE), FALSE) if ON_TISSUE in obs else np.zeros(n_cells)
     rows = np.flatnonzero(is_off == 0)
     off_tissue = n_cells - len(rows)
@@ -199,9 +199,9 @@ def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
         log(f"{path}: {off_tissue:,} of {n_cells:,} spots are off the tissue and are left out")
     if not len(rows):
         raise NoCountsError(f"{path}: all spots are off the tissue; leave the file out")
-    changed = {"spots off the tissue": off_tissue, **of_file.changed}
-    columns, gene_column = of_file.of_feature, of_file.column
-    return Cells(path, of_file.ids, of_file.names, rows, changed, gene_column, matrix, columns)
+    changed = {"spots off the tissue": off_tissue, **content.changed}
+    columns, gene_column = content.of_feature, content.column
+    return Cells(path, content.ids, content.names, rows, changed, gene_column, matrix, columns)
 
 
 def cells_of(row: ManifestRow, path: str | Path) -> Cells:

@@ -22,9 +22,10 @@ from scsigmoid.files import DAMAGE, atomic_path, sha256
 
 SCHEMA = "5.0.0"
 HUMAN = {"organism": "Homo sapiens", "organism_ontology_term_id": "NCBITaxon:9606"}
+# Further columns of ``obs`` that the CELLxGENE schema requires.
 ORDINARY = {"tissue_type": "tissue", "disease": "normal", "suspension_type": "cell"}
 TARGET_SUM = 10_000
-# Column of ``obs`` in a copy of selected cells: their rows in the user's file, for messages.
+# Column of ``obs`` in a copy of selected cells: rows in the user's file, for messages.
 OWN_ROW = "scsigmoid_row"
 
 
@@ -80,10 +81,7 @@ def write_cells(path: str | Path, table: CellTable) -> None:
 
 @contextmanager
 def storing(title: str) -> Iterator[None]:
-    """Turn errors of anndata about values that h5ad files cannot store into one line.
-
-    ``title`` names the data in the message.
-    """
+    """Raise a UserError, which names ``title``, if anndata cannot store values in an h5ad file."""
     from anndata._io.specs.registry import IORegistryError
 
     try:
@@ -119,7 +117,7 @@ def convert(path: Path, output: Path) -> None:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of names that are not unique
+            warnings.simplefilter("ignore")  # names of genes may not be unique
             if path.is_dir():
                 matrix = next(file for file in files_of(path) if "matrix.mtx" in file.name)
                 prefix = matrix.name.partition("matrix.mtx")[0]
@@ -145,7 +143,7 @@ def convert(path: Path, output: Path) -> None:
 
 @contextmanager
 def as_h5ad(path: Path) -> Iterator[Path]:
-    """Return an h5ad file itself, or convert a 10x file to a temporary h5ad file for the block."""
+    """Yield an h5ad file itself, or a temporary h5ad file with the content of a 10x file."""
     if not is_tenx(path):
         yield path
         return

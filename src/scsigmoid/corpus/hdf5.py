@@ -14,7 +14,7 @@ from scsigmoid.errors import UserError
 
 Strings = NDArray[np.object_]
 
-FALSE = ("False", "FALSE", "false", "0", "0.0")  # spellings in columns
+FALSE = ("False", "FALSE", "false", "0", "0.0")  # spellings of false in columns
 ADVICE = (
     "give an h5ad file, a 10x .h5 file or a folder with 10x's matrix.mtx; convert other formats "
     "with anndata.io"
@@ -44,7 +44,7 @@ def opened(path: Path) -> Iterator[Any]:
     except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
         source = traceback.extract_tb(error.__traceback__)[-1].filename
         if not isinstance(error, (OSError, KeyError)) and "h5py" not in source:
-            raise
+            raise  # not about the file
         if not h5py.is_hdf5(path):
             raise UserError(f"{path}: not an h5ad file; {ADVICE}") from None
         reason = " ".join(str(error).split())
@@ -57,7 +57,7 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def check_layout(file: Any, path: Path) -> None:
-    """Refuse an HDF5 file that is not an h5ad of a current layout."""
+    """Raise an error if an HDF5 file is not an h5ad file, or has an old layout."""
     for name in ("obs", "var"):
         if name not in file:
             raise UserError(f"{path}: not an h5ad file ({name} missing); {ADVICE}")
@@ -69,7 +69,7 @@ def check_layout(file: Any, path: Path) -> None:
 
 
 def check_column(frame: Any, name: str, path: Path, purpose: str) -> None:
-    """Refuse a column that ``obs`` or ``var`` does not have, and name the nearest columns."""
+    """Raise an error that names the nearest columns if ``obs`` or ``var`` lacks a column."""
     if name not in frame:
         present = [str(item) for item in frame.attrs["column-order"]]
         raise UserError(
@@ -90,7 +90,7 @@ def column(frame: Any, name: str) -> Strings:
 
     Raises:
         UserError: if it has values other than text, numbers or categories, or several per row.
-        OSError: if it is not stored as anndata stores columns, or has another length.
+        OSError: if it is not a column as anndata stores it, or has the wrong length.
     """
     import pandas as pd
 
@@ -104,7 +104,7 @@ def column(frame: Any, name: str) -> Strings:
 
 
 def check_values(frame: Any, name: str) -> None:
-    """Refuse a column that cannot be read as text, such as one of a compound type."""
+    """Raise an error if a column cannot be read as text, for example a compound type."""
     if not has_values(frame[name]):
         raise UserError(
             f"{frame.file.filename}: column {name!r} of {frame.name.strip('/')} must have one "
@@ -133,20 +133,20 @@ def read(stored: Any, title: str, rows: int) -> Any:
     """Read a column or a data frame that anndata stored. ``title`` is its name in errors.
 
     Raises:
-        OSError: if it is stored otherwise, or has another number of rows.
+        OSError: if anndata cannot read it, or if it has another number of rows.
     """
     from anndata.io import read_elem
 
     with reading(title):
         values = read_elem(stored)
         if len(values) != rows:
-            raise OSError(f"{title}: not of {rows} rows")
+            raise OSError(f"{title}: does not have {rows} rows")
     return values
 
 
 @contextmanager
 def reading(title: str) -> Iterator[None]:
-    """Turn errors of anndata about the content ``title`` of a file into ``OSError``."""
+    """Raise an OSError, which names ``title``, if anndata cannot read a part of a file."""
     from anndata._io.specs.registry import IORegistryError
 
     try:

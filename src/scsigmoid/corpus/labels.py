@@ -22,7 +22,7 @@ JOINED = re.compile(r"\{([^{}]+)\}")
 ANY = "*"  # every column of text
 # Values that mean "no label". The CELLxGENE schema has "unknown", exports of R have "NA".
 ABSENT = ("", "na", "nan", "unknown")
-NEAREST = 3
+NEAREST = 3  # columns that a message names
 
 
 def columns_of(label: str) -> list[str]:
@@ -65,8 +65,8 @@ def cell_types(cells: Cells, label: str, types: Sequence[str] = ()) -> Strings:
 def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
     """Choose the label of an evaluation dataset, and log its cell types.
 
-    It is the first label that the file has, or, if the dataset has ``types``, the label with most
-    of these types.
+    If the dataset has ``types``, the label with most of these types is chosen, else the first label
+    that the file has.
     """
     wanted = dataset.labels
     with opened(cells.path) as file:
@@ -111,11 +111,11 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
 def check_enough(
     source: Path, kinds: NDArray[Any], *, scib: int = 0, mmd: int = 0, umap: int = 0
 ) -> None:
-    """Refuse evaluated cells of a file that are too few for the metrics.
+    """Raise an error if a file has too few evaluated cells for the metrics.
 
-    ``kinds`` has the type of each cell, ``""`` if it has none. ``scib`` and ``umap`` are the
-    neighbors of a cell, and ``mmd`` the cells of the smallest type that is compared. All three are
-    0 if the metric is not computed.
+    ``kinds`` has the type of each cell, ``""`` if it has none. ``scib`` and ``umap`` are numbers of
+    neighbors, and ``mmd`` is the smallest number of cells of a compared type. 0 means that the
+    metric is not computed.
     """
     cells = Counter(kinds.tolist())
     del cells[""]

@@ -96,11 +96,11 @@ def write_evaluation_row(
     folder: str | Path,
     output: str | Path,
 ) -> None:
-    """Write the manifest row of an evaluation dataset as a file.
+    """Write the manifest row of an evaluation dataset to a CSV file.
 
     The row does not depend on the training files, so a dataset can be added without training again.
     """
-    # The evaluation row is the last of `rows` and of the lock.
+    # Listings have the training files first, so the last row is the evaluation dataset.
     file = next((file for file in own_files(corpus, datasets) if file.dataset == name), None)
     chosen = {name: datasets[name]}
     if file is not None:
@@ -140,15 +140,17 @@ def check_not_trained_on(
     )
     if corpus.source != "local" or is_unchanged:
         return
-    listed, _ = list_local(own_files(corpus, datasets), datasets, seed)
-    excluded = {row.location: row.excluded for row in listed if row.role == "training"}
+    rows_now, _ = list_local(own_files(corpus, datasets), datasets, seed)
+    excluded_now = {row.location: row.excluded for row in rows_now if row.role == "training"}
     for old in training:
-        # Count cells of the manifest that are excluded now: all if the file has no training row.
-        cells = int(old.cells)
-        if old.location in excluded:
-            text = excluded[old.location]
-            places = np.arange(max(map(int, re.findall(r"\d+", text)), default=-1) + 1)
-            cells = int(np.sum(are_in_ranges(places, text) & ~are_in_ranges(places, old.excluded)))
+        # Count the cells that were trained on and are excluded now.
+        ranges = excluded_now.get(old.location)
+        if ranges is None:  # the file has no training cells left
+            cells = int(old.cells)
+        else:
+            places = np.arange(max(map(int, re.findall(r"\d+", ranges)), default=-1) + 1)
+            is_new = are_in_ranges(places, ranges) & ~are_in_ranges(places, old.excluded)
+            cells = int(is_new.sum())
         if cells:
             raise UserError(
                 f"datasets.{evaluated.dataset}: {cells:,} training cells of {old.location} have "
@@ -166,11 +168,11 @@ class LocalCells(NamedTuple):
 
 
 def list_local(
-    own: Iterable[LocalFile], datasets: Mapping[str, Dataset], seed: int
+    local_files: Iterable[LocalFile], datasets: Mapping[str, Dataset], seed: int
 ) -> tuple[list[ManifestRow], dict[str, Any]]:
     """Open, count and hash the user's own files. Return their rows and entries of the summary."""
     names: set[str] = set()
-    listed = [list_file(local, datasets, seed, names) for local in own]
+    listed = [list_file(local, datasets, seed, names) for local in local_files]
     rows = [row for rows, _ in listed for row in rows]
     files = [file for _, file in listed]
     check_alike({file.path: file.cells for file in files})
@@ -189,7 +191,7 @@ def list_file(
 ) -> tuple[list[ManifestRow], LocalCells]:
     """Return the training and the evaluation row of a file, and its cells.
 
-    ``names`` contains the names of other rows. Names of new rows are added.
+    ``names`` contains the names of other rows. The names of the new rows are added to it.
     """
     rows: list[ManifestRow] = []
     held_out = held_out_text(local.held_out, seed)
@@ -197,7 +199,7 @@ def list_file(
     with as_h5ad(local.path) as path:
         cells = open_cells(path, layer=local.layer, genes=local.genes)
         with opened(path) as file:
-            label = [*labels_in(file["obs"], local.labels), *local.labels][0]
+            label = next(iter(labels_in(file["obs"], local.labels)), local.labels[0])
         row = ManifestRow(
             file=slug(local.path.stem),
             role="training",
@@ -301,7 +303,7 @@ def list_remote(
         return rows, {"origin": f"the lock {corpus.manifest}"}
     service = Service(corpus.api, downloads.web)
     origin = f"CELLxGENE Discover as of {corpus.snapshot}"
-    versions, left_out = snapshot(
+    versions, without_file = snapshot(
         service,
         corpus.snapshot,
         corpus.leave_out,
@@ -313,8 +315,8 @@ def list_remote(
         for name, dataset in datasets.items()
         if not dataset.file
     }
-    # `select` refuses ids that no version has, so do not pass those that are already left out.
-    named = [name for name in corpus.leave_out if name not in left_out]
+    # `select` raises an error for ids without a version, so do not pass ids left out above.
+    named = [name for name in corpus.leave_out if name not in without_file]
     selection = select(versions, evaluated, replace(corpus, leave_out=named), seed)
     training = [replace(row, snapshot=corpus.snapshot) for row in selection.training]
     cells = sum(int(version.row.cells) for version in versions)
@@ -322,7 +324,7 @@ def list_remote(
     return rows, {
         "origin": origin,
         "offered": {"files": len(versions), "cells": cells},
-        "without_file": left_out,
+        "without_file": without_file,
         "held_out": selection.held_out,
         "left_out": selection.left_out,
     }
@@ -401,8 +403,8 @@ def check_available(
 ) -> list[ManifestRow]:
     """Check that the server has all files that are not downloaded yet, and return rows with sizes.
 
-    If the size of a file differs from its row, raise an error if ``locked``. Otherwise the listing
-    was wrong, and the row gets the size of the file.
+    If the size of a file is not the size in its row, raise an error or, unless ``locked``, correct
+    the row.
     """
     for row in rows:
         check_address(row.location, downloads.web.hosts)
@@ -449,8 +451,8 @@ def write_lock(
 ) -> None:
     """Write the manifest with cells, bytes and SHA-256 of the files as they were downloaded.
 
-    The lock can be committed and used as ``corpus.manifest``. The rows in the CSV files next to
-    ``metadata`` replace the manifest's evaluation rows. Own files for evaluation are left out.
+    Rows in the CSV files next to ``metadata`` replace the manifest's evaluation rows. The user's
+    own files are left out.
     """
     done = {row.file: row for part in parts for row in read_manifest(Path(part) / FILES)}
     rows = [row for row in read_manifest(manifest) if row.role != "evaluation"]

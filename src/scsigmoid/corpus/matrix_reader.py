@@ -20,7 +20,7 @@ from scsigmoid.progress import log
 
 CANDIDATES = ("raw/X", "X")
 SAMPLE = 65536  # stored values that are read to find raw counts
-FEW = 1024  # fewer counts are all 1 by chance
+FEW = 1024  # fewer counts may all be 1 by chance
 TOLERANCE = 1e-6  # in CELLxGENE files, counts are integers only up to 1e-11
 UNFILLED = "fill missing values with 0, as anndata.concat(..., fill_value=0) does"
 BLOCK_VALUES = 1 << 22  # stored values of a block: 32 MB of a sparse matrix
@@ -66,7 +66,7 @@ class Matrix:
         self.shape: tuple[int, int] = (int(cells), int(genes))
 
     def sample(self) -> NDArray[np.float64]:
-        """Return the non-zero values of the first rows, or of ``SAMPLE`` stored values."""
+        """Return the non-zero values among the first stored values, about ``SAMPLE`` of them."""
         if self.kind == "dense":
             values = self._stored[: max(1, SAMPLE // max(1, self.shape[1]))].ravel()
         else:
@@ -83,8 +83,8 @@ class Matrix:
     def blocks(self, wanted: NDArray[np.int64]) -> Iterator[Block]:
         """Read blocks of rows that together contain the wanted rows.
 
-        A block has about ``BLOCK_VALUES`` values, at least one row and, if the matrix is dense, one
-        chunk. A CSC matrix is a single block.
+        A block has about ``BLOCK_VALUES`` values, at least one row and, if the matrix is dense,
+        whole chunks. A CSC matrix is a single block.
         """
         from anndata.io import sparse_dataset
 
@@ -110,13 +110,13 @@ class Matrix:
                 first, last = np.searchsorted(wanted, [start, stop])
                 if first < last:
                     block = csr_matrix(stored[start:stop])
-                    block.check_format(full_check=True)  # compiled loops follow wrong indices
+                    block.check_format(full_check=True)  # wrong indices crash SciPy
                     yield start, block
 
     def counts(
         self, wanted: NDArray[np.int64], gene_of_column: NDArray[np.int64], genes: int
     ) -> Iterator[Block]:
-        """Read blocks of rows that together contain the wanted rows.
+        """Read the counts of genes, in blocks of rows that together contain the wanted rows.
 
         Args:
             wanted: rows, ascending.
@@ -124,7 +124,7 @@ class Matrix:
             genes: number of genes.
 
         Yields:
-            CSR matrices of int32, rows x genes, without stored zeros or repeated entries.
+            First row, and CSR matrix of int32 without stored zeros or repeated entries.
         """
         columns = np.flatnonzero(gene_of_column >= 0)
         ones = np.ones(len(columns), dtype=np.int64)
@@ -190,8 +190,8 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
     for name in present:
         with suppress(UserError):  # the layer is not a matrix
             if first_fraction(Matrix(layers[name], path, name)) is None:
-                seen.append(f"layers[{name!r}] has some")
-                advice = "give that as 'layer'"
+                seen.append(f"layers[{name!r}] has counts")
+                advice = "give it as 'layer'"
     where = f"layers.{layer}" if layer else "raw.X or X"
     raise NoCountsError(
         f"{path}: no raw counts in {where} ({', '.join(seen) or 'there is neither'}); {advice}"

@@ -51,7 +51,7 @@ class ManifestRow:
     genes: str = ""  # column of var of a local file with the gene ids; empty for the index
     # rows of a local file that are not trained on (repeated_cells.py), by format_ranges
     excluded: str = ""
-    reason: str = ""  # why a training file was skipped, or what of it is left out or merged
+    reason: str = ""  # why a file was skipped, or numbers of cells and features left out or merged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ LARGEST = 10**15  # largest plausible number of bytes or cells
 LARGEST_SKIPPED_SHARE = 0.05  # of the training cells, in files without raw counts
 FILES = "files.csv"  # the rows of one part, next to its files
 REMOTE = ("cellxgene",)  # sources whose files are downloaded
-# The form of columns that become part of a path or a message, or that code computes with.
+# Patterns of the columns that are used in paths, messages or computations.
 NUMBER = re.compile(r"\d{0,15}")
 FORMS = {
     "file": NAME,
@@ -94,7 +94,7 @@ FORMS = {
 
 
 def read_manifest(path: str | Path) -> list[ManifestRow]:
-    """Read a manifest. Refuse damaged files and other files."""
+    """Read a manifest. Raise an error if the file is damaged or not a manifest."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such manifest; correct the path or make it again")
@@ -106,13 +106,13 @@ def read_manifest(path: str | Path) -> list[ManifestRow]:
     except ValueError as error:
         raise UserError(f"{path}: damaged manifest: {error}; make it again") from None
     if not path.read_bytes().endswith(b"\n"):
-        raise UserError(f"{path}: damaged manifest: a line is cut; make it again")
+        raise UserError(f"{path}: damaged manifest: its last line is incomplete; make it again")
     check_rows(rows, f"{path}: damaged manifest")
     return rows
 
 
 def check_rows(rows: Iterable[ManifestRow], where: str) -> None:
-    """Raise an error for names that could lead out of a folder, and for malformed values."""
+    """Raise an error for repeated names, names that are not safe in paths, and malformed values."""
     names: set[str] = set()
     for number, row in enumerate(rows, start=1):
         if row.file in names:

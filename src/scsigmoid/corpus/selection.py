@@ -19,7 +19,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
 
 RNA = "rna"  # in corpus.assays: all assays of rna_assays.csv
-PAPER_CELLS = 131_600_000  # section "Empirical evaluation": snapshot of 11 June 2024
+PAPER_CELLS = 131_600_000  # of the paper's snapshot of 11 June 2024
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def select(
 
 
 def can_be_wanted(organisms: Mapping[str, str], assays: Mapping[str, str], corpus: Corpus) -> bool:
-    """Return whether a dataset has a wanted organism and a wanted assay, or does not name them.
+    """Return whether a dataset has a wanted organism and a wanted assay. Unknown ones count, too.
 
     ``organisms`` and ``assays`` are labels with their ontology ids.
     """
@@ -82,7 +82,7 @@ def wanted_assays(corpus: Corpus) -> set[str] | None:
 
 @cache
 def rna_assays() -> frozenset[str]:
-    """Return the ontology ids of the assays of RNA."""
+    """Return the ontology ids of RNA assays."""
     return frozenset(row["ontology_term_id"] for row in read_table("rna_assays.csv"))
 
 
@@ -143,7 +143,7 @@ def reason_held_out(row: ManifestRow, evaluation: Mapping[str, ManifestRow]) -> 
 def check_separate(
     training: Iterable[ManifestRow], evaluation: Mapping[str, ManifestRow], where: str, remedy: str
 ) -> None:
-    """Raise an error for training files of the dataset or collection of an evaluation dataset."""
+    """Raise an error if a training file shares a dataset or collection with an evaluated one."""
     for row in training:
         if reason := reason_held_out(row, evaluation):
             raise UserError(

@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 BLOCK = 1 << 16  # bytes read at a time
-ADVANCE = 1 << 20  # new bytes after which the count of attempts starts again
-SLOWEST = 60.0  # seconds in which so many bytes must arrive
+ADVANCE = 1 << 20  # new bytes that reset the count of attempts
+SLOWEST = 60.0  # seconds within which ADVANCE bytes must arrive
 GONE = {404: "not found", 410: "withdrawn"}
 BUSY = (403, 408, 425, 429)  # firewalls answer 403 to clients that they suspect
 HEADERS = {"Accept-Encoding": "identity", "User-Agent": f"scsigmoid/{__version__}"}
@@ -42,7 +42,7 @@ class Transient(Exception):
 
 
 class Absent(UserError):
-    """The server does not have the file: 404 or 410, ``reason`` in words."""
+    """The server does not have the file (404 or 410). ``reason`` is the status in words."""
 
     def __init__(self, url: str, status: int) -> None:
         self.reason = GONE[status]
@@ -75,13 +75,13 @@ class Web:
 
     @classmethod
     def of(cls, corpus: Corpus) -> "Web":
-        """Make a client with the settings of a corpus."""
+        """Return a client with the settings of a corpus."""
         return cls(tuple(corpus.hosts), corpus.download)
 
     def json(self, url: str, patience: float = 1.0) -> Any:
         """Return the JSON document at an address, or raise :class:`Absent`.
 
-        The server has ``patience`` times ``corpus.download.timeout`` seconds to begin.
+        The timeout is ``patience`` times ``corpus.download.timeout``.
         """
 
         def read(response: requests.Response) -> Any:
@@ -112,9 +112,9 @@ class Web:
     def opened(
         self, method: str, url: str, headers: dict[str, str] | None = None, patience: float = 1.0
     ) -> Iterator[requests.Response]:
-        """Open an address without reading the body, following redirects to allowed hosts.
+        """Request an address without reading the body, following redirects to allowed hosts.
 
-        Proxies and certificates of the environment are used, except for loopback.
+        Proxies and certificates of the environment are used for https only.
 
         Raises:
             Transient: if the connection fails, here or in the block.
@@ -135,50 +135,50 @@ class Web:
                 raise Transient(f"no complete answer ({type(error).__name__})") from error
 
     def body(self, response: requests.Response) -> Iterator[bytes]:
-        """Yield the body as it arrives, until another thread fails.
+        """Yield the body in blocks as it arrives, until another thread fails.
 
         Raises:
             Transient: if ``ADVANCE`` bytes, or the end, take longer than ``SLOWEST`` seconds.
         """
-        arrived, begun = 0, time.monotonic()
-        # read1 returns the bytes that are there, so a server that sends few is noticed.
+        arrived, start = 0, time.monotonic()
+        # read1 does not wait for a whole block, so slow servers are noticed.
         while block := response.raw.read1(BLOCK, decode_content=False):
             self.check_stopped()
             yield block
             arrived += len(block)
             if arrived >= ADVANCE:
-                arrived, begun = 0, time.monotonic()
-            elif time.monotonic() > begun + SLOWEST:
+                arrived, start = 0, time.monotonic()
+            elif time.monotonic() > start + SLOWEST:
                 raise Transient(f"less than {ADVANCE >> 20} MiB arrived in {SLOWEST:g} s")
 
     def retry(
         self, url: str, action: Callable[[], T], progress: Callable[[], int] = lambda: 0
     ) -> T:
-        """Call ``action`` until it succeeds, with pauses that double.
+        """Call ``action`` until it succeeds. The pause doubles with every attempt.
 
         Args:
             url: address, for messages.
             action: raises :class:`Transient` if another attempt is worth it.
             progress: returns the number of bytes received so far. An attempt with at least
-                ``ADVANCE`` new bytes starts the count of attempts again.
+                ``ADVANCE`` new bytes resets the count of attempts.
         """
-        most, tries = progress(), 0
+        received, tries = progress(), 0
         while True:
             try:
                 return action()
             except Transient as error:
                 failed = error
-            if progress() >= most + ADVANCE:
-                most, tries = progress(), 0
+            if progress() >= received + ADVANCE:
+                received, tries = progress(), 0
             tries += 1
             if tries >= self.settings.attempts:
                 raise UserError(
                     f"{one_line(url)}: {failed} ({tries} attempts); check the network, or raise "
                     "corpus.download.timeout or corpus.download.attempts, and run again"
                 ) from failed
-            asked = failed.pause if failed.pause is not None else 2.0 ** (tries - 1)
-            pause = min(asked, self.settings.longest_pause)
-            log(f"{one_line(url)}: {failed}; again in {pause:g} s")
+            pause = failed.pause if failed.pause is not None else 2.0 ** (tries - 1)
+            pause = min(pause, self.settings.longest_pause)
+            log(f"{one_line(url)}: {failed}; trying again in {pause:g} s")
             self.stopping.wait(pause)
             self.check_stopped()
 
@@ -188,7 +188,7 @@ class Web:
             raise UserError("interrupted")
 
     def each(self, action: Callable[[A], T], items: Iterable[A], *, label: str) -> list[T]:
-        """Call ``action`` for all items, several at a time, and return the results in order.
+        """Call ``action`` for all items, in several threads, and return the results in order.
 
         The first failure ends the other calls.
         """
@@ -203,7 +203,7 @@ class Web:
 
 
 def check_address(url: str, hosts: Collection[str]) -> None:
-    """Raise an error unless an address is of an allowed host, and encrypted."""
+    """Raise an error unless the host is allowed and the scheme is https, or http for loopback."""
     try:
         parsed = parse_url(url)
     except LocationParseError:
@@ -243,7 +243,7 @@ def content_length(response: requests.Response) -> int | None:
 
 
 def retry_after(text: str) -> float | None:
-    """Return the seconds of a ``Retry-After`` header, which states seconds or a date."""
+    """Return the seconds to wait from a ``Retry-After`` header with seconds or a date."""
     try:
         return Retry().parse_retry_after(text)
     except (InvalidHeader, ValueError, TypeError, OverflowError):

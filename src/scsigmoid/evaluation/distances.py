@@ -7,8 +7,8 @@ from torch import Tensor
 
 from scsigmoid.progress import track
 
-# Rows and columns of a block: 8 MB, which the allocator of the CPU reuses. Larger blocks take a
-# quarter longer.
+# Rows and columns of a block (8 MB). Larger blocks take a quarter longer on a CPU, because its
+# allocator does not reuse them.
 BLOCK = 1024
 
 
@@ -21,9 +21,9 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
 def silhouettes(points: Tensor, labels: Tensor) -> Tensor:
     """Return the silhouette of each point (Rousseeuw 1987), in Euclidean distance.
 
-    (b - a) / max(a, b), where a is the mean distance to the other points of the same label and b
-    the smallest mean distance to the points of another label.  It is 0 if both are 0, and for a
-    point that is the only one of its label.
+    It is (b - a) / max(a, b), where a is the mean distance to the other points of the same label
+    and b the smallest mean distance to the points of another label. It is 0 if both are 0, and for
+    the only point of a label.
 
     Args:
         points: points x dimensions, float64.

@@ -53,7 +53,7 @@ def check_finite(values: NDArray[np.float32], obs: Any, subject: str) -> None:
     Raises:
         UserError: if a value is NaN or infinite.
     """
-    # A NaN in a row makes both extremes NaN. Unlike a mask of all values, they take little memory.
+    # Both extremes of a row with NaN are NaN. They take less memory than a mask of all values.
     extremes = values.min(axis=1), values.max(axis=1)
     not_finite = np.flatnonzero(~np.isfinite(extremes).all(axis=0))
     if len(not_finite):
@@ -73,7 +73,7 @@ def write_embedding(
     metadata: Mapping[str, Any],
     obs: Any,
 ) -> None:
-    """Write the embedding of a dataset as AnnData.  Equal values give the same bytes.
+    """Write the embedding of a dataset as AnnData. Equal values give the same bytes.
 
     Args:
         output: the h5ad file.
@@ -86,8 +86,8 @@ def write_embedding(
     import anndata
     import pandas as pd
 
-    kinds = pd.Categorical([kind or None for kind in labels.tolist()])
-    adata = anndata.AnnData(obs=obs.assign(**{LABEL: kinds}))
+    cell_types = pd.Categorical([label or None for label in labels.tolist()])
+    adata = anndata.AnnData(obs=obs.assign(**{LABEL: cell_types}))
     adata.obsm[f"X_{metadata['model']}"] = values
     adata.uns["scsigmoid"] = {**metadata, "rows": cells}
     with storing(str(output)), atomic_path(output) as temporary:
@@ -121,7 +121,7 @@ def read_embedding(path: Path, **expected: Any) -> Embedding:
     return Embedding(path, values, labels, cells, donors, metadata)
 
 
-def read_arms(
+def read_embeddings(
     paths: Mapping[str, Path], dataset: str, *, scored: bool = True
 ) -> dict[str, Embedding]:
     """Read the embeddings of one dataset by several models, of the same cells in the same order.
@@ -135,11 +135,11 @@ def read_arms(
         UserError: if a file is of another model or dataset, if the vocabulary, the cells or their
             types differ between models, or if no cell has a label.
     """
-    arms = {
+    embeddings = {
         name: read_embedding(path, **model_of(path), dataset=dataset)
         for name, path in paths.items()
     }
-    first, *others = arms.values()
+    first, *others = embeddings.values()
     shared = {field: first.metadata.get(field) for field in ("vocabulary", "cells")}
     for other in others:
         check_identity(other.path, other.metadata, **shared)
@@ -155,12 +155,12 @@ def read_arms(
             )
     kept = np.flatnonzero(first.labels != "")
     if not scored or len(kept) == len(first.labels):
-        return arms
+        return embeddings
     log(f"{first.path}: {len(first.labels) - len(kept)} cells without a label are left out")
     if not len(kept):
         raise UserError(f"{first.path}: no cell has a label; choose another column for it")
     parts = ("values", "labels", "cells", "donors")
     return {
-        name: replace(arm, **{part: getattr(arm, part)[kept] for part in parts})
-        for name, arm in arms.items()
+        name: replace(item, **{part: getattr(item, part)[kept] for part in parts})
+        for name, item in embeddings.items()
     }

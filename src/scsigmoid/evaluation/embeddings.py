@@ -1,7 +1,7 @@
 """Embeddings of cells: packed inference, one vector per cell, written as AnnData.
 
 ``mean`` averages the last hidden states (after the final layer normalization) over a cell's gene
-tokens, without [CLS]. ``cls`` is the hidden state of [CLS], for models trained with it.  The paper
+tokens, without [CLS]. ``cls`` is the hidden state of [CLS], for models trained with it. The paper
 does not say which pooling it used.
 """
 
@@ -38,10 +38,10 @@ from scsigmoid.training.devices import resolve_device
 from scsigmoid.training.export import encoder_for, load_encoder
 from scsigmoid.training.step import autocast
 
-TRIM_EVERY = 16  # batches
-BATCHES = count()
-TASKS = 64  # of each process
-# The function of this process that embeds a batch, if it is a process of :func:`vectors`.
+TRIM_EVERY = 16  # batches between two calls of return_free_memory
+BATCHES = count()  # numbers the batches of this process
+TASKS = 64  # number of tasks that each worker process gets
+# The function that embeds a batch, if this is a worker process of :func:`embed_cells`.
 WORKER: list[Callable[[slice], NDArray[np.float32]]] = []
 
 
@@ -73,7 +73,7 @@ def embed(
     check_pooling(settings, encoder.settings, checkpoint)
     tokens = open_tokens(store, cells.stem, metadata["vocabulary"])
     check_cells(cells, tokens.identity["cells"])
-    values = vectors(encoder, store, settings, f"embedding {metadata['model']}")
+    values = embed_cells(encoder, store, settings, f"embedding {metadata['model']}")
     columns = tokens.metadata(["cell", "cell_type"])
     with opened(cells) as file:
         obs = data_frame(file["obs"])
@@ -83,7 +83,7 @@ def embed(
     write_embedding(output, values, columns["cell_type"], columns["cell"], identity, obs)
 
 
-def vectors(
+def embed_cells(
     encoder: Encoder, store: Path, settings: Embeddings, label: str, devices: int = 1
 ) -> NDArray[np.float32]:
     """Return the embedding of every cell of a token store, (cells, hidden), from packed batches.
@@ -105,7 +105,7 @@ def vectors(
     if next(encoder.parameters()).is_cuda and devices > gpus:
         raise UserError(f"devices: is {devices}, but there are {gpus} GPUs; use at most {gpus}")
     tokens = TokenStore.open(store)
-    runs = batches(tokens, encoder.settings, settings.batch_tokens)
+    runs = make_batches(tokens, encoder.settings, settings.batch_tokens)
     values = np.empty((len(tokens), encoder.settings.hidden), dtype=np.float32)
     try:
         with ExitStack() as stack:
@@ -114,9 +114,11 @@ def vectors(
                 parts = map(partial(embed_batch, encoder, tokens, settings), runs)
             else:
                 weights = Path(stack.enter_context(TemporaryDirectory())) / "weights"
-                pool = stack.enter_context(processes(encoder, weights, store, settings, devices))
+                workers = stack.enter_context(
+                    start_workers(encoder, weights, store, settings, devices)
+                )
                 size = -(-len(runs) // (TASKS * devices))
-                parts = pool.map(embed_in_worker, runs, chunksize=size)
+                parts = workers.map(embed_in_worker, runs, chunksize=size)
             for rows, part in zip(track(runs, label=label), parts, strict=True):
                 values[rows] = part
     except BrokenProcessPool:
@@ -127,20 +129,17 @@ def vectors(
     return values
 
 
-def processes(
+def start_workers(
     encoder: Encoder, weights: Path, store: Path, settings: Embeddings, devices: int
 ) -> ProcessPoolExecutor:
-    """Return a pool of ``devices`` processes that each load the encoder from the file ``weights``.
-
-    A script without a main guard would wait forever for a process that ended, if the arguments of
-    the process did not fit into a pipe.
-    """
+    """Write ``weights``, and return a pool of ``devices`` processes that each load them."""
     context = multiprocessing.get_context("spawn")
     ranks = context.SimpleQueue()
     for rank in range(devices):
         ranks.put(rank)
     kind = next(encoder.parameters()).device.type
     threads = max(1, torch.get_num_threads() // devices)
+    # In a file: a process that ends before it reads arguments larger than a pipe blocks its parent.
     save_file(encoder.state_dict(), weights)
     arguments = (ranks, kind, threads, LOGGER.level, encoder.settings, weights, store, settings)
     return ProcessPoolExecutor(devices, context, start_worker, arguments)
@@ -221,7 +220,7 @@ def provenance(
 
     Args:
         checkpoint: the model's file, whose SHA-256 is stored.
-        metadata: the model's, from :func:`~scsigmoid.training.export.load_encoder`.
+        metadata: metadata of the model, from :func:`~scsigmoid.training.export.load_encoder`.
         settings: pooling and tokens per forward pass.
         simulated: whether any cell is simulated.
     """
@@ -256,7 +255,7 @@ def open_tokens(store: Path, dataset: str, vocabulary: str) -> TokenStore:
     return tokens
 
 
-def batches(tokens: TokenStore, settings: EncoderSettings, batch_tokens: int) -> list[slice]:
+def make_batches(tokens: TokenStore, settings: EncoderSettings, batch_tokens: int) -> list[slice]:
     """Return runs of consecutive cells that have at most ``batch_tokens`` tokens."""
     lengths = np.minimum(tokens.lengths, settings.genes) + settings.cls_token
     return split_by_tokens(lengths, batch_tokens)

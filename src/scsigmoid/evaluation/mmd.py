@@ -2,18 +2,18 @@
 
 For every pair of cell types and both models: MMD by two estimators, with the mean and percentiles
 of bootstrap resamples. The percentiles of ``unbiased`` are an interval of about the nominal
-coverage. ``biased`` is probably the paper's estimator: the paper prints means over resamples with
-asymmetric intervals, as a V statistic gives. Copies of a cell increase the MMD of resamples, so
-the percentiles of ``biased`` may be above the true value (docs/evaluation.md has the coverage of
-both). Both are reported as the square root of max(MMD^2, 0).
+coverage. ``biased`` is probably the paper's estimator, because the paper prints means over
+resamples with asymmetric intervals, which are typical of a V statistic. Copies of a cell increase
+the MMD of resamples, so the percentiles of ``biased`` may be above the true value (coverage of
+both: docs/evaluation.md). Both are reported as the square root of max(MMD^2, 0).
 
-Resamples are drawn for each cell type, from seeds that name the dataset and the type.  Therefore
+Resamples are drawn for each cell type, with seeds derived from dataset and cell type. Therefore
 
 - the interval of a pair depends on its two types only,
 - both models share the resamples, so their ratio and difference are paired, and
 - all pairs with a type share its resamples, so a mean over pairs can be resampled, too.
 
-The kernel is k(x, y) = exp(-|x - y|^2 / (2 s^2)).  s^2 is the median squared distance between two
+The kernel is k(x, y) = exp(-|x - y|^2 / (2 s^2)). s^2 is the median squared distance between two
 cells of the pooled pair (median heuristic), computed before resampling.  A resample is a vector of
 counts, so all resamples use one kernel matrix: with counts w (of n cells) and v (of m cells),
 
@@ -21,8 +21,8 @@ counts, so all resamples use one kernel matrix: with counts w (of n cells) and v
     unbiased = (w'Kxx w - sum w^2) / (n^2 - sum w^2) + (v'Kyy v - sum v^2) / (m^2 - sum v^2)
                - 2 w'Kxy v / (n m)
 
-are MMD^2 as V and as U statistic.  The U statistic leaves out pairs of a cell with itself *and with
-its copies*, whose kernel of 1 would increase every resample.  Counts of 1 give the sample itself.
+are MMD^2 as V and as U statistic. The U statistic leaves out pairs of a cell with itself *and with
+its copies*, whose kernel of 1 would increase every resample. Counts of 1 give the sample itself.
 """
 
 from collections import Counter
@@ -42,16 +42,16 @@ from scsigmoid.config.schema import Mmd
 from scsigmoid.corpus.labels import check_enough
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.distances import squared_distances
-from scsigmoid.evaluation.embedding_files import Embedding, read_arms
+from scsigmoid.evaluation.embedding_files import Embedding, read_embeddings
 from scsigmoid.measurements import Measurement, source_of, write_measurements
 from scsigmoid.progress import log, track
 from scsigmoid.seeds import derive
 
-# The median heuristic uses at most so many cells of a pair: 8.4 million distances.
+# Largest number of cells from which a bandwidth is computed (8.4 million distances).
 BANDWIDTH_CELLS = 4096
 
 Counts = NDArray[np.int64]
-#: The MMD of a sample (element 0 of the last axis) and of its resamples: the root of max(MMD^2, 0).
+#: sqrt(max(MMD^2, 0)) of a sample (element 0 of the last axis) and of its resamples.
 Roots = NDArray[np.float64]
 
 
@@ -78,12 +78,12 @@ def mmd_dataset(
         dataset: dataset of the embeddings.
         settings: resamples, confidence, smallest type, block size.
         seed: the configuration's seed.
-        output: CSV file of measurements, with ``unbiased`` or ``biased`` for ``<e>``.  For each
+        output: CSV file of measurements, with ``unbiased`` or ``biased`` for ``<e>``. For each
             pair: ``mmd_<e>`` and ``mmd_<e>_bootstrap_mean`` (the mean over resamples, which the
             paper prints) of both models, and ``mmd_<e>_ratio`` and ``mmd_<e>_difference`` of the
-            first and the second model.  For all pairs (empty group, ``n`` is their number):
+            first and the second model. For all pairs (empty group, ``n`` is their number):
             ``mmd_<e>_mean_ratio_of_means``, ``mmd_<e>_mean_of_ratios`` and
-            ``mmd_<e>_bootstrap_mean_ratio_of_means``.  ``mmd_left_out`` is the number of cells of
+            ``mmd_<e>_bootstrap_mean_ratio_of_means``. ``mmd_left_out`` is the number of cells of
             each type below the minimum.
         device: device that computes kernels, in float64.
         order: cell types that come first. The others follow by name.
@@ -91,9 +91,9 @@ def mmd_dataset(
     Raises:
         UserError: if the embeddings do not match, or fewer than two types have enough cells.
     """
-    arms = read_arms(embeddings, dataset)
-    first, second = arms
-    embedding = arms[first]
+    by_model = read_embeddings(embeddings, dataset)
+    first, second = by_model
+    embedding = by_model[first]
     check_enough(embedding.path, embedding.labels, mmd=settings.minimum_cells)
     types, small = choose_types(embedding.labels, settings.minimum_cells, order)
     common = Measurement(
@@ -102,21 +102,21 @@ def mmd_dataset(
         vocabulary=embedding.metadata["vocabulary"],
         metric="mmd_left_out",
         value=0,
-        simulated=any(arm.metadata["simulated"] for arm in arms.values()),
+        simulated=any(item.metadata["simulated"] for item in by_model.values()),
         source=source_of(output, *embeddings.values()),
     )
 
     def row(
         group: str, n: int, metric: str, model: str, values: Roots, value: float | None = None
     ) -> Measurement:
-        """Return the estimate (element 0, or ``value``) with percentiles of the resamples."""
+        """Return a measurement: ``values[0]`` or ``value``, with percentiles of resamples."""
         low, high = percentiles(values[1:], settings.confidence)
-        metadata = arms.get(model, embedding).metadata
+        metadata = by_model.get(model, embedding).metadata
         return replace(
             common,
             group=group,
             model=model,
-            attention=metadata["attention"] if model in arms else "",
+            attention=metadata["attention"] if model in by_model else "",
             context=metadata["context"],
             metric=metric,
             value=float(values[0]) if value is None else value,
@@ -128,7 +128,7 @@ def mmd_dataset(
 
     rows, pairs = [], []
     for a, b in track(list(combinations(types, 2)), label=f"MMD {dataset}"):
-        cells, roots = measure_pair(arms, a, b, dataset, settings, seed, device)
+        cells, roots = measure_pair(by_model, a, b, dataset, settings, seed, device)
         pairs.append(roots)
         add = partial(row, f"{a} vs {b}", cells)
         for name, (x, y) in zip(Estimates._fields, roots, strict=True):
@@ -163,7 +163,7 @@ def choose_types(
 
 
 def measure_pair(
-    arms: Mapping[str, Embedding],
+    by_model: Mapping[str, Embedding],
     a: str,
     b: str,
     dataset: str,
@@ -171,7 +171,7 @@ def measure_pair(
     seed: int,
     device: str | torch.device,
 ) -> tuple[int, Roots]:
-    """Return the number of cells of types ``a`` and ``b``, and their MMD in each model.
+    """Measure the MMD between cell types ``a`` and ``b`` in each model.
 
     Each model has its own bandwidth: the median over the pooled pair, or over 4,096 cells of a
     larger pair, chosen by a seed and the same for both models.
@@ -183,7 +183,7 @@ def measure_pair(
         UserError: if more than half of the cells have the same embedding, so the bandwidth is 0.
     """
     name = f"{a} vs {b}"
-    labels = next(iter(arms.values())).labels
+    labels = next(iter(by_model.values())).labels
     members = {kind: np.flatnonzero(labels == kind) for kind in (a, b)}
     w, v = (
         resample_counts(len(rows), settings.resamples, derive(seed, "mmd", dataset, kind))
@@ -194,15 +194,15 @@ def measure_pair(
         generator = np.random.default_rng(derive(seed, "mmd bandwidth", dataset, name))
         chosen = generator.choice(pooled, BANDWIDTH_CELLS, replace=False)
     squared = []
-    for arm in arms.values():
-        points = torch.as_tensor(arm.values[chosen]).to(device, torch.float64)
+    for embedding in by_model.values():
+        points = torch.as_tensor(embedding.values[chosen]).to(device, torch.float64)
         bandwidth = median_squared_distance(points)
         if not bandwidth > 0:
             raise UserError(
-                f"{arm.path}: most cells of {name} have the same embedding, so the kernel's "
+                f"{embedding.path}: most cells of {name} have the same embedding, so the kernel's "
                 "bandwidth is 0; check the model's training"
             )
-        x, y = (arm.values[members[kind]] for kind in (a, b))
+        x, y = (embedding.values[members[kind]] for kind in (a, b))
         squared.append(
             mmd_squared(x, y, w, v, bandwidth=bandwidth, block=settings.block_cells, device=device)
         )
@@ -224,7 +224,7 @@ def ratio(first: NDArray[np.float64], second: NDArray[np.float64]) -> Roots:
 def resample_counts(cells: int, resamples: int, seed: int) -> Counts:
     """Return how often each cell is drawn: (1 + resamples) x cells, int64.
 
-    The first row is all ones, the sample itself.  Each other row draws ``cells`` cells with
+    The first row is all ones, the sample itself. Each other row draws ``cells`` cells with
     replacement.
     """
     drawn = np.random.default_rng(seed).integers(0, cells, size=(resamples, cells))
@@ -236,14 +236,14 @@ def resample_counts(cells: int, resamples: int, seed: int) -> Counts:
 def median_squared_distance(pooled: Tensor) -> float:
     """Return the median squared distance over all pairs of different rows."""
     count = len(pooled)
-    above = torch.ones(count, count, dtype=torch.bool, device=pooled.device).triu_(1)
-    return float(np.median(squared_distances(pooled, pooled)[above].cpu().numpy()))
+    is_pair = torch.ones(count, count, dtype=torch.bool, device=pooled.device).triu_(1)
+    return float(np.median(squared_distances(pooled, pooled)[is_pair].cpu().numpy()))
 
 
 def kernel_form(
     x: Tensor, y: Tensor | None, w: Tensor, v: Tensor, bandwidth: float, block: int
 ) -> Tensor:
-    """Return the quadratic form w'Kv of the kernel for every row of ``w`` and ``v``: (resamples,).
+    """Return w'Kv, with the kernel matrix K, for every row of ``w`` and ``v``: (resamples,).
 
     Args:
         x: n x dimensions.
@@ -262,8 +262,8 @@ def kernel_form(
             kernel = squared_distances(x[rows], other[columns]).mul_(-0.5 / bandwidth).exp_()
             if y is None and i == j:
                 kernel.fill_diagonal_(1.0)
-            twice = 2 if y is None and j > i else 1
-            total += twice * ((w[:, rows] @ kernel) * v[:, columns]).sum(1)
+            copies = 2 if y is None and j > i else 1  # blocks below the diagonal are skipped
+            total += copies * ((w[:, rows] @ kernel) * v[:, columns]).sum(1)
     return total
 
 
@@ -293,7 +293,7 @@ def mmd_squared(
     def tensor(values: NDArray[np.generic]) -> Tensor:
         return torch.as_tensor(values).to(device, torch.float64)
 
-    # centered values: distances are the same, with less cancellation
+    # Centering keeps the distances and reduces cancellation.
     x, y = (values - x.mean(0, dtype=np.float64) for values in (x, y))
     tx, ty, tw, tv = tensor(x), tensor(y), tensor(w), tensor(v)
     xx, yy, xy = (
@@ -306,7 +306,7 @@ def mmd_squared(
     )
     copies_x, copies_y = (np.square(counts).sum(1) for counts in (w, v))
     cross = 2 * xy / (n * m)
-    # a resample of only one cell has no pair of different cells: 0 / 0
+    # 0 / 0 if a resample contains only one cell, many times.
     with np.errstate(invalid="ignore"):
         within = (xx - copies_x) / (n**2 - copies_x) + (yy - copies_y) / (m**2 - copies_y)
     return Estimates(unbiased=within - cross, biased=xx / n**2 + yy / m**2 - cross)

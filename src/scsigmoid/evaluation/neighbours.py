@@ -16,13 +16,13 @@ from scsigmoid.config.schema import Scib
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.labels import check_enough
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.embedding_files import Embedding, read_arms
+from scsigmoid.evaluation.embedding_files import Embedding, read_embeddings
 from scsigmoid.identity import check_cells
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
 TARGET_SUM = 10_000
-# The control pca_log_counts has the usual numbers. The number of genes bounds the memory.
+# Of the control pca_log_counts, as usual. The number of genes bounds the memory.
 VARIABLE_GENES = 2_000
 COMPONENTS = 50
 FIELDS = ("attention", "context", "vocabulary", "simulated")
@@ -70,8 +70,8 @@ def find_neighbours(
         UserError: if the embeddings do not match each other or the cells, or have too few cells or
             only one cell type.
     """
-    arms = read_arms(embeddings, cells.stem)
-    first = next(iter(arms.values()))
+    by_model = read_embeddings(embeddings, cells.stem)
+    first = next(iter(by_model.values()))
     check_cells(cells, first.metadata["cells"])
     check_enough(first.path, first.labels, scib=settings.neighbours)
     if (first.labels == first.labels[0]).all():
@@ -79,12 +79,12 @@ def find_neighbours(
             f"{first.path}: all cells are of type '{first.labels[0]}'; choose another label column "
             "or leave the dataset out"
         )
-    for name, values in representations(arms, cells, settings.controls, seed):
-        source = arms[name].path if name in arms else cells
+    for name, values in representations(by_model, cells, settings.controls, seed):
+        source = by_model[name].path if name in by_model else cells
         coordinates = principal_components(values, settings.variance, str(source))
         log(f"{cells.stem} {name}: {len(coordinates)} cells, {coordinates.shape[1]} components")
         indices, distances = nearest_cells(coordinates, settings.neighbours)
-        metadata = arms[name].metadata if name in arms else first.metadata | CONTROL
+        metadata = by_model[name].metadata if name in by_model else first.metadata | CONTROL
         yield Neighbours(
             values=np.asarray(values, dtype=np.float32),
             coordinates=coordinates,
@@ -98,12 +98,12 @@ def find_neighbours(
 
 
 def representations(
-    arms: Mapping[str, Embedding], cells: Path, controls: Sequence[str], seed: int
+    by_model: Mapping[str, Embedding], cells: Path, controls: Sequence[str], seed: int
 ) -> Iterator[tuple[str, NDArray[np.floating]]]:
     """Yield name and values (cells x dimensions) of the models, then of the controls."""
-    for name, arm in arms.items():
-        yield name, arm.values
-    first = next(iter(arms.values()))
+    for name, embedding in by_model.items():
+        yield name, embedding.values
+    first = next(iter(by_model.values()))
     for name in controls:
         if name == "random":
             generator = np.random.default_rng(derive(seed, "random embedding", cells.stem))
@@ -115,7 +115,7 @@ def representations(
 def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the control ``pca_log_counts``: principal components of log(1 + counts per 10,000).
 
-    Up to 50 components of the 2,000 genes with the largest variance.  Counts are read twice, in
+    Up to 50 components of the 2,000 genes with the largest variance. Counts are read twice, in
     chunks, so that only these genes are in memory.
 
     Args:
@@ -128,14 +128,14 @@ def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.floa
     absent = rows[~np.isin(rows, source.rows)]
     if len(absent):
         raise UserError(
-            f"{path}: has no row {absent[0]}, but the embeddings have; embed the dataset again"
+            f"{path}: has no row {absent[0]}, but the embeddings do; embed the dataset again"
         )
     sums = np.zeros((2, len(source.genes)))
     for chunk in source.chunks():
         values = log_normalized(chunk.counts)
         sums += [np.asarray(part.sum(axis=0)).ravel() for part in (values, values.multiply(values))]
     mean, square = sums / source.n_cells
-    # a stable sort keeps genes of equal variance in the order of the file
+    # A stable sort of negative variances keeps genes of equal variance in the order of the file.
     order = np.argsort(mean**2 - square, kind="stable")
     genes = np.sort(order[:VARIABLE_GENES])
     place = np.full(source.rows[-1] + 1, -1)
@@ -145,7 +145,7 @@ def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.floa
         is_embedded = place[chunk.cells] >= 0
         values = log_normalized(chunk.counts)[:, genes]
         dense[place[chunk.cells[is_embedded]]] = values[is_embedded].toarray()
-    # eigenvectors of the genes' covariance: exact, without random numbers, little memory
+    # Eigenvectors of the covariance are exact, need no random numbers and little memory.
     pca = PCA(min(COMPONENTS, *dense.shape), svd_solver="covariance_eigh", copy=False)
     return pca.fit_transform(dense)
 
@@ -161,7 +161,7 @@ def log_normalized(counts: Any) -> Any:
 def principal_components(
     values: NDArray[np.floating], variance: float, name: str
 ) -> NDArray[np.float32]:
-    """Return coordinates on the first principal components that together keep ``variance``.
+    """Return coordinates on the first principal components that together explain ``variance``.
 
     Args:
         values: cells x dimensions.
@@ -183,7 +183,7 @@ def principal_components(
             f"{name}: all {len(values)} cells have the same values and cannot be compared; check "
             "the model's training"
         )
-    # centered first, because the covariance is computed from sums of products
+    # Centering avoids cancellation: PCA computes the covariance from sums of products.
     pca = PCA(variance, svd_solver="covariance_eigh", copy=False)
     return pca.fit_transform(values - values.mean(axis=0)).astype(np.float32)
 

@@ -27,9 +27,9 @@ from scsigmoid.errors import UserError, naming
 from scsigmoid.evaluation.embedding_files import check_finite
 from scsigmoid.evaluation.embeddings import (
     check_pooling,
+    embed_cells,
     provenance,
     return_free_memory,
-    vectors,
 )
 from scsigmoid.files import atomic_path
 from scsigmoid.model.encoder import Encoder
@@ -43,9 +43,8 @@ from scsigmoid.training.export import MODEL, load_encoder, load_vocabulary
 if TYPE_CHECKING:
     from anndata import AnnData
 
-KEY = "X_scsigmoid"  # of the embedding in obsm, and of its settings in uns
-# Scales all values of a cell, which does not change their ranks.
-TARGET_SUM = 10_000
+KEY = "X_scsigmoid"  # name of the embedding in obsm, and of its settings in uns
+TARGET_SUM = 10_000  # any value gives the same ranks
 # The models of the package, by name.
 PACKAGED = {path.stem: path for path in (Path(__file__).parents[1] / "data").glob("*.safetensors")}
 SHARD_CELLS = 8192
@@ -88,11 +87,10 @@ def load(path: str | Path, *, device: str = "auto", backend: str = "auto") -> Mo
     """Load a trained model.
 
     Args:
-        path: ``model.safetensors`` or its folder. The text ``"blood"`` is the small model of human
-            blood cells in the package (see docs/evaluation.md), and ``"./blood"`` a folder of that
-            name.
+        path: ``model.safetensors``, its folder, or ``"blood"`` for the packaged small model of
+            human blood cells (docs/evaluation.md). A folder of that name is ``"./blood"``.
         device: ``auto`` (a GPU if there is one), ``cpu`` or ``cuda``.
-        backend: attention backend. ``auto`` takes the fastest one.
+        backend: attention backend. ``auto`` selects the fastest.
 
     Raises:
         UserError: if the file is missing or damaged, or if the device is missing or cannot run the
@@ -179,7 +177,7 @@ def embed(
     is_simulated = isinstance(marks, Mapping) and bool(marks.get("simulated", False))
     with tokens_of(adata, model, layer, genes, verbose) as store:
         label = f"embedding with {model.name}"
-        values = vectors(model.encoder, store, settings, label, devices)
+        values = embed_cells(model.encoder, store, settings, label, devices)
     check_finite(values, adata.obs, f"{model.path}: embeds")
     adata.obsm[key] = values
     adata.uns[key] = provenance(model.path, model.metadata, settings, is_simulated)
@@ -231,17 +229,17 @@ def embed_file(
         with token_store(model, source, layer, genes, path.stem) as store:
             rows = TokenStore.open(store).metadata(["cell"])["cell"]
             obs = obs.iloc[rows]
-            # Before the embedding, so that nothing is computed for a file that cannot be written.
+            # Written before the slow embedding, because some files cannot be written.
             if keep_all:
                 with opened(source), reading(str(source)):
-                    whole = anndata.read_h5ad(source)[rows].copy()
+                    adata = anndata.read_h5ad(source)[rows].copy()
             else:
-                whole = anndata.AnnData(obs=obs)
+                adata = anndata.AnnData(obs=obs)
             with storing(str(path)):
-                whole.write_h5ad(temporary)
-            del whole
+                adata.write_h5ad(temporary)
+            del adata
             label = f"embedding {path.name}"
-            values = vectors(model.encoder, store, settings, label, devices)
+            values = embed_cells(model.encoder, store, settings, label, devices)
         check_finite(values, obs, f"{model.path}: embeds")
         metadata = provenance(model.path, model.metadata, settings, is_simulated)
         with h5py.File(temporary, "r+") as file:
@@ -280,11 +278,11 @@ def tokens_of(
         token_store(model, path, layer, genes) as store,
     ):
         cells = TokenStore.open(store).metadata(["cell"])["cell"]
-        without = np.setdiff1d(np.arange(adata.n_obs), cells)
-        if len(without):
-            names = first_few(adata.obs_names[without])
+        empty = np.setdiff1d(np.arange(adata.n_obs), cells)
+        if len(empty):
+            names = first_few(adata.obs_names[empty])
             raise UserError(
-                f"adata: {len(without)} of {adata.n_obs} cells express no gene of the vocabulary "
+                f"adata: {len(empty)} of {adata.n_obs} cells express no gene of the vocabulary "
                 f"({names}); leave them out, as scanpy.pp.filter_cells(adata, min_genes=100) does "
                 "with almost empty cells"
             )
@@ -293,7 +291,7 @@ def tokens_of(
 
 def first_few(names: Sequence[object]) -> str:
     """Return the first names for a message, followed by ``...`` if there are more."""
-    return ", ".join(map(str, names[:NAMED])) + ", ..." * (len(names) > NAMED)
+    return ", ".join(map(str, names[:NAMED])) + (", ..." if len(names) > NAMED else "")
 
 
 def check_types(adata: object, model: object) -> None:
@@ -321,11 +319,12 @@ def check_options(key: object, **numbers: object) -> None:
 
 @contextmanager
 def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
-    """Write an AnnData's counts and gene names to an h5ad file, which messages call ``adata``."""
+    """Write counts and gene names to a temporary h5ad file. Messages call it ``adata``."""
     import anndata
     import pandas as pd
 
-    def names_of(var: Any) -> Any:
+    def naming_columns(var: Any) -> Any:
+        """Return the columns of ``var`` that can name genes or tell what kind they are."""
         columns = ("feature_name", "feature_types", "feature_type", "feature_biotype", genes)
         return var[[name for name in var if name in columns or any(map(is_id, var[name]))]]
 
@@ -345,14 +344,14 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
         raise UserError(f"adata: var has no column {genes!r} for the genes; its columns: {columns}")
     part = anndata.AnnData(
         X=None if layer else read(adata.X),
-        # Names of cells are not needed, and h5ad files cannot store all of them.
+        # Not the names of cells, because h5ad files cannot store all names.
         obs=pd.DataFrame(index=np.arange(adata.n_obs).astype(str)),
-        var=names_of(adata.var),
+        var=naming_columns(adata.var),
         layers={layer: read(adata.layers[layer])} if layer else None,
     )
     if adata.raw is not None and not layer:
         raw = adata.raw
-        part.raw = anndata.AnnData(X=read(raw.X), obs=part.obs, var=names_of(raw.var))
+        part.raw = anndata.AnnData(X=read(raw.X), obs=part.obs, var=naming_columns(raw.var))
     with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
         path = Path(folder) / "adata.h5ad"
         with storing("adata"):
@@ -384,10 +383,10 @@ def read_obs(path: Path) -> tuple[Any, bool]:
 
 
 def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
-    """Replace names of genes by the vocabulary's ids, for genes without an Ensembl id.
+    """Give genes without an Ensembl id the vocabulary's id of the same name.
 
     A name is used only if a single gene of the file and a single gene of the vocabulary have it.
-    ``HLA.A``, as R spells it, is ``HLA-A``.
+    R's spelling is known: ``HLA.A`` is ``HLA-A``.
 
     Raises:
         UserError: if genes are of another organism, or neither ids nor names are known.
@@ -404,9 +403,8 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
             "organism"
         )
     gene_of = {name: gene for gene, name in vocabulary.name_of.items()}
-    spellings = {name.replace("-", "."): name for name in gene_of} | {
-        name: name for name in gene_of
-    }
+    spellings = {name.replace("-", "."): name for name in gene_of}
+    spellings |= {name: name for name in gene_of}
     # The vocabulary's name of each gene without an Ensembl id, "" if the vocabulary has none.
     names = [
         ""

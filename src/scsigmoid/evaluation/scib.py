@@ -1,8 +1,8 @@
 """scIB biological-conservation metrics (appendix, "SCIB Biological Conservation Metrics").
 
-Computed from the PCA coordinates and neighbors of :mod:`~.neighbours`.  Higher is better.  Leiden
-scores come from scib-metrics, whose silhouette is slower than ours (docs/benchmarks.md has both
-times).
+They are computed from the PCA coordinates and neighbors of :mod:`~.neighbours`. Higher is better.
+Leiden scores are computed with scib-metrics. The silhouette is not, because ours is faster
+(docs/benchmarks.md).
 
 To add a metric, write its function and add it to :data:`FUNCTIONS`, and describe it in
 ``scsigmoid.config.metrics``.
@@ -46,7 +46,7 @@ def scib(
         settings: as for :func:`~.neighbours.find_neighbours`.
         seed: the configuration's seed. All representations share the seeds derived from it.
         outputs: metric to CSV file of measurements. The ``group`` of a donor's scores is the donor.
-        donors: whether to score the cells of each donor, too (:func:`by_donor`).
+        donors: whether to score the cells of each donor, too (:func:`split_by_donor`).
         device: device that computes the distances of the silhouette, in float64.
 
     Raises:
@@ -57,7 +57,7 @@ def scib(
     rows: dict[str, list[Measurement]] = {metric: [] for metric in outputs}
     parts = [("", item) for item in representations]
     if donors:
-        parts += [part for item in representations for part in by_donor(item)]
+        parts += [part for item in representations for part in split_by_donor(item)]
     for function in dict.fromkeys(METRICS[metric].function for metric in outputs):
         for donor, item in parts:
             if donor and function == "logistic":  # a donor has too few cells of each type
@@ -82,8 +82,8 @@ def scib(
         write_measurements(output, rows[metric])
 
 
-def by_donor(cells: Neighbours) -> Iterator[tuple[str, Neighbours]]:
-    """Yield each donor with its cells: the same coordinates, and neighbors among these cells.
+def split_by_donor(cells: Neighbours) -> Iterator[tuple[str, Neighbours]]:
+    """Yield each donor with its cells: their coordinates, and their neighbors among themselves.
 
     Donors with one cell type, or with at most as many cells as a cell has neighbors, are left out.
     Yields nothing if fewer than three donors are left.
@@ -122,7 +122,7 @@ def silhouette(cells: Neighbours, seed: int, device: str) -> Scores:
 def leiden(cells: Neighbours, seed: int, device: str) -> Scores:
     """Return NMI and ARI of the cell types with Leiden clusters of the neighbor graph.
 
-    Of ten resolutions from 0.2 to 2, the resolution with the highest NMI counts, as in scIB.
+    Both are of the clusters with the highest NMI, of ten resolutions from 0.2 to 2, as in scIB.
     """
     from scib_metrics import nmi_ari_cluster_labels_leiden
     from scib_metrics.nearest_neighbors import NeighborsResults
@@ -149,7 +149,7 @@ def logistic(cells: Neighbours, seed: int, device: str) -> Scores:
 
 
 def probe(values: NDArray[np.floating], kinds: NDArray[np.int64], seed: int) -> float:
-    """Return the balanced accuracy of logistic regression on standardized values, in 5 folds."""
+    """Return the balanced accuracy of logistic regression on standardized values."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler

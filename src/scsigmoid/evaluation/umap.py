@@ -5,7 +5,7 @@ from pathlib import Path
 
 from scsigmoid.config.schema import Umap
 from scsigmoid.corpus.labels import check_enough
-from scsigmoid.evaluation.embedding_files import read_arms
+from scsigmoid.evaluation.embedding_files import read_embeddings
 from scsigmoid.evaluation.neighbours import principal_components
 from scsigmoid.identity import write_table
 from scsigmoid.progress import log
@@ -36,13 +36,13 @@ def umap_dataset(
     """
     import pyarrow as pa
 
-    arms = read_arms(embeddings, dataset, scored=False)
-    first = next(iter(arms.values()))
+    by_model = read_embeddings(embeddings, dataset, scored=False)
+    first = next(iter(by_model.values()))
     check_enough(first.path, first.labels, umap=settings.neighbours)
     import umap
 
-    for model, arm in arms.items():
-        log(f"UMAP of {model}: {len(arm.cells)} cells")
+    for model, embedding in by_model.items():
+        log(f"UMAP of {model}: {len(embedding.cells)} cells")
         projection = umap.UMAP(
             n_neighbors=settings.neighbours,
             min_dist=settings.minimum_distance,
@@ -50,8 +50,9 @@ def umap_dataset(
             n_jobs=1,
         )
         points = projection.fit_transform(
-            principal_components(arm.values, settings.variance, str(arm.path))
+            principal_components(embedding.values, settings.variance, str(embedding.path))
         ).astype("float32")
-        table = pa.table({"x": points[:, 0], "y": points[:, 1], "cell_type": arm.labels.tolist()})
+        columns = {"x": points[:, 0], "y": points[:, 1], "cell_type": embedding.labels.tolist()}
         fields = ("model", "dataset", "vocabulary", "cells")
-        write_table(outputs[model], table, {field: arm.metadata[field] for field in fields})
+        identity = {field: embedding.metadata[field] for field in fields}
+        write_table(outputs[model], pa.table(columns), identity)

@@ -1,8 +1,8 @@
 """Monte-Carlo validation loss (appendix, "Validation Loss").
 
-In each of T trials a share of every cell's gene tokens becomes [MASK].  A cell's loss is the mean
+In each of T trials a share of every cell's gene tokens becomes [MASK]. A cell's loss is the mean
 over trials of the mean cross-entropy at its masked positions, so that a dataset's mean is over
-cells, not over masked genes.  Masks depend only on the cell, the trial and the genes within the
+cells, not over masked genes. Masks depend only on the cell, the trial and the genes within the
 context, so both models of a pair see the same masks.
 """
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.embeddings import batches, open_tokens
+from scsigmoid.evaluation.embeddings import make_batches, open_tokens
 from scsigmoid.identity import check_identity, model_of, write_table
 from scsigmoid.measurements import (
     Interval,
@@ -134,8 +134,8 @@ def cell_losses(
     device = next(encoder.parameters()).device
     identity = tokens.metadata(["cell"])["cell"]
     losses = np.empty(len(tokens))
-    sums = torch.zeros(settings.trials + 1, dtype=torch.float64, device=device)  # up to each trial
-    runs = batches(tokens, encoder.settings, settings.batch_tokens)
+    sums = torch.zeros(settings.trials + 1, dtype=torch.float64, device=device)  # cumulative
+    runs = make_batches(tokens, encoder.settings, settings.batch_tokens)
     for rows in track(runs, label="validation loss"):
         here = np.arange(rows.start, rows.stop)
         genes, cu_seqlens = tokens.cells(here, encoder.settings.genes)

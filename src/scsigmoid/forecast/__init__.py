@@ -1,1 +1,1 @@
-"""The cost of a configuration before anything runs: files, disk, hours of training, parameters."""
+"""Forecast of a configuration's cost: files, disk space, hours of training, parameters."""

@@ -1,4 +1,4 @@
-"""Values of settings of own cells that are ``auto``, chosen from the cells and the device.
+"""Values for settings that are ``auto``, chosen from the user's cells and the device.
 
 All runs in a results folder choose the same values, because the device is read from the stored
 configuration of the first run.
@@ -22,7 +22,7 @@ from scsigmoid.corpus.h5ad import held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import is_tenx
 
 AUTO = "auto"
-#: Number of cells of a file whose genes are counted, in blocks of consecutive cells.
+#: Cells of a file that are sampled, and number of blocks of consecutive cells that they form.
 SAMPLE, BLOCKS = 2000, 4
 #: Fraction of the cells whose genes all fit the context, unless the context is limited.
 COVERED = 0.95
@@ -94,10 +94,10 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     if not isinstance(values.get("corpus"), Mapping) or values["corpus"].get("source") != "local":
         return dict(values)
-    settings = Settings(values)
+    settings = AutoSettings(values)
     for model in settings.models.values():
         model.setdefault("context", AUTO)
-    # Jobs accept the device `auto`, so it alone needs no choice.
+    # Nothing is chosen if only the device is `auto`, because jobs accept this device.
     if not has_auto({**settings.values, "device": None}):
         return settings.values
     corpus = validate(values["corpus"], Corpus, "corpus")
@@ -113,8 +113,8 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     return settings.values
 
 
-class Settings:
-    """A merged configuration whose settings are filled in by dotted name."""
+class AutoSettings:
+    """A merged configuration, with access by dotted name."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.values: dict[str, Any] = deepcopy(dict(values)) | {"choices": {}}
@@ -165,7 +165,7 @@ def sample_cells(corpus: Corpus, seed: int) -> Sample:
     total, is_known = 0, True
     lengths, weights = [np.ones(1, np.int64)], [np.full(1, 1e-9)]
     for file in expand(corpus.local):
-        if is_tenx(file.path):  # has no labels: another file has the held-out cells
+        if is_tenx(file.path):  # not opened, because it would have to be converted
             is_known = False
             continue
         cells = open_cells(file.path, layer=file.layer, genes=file.genes)
@@ -173,9 +173,7 @@ def sample_cells(corpus: Corpus, seed: int) -> Sample:
             cells = cells.part(held_out_text(file.held_out, seed), "training")
             total += cells.n_cells
         starts = np.linspace(0, max(0, cells.n_cells - SAMPLE // BLOCKS), BLOCKS).astype(int)
-        places = np.unique(
-            np.concatenate([start + np.arange(SAMPLE // BLOCKS) for start in starts])
-        )
+        places = np.unique(starts[:, None] + np.arange(SAMPLE // BLOCKS))
         sampled = replace(cells, rows=cells.rows[places[places < cells.n_cells]])
         counts = [np.diff(chunk.counts.indptr) for chunk in sampled.chunks()]
         lengths += counts
@@ -185,7 +183,7 @@ def sample_cells(corpus: Corpus, seed: int) -> Sample:
     return Sample(max(1, total) if is_known else None, values[order], shares[order])
 
 
-def choose_device(settings: Settings) -> None:
+def choose_device(settings: AutoSettings) -> None:
     """Choose the device of the first run in the results folder, or a GPU if there is one."""
     preset, results = settings["preset"], settings["results"]
     path = Path(results if isinstance(results, str) else f"results/{preset}") / "config.yaml"
@@ -197,7 +195,7 @@ def choose_device(settings: Settings) -> None:
 
 
 def has_gpu() -> bool:
-    """Return True if CUDA's driver finds a GPU. PyTorch would take seconds to import."""
+    """Return True if the CUDA driver finds a GPU. Importing PyTorch would take seconds."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -206,17 +204,17 @@ def has_gpu() -> bool:
     return not driver.cuInit(0) and not driver.cuDeviceGetCount(ctypes.byref(count)) and bool(count)
 
 
-def choose_model(settings: Settings, scale: Scale, sample: Sample) -> None:
+def choose_model(settings: AutoSettings, scale: Scale, sample: Sample) -> None:
     """Choose size, contexts and vocabulary."""
     device = "a CPU" if scale is SCALES["cpu"] else "a GPU"
     settings.fill("architecture.size", scale.size, f"trains in minutes on {device}")
     genes = sample.quantile(COVERED)
-    whole = -(-(genes + bool(settings["tokens.cls"])) // MULTIPLE) * MULTIPLE
+    context = -(-(genes + bool(settings["tokens.cls"])) // MULTIPLE) * MULTIPLE
     reason = f"{COVERED:.0%} of the cells express at most {genes:,} genes"
-    if whole > scale.context:
+    if context > scale.context:
         reason += f"; on {device} the first {scale.context:,} tokens"
     for name in settings.models:
-        settings.fill(f"models.{name}.context", min(whole, scale.context), reason)
+        settings.fill(f"models.{name}.context", min(context, scale.context), reason)
     organisms = ("Homo sapiens", "Mus musculus", "other")  # other: genes named by symbol
     settings.fill(
         "tokens.vocabulary.sizes",
@@ -225,7 +223,7 @@ def choose_model(settings: Settings, scale: Scale, sample: Sample) -> None:
     )
 
 
-def choose_training(settings: Settings, scale: Scale, sample: Sample) -> None:
+def choose_training(settings: AutoSettings, scale: Scale, sample: Sample) -> None:
     """Choose batch, learning rate and the number of steps."""
 
     def fill(name: str, value: Any, reason: str) -> None:

@@ -51,7 +51,7 @@ def rates() -> dict[str, Any]:
 
 
 def lengths_of(config: Config) -> Lengths:
-    """Return the lengths that the cells of a configuration are assumed to have."""
+    """Return the distribution of lengths that is assumed for the cells."""
     benchmark = config.benchmarks.training
     return Lengths(benchmark.median_length, benchmark.sigma_length)
 
@@ -75,7 +75,7 @@ class Effort:
     bytes: int
 
 
-def effort(plan: Plan, name: str, vocabulary: int) -> Effort:
+def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
     """Return the cost of a model, or of a run of the study.
 
     Args:

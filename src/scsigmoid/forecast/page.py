@@ -5,8 +5,8 @@ from pathlib import Path
 
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
-from scsigmoid.forecast.effort import effort, lengths_of
-from scsigmoid.forecast.volume import vocabulary_size, volume
+from scsigmoid.forecast.effort import estimate_effort, lengths_of
+from scsigmoid.forecast.volume import estimate_volume, vocabulary_size
 
 TOKEN_BYTES = 2  # uint16: vocabularies of CELLxGENE have fewer than 65,536 genes
 CELL_BYTES = 100  # metadata of a cell in the token store: ids, type, donor, tissue, assay
@@ -19,10 +19,10 @@ def forecast(config: Config, results: Path) -> Iterator[str]:
         config: the configuration.
         results: the results folder. Its manifest and vocabulary replace estimates.
     """
-    data, vocabulary = volume(config, results), vocabulary_size(config, results)
+    data, vocabulary = estimate_volume(config, results), vocabulary_size(config, results)
     plan = Plan(config)
-    models = [effort(plan, name, vocabulary) for name in config.models]
-    runs = [effort(plan, name, vocabulary) for name in plan.study_runs]
+    models = [estimate_effort(plan, name, vocabulary) for name in config.models]
+    runs = [estimate_effort(plan, name, vocabulary) for name in plan.study_runs]
     yield f"Preset {config.preset}, corpus {config.corpus.source}: {data.basis}"
     yield line("raw files", number(data.files), f"{number(data.cells)} cells to train on")
     cell_bytes = lengths_of(config).mean() * TOKEN_BYTES + CELL_BYTES

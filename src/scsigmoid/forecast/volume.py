@@ -39,7 +39,7 @@ class Volume:
     bytes: float
 
 
-def volume(config: Config, results: Path) -> Volume:
+def estimate_volume(config: Config, results: Path) -> Volume:
     """Return the volume of a configuration, from the manifest in its results folder if any."""
     if config.corpus.source == "embedded":
         rows = list_embedded(config.corpus.embedded, config.datasets)

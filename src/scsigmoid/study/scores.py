@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.embedding_files import read_arms
+from scsigmoid.evaluation.embedding_files import read_embeddings
 from scsigmoid.evaluation.mmd import choose_types, median_squared_distance, mmd_squared
 from scsigmoid.evaluation.neighbours import (
     Neighbours,
@@ -44,7 +44,7 @@ def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> N
         UserError: if embeddings are of different cells or have no step, or if fewer than two types
             have enough cells.
     """
-    arms = read_arms({str(path): path for path in embeddings}, cells.stem)
+    arms = read_embeddings({str(path): path for path in embeddings}, cells.stem)
     for arm in arms.values():
         if "step" not in arm.metadata:
             raise UserError(f"{arm.path}: the training step is missing; delete this old file")

@@ -21,7 +21,7 @@ from scsigmoid.tokens.scatter import scatter
 from scsigmoid.tokens.store import grouped, store_schema, write_shards
 from scsigmoid.tokens.vocabulary import Vocabulary
 
-# column of the store: column of obs
+# Columns of the store, and the columns of obs that they are read from.
 OBS = {"donor": "donor_id", "tissue": "tissue", "assay": "assay"}
 PRIMARY = "is_primary_data"
 WHOLE = 2**31 - 1  # `maximum_length` of cells that are not cut
@@ -39,9 +39,9 @@ class Tokenizer:
             models of any context use the same tokens).
         shard_cells: cells per file of the store.
         minimum_genes: cells that express fewer genes of their file are left out.
-        left_out: for each file with cells that are left out, for too few genes or for having no
-            token: ``cells``, their number, ``few_genes``, the number of cells with too few genes,
-            and ``rows``, the rows of the first ones.
+        left_out: for each file, the cells that are left out because they have too few genes or no
+            token: ``cells`` (their number), ``few_genes`` (the number with too few genes) and
+            ``rows`` (the rows of the first :data:`NAMED`).
     """
 
     vocabulary: Vocabulary
@@ -95,7 +95,7 @@ class Tokenizer:
         check_shared(cells, self.vocabulary.name_of, cells.path, "the vocabulary")
         obs = cells.obs([*OBS.values(), PRIMARY])
         kinds = cell_types(cells, label, types)
-        done, cut, few, without = 0, 0, 0, []
+        done, cut, few, left_out = 0, 0, 0, []
         for chunk in track(cells.chunks(), label=f"tokenizing {cells.path.name}"):
             ranked = rank_tokens(
                 chunk.counts,
@@ -116,25 +116,25 @@ class Tokenizer:
                     [file] * len(chunk.cells),
                     kinds[here],
                     *(obs[name][here] for name in OBS.values()),
-                    # files without the column contain each cell once
+                    # Files without this column contain each cell once.
                     np.isin(obs[PRIMARY][here], FALSE, invert=True),
                 ],
                 schema=self.schema,
             )
-            enough = np.diff(chunk.counts.indptr) >= self.minimum_genes
-            few += int((~enough).sum())
-            kept = enough & (ranked.genes > 0)
-            if not kept.all():
-                without.append(chunk.cells[~kept])
-                batch = batch.filter(pa.array(kept))
+            has_enough = np.diff(chunk.counts.indptr) >= self.minimum_genes
+            few += int((~has_enough).sum())
+            is_kept = has_enough & (ranked.genes > 0)
+            if not is_kept.all():
+                left_out.append(chunk.cells[~is_kept])
+                batch = batch.filter(pa.array(is_kept))
             yield batch
         if cut:
             log(
                 f"{cells.path}: {cut:,} of {cells.n_cells:,} cells ({cut / cells.n_cells:.1%}) "
                 f"express more than {self.maximum_length:,} genes of the vocabulary and are cut"
             )
-        if without:
-            self._leave_out(cells, file, np.concatenate(without).tolist(), few)
+        if left_out:
+            self._leave_out(cells, file, np.concatenate(left_out).tolist(), few)
 
     def _leave_out(self, cells: Cells, file: str, rows: Sequence[int], few: int) -> None:
         """Store and log the cells that are left out, ``few`` of them for having too few genes."""
@@ -181,5 +181,5 @@ def tokenize_evaluation(
     cells = replace(open_cells(h5ad), sha256=stated.sha256, made=Path(h5ad))
     batches = tokenizer.batches(cells, stated.label, stated.file, stated.types)
     shards = grouped(batches, tokenizer.shard_cells)
-    about = (stated.simulated, stated.label, stated.dataset, stated.sha256)
-    write_shards(output, shards, tokenizer.metadata("file", *about))
+    identity = (stated.simulated, stated.label, stated.dataset, stated.sha256)
+    write_shards(output, shards, tokenizer.metadata("file", *identity))

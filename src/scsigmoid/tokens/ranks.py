@@ -13,9 +13,9 @@ in two steps:
 
 1. Values are distributed to twice as many buckets in proportion to their bit patterns. As
    integers, the bit patterns of positive floats have the same order as the floats.
-2. The nearly sorted values are sorted by insertion. Crowded buckets get a Shell sort before.
+2. Buckets with many values get a Shell sort. Then all values are sorted by insertion.
 
-This takes linear time if medians spread the values. Equal medians make crowded buckets.
+This takes linear time if medians spread the values. Equal medians put many values in a bucket.
 """
 
 from typing import Any, NamedTuple
@@ -33,7 +33,7 @@ class Ranked(NamedTuple):
     """The rank tokens of cells.
 
     Attributes:
-        tokens: tokens of all cells, concatenated. The dtype is that of ``token_type``.
+        tokens: tokens of all cells, concatenated, with the dtype of :func:`.store.token_type`.
         offsets: cell i has ``tokens[offsets[i]:offsets[i + 1]]``, shape (cells + 1,).
         genes: number of vocabulary genes that each cell expresses, including genes that were
             truncated, shape (cells,).
@@ -163,7 +163,7 @@ def sort(
 ) -> None:
     """Sort ``values[start:stop]`` in place by descending value, then by ascending token.
 
-    This is an insertion sort, or a Shell sort if ``crowded``: values may be far from their place.
+    This is an insertion sort, or a Shell sort if ``crowded``, for values far from their place.
     """
     gap = 1
     while crowded and 9 * gap < stop - start:

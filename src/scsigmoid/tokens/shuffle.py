@@ -41,6 +41,7 @@ class CellOrder:
             raise ValueError("cells must be at least 1")
         self.cells = cells
         self.seed = seed
+        # Epoch, order of the blocks, and place of the only block that may be shorter.
         self._blocks: tuple[int, Int64s, int] = (-1, np.zeros(0, dtype=np.int64), 0)
         self._window: tuple[int, int, Int64s] = (-1, -1, np.zeros(0, dtype=np.int64))
 
@@ -79,7 +80,7 @@ class CellOrder:
         """Return the place in the epoch at which a window starts."""
         blocks = window * WINDOW_BLOCKS
         self.blocks(epoch)
-        shorter = self._blocks[2]  # place of the only block that may be shorter
+        shorter = self._blocks[2]
         missing = -self.cells % BLOCK_CELLS  # cells missing from this block
         return blocks * BLOCK_CELLS - (missing if shorter < blocks else 0)
 

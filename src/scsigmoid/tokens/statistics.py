@@ -76,8 +76,8 @@ class GeneStatistics:
             cells, the mean of the two middle values.
         """
         counts = self.histogram.data
-        # A cell's rank counts from the largest value because bins are in descending order. Adding
-        # the cells of all previous genes allows a single search over all genes.
+        # Ranks start at the largest value, because bins are in descending order. One search over
+        # all genes is possible if the cells of all previous genes are added to each rank.
         ends = np.cumsum(counts)
         cells = self.cells
         is_expressed = cells > 0
@@ -133,8 +133,8 @@ def repeated_names(cells: Cells) -> set[str]:
 def names_of_genes(parts: Iterable[Cells | GeneStatistics]) -> dict[str, str]:
     """Return gene names by sorted id.
 
-    Of several names of a gene, keep the name in most parts, and of these the first by alphabet. An
-    id is a name only if there is no other.
+    If parts name a gene differently, the most frequent name is kept, and among equally frequent
+    names the first by alphabet. The id itself is kept only if no part has another name.
     """
     names: dict[str, Counter[str]] = {}
     for part in parts:
@@ -181,7 +181,7 @@ def sum_rows(
 ) -> Any:
     """Return the histogram with a row for each gene in ``genes``.
 
-    ``retired`` maps other ids to these genes. Their rows are added.
+    ``retired`` maps other ids to ids in ``genes``. Rows of the same gene are added.
     """
     position = {gene: index for index, gene in enumerate(genes)}
     rows = [position[(retired or {}).get(gene, gene)] for gene in statistics.genes]
@@ -202,7 +202,7 @@ def merge_by_name(
 
     Returns:
         The statistics, in which each gene has the ``preferred`` id or else the id in most cells,
-        and the id that is kept for each id that is not.
+        and a mapping from each replaced id to the id that replaces it.
     """
     cells = dict(zip(statistics.genes, statistics.cells.tolist(), strict=True))
     ids: dict[tuple[str, str], list[str]] = {}

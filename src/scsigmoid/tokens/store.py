@@ -76,7 +76,7 @@ class Shard:
     """A file of a store, mapped into memory when it is first needed."""
 
     def __init__(self, folder: Path, entry: dict[str, Any], schema: pa.Schema) -> None:
-        """Compare the file's size and end with its entry in the index."""
+        """Raise an error if the file is missing, or its size or end is wrong."""
         self.path = folder / entry["file"]
         self.rows = int(entry["rows"])
         self.sha256, self._schema = entry["sha256"], schema
@@ -102,7 +102,7 @@ class Shard:
         return table
 
     @cached_property
-    def lists(self) -> tuple[NDArray[np.int32], Tokens]:
+    def offsets_and_tokens(self) -> tuple[NDArray[np.int32], Tokens]:
         """Offsets of the cells (rows + 1), and the tokens of all cells."""
         column = self.table["input_ids"].chunk(0)
         return column.offsets.to_numpy(), column.values.to_numpy()
@@ -167,9 +167,9 @@ class TokenStore:
             schema = store_schema(index["vocabulary_size"])
             shards += [Shard(Path(folder), entry, schema) for entry in index["shards"]]
             # A cell has a token per gene, up to the maximum length.
-            here = lengths[done : done + index["rows"]]
-            np.minimum(read_genes(Path(folder), index), index["maximum_length"], out=here)
-            done += len(here)
+            part = lengths[done : done + index["rows"]]
+            np.minimum(read_genes(Path(folder), index), index["maximum_length"], out=part)
+            done += len(part)
         rows = np.array([shard.rows for shard in shards], dtype=np.int64)
         return TokenStore(
             identity={name: indices[0][name] for name in ("dataset", "vocabulary", "cells")},
@@ -199,10 +199,10 @@ class TokenStore:
         rows = np.asarray(rows, dtype=np.int64)
         shards = np.searchsorted(self._starts, rows, side="right") - 1
         inside = rows - self._starts[shards]
-        # The empty first piece is the 0 at the start of cu_seqlens, and sets the dtype.
+        # An empty first piece gives cu_seqlens its leading 0, and sets the dtype of the tokens.
         pieces = [np.zeros(0, dtype=token_type(self.vocabulary_size))]
         for shard, row in zip(shards.tolist(), inside.tolist(), strict=True):
-            offsets, tokens = self._shards[shard].lists
+            offsets, tokens = self._shards[shard].offsets_and_tokens
             pieces.append(tokens[offsets[row] : offsets[row + 1]][:maximum_length])
         cu_seqlens = np.cumsum([len(piece) for piece in pieces], dtype=np.int32)
         return Packed(np.concatenate(pieces), cu_seqlens)

@@ -117,7 +117,7 @@ class Vocabulary:
 
     @staticmethod
     def read(path: str | Path) -> "Vocabulary":
-        """Read a vocabulary. Refuse damaged files and other files."""
+        """Read a vocabulary. Raise an error if the file is damaged or not a vocabulary."""
         if not Path(path).is_file():
             raise UserError(f"{path}: no such vocabulary; give the file tokens/vocabulary.parquet")
         with parsing(path, "a vocabulary"):
@@ -178,7 +178,7 @@ def build_vocabulary(
     tokens = {*genes}
     names = dict(zip(merged.genes, merged.names, strict=True))
     medians = dict(zip(merged.genes, merged.medians().tolist(), strict=True))
-    organisms = by_organism(expressed, genes)
+    organisms = count_genes(expressed, genes)
     for organism, summary in organisms.items():
         log(
             f"vocabulary: {organism}: {summary['tokens']:,} genes; training cells express "
@@ -194,7 +194,7 @@ def build_vocabulary(
     ).write(output, organisms)
 
 
-def by_organism(expressed: Mapping[str, int], tokens: Iterable[str]) -> dict[str, dict[str, int]]:
+def count_genes(expressed: Mapping[str, int], tokens: Iterable[str]) -> dict[str, dict[str, int]]:
     """Count the genes and counts of each organism with and without a token.
 
     Args:
@@ -202,9 +202,9 @@ def by_organism(expressed: Mapping[str, int], tokens: Iterable[str]) -> dict[str
         tokens: gene ids with a token.
 
     Returns:
-        Four numbers for each organism: ``tokens``, genes with a token; ``genes``, genes that
-        training cells express; ``counts``, non-zero counts of all training cells; ``outside``,
-        non-zero counts of genes without a token.
+        For each organism the numbers of genes with a token (``tokens``), genes that training cells
+        express (``genes``), non-zero counts of all training cells (``counts``), and non-zero counts
+        of genes without a token (``outside``).
     """
     organisms: dict[str, dict[str, int]] = {}
     vocabulary = set(tokens)
@@ -242,7 +242,7 @@ def read_gene_list(path: str | Path) -> list[str]:
 def select_genes(
     statistics: "GeneStatistics", minimum_cells: int, choice: VocabularyChoice
 ) -> list[str]:
-    """Return the sorted ids of the genes that fulfill the limits."""
+    """Return the sorted ids of the genes within the limits."""
     cells = statistics.cells
     kept = cells >= max(1, minimum_cells)
     if not kept.any():
@@ -276,7 +276,7 @@ def biotypes_of(paths: Sequence[str | Path]) -> dict[str, str]:
     """Return the biotype of each gene id from GTF annotations, compressed with gzip or not."""
     biotypes: dict[str, str] = {}
     for path in map(Path, paths):
-        before = len(biotypes)
+        known = len(biotypes)
         try:
             opened = gzip.open if path.suffix == ".gz" else open
             with opened(path, "rt", encoding="utf-8") as file:
@@ -290,7 +290,7 @@ def biotypes_of(paths: Sequence[str | Path]) -> dict[str, str]:
                 f"tokens.vocabulary.annotation: {path}: cannot be read "
                 f"({getattr(error, 'strerror', None) or 'damaged'}); download it again"
             ) from None
-        if len(biotypes) == before:
+        if len(biotypes) == known:
             raise UserError(
                 f"tokens.vocabulary.annotation: {path}: does not contain a gene_type or "
                 "gene_biotype; use a GTF annotation of GENCODE or Ensembl"

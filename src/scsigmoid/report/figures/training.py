@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scsigmoid.config.check import model_training
-from scsigmoid.labels import context_label, model_label, nominal
+from scsigmoid.labels import context_label, model_label, nominal_context
 from scsigmoid.report.figures import style
 from scsigmoid.report.figures.style import COLORS, DOUBLE, INK, MUTED, SINGLE
 from scsigmoid.results.folder import Results
@@ -107,7 +107,7 @@ def draw_validation(
         marker = style.marker(index)
         axes.plot(place, row.value, color=color, marker=marker, markersize=4.2)
         axes.plot([place, place], [donors.low, donors.high], color=color, linewidth=0.8)
-    names = {results.config.models[name].context: nominal(name) for name in models}
+    names = {results.config.models[name].context: nominal_context(name) for name in models}
     labels = [names[context] or context_label(context) for context in contexts]
     axes.set_xticks(range(len(contexts)), labels)
     axes.set_xlim(-0.5, len(contexts) - 0.5)
