@@ -142,10 +142,10 @@ def start_workers(
     # In a file: a process that ends before it reads arguments larger than a pipe blocks its parent.
     save_file(encoder.state_dict(), weights)
     arguments = (ranks, kind, threads, LOGGER.level, encoder.settings, weights, store, settings)
-    return ProcessPoolExecutor(devices, context, start_worker, arguments)
+    return ProcessPoolExecutor(devices, context, load_in_worker, arguments)
 
 
-def start_worker(
+def load_in_worker(
     ranks: Any,
     kind: str,
     threads: int,
