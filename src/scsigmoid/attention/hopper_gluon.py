@@ -158,8 +158,8 @@ def sigmoid(scores, factor, summand, FORM: gl.constexpr, ROUNDED: gl.constexpr =
     """Compute the sigmoid of scores. ``factor`` and ``summand`` combine scale and bias.
 
     - ``tanh`` and ``pair``: see :func:`triton_tiles.sigmoid`.
-    - ``vote``: 1 / (1 + 2^x) with the accuracy of bfloat16, in bfloat16 if ``ROUNDED``. If all 16 x
-      64 scores of a warp have e = 2^-x <= 1/64, weights are e - e^2 (relative error 2.4e-4).
+    - ``vote``: 1 / (1 + 2^x) with the accuracy of bfloat16, in bfloat16 if ``ROUNDED``. If all
+      scores of a warp (16 x 64) have e = 2^-x <= 1/64, weights are e - e^2 (relative error 2.4e-4).
       Otherwise tanh computes them. Its error of about 4e-7 is below the rounding of weights above
       1/64. Scores are compared as integers, which is correct for positive numbers only. Therefore
       tanh computes all weights unless ``summand`` > 6 and ``factor`` < 0.

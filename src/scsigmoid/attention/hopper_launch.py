@@ -117,8 +117,8 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Launch the backward pass. Arguments and results are those of :func:`triton_launch.backward`.
 
-    The portable kernels compute the gradients if each run must compute the same bits, because the
-    fused kernel adds to dQ in varying order, and if the bias needs a gradient.
+    The portable kernels compute the gradients if the bias needs a gradient, or if each run must
+    compute the same bits. The fused kernel adds to dQ in varying order.
     """
     if problem.deterministic or bias_grad or not _can_launch(q, k) or not problem.sequences:
         return triton_launch.backward(grad, q, k, v, problem, bias_grad, into)

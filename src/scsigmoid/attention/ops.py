@@ -2,7 +2,7 @@
 
 ``scsigmoid::attention`` takes the first and one-past-last token of each sequence instead of a
 layout, so packed and padded batches share one operator and one kernel. The boundaries stay on the
-device, and the host never waits for them.
+device, and this module does not wait for it.
 
 Calling an operator from Python takes longer than attention of a short batch. Therefore
 :func:`attend` bypasses the operator in eager mode (:func:`is_eager`).
@@ -130,7 +130,7 @@ def compute_gradients(
         bias_grad: also compute the gradient of the bias, (sequences,).
 
     Returns:
-        Gradients of ``q``, ``k``, ``v`` and the bias. None if not requested, or without argument.
+        Gradients of ``q``, ``k``, ``v`` and the bias, None without ``k``, ``v`` or ``bias_grad``.
     """
     arguments = (grad, *_separate(q, k, v), problem.resolved(), bias_grad)
     launch = launcher(backend).backward

@@ -35,7 +35,7 @@ def _by_head(tensor: Tensor) -> Tensor:
 def _pairs(
     spans_q: Sequence[Span], spans_k: Sequence[Span], heads: int
 ) -> Iterator[tuple[int, slice, list[slice]]]:
-    """Yield the index, key rows and blocks of query rows of each sequence that has both."""
+    """Yield the index, key rows and query blocks of each sequence with queries and keys."""
     for sequence, ((qa, qb), (ka, kb)) in enumerate(zip(spans_q, spans_k, strict=True)):
         if qa < qb and ka < kb:
             step = max(1, BLOCK_ELEMENTS // max(1, (kb - ka) * heads))

@@ -70,7 +70,7 @@ def max_tiles(tokens: int, sequences: int, longest: int, block: int) -> int:
 def list_tiles(
     starts: Tensor, ends: Tensor, work_starts: Tensor, work_ends: Tensor, block: int, most: int
 ) -> Tensor:
-    """List the tiles of a batch, tiles of sequences with the most work first.
+    """List the tiles of a batch, sequences with the most work first.
 
     Args:
         starts, ends: (sequences,) int32, bounds of the rows that are divided into tiles.
@@ -94,7 +94,7 @@ def list_tiles(
 
 @triton.jit
 def _tiles_and_work(STARTS, ENDS, WORK_STARTS, WORK_ENDS, index, sequences, block):
-    """Return the numbers of tiles and of looped rows of sequences, 0 past the last sequence."""
+    """Return each sequence's numbers of tiles and of rows to loop over, 0 past the last one."""
     inside = index < sequences
     rows = tl.load(ENDS + index, inside, 0) - tl.load(STARTS + index, inside, 0)
     work = tl.load(WORK_ENDS + index, inside, 0) - tl.load(WORK_STARTS + index, inside, 0)

@@ -41,10 +41,10 @@ from scsigmoid.training.devices import device_name, resolve_device, synchronise
 
 CPU_NOTE = "CPU, reference attention, tiny shapes: not comparable with the paper"
 DIRECTIONS = ("forward", "backward")
-# Minimum number of rounds of a group. The 99 % interval of a median needs eight readings, and slow
-# kernels are timed in every fourth round only.
+# Minimum number of rounds of a group. The 99 % interval of a median needs eight readings, also for
+# slow kernels, which are timed in every fourth round only.
 LEAST_ROUNDS = 32
-# A kernel is slow if it takes more than SLOW times the median time of the kernels.
+# Kernels above SLOW times the median time are timed in every SELDOM-th round only.
 SLOW, SELDOM = 2.5, 4
 SAT_OUT = (math.nan, math.nan)  # reading of a round that a kernel skips
 # Number of timed single calls from Python of each kernel.

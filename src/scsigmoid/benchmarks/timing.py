@@ -304,7 +304,7 @@ class Stopwatch:
         self._marks.append((event, time.perf_counter()))
 
     def seconds(self, start: int = -2) -> float:
-        """Wait for the last mark, and return the time from mark ``start`` (index) to it."""
+        """Wait for the last mark, and return the time since the mark with index ``start``."""
         (begin, moment), (end, now) = self._marks[start], self._marks[-1]
         if begin is None or end is None:
             return now - moment
