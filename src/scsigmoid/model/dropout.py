@@ -65,7 +65,7 @@ class KeyedDropout(nn.Module):
         self.site = (site * _SITES + _WORDS // 2) % _WORDS - _WORDS // 2
 
     def forward(self, x: Tensor, keys: Tensor | None) -> Tensor:
-        """Drop activations of ``x`` (tokens, channels). Without ``keys`` (tokens,), return ``x``."""
+        """Drop activations of ``x`` (tokens, channels), or none if ``keys`` (tokens,) is None."""
         if keys is None or not self.dropped:
             return x
         channels = torch.arange(x.shape[1], dtype=torch.int32, device=x.device) * _SPREAD
