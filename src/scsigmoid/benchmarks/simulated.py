@@ -45,8 +45,8 @@ def simulated_batches(
 SHORTEST, LONGEST = 200, 16_000  # numbers of expressed genes
 TYPES = 32
 CELLS_A_BATCH = 1024
-# Each cell type has an order of genes. A cell lacks the fraction MISSING of the first genes, and the
-# ranks of its genes vary by the fraction BLUR of their number (standard deviation).
+# Each cell type has an order of genes. A cell lacks the fraction MISSING of the first genes. The
+# ranks of its genes vary by the fraction BLUR of the number of first genes (standard deviation).
 MISSING = 0.3
 BLUR = 0.1
 
