@@ -28,7 +28,7 @@ def assemble(kernel) -> str:
 
 
 def count_spilled_bytes(report: str) -> int:
-    """Return the bytes of registers that ptxas stores to memory."""
+    """Return the bytes of registers that a kernel spills to memory."""
     counts = re.findall(r"(\d+) bytes spill stores", report)
     assert counts, report
     return sum(map(int, counts))

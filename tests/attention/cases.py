@@ -46,14 +46,14 @@ def fused_softmax(q, k, v, *arguments, **options):
 
 
 def key_options(lengths_k, device):
-    """Return the arguments of sequences of keys, none if they are those of the queries."""
+    """Return the arguments for ``lengths_k``, or none if keys have the lengths of the queries."""
     if lengths_k is None:
         return {}
     return {"cu_seqlens_k": cumulative(lengths_k, device), "max_seqlen_k": max(lengths_k)}
 
 
-def outcome(q, k, v, upstream, lengths, lengths_k=None, *, function=sigmoid_attention, **options):
-    """Return the result and the gradients of q, k and v."""
+def compute(q, k, v, upstream, lengths, lengths_k=None, *, function=sigmoid_attention, **options):
+    """Compute attention and the gradients of q, k and v."""
     leaves = [x.detach().requires_grad_() for x in (q, k, v)]
     options |= key_options(lengths_k, q.device)
     out = function(*leaves, cumulative(lengths, q.device), max(lengths), **options)
@@ -74,24 +74,24 @@ def check(
     of_sequences = [bias] * len(lengths) if isinstance(bias, float) else bias
     if kind == "sigmoid":
         options["bias"] = bias
-    got = outcome(*tensors, lengths, lengths_k, scale=scale, **options)
+    got = compute(*tensors, lengths, lengths_k, scale=scale, **options)
     assert {x.dtype for x in got} == {tensors[0].dtype}
     wanted = gradients(*tensors, lengths, lengths_k, kind=kind, bias=of_sequences, scale=scale)
     assert_close(got, wanted, tolerance)
 
 
 def check_isolation(tensors, lengths, *, tolerance, **options):
-    """Check that the second sequence does not depend on others, which become NaN."""
+    """Fill all sequences but the second with NaN, and check the second sequence."""
     part = slice(lengths[0], lengths[0] + lengths[1])
     wanted = gradients(*(x[part] for x in tensors), lengths[1:2])
     for x in tensors:
         x[: part.start] = x[part.stop :] = float("nan")
-    got = outcome(*tensors, lengths, **options)
+    got = compute(*tensors, lengths, **options)
     assert_close([x[part] for x in got], wanted, tolerance)
 
 
 def check_padded(tensors, lengths, lengths_k=None, *, tolerance, backend):
-    """Check attention of padded q, k, v and upstream gradient, whose padding becomes NaN."""
+    """Fill the padding of q, k, v and the upstream gradient with NaN, and check attention."""
     device = tensors[0].device
     counts = torch.tensor(lengths, device=device)
     counts_k = None if lengths_k is None else torch.tensor(lengths_k, device=device)
@@ -119,7 +119,7 @@ def check_padded(tensors, lengths, lengths_k=None, *, tolerance, backend):
 def check_bias_gradient(
     tensors, lengths, bias, lengths_k=None, *, tolerance, function=sigmoid_attention, **options
 ):
-    """Check the gradient of one bias, or of one per sequence."""
+    """Check the gradient of a scalar bias, or of one bias per sequence."""
     q, k, v, upstream = tensors
     leaf = bias.detach().requires_grad_()
     options |= key_options(lengths_k, q.device)

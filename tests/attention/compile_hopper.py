@@ -1,7 +1,7 @@
 """Compile the Hopper kernels for sm_90 without a GPU and print the assembler's findings as JSON.
 
-``test_hopper_compile.py`` runs this program with each version of Triton, in a process of its own:
-a driver that only names a GPU replaces CUDA's for the whole process.
+``test_hopper_compile.py`` runs this program with each version of Triton, in a process of its own,
+because a simulated driver replaces the CUDA driver of the whole process.
 """
 
 import json
@@ -15,8 +15,8 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 
 
-class NamedGpu:
-    """The part of a driver that compiling needs."""
+class SimulatedDriver:
+    """The part of a driver that compilation needs."""
 
     class utils:
         @staticmethod
@@ -61,7 +61,7 @@ def inspect(kernel) -> dict:
 
 
 def main() -> None:
-    driver.set_active(NamedGpu())
+    driver.set_active(SimulatedDriver())
     from scsigmoid.attention import hopper_launch
     from scsigmoid.attention.hopper_gluon import descriptor
     from scsigmoid.attention.launching import FUSED

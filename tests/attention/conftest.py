@@ -16,32 +16,32 @@ sys.path.insert(0, str(Path(__file__).parent))
 def gpu(monkeypatch):
     """Simulate a GPU.
 
-    ``lacking`` is the reason why its Hopper kernels do not run. ``failures`` are the results of
-    their check by backend.
+    ``missing`` is the reason why its Hopper kernels do not run, or "". ``failures`` contains the
+    results of the self-check by backend.
     """
 
-    def forget():
+    def clear_caches():
         for cached in (backends._choose, backends._find_missing_part, backends._warn):
             cached.cache_clear()
 
     class Machine:
         capability = (9, 0)
-        lacking = ""
+        missing = ""
 
         def __init__(self):
             self.failures = {}
 
         def choose(self, requested="auto", misfit="", attention="sigmoid"):
-            forget()
+            clear_caches()
             return choose_backend(attention, requested, torch.device("cuda", 0), misfit)
 
     machine = Machine()
     module = types.ModuleType("scsigmoid.attention.hopper")
-    module.unavailable = lambda: machine.lacking
+    module.unavailable = lambda: machine.missing
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(backends, "find_failure", lambda name, _: machine.failures.get(name, ""))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: machine.capability)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")
     yield machine
-    forget()
+    clear_caches()

@@ -20,11 +20,11 @@ TOLERANCE = {torch.bfloat16: 6e-3, torch.float16: 4e-3, torch.float32: 1e-5}
 inputs = functools.partial(cases.inputs, device="cuda")
 
 
-def usable(backend, attention="sigmoid"):
-    """Return the name of a backend.
+def require(backend, attention="sigmoid"):
+    """Return the name of a backend if it runs on this GPU.
 
-    Skip the test if the backend does not support this GPU or its optional package is not
-    installed, and fail it if the backend does not run for another reason.
+    Skip the test if the backend does not support the GPU or its optional package is not installed.
+    Fail the test if the backend does not run for another reason.
     """
     properties = BACKENDS_OF[attention][backend]
     capability = torch.cuda.get_device_capability()

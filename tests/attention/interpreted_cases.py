@@ -1,7 +1,7 @@
 """The Triton kernels in the interpreter of Triton, on the CPU.
 
-Run by ``test_triton_interpreter.py`` in a process of its own, because whether Triton interprets is
-resolved when the kernels are imported. Blocks are 16 x 16 there.
+Run by ``test_triton_interpreter.py`` in a process of its own, because Triton chooses between
+interpreter and compiler when kernels are imported. Blocks are 16 x 16 in the interpreter.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The backend FlashAttention-4: its operators with a replacement of the package, and its choice."""
+"""The backend FlashAttention-4: operators, with a replacement of the package, and its choice."""
 
 import sys
 from types import ModuleType
@@ -76,7 +76,7 @@ def test_operators_are_well_formed(package, count):
     torch.library.opcheck(fa4.forward, arguments)
 
 
-def test_compiled(package):
+def test_torch_compile(package):
     compiled = torch.compile(fused_softmax, fullgraph=True, dynamic=True, backend="aot_eager")
     options = {"kind": "softmax", "function": compiled, "backend": "fa4"}
     for lengths in (LENGTHS, [33, 3]):
@@ -106,17 +106,17 @@ def test_package_that_cannot_be_imported(source, reason, tmp_path, monkeypatch):
     assert reason in message
 
 
-def test_choice(gpu, monkeypatch):
-    installed, lacking = [], [""]
+def test_choice_of_fa4(gpu, monkeypatch):
+    installed, missing = [], [""]
     monkeypatch.setattr(backends, "version_of", lambda package: "4" if package in installed else "")
-    monkeypatch.setattr(fa4, "unavailable", lambda: lacking[0])
+    monkeypatch.setattr(fa4, "unavailable", lambda: missing[0])
     assert gpu.choose(attention="softmax") == "sdpa"
     with pytest.raises(UserError, match=r"flash-attn-4 is not installed \(pip install --pre"):
         gpu.choose("fa4", attention="softmax")
     installed.append("flash-attn-4")
     assert gpu.choose(attention="softmax") == gpu.choose("fa4", attention="softmax") == "fa4"
     assert gpu.choose(attention="softmax", misfit="it computes ...") == "sdpa"
-    lacking[0] = "no compiler"
+    missing[0] = "no compiler"
     with pytest.warns(UserWarning, match="backend fa4 is not available: no compiler; a slower"):
         assert gpu.choose(attention="softmax") == "sdpa"
     gpu.capability = (10, 0)

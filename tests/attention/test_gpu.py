@@ -10,11 +10,11 @@ from cases import (
     check_bias_gradient,
     check_isolation,
     check_padded,
+    compute,
     fused_sigmoid,
     fused_softmax,
-    outcome,
 )
-from gpu_cases import BACKENDS, JAGGED, TOLERANCE, inputs, usable
+from gpu_cases import BACKENDS, JAGGED, TOLERANCE, inputs, require
 from oracle import cumulative, relative_error
 
 from scsigmoid.attention import (
@@ -39,7 +39,7 @@ DETERMINISM = pytest.mark.parametrize(
 
 @pytest.fixture(params=BACKENDS)
 def backend(request):
-    return usable(request.param)
+    return require(request.param)
 
 
 def random_lengths(seed, sequences=60):
@@ -64,16 +64,16 @@ def assert_repeated(results, others, backend, deterministic):
 @pytest.mark.parametrize("dimension", [64, 128])
 @pytest.mark.parametrize("function", [sigmoid_attention, fused_sigmoid])
 def test_results_repeat(backend, dimension, deterministic, function):
-    usable(backend)
+    require(backend)
     lengths = random_lengths(0)
     tensors = inputs(sum(lengths), torch.bfloat16, dimension, heads=4)
     options = {"backend": backend, "deterministic": deterministic}
-    first = outcome(*tensors, lengths, **options)
+    first = compute(*tensors, lengths, **options)
     for _ in range(20):
         # Freed memory is reused, so elements that a race leaves unwritten are NaN.
         poison = [torch.full_like(x, float("nan")) for x in tensors]
         del poison
-        again = outcome(*tensors, lengths, function=function, **options)
+        again = compute(*tensors, lengths, function=function, **options)
         assert_repeated(first, again, backend, deterministic)
 
 
@@ -81,10 +81,10 @@ def test_determinism_follows_the_setting_of_torch(backend):
     tensors = inputs(sum(JAGGED), torch.bfloat16, 64)
     torch.use_deterministic_algorithms(True)
     try:
-        got = outcome(*tensors, JAGGED, backend=backend)
+        got = compute(*tensors, JAGGED, backend=backend)
     finally:
         torch.use_deterministic_algorithms(False)
-    wanted = outcome(*tensors, JAGGED, backend=backend, deterministic=True)
+    wanted = compute(*tensors, JAGGED, backend=backend, deterministic=True)
     assert all(torch.equal(one, other) for one, other in zip(got, wanted, strict=True))
 
 
@@ -93,13 +93,13 @@ def test_sequences_do_not_depend_on_each_other(backend, dimension):
     lengths = random_lengths(1, 40)
     tensors = inputs(sum(lengths), torch.bfloat16, dimension)
     options = {"backend": backend, "deterministic": True}
-    packed = outcome(*tensors, lengths, **options)
+    packed = compute(*tensors, lengths, **options)
     start = 0
     for length in lengths:
         rows = slice(start, start + length)
         start += length
         if length:
-            alone = outcome(*(x[rows].contiguous() for x in tensors), [length], **options)
+            alone = compute(*(x[rows].contiguous() for x in tensors), [length], **options)
             for one, other in zip(packed, alone, strict=True):
                 if backend == "triton":
                     assert torch.equal(one[rows], other)
@@ -130,7 +130,7 @@ def test_gradient_of_the_bias(backend, dimension, dtype):
 
 
 def peak_memory(function, *arguments):
-    """Return the result of a second call and the bytes that this call allocates at most."""
+    """Return the result of a second call, and the peak of the bytes that this call allocates."""
     function(*arguments)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
@@ -229,7 +229,7 @@ def test_torch_compile(function, backend):
     from torch._dynamo.testing import CompileCounterWithBackend
 
     if function is sigmoid_attention:
-        usable(backend)
+        require(backend)
 
     def loss(q, k, v, bounds, longest):
         return function(q, k, v, bounds, longest, backend=backend).float().square().sum()
@@ -268,7 +268,7 @@ def test_cuda_graph(backend):
     with torch.no_grad():
         for place, value in zip((q, k, v, upstream), fresh, strict=True):
             place.copy_(value)
-        # Other lengths of as many sequences, none longer than before.
+        # The same number of sequences with other lengths, not above the maximum.
         bounds.copy_(cumulative([390, 310], "cuda"))
     for _ in range(3):
         graph.replay()
@@ -276,14 +276,14 @@ def test_cuda_graph(backend):
             assert torch.equal(one, other)
 
 
-def test_fa4_is_deterministic_if_torch_is():
-    usable("fa4", "softmax")
+def test_fa4_follows_the_determinism_of_torch():
+    require("fa4", "softmax")
     lengths = random_lengths(0)
     tensors = inputs(sum(lengths), torch.bfloat16, 64)
     torch.use_deterministic_algorithms(True)
     try:
         first, again = (
-            outcome(*tensors, lengths, function=softmax_attention, backend="fa4") for _ in "ab"
+            compute(*tensors, lengths, function=softmax_attention, backend="fa4") for _ in "ab"
         )
     finally:
         torch.use_deterministic_algorithms(False)
@@ -299,7 +299,7 @@ def test_fa4_is_deterministic_if_torch_is():
     ],
 )
 def test_softmax(backend, dimension, function):
-    usable(backend, "softmax")
+    require(backend, "softmax")
     tensors = inputs(sum(JAGGED), torch.bfloat16, dimension)
     options = {"kind": "softmax", "function": function, "backend": backend}
     check(tensors, JAGGED, tolerance=1e-2, **options)

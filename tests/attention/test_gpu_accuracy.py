@@ -5,8 +5,8 @@ import math
 
 import pytest
 import torch
-from cases import NAMES, assert_close, outcome
-from gpu_cases import BACKENDS, JAGGED, TOLERANCE, inputs, usable
+from cases import NAMES, assert_close, compute
+from gpu_cases import BACKENDS, JAGGED, TOLERANCE, inputs, require
 from oracle import gradients, relative_error
 
 pytestmark = [
@@ -19,7 +19,7 @@ SYSTEMATIC = 2.0**-11
 
 @pytest.fixture(params=BACKENDS)
 def backend(request):
-    return usable(request.param)
+    return require(request.param)
 
 
 def compute_with_torch(q, k, v, upstream, length):
@@ -56,7 +56,7 @@ def systematic_error(value, expected):
 @pytest.mark.parametrize("dimension", [64, 128])
 @pytest.mark.parametrize("length", [1, 64, 777, 4096, 8192, 16_384])
 @pytest.mark.parametrize(("mean", "spread"), [(0.0, 1.0), (1.0, 1.0), (0.0, 10.0)])
-def test_errors_do_not_exceed_those_of_torch(dimension, length, mean, spread):
+def test_errors_do_not_exceed_the_errors_of_torch(dimension, length, mean, spread):
     if length > 8192:
         torch.cuda.empty_cache()
         if spread > 1 or torch.cuda.mem_get_info()[0] < 8 * 8 * length**2:
@@ -69,9 +69,9 @@ def test_errors_do_not_exceed_those_of_torch(dimension, length, mean, spread):
     for backend in BACKENDS:
         if backend == "hopper" and torch.cuda.get_device_capability() != (9, 0):
             continue
-        usable(backend)
+        require(backend)
         for accurate, factor in ((None, 1.5), (True, 1.2)):
-            ours = outcome(*tensors, lengths, accurate=accurate, backend=backend)
+            ours = compute(*tensors, lengths, accurate=accurate, backend=backend)
             for name, value, other, expected in zip(NAMES, ours, of_torch, wanted, strict=True):
                 about = f"{name}, {backend}, accurate={accurate}"
                 assert value.isfinite().all(), about
@@ -99,7 +99,7 @@ def test_jagged_batches(dtype, dimension, accurate):
     tensors = inputs(sum(JAGGED), dtype, dimension)
     wanted = gradients(*tensors, JAGGED)
     for backend in ("triton", "auto"):
-        got = outcome(*tensors, JAGGED, accurate=accurate, backend=backend)
+        got = compute(*tensors, JAGGED, accurate=accurate, backend=backend)
         assert_close(got, wanted, TOLERANCE[dtype])
 
 
@@ -111,7 +111,7 @@ def test_finite_scores_never_give_nan(backend, dimension, accurate, longest):
     q, k, v, upstream = inputs(300 + longest, torch.bfloat16, dimension)
     lengths = [300, longest]
     for size in (1e2, 1e4, 1e30):
-        for value in outcome(q * size, k, v, upstream, lengths, accurate=accurate, backend=backend):
+        for value in compute(q * size, k, v, upstream, lengths, accurate=accurate, backend=backend):
             assert value.isfinite().all(), size
 
 
@@ -119,6 +119,6 @@ def test_finite_scores_never_give_nan(backend, dimension, accurate, longest):
 def test_nan_stays_visible(backend, length, accurate):
     q, k, v, upstream = inputs(length, torch.bfloat16, 64)
     q[7, 0, 3] = float("nan")
-    out, *_ = outcome(q, k, v, upstream, [length], accurate=accurate, backend=backend)
+    out, *_ = compute(q, k, v, upstream, [length], accurate=accurate, backend=backend)
     assert out[7, 0].isnan().all()
     assert out[:, 1].isfinite().all()

@@ -1,4 +1,4 @@
-"""The results of the PTX by which the Hopper kernels compute an exact sigmoid."""
+"""Results of the PTX with which the Hopper kernels compute the exact sigmoid."""
 
 import math
 import re
@@ -12,14 +12,14 @@ KEYS = 16_384
 LOG2E = math.log2(math.e)
 
 
-def integer(value):
+def bits_of(value):
     return int(np.float32(value).view(np.int32))
 
 
 OPERATIONS = {
     "mov": lambda a: a,
-    "max": lambda a, b: max(a, b, key=integer),
-    "setp": lambda a, b: integer(a) >= integer(b),
+    "max": lambda a, b: max(a, b, key=bits_of),
+    "setp": lambda a, b: bits_of(a) >= bits_of(b),
     "fma": lambda a, b, c: np.float32(float(a) * float(b) + float(c)),
     "ex2": np.exp2,
     "tanh": np.tanh,
@@ -69,7 +69,7 @@ def weights_of(scores, rounded):
 @pytest.mark.parametrize(
     ("spread", "largest", "tanh"), [(1, 5.5, False), (1, 5.6, True), (4, 40, True), (50, -1, False)]
 )
-def test_weights_by_a_vote(rounded, spread, largest, tanh):
+def test_weights_of_the_form_vote(rounded, spread, largest, tanh):
     # b = -log 16,384 = -9.70. The largest score with e <= 1/64 is 9.70 - 4.16 = 5.545.
     scores = np.random.default_rng(0).normal(0, spread, 32)
     scores = np.append(np.minimum(scores, largest)[1:], largest)

@@ -162,7 +162,7 @@ def test_shapes_that_hopper_supports(dimension, dtype, reason):
 
 
 def test_warning_if_hopper_kernels_are_missing(gpu):
-    gpu.lacking = "triton 3.9 lacks something"
+    gpu.missing = "triton 3.9 lacks something"
     with pytest.warns(UserWarning, match="hopper is not available: triton 3.9 lacks something"):
         assert gpu.choose() == "triton"
     with warnings.catch_warnings():
@@ -171,7 +171,7 @@ def test_warning_if_hopper_kernels_are_missing(gpu):
 
 
 def test_hopper_is_refused_if_not_supported(gpu):
-    gpu.lacking = "triton is too old"
+    gpu.missing = "triton is too old"
     with pytest.raises(UserError, match="triton is too old; use 'triton' or 'auto'"):
         gpu.choose("hopper")
     gpu.capability = (8, 0)
@@ -194,7 +194,7 @@ def test_slices_of_a_projection(function):
     check_bias_gradient((*slices, upstream), [4, 2], bias, **options)
 
 
-def test_autocast_casts_as_for_a_product():
+def test_autocast_casts_as_for_a_matrix_product():
     with torch.autocast("cpu", torch.bfloat16):
         out = sigmoid_attention(*packed(), cumulative([4, 2]), 4, bias=torch.zeros(2))
     assert out.dtype == torch.bfloat16

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import check, check_bias_gradient, inputs, outcome
+from cases import check, check_bias_gradient, compute, inputs
 from oracle import attention, cumulative, relative_error
 
 from scsigmoid.attention import reference, score_max, softmax_attention
@@ -30,7 +30,7 @@ def test_queries_and_keys_of_different_lengths():
     tensors = inputs(sum(LENGTHS), torch.float64, 8, key_tokens=sum(keys))
     check(tensors, LENGTHS, keys, tolerance=1e-14, scale=0.7, backend="reference")
     # The third sequence has queries but no keys.
-    assert (outcome(*tensors, LENGTHS, keys, backend="reference")[0][5:38] == 0).all()
+    assert (compute(*tensors, LENGTHS, keys, backend="reference")[0][5:38] == 0).all()
 
 
 @pytest.mark.parametrize("backend", ["reference", "sdpa", "auto"])
@@ -54,7 +54,7 @@ def test_blocks_of_rows_do_not_change_the_result(kind, monkeypatch):
 
 def test_large_scores_stay_finite():
     tensors = inputs(8, torch.float32, 8, spread=1e4)
-    assert all(x.isfinite().all() for x in outcome(*tensors, [8], backend="reference"))
+    assert all(x.isfinite().all() for x in compute(*tensors, [8], backend="reference"))
 
 
 def test_score_max():

@@ -1,4 +1,4 @@
-"""The check of the kernels with a version of Triton that they were not tested with."""
+"""The check of the kernels with an untested version of Triton."""
 
 import types
 
@@ -99,7 +99,7 @@ def test_tested_versions_are_not_checked(check, monkeypatch):
     assert kernels.calls == 0
 
 
-def test_portable_kernels_replace_those_that_fail(gpu):
+def test_portable_kernels_replace_failing_kernels(gpu):
     gpu.failures["hopper"] = "its kernels fail"
     with pytest.warns(UserWarning, match="hopper is not available: its kernels fail; a slower"):
         assert gpu.choose() == "triton"

@@ -48,7 +48,7 @@ def test_cells_are_as_long_as_in_figure_1() -> None:
     assert max(cell_lengths(16384, 1830, 0.65, 4096)) == 4096
 
 
-def test_even_batches_need_as_many_operations() -> None:
+def test_even_batches_need_as_many_operations_as_jagged() -> None:
     (jagged, even) = next(group for group in groups(PAPER) if group[0].batch == "jagged")
     assert len(set(even.lengths)) == 1
     assert not even.uneven
@@ -72,7 +72,7 @@ def brute_force(case: Case, *, padded: bool) -> tuple[int, int]:
     return forward, backward
 
 
-def test_flops_against_brute_force() -> None:
+def test_flops_equal_brute_force() -> None:
     case = Case("paper", 4, 3, 9, (5, 7, 9), 0.5)
     forward, backward = brute_force(case, padded=False)
     assert case.flops("forward") == forward == sum(4 * 3 * n**2 * 4 for n in case.lengths)
@@ -87,7 +87,7 @@ CASE = Case("paper", 4, 2, 16, (13, 16, 9), 0.5)
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_expected_values_equal_autograds(attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expected_values_equal_autograd(attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Blocks that do not divide the length.
     monkeypatch.setattr("scsigmoid.attention.reference.BLOCK_ELEMENTS", 5 * 16)
     inputs = Inputs(CASE, CPU)

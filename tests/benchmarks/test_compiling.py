@@ -25,7 +25,7 @@ from scsigmoid.benchmarks.variants import Variant, choose_variants
 from scsigmoid.training.step import Trainer
 
 
-def test_every_code_is_compiled_once() -> None:
+def test_each_compiled_code_has_one_job() -> None:
     jobs = kernel_jobs(PAPER_CASES, choose_providers(None, "cuda"), torch.device("cuda"))
     counts = Counter(PROVIDERS[index].name for _, index, *_ in jobs)
     # 1,024 and 2,048 share a class of triton-sigmoid, as do 4,096, 8,192 and the jagged batches.
@@ -39,8 +39,8 @@ def test_every_code_is_compiled_once() -> None:
     }
 
 
-def test_other_processes_have_the_keys_of_torchs_cache(tmp_path: Path) -> None:
-    """Otherwise this process would not find what they compiled."""
+def test_cache_keys_of_torch_are_equal_in_other_processes(tmp_path: Path) -> None:
+    """Otherwise this process would not find the kernels that they compiled."""
     code = f"""
 from pathlib import Path
 from scsigmoid.benchmarks import compiling
@@ -73,7 +73,7 @@ def test_compiling_ahead_ends_in_time(
 def test_each_graph_is_compiled_once(
     monkeypatch: pytest.MonkeyPatch, gigabytes: int, most: int
 ) -> None:
-    """By as many processes as fit in the GPU's memory."""
+    """The number of processes is limited by the GPU's memory."""
     in_processes = MagicMock()
     monkeypatch.setattr(compiling, "in_processes", in_processes)
     memory = SimpleNamespace(total_memory=gigabytes * 1e9)

@@ -1,4 +1,4 @@
-"""The kernel benchmark on a GPU: the timed graphs compute the right results."""
+"""The kernel benchmark on a GPU: results of the timed graphs, and failed captures."""
 
 import gc
 import math

@@ -106,7 +106,7 @@ def test_executed_operations_cover_the_padding(rows: list[KernelRow]) -> None:
 Change = Callable[[int, Tensor], Tensor]
 
 
-def use(monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
+def add_kernel(monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
     """Add a kernel: plain softmax attention whose result ``change`` modifies at each call."""
 
     def prepare(inputs: Inputs) -> Kernel:
@@ -128,10 +128,10 @@ def raise_error(*arguments: object, **options: object) -> NoReturn:
         (lambda _, result: 1.5 * result, "wrong: "),
     ],
 )
-def test_a_kernel_that_fails_is_named_and_not_timed(
+def test_a_failing_kernel_is_noted_and_not_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Change, note: str
 ) -> None:
-    use(monkeypatch, change)
+    add_kernel(monkeypatch, change)
     rows = run(ONE, tmp_path)
     changing = [row for row in rows if row.provider == "changing"]
     assert len(changing) == 2
@@ -171,7 +171,7 @@ def test_an_error_of_our_own_kernel_fails_the_command(
     assert not (tmp_path / "kernel.csv").exists()
 
 
-def test_our_own_kernel_may_need_more_memory_than_there_is(
+def test_our_own_kernel_may_run_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def allocate(*arguments: object, **options: object) -> Tensor:
@@ -211,9 +211,9 @@ def test_a_group_takes_a_limited_time(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_kernel_that_becomes_wrong_has_no_readings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For example because its inputs are overwritten: the second check detects it."""
+    """For example because its inputs were overwritten. The second check detects this."""
     # The first check calls once, the warm-up once.
-    use(monkeypatch, lambda call, result: result * (1 if call <= 2 else 0.5))
+    add_kernel(monkeypatch, lambda call, result: result * (1 if call <= 2 else 0.5))
     rows = run(ONE, tmp_path)
     changing = [row for row in rows if row.provider == "changing"]
     assert len(changing) == 2
@@ -285,8 +285,8 @@ INPUTS = Inputs(Case("paper", 8, 2, 12, (12, 12)), CPU)
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_failed_kernel_leaves_nothing_behind(number: int) -> None:
-    """Neither tensors in the frames of its errors nor tensors in cycles."""
+def test_a_failed_kernel_releases_its_tensors(number: int) -> None:
+    """Also tensors in the frames of its errors, and tensors in reference cycles."""
     tensors: list[weakref.ref[Tensor]] = []
     errors = [torch.OutOfMemoryError("tried to allocate 1 PiB"), RuntimeError("capture failed")]
 

@@ -13,7 +13,7 @@ from scsigmoid.benchmarks import machine
 from scsigmoid.benchmarks.machine import GpuMonitor, code_version, machine_facts, medians
 
 
-def test_facts_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_facts_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "PACKAGES", ("numpy", "no-such-package"))
     facts = machine_facts(torch.device("cpu"), "a command")
     assert facts["command"] == "a command"
@@ -24,7 +24,7 @@ def test_facts_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(isinstance(value, str) for value in facts.values())
 
 
-def test_the_code_has_a_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_version_follows_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = Path(scsigmoid.__file__).parent
     for folder in machine.TIMED_CODE:
         shutil.copytree(package / folder, tmp_path / folder)

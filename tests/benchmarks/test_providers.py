@@ -52,7 +52,7 @@ def test_plain_pytorch(attention: str, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
-def test_torchs_sdpa(case: Case) -> None:
+def test_torch_sdpa(case: Case) -> None:
     inputs = Inputs(case, CPU)
     assert error(providers.torch_sdpa("MATH", inputs), "softmax", "heads", inputs) < 1e-5
 
@@ -74,7 +74,7 @@ def test_every_kernel_has_a_label() -> None:
 
 @pytest.mark.parametrize("is_capturing", [False, True])
 def test_triton_sigmoid(monkeypatch: pytest.MonkeyPatch, is_capturing: bool) -> None:
-    """The public functions are called, during a capture the operators behind them."""
+    """The package's functions are called, or their operators during a capture."""
     calls = []
 
     def attend(name: str, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None) -> Tensor:

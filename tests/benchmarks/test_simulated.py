@@ -43,7 +43,7 @@ def test_simulated_cells_have_the_papers_lengths_and_their_types_genes(config: C
     assert np.mean(alike) > 4 * np.mean(unlike)
 
 
-def test_training_takes_them(tmp_path: Path, config: Config):
+def test_training_reads_simulated_tokens(tmp_path: Path, config: Config):
     write_simulated_tokens(tmp_path, config.benchmarks.training, 40, 300, 1)
     vocabulary = Vocabulary.read(tmp_path / "vocabulary.parquet")
     store = TokenStore.open(tmp_path / "tokens", vocabulary=vocabulary.fingerprint)

@@ -1,4 +1,4 @@
-"""The choice of a timer, and the stopwatch. A simulated GPU records by running the calls."""
+"""The choice of a timer, and the stopwatch, on simulated GPUs."""
 
 import contextlib
 import math

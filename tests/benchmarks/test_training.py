@@ -94,7 +94,7 @@ def test_every_size_context_number_of_cells_and_kernel_has_a_row(
         assert math.isnan(row.peak_memory_gb)
         assert (row.cuda_graphs, row.host_bound) == (0, False)
         assert (row.padding > 0) == (row.layout == "padded")
-        # The loss before training is that of equal probabilities.
+        # An untrained model predicts nearly equal probabilities.
         assert row.loss == pytest.approx(math.log(50), rel=0.3)
     large = EncoderSettings.of(SIZES["large"], ARCHITECTURE, "sigmoid", 16, 50)
     assert rows[-1].parameters == sum(p.numel() for p in Encoder(large).parameters())
@@ -121,7 +121,7 @@ def test_rounds_time_the_cells_that_are_counted(
             """As on a GPU that is behind by 12 ms, which is an eighth of a padded step."""
             return 0.012
 
-    take = Trainer.step
+    original_step = Trainer.step
 
     def step(self, number, batches, masked=None):  # type: ignore[no-untyped-def]
         (batch,) = batches
@@ -130,7 +130,7 @@ def test_rounds_time_the_cells_that_are_counted(
         kind = f"{type(self.encoder).__name__} {self.encoder.settings.attention}"
         seen.append((kind, number, lengths))
         # As on a GPU whose graphs compute every second step.
-        return replace(take(self, number, batches, masked), graphed=number % 2 == 0)
+        return replace(original_step(self, number, batches, masked), graphed=number % 2 == 0)
 
     monkeypatch.setattr(training, "Stopwatch", Clock)
     monkeypatch.setattr(Trainer, "step", step)
@@ -169,7 +169,7 @@ def test_rounds_time_the_cells_that_are_counted(
     assert len(orders) > 1
 
 
-def test_a_run_out_of_time_writes_what_it_measured_and_can_be_continued(tmp_path: Path) -> None:
+def test_a_run_out_of_time_writes_its_rows_and_can_resume(tmp_path: Path) -> None:
     settings = replace(TRAINING_BENCHMARK, kernels=["sdpa"], rounds=1)
     assert benchmark(tmp_path, settings, seconds=-1.0) == []
     assert len([*tmp_path.glob("t.partial-*.csv")]) == 1
@@ -194,12 +194,12 @@ def test_kernels_that_are_wrong_or_missing_are_not_timed(
 
 def fail(monkeypatch: pytest.MonkeyPatch, encoder: str, error: Exception) -> None:
     """Raise an error in the first round, in steps of one class of encoders."""
-    take = Trainer.step
+    original_step = Trainer.step
 
     def step(self, number, batches, masked=None):  # type: ignore[no-untyped-def]
         if number > 6 and type(self.encoder).__name__ == encoder:
             raise error
-        return take(self, number, batches, masked)
+        return original_step(self, number, batches, masked)
 
     monkeypatch.setattr(Trainer, "step", step)
 
@@ -215,7 +215,7 @@ def test_an_error_of_our_own_kernel_fails_the_benchmark(
     assert not (tmp_path / "t.csv").exists()
 
 
-def test_a_kernel_that_needs_too_much_memory_in_a_round_is_named(
+def test_a_kernel_that_runs_out_of_memory_in_a_round_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_padded: None
 ) -> None:
     fail(monkeypatch, "PaddedEncoder", torch.OutOfMemoryError("CUDA out of memory"))

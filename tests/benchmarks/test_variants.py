@@ -30,7 +30,7 @@ from scsigmoid.training.batches import Batch, pack_genes
 from scsigmoid.training.step import Trainer
 
 CPU = torch.device("cpu")
-# Blocks of 128 tokens are never as many as cells: the compiler would take the two for one number.
+# Numbers of cells and of 128-token blocks differ. Otherwise the compiler would treat them as one.
 LENGTHS = ([1, 140, 255, 247], [90, 9, 33, 201], [60, 1, 90, 3])
 SETTINGS = replace(
     PAPER,
@@ -92,7 +92,7 @@ def reference(attention: str) -> Variant:
 
 @pytest.fixture
 def flex_on_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """FlexAttention rejects gradients on a CPU, although its uncompiled form has them."""
+    """Allow gradients of FlexAttention on a CPU, which its uncompiled form supports."""
     monkeypatch.setattr(flex_attention, "_validate_device", lambda *_: None)
     monkeypatch.setattr(backends, "_find_obstacle", lambda *_: None)
     yield
@@ -119,7 +119,7 @@ def test_a_padded_batch_contains_the_cells_in_rows() -> None:
 @pytest.mark.parametrize(
     ("lengths", "context"), [([1, 128, 129, 300, 512, 384], 512), ([7, 40, 24], 40)]
 )
-def test_the_mask_equals_torchs_except_in_rows_of_padding(lengths: list[int], context: int) -> None:
+def test_the_mask_equals_torch_except_in_rows_of_padding(lengths: list[int], context: int) -> None:
     valid = torch.tensor(lengths, dtype=torch.int32)
     mask = padding_mask(valid, replace(SETTINGS, context=context))
 

@@ -1,4 +1,4 @@
-"""Dropout: its share, the independence of its draws, and their dependence on the cell alone."""
+"""Dropout: its probability, and draws that are independent and depend only on the cell."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def dropped(site=2, share=SHARE, **changes):
     return (KeyedDropout(share, site)(ones, keys(**changes)) == 0).double()
 
 
-def mixed(word):
+def lowbias32(word):
     """Compute lowbias32 with the integers of Python."""
     word &= 0xFFFFFFFF
     word = (word ^ word >> 16) * 0x7FEB352D & 0xFFFFFFFF
@@ -29,17 +29,17 @@ def mixed(word):
     return word ^ word >> 16
 
 
-def test_mixing_equals_that_of_unsigned_words():
+def test_mix_equals_unsigned_arithmetic():
     words = np.random.default_rng(0).integers(-(2**31), 2**31, 1000).astype(np.int32)
     results = mix(torch.from_numpy(words)).tolist()
-    assert [word % 2**32 for word in results] == [mixed(word) for word in words.tolist()]
+    assert [word % 2**32 for word in results] == [lowbias32(word) for word in words.tolist()]
 
 
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
 def test_share_of_dropped_activations(share):
     is_dropped = dropped(share=share)
     deviation = (share * (1 - share)) ** 0.5
-    # Means over all activations, each channel and each token are those of independent draws.
+    # Means over all activations, each channel and each token vary as for independent draws.
     for means in (is_dropped.mean().reshape(1), is_dropped.mean(0), is_dropped.mean(1)):
         count = is_dropped.numel() / means.numel()
         errors = (means - share) / (deviation / count**0.5)

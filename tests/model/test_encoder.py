@@ -109,7 +109,7 @@ def test_sigmoid_and_softmax_have_equal_initial_weights():
     assert not torch.equal(sigmoid["output.weight"], other["output.weight"])
 
 
-def test_contexts_share_all_but_positions():
+def test_contexts_share_all_weights_but_positions():
     short, long = encoder(context=16).state_dict(), encoder().state_dict()
     differing = {name for name in short if not torch.equal(short[name], long[name])}
     assert differing == {"position_embedding.weight"}
@@ -125,7 +125,7 @@ def test_initial_weights():
 
 
 @pytest.mark.parametrize("attention", ARMS)
-def test_dropout_depends_on_cell_seed_and_step_alone(attention):
+def test_dropout_depends_only_on_cell_seed_and_step(attention):
     model = encoder(attention).double()
     tokens, positions, bounds, longest = batch()
 

@@ -1,4 +1,4 @@
-"""Masks: their number, targets and positions, and their dependence on the cell alone."""
+"""Masks: their number, targets and positions, which depend only on the cell."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -43,7 +43,7 @@ def by_cell(result, bounds):
 
 
 @pytest.mark.parametrize("fraction", [0.15, 0.5, 1.0])
-def test_number_and_replacement(fraction):
+def test_number_and_replacement_of_masked_genes(fraction):
     tokens, bounds = batch(LENGTHS)
     result = mask(tokens, np.arange(len(LENGTHS)), bounds, fraction=fraction)
     counts = [len(positions) for positions in by_cell(result, bounds)]
@@ -79,7 +79,7 @@ def test_mask_of_a_cell_does_not_depend_on_its_batch():
         assert by_cell(mask(part, cells[[index]], own), own) == [together[index]]
 
 
-def test_every_pair_of_places_is_equally_likely():
+def test_every_pair_of_positions_is_equally_likely():
     # 2 of 5 genes: 10 pairs. Chi-squared with 9 degrees of freedom is below 33.7 in 99.99 %.
     draws = 4000
     tokens, bounds = batch([5] * draws)
@@ -100,7 +100,7 @@ def splitmix(state):
 
 
 @pytest.mark.parametrize(("seed", "cell", "draw"), [(42, 0, 0), (7, 123456789, 14), (2**63, 3, 1)])
-def test_generator_by_hand(seed, cell, draw):
+def test_masks_equal_a_computation_by_hand(seed, cell, draw):
     """Genes with the smallest keys are masked. The key of a gene decides its replacement."""
     tokens, bounds = batch([400])
     stream = splitmix(splitmix(splitmix(seed) ^ splitmix(cell)) ^ splitmix(draw + 1))

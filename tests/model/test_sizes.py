@@ -19,7 +19,7 @@ def test_parameters_of_the_160m_model():
 
 
 @pytest.mark.parametrize("variants", [(), ("qk_norm", "centred_values", "hybrid_norm")])
-def test_count_equals_that_of_the_module(variants):
+def test_parameters_equal_the_module(variants):
     settings = replace(TINY, variants=variants)
     assert count_parameters(settings) == sum(p.numel() for p in Encoder(settings).parameters())
 

@@ -67,7 +67,7 @@ def test_masked_genes_are_the_targets():
     assert torch.equal(masked.tokens.scatter(0, masked.masked, masked.targets), unmasked.tokens)
 
 
-def test_the_empty_batch():
+def test_empty_batch():
     empty = pack_genes(*[np.zeros(0, dtype=np.int64)] * 3)
     assert (empty.max_seqlen, empty.cu_seqlens.tolist()) == (0, [0])
 

@@ -48,7 +48,7 @@ def test_the_newest_are_kept_and_load_as_weights_only(checkpoints):
 
 
 @pytest.mark.parametrize("fault", ["flipped", "truncated", "truncated, no checksum"])
-def test_a_damaged_checkpoint_is_named_skipped_and_kept(checkpoints, fault, capsys):
+def test_a_damaged_checkpoint_is_reported_skipped_and_kept(checkpoints, fault, capsys):
     path = checkpoints.path(30)
     content = bytearray(path.read_bytes())
     if fault == "flipped":
@@ -70,7 +70,7 @@ def test_a_damaged_checkpoint_is_named_skipped_and_kept(checkpoints, fault, caps
 
 @pytest.mark.parametrize("checksum", [None, ""])
 def test_a_missing_checksum_is_a_warning(checkpoints, checksum, capsys):
-    """Same situation as after copying only ``*.pt``."""
+    """For example after copying ``*.pt`` files only."""
     path = checkpoints.path(30).with_suffix(".sha256")
     path.unlink()
     if checksum is not None:
@@ -82,7 +82,7 @@ def test_a_missing_checksum_is_a_warning(checkpoints, checksum, capsys):
 
 @pytest.mark.parametrize("suffix", [".sha256", ".pt"])
 def test_a_folder_in_place_of_a_file_deletes_nothing(checkpoints, suffix):
-    """The same as for any other error of the file system."""
+    """Other errors of the file system are handled in the same way."""
     path = checkpoints.path(30).with_suffix(suffix)
     path.unlink()
     path.mkdir()

@@ -11,15 +11,15 @@ from scsigmoid.training import devices
 from scsigmoid.training.devices import claim_gpus, out_of_memory_advice
 
 
-def test_only_missing_memory_is_advised_on():
-    def within(error: Exception) -> Any:
+def test_advice_is_given_only_if_memory_runs_out():
+    def raise_in_block(error: Exception) -> Any:
         with out_of_memory_advice(24, 100):
             raise error
 
     with pytest.raises(UserError, match=r"100 tokens do not fit .* down to 24 tokens"):
-        within(torch.OutOfMemoryError("CUDA out of memory"))
+        raise_in_block(torch.OutOfMemoryError("CUDA out of memory"))
     with pytest.raises(RuntimeError, match="something else"):
-        within(RuntimeError("something else"))
+        raise_in_block(RuntimeError("something else"))
 
 
 def test_jobs_are_spread_over_the_gpus(tmp_path, monkeypatch):
@@ -28,13 +28,13 @@ def test_jobs_are_spread_over_the_gpus(tmp_path, monkeypatch):
     monkeypatch.setattr(devices, "_claims", [])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,2,GPU-5")
 
-    def ended() -> int:
+    def run_job() -> int:
         """Run a job that reserves a GPU and ends."""
         return claim_gpus(1)[0]
 
     # Each claim is a separately opened file, so claims of this process exclude each other, too.
     assert claim_gpus(1) == [0]
-    assert [forked(ended), forked(ended)] == [1, 1]
+    assert [forked(run_job), forked(run_job)] == [1, 1]
     assert claim_gpus(1) == [1]
     assert claim_gpus(2) == [0, 2]
     assert claim_gpus(3) == [0, 1, 2]

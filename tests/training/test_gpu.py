@@ -1,4 +1,4 @@
-"""Training on GPUs: the CPU's losses, one compiled graph for all lengths, and resuming."""
+"""Training on GPUs: losses equal to the CPU's, compiled graphs, CUDA graphs, and resuming."""
 
 import subprocess
 import sys
@@ -32,7 +32,7 @@ def graphs() -> int:
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
+def reset_torch() -> Iterator[None]:
     """Start without compiled graphs, and leave deterministic mode at the end."""
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()
@@ -56,7 +56,7 @@ def on_gpu(run: TrainingRun, attention: str, dropout: float, **training: Any) ->
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_losses_equal_those_of_the_cpu_also_after_resuming(run, corpus, tmp_path, attention):
+def test_losses_equal_the_cpu_also_after_resuming(run, corpus, tmp_path, attention):
     run = on_gpu(run, attention, dropout=0.1)
     train(replace(run, device="cpu"), *corpus, tmp_path / "cpu")
     train(changed(run, steps=14), *corpus, tmp_path / "cuda")
@@ -83,7 +83,7 @@ def test_one_graph_serves_all_lengths(run, attention):
     trainer = Trainer(Encoder(settings).initialise(1), run.training, 42, torch.device("cuda"))
     cells = [[999] * 20, [1], [4, 9], [999] * 60, [999], [999] * 3, [1, 1, 1], [500, 30, 7]]
     batches = [masked_batch(genes, settings.vocabulary_size) for genes in cells]
-    # Each alone, small ones by CUDA graphs, and all as micro-batches of a step.
+    # Each batch alone (small batches by CUDA graphs), then all as micro-batches of a step.
     steps = [*([batch] for batch in batches), batches]
     for step, micro_batches in enumerate(steps, start=1):
         assert torch.isfinite(trainer.step(step, micro_batches).loss)
@@ -93,7 +93,7 @@ def test_one_graph_serves_all_lengths(run, attention):
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_cuda_graphs_have_the_bits_of_their_kernels(run, attention):
+def test_cuda_graphs_are_bit_identical_to_their_kernels(run, attention):
     """The losses are also close to the losses of batches without padding."""
     size = Size(layers=2, hidden=128, heads=2, feed_forward=256)
     run = replace(on_gpu(run, attention, dropout=0.1), size=size, context=600)
@@ -103,18 +103,18 @@ def test_cuda_graphs_have_the_bits_of_their_kernels(run, attention):
     batches = [masked_batch(genes, settings.vocabulary_size).pinned() for genes in cells]
     be_deterministic()
     losses = {}
-    for way in ("graphs", "kernels", "unpadded"):
+    for mode in ("graphs", "kernels", "unpadded"):
         trainer = Trainer(Encoder(settings).initialise(1), run.training, 42, torch.device("cuda"))
-        if way == "unpadded":
+        if mode == "unpadded":
             trainer.graphed_tokens = 0
         trainer.prepare(batches[:1])
         recorder = trainer._graphs
-        assert (recorder is None) == (way == "unpadded")
-        if way == "kernels":
+        assert (recorder is None) == (mode == "unpadded")
+        if mode == "kernels":
             recorder.recording = False
             recorder._recorded.clear()
-        losses[way] = [float(trainer.step(n, [batch]).loss) for n, batch in enumerate(batches, 1)]
-        if way == "graphs":
+        losses[mode] = [float(trainer.step(n, [batch]).loss) for n, batch in enumerate(batches, 1)]
+        if mode == "graphs":
             assert recorder.recording
             assert len(recorder._recorded) > 5
     assert losses["graphs"] == losses["kernels"]
@@ -122,7 +122,7 @@ def test_cuda_graphs_have_the_bits_of_their_kernels(run, attention):
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_a_resumed_run_is_equal_to_the_bit_in_deterministic_mode(run, corpus, tmp_path, attention):
+def test_a_resumed_run_is_bit_identical_in_deterministic_mode(run, corpus, tmp_path, attention):
     run = on_gpu(run, attention, dropout=0.1, deterministic=True)
     train(run, *corpus, tmp_path / "whole")
     assert torch.are_deterministic_algorithms_enabled()

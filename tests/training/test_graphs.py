@@ -31,7 +31,7 @@ def test_buckets_have_little_padding(tokens):
         assert len(batch.masked) <= bucket.masked <= 2 * MOST_TOKENS + 4
 
 
-def test_a_graph_uses_the_form_of_sigmoid_of_its_batches():
+def test_buckets_keep_the_form_of_the_sigmoid():
     short, long = batch_of(8000, 2000), batch_of(8193, 1807)
     longest = [bucket_of(batch, 16_384, 0.15).longest for batch in (short, long)]
     assert longest == [8192, 10_240]
@@ -57,25 +57,25 @@ def test_larger_models_have_graphs_for_smaller_batches():
 def test_padding_changes_neither_loss_nor_gradient(run, make, attention, gradient):
     """Sizes alternate: data left over from an earlier batch would change results."""
     run = replace(run, attention=attention)
-    filled, batches = make(run, gradient=gradient, micro_batch_tokens=10**6)
-    filled.graphed_tokens = 1000
+    padded, batches = make(run, gradient=gradient, micro_batch_tokens=10**6)
+    padded.graphed_tokens = 1000
     unpadded, _ = make(run, gradient=gradient)
     buckets = set()
     for step in range(1, 7):
         (batch,) = batches[step].micro_batches
         if step % 2:
             batch = batch_of(3)
-        buckets.add(filled._bucket([batch]))
-        results = [trainer.step(step, [batch], masked=30) for trainer in (filled, unpadded)]
+        buckets.add(padded._bucket([batch]))
+        results = [trainer.step(step, [batch], masked=30) for trainer in (padded, unpadded)]
         torch.testing.assert_close(results[0].loss, results[1].loss)
         torch.testing.assert_close(results[0].gradient_norm, results[1].gradient_norm)
-        gradients = [[p.grad for p in each.encoder.parameters()] for each in (filled, unpadded)]
+        gradients = [[p.grad for p in each.encoder.parameters()] for each in (padded, unpadded)]
         torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
     assert len(buckets) > 1
     # Larger batches and several batches per step are not padded.
-    assert filled._bucket([batch, batch]) is None
-    filled.graphed_tokens = len(batch.tokens) - 1
-    assert filled._bucket([batch]) is None
+    assert padded._bucket([batch, batch]) is None
+    padded.graphed_tokens = len(batch.tokens) - 1
+    assert padded._bucket([batch]) is None
 
 
 @pytest.mark.parametrize("gradient", ["mean", "sum"])

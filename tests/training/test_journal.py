@@ -60,7 +60,7 @@ def test_a_truncated_line_is_not_a_row_of_a_resumed_run(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
-def test_a_full_disk_is_named():
+def test_error_of_a_full_disk_names_the_file():
     with pytest.raises(OSError, match="No space left") as error:
         append(Path("/dev/full"), [row(1, 3.0)])
     assert error.value.filename == "/dev/full"

@@ -1,4 +1,4 @@
-"""Whole runs: reproducible, resumable, stoppable, and clear about mistakes."""
+"""Whole runs: reproducibility, resuming, stopping, and error messages."""
 
 import json
 import os
@@ -98,7 +98,7 @@ def test_killed_run_resumes_with_equal_bytes(whole, run, corpus, tmp_path):
     assert_same_run(whole, output)
 
 
-def test_a_signal_leaves_a_checkpoint_after_the_step(whole, run, corpus, tmp_path, capsys):
+def test_a_signal_stops_with_a_checkpoint_after_the_step(whole, run, corpus, tmp_path, capsys):
     output = tmp_path / "stopped"
     stop = before_step(6, lambda: os.kill(os.getpid(), signal.SIGTERM))
     with stop, pytest.raises(SystemExit) as end:

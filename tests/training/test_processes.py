@@ -1,4 +1,4 @@
-"""Several processes compared with one, with torchrun and gloo on the CPU. Processes that stop."""
+"""Training in several processes (torchrun and gloo, on the CPU) or one, and stopped processes."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from scsigmoid.training.loop import train
 from scsigmoid.training.processes import STOPPED, joined, stop_requests
 
 OBJECTIVES = list(product(("sigmoid", "softmax"), ("mean", "sum")))
-# Script of each process: calls the parts of a training step and saves the results.
+# Script of each process, which calls the parts of a training step and saves the results.
 WORKER = """
 import json, sys
 from pathlib import Path
@@ -209,17 +209,17 @@ def test_missing_gpus_nccl_and_peers(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
 
-    def refused(device: str, message: str) -> None:
+    def check_refusal(device: str, message: str) -> None:
         with pytest.raises(UserError, match=message), joined(device):
             pass
 
     monkeypatch.setattr(dist, "is_nccl_available", lambda: False)
-    refused("auto", "no NCCL, which several GPUs need")
+    check_refusal("auto", "no NCCL, which several GPUs need")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    refused("auto", r"2 processes on a machine with 1 GPUs.*nproc-per-node 1")
+    check_refusal("auto", r"2 processes on a machine with 1 GPUs.*nproc-per-node 1")
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
-    refused("cpu", r"2 processes cannot connect.*MASTER_ADDR")
+    check_refusal("cpu", r"2 processes cannot connect.*MASTER_ADDR")
     # Only the first process of a machine prints the error.
     monkeypatch.setenv("LOCAL_RANK", "1")
     with pytest.raises(SystemExit), joined("auto"):

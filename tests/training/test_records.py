@@ -1,4 +1,4 @@
-"""Rates in the journal compared with explicit sums, TensorBoard events, and progress lines."""
+"""Rates in the journal, TensorBoard events, and progress lines."""
 
 import sys
 
@@ -57,7 +57,7 @@ def test_missing_tensorboard_is_logged_once(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "events").exists()
 
 
-def test_rows_are_read_back_and_a_resumed_run_replaces_later_ones(tmp_path):
+def test_events_of_a_resumed_run_replace_later_events(tmp_path):
     for first, losses in ((0, {1: 4.0, 2: 3.5, 3: 9.0}), (2, {3: 3.0, 4: float("nan")})):
         events = Events(tmp_path, first)
         for step, loss in losses.items():

@@ -5,7 +5,7 @@ import subprocess
 from scsigmoid.training import run as module
 
 
-def test_the_commit_is_that_of_the_code(tmp_path, monkeypatch):
+def test_commit_of_the_running_code(tmp_path, monkeypatch):
     source = tmp_path / "run.py"
     source.write_text("old")
     monkeypatch.setattr(module, "__file__", str(source))

@@ -1,4 +1,4 @@
-"""Training steps compared with explicit computations, and independence of the batch's division."""
+"""Training steps: explicit computations, and independence of the division into micro-batches."""
 
 import math
 from dataclasses import replace
@@ -72,7 +72,7 @@ def test_the_sum_over_cells_has_its_own_gradient_and_scale_for_clipping(run, mak
     torch.testing.assert_close(gradient(mean).norm(), other.gradient_norm)
 
 
-def test_steps_equal_those_of_a_whole_torch_loop(run, make):
+def test_steps_equal_a_plain_torch_loop(run, make):
     """Three steps with warm-up, clipping and AdamW."""
     options = {"betas": (0.8, 0.9), "epsilon": 1e-4, "clipping": 0.5, "warmup_steps": 2}
     ours, batches = make(run, **options, micro_batch_tokens=32)
@@ -99,7 +99,7 @@ def test_steps_equal_those_of_a_whole_torch_loop(run, make):
     torch.testing.assert_close(own, parameters, rtol=1e-4, atol=1e-5)
 
 
-def test_the_largest_score_is_that_of_all_batches(run, make):
+def test_attention_score_max_covers_all_batches(run, make):
     trainer, batches = make(run, micro_batch_tokens=32)
     parts = batches[1].micro_batches
     scores = [
@@ -114,7 +114,7 @@ def test_the_largest_score_is_that_of_all_batches(run, make):
     assert math.isnan(trainer.attention_score_max(parts))
 
 
-def test_both_arms_draw_the_same_dropout(run, make):
+def test_sigmoid_and_softmax_draw_the_same_dropout(run, make):
     """Without attention, sigmoid and softmax models have equal losses."""
     losses = []
     for attention in ("sigmoid", "softmax"):

@@ -1,4 +1,4 @@
-"""The loss on cells that are not used for training."""
+"""Validation loss, statistics of attention weights, and early stopping."""
 
 import math
 from dataclasses import replace
@@ -38,7 +38,7 @@ def test_the_loss_is_the_mean_over_masked_genes_without_dropout(run, make, make_
     assert sorted(int(c) for share in shares for b in share for c in b.cells) == cells
 
 
-def test_statistics_of_the_weights_against_their_definition():
+def test_weight_statistics_equal_their_definition():
     generator = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(9, 2, 4, generator=generator, dtype=torch.float64) for _ in range(3))
     spans = [(0, 5), (5, 9)]
@@ -135,7 +135,7 @@ def test_training_ends_when_the_validation_loss_is_flat(run, corpus, tmp_path):
 
 
 @pytest.mark.parametrize("patience", [0, 1, 3])
-def test_flat_losses_against_a_search(patience):
+def test_has_flattened_equals_a_search(patience):
     generator = np.random.default_rng(patience)
     for length in range(1, 9):
         for _ in range(20):

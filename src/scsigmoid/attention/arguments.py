@@ -71,7 +71,7 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor, *, dimensions: int) -> None:
 
 
 def _check_values(name: str, cu_seqlens: Tensor, tokens: int, max_length: int) -> None:
-    """Check that cumulative lengths ascend from 0 to ``tokens``, by at most ``max_length``."""
+    """Check that cumulative lengths go from 0 to ``tokens`` in steps of 0 to ``max_length``."""
     values = cu_seqlens.tolist()
     if values[0] != 0:
         raise ValueError(f"{name}: must start with 0, starts with {values[0]}")
@@ -89,9 +89,9 @@ def _check_values(name: str, cu_seqlens: Tensor, tokens: int, max_length: int) -
 
 
 def _can_read(lengths: Tensor, check: bool) -> bool:
-    """Return True if values of ``lengths`` may be read.
+    """Return True if the values of ``lengths`` may be read: on the CPU, or on a GPU with ``check``.
 
-    On a GPU that needs ``check``. Fake tensors and tensors in a compiled region have no values.
+    Fake tensors and tensors in a compiled region do not have values.
     """
     check_booleans(check=check)
     return (
@@ -106,7 +106,7 @@ def check_packing(
 ) -> None:
     """Check the cumulative lengths, (sequences + 1,) int32, of the packed sequences in ``like``.
 
-    Messages name the arguments ``cu_seqlens`` and ``max_seqlen`` with the suffix.
+    Error messages contain the names ``cu_seqlens`` and ``max_seqlen`` followed by ``suffix``.
     """
     name = f"cu_seqlens{suffix}"
     check_tensor(name, cu_seqlens)
@@ -171,7 +171,7 @@ def resolve_scale(scale: float | None, dimension: int) -> float:
 
 
 def cast_for_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Cast tensors as autocast casts the inputs of a matrix product: all dtypes but float64."""
+    """Cast tensors, except float64, as autocast casts the inputs of a matrix product."""
     device = tensors[0].device.type
     if (
         device == "meta"

@@ -37,7 +37,7 @@ def hopper_misfit(q: Tensor) -> str:
 
 @functools.cache
 def _find_missing_part(backend: Backend) -> str:
-    """Return why kernels do not run on a GPU of the required capability, or "" if they do."""
+    """Return why kernels do not run on a GPU of the required capability, or "" if they run."""
     if backend.package and not version_of(backend.package):
         return f"{backend.package} is not installed (pip install --pre {backend.package})"
     try:
@@ -50,7 +50,7 @@ def _find_missing_part(backend: Backend) -> str:
 
 @functools.cache
 def _warn(attention: str, name: str, reason: str) -> None:
-    """Warn once per process that the fastest kernels are not used."""
+    """Warn, once per process and reason, that the fastest kernels are not used."""
     warnings.warn(
         f"{attention} attention: backend {name} is not available: {reason}; a slower one is used",
         stacklevel=2,
@@ -82,7 +82,7 @@ def _find_obstacle(name: str, backend: Backend, device: torch.device, misfit: st
     reason = backend.kernels and (misfit or _find_missing_part(backend))
     if not reason and backend.launcher and not is_interpreted():
         reason = find_failure(name, device)
-        if reason and not backend.kernels:  # the portable kernels: only slow ones are left
+        if reason and not backend.kernels:  # the portable kernels: only the slow reference is left
             raise UserError(f"backend {name!r}: {reason}; use a tested version or 'reference'")
     return f"{reason}; {remedy}" if reason else None
 
@@ -138,9 +138,9 @@ def choose_backend(
     For sigmoid attention ``auto`` is ``hopper`` on GPUs of compute capability 9.0, ``triton`` on
     other GPUs of 8.0 or more, and ``reference`` on all other devices. For softmax attention it is
     ``fa4`` on GPUs of capability 9.0 if its package is installed, ``reference`` on GPUs below 8.0,
-    and ``sdpa`` on all other devices. If ``hopper`` or an installed ``fa4`` supports the GPU but
-    not the installed versions, a warning says so once. With a version of Triton that the kernels
-    were not tested with, their results are checked first (:mod:`scsigmoid.attention.selfcheck`).
+    and ``sdpa`` on all other devices. A warning is issued once if ``hopper`` or an installed
+    ``fa4`` supports the GPU but not the installed versions of its packages. With an untested
+    version of Triton, results are checked first (:mod:`scsigmoid.attention.selfcheck`).
 
     Args:
         attention: ``sigmoid`` or ``softmax``.

@@ -33,7 +33,7 @@ def unavailable() -> str:
 
 
 def _three(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return q, k and v, also from one tensor (tokens, 3, heads, dim)."""
+    """Return q, k and v from [q, k, v] or from one tensor, (tokens, 3, heads, dim)."""
     return tensors if len(tensors) == 3 else tensors[0].unbind(1)
 
 
@@ -45,7 +45,7 @@ def _boundaries(cu_seqlens: Tensor, max_seqlen: int) -> dict[str, Any]:
 def _forward(
     tensors: Sequence[Tensor], cu_seqlens: Tensor, max_seqlen: int, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Compute the result and each row's logarithm of the sum of exponentials, (heads, tokens)."""
+    """Compute the result, and the log-sum-exp of the scores of each query, (heads, tokens)."""
     boundaries = _boundaries(cu_seqlens, max_seqlen)
     run = _passes()[0]
     return run(*_three(tensors), softmax_scale=scale, return_lse=True, **boundaries)[:2]
@@ -104,5 +104,5 @@ def attend(
     scale: float,
     mask: object = None,
 ) -> Tensor:
-    """Compute :func:`softmax_attention` of packed [q, k, v] or [qkv], without ``mask``."""
+    """Compute :func:`softmax_attention` of packed [q, k, v] or [qkv]. Ignores ``mask``."""
     return forward(list(tensors), cu_seqlens, max_seqlen, scale)[0]

@@ -1,7 +1,7 @@
 """Softmax attention by FlexAttention with a document mask: the paper's softmax baseline.
 
-FlexAttention is imported in functions, because it imports the compiler of PyTorch: one second, also
-in programs that compile nothing.
+FlexAttention is imported in functions, because it imports the compiler of PyTorch. This takes one
+second, also in programs that do not compile.
 """
 
 import functools
@@ -25,13 +25,13 @@ def document_blocks(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Compute the parts of the document mask. B is tokens / 128, rounded up.
 
-    Compares the first and last sequence of blocks instead of all pairs of tokens. This takes B^2
-    steps and does not wait for the device.
+    Compares the first and last sequences of all pairs of blocks instead of all pairs of tokens, and
+    does not wait for the device.
 
     Returns:
         Five int32 tensors. The sequence of each token, (tokens,). For each row of blocks the number
-        of partly visited blocks, (1, 1, B), and their indices followed by those of all other
-        blocks, (1, 1, B, B). The same two tensors for fully visited blocks.
+        of partly visited blocks, (1, 1, B), and the indices of all blocks, (1, 1, B, B), partly
+        visited blocks first. The same two tensors for fully visited blocks.
     """
     device = cu_seqlens.device
     index = torch.arange(tokens, dtype=torch.int32, device=device)
@@ -66,7 +66,7 @@ def _(cu_seqlens: Tensor, tokens: int) -> tuple[Tensor, Tensor, Tensor, Tensor, 
 def document_mask(cu_seqlens: Tensor, tokens: int) -> "BlockMask":
     """Create the block mask of packed sequences: tokens attend to their own sequence only.
 
-    A training step creates it once for all layers.
+    A training step creates the mask once for all layers.
 
     Args:
         cu_seqlens: (sequences + 1,) int32.
@@ -121,6 +121,6 @@ def attend(
     if mask is None:
         mask = document_mask(cu_seqlens, q.shape[0])
     rows = [x.transpose(0, 1)[None] for x in tensors]
-    # In a compiled region that compilation generates the kernel.
+    # In a compiled region, the enclosing torch.compile generates the kernel.
     kernel: Any = flex_attention if torch.compiler.is_compiling() else _compiled()
     return kernel(*rows, block_mask=mask, scale=scale)[0].transpose(0, 1)

@@ -2,9 +2,9 @@
 
 import importlib.util
 
-#: Versions of Triton that the kernels were tested with. With another one, `selfcheck` checks them.
+#: Tested versions of Triton. With other versions, `selfcheck` checks the kernels.
 TRITON = ("3.6", "3.7")
-#: Head dimensions.
+#: Supported head dimensions.
 DIMENSIONS = (64, 128)
 
 

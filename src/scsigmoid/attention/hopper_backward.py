@@ -10,10 +10,10 @@ computes, transposed so that keys are rows,
 P^T and dS^T stay in registers as operands. dQ = dS K sums over the keys of both groups, which
 therefore exchange dS^T through shared memory. Each group computes one half of the block of dQ
 (columns at head dimension 128, rows at 64) and adds it to a float32 buffer in global memory
-asynchronously. The order of these additions varies, so the last bits of dQ differ between runs.
-Those of dK and dV do not.
+asynchronously. The order of these additions varies, so the last bits of dQ differ between runs. dK
+and dV are bit-identical.
 
-The kernel executes five matrix products, the separate kernels of :mod:`triton_kernels` seven.
+The kernel executes five matrix products instead of the seven of :mod:`triton_kernels`.
 """
 
 from scsigmoid.attention.hopper_gluon import (
@@ -83,7 +83,7 @@ def _producer(
 
 @gluon.jit
 def _dq_product(dscores, ks, buffer, no_dq, GROUP: gl.constexpr, D: gl.constexpr):
-    """Issue the two products of this group's half of dQ = dS K, over the keys of both groups."""
+    """Start the two products of this group's half of dQ = dS K, one for the keys of each group."""
     if D == 128:
         first = dscores.index(buffer).permute((1, 0))
         second = dscores.index(buffer + 1).permute((1, 0))
@@ -102,8 +102,8 @@ def _dq_product(dscores, ks, buffer, no_dq, GROUP: gl.constexpr, D: gl.constexpr
 def _add_dq(dq, staged, dq_map, column_end, column, head, GROUP: gl.constexpr, D: gl.constexpr):
     """Add this group's half of a block of dQ to global memory."""
     tma.store_wait(0)
-    # A thread has columns 2 c and 2 c + 1 of each group of eight. Those of four groups are stored
-    # next to each other, without bank conflicts. `scaled_kernel` restores the order.
+    # A thread has columns 2 c and 2 c + 1 of each group of eight columns. To avoid bank conflicts,
+    # its columns of four groups are stored next to each other. `scaled_kernel` restores the order.
     neighbors = dq.reshape([64, 2, 4, 4, 2]).permute((0, 1, 3, 2, 4)).reshape([64, 64])
     staged.store(neighbors)
     fence_async_shared()
@@ -127,7 +127,7 @@ def _consumer(
     BLOCK_Q: gl.constexpr, STAGES: gl.constexpr, FORM: gl.constexpr,
 ):  # fmt: skip
     """Compute 64 keys of each tile, and this group's half of each block of dQ."""
-    # Shifts and masks of `turn` and `count` below replace divisions by these constants.
+    # Bit operations on `turn` and `count` below replace divisions by these constants.
     gl.static_assert(AHEAD == 2)
     gl.static_assert(STAGES == 1 or STAGES == 2 or STAGES == 4)
     maps, factor, scale, tiles, staging, words, barriers, shared, announcements = common
@@ -154,8 +154,8 @@ def _consumer(
     staged = outs.index(GROUP)
     no_scores = gl.zeros([64, BLOCK_Q], gl.float32, scores_layout)
     no_dq = gl.zeros([64, 64], gl.float32, dq_layout)
-    # The numbers of tiles and blocks so far determine ring slots, phases and the current half of
-    # `dscores`. They take two registers instead of six.
+    # Numbers of tiles and of blocks so far. Ring slots, phases and the current half of `dscores`
+    # follow from them, which takes two registers instead of six.
     turn = 0
     count = 0
     mbarrier.wait(tile_full.index(0), 0)
@@ -168,7 +168,7 @@ def _consumer(
         column = word(words, slot, 6)
         dk = gl.zeros([64, D], gl.float32, keys_layout)
         dv = gl.zeros([64, D], gl.float32, keys_layout)
-        # Initialize accumulators before the first product, or ptxas serializes products.
+        # Initialize accumulators before the first product. Otherwise ptxas serializes products.
         dk, dv = warpgroup_mma_wait(0, deps=(dk, dv))
         dv = warpgroup_mma_init(dv)
         mbarrier.wait(kv_full, turn & 1)
@@ -182,7 +182,7 @@ def _consumer(
             scores = warpgroup_mma_wait(1, deps=(scores,))
             weights = sigmoid(scores, factor, summand, FORM)
             operands = gl.convert_layout(weights.to(dtype), operand)
-            # At 128 the product of dV runs during the wait for dP. At 64 this was slower.
+            # At dimension 128 the product of dV runs during the wait for dP. At 64 this is slower.
             if D == 128:
                 dv = warpgroup_mma(operands, grads.index(stage), dv, is_async=True)
                 upstream, weights = warpgroup_mma_wait(1, deps=(upstream, weights))
@@ -224,7 +224,7 @@ def backward_kernel(
     q_map, grad_map, k_map, v_map, dq_map, dk_map, dv_map, SCHEDULE, factor, scale,
     BLOCK_Q: gl.constexpr, STAGES: gl.constexpr, FORM: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    """One program per multiprocessor. ``dq_map`` is the float32 sum before scaling."""
+    """Run one program per multiprocessor. ``dq_map`` describes dQ before scaling, float32."""
     D: gl.constexpr = k_map.block_shape[4]
     dtype: gl.constexpr = k_map.dtype
     keys_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([64, D], dtype)

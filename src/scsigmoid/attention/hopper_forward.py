@@ -4,8 +4,8 @@ A program has one producer warp and three or four consumer groups of four warps.
 tiles from the list (:func:`scsigmoid.attention.schedule.schedule`) and fills a ring of blocks. It
 loads the next tile while the consumers finish the current one. Each consumer computes 64 query
 rows. Two matrix products overlap: Q K^T of block i and P V of block i - 1 are issued together, and
-the sigmoid of block i hides the second product. Unlike softmax, there is no running maximum and sum
-between them. Each ring slot stores K of block i and V of block i - 1, so one barrier covers both.
+P V runs during the sigmoid of block i. Unlike in softmax, no running maximum and sum separate them.
+Each ring slot stores K of block i and V of block i - 1, so one barrier covers both.
 
 Scores are not masked. Descriptors (:mod:`scsigmoid.attention.launching`) load rows past the end of
 a sequence as zeros and do not store them. V = 0 does not change P V.
@@ -139,7 +139,7 @@ def _consumer(
                 used = stage
                 stage, phase = advance(stage, phase, STAGES)
                 # Waiting for a barrier ends a basic block. Otherwise ptxas would move the sigmoid
-                # after the wait for P V, and they would not overlap.
+                # after the wait for P V, so that they would not overlap.
                 mbarrier.wait(full.index(stage), phase)
                 out, weights, new = warpgroup_mma_wait(0, deps=(out, weights, new))
                 mbarrier.arrive(empty.index(used), count=1)
@@ -170,7 +170,7 @@ def forward_kernel(
     PIECES: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr, REGISTERS: gl.constexpr,
     FORM: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    """One program per multiprocessor with ``PIECES`` consumers of 64 query rows each."""
+    """Run one program per multiprocessor with ``PIECES`` consumers of 64 query rows each."""
     D: gl.constexpr = q_map.block_shape[4]
     dtype: gl.constexpr = q_map.dtype
     rows_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([64, D], dtype)

@@ -1,7 +1,7 @@
 """Shared parts of the Hopper kernels: Gluon, ragged descriptors, barrier rings, the sigmoid.
 
-Gluon is the experimental lower level of Triton. This module alone uses private parts of Gluon,
-because there is no public way: ``warpgroup_mma_init``, reinterpretation of shared memory, and the
+Gluon is the experimental lower level of Triton. Only this module uses private parts of Gluon, which
+have no public equivalent: ``warpgroup_mma_init``, reinterpretation of shared memory, and the
 builder's asynchronous reduction with the decorator ``builtin``. They may change in any release, see
 :mod:`scsigmoid.attention.selfcheck`.
 """
@@ -31,7 +31,7 @@ from scsigmoid.attention.triton_tiles import PAIR
 #: :data:`scsigmoid.attention.launching.WRAP` as a constant of the kernels.
 WRAP = gl.constexpr(launching.WRAP)
 
-# Triton 3.6 has the old names only, triton 3.9 the new ones only.
+# Triton 3.6 has the names with `copy` only, triton 3.9 the short names only.
 if hasattr(tma, "async_load"):
     tma_load, tma_store = tma.async_load, tma.async_store
 else:
@@ -52,7 +52,7 @@ def descriptor(tensor: Tensor, rows: int, columns: int) -> TensorDescriptor:
         tensor: (tokens, heads, dim), for which :func:`launching.is_describable` is true.
         rows, columns: shape of a tile.
     """
-    # Without the constructor, whose checks take most of its time.
+    # Skip the constructor, which spends most of its time on checks.
     result = object.__new__(TensorDescriptor)
     result.base = tensor
     result.shape, result.strides, result.block_shape = launching.describe(tensor, rows, columns)
@@ -71,21 +71,21 @@ def tma_add(destination, coordinates, source, _semantic=None):
 
 @builtin
 def tile_of(memory, descriptor, _semantic=None):
-    """Return a tile of shared memory (rows, columns) with the five dimensions of a descriptor."""
+    """View a tile of shared memory (rows, columns) with the five dimensions of a descriptor."""
     shape = list(descriptor.block_shape)
     return _semantic.memdesc_reinterpret(memory, descriptor.dtype, shape, descriptor.layout)
 
 
 @gluon.jit
 def load_tile(descriptor, end, row, head, barrier, memory):
-    """Copy the tile at ragged coordinate ``row`` of a sequence and head to shared memory."""
+    """Start to copy the tile at ragged coordinate ``row`` of a sequence and head to ``memory``."""
     place = [WRAP, end, row, head, 0]
     tma_load(descriptor, place, barrier, tile_of(memory, descriptor))
 
 
 @gluon.jit
 def product(left, right, zeros):
-    """Issue the matrix product of ``left`` and the transpose of ``right``."""
+    """Start the matrix product of ``left`` and the transpose of ``right``."""
     return warpgroup_mma(left, right.permute((1, 0)), zeros, use_acc=False, is_async=True)
 
 
@@ -100,7 +100,7 @@ def ring(SIZE: gl.constexpr, COUNT: gl.constexpr):
 
 @gluon.jit
 def advance(index, phase, SIZE: gl.constexpr):
-    """Return the next index and phase in a ring of barriers. The phase flips at the end."""
+    """Return the next index and phase in a ring. The phase flips when the index returns to 0."""
     index += 1
     closes = index == SIZE
     return gl.where(closes, 0, index), gl.where(closes, phase ^ 1, phase)
@@ -109,11 +109,11 @@ def advance(index, phase, SIZE: gl.constexpr):
 def _vote(rounded: bool) -> str:
     """Return the PTX of ``vote`` (:func:`sigmoid`) for 32 scores per thread, 16 x 64 per warp.
 
-    The operands are the results, 16 pairs of bfloat16 or 32 float32, then 32 of each argument.
+    The operands are the results (16 pairs of bfloat16 or 32 float32), then 32 for each argument.
     """
     results = 16 if rounded else 32
     scores = [f"${results + i}" for i in range(32)]
-    # The other arguments are the same for all scores, so the first operand of each is used.
+    # The other arguments are equal for all scores, so only their first operands are used.
     half, half_summand, whole, whole_summand, limit = (f"${results + 32 * i}" for i in range(1, 6))
     series = (
         f"fma.rn.f32 TO, X, {whole}, {whole_summand}; ex2.approx.ftz.f32 TO, TO;"
@@ -155,14 +155,14 @@ _VOTE_ROUNDED_OPERANDS = gl.constexpr(",".join(["=&r"] * 16 + ["f"] * 160 + ["r"
 
 @gluon.jit
 def sigmoid(scores, factor, summand, FORM: gl.constexpr, ROUNDED: gl.constexpr = False):
-    """Compute the sigmoid of scores. ``factor`` and ``summand`` contain scale and bias.
+    """Compute the sigmoid of scores. ``factor`` and ``summand`` combine scale and bias.
 
     - ``tanh`` and ``pair``: see :func:`triton_tiles.sigmoid`.
-    - ``vote``: 1 / (1 + 2^x) as exactly as bfloat16 needs it, in bfloat16 if ``ROUNDED``. If
-      e = 2^-x <= 1/64 for all 16 x 64 scores of a warp, e - e^2 with a relative error of 2.4e-4.
-      Otherwise tanh, whose error of about 4e-7 is smaller than the rounding of a weight above 1/64.
-      Scores are compared as integers, which orders positive numbers only. Therefore tanh computes
-      all weights unless ``summand`` is above 6 and ``factor`` negative.
+    - ``vote``: 1 / (1 + 2^x) with the accuracy of bfloat16, in bfloat16 if ``ROUNDED``. If all
+      scores of a warp (16 x 64) have e = 2^-x <= 1/64, weights are e - e^2 (relative error 2.4e-4).
+      Otherwise tanh computes them. Its error of about 4e-7 is below the rounding of weights above
+      1/64. Scores are compared as integers, which is correct for positive numbers only. Therefore
+      tanh computes all weights unless ``summand`` > 6 and ``factor`` < 0.
     """
     x = scores * factor + summand
     if FORM == "tanh":
@@ -174,7 +174,7 @@ def sigmoid(scores, factor, summand, FORM: gl.constexpr, ROUNDED: gl.constexpr =
         limit = (6.0 - summand) / factor
         valid = (limit > 0.0) & (factor < 0.0)
         limit = gl.where(valid, limit.to(gl.int32, bitcast=True), -(2**31))
-        # -log(2) / 2, from 2^-x to tanh.
+        # -log(2) / 2: 1 / (1 + 2^x) = 0.5 + 0.5 tanh(half * x).
         half = -0.34657359028
         arguments = [scores, half * factor, half * summand, -factor, -summand, limit]
         weights = gl.inline_asm_elementwise(
@@ -193,13 +193,13 @@ def sigmoid(scores, factor, summand, FORM: gl.constexpr, ROUNDED: gl.constexpr =
     return weights
 
 
-#: Number of tiles announced in advance.
+#: Number of tiles that the producer announces to the consumers in advance.
 AHEAD = gl.constexpr(2)
 
 
 @gluon.jit
 def entry(SCHEDULE, tile):
-    """Return the words of a tile's entry in the order of :func:`schedule.schedule_kernel`."""
+    """Return the words of a tile's entry, in the order in :func:`schedule.schedule_kernel`."""
     at = SCHEDULE + 8 + tile * 8
     return (
         gl.load(at),
@@ -215,7 +215,7 @@ def entry(SCHEDULE, tile):
 
 @gluon.jit
 def announce(words, barriers, slot, phase, row_end, row, blocks, summand, head, sixth, seventh):
-    """Announce the next tile to the consumers. ``blocks`` is 0 if there are no more tiles."""
+    """Announce a tile to the consumers, or the end (0 blocks). The last words vary by kernel."""
     full, empty = barriers
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
     mbarrier.wait(empty.index(slot), phase)
@@ -232,6 +232,6 @@ def announce(words, barriers, slot, phase, row_end, row, blocks, summand, head, 
 
 @gluon.jit
 def word(words, slot, NUMBER: gl.constexpr):
-    """Return a word of an announced tile, the same in all threads."""
+    """Return a word of an announced tile, with the same value in all threads."""
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
     return gl.max(words.index(slot * 8 + NUMBER).load(layout), axis=0)

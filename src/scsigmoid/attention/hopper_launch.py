@@ -24,15 +24,15 @@ FORWARD = {
 }
 #: Compile-time arguments of the backward kernel: queries of a block, blocks in flight.
 BACKWARD = {64: {"BLOCK_Q": 128, "STAGES": 2}, 128: {"BLOCK_Q": 64, "STAGES": 2}}
-#: Registers of a thread for the compiler, 65,536 / threads of the program. The backward kernel has
-#: two groups and a producer, each rounded up to four warps.
+#: Limit of registers per thread for the compiler: 65,536 / threads of the program. The backward
+#: kernel has two groups of warps and a producer, each rounded up to four warps.
 FORWARD_REGISTERS, BACKWARD_REGISTERS = {64: 96, 128: 128}, 168
-#: Minimum number of keys of the longest sequence for ``vote`` as the exact sigmoid.
+#: Minimum number of keys of the longest sequence for which the exact sigmoid has form ``vote``.
 VOTE_FROM = 512
-#: Pieces of 64 keys of a tile of the backward kernel.
+#: Number of pieces, of 64 keys each, in a tile of the backward kernel.
 KEY_PIECES = 2
 
-_ELEMENTS = 1024
+_ELEMENTS = 1024  # of a program of `scaled_kernel`
 
 
 def _activation(problem: Problem, dtype: torch.dtype) -> tuple[str, float]:
@@ -93,10 +93,10 @@ def scaled_kernel(
 ):
     """Write SUM * scale to OUT. Rows have WIDTH elements and start STRIDE elements apart in OUT.
 
-    The columns of SUM are permuted in groups of 32, as the backward kernel stages them.
+    The columns of SUM are permuted in groups of 32 (:func:`hopper_backward._add_dq`).
     """
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    # The mask is the same for neighboring elements, so they are loaded and stored together.
+    # The mask is equal for neighboring elements, so that loads and stores are vectorized.
     row = at // WIDTH
     inside = row < tokens
     column = at % 32
@@ -117,8 +117,8 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Launch the backward pass. Arguments and results are those of :func:`triton_launch.backward`.
 
-    The fused kernel adds to dQ in varying order. The portable kernels compute the gradients if each
-    run must compute the same bits, and if the bias has a gradient.
+    The portable kernels compute the gradients if the bias needs a gradient, or if each run must
+    compute the same bits. The fused kernel adds to dQ in varying order.
     """
     if problem.deterministic or bias_grad or not _can_launch(q, k) or not problem.sequences:
         return triton_launch.backward(grad, q, k, v, problem, bias_grad, into)

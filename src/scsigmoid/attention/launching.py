@@ -7,14 +7,14 @@ coordinates (2^30, end, 2^30 - n + row, head, column) address token ``end - n + 
 first term wraps around 64 bits. Rows past the sequence are out of bounds. They are read as zero
 and never written. So one descriptor, created on the host, serves all sequences and heads.
 
-**Zeros in the padding.** Kernels write the tokens of sequences. Filling the whole result with zeros
-first would write these tokens twice, a tenth of the kernel's time for short sequences.
+**Zeros in the padding.** Attention kernels write the tokens of sequences, and another kernel writes
+zeros to all others. For short sequences, zeroing the whole result would take a tenth more time.
 
-**Direct launches.** ``kernel[grid](...)`` classifies each argument in each call. For
-five-dimensional descriptors this takes longer than a short batch. The first launch returns the
-compiled kernel, and later launches with the same key pass it to the driver directly. The key must
-contain all properties for which Triton compiles separate kernels: dtypes, constants, and the
-alignment of pointers unless the kernel is declared not to depend on it.
+**Direct launches.** ``kernel[grid](...)`` inspects each argument in each call. With descriptors
+this takes longer than attention of a short batch. The first launch returns the compiled kernel, and
+later launches with the same key pass it to the driver directly. The key must contain all properties
+for which Triton compiles separate kernels: dtypes, constants, and the alignment of pointers unless
+the kernel is declared not to depend on it.
 """
 
 from collections.abc import Hashable
@@ -32,8 +32,8 @@ from scsigmoid.attention.triton_internals import launch_compiled
 WRAP = 2**30
 # 2^34 elements times 2^30 rows are a multiple of 2^64 bytes for all element sizes.
 _WRAP_STRIDE = 2**34
-_MOST = 0x7FFF0000
-#: For all launches: fuse products and sums, which is no longer the default of triton 3.10.
+_MOST = 0x7FFF0000  # size of the two leading dimensions, as in ragged_tma
+#: For all launches: fuse products and sums, which triton 3.10 does not do by default.
 FUSED = {"enable_fp_fusion": True}
 
 
@@ -99,7 +99,7 @@ def allocate_output(like: Tensor, problem: Problem, *, keys: bool = False) -> Te
     Args:
         like: (tokens, heads, dim).
         problem: the sequences.
-        keys: whether the tokens are keys instead of queries.
+        keys: whether the tokens are keys (True) or queries.
     """
     out = torch.empty(like.shape, dtype=like.dtype, device=like.device)
     if problem.has_gaps and out.numel():

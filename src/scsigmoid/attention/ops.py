@@ -2,10 +2,10 @@
 
 ``scsigmoid::attention`` takes the first and one-past-last token of each sequence instead of a
 layout, so packed and padded batches share one operator and one kernel. The boundaries stay on the
-device. Nothing here waits for it.
+device, and this module does not wait for it.
 
 Calling an operator from Python takes longer than attention of a short batch. Therefore
-:func:`attend` bypasses the operator unless something must see it (:func:`is_eager`).
+:func:`attend` bypasses the operator in eager mode (:func:`is_eager`).
 """
 
 import contextlib
@@ -54,14 +54,14 @@ def register(
     Args:
         name: name in the namespace ``scsigmoid``. The second operator's name ends in ``_backward``.
         passes: functions that compute the result and the gradients.
-        fakes: the same for shapes alone (:func:`torch.library.register_fake`).
+        fakes: versions of ``passes`` for fake tensors (:func:`torch.library.register_fake`).
         save: ``setup_context`` of :func:`torch.library.register_autograd`.
         differentiate: ``backward`` of :func:`torch.library.register_autograd`, with the second
             operator as an additional first argument.
-        schemas: signatures of both, if they differ from those of ``passes``.
+        schemas: signatures of both operators. None: the signature of the function in ``passes``.
 
     Returns:
-        Both operators. The second one refuses to be differentiated.
+        Both operators. Differentiating the second operator raises NotImplementedError.
     """
     forward, backward = (
         torch.library.custom_op(f"scsigmoid::{name}{end}", function, mutates_args=(), schema=schema)
@@ -81,7 +81,7 @@ def launcher(backend: str) -> ModuleType:
 
 
 def _on_device_of(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
-    """Make a tensor's GPU the current one: Triton launches kernels there."""
+    """Make a tensor's GPU the current device, on which Triton launches kernels."""
     if not tensor.is_cuda or tensor.get_device() == torch.cuda.current_device():
         return contextlib.nullcontext()
     return torch.cuda.device(tensor.device)
@@ -122,7 +122,7 @@ def compute_gradients(
     backend: str,
     bias_grad: bool,
 ) -> Gradients:
-    """Compute the gradients of :func:`compute`'s arguments, contiguous.
+    """Compute the gradients of the arguments of :func:`compute`, contiguous.
 
     Args:
         grad: gradient of the result.
@@ -130,7 +130,7 @@ def compute_gradients(
         bias_grad: also compute the gradient of the bias, (sequences,).
 
     Returns:
-        Gradients of ``q``, ``k``, ``v`` and the bias. None for a missing argument or gradient.
+        Gradients of ``q``, ``k``, ``v`` and the bias, None without ``k``, ``v`` or ``bias_grad``.
     """
     arguments = (grad, *_separate(q, k, v), problem.resolved(), bias_grad)
     launch = launcher(backend).backward
@@ -138,13 +138,13 @@ def compute_gradients(
         if k is not None:
             gradients: Gradients = launch(*arguments)
             return gradients
-        # The kernels write into one tensor, so that three gradients need not be copied together.
+        # The kernels write into one tensor, so that three gradients need not be concatenated.
         gradient = q.new_empty(q.shape)
         *_, dbias = launch(*arguments, gradient.unbind(1))
         return gradient, None, None, dbias
 
 
-# A problem's fields as the operators take them: tensors, which autograd saves, then options.
+# Arguments of the operators: q, k, v and the fields of Problem. Autograd saves the first _TENSORS.
 _ARGUMENTS = (
     "Tensor q, Tensor? k, Tensor? v, "
     "Tensor starts_q, Tensor ends_q, Tensor starts_k, Tensor ends_k, Tensor? bias, "
@@ -212,7 +212,7 @@ attention, attention_backward = register(
 
 
 class _Attention(torch.autograd.Function):
-    """The computation and gradients of the operator, without the operator."""
+    """The computation and gradients of the operator without its overhead."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
@@ -222,13 +222,13 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        # With create_graph the gradients are recorded: the operator refuses another derivative.
+        # With create_graph, the operator raises the error for a second derivative.
         is_recorded = torch.is_grad_enabled() or not is_eager(grad)
         return _differentiate(attention_backward if is_recorded else _backward, ctx, grad)
 
 
 def attend(q: Tensor, k: Tensor | None, v: Tensor | None, problem: Problem, backend: str) -> Tensor:
-    """Compute attention (:func:`compute`), differentiable, as an operator where that matters.
+    """Compute differentiable attention (:func:`compute`), except in eager mode as an operator.
 
     Raises:
         NotImplementedError: if a tensor has a tangent, which the operator would silently drop.
@@ -253,7 +253,7 @@ def attend_softmax(
     scale: float,
     mask: object = None,
 ) -> Tensor:
-    """Compute softmax attention of packed q, k and v by the reference, without ``mask``."""
+    """Compute softmax attention of packed q, k and v by the reference. Ignores ``mask``."""
     problem = of_packed(cu_seqlens, max_seqlen, scale, "softmax")
     q, k, v = tensors
     return attend(q, k, v, problem, "reference")

@@ -14,7 +14,7 @@ Kind = Literal["sigmoid", "softmax"]
 
 
 class Problem(NamedTuple):
-    """Sequences, and how to compute their attention. The same for all backends.
+    """Sequences, and options of their attention. The same for all backends.
 
     Attributes:
         starts_q, ends_q, starts_k, ends_k: (sequences,) int32, first and one-past-last token of
@@ -23,9 +23,9 @@ class Problem(NamedTuple):
         longest_q, longest_k: maximum number of queries and of keys of a sequence.
         scale: factor of the scores.
         accurate: compute an exact sigmoid, or one whose error is below the rounding of the results,
-            instead of the approximate tanh of the hardware. None: if a sequence may have more than
-            :data:`LONGEST_APPROXIMATE` keys.
-        has_gaps: whether tokens may be outside all sequences (padding). Results there are 0.
+            instead of the approximate tanh of the hardware. None: True if a sequence may have more
+            than :data:`LONGEST_APPROXIMATE` keys.
+        has_gaps: whether tokens may be outside all sequences (padding). Their results are 0.
         deterministic: compute the same bits in each run. None: the setting of torch.
         kind: ``sigmoid`` or, with backend ``reference`` only, ``softmax``, which ignores the bias.
     """

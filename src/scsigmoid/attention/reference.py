@@ -35,7 +35,7 @@ def _by_head(tensor: Tensor) -> Tensor:
 def _pairs(
     spans_q: Sequence[Span], spans_k: Sequence[Span], heads: int
 ) -> Iterator[tuple[int, slice, list[slice]]]:
-    """Yield index, keys and blocks of queries of each sequence with queries and keys."""
+    """Yield the index, key rows and query blocks of each sequence with queries and keys."""
     for sequence, ((qa, qb), (ka, kb)) in enumerate(zip(spans_q, spans_k, strict=True)):
         if qa < qb and ka < kb:
             step = max(1, BLOCK_ELEMENTS // max(1, (kb - ka) * heads))
@@ -114,7 +114,7 @@ def backward(
 def weight_statistics(
     kind: str, q: Tensor, k: Tensor, v: Tensor, spans: Sequence[Span]
 ) -> dict[str, float]:
-    """Compute statistics of attention weights with the default scale and bias.
+    """Compute statistics of the attention weights, with the default scale and bias.
 
     Args:
         kind: ``sigmoid`` or ``softmax``.
@@ -136,7 +136,7 @@ def weight_statistics(
             weights = _weights(cast(Kind, kind), _by_head(q[rows]), columns, scale, summand)
             largest = torch.maximum(largest, weights.amax())
             total = weights.sum(-1)
-            # exp of -sum(p log p) with p = w / sum(w)
+            # -sum(p log p) with p = w / sum(w)
             entropy = total.log() + torch.special.entr(weights).sum(-1) / total
             sums.append(total.flatten())
             # A row whose weights are all 0 attends to no key.
@@ -158,7 +158,7 @@ def weight_statistics(
 def largest_scores(
     q: Tensor, k: Tensor, spans_q: Sequence[Span], spans_k: Sequence[Span], scale: float
 ) -> Tensor:
-    """Compute the maximum of ``|q . k * scale|`` of each head over pairs of tokens of a sequence.
+    """Compute the maximum of ``|q . k * scale|`` of each head over all pairs within sequences.
 
     Returns:
         (heads,) float32. 0 if there are no tokens, NaN if a score is NaN.

@@ -27,10 +27,10 @@ _CHUNK = tl.constexpr(32)
 
 
 class Tiling(NamedTuple):
-    """The programs of a kernel and their rows, which are queries or keys.
+    """Division of the rows of a kernel, which are queries or keys, into tiles.
 
     Attributes:
-        blocks: number of blocks of rows of the longest sequence.
+        blocks: number of tiles of one head of the longest sequence.
         tiles: number of programs of each head.
         table: sequences of the programs (:func:`list_tiles`), or None if each sequence has
             ``blocks`` programs.
@@ -42,11 +42,11 @@ class Tiling(NamedTuple):
 
 
 def assign_tiles(problem: Problem, tokens: int, block: int, *, keys: bool = False) -> Tiling:
-    """Divide rows into tiles, by a table unless all lengths are known to be equal.
+    """Divide rows into tiles, with a table unless all lengths are known to be equal.
 
     Args:
         problem: the sequences.
-        tokens: number of rows, also of those outside sequences.
+        tokens: number of rows, including rows outside sequences.
         block: rows of a tile.
         keys: whether rows are keys (sequences with more queries first) or queries (sequences with
             more keys first).
@@ -70,7 +70,7 @@ def max_tiles(tokens: int, sequences: int, longest: int, block: int) -> int:
 def list_tiles(
     starts: Tensor, ends: Tensor, work_starts: Tensor, work_ends: Tensor, block: int, most: int
 ) -> Tensor:
-    """List the tiles of a batch, those with most work first.
+    """List the tiles of a batch, sequences with the most work first.
 
     Args:
         starts, ends: (sequences,) int32, bounds of the rows that are divided into tiles.
@@ -81,8 +81,8 @@ def list_tiles(
     Returns:
         (most + sequences,) int32: the sequence of each tile, -1 past the last tile, then the first
         tile of each sequence. Tiles of a sequence are consecutive. With H heads a kernel has
-        ``most * H`` programs. Program p computes a tile of the sequence s of tile p // H, and is
-        program p - H * (first tile of s) of that sequence.
+        ``most * H`` programs. Program p computes a tile of sequence s = table[p // H]. Its index
+        among the programs of this sequence is p - H * table[most + s].
     """
     sequences = starts.shape[0]
     table = torch.empty(most + sequences, dtype=torch.int32, device=starts.device)
@@ -94,7 +94,7 @@ def list_tiles(
 
 @triton.jit
 def _tiles_and_work(STARTS, ENDS, WORK_STARTS, WORK_ENDS, index, sequences, block):
-    """Return the numbers of tiles and of rows to loop over, 0 past the last sequence."""
+    """Return each sequence's numbers of tiles and of rows to loop over, 0 past the last one."""
     inside = index < sequences
     rows = tl.load(ENDS + index, inside, 0) - tl.load(STARTS + index, inside, 0)
     work = tl.load(WORK_ENDS + index, inside, 0) - tl.load(WORK_STARTS + index, inside, 0)
@@ -103,7 +103,7 @@ def _tiles_and_work(STARTS, ENDS, WORK_STARTS, WORK_ENDS, index, sequences, bloc
 
 @triton.jit(do_not_specialize=["sequences", "most"])
 def _list_tiles(STARTS, ENDS, WORK_STARTS, WORK_ENDS, TABLE, sequences, most, block):
-    """Place 32 sequences per program, each after all sequences with more work."""
+    """List the tiles of 32 sequences per program, after all sequences with more work."""
     lane = tl.arange(0, _CHUNK)
     mine = tl.program_id(0) * _CHUNK + lane
     tiles, work = _tiles_and_work(STARTS, ENDS, WORK_STARTS, WORK_ENDS, mine, sequences, block)
@@ -132,7 +132,7 @@ def _list_tiles(STARTS, ENDS, WORK_STARTS, WORK_ENDS, TABLE, sequences, most, bl
 
 #: int32 words of an entry, and of the header before the first entry (counter, number of tiles).
 WORDS = 8
-#: Rows of a piece of a tile, which one group of warps computes.
+#: Rows of a piece, which is the part of a tile that one group of warps computes.
 PIECE = 64
 
 #: Sequences and entries that a program of the listing kernel processes at once.
@@ -206,7 +206,7 @@ def schedule_kernel(
         tile = start + tl.arange(0, _ENTRIES)
         inside = tile < tiles
         if KEYS_ARE_ROWS:
-            # The groups of warps of the backward kernel share their work, so its tiles are full.
+            # The groups of warps of the backward kernel work together, so its tiles are full.
             piece = tile * PIECES
             count = tl.minimum(pieces - piece, PIECES)
         else:
@@ -243,16 +243,16 @@ def schedule(
 
     A tile is a block of rows of one head of one sequence. The work of a tile is proportional to the
     columns of its sequence, so sequences are sorted by their number of columns. Programs take tiles
-    from the start of the list through a counter in global memory. The short tiles at the end
-    balance when programs finish. Tiles of one head are consecutive, so that its keys and values are
-    read from the L2 cache.
+    from the start of the list through a counter in global memory. Short tiles come last, so that
+    all programs end at about the same time. Tiles of one head are consecutive, so that its keys and
+    values are read from the L2 cache.
 
     Args:
         problem: the sequences.
-        tokens: number of rows of the batch, also of those outside sequences.
+        tokens: number of rows of the batch, including rows outside sequences.
         heads: number of heads.
         pieces: maximum number of pieces of 64 rows in a tile.
-        column_block: columns of a step of a tile's loop.
+        column_block: columns that a tile's loop processes in one step.
         factor: factor by which the activation multiplies the bias.
         keys_are_rows: whether rows are keys (backward) or queries (forward).
 

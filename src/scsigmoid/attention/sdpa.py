@@ -21,19 +21,19 @@ def attend(
     scale: float,
     mask: object = None,
 ) -> Tensor:
-    """Compute :func:`softmax_attention` of packed [q, k, v], without ``mask``."""
+    """Compute :func:`softmax_attention` of packed [q, k, v]. Ignores ``mask``."""
     q, k, v = tensors
     if q.device.type == "cuda" and q.dtype in (torch.bfloat16, torch.float16):
         from torch.nn.attention.varlen import varlen_attn
 
-        # In some supported versions of PyTorch the factor of the scores is always 1 / sqrt(dim).
+        # In some supported versions of PyTorch, varlen_attn always scales by 1 / sqrt(dim).
         ratio = scale * q.shape[-1] ** 0.5
         scaled = q if abs(ratio - 1.0) < 1e-6 else q * ratio
         attended = varlen_attn(scaled, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
         assert isinstance(attended, Tensor)
         return attended
     if cu_seqlens.is_meta or type(cu_seqlens) is not Tensor:
-        # A tensor without values, such as a fake one.
+        # A tensor without values, such as a fake tensor.
         return attend_softmax(tensors, cu_seqlens, max_seqlen, scale)
     bounds = cu_seqlens.tolist()
     outputs = []
@@ -41,5 +41,5 @@ def attend(
         queries, keys, values = (x[start:end].transpose(0, 1)[None] for x in (q, k, v))
         attended = scaled_dot_product_attention(queries, keys, values, scale=scale)
         outputs.append(attended[0].transpose(0, 1))
-    # Without sequences there are no tokens. The product is differentiable.
+    # Without sequences q is empty. The product makes a differentiable result.
     return torch.cat(outputs) if outputs else q * 1.0

@@ -1,8 +1,8 @@
-"""Check of the kernels with a version of Triton that they were not tested with.
+"""Check of the kernels with an untested version of Triton.
 
-The kernels use private parts of Triton, which change between releases. With another release than
-those of :data:`scsigmoid.attention.hopper.TRITON`, each backend is compared with plain PyTorch on
-one small case before its first use. The verdict is stored next to Triton's compiled kernels.
+The kernels use private parts of Triton, which change between releases. If the release is not in
+:data:`scsigmoid.attention.hopper.TRITON`, each backend is compared with plain PyTorch on a small
+batch before its first use. The result is stored in the cache of Triton's compiled kernels.
 """
 
 import functools
@@ -19,7 +19,7 @@ from scsigmoid.attention.problem import of_packed
 from scsigmoid.files import atomic_path
 from scsigmoid.progress import log
 
-#: Lengths of the sequences: several blocks, none, one token, a block and a token.
+#: Lengths of the sequences: several blocks, no token, one token, a block plus one token.
 LENGTHS = (300, 0, 1, 129)
 #: Maximum relative error. Rounding to bfloat16 causes less than 0.006.
 LIMIT = 0.02
@@ -51,7 +51,7 @@ def compare(backend: str, device: torch.device) -> str:
                 results = _compute([x.to(device) for x in tensors], backend)
         except (torch.OutOfMemoryError, torch.AcceleratorError):
             raise  # the GPU failed, which says nothing about the compiler
-        # The compiler raises TritonError, its passes in C++ RuntimeError. Python raises the others
+        # The compiler raises TritonError, and RuntimeError from C++. Python raises the other errors
         # if a private part of Triton is missing or takes other arguments.
         except (TritonError, RuntimeError, ImportError, AttributeError, TypeError) as error:
             cause: BaseException = error
@@ -85,7 +85,7 @@ def find_failure(backend: str, device: torch.device) -> str:
         # The caller's autocast, dispatch modes and stream do not apply in another thread.
         with ThreadPoolExecutor(1) as pool:
             failure = pool.submit(compare, backend, device).result()
-        # Without the file, each process checks.
+        # If the file cannot be written, each process checks the kernels.
         with suppress(OSError), atomic_path(path) as temporary:
             temporary.write_text(failure, encoding="utf-8")
     return failure and (

@@ -25,7 +25,7 @@ from scsigmoid.attention.reference import largest_scores
 
 
 def expand_bias(bias: float | Tensor | None, sequences: int, like: Tensor) -> Tensor | None:
-    """Return the bias as a tensor (sequences,), float32 or, if ``like`` is, float64."""
+    """Return the bias as a tensor (sequences,), float64 if ``like`` is float64, else float32."""
     if bias is None:
         return None
     dtype = compute_dtype(like)
@@ -95,9 +95,9 @@ def sigmoid_attention(
 ) -> Tensor:
     """Compute sigmoid attention, O = sigmoid(Q K^T * scale + b) V, of packed sequences.
 
-    The paper's section "Background on Sigmoid Attention" and algorithms 1 to 3. Every token attends
-    to all tokens of its sequence. Differentiable once in ``q``, ``k``, ``v`` and ``bias``. Under
-    autocast ``q``, ``k`` and ``v`` are cast like the inputs of a matrix product.
+    Implements the paper's section "Background on Sigmoid Attention" and algorithms 1 to 3. Every
+    token attends to all tokens of its sequence. Differentiable once in ``q``, ``k``, ``v`` and
+    ``bias``. Under autocast ``q``, ``k`` and ``v`` are cast like the inputs of a matrix product.
 
     Args:
         q: (tokens, heads, dim), bfloat16, float16 or float32, dim up to 128. ``reference`` also
@@ -113,11 +113,11 @@ def sigmoid_attention(
         backend: ``auto``, ``hopper``, ``triton`` or ``reference``.
         accurate: compute an exact sigmoid (True) or the approximate tanh of the hardware (False).
             Default: exact if ``max_seqlen_k`` is above 8,192. Below, the error of tanh is smaller
-            than the rounding to bfloat16. float32 inputs always have the exact sigmoid. ``hopper``
+            than the rounding to bfloat16. float32 inputs always use the exact sigmoid. ``hopper``
             in bfloat16 computes weights only as exactly as the results need (docs/assumptions.md).
-        deterministic: compute the same bits in each run, also of gradients. Costs speed with
-            ``hopper``. ``triton`` and ``reference`` are always deterministic. Default: the setting
-            of :func:`torch.use_deterministic_algorithms`.
+        deterministic: compute the same bits in each run, also of gradients. Slower with ``hopper``.
+            ``triton`` and ``reference`` are always deterministic. Default: the setting of
+            :func:`torch.use_deterministic_algorithms`.
         check: also check the values of ``cu_seqlens`` on a GPU, which waits for the device. On the
             CPU they are always checked.
 
@@ -167,7 +167,7 @@ def sigmoid_attention_qkv(
     """Compute :func:`sigmoid_attention` of q, k and v in one tensor, the output of a projection.
 
     Equals :func:`sigmoid_attention` of the three slices, and raises the same errors. The kernels
-    write one gradient, so three need not be copied together.
+    write one gradient, so three gradients need not be concatenated.
 
     Args:
         qkv: (tokens, 3, heads, dim): q, k and v. Any strides, but 1 along ``dim``.
@@ -199,9 +199,9 @@ def sigmoid_attention_padded(
 ) -> Tensor:
     """Compute sigmoid attention of padded sequences, the interface of the paper's algorithms.
 
-    The kernels read the batch as a packed one with gaps. Padding is never read, so it costs no time
-    and may contain NaN. Results and gradients of padding are 0. Inputs are not copied if their
-    first two dimensions can be viewed as one. Errors are those of :func:`sigmoid_attention`.
+    The kernels read the batch as a packed batch with gaps. Padding is never read, so it costs no
+    time and may contain NaN. Results and gradients of padding are 0. Inputs are not copied if their
+    first two dimensions can be viewed as one. Raises the same errors as :func:`sigmoid_attention`.
 
     Args:
         q: (sequences, length, heads, dim).
@@ -235,7 +235,7 @@ def sigmoid_attention_padded(
 
 @torch.no_grad()
 def score_max(q: Tensor, k: Tensor, cu_seqlens: Tensor, scale: float | None = None) -> Tensor:
-    """Compute the maximum of ``|q . k * scale|`` over heads and pairs of tokens of a sequence.
+    """Compute the maximum of ``|q . k * scale|`` over heads and over all pairs within sequences.
 
     Computes in float32 block by block, so memory does not grow with the square of the length.
     Reads ``cu_seqlens`` on the host and therefore waits for a GPU.
@@ -246,7 +246,7 @@ def score_max(q: Tensor, k: Tensor, cu_seqlens: Tensor, scale: float | None = No
         scale: factor of the scores (default 1 / sqrt(dim)).
 
     Returns:
-        float32 scalar tensor on the device of ``q``. 0 if there are no tokens, NaN if a score is.
+        Scalar float32 tensor on the device of ``q``: 0 without tokens, NaN if a score is NaN.
 
     Raises:
         TypeError, ValueError: if an argument has a wrong type, shape, device or value.

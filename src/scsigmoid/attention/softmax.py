@@ -83,8 +83,8 @@ def softmax_attention_qkv(
 ) -> Tensor:
     """Compute :func:`softmax_attention` of q, k and v in one tensor, the output of a projection.
 
-    Equals :func:`softmax_attention` of the three slices. ``fa4`` writes one gradient instead of
-    three.
+    Equals :func:`softmax_attention` of the three slices. With ``fa4``, one gradient is written
+    instead of three.
 
     Args:
         qkv: (tokens, 3, heads, dim): q, k and v. The stride along ``dim`` is 1.

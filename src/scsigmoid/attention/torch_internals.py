@@ -1,4 +1,4 @@
-"""The private parts of PyTorch that attention uses, each with the reason."""
+"""Private parts of PyTorch that attention uses. Each docstring gives the reason."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -16,8 +16,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def is_eager(*tensors: Tensor | None) -> bool:
     """Return True if PyTorch runs Python directly on ordinary tensors.
 
-    Otherwise a compiler, tracer, dispatch mode, functorch transform or tensor subclass must see an
-    operator to know what is computed. PyTorch has no public test for dispatch modes and transforms.
+    Otherwise attention must be an operator, so that the compiler, tracer, dispatch mode, functorch
+    transform or tensor subclass sees it. PyTorch has no public test for modes and transforms.
     """
     return not (
         torch.compiler.is_compiling()
@@ -32,7 +32,7 @@ def mark_constant(function: Function) -> Function:
     """Let torch.compile call ``function`` while tracing and treat its result as a constant.
 
     Sets the same attribute as ``torch.compiler.assume_constant_result``, which would import the
-    compiler: one second, also in programs that compile nothing.
+    compiler. The import takes one second, also in programs that do not compile.
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function

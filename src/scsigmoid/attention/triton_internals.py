@@ -1,4 +1,4 @@
-"""The private parts of Triton that attention uses, with the reason (Gluon's: ``hopper_gluon``)."""
+"""Private parts of Triton that attention uses. Private parts of Gluon: :mod:`hopper_gluon`."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ def launch_compiled(
 ) -> None:
     """Launch a compiled kernel on the current stream of ``device``.
 
-    ``compiled[programs](*arguments)`` is the public way. It looks up the device and prepares
-    arguments for a profiler's hooks at each launch, although there is rarely a profiler. For short
-    batches launches take longer than the kernels.
+    The public ``compiled[programs](*arguments)`` looks up the device and prepares arguments for a
+    profiler's hooks at each launch, also if there is no profiler. For short batches this takes
+    longer than the kernels.
 
     Args:
         compiled: result of the kernel's first launch.

@@ -3,8 +3,8 @@
 One program computes one block of rows of one head of one sequence. The kernels differ from the
 paper's pseudocode as follows, with the same results:
 
-- Arguments are the first and one-past-last token of each sequence. So packed and padded batches
-  need no separate kernels, and the numbers of queries and keys may differ.
+- Arguments are the first and one-past-last token of each sequence. So the same kernels compute
+  packed and padded batches, and the numbers of queries and keys may differ.
 - Scores are not masked. Rows past the end of a sequence are loaded as zeros, which do not change
   any sum: V = 0 in P V, K = 0 in dS K, dO = 0 in P^T dO, Q = 0 in dS^T Q. Memory past the end is
   never read. Tensor descriptors (TMA) contain the end. Without them only the last block of a
@@ -53,7 +53,7 @@ def _accumulate(
     """Add the terms of all blocks of one head of one sequence to ``sums``, and return them.
 
     Args:
-        STEP: function of ``sums``, ``rows``, a block of A and one of B, which returns new sums.
+        STEP: function of ``sums``, ``rows``, a block of A and a block of B that returns new sums.
         rows: the loaded rows of this program.
         A, B: the tensors that the loop reads, ``length`` tokens from ``start``.
     """
@@ -72,7 +72,7 @@ def _accumulate(
         a_tile = offsets(lanes, a_row, columns)
         b_tile = offsets(lanes, b_row, columns)
         whole = (length // BLOCK) * BLOCK
-        # The last, partial block of the sequence is computed before or after the others.
+        # The last, partial block is computed before the others, or after them (TAIL_LAST).
         for part in tl.static_range(2):
             if (part == 1) == TAIL_LAST:
                 if whole < length:
@@ -111,7 +111,7 @@ def forward_kernel(
     HAS_BIAS: tl.constexpr, SCHEDULED: tl.constexpr, SIGMOID: tl.constexpr,
     PRECISION: tl.constexpr, STAGES: tl.constexpr, TMA: tl.constexpr, TAIL_LAST: tl.constexpr,
 ):  # fmt: skip
-    """Algorithm 1."""
+    """Algorithm 1: the result O."""
     sequence, within = assignment(TILES, most, heads, blocks, SCHEDULED)
     if sequence < 0:
         return
@@ -137,7 +137,7 @@ def forward_kernel(
 
 @triton.jit
 def _dq_step(sums, rows, k, v, factor, summand, SIGMOID: tl.constexpr, PRECISION: tl.constexpr):
-    """Add a block of keys and values to dQ, and to the gradient of the bias if it is wanted."""
+    """Add a block of keys and values to dQ, and to the bias gradient if it is computed."""
     dq, dbias = sums
     q, grad = rows
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)

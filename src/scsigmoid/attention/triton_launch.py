@@ -32,7 +32,7 @@ LOOPED: dict[Kernel, tuple[int, int]] = {"forward": (1, 2), "dq": (2, 3), "dkdv"
 def make_constants(
     configuration: Configuration, dimension: int, itemsize: int, *, has_bias: bool, accurate: bool
 ) -> dict[str, Any]:
-    """Return the compile-time arguments. float32 always has the exact sigmoid."""
+    """Return the compile-time arguments. float32 always uses the exact sigmoid."""
     return {
         "D": dimension,
         "BLOCK_D": pad_dimension(dimension),
@@ -53,7 +53,7 @@ def make_inner_contiguous(tensor: Tensor) -> Tensor:
 
 
 def _make_descriptor(tensor: Tensor, rows: int) -> TensorDescriptor:
-    """Create the descriptor of a tensor of which a kernel copies blocks of ``rows`` tokens."""
+    """Create the descriptor of a tensor, for a kernel that loads blocks of ``rows`` tokens."""
     return TensorDescriptor(tensor, *describe(tensor, rows, pad_dimension(tensor.shape[-1])))
 
 
@@ -69,11 +69,11 @@ def _launch(
 
     Args:
         kernel: name of the kernel.
-        configuration: blocks of the kernel.
+        configuration: block sizes of the kernel.
         tensors: inputs and results, in the order of the kernel's first arguments.
         problem: the sequences.
         tiling: programs and their tiles.
-        dbias: (sequences, heads, blocks) float32, for the bias gradient of each tile of ``dq``.
+        dbias: (sequences, heads, blocks) float32, filled by ``dq`` with each tile's bias gradient.
     """
     _, heads, dimension = tensors[0].shape
     # The interpreter does not support inline assembly, so it computes the exact sigmoid.
@@ -183,7 +183,7 @@ def backward(
     if dk.numel():
         block = configuration.block_q if dq.numel() else 0
         configuration = _find_configuration("dkdv", q, q, grad)
-        # With the same tokens and block size, the tiles of keys are those of queries.
+        # If keys and queries are the same tokens in blocks of one size, they have the same tiles.
         if not (problem.is_self_attention and block == configuration.block_k):
             tiling = assign_tiles(problem, k.shape[0], configuration.block_k, keys=True)
         _launch("dkdv", configuration, (grad, q, k, v, dk, dv), problem, tiling)

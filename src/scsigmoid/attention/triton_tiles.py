@@ -29,7 +29,7 @@ def assignment(TILES, most, heads, blocks, SCHEDULED: tl.constexpr):
             tiles. Read only if SCHEDULED.
         heads: number of heads.
         blocks: tiles per head of every sequence, unless SCHEDULED.
-        SCHEDULED: whether the table defines the number of tiles of each sequence.
+        SCHEDULED: whether the table is used, because sequences have different numbers of tiles.
     """
     program = tl.program_id(0)
     if SCHEDULED:
@@ -51,7 +51,7 @@ def span(STARTS, ENDS, sequence):
 
 @triton.jit
 def place(STARTS, ENDS, sequence, within, blocks, BLOCK: tl.constexpr, SCHEDULED: tl.constexpr):
-    """Return head, block and first row of this program's tile, and the rows left in the sequence.
+    """Return head, block and first row of a tile, and the sequence's number of rows from there.
 
     ``sequence`` and ``within`` are the results of :func:`assignment`.
     """
@@ -127,7 +127,7 @@ def offsets(rows, row_stride, columns):
 
 @triton.jit
 def load(pointers, rows, left, columns, D: tl.constexpr, TAIL: tl.constexpr, WIDE: tl.constexpr):
-    """Load a tile. With TAIL, rows from ``left`` on are 0, with WIDE, columns from ``D`` on."""
+    """Load a tile. With TAIL, rows from ``left`` on are 0. With WIDE, columns from D on are 0."""
     if TAIL:
         if WIDE:
             mask = (rows < left)[:, None] & (columns < D)[None, :]
@@ -150,7 +150,7 @@ def store(pointers, tile, rows, left, columns, D: tl.constexpr):
 
 @triton.jit
 def tile_at(DESCRIPTOR, end, rows, row, head, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Copy a tile of one head of one sequence by a descriptor.
+    """Load a tile of one head of one sequence by a descriptor.
 
     Elements past the sequence or the head dimension are 0 and are not read from memory. See
     :mod:`scsigmoid.attention.launching`.

@@ -1,7 +1,7 @@
 """Block sizes of the Triton kernels, by kernel, head dimension, dtype and compute capability.
 
 For half precision at head dimensions 64 and 128 on compute capability 9.0 they are the fastest
-measured on an H200 (docs/kernel-log.md). The others were not measured. They fit into registers and
+measured on an H200 (docs/kernel-log.md). All others were not measured, but fit into registers and
 shared memory.
 """
 
@@ -13,17 +13,17 @@ Kernel = Literal["forward", "dq", "dkdv"]
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The blocks of a kernel.
+    """Block sizes and other options of a kernel.
 
     Attributes:
         block_q: query rows of a block.
         block_k: key rows of a block.
         warps: warps of a program.
-        stages: blocks in flight in the inner loop.
-        tma: copy the blocks of the inner loop by tensor descriptors.
-        tail_last: without ``tma``, compute a sequence's last, partial block after the others.
-            Otherwise Hopper's matrix products do not overlap with what follows. On Ampere this
-            order costs registers.
+        stages: number of blocks in flight in the inner loop.
+        tma: load the blocks of the inner loop by tensor descriptors.
+        tail_last: without ``tma``, compute a sequence's last, partial block after the others. On
+            Hopper, matrix products then overlap with the code that follows. On Ampere this order
+            costs registers.
     """
 
     block_q: int
@@ -34,7 +34,7 @@ class Configuration:
     tail_last: bool = False
 
 
-#: Blocks are tiny in Triton's interpreter, so that small tests have full, partial and empty ones.
+#: Small blocks for Triton's interpreter, so that small tests have full, partial and empty blocks.
 INTERPRETED = Configuration(16, 16, 4, 1)
 
 # Hopper and data-center Blackwell: matrix units read shared memory.

@@ -15,7 +15,7 @@ from scsigmoid.attention.problem import Kind, of_packed
 from scsigmoid.config.schema import KernelBenchmark
 from scsigmoid.seeds import derive
 
-#: The configuration's seed does not change the inputs: they are part of the benchmark's definition.
+#: Seed of the inputs. Not the configuration's seed, because the inputs define the benchmark.
 SEED = 0
 
 
@@ -25,7 +25,7 @@ class Case:
 
     Attributes:
         batch: ``paper`` (a shape of the paper), ``jagged`` (lengths of cells, Fig. 1) or ``even``
-            (equal lengths that need as many operations as the jagged batch).
+            (equal lengths, with as many operations as the jagged batch).
         head_dimension: dimension of each head.
         heads: number of heads.
         length: tokens of a sequence, padding included.
@@ -47,7 +47,7 @@ class Case:
 
     @property
     def tokens(self) -> int:
-        """Valid tokens."""
+        """Number of valid tokens."""
         return sum(self.lengths)
 
     @property
@@ -56,7 +56,7 @@ class Case:
         return any(n != self.length for n in self.lengths)
 
     def flops(self, direction: str) -> float:
-        """Operations on valid tokens: 4 n^2 H D forward (appendix "FLOP Calculation").
+        """Return the operations on valid tokens: 4 n^2 H D forward (appendix "FLOP Calculation").
 
         The backward pass counts five matrix products instead of two, because it computes the scores
         again.
@@ -64,7 +64,7 @@ class Case:
         return self.matrix_products(5 if direction == "backward" else 2)
 
     def matrix_products(self, count: int, *, padded: bool = False) -> float:
-        """Operations of matrix products of size n x n x D in each sequence and head.
+        """Return the operations of matrix products of size n x n x D in each sequence and head.
 
         Args:
             count: number of products for each sequence and head.
@@ -94,9 +94,9 @@ def groups(settings: KernelBenchmark) -> list[tuple[Case, ...]]:
 def paper_case(dimension: int, heads: int, length: int, sequences: int, padding: float) -> Case:
     """Return a shape of the paper: lengths uniform between (1 - padding) * length and length.
 
-    This is how the published benchmark draws them: "25 % padding" is 12.5 % on average. The range
-    is divided into as many equal parts as there are sequences, and one length is drawn from each,
-    so that few sequences represent the distribution. Their order is shuffled.
+    The published benchmark draws lengths in this way: "25 % padding" is 12.5 % on average. One
+    length is drawn from each of as many equal parts of the range as there are sequences, so that
+    few sequences represent the distribution. Lengths are in random order.
     """
     generator = np.random.default_rng(derive(SEED, "lengths", length, sequences))
     places = (generator.permutation(sequences) + generator.random(sequences)) / sequences
@@ -120,9 +120,9 @@ def jagged_cases(dimension: int, heads: int, settings: KernelBenchmark) -> tuple
 
 
 def cell_lengths(tokens: int, median: float, sigma: float, longest: int) -> tuple[int, ...]:
-    """Return quantiles of a log-normal distribution, cut at ``longest``, in shuffled order.
+    """Return quantiles of a log-normal distribution, cut at ``longest``, in random order.
 
-    Their number is chosen so that their sum is nearest to ``tokens``.
+    The number of quantiles is chosen such that their sum is closest to ``tokens``.
     """
 
     def quantiles(count: int) -> list[int]:
@@ -143,8 +143,8 @@ def dtype_of(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if device.type == "cuda" else torch.float32
 
 
-# Largest accepted relative error of output and gradients. In bfloat16 the error of fused kernels is
-# about 0.003. PyTorch with n x n matrices also rounds the scores: about 0.02.
+# Maximum relative error of output and gradients. In bfloat16 the error of fused kernels is about
+# 0.003. Plain PyTorch, which also rounds the scores, has about 0.02.
 TOLERANCE = {torch.bfloat16: 0.05, torch.float32: 1e-4}
 
 
@@ -153,10 +153,10 @@ class Inputs:
 
     Attributes:
         lengths: (sequences,) int32, valid tokens.
-        cu_seqlens: (sequences + 1,) int32, of the packed layout.
+        cu_seqlens: (sequences + 1,) int32, cumulative lengths of the packed layout.
         valid: (sequences, length) bool, False in the padding.
         padded: q, k, v and gradient, (sequences, length, heads, dim). The gradient is zero in the
-            padding, as in a model that reads no padding.
+            padding, as in a model that does not read the padding.
     """
 
     def __init__(self, case: Case, device: torch.device) -> None:
@@ -197,7 +197,7 @@ class Inputs:
 
     @cached_property
     def sample(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Checked (sequence, head): the longest with the first head, the shortest with the last."""
+        """Checked (sequence, head): the longest with head 0, the shortest with the last head."""
         lengths = np.asarray(self.case.lengths)
         shortest = len(lengths) - 1 - int(lengths[::-1].argmin())
         return (int(lengths.argmax()), 0), (shortest, self.case.heads - 1)
@@ -216,7 +216,7 @@ class Inputs:
     ) -> tuple[float, str]:
         """Return the largest relative error in the sample, and the name of the tensor with it.
 
-        Output and gradients of q, k and v are compared with float64. The error is NaN if any is.
+        Output and gradients of q, k and v are compared with float64. NaN if an error is NaN.
         """
         tensors = {"output": output} | dict(zip(("dQ", "dK", "dV"), gradients, strict=True))
         errors = [

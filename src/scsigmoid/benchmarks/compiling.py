@@ -1,9 +1,9 @@
 """Compilation in several processes before anything is timed.
 
 A kernel with an autotuner compiles about fifty configurations for a shape, one after the other.
-``torch.compile`` takes half a minute or more for a large encoder, most of it on one core. Here
-processes compile in parallel. The process that times kernels finds the results in the disk caches
-of Triton and torch. It still chooses among configurations itself, on an idle GPU.
+``torch.compile`` takes half a minute or more for a large encoder, mostly on one core. This module
+compiles in parallel processes. The process that times kernels finds the results in the disk caches
+of Triton and torch, and chooses among configurations itself, on an idle GPU.
 """
 
 import functools
@@ -31,26 +31,26 @@ from scsigmoid.training.step import Trainer
 if TYPE_CHECKING:
     from scsigmoid.benchmarks.training import Conditions
 
-# Each process needs about 2 GB of GPU memory, for a CUDA context and the tensors of a shape.
+# Maximum number of processes. Each needs about 2 GB of GPU memory for CUDA and a shape's tensors.
 MOST_PROCESSES = 16
-# Kernels that are not compiled by then are compiled, or fail, when they are prepared for timing.
+# Time limit. Kernels that are not compiled by then are compiled when they are prepared for timing.
 MOST_SECONDS = 150.0
-# Milliseconds of warm-up and timing that an autotuner spends on a configuration. Triton's defaults
-# are 25 and 100, too long for fifty configurations of three kernels for each class of lengths.
+# Milliseconds of warm-up and timing that an autotuner spends on a configuration. Triton's defaults,
+# 25 and 100, are too long for fifty configurations of three kernels for each class of lengths.
 CHOICE_MS = (5, 30)
 
 
 def kernel_jobs(
     cases: Sequence[Case], providers: Sequence[Provider], device: torch.device
 ) -> list[tuple[Any, ...]]:
-    """Return one call of :func:`compile_one` for each different code, the longest first."""
+    """Return a call of :func:`compile_one` for each compiled code, the longest job first."""
     first: dict[Hashable, tuple[int, Case]] = {}
     for provider in providers:
         index = PROVIDERS.index(provider)
         for case in filter(provider.is_timed_for, cases):
             if provider.compiled_for is not None:
                 first.setdefault((index, provider.compiled_for(case)), (index, case))
-    # Kernels with many configurations take longest, even longer for long sequences.
+    # Kernels with many configurations take most time, in particular for long sequences.
     ordered = sorted(
         first.values(), key=lambda job: (-PROVIDERS[job[0]].is_autotuned, -job[1].length)
     )
@@ -60,7 +60,7 @@ def kernel_jobs(
 def compile_ahead(
     cases: Sequence[Case], providers: Sequence[Provider], device: torch.device
 ) -> None:
-    """Compile the providers that have ``compiled_for``, for all cases."""
+    """Compile the kernels of the providers with ``compiled_for``, for all cases."""
     in_processes(kernel_jobs(cases, providers, device), MOST_PROCESSES)
 
 
@@ -69,18 +69,18 @@ def in_processes(ordered: Sequence[tuple[Any, ...]], most: int) -> None:
 
     Args:
         ordered: for each job a function and its arguments, the longest job first.
-        most: largest number of processes.
+        most: maximum number of processes.
     """
     processes = min(len(ordered), os.cpu_count() or 1, most)
     if processes < 2:
         return
     import triton
 
-    # torch's compiler would change Triton's cache folder in some processes.
+    # Set here, because torch's compiler would change Triton's cache folder in some processes.
     os.environ.setdefault("TRITON_CACHE_DIR", triton.knobs.cache.dir)
     end = time.monotonic() + MOST_SECONDS
     begin = (importlib.import_module, (first_with_torch(),))
-    # Leaving the block ends the processes, even if one hangs.
+    # Leaving the block terminates the processes, also processes that hang.
     with (
         few_threads(max(1, (os.cpu_count() or 1) // processes)),
         multiprocessing.get_context("spawn").Pool(processes, *begin) as pool,
@@ -93,7 +93,7 @@ def in_processes(ordered: Sequence[tuple[Any, ...]], most: int) -> None:
         log(f"{unfinished} of {len(ordered)} kernels were not compiled in {MOST_SECONDS:g} s")
 
 
-# torch's compiler starts processes of its own, by default as many as there are cores.
+# Number of processes that torch's compiler starts itself, by default one per core.
 THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 
 
@@ -111,11 +111,11 @@ def few_threads(count: int) -> Iterator[None]:
 
 
 def first_with_torch() -> str:
-    """Return the module that a process must import first to have this process's cache keys.
+    """Return the module that a process must import first to compute the same cache keys.
 
     The keys of torch's cache contain constants of torch, named after the first module in
-    ``sys.modules`` that has torch as an attribute. In a program that uses this package, that module
-    may not be importable, and the result is ``torch``.
+    ``sys.modules`` that has torch as an attribute. If it belongs to another program, a process may
+    not be able to import it, so the result is ``torch``.
     """
     first = next(
         name
@@ -141,14 +141,14 @@ def choose_by(bench: Callable[..., list[float]]) -> None:
 
 
 def run_once(call: Callable[[], object], quantiles: object) -> list[float]:
-    """Compile a configuration instead of timing it. All appear equally fast."""
+    """Compile a configuration instead of timing it. All configurations appear equally fast."""
     call()
     return [0.0] * 3
 
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Hide errors and messages. They are reported when the kernel is prepared for timing."""
+    """Hide errors and messages, which are reported when the kernel is prepared for timing."""
     with suppress(Exception), Path(os.devnull).open("w") as nowhere, redirect_stderr(nowhere):
         yield
 
@@ -163,8 +163,8 @@ def compile_one(index: int, case: Case, device: torch.device) -> None:
         synchronise(device)
 
 
-# Share of the GPU's memory for all processes, and estimates of what each needs: CUDA's own bytes,
-# and bytes for each parameter (weights and gradients).
+# Fraction of the GPU's memory that all processes may use, and estimated bytes of a process: for
+# CUDA, and for each parameter (weight and gradient).
 MEMORY_SHARE, CONTEXT_BYTES, PARAMETER_BYTES = 0.85, 2e9, 8
 
 
@@ -173,8 +173,8 @@ def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Condition
 
     Args:
         variants: the kernels and layouts.
-        groups: groups of one device and size. They share one graph of each packed variant. Each
-            has its own graph of each padded variant.
+        groups: groups of one device and size. They share the graphs of packed variants. Padded
+            variants have a graph for each group.
     """
     like, device = groups[0].like, groups[0].device
     total = torch.cuda.get_device_properties(device).total_memory
@@ -197,12 +197,12 @@ def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Condition
 def compile_step(variant: Variant, group: "Conditions", memory_share: float = 1.0) -> None:
     """Compile the forward and backward pass of a variant by starting a step.
 
-    If the step does not fit in ``memory_share`` of the GPU's memory, it fails after both passes
-    were compiled, because torch compiles both before it runs the first.
+    If the step does not fit in the fraction ``memory_share`` of the GPU's memory, it fails after
+    both passes were compiled, because torch compiles both before it runs the first.
     """
-    # Choices among kernels made while other processes use the GPU must not be kept.
+    # Do not store choices among kernels, because other processes use the GPU at the same time.
     torch._inductor.config.autotune_local_cache = False
-    # Neither compile nor time configurations.
+    # Neither compile nor time the configurations of autotuners.
     choose_by(lambda call, quantiles: [0.0] * 3)
     with silenced():
         if group.device.type == "cuda":

@@ -1,6 +1,6 @@
 """FlashSigmoid (Ramapuram et al.), called through a C interface.
 
-The Python package of FlashSigmoid requires an old version of torch, but its kernels do not.
+FlashSigmoid's Python package requires an old version of torch, but its kernels do not.
 ``workflow/scripts/build_flash_sigmoid.sh`` builds the library from ``flash_sigmoid.cu``.
 """
 
@@ -41,7 +41,7 @@ def stream() -> int:
 
 
 class FlashSigmoid(torch.autograd.Function):
-    """Sigmoid attention of equally long sequences, with gradients of q, k and v.
+    """Sigmoid attention of sequences of equal length, with gradients of q, k and v.
 
     The arguments of ``apply`` are q, k and v, (sequences, length, heads, dim) bfloat16 with dim 64
     or 128, the bias of the scaled scores, and the result of :func:`load`.

@@ -1,8 +1,8 @@
 """The kernel benchmark (section "Kernel Performance"): forward and backward pass of attention.
 
-The output and gradients of every kernel are compared with float64 before its first round and after
-its last, in the form in which it is timed. The kernels of a group of shapes are timed in
-interleaved rounds, so that clock and load changes affect all of them equally.
+Before the first and after the last round, the output and gradients of each timer, for example of
+its CUDA graph, are compared with float64. The kernels of a group of shapes are timed in interleaved
+rounds, so that clock and load changes affect all of them equally.
 """
 
 import math
@@ -41,13 +41,13 @@ from scsigmoid.training.devices import device_name, resolve_device, synchronise
 
 CPU_NOTE = "CPU, reference attention, tiny shapes: not comparable with the paper"
 DIRECTIONS = ("forward", "backward")
-# Smallest number of rounds of a group, whatever their time. The 99 % interval of a median needs
-# eight readings, also for a kernel that is timed in every fourth round only.
+# Minimum number of rounds of a group. The 99 % interval of a median needs eight readings, also for
+# slow kernels, which are timed in every fourth round only.
 LEAST_ROUNDS = 32
-# A kernel that takes more than 2.5 times the median time is timed in every fourth round only.
+# Kernels above SLOW times the median time are timed in every SELDOM-th round only.
 SLOW, SELDOM = 2.5, 4
-SAT_OUT = (math.nan, math.nan)
-# Single calls from Python of each kernel.
+SAT_OUT = (math.nan, math.nan)  # reading of a round that a kernel skips
+# Number of timed single calls from Python of each kernel.
 CALLS = 5
 
 
@@ -58,9 +58,9 @@ class Candidate:
     Attributes:
         inputs: the batch, kept until the last check, because a CUDA graph reads fixed addresses.
         provider: the kernel.
-        timer: None if the kernel cannot be timed, with the reason in ``note``.
-        error: the largest relative error.
-        note: reason why the kernel was not timed, or not in the usual way.
+        timer: None if the kernel cannot be timed. ``note`` is the reason.
+        error: largest relative error of output and gradients.
+        note: reason why the kernel was not timed, or why it was timed in another way.
         calls: milliseconds of the forward and backward pass of single calls from Python.
         rounds: milliseconds of both passes in each round, NaN if the kernel skipped the round.
     """
@@ -88,7 +88,7 @@ class Candidate:
         return self.provider.is_ours
 
     def drop(self, note: str) -> None:
-        """Forget the timer and all readings; the note says why."""
+        """Discard the timer and all readings. ``note`` is the reason."""
         self.timer, self.note = None, note
         self.calls.clear()
         self.rounds.clear()
@@ -103,20 +103,20 @@ def run_kernel_benchmark(
 ) -> None:
     """Time all kernels at all shapes, in bfloat16 on a GPU and float32 on a CPU.
 
-    A kernel that is missing, does not support a shape, fails its check or does not fit in memory
-    gets rows whose note says so. Rows are kept next to the output after each group of shapes, so
-    that a benchmark that was stopped can resume.
+    If a kernel is missing, does not support a shape, fails its check or does not fit in memory, the
+    note of its rows is the reason. Rows are saved next to the output after each group of shapes, so
+    that a stopped benchmark can resume.
 
     Args:
         settings: shapes, kernels and repetitions.
         device: ``auto``, ``cpu`` or ``cuda``.
         output_csv: one row per kernel, shape and pass.
-        output_json: facts of the machine.
-        seconds: time after which no group of shapes is started.
+        output_json: machine, versions and code.
+        seconds: seconds after which no further group of shapes starts (default: no limit).
 
     Raises:
-        UserError: if a GPU is asked for but missing, for an unknown kernel, and for shapes that do
-            not divide.
+        UserError: if the requested GPU is missing, a kernel is unknown, or a length or head
+            dimension does not divide ``tokens`` or ``hidden``.
         OwnKernelError: if a kernel of this project fails.
     """
     deadline = time.monotonic() + seconds
@@ -132,7 +132,7 @@ def run_kernel_benchmark(
     missing = [group for group in groups(settings) if not done.issuperset(map(shape_of, group))]
     if torch_device.type == "cuda" and missing:
         cases = [case for group in missing for case in group]
-        # FlexAttention is compiled for every shape. By default torch gives up after a few.
+        # FlexAttention is compiled for each shape. By default torch stops after eight.
         torch._dynamo.config.recompile_limit = max(8, 4 * len(cases))
         log(f"compiling kernels for {len(cases)} shapes")
         compile_ahead(cases, providers, torch_device)
@@ -144,7 +144,7 @@ def run_kernel_benchmark(
 
 
 def shape_of(case: Case) -> tuple[str, float, int, int]:
-    """Return a row's shape without the direction."""
+    """Return the shape of a case as in its rows, without the direction."""
     return case.batch, case.padding, case.head_dimension, case.length
 
 
@@ -154,7 +154,7 @@ def run_group(
     settings: KernelBenchmark,
     device: torch.device,
 ) -> list[KernelRow]:
-    """Return the rows of shapes that are timed in the same rounds."""
+    """Time the kernels at a group of shapes in the same rounds, and return the rows."""
     candidates: list[Candidate] = []
     for case in group:
         candidates += prepare_case(Inputs(case, device), providers, settings.warmup_ms)
@@ -169,7 +169,7 @@ def run_group(
         for candidate in candidates
         for direction in DIRECTIONS
     ]
-    # The next shapes need the memory of graphs and inputs.
+    # Free the memory of graphs and inputs for the next shapes.
     candidates.clear()
     release(device)
     return rows
@@ -178,7 +178,7 @@ def run_group(
 def prepare_case(
     inputs: Inputs, providers: Sequence[Provider], warmup_ms: float
 ) -> list[Candidate]:
-    """Prepare, check and warm up all kernels that suit a batch."""
+    """Prepare, check and warm up all kernels that are timed for a batch."""
     suitable = [provider for provider in providers if provider.is_timed_for(inputs.case)]
     candidates = [Candidate(inputs, provider) for provider in suitable]
     for candidate in candidates:
@@ -188,7 +188,7 @@ def prepare_case(
 
 
 def prepare(candidate: Candidate, warmup_ms: float) -> None:
-    """Prepare a kernel, check it in the form in which it will be timed, and warm it up."""
+    """Prepare a kernel, check the results of its timer, and warm it up."""
     inputs, provider = candidate.inputs, candidate.provider
     calls = Clocked(provider.prepare(inputs), inputs.in_layout(provider.layout))
     timer, candidate.note = timer_of(calls, provider)
@@ -224,18 +224,18 @@ def timer_of(calls: Clocked, provider: Provider) -> tuple[Timer, str]:
 
 
 def check(candidate: Candidate, timer: Timer) -> None:
-    """Compare the results of a timer's kernel with float64, and set the candidate's ``error``."""
+    """Compare the results of a timer with float64, and set the candidate's ``error``."""
     inputs, provider = candidate.inputs, candidate.provider
     candidate.error, name = inputs.largest_error(
         provider.attention, provider.layout, *timer.results()
     )
-    # Also if the error is NaN.
+    # `not <=` instead of `>`, so that NaN is an error.
     if not candidate.error <= TOLERANCE[dtype_of(inputs.device)]:
         raise Wrong(f"{name} has a relative error of {candidate.error:.2g}")
 
 
 def check_again(candidates: Sequence[Candidate]) -> None:
-    """Check the kernels after their last round, and drop the readings of those that are wrong."""
+    """Check the kernels after their last round, and drop the readings of wrong kernels."""
     for candidate in candidates:
         if candidate.timer is None:
             continue
@@ -253,8 +253,8 @@ def measure(
 ) -> int:
     """Time the kernels in interleaved rounds, and append to their ``rounds``.
 
-    Rounds end after ``seconds``, but not before ``LEAST_ROUNDS``. Long sequences vary little from
-    run to run, so fewer rounds are enough. A kernel that fails in a round loses its readings.
+    There are at most ``iterations`` rounds. After ``LEAST_ROUNDS``, no round starts later than
+    ``seconds``: times of long sequences vary little. A kernel that fails loses its readings.
 
     Returns:
         The number of rounds.
@@ -278,7 +278,7 @@ def measure(
 
 
 def round_intervals(milliseconds: Sequence[float]) -> list[int]:
-    """Return for each kernel the number of rounds from one reading to the next.
+    """Return for each kernel the number n such that it is timed in every n-th round.
 
     Args:
         milliseconds: times of the kernels, NaN if unknown.

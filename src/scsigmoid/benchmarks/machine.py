@@ -18,14 +18,14 @@ from scsigmoid.files import sha256
 from scsigmoid.kernels import PACKAGES, version_of
 from scsigmoid.training.devices import device_name
 
-# Folders of this package on which measured times depend.
+# Folders of this package whose code affects measured times.
 TIMED_CODE = ("attention", "benchmarks", "model", "training")
 
 
 def machine_facts(device: torch.device, command: str) -> dict[str, str]:
-    """Return machine, versions and code, with "" for missing packages and hardware.
+    """Return machine, versions and code. Values of missing packages and hardware are "".
 
-    FlashSigmoid has no version. The first digits of its library's SHA-256 are used instead.
+    FlashSigmoid has no version, so its value is the first digits of its library's SHA-256.
     """
     gpu = device.type == "cuda"
     capability = torch.cuda.get_device_capability(device) if gpu else ()
@@ -85,12 +85,12 @@ def identity(device: torch.device) -> str:
     return gpu_identity(device) if device.type == "cuda" else platform.node()
 
 
-# Time between two readings. A reading takes the GPU a few microseconds.
+# Time between two readings in milliseconds. A reading takes the GPU a few microseconds.
 PERIOD_MS = 500
 
 
 class GpuMonitor:
-    """Reads clock and power from ``nvidia-smi`` while its block runs.
+    """Monitor that reads clock and power from ``nvidia-smi`` while its block runs.
 
     Attributes:
         clock_mhz: median clock of the multiprocessors, NaN if unknown.
@@ -135,9 +135,9 @@ def gpu_identity(device: torch.device) -> str:
 
 
 def read_all(terminal: int) -> str:
-    """Return everything that was written to a terminal whose other end is closed."""
+    """Return all text that was written to a terminal whose other end is closed."""
     parts = []
-    # Linux reports the end with an error.
+    # Linux reports the end of the text by an error.
     with suppress(OSError):
         while part := os.read(terminal, 65536):
             parts.append(part)
@@ -147,7 +147,7 @@ def read_all(terminal: int) -> str:
 def medians(text: str) -> tuple[float, float]:
     """Return the medians of the two columns of ``clock, power`` lines, NaN without numbers.
 
-    Incomplete last lines and unknown values (``[N/A]``) are left out.
+    An incomplete last line and unknown values (``[N/A]``) are ignored.
     """
     columns: tuple[list[float], list[float]] = ([], [])
     for line in text.splitlines(keepends=True):

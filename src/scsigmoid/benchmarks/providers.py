@@ -41,7 +41,7 @@ def import_optional(module: str) -> Any:
 def model_backend(
     attention: str, backend: str, inputs: Inputs, *, padded: bool = False, **options: Any
 ) -> Kernel:
-    """A backend of this project's models.
+    """Return the kernel of a backend of this project's models.
 
     On a GPU ``sdpa`` is torch's ``varlen_attn``, FlashAttention-2 for sequences of any length.
 
@@ -49,7 +49,7 @@ def model_backend(
         attention, backend: keys of :data:`scsigmoid.kernels.BACKENDS`.
         inputs: the batch.
         padded: whether sequences are padded, as in the paper's interface, or packed.
-        options: options of the sigmoid, for example ``accurate``.
+        options: options of sigmoid attention, for example ``accurate``.
     """
     choose_backend(attention, backend, inputs.device)
     if padded:
@@ -62,7 +62,7 @@ def model_backend(
 
 
 def plain_pytorch(attention: str, inputs: Inputs) -> Kernel:
-    """Plain PyTorch, which stores the n x n matrix."""
+    """Return attention in plain PyTorch, which stores n x n matrices."""
     bias = -torch.log(inputs.lengths.float())[:, None, None, None]
     padding = ~inputs.valid[:, None, None, :] if inputs.case.uneven else None
 
@@ -78,10 +78,10 @@ def plain_pytorch(attention: str, inputs: Inputs) -> Kernel:
 
 
 def triton_sigmoid(inputs: Inputs) -> Kernel:
-    """The paper's kernel, triton-sigmoid 0.1.2: its padded function if there is padding.
+    """Return the paper's kernel, triton-sigmoid 0.1.2: its padded function if there is padding.
 
-    Its functions copy the scale to the GPU at every call, which a CUDA graph cannot contain. During
-    a capture the operators behind them are called, with a scale that is already on the GPU.
+    Its functions copy the scale to the GPU in each call, which a CUDA graph cannot contain. During
+    a capture, the kernel calls their operators with a scale that is already on the GPU.
     """
     package = import_optional("triton_sigmoid")
     lengths = inputs.lengths
@@ -104,7 +104,7 @@ def triton_sigmoid(inputs: Inputs) -> Kernel:
 
 
 def flash_sigmoid(inputs: Inputs) -> Kernel:
-    """FlashSigmoid (Ramapuram et al.), from the library named by an environment variable."""
+    """Return FlashSigmoid (Ramapuram et al.) from the library in an environment variable."""
     case, path = inputs.case, os.environ.get(flash.VARIABLE)
     if case.uneven:
         raise UserError("takes no padding")
@@ -121,11 +121,11 @@ def flash_sigmoid(inputs: Inputs) -> Kernel:
 
 
 def torch_sdpa(backend: str, inputs: Inputs) -> Kernel:
-    """One backend of torch's SDPA, over padded sequences.
+    """Return one backend of torch's SDPA, over padded sequences.
 
-    Padding is a mask, whose blocks are not skipped. Nested tensors, without padding, are not used:
-    there cuDNN's gradients are wrong (dQ by more than its own norm, torch 2.11 with cuDNN 9.19),
-    and it can break the GPU's context.
+    Padding is masked, and its blocks are not skipped. Nested tensors, which need no padding, are
+    not used: cuDNN's gradients of them are wrong (dQ by more than its own norm, torch 2.11 with
+    cuDNN 9.19), and cuDNN can break the GPU's context.
     """
     mask = inputs.valid[:, None, None, :] if inputs.case.uneven else None
 
@@ -137,7 +137,7 @@ def torch_sdpa(backend: str, inputs: Inputs) -> Kernel:
 
 
 def flex(inputs: Inputs) -> Kernel:
-    """FlexAttention with a padding mask that is made once, as in the paper's softmax models."""
+    """Return FlexAttention with a padding mask, made once as in the paper's softmax models."""
     from torch._functorch import config
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -157,7 +157,7 @@ def flex(inputs: Inputs) -> Kernel:
     return lambda q, k, v: compiled(q, k, v, block_mask=mask)
 
 
-#: Lengths at which FlexAttention is timed. It is compiled for each shape.
+#: Lengths at which FlexAttention is timed: few, because it is compiled for each shape.
 SOME_LENGTHS = (512, 4096, 16384)
 SETTING = "benchmarks.kernel.providers"
 
@@ -167,20 +167,20 @@ class Provider:
     """An attention kernel.
 
     Attributes:
-        name: as in the ``provider`` column.
+        name: name in the column ``provider``.
         attention: ``sigmoid`` or ``softmax``.
         layout: layout of its tensors, see :meth:`Inputs.in_layout`.
         make: makes the kernel for a batch on a supported device. Raises a UserError if it cannot.
-        backward_products: matrix products of its backward pass. FLOP counts assume five.
-        skips_padding: whether it does not compute padding.
-        devices: device types on which it has rows.
-        runs_on_cpu: whether it runs on a CPU. Otherwise its rows there only say so.
+        backward_products: number of matrix products of its backward pass. FLOP counts assume five.
+        skips_padding: whether it does not compute the padding.
+        devices: device types for which it has rows.
+        runs_on_cpu: whether it runs on a CPU. Otherwise its rows for a CPU have no times.
         is_timed_for: whether this entry is timed for a batch. Another entry of the same name may be
             timed for other batches.
-        stores_scores: whether it stores the n x n matrices of all sequences and heads. It is timed
-            without a CUDA graph, which would keep them. Launches take little of its time.
-        compiled_for: the part of a batch on which its compiled code depends. None if it is not
-            compiled ahead.
+        stores_scores: whether it stores the n x n matrices of all sequences and heads. If so, it is
+            timed without a CUDA graph, which would keep them. Launches take little of its time.
+        compiled_for: returns the part of a case on which the compiled code depends. None if the
+            kernel is not compiled ahead.
         is_autotuned: whether Triton's autotuner compiles many configurations and chooses one.
     """
 
@@ -220,7 +220,7 @@ class Provider:
 
 
 def is_of_paper(case: Case) -> bool:
-    """Return whether a batch has a shape of the paper."""
+    """Return True if a batch has a shape of the paper."""
     return case.batch == "paper"
 
 
@@ -230,8 +230,8 @@ def length_class(case: Case) -> Hashable:
     return case.head_dimension, case.uneven, limit
 
 
-#: Plain PyTorch saves the scores, so its backward pass runs four matrix products. The paper's
-#: kernel and FlexAttention run seven: separate loops for dQ and for dK and dV compute scores twice.
+#: Plain PyTorch saves the scores, so its backward pass has four matrix products. The paper's kernel
+#: and FlexAttention have seven, because the loops for dQ and for dK and dV both compute scores.
 PROVIDERS = (
     *(
         Provider(
@@ -323,7 +323,7 @@ PROVIDERS = (
 
 
 def choose_providers(names: Sequence[str] | None, device: str) -> list[Provider]:
-    """Return the :data:`PROVIDERS` with these names on a device; see :func:`select_kernels`."""
+    """Return the :data:`PROVIDERS` with these names on a device (:func:`select_kernels`)."""
     table = [(provider.name, provider) for provider in PROVIDERS]
     return select_kernels(table, SETTING, names, device)
 

@@ -23,7 +23,7 @@ Group = TypeVar("Group")
 
 
 class Shape(NamedTuple):
-    """Kernels are compared at equal shapes; see :class:`KernelRow`."""
+    """A shape at which kernels are compared (:class:`KernelRow`)."""
 
     batch: str
     padding: float
@@ -42,20 +42,20 @@ class KernelRow:
         length: tokens of a sequence, padding included.
         padding: the paper's share of padding.
         tokens: valid tokens of the batch.
-        milliseconds: median time, with ``milliseconds_low`` and ``_high``. NaN if ``note`` says why
-            there is none.
-        tflops: counted operations on valid tokens over that time.
-        executed_tflops: operations that the kernel runs over that time.
+        milliseconds: median time, with its interval ``milliseconds_low`` to ``_high``. NaN if the
+            kernel was not timed. ``note`` is the reason.
+        tflops: counted operations on valid tokens divided by the median time.
+        executed_tflops: operations that the kernel executes divided by the median time.
         timing: ``graph`` (replay of a CUDA graph), ``events`` (calls queued on the GPU) or
             ``clock`` (single calls).
-        call_milliseconds: median time of a single call from Python, launch included. NaN on a CPU,
-            where ``milliseconds`` is this time.
+        call_milliseconds: median time of a single call from Python, including the launch. NaN on a
+            CPU, where ``milliseconds`` is this time.
         checked: whether the results at this shape passed the comparison with float64.
-        relative_error: the largest error of output and gradients in this comparison.
+        relative_error: largest relative error of output and gradients in this comparison.
         clock_mhz, power_w: median clock and power of the GPU while the shape was timed.
         iterations: number of readings.
-        readings: milliseconds of each round, separated by spaces, ``nan`` if the kernel skipped the
-            round. All kernels of a group of shapes share the rounds.
+        readings: milliseconds of each round, separated by spaces. ``nan`` if the kernel skipped the
+            round. All kernels of a group of shapes have the same rounds.
     """
 
     attention: str
@@ -108,27 +108,27 @@ class TrainingRow:
         layout: ``packed``, or ``padded`` if each cell is padded to the context.
         cells_per_step: cells of a step on one device.
         tokens_per_step: mean number of valid tokens of a step.
-        padding: share of padding among the tokens that the model computes.
-        milliseconds: median time of a step, with ``milliseconds_low`` and ``_high``. NaN if
-            ``note`` says why there is none.
-        cells_per_second: ``cells_per_step`` over that time.
-        tokens_per_second: valid tokens over time, median of the rounds.
-        mfu: counted operations on valid tokens over the operations at the GPU's peak, median of
-            the rounds. NaN if the peak is unknown.
+        padding: fraction of padding among the tokens that the model computes.
+        milliseconds: median time of a step, with its interval ``milliseconds_low`` to ``_high``.
+            NaN if the kernel was not timed. ``note`` is the reason.
+        cells_per_second: ``cells_per_step`` divided by the median time.
+        tokens_per_second: valid tokens per second, median of the rounds.
+        mfu: counted operations per second on valid tokens divided by the GPU's peak, median of the
+            rounds. NaN if the peak is unknown.
         gpu_hours: hours that one device needs for ``projected_cells`` at this rate.
         peak_memory_gb: memory of the first steps, with weights, gradients and optimizer state, in
             10^9 bytes. NaN on a CPU.
-        cuda_graphs: share of the timed steps whose gradient a CUDA graph computed.
-        host_bound: whether the GPU waited for the host to launch kernels, so that the row says
-            little about the kernel.
+        cuda_graphs: fraction of the timed steps whose gradient a CUDA graph computed.
+        host_bound: whether the GPU waited for the host to launch kernels. Then the row says little
+            about the kernel.
         compiled: graphs that ``torch.compile`` made before the first round. Rows of one size may
             share a graph.
         recompiled: graphs that ``torch.compile`` made during the rounds.
-        loss: of the first step, in nats. All models of a size have the same weights.
-        relative_error: of one layer's gradient, compared with plain PyTorch in float32.
+        loss: loss of the first step in nats. All models of a size have the same weights.
+        relative_error: error of one layer's gradient, compared with plain PyTorch in float32.
         rounds: number of readings.
-        readings: milliseconds a step of each round, separated by spaces. All kernels of a size,
-            context and number of cells share the rounds, and the cells of each round.
+        readings: milliseconds per step of each round, separated by spaces. All kernels of a size,
+            context and number of cells have the same rounds, with the same cells.
     """
 
     size: str
@@ -170,13 +170,13 @@ class TrainingRow:
         return TrainingGroup(self.size, self.context, self.cells_per_step)
 
     def over(self, other: "TrainingRow") -> list[float]:
-        """This row's rate over the rate of another row of the same group, in each round."""
+        """Return the rate divided by the rate of another row of the group, for each round."""
         own, theirs = numbers(self.readings), numbers(other.readings)
         return [slow / fast for fast, slow in zip(own, theirs, strict=False)]
 
 
 class TrainingGroup(NamedTuple):
-    """Kernels are compared, and timed in the same rounds, within a group."""
+    """A group whose kernels are compared, and timed in the same rounds."""
 
     size: str
     context: int
@@ -191,9 +191,9 @@ def numbers(readings: str) -> list[float]:
 class Sweep(Generic[Row]):
     """The rows of a benchmark, kept in a file next to its table until the table is complete.
 
-    A benchmark that was stopped resumes with the rows of this file. The file is not an output of
-    the workflow, because Snakemake deletes the outputs of a failed job. Its name contains a
-    checksum of everything on which a measurement depends.
+    A stopped benchmark resumes with the rows of this file. The file is not an output of the
+    workflow, because Snakemake deletes the outputs of a failed job. Its name contains a checksum of
+    ``conditions``.
 
     Args:
         kind: class of the rows.
@@ -201,7 +201,7 @@ class Sweep(Generic[Row]):
         conditions: machine, versions, code and settings, as values for JSON.
 
     Attributes:
-        rows: rows that were read or added.
+        rows: all rows, which were read from the file or added.
     """
 
     def __init__(self, kind: type[Row], output: str | Path, conditions: object) -> None:
@@ -236,8 +236,8 @@ class Sweep(Generic[Row]):
         Args:
             groups: the groups that are missing.
             run: returns the rows of a group.
-            deadline: value of ``time.monotonic`` after which no group is started. If groups are
-                missing then, the file is kept.
+            deadline: value of ``time.monotonic`` after which no group starts. If groups are missing
+                then, the file is kept.
         """
         missing = len(groups)
         for group in track(groups, label="groups"):
@@ -259,8 +259,8 @@ def median_interval(values: Sequence[float], confidence: float) -> Interval:
     have long tails.
 
     Args:
-        values: independent timings. Without any, the result is NaN.
-        confidence: smallest probability that the interval contains the median, between 0 and 1.
+        values: independent timings. If there are none, the result is NaN.
+        confidence: minimum probability that the interval contains the median, between 0 and 1.
     """
     if not values:
         return Interval(math.nan)

@@ -1,4 +1,4 @@
-"""Simulated cells with the paper's lengths: batches, and token stores for trial runs."""
+"""Simulated cells with the paper's distribution of lengths: batches, and token stores."""
 
 import math
 from collections.abc import Iterator
@@ -23,9 +23,9 @@ def simulated_batches(
     training: Training,
     seed: int,
 ) -> Iterator[Batch]:
-    """Yield endless batches of random genes with log-normal lengths, cut at the context.
+    """Yield batches of random genes without end. Lengths are log-normal, cut at the context.
 
-    Batches depend on the arguments only, so all kernels see the same batches.
+    Batches depend only on the arguments, so all kernels see the same batches.
     """
     generator = np.random.default_rng(derive(seed, "throughput", context))
     for step in count(1):
@@ -42,11 +42,11 @@ def simulated_batches(
         yield pack_genes(genes, lengths, np.arange(cells), masking)
 
 
-SHORTEST, LONGEST = 200, 16_000
+SHORTEST, LONGEST = 200, 16_000  # numbers of expressed genes
 TYPES = 32
 CELLS_A_BATCH = 1024
-# Share of the first genes in its type's order that a cell lacks, and by which share of their number
-# the ranks of the others are moved (standard deviation).
+# Each cell type has an order of genes. A cell lacks the fraction MISSING of the first genes. The
+# ranks of its genes vary by the fraction BLUR of the number of first genes (standard deviation).
 MISSING = 0.3
 BLUR = 0.1
 
@@ -76,7 +76,7 @@ def write_simulated_tokens(
 def simulated_cells(
     settings: TrainingBenchmark, cells: int, longest: int, seed: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield cells in the columns of a token store; lengths are log-normal, as in Fig. 1."""
+    """Yield cells in the columns of a token store, with log-normal lengths as in Fig. 1."""
     schema = store_schema(settings.vocabulary)
     generator = np.random.default_rng(derive(seed, "simulated tokens"))
     genes = settings.vocabulary - len(SPECIAL)
@@ -111,7 +111,7 @@ def simulated_cells(
 
 
 def draw_genes(order: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
-    """Return the genes of a cell in the order of their ranks."""
+    """Draw the genes of a cell from the first genes in ``order``, and return them by rank."""
     first = math.ceil(number / (1 - MISSING))
     kept = np.sort(generator.permutation(first)[:number])
     return order[kept[np.argsort(kept + generator.normal(scale=BLUR * first, size=number))]]

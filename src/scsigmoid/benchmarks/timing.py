@@ -20,13 +20,13 @@ from scsigmoid.training.devices import synchronise
 from scsigmoid.training.graphs import capture
 
 # The GPU is kept busy for about 0.2 ms before the timed launches, so that they are queued and the
-# time between launches is not counted.
+# time between launches is not measured.
 QUEUE_CYCLES = 400_000
-# A reading replays a graph until it takes this long, but not more often than this. The few
-# microseconds between two replays then count little.
+# A reading replays a graph for at least LEAST_MS, but at most MOST_REPLAYS times, so that the few
+# microseconds between two replays hardly count.
 LEAST_MS = 1.0
 MOST_REPLAYS = 10
-# Runs before a graph is captured: configurations are chosen and workspaces allocated.
+# Number of runs before a graph is captured, which choose configurations and allocate workspaces.
 WARM_RUNS = 3
 
 NO_ROOM = "does not fit in memory"
@@ -36,7 +36,7 @@ Results = tuple[Tensor, tuple[Tensor, ...]]
 
 
 class Wrong(Exception):
-    """The results of a kernel are wrong; the message says by how much."""
+    """The results of a kernel are wrong. The message contains the error."""
 
 
 class OwnKernelError(Exception):
@@ -44,7 +44,7 @@ class OwnKernelError(Exception):
 
 
 def reason(error: Exception) -> str:
-    """Return why a kernel has no time, in one line."""
+    """Return in one line why a kernel was not timed."""
     if isinstance(error, Wrong):
         return f"wrong: {error}; not timed"
     if out_of_memory(error):
@@ -64,7 +64,7 @@ def first_line(error: Exception) -> str:
 
 
 def release_frames(error: BaseException) -> None:
-    """Release the objects in the frames of an error, and of the errors that it followed."""
+    """Release the objects in the frames of an error and of its context, the earlier errors."""
     following: BaseException | None = error
     while following is not None:
         traceback.clear_frames(following.__traceback__)
@@ -79,7 +79,7 @@ def release(device: torch.device) -> None:
 
 
 class Entry(Protocol):
-    """A timed kernel, or a model with a kernel. ``drop`` forgets it and its readings."""
+    """A timed kernel, or a model with a kernel. ``drop`` discards it and its readings."""
 
     @property
     def name(self) -> str: ...
@@ -94,13 +94,13 @@ class Entry(Protocol):
 def record_failure(entry: Entry, setting: str, device: torch.device) -> Iterator[None]:
     """Drop an entry that fails in the block, and release the memory that the block used.
 
-    A UserError says why a kernel cannot run here. Any other error of another project's kernel, or
-    of its compilation, is a result of the benchmark. A kernel of this project may need more memory
-    than there is, but must not fail in any other way.
+    A UserError is the reason why a kernel cannot run here. Any other error of another project's
+    kernel, also of its compilation, is a result of the benchmark. A kernel of this project may run
+    out of memory, but must not fail in any other way.
 
     Args:
         entry: the kernel that is prepared or timed.
-        setting: the setting that can leave the kernel out, for the message.
+        setting: the setting from which the kernel can be removed, for the message.
         device: the device of the benchmark.
 
     Raises:
@@ -129,16 +129,16 @@ def record_failure(entry: Entry, setting: str, device: torch.device) -> Iterator
 
 
 def rounds(count: int, least: int, most: int, seconds: float) -> Iterator[list[int]]:
-    """Yield the order of each of several interleaved rounds.
+    """Yield the order of the kernels in each round.
 
-    Rounds are interleaved so that clock and load changes affect all kernels equally. Each round has
-    its own order, because a kernel is affected by how warm the previous kernel leaves the GPU.
+    Each round times all kernels, so that clock and load changes affect all of them equally. The
+    order is random, because the previous kernel affects the temperature of the GPU.
 
     Args:
         count: number of kernels.
-        least: smallest number of rounds, however long they take.
-        most: largest number of rounds.
-        seconds: time after which no further round starts.
+        least: minimum number of rounds, which may take longer than ``seconds``.
+        most: maximum number of rounds.
+        seconds: seconds after which no further round starts.
     """
     generator = np.random.default_rng(derive(0, "rounds"))
     end = time.perf_counter() + seconds
@@ -149,7 +149,7 @@ def rounds(count: int, least: int, most: int, seconds: float) -> Iterator[list[i
 
 
 class Clocked:
-    """Times single calls by the clock. On a GPU this includes their launch."""
+    """Timer of single calls, by the host's clock. On a GPU times include the launch."""
 
     how = "clock"
 
@@ -170,12 +170,12 @@ class Clocked:
         return (middle - begin) * 1e3, (end - middle) * 1e3
 
     def results(self) -> Results:
-        """Return output and gradients of q, k and v, in the timed form."""
+        """Return output and gradients of q, k and v, computed as when timed."""
         return run_passes(self.kernel, self.tensors)
 
 
 class Queued(Clocked):
-    """Times calls that are queued behind other work, by GPU events."""
+    """Timer of calls that are queued behind other work, by GPU events."""
 
     how = "events"
 
@@ -193,7 +193,7 @@ class Queued(Clocked):
 
 
 class Replayed:
-    """Times the forward and backward pass as CUDA graphs, without the work of Python and PyTorch.
+    """Timer of both passes as CUDA graphs, which excludes the work of Python and PyTorch.
 
     The tensors saved by the forward pass are kept, so that each graph can be replayed alone, any
     number of times, with the same results. A graph contains addresses, not tensors. Therefore the
@@ -259,7 +259,7 @@ def capturing(graph: torch.cuda.CUDAGraph, pool: Any, direction: str) -> Iterato
 
 
 def count_replays(duration: float) -> int:
-    """Return the number of replays in a reading, for a graph that takes ``duration`` ms."""
+    """Return the number of replays per reading for a graph that takes ``duration`` ms."""
     return max(1, min(MOST_REPLAYS, math.ceil(LEAST_MS / duration)))
 
 
@@ -283,10 +283,10 @@ def run_passes(kernel: Kernel, tensors: list[Tensor]) -> Results:
 
 
 class Stopwatch:
-    """Times steps from its creation, with marks in between.
+    """Stopwatch with marks. The first mark is its creation.
 
-    On a GPU by events, so that marking does not wait and steps follow each other as in training. On
-    a CPU by the clock.
+    Marks on a GPU are events, so that marking does not wait and steps follow each other as in
+    training. Marks on a CPU are readings of the clock.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -304,7 +304,7 @@ class Stopwatch:
         self._marks.append((event, time.perf_counter()))
 
     def seconds(self, start: int = -2) -> float:
-        """Return the time from the mark with this index to the last mark, which is waited for."""
+        """Wait for the last mark, and return the time since the mark with index ``start``."""
         (begin, moment), (end, now) = self._marks[start], self._marks[-1]
         if begin is None or end is None:
             return now - moment
@@ -312,10 +312,10 @@ class Stopwatch:
         return begin.elapsed_time(end) / 1e3
 
     def behind(self) -> float:
-        """Return how many seconds after the host the GPU reached the last mark. NaN on a CPU.
+        """Return by how many seconds the GPU reached the last mark after the host. NaN on a CPU.
 
-        This is close to zero if the GPU waits for launches of the host. If the host is faster, it
-        is a large part of a step, up to the length of the queue of launches.
+        The result is close to zero if the GPU waits for the host's launches. If the host is faster,
+        the result is a large part of a step, up to the length of the queue of launches.
         """
         if self._device.type == "cpu":
             return math.nan

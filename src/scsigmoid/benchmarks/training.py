@@ -1,12 +1,12 @@
 """The training benchmark (section "Training Speed Performance"): one encoder, several kernels.
 
-The training step of this project is timed for every model size, context and number of cells, with
-each attention kernel, over packed cells and over cells padded to the context. The kernels of such a
+The training step of this project is timed with each attention kernel, over packed cells and over
+cells padded to the context. A group is a model size, context and number of cells. The kernels of a
 group share one process and are timed in interleaved rounds on the same simulated cells, so clock
 and load changes affect all of them equally.
 
 The models of a group also share weights and optimizer state, so that many fit in memory. The
-learning rate is 0: a step computes everything, and changes nothing.
+learning rate is 0, so that steps do not change the weights.
 """
 
 import math
@@ -39,14 +39,14 @@ from scsigmoid.training.step import Trainer, autocast, summed_loss
 
 CPU_NOTE = "CPU, tiny shapes, not compiled: hours of this CPU, not comparable with a GPU"
 HOST_NOTE = "Bound by the host: the GPU waits for kernel launches"
-# Steps before the first round: compilation, choices among kernels, the allocator.
+# Untimed steps before the first round, in which kernels are compiled and chosen.
 FIRST_STEPS = 4
 # The 99 % interval of a median needs eight readings.
 LEAST_ROUNDS = 8
-# Steps at the beginning of a round that are not timed: the GPU was idle before them.
+# Untimed steps at the beginning of each round, because the GPU was idle before them.
 LEAD_STEPS = 1
-# At the end of a round, a GPU that limits the rate is behind the launches by most of a step or
-# more. A GPU that waits for its host is behind by the optimizer's update, a seventh of a step.
+# If the GPU waits for its host, it is behind by less than this many steps at the end of a round: by
+# the optimizer's update, a seventh of a step. Otherwise it is behind by most of a step or more.
 LEAST_BEHIND = 0.25
 
 
@@ -55,14 +55,14 @@ class TimedVariant:
     """A variant in one group, and its measurements.
 
     Attributes:
-        trainer: None if the variant cannot be timed, with the reason in ``note``.
-        loss: of the first step.
-        error: of the gradient, see :func:`gradient_error`.
+        trainer: None if the variant cannot be timed. ``note`` is the reason.
+        loss: loss of the first step.
+        error: relative error of the gradient (:func:`gradient_error`).
         compiled: graphs compiled before the first round.
         recompiled: graphs compiled during the rounds.
-        memory: peak bytes during the first steps, as if there were no other models. NaN on a CPU.
+        memory: peak memory of the first steps in bytes, without other models. NaN on a CPU.
         milliseconds: mean time of a step in each round.
-        behind: how far the GPU was behind the host at the end of each round, in steps.
+        behind: number of steps that the GPU was behind the host at the end of each round.
         graphed: for each timed step, whether a CUDA graph computed the gradient.
     """
 
@@ -89,7 +89,7 @@ class TimedVariant:
         return self.variant.is_ours
 
     def drop(self, note: str) -> None:
-        """Forget the model and all readings; the note says why."""
+        """Discard the model and all readings. ``note`` is the reason."""
         self.trainer, self.note = None, note
         for readings in (self.milliseconds, self.behind, self.graphed):
             readings.clear()
@@ -97,11 +97,11 @@ class TimedVariant:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What all variants of a group share.
+    """Settings that all variants of a group share.
 
     Attributes:
-        like: settings of the encoder. Each variant has its own attention.
-        seed: of weights, cells, masks and dropout.
+        like: settings of the encoder. Each variant replaces attention and backend.
+        seed: seed of weights, cells, masks and dropout.
     """
 
     group: TrainingGroup
@@ -112,7 +112,7 @@ class Conditions:
     device: torch.device
 
     def batches(self, cells: int | None = None) -> Iterator[Batch]:
-        """Yield endless packed batches (default: of the group's cells), the same at every call."""
+        """Yield packed batches of ``cells`` cells (default: the group's), the same in each call."""
         cells = cells or self.group.cells
         return simulated_batches(self.settings, self.group.context, cells, self.training, self.seed)
 
@@ -128,26 +128,26 @@ def run_training_benchmark(
     output_json: str | Path,
     seconds: float = math.inf,
 ) -> None:
-    """Time training steps of all kernels, group by group, and project them to a corpus.
+    """Time training steps of all kernels, group by group, and project the GPU hours of a corpus.
 
-    On a GPU steps use bfloat16 and ``torch.compile``, on a CPU float32 without compiling. A kernel
-    that is missing, fails its check or does not fit in memory gets rows whose note says so. Rows
-    are kept next to the output after each group, so that a run that was stopped can resume.
+    On a GPU steps use bfloat16 and ``torch.compile``, on a CPU float32 without compiling. If a
+    kernel is missing, fails its check or does not fit in memory, the note of its rows is the
+    reason. Rows are saved next to the output after each group, so that a stopped run can resume.
 
     Args:
-        settings: sizes, contexts, cells and kernels to time, and for how long.
-        sizes: the encoders by name, at least those in ``settings.sizes``.
-        architecture: what all encoders share.
+        settings: sizes, contexts, cells, kernels and repetitions.
+        sizes: dimensions of encoders by name, including the names in ``settings.sizes``.
+        architecture: settings that all encoders share.
         training: settings of the optimizer and of masking.
-        seed: of weights, lengths, cells and masks.
+        seed: seed of weights, lengths, cells and masks.
         device: ``auto``, ``cpu`` or ``cuda``.
         output_csv: one row for each size, context, number of cells, kernel and layout.
-        output_json: facts of the machine.
-        seconds: time after which no group is started.
+        output_json: machine, versions and code.
+        seconds: seconds after which no further group starts (default: no limit).
 
     Raises:
-        UserError: if a GPU is asked for but missing, for an unknown kernel, or if a kernel leaves
-            the GPU unusable.
+        UserError: if the requested GPU is missing, a kernel is unknown, or a kernel leaves the GPU
+            unusable.
         OwnKernelError: if a kernel of this project fails.
     """
     deadline = time.monotonic() + seconds
@@ -172,7 +172,7 @@ def run_training_benchmark(
         if group not in done:
             missing.append(Conditions(group, like, settings, unchanging, seed, torch_device))
     if torch_device.type == "cuda":
-        # Each variant has a graph, padded variants have one for each context and number of cells.
+        # One graph per packed variant, and per padded variant, context and number of cells.
         torch._dynamo.config.recompile_limit = max(8, 2 * len(variants) * len(groups))
         bound_choices()
     errors: dict[tuple[Variant, str], float] = {}
@@ -194,12 +194,12 @@ def run_training_benchmark(
 def run_group(
     conditions: Conditions, variants: Sequence[Variant], errors: dict[tuple[Variant, str], float]
 ) -> list[TrainingRow]:
-    """Return the rows of one group.
+    """Time the variants of one group, and return their rows.
 
     Args:
-        conditions: of the group.
+        conditions: conditions of the group.
         variants: the kernels and layouts to time.
-        errors: gradient errors of variants at each size. Missing errors are added.
+        errors: gradient errors by variant and size. Missing errors are added.
     """
     batches = conditions.batches()
     torch.manual_seed(derive(conditions.seed, "weights"))
@@ -234,8 +234,8 @@ def prepare(
     """Check an entry's attention, make its trainer and take its first steps.
 
     Args:
-        entry: gets a trainer.
-        conditions: of the group.
+        entry: the variant. Its trainer and the measurements of the first steps are set.
+        conditions: conditions of the group.
         shared: the trainer whose weights and optimizer all entries use.
         batches: packed batches of the first steps, during which kernels are compiled and chosen.
         errors: see :func:`run_group`.
@@ -244,7 +244,7 @@ def prepare(
     if (variant, group.size) not in errors:
         errors[variant, group.size] = gradient_error(variant, conditions)
     entry.error = errors[variant, group.size]
-    # Also if it is NaN.
+    # `not <=` instead of `>`, so that NaN is an error.
     if not entry.error <= TOLERANCE[dtype_of(device)]:
         raise Wrong(f"a gradient has a relative error of {entry.error:.2g}")
     compiled_before = compiled_graphs(device)
@@ -267,9 +267,8 @@ def prepare(
 def gradient_error(variant: Variant, conditions: Conditions) -> float:
     """Return the relative error of the gradient of the q, k and v projection.
 
-    The gradient of an encoder of one layer is compared with plain PyTorch in float32 over packed
-    cells. There are two cells and no dropout, and only the kernel is compiled. This checks that the
-    attention is right, including padding.
+    Checks attention, including padding: an encoder of one layer is compared with plain PyTorch in
+    float32 on two packed cells, without dropout. Only the kernel is compiled.
     """
     cells = next(conditions.batches(2))
     like = replace(conditions.like, layers=1, dropout=0.0)
@@ -296,9 +295,9 @@ def projection_gradient(encoder: Encoder, batch: Batch) -> Tensor:
 
 
 def reset_peak_memory(shared: Trainer) -> int:
-    """Reset the GPU's peak memory, and return the bytes that do not count for the next model.
+    """Reset the GPU's peak memory, and return the allocated bytes that belong to other models.
 
-    Weights and optimizer state, which models share, count for each model. Everything else that is
+    Weights and optimizer state, which models share, count for each model. All other memory that is
     allocated now belongs to other models.
     """
     if shared.device.type != "cuda":
@@ -313,7 +312,7 @@ def reset_peak_memory(shared: Trainer) -> int:
 
 
 def compiled_graphs(device: torch.device) -> int:
-    """Return the number of graphs that ``torch.compile`` has made in this process; 0 on a CPU."""
+    """Return the number of graphs that ``torch.compile`` has made in this process, 0 on a CPU."""
     if device.type != "cuda":
         return 0
     from torch._dynamo.utils import counters
@@ -326,10 +325,10 @@ def time_rounds(
 ) -> list[tuple[int, int]]:
     """Time the models in interleaved rounds. Each round has its own order and cells.
 
-    Rounds end after ``settings.seconds``, but not before ``LEAST_ROUNDS``.
+    After ``LEAST_ROUNDS``, no round starts later than ``settings.seconds``.
 
     Returns:
-        Valid tokens of the timed steps of each round, and operations counted on them.
+        For each round, the valid tokens of its timed steps and the operations on these tokens.
     """
     settings, step = conditions.settings, FIRST_STEPS + 1
     work: list[tuple[int, int]] = []
@@ -429,6 +428,6 @@ def make_row(
 
 
 def median_rate(amounts: Sequence[int], seconds: Sequence[float]) -> float:
-    """Return the median over the rounds of an amount over its time, NaN without rounds."""
+    """Return the median of the amounts per second of the rounds, NaN without rounds."""
     rates = [amount / time for amount, time in zip(amounts, seconds, strict=False)]
     return statistics.median(rates) if rates else math.nan

@@ -1,8 +1,8 @@
 """Attention kernels and layouts of the training benchmark.
 
-Training packs cells, the paper pads every cell to the context. A padded batch is a stream of
-cells * context tokens for all layers of the encoder. Only attention treats cells separately, and
-only the output layer leaves out the padding. So padded and packed models differ in nothing else.
+Training packs cells, the paper pads every cell to the context. A padded batch is a sequence of
+cells * context tokens for all layers of the encoder. Only attention separates the cells, and only
+the output layer ignores the padding. Padded and packed models do not differ otherwise.
 """
 
 import functools
@@ -65,7 +65,7 @@ def padded(batch: Batch, context: int) -> Batch:
 def constant_shape(tensor: Tensor) -> Tensor:
     """Tell ``torch.compile`` that the shape of a tensor is constant, and return the tensor.
 
-    Only the number of masked positions varies among padded batches.
+    Among padded batches only the number of masked positions varies.
     """
     torch._dynamo.mark_static(tensor)
     return tensor
@@ -106,15 +106,15 @@ class PaddedEncoder(Encoder):
         return of_cells.repeat_interleave(self.settings.context)
 
     def mask(self, embedded: Tensor, cu_seqlens: Tensor) -> Any:
-        """Return what ``prepare`` of the attention returns."""
+        """Return the data that ``PaddedAttention.prepare`` makes for all layers."""
         return self.padded_attention.prepare(torch.diff(cu_seqlens), self.settings)
 
 
 def padding_mask(lengths: Tensor, settings: EncoderSettings) -> "BlockMask":
-    """Return FlexAttention's block mask for padded cells: tokens see valid tokens of their cell.
+    """Return FlexAttention's block mask: tokens attend to the valid tokens of their cell.
 
-    The mask is made from the lengths, which is faster than ``create_block_mask``, because that
-    visits all pairs of tokens. Blocks of rows that contain only padding see nothing.
+    The mask is computed from the lengths. This is faster than ``create_block_mask``, which visits
+    all pairs of tokens. Blocks of rows that contain only padding do not attend to any token.
 
     Args:
         lengths: (cells,) int32, valid tokens.
@@ -128,11 +128,11 @@ def padding_mask(lengths: Tensor, settings: EncoderSettings) -> "BlockMask":
     block = torch.arange(blocks, dtype=torch.int32, device=lengths.device)
     touched = ((lengths + BLOCK - 1) // BLOCK)[:, None]
     whole = (lengths // BLOCK)[:, None]
-    # Rows see all columns of a block before the end of the cell, and part of the last block.
+    # Blocks before the last block of the cell are whole, the last block may be partial.
     is_whole, is_partial = block < whole, (block >= whole) & (block < touched)
 
     def visits(active: Tensor, counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-        """Return how many blocks each active block visits, and their order, for one head."""
+        """Return the number of blocks that each active block visits, and their order."""
         number = torch.where(active, counts, 0).to(torch.int32)[:, None]
         indices = order.to(torch.int32)[:, None, None].expand(cells, 1, blocks, blocks)
         return constant_shape(number), constant_shape(indices.contiguous())
@@ -174,7 +174,7 @@ def flex(q: Tensor, k: Tensor, v: Tensor, mask: "BlockMask") -> Tensor:
     """Compute softmax attention by FlexAttention, the paper's baseline."""
     from torch.nn.attention.flex_attention import flex_attention
 
-    # In a compiled region, the compiler of that region makes the kernel.
+    # In a compiled region, the enclosing torch.compile generates the kernel.
     attend: Any = flex_attention if torch.compiler.is_compiling() else _compiled_flex()
     return attend(*(x.transpose(1, 2) for x in (q, k, v)), block_mask=mask).transpose(1, 2)
 
@@ -196,8 +196,8 @@ def published_batch(lengths: Tensor, settings: EncoderSettings) -> tuple[Tensor,
 def register_published() -> None:
     """Register triton-sigmoid's padded kernels as an operator that torch.compile does not trace.
 
-    The package's function copies the scale to the GPU at every call and waits for the copy. The
-    operators behind this function, which are called here, do not.
+    The package's function copies the scale to the GPU in each call and waits for the copy. The
+    operators that this function calls, and which are used here, do not.
     """
     package: Any = import_optional("triton_sigmoid.sigmoid_triton_padded")
 
@@ -241,9 +241,9 @@ class Variant:
     """An attention kernel and a layout.
 
     Attributes:
-        kernel: its name in the column ``kernel``, for packed batches the name of a backend.
+        kernel: name in the column ``kernel``. For packed batches, the name of a backend.
         attention: ``sigmoid`` or ``softmax``.
-        devices: device types on which the variant is compared.
+        devices: device types on which the variant is timed.
         padded: attention of padded batches, or None for packed batches.
     """
 
@@ -284,7 +284,7 @@ class Variant:
         return packed if self.padded is None else padded(packed, context)
 
 
-#: Our kernels first. Plain softmax attention is left out: SDPA runs on every device.
+#: Kernels of this project first. Without the softmax reference, because SDPA runs everywhere.
 VARIANTS = (
     *(
         Variant(
@@ -307,7 +307,7 @@ SETTING = "benchmarks.training.kernels"
 def choose_variants(names: Sequence[str] | None, device: str) -> list[Variant]:
     """Return the :data:`VARIANTS` with these names on a device (:func:`select_kernels`).
 
-    ``flex`` names both layouts of a kernel, ``flex padded`` one of them.
+    A name without layout (``flex``) selects both layouts, ``flex padded`` selects one layout.
     """
     table = [(name, variant) for variant in VARIANTS for name in (variant.kernel, variant.name)]
     return list(dict.fromkeys(select_kernels(table, SETTING, names, device)))

@@ -1,8 +1,8 @@
 """Dropout that depends on the cell, not on the batch, device or process.
 
-A counter-based generator decides whether an activation is dropped, from the seed, the step, the
-cell, the token's position in it, the layer and the channel. So sigmoid and softmax models, all
-devices and all divisions of a batch among processes drop the same activations. There is no state.
+A counter-based generator without state decides whether an activation is dropped, from the seed,
+step, cell, position of the token in the cell, layer and channel. So sigmoid and softmax models, all
+devices and all divisions of a batch among processes drop the same activations.
 """
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from scsigmoid.seeds import derive
 
 _WORDS = 2**32
-# Odd, with irregular bits, so that the words of neighboring positions differ in many bits.
+# Odd factor with irregular bits, so that the words of neighboring positions differ in many bits.
 _SPREAD = 0x9E3779B1 - _WORDS
 _SITES = 0x85EBCA6B
 
@@ -54,7 +54,7 @@ class KeyedDropout(nn.Module):
     """Inverted dropout with a counter-based generator.
 
     Args:
-        share: share of dropped activations, at least 0 and below 1.
+        share: probability of dropping an activation, at least 0 and below 1.
         site: index of this dropout layer in the model, so that layers drop different activations.
     """
 
@@ -65,7 +65,7 @@ class KeyedDropout(nn.Module):
         self.site = (site * _SITES + _WORDS // 2) % _WORDS - _WORDS // 2
 
     def forward(self, x: Tensor, keys: Tensor | None) -> Tensor:
-        """Drop activations of ``x`` (tokens, channels), none if ``keys`` (tokens,) is None."""
+        """Drop activations of ``x`` (tokens, channels), or none if ``keys`` (tokens,) is None."""
         if keys is None or not self.dropped:
             return x
         channels = torch.arange(x.shape[1], dtype=torch.int32, device=x.device) * _SPREAD

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class Block(nn.Module):
     """One pre-norm block: x + attention(norm(x)), then x + feed_forward(norm(x)).
 
-    ``layer`` counts from 0. Each layer drops different activations.
+    ``layer`` is the index of the block, from 0. Each layer drops different activations.
     """
 
     def __init__(self, settings: EncoderSettings, layer: int) -> None:
@@ -95,7 +95,7 @@ class Block(nn.Module):
 
 
 def cell_means(values: Tensor, cu_seqlens: Tensor) -> Tensor:
-    """Return the mean over the cell for each token, (tokens, heads, dim), summed in float32."""
+    """Return for each token the mean over its cell, (tokens, heads, dim), summed in float32."""
     summed = torch.promote_types(values.dtype, torch.float32)
     flat, lengths = values.flatten(1).to(summed), torch.diff(cu_seqlens)
     means = torch.segment_reduce(flat, "mean", offsets=cu_seqlens.long(), axis=0)
@@ -160,7 +160,7 @@ class Encoder(nn.Module):
             positions: (tokens,) int64, 0 to n - 1 in each cell of n tokens.
             cu_seqlens: (cells + 1,) int32, cumulative lengths.
             max_seqlen: length of the longest cell, or more.
-            masked: (masked,) int64, positions in ``tokens`` whose gene is predicted.
+            masked: (masked,) int64, indices into ``tokens`` of the genes to predict.
             keys: (tokens,) int32, result of :meth:`dropout_keys`. None: no dropout.
 
         Returns:
@@ -184,8 +184,8 @@ class Encoder(nn.Module):
         """Return the dropout keys of a training step, (tokens,) int32, or None without dropout.
 
         Args:
-            cells: (cells,) int64, indices of the cells in the token store, on the CPU: mixing few
-                numbers there takes less time than launching GPU kernels.
+            cells: (cells,) int64, indices of the cells in the token store, on the CPU. Computing
+                the few keys of cells there takes less time than launching GPU kernels.
             positions, cu_seqlens: see :meth:`forward`.
             seed: seed of the run.
             step: number of the optimizer step.

@@ -17,7 +17,7 @@ UInt64s = npt.NDArray[np.uint64]
 
 
 def _mix(state: UInt64s) -> UInt64s:
-    """Compute one step of splitmix64, a bijection of 64-bit words."""
+    """Compute a step of splitmix64, which is a bijection of 64-bit words."""
     state = state + np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -30,12 +30,12 @@ def _word(value: int) -> UInt64s:
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """Settings of masks.
+    """Settings of the masks.
 
     Attributes:
-        seed: seed of the run for masks.
-        draw: index of the mask of a cell: the step in training, the trial in evaluation.
-        fraction: share of masked genes of a cell.
+        seed: seed of the masks of a run.
+        draw: number of the mask of a cell: the step in training, the trial in evaluation.
+        fraction: fraction of the genes of a cell that are masked.
         replacement: ``mask``: masked genes become [MASK]. ``bert``: 80 % become [MASK], 10 % a
             random gene, and 10 % do not change.
         vocabulary_size: number of tokens, including special tokens.
@@ -55,8 +55,8 @@ class Masking:
     ) -> tuple[Int64s, Int64s, Int64s]:
         """Mask genes of every cell of a packed batch.
 
-        Of a cell with g gene tokens, max(1, round(fraction * g)) are masked, with equal probability
-        of all choices. Special tokens are neither masked nor counted.
+        Of g gene tokens of a cell, max(1, round(fraction * g)) are masked, and all choices have
+        equal probability. Special tokens are neither masked nor counted.
 
         Args:
             packed: (tokens,) tokens of the cells, one cell after the other.
@@ -64,8 +64,8 @@ class Masking:
             cu_seqlens: (cells + 1,) cumulative lengths.
 
         Returns:
-            The model's input (tokens,), the ascending positions of masked genes in it (masked,),
-            and these genes (masked,).
+            The model's input (tokens,), the indices of the masked genes in it (masked,), ascending,
+            and the masked genes (masked,).
 
         Raises:
             ValueError: if ``cu_seqlens`` does not match ``packed`` and ``cells``.
@@ -89,7 +89,7 @@ class Masking:
         stream = _mix(stream ^ _mix(_word(self.draw) + np.uint64(1)))
         keys = _mix(np.repeat(stream, genes) ^ counters)
 
-        # Mask the genes with the smallest keys. They are distinct, because _mix is a bijection.
+        # Mask the genes with the smallest keys. Keys are distinct, because _mix is a bijection.
         counts = np.rint(self.fraction * genes).astype(np.int64)
         counts = np.minimum(genes, np.maximum(1, counts))
         largest = np.zeros(len(cells), dtype=np.uint64)

@@ -20,11 +20,11 @@ class EncoderSettings:
         heads: number of attention heads. ``hidden / heads`` is the head dimension.
         feed_forward: width of the feed-forward layer.
         vocabulary_size: number of tokens, including special tokens.
-        dropout: share of dropped activations after the embedding and after each half of a block.
+        dropout: probability of dropping an activation after the embedding and each half of a block.
         layer_norm_epsilon: epsilon of the layer normalizations.
         initializer_range: standard deviation of the initial weights.
         backend: attention backend.
-        cls_token: whether [CLS] precedes the genes of a cell. It is part of the context.
+        cls_token: whether [CLS] precedes the genes of a cell. It counts as a token of the context.
         variants: changes to attention (:mod:`scsigmoid.model.encoder`).
     """
 
@@ -103,9 +103,9 @@ def count_parameters(settings: EncoderSettings) -> int:
 def count_flops(settings: EncoderSettings, lengths: Sequence[int], masked: int) -> int:
     """Return the floating-point operations of a forward and backward pass of a packed batch.
 
-    A matrix product has twice as many in the backward pass. Attention has 4 n^2 hidden in the
-    forward pass and 2.5 times as many in the backward pass (section "FLOP Calculation" of the
-    paper's appendix). Element-wise operations and the optimizer are not counted.
+    A matrix product counts twice as much in the backward pass as in the forward pass. Attention
+    counts 4 n^2 hidden in the forward pass and 2.5 times as much in the backward pass (appendix
+    "FLOP Calculation" of the paper). Element-wise operations and the optimizer are not counted.
 
     Args:
         settings: the encoder.

@@ -34,7 +34,7 @@ from scsigmoid.tokens.vocabulary import CLS
 Integers = npt.NDArray[np.integer]
 Int64s = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
-#: ``ignore_index`` of the cross-entropy: the target of padding.
+#: Target of padded masked positions, which the cross-entropy ignores (``ignore_index``).
 IGNORED = -100
 
 
@@ -43,12 +43,12 @@ class Batch:
     """A packed batch: the cells' tokens concatenated, without padding.
 
     Attributes:
-        tokens: (tokens,) int64, the genes of each cell, with or without [CLS] in front. Masked
+        tokens: (tokens,) int64, the genes of each cell, with or without a leading [CLS]. Masked
             genes are replaced.
         positions: (tokens,) int64, 0 to n - 1 within each cell.
         cu_seqlens: (cells + 1,) int32, cumulative lengths.
-        masked: (masked,) int64, indices into ``tokens`` to predict. Empty without masking.
-        targets: (masked,) int64, the masked genes.
+        masked: (masked,) int64, indices into ``tokens`` of the genes to predict, if any.
+        targets: (masked,) int64, the genes to predict.
         cells: (cells,) int64, rows of the store, always on the CPU.
         max_seqlen: length of the longest cell.
     """
@@ -99,7 +99,7 @@ def pack_genes(
         genes: (genes,) packed gene tokens.
         lengths: (cells,) number of genes of each cell.
         cells: (cells,) identity of each cell, on which its mask depends.
-        masking: None means that nothing is masked.
+        masking: settings of the masks. None: mask nothing.
         cls_token: whether each cell starts with [CLS].
     """
     tokens = genes.astype(np.int64)
@@ -123,7 +123,7 @@ def pack_genes(
 
 
 def split_by_tokens(lengths: Integers, budget: int) -> list[slice]:
-    """Split cells, in order, into slices of at most ``budget`` tokens, or one longer cell."""
+    """Split cells, in order, into slices of at most ``budget`` tokens, or a single longer cell."""
     slices = []
     start = tokens = 0
     for index, length in enumerate(lengths.tolist()):
@@ -152,7 +152,7 @@ def divide(work: Float64s, parts: int) -> list[Int64s]:
     differs by less than 2 %.
 
     Returns:
-        The indices of the cells of each part, ascending. Some are empty if there are more parts
+        The ascending indices of the cells of each part. Parts may be empty if there are more parts
         than cells.
     """
     members: list[list[int]] = [[] for _ in range(parts)]
@@ -170,7 +170,7 @@ def micro_batches(lengths: Integers, work: Float64s, budget: int) -> list[Int64s
     Args:
         lengths: (cells,) tokens of each cell.
         work: (cells,) work of each cell.
-        budget: largest number of tokens of a micro-batch. A longer cell is a micro-batch.
+        budget: maximum number of tokens of a micro-batch. A longer cell gets its own micro-batch.
     """
     count = min(len(lengths), max(1, ceil(int(lengths.sum()) / budget)))
     while True:
@@ -186,7 +186,7 @@ class Share:
 
     micro_batches: Sequence[Batch]  # of this process
     lengths: Int64s  # (cells,) number of tokens of every cell of the global batch
-    capacity: int  # number of tokens for which all micro-batches of all processes have room
+    capacity: int  # sum of the token budgets of all micro-batches of all processes
 
     @property
     def masked(self) -> int:
@@ -196,7 +196,7 @@ class Share:
 def validation_rows(cells: int, count: int) -> Int64s:
     """Return the rows of the store that are held out for validation, (count,), ascending.
 
-    They are evenly spaced. The order within a store is random, so they are a random sample.
+    The rows are evenly spaced. The order of a store is random, so they are a random sample.
     """
     if count >= cells:
         raise UserError(f"training.validation_cells: {count} of {cells} training cells; take fewer")
@@ -236,7 +236,7 @@ class GlobalBatches:
 
     def cells(self, step: int) -> Int64s:
         """Return the rows of the store in the global batch of a step, counted from 1."""
-        # `CellOrder` caches its last result.
+        # `CellOrder` caches its last result and is not thread-safe.
         with self._lock:
             places = self._order.batch(step - 1, self.training.global_batch)
         return places + np.searchsorted(self._before, places, side="right")
@@ -275,7 +275,7 @@ def ahead(
 ) -> Generator[Share, None, None]:
     """Yield the shares of steps in order, prefetched by threads.
 
-    Reading, sorting and hashing release the GIL, so that threads are as fast as processes.
+    Reading, sorting and hashing release the GIL, so threads are as fast as processes.
 
     Args:
         batches: the batches of the run.

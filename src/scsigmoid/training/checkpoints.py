@@ -1,10 +1,10 @@
-"""Checkpoints: written atomically in the background, checked before they are read.
+"""Checkpoints: written atomically in the background, verified before they are read.
 
-``step-00000100.pt`` loads with ``torch.load(weights_only=True)``. Its checksum is in
+``step-00000100.pt`` can be read with ``torch.load(weights_only=True)``. Its checksum is in
 ``step-00000100.sha256`` next to it, in the format of ``sha256sum``.
 
-A checkpoint is skipped only if it is proven to be damaged, and the file is then renamed, not
-deleted. An error of the file system is raised, because the file may be intact.
+A checkpoint is skipped only if it is damaged. The file is then renamed, not deleted. Errors of the
+file system are raised, because the file may be intact.
 """
 
 import os
@@ -41,9 +41,9 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of a run: a folder, of which the newest ``keep`` files are kept.
+    """The folder with the newest ``keep`` checkpoints of a run.
 
-    A background thread writes them, one at a time.
+    A background thread writes checkpoints, one at a time.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
@@ -65,7 +65,7 @@ class Checkpoints:
         return [self.folder / name for name in sorted(steps, reverse=True)]
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Copy the state to host memory and start writing it, after the previous write ended.
+        """Wait for the previous write, copy the state to host memory, and start to write it.
 
         Raises:
             UserError: if the previous checkpoint could not be written.
@@ -95,13 +95,13 @@ class Checkpoints:
         """Write a checkpoint, then remove the oldest ones beyond ``keep``.
 
         Raises:
-            UserError: if it cannot be written, for example to a full disk. Older ones are kept.
+            UserError: if writing fails, for example on a full disk. Older checkpoints are kept.
         """
         path = self.path(checkpoint.step)
         try:
             with atomic_path(path) as temporary:
                 write_values(temporary, {"version": VERSION, **vars(checkpoint)})
-                # Before the checkpoint is renamed, so that it always has a checksum.
+                # Before the checkpoint is renamed, so that every checkpoint has a checksum.
                 write_text(checksum_path(path), f"{sha256(temporary)}  {path.name}\n")
         except OSError as error:
             if not path.exists():
@@ -118,10 +118,10 @@ class Checkpoints:
     def latest(self) -> Checkpoint | None:
         """Return the newest checkpoint that is not damaged, or None if there is no checkpoint.
 
-        Damaged newer ones are renamed to ``<name>.damaged``.
+        Newer, damaged files are renamed to ``<name>.damaged``.
 
         Raises:
-            UserError: if all checkpoints are damaged, or the newest intact one is not readable.
+            UserError: if all checkpoints are damaged, or if the newest intact one cannot be read.
             OSError: if the file system cannot read a file.
         """
         paths = self.paths()
@@ -187,14 +187,14 @@ def write_values(path: Path, values: Mapping[str, Any]) -> None:
         with path.open("wb") as handle:
             torch.save(values, handle)
     except RuntimeError as error:
-        # When torch closes the archive, its error about missing bytes hides the reason.
+        # The error that torch raises when it closes the archive hides the reason.
         if isinstance(error.__context__, OSError):
             raise error.__context__ from None
         raise
 
 
 def read(path: Path) -> Checkpoint:
-    """Read a checkpoint. Its tensors stay in the file until they are copied.
+    """Read a checkpoint. Its tensors are memory-mapped.
 
     Raises:
         UserError: if another version or program wrote the file, or torch cannot read it.

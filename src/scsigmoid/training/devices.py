@@ -1,4 +1,4 @@
-"""Devices: choice of the GPU, peak performance, determinism, and missing memory."""
+"""Devices: choice of the GPU, peak performance, determinism, and out-of-memory errors."""
 
 import fcntl
 import itertools
@@ -17,7 +17,7 @@ from scsigmoid.attention.backends import choose_backend, hopper_misfit
 from scsigmoid.errors import UserError
 from scsigmoid.model.sizes import EncoderSettings
 
-#: Peak of dense bfloat16 products with float32 sums in operations per second, from data sheets. The
+#: Peak operations per second of dense bfloat16 products with float32 sums, from data sheets. The
 #: first key that is part of a GPU's name applies.
 PEAK_FLOPS = {
     "B200": 2250e12,
@@ -34,7 +34,7 @@ PEAK_FLOPS = {
 
 
 def resolve_device(device: str) -> torch.device:
-    """Return the device of ``auto`` (a GPU if there is one), ``cpu`` or ``cuda``.
+    """Return the device for ``auto`` (a GPU if there is one), ``cpu`` or ``cuda``.
 
     Of several GPUs, the one with the fewest jobs is chosen (:func:`claim_gpus`) and becomes the
     current device of PyTorch. Processes of torchrun choose their GPU by their rank.
@@ -58,18 +58,18 @@ def resolve_device(device: str) -> torch.device:
     return torch.device(device, torch.cuda.current_device())
 
 
-# Open files, whose locks are the claims of this process. The system releases them at its end.
+# Open files, whose locks are the claims of this process. The system releases locks at its end.
 _claims: list[IO[str]] = []
 
 
 def claim_gpus(count: int) -> list[int]:
     """Choose the GPUs with the fewest claims by other jobs of this user.
 
-    Simultaneous jobs on a machine are thereby spread evenly over its GPUs. A claim is a locked file
-    in the folder of temporary files.
+    This spreads simultaneous jobs evenly over the GPUs of a machine. A claim is a locked file in
+    the folder of temporary files.
 
     Returns:
-        ``count`` indices into the visible GPUs in ascending order, or all if there are not more.
+        Ascending indices of ``count`` visible GPUs, or of all if there are no more than ``count``.
     """
     visible = visible_gpus()
     if count >= len(visible):
@@ -91,11 +91,11 @@ def claim_gpus(count: int) -> list[int]:
             chosen.append(index)
             if len(chosen) == count:
                 return sorted(chosen)
-    raise AssertionError  # the loop above has no end
+    raise AssertionError  # not reached: the loop has no end
 
 
 def visible_gpus() -> list[str]:
-    """Return the names of the visible GPUs in ``CUDA_VISIBLE_DEVICES``, or their numbers."""
+    """Return the entries of ``CUDA_VISIBLE_DEVICES``, or the numbers of the GPUs without it."""
     count = torch.cuda.device_count()
     named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     return [name.strip() for name in named] if len(named) == count else [*map(str, range(count))]
@@ -125,7 +125,7 @@ def be_deterministic() -> None:
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
-    # Filling uninitialized memory only costs time: it is never read before it is written.
+    # Filling uninitialized memory is not needed: memory is never read before it is written.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     # Otherwise the compiler chooses kernels by timing, and another kernel may sum in another order.
     from torch._inductor import config
@@ -154,7 +154,7 @@ def out_of_memory_advice(context: int, micro_batch_tokens: int) -> Iterator[None
     try:
         yield
     except torch.OutOfMemoryError:
-        # The memory beyond the model and its optimizer is proportional to the tokens.
+        # Memory, except for the model and its optimizer, is proportional to the tokens.
         raise UserError(
             f"training.micro_batch_tokens: {micro_batch_tokens} tokens do not fit in the GPU's "
             f"memory; halve it (this changes results by rounding only) down to {context} tokens, a "

@@ -72,10 +72,10 @@ def save_encoder(
 
 
 def write(path: str | Path, metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Write a model file with a checksum of its header and weights."""
+    """Write a model file whose header contains a checksum of header and weights."""
     header = json.dumps({**metadata, "sha256": checksum(metadata, tensors)}, sort_keys=True)
     with atomic_path(path) as temporary:
-        # safetensors makes files readable only by the owner. Use the default mode instead.
+        # safetensors makes files readable by their owner only. Use the default mode instead.
         temporary.touch()
         mode = temporary.stat().st_mode
         save_file(dict(tensors), temporary, metadata={KEY: header})
@@ -160,9 +160,9 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
 
 
 def checksum(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of header and weights, because safetensors does not have a checksum.
+    """Return the SHA-256 of header and weights. The format of safetensors has no checksum.
 
-    The vocabulary is not included: the header contains its fingerprint.
+    The vocabulary is not included, because the header contains its fingerprint.
     """
     header = {name: value for name, value in metadata.items() if name != "sha256"}
     digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
@@ -177,7 +177,7 @@ def checksum(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
 def settings_of(path: Path, backend: str) -> EncoderSettings:
     """Return the settings in a header, after comparing them with the shapes of the tensors.
 
-    Tensors are not read, so that a header with absurd sizes does not allocate memory.
+    Tensors are not read, so that a damaged header with huge sizes does not allocate memory.
 
     Raises:
         UserError: if another version of scsigmoid wrote the file.
@@ -219,7 +219,7 @@ def settings_of(path: Path, backend: str) -> EncoderSettings:
 
 
 def encoder_for(settings: EncoderSettings, weights: Iterable[str]) -> Encoder:
-    """Return an encoder, without its output layer if ``weights`` (names) does not contain it."""
+    """Return an encoder, without the output layer if the names ``weights`` do not contain it."""
     encoder = Encoder(settings)
     if not any(name.startswith(OUTPUT) for name in weights):
         del encoder.output
@@ -234,8 +234,8 @@ def load_encoder(
     Returns:
         The encoder and its metadata: ``model``, ``attention``, ``context``, ``cls_token``,
         ``size``, ``vocabulary`` (fingerprint), ``vocabulary_size``, ``step``, ``seed``,
-        ``training`` and the encoder's other settings. An encoder of :func:`shrink` has no
-        ``output``.
+        ``training`` and the encoder's other settings. An encoder from a file of :func:`shrink` does
+        not have ``output``.
 
     Raises:
         UserError: if the file is missing or damaged, or is not a model.

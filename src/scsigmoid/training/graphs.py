@@ -1,11 +1,11 @@
-"""Gradients of small batches as CUDA graphs, one for each size of batch.
+"""CUDA graphs that compute the gradients of small batches, one for each :class:`Bucket` of sizes.
 
-Launching the kernels of a small batch takes the host longer than running them takes the GPU. A CUDA
-graph is a single launch. It repeats a recording with the same shapes at the same addresses, so a
-batch is copied into static memory and padded to the size of its :class:`Bucket`:
+For a small batch, launching kernels takes the host more time than running them takes the GPU. A
+CUDA graph is a single launch. It repeats a recording with the same shapes at the same addresses, so
+a batch is copied into static memory and padded to the sizes of its bucket:
 
 - Tokens are padded with one more sequence, at most a sixteenth of the batch or 127 tokens, in which
-  nothing is predicted. Its gradients are zero. (The kernels would not write rows outside of all
+  nothing is predicted. Its gradients are zero. (The kernels do not write rows outside of all
   sequences.)
 - Empty sequences are added.
 - Masked positions are padded with targets that the cross-entropy ignores.
@@ -30,14 +30,14 @@ from scsigmoid.training.batches import IGNORED, Batch
 
 #: Backends that do not read lengths on the host.
 GRAPHED = ("hopper", "triton", "fa4", "sdpa")
-#: Largest number of tokens of a batch in a graph, and of tokens times parameters of a layer. With
-#: more, an H200 computes longer than its host launches. Estimated from 1.2 ms per layer and 400
-#: TFLOPS, plus half. Measured only at 160M, up to 8,225 tokens.
+#: Maximum number of tokens of a batch in a graph, and of tokens times parameters of a layer. Above,
+#: an H200 computes longer than its host launches. Estimated from 1.2 ms per layer and 400 TFLOPS,
+#: plus 50 %. Measured at 160M only, up to 8,225 tokens.
 MOST_TOKENS = 16_384
 MOST_WORK = 1.2e11
-#: Largest number of graphs of a model. They share memory except for their lists of kernels.
+#: Maximum number of graphs of a model. They share all memory except for their lists of kernels.
 MOST_GRAPHS = 128
-#: Runs before a recording, in which kernels are compiled, tuned and loaded.
+#: Number of runs before a recording, in which kernels are compiled, tuned and loaded.
 WARM_RUNS = 2
 _LEAST_SPACING = 128
 
@@ -52,12 +52,12 @@ class Bucket(NamedTuple):
 
 
 def most_tokens(settings: EncoderSettings) -> int:
-    """Return the largest number of tokens for which a graph is faster."""
+    """Return the maximum number of tokens of a batch for which a graph is faster."""
     return min(MOST_TOKENS, int(MOST_WORK * settings.layers / count_parameters(settings)))
 
 
 def bucket_of(batch: Batch, context: int, mask_fraction: float) -> Bucket:
-    """Return the smallest bucket for a batch. There are 16 between two powers of two."""
+    """Return the smallest bucket for a batch. There are 16 token numbers per power of two."""
     spacing = max(_LEAST_SPACING, 2 ** (len(batch.tokens) - 1).bit_length() // 32)
     tokens = -(-len(batch.tokens) // spacing) * spacing
     sequences = max(4, 2 ** len(batch.cells).bit_length())
@@ -91,8 +91,8 @@ class Graphs:
         Args:
             loss: function of a batch on the device, its dropout keys (tokens,) and weights
                 (masked, 2). Returns the summed loss, (), or (2,) with weights.
-            parameters: parameters of the loss.
-            largest: largest number of tokens of a batch.
+            parameters: the parameters to differentiate by.
+            largest: maximum number of tokens of a batch.
             device: a GPU. On a CPU no graphs are recorded.
         """
 
@@ -153,13 +153,13 @@ class Graphs:
             bucket: bucket of the batch.
             keys: dropout keys of the batch.
             masked: divisor of the loss.
-            weights: (masked, 2) float32, weights of the losses, for all batches or none. With
-                weights, ``gradients`` are of the first weighted sum, without division.
+            weights: (masked, 2) float32, weights of the losses, for all batches or for none. With
+                weights, ``gradients`` are of the first weighted sum, which is not divided.
 
         Returns:
-            Scalar on the device: the loss, or with weights the second weighted sum, divided.
+            Scalar on the device: the loss (or the second weighted sum) divided by ``masked``.
         """
-        # Detached: torch.compile compiles another graph for arguments that are views.
+        # Detached, because torch.compile compiles another graph for arguments that are views.
         if keys is not None:
             keys = self._keys[: bucket.tokens].copy_(keys).detach()
         if weights is None:
@@ -220,8 +220,8 @@ class Graphs:
             log(f"batches of further sizes than {MOST_GRAPHS} are computed without CUDA graphs")
 
 
-# torch creates one stream for all graphs, on the GPU that is current then. Kernels on another GPU
-# would not be recorded.
+# torch would record all graphs on one stream of the GPU that is current at the first recording, and
+# would not record kernels on another GPU.
 @cache
 def _recording_stream(device: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)

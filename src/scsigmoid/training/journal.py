@@ -49,19 +49,19 @@ class Row:
 class Layer:
     """A row of ``layers.csv``: the attention of a layer on a fixed sample of cells.
 
-    Below, a row is a row of the attention matrix: the weights of one query in one head.
+    In the attributes, a row is a row of the attention matrix: the weights of a query in a head.
 
     Attributes:
-        step: number of the optimizer step. Measured before its update.
+        step: number of the optimizer step. The attention is measured before the update.
         layer: number of the layer, from 0.
         score_max: largest |q . k / sqrt(dim)|.
         weight_max: largest attention weight.
-        row_sum_low, row_sum, row_sum_high: 5th, 50th and 95th percentile of the sums of rows. 1 for
+        row_sum_low, row_sum, row_sum_high: 5th, 50th and 95th percentile of the row sums. 1 for
             softmax.
-        keys: effective number of keys, exp(entropy) of the normalized weights of a row. Median over
-            rows. A row whose weights are all 0 counts as 0.
-        value_mean: |mean of v|^2 divided by the mean of |v|^2, averaged over heads and cells. 1
-            if all keys of a cell have the same value.
+        keys: effective number of keys, the median over rows of exp(entropy) of the normalized
+            weights. 0 for a row whose weights are all 0.
+        value_mean: |mean of v|^2 divided by the mean of |v|^2, averaged over heads and cells. 1 if
+            all keys of each cell have the same value.
     """
 
     step: int
@@ -100,7 +100,7 @@ def whole_lines(path: Path) -> list[str]:
 
 
 class Journal:
-    """A journal that is being written."""
+    """Writer of a journal."""
 
     def __init__(self, path: Path, header: Mapping[str, str], rows: str = "") -> None:
         """Write the file with the header and the rows of the run so far."""
@@ -132,7 +132,7 @@ def begin_layers(path: Path, step: int) -> None:
 
 
 def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
-    """Read a journal. Its run may still be writing it.
+    """Read a journal, also while its run is writing it.
 
     Returns:
         The columns (``step`` int64, others float64 with NaN for empty values) and the header.
@@ -151,7 +151,7 @@ def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[st
         if not rows:
             raise ValueError("it is empty")
         names = rows.pop(0)
-        # Older versions wrote neither ``validation_loss`` nor ``cuda_graphs``.
+        # Older versions did not write the last column, or the last two.
         if tuple(names) not in (COLUMNS, COLUMNS[:-1], COLUMNS[:-2]):
             raise ValueError("other columns")
         if any(len(row) != len(names) for row in rows):

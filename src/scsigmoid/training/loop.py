@@ -31,14 +31,13 @@ from scsigmoid.training.run import TrainingRun, header
 from scsigmoid.training.step import Trainer, autocast, eagerly_embedded, summed_loss
 
 CHECKPOINTS = "checkpoints"
-#: File next to the checkpoints of a complete run, with its number of steps. The workflow starts a
-#: forced or deleted model from the beginning if this file exists.
+#: File in the checkpoint folder of a complete run, with its number of steps. If the file exists and
+#: the model is deleted or forced (``-R``), the workflow trains it from the beginning.
 FINISHED = "finished"
 LOCK = ".training"
-#: Number of cells whose attention weights are measured.
+#: Maximum number of validation cells whose attention weights are measured.
 WATCHED = 4
-#: Fraction of the lowest validation loss by which it must fall, or training with
-#: ``training.patience`` ends.
+#: A decrease of the validation loss by less than this fraction is not an improvement.
 FLAT = 0.002
 
 
@@ -46,8 +45,8 @@ def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Pa
     """Train a model, or continue from its last checkpoint.
 
     Under torchrun, all processes train the model together. All must have access to the files.
-    On the CPU, and on GPUs with ``training.deterministic``, an interrupted run gives the same bits
-    as an uninterrupted one. If the loss is not finite, it is logged and training continues, because
+    On the CPU, and on GPUs with ``training.deterministic``, a resumed run gives the same bits as an
+    uninterrupted run. If the loss is not finite, it is logged and training continues, because
     divergence is a result. With ``training.patience`` a run ends before its last step if the
     validation loss has flattened (:func:`has_flattened`). SIGTERM, SIGUSR1 and SIGINT end the run
     after the current step, with a checkpoint.
@@ -61,9 +60,9 @@ def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Pa
 
     Raises:
         UserError: if the stores do not fit the vocabulary or context, the checkpoints are damaged
-            or of other settings, a snapshot is missing, the device or backend is not available, or
-            memory or disk is full.
-        SystemExit: 75 after a signal. 1 in the other processes after the UserError of one.
+            or have other settings, a snapshot is missing, the device or backend is not available,
+            or the memory or disk is full.
+        SystemExit: with code 75 after a signal, or code 1 if another process raised the UserError.
     """
     torch.set_num_threads(run.training.threads)
     if run.training.deterministic:
@@ -87,7 +86,7 @@ def train_together(
     checkpoints = Checkpoints(output / CHECKPOINTS, run.training.keep_checkpoints)
     snapshots = snapshot_paths(run.training, output)
     resumed = processes.on_first(lambda: resume(run, checkpoints, identity, snapshots))
-    # The sum tells the other processes, whose `resumed` is None.
+    # On the other ranks `resumed` is None. The sum sends them the step of rank 0.
     (step,) = processes.total([resumed or 0])
 
     with out_of_memory_advice(run.context, run.training.micro_batch_tokens):
@@ -101,7 +100,7 @@ def train_together(
             if path := snapshots.get(step):
                 processes.on_first(lambda: save_encoder(encoder, run, loaded, step, path))
 
-        snapshot(step)  # an earlier run that ended at this step did not write it
+        snapshot(step)  # missing if this was the last step of an earlier, shorter run
         meter = Meter(batches.settings, processes.device, processes.count, seconds)
         facts = header(run, batches.settings, processes)
         with (
@@ -140,7 +139,7 @@ def resume(
             path.unlink()
     step = checkpoints.resume(identity, run.training.steps)
     if not step:
-        # These may be of other settings.
+        # These files may be from a run with other settings.
         for path in (*folder.glob("model-step-*.safetensors"), folder / LAYERS):
             path.unlink(missing_ok=True)
     for snapshot_step, path in snapshots.items():
@@ -198,8 +197,8 @@ def loop(
 ) -> int | None:
     """Take the steps after ``first``. Return the last step, or None if a signal stopped the run.
 
-    All processes call this, and ``snapshot`` after each step. ``records`` is None except on rank 0.
-    ``losses`` are the validation losses so far.
+    All processes call this function. It calls ``snapshot(step)`` after each step, and appends new
+    validation losses to ``losses``. ``records`` is None except on rank 0.
     """
     training, processes = run.training, trainer.processes
     if has_flattened(losses, training.patience):
@@ -224,11 +223,11 @@ def loop(
             is_failed = records is not None and records.checkpoints.failed
             masked, stop, has_failed = processes.total([share.masked, bool(signals), is_failed])
             if stop or has_failed:
-                signal = signals[-1].name if signals else "a signal"  # of another process
+                signal = signals[-1].name if signals else "a signal"  # received by another process
                 processes.in_turn(partial(stop_after, step - 1, signal))
                 return None
             ends = step in (1, training.steps)
-            # Before the update, so that all measurements are of the same weights as the loss.
+            # Measured before the update, with the same weights as the training loss.
             validation_loss = None
             if validation and (ends or step % training.validate_every == 0):
                 validation_loss = validation.loss(trainer)
@@ -257,9 +256,10 @@ def loop(
 
 
 def has_flattened(losses: Sequence[float], patience: int) -> bool:
-    """Return True if the lowest of the last ``patience`` losses is hardly below all earlier ones.
+    """Return True if none of the last ``patience`` losses improves on the earlier losses.
 
-    That is, by less than :data:`FLAT` of the lowest earlier loss. With 0 as ``patience``, False.
+    An improvement is at least the fraction :data:`FLAT` below all earlier losses. Return False if
+    ``patience`` is 0 or there are no earlier losses.
     """
     if not 0 < patience < len(losses):
         return False
@@ -276,7 +276,7 @@ class Validation:
     """
 
     def __init__(self, batches: GlobalBatches) -> None:
-        """Pack and mask the share of this process."""
+        """Pack and mask this process's share of the validation cells."""
         store, settings, training = batches.store, batches.settings, batches.training
         rows = validation_rows(len(store.lengths), training.validation_cells)
         masking = Masking(
@@ -293,7 +293,7 @@ class Validation:
         self._batches = [pack(store, rows[part], settings, masking) for part in own_parts]
 
     def loss(self, trainer: Trainer) -> float:
-        """Return the mean cross-entropy over all masked genes of the cells, without dropout."""
+        """Return the mean cross-entropy over all masked validation genes, without dropout."""
         encoder, device = trainer.encoder, trainer.device
         total = torch.zeros(2, device=device)
         with torch.no_grad(), autocast(device):
@@ -304,7 +304,7 @@ class Validation:
         return float(total[0] / total[1])
 
     def layers(self, trainer: Trainer, step: int) -> list[Layer]:
-        """Return statistics of the attention of each layer on the watched cells."""
+        """Return statistics of each layer's attention for the cells in ``watched``."""
         encoder, device = trainer.encoder, trainer.device
         batch = self.watched.to(device)
         spans = list(pairwise(self.watched.cu_seqlens.tolist()))

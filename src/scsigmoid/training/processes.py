@@ -2,8 +2,8 @@
 
 Gradients are summed once per step, after the last micro-batch, in buckets with a fixed layout.
 ``DistributedDataParallel`` is not used because it changes the layout of its buckets after the first
-step of a process, so that a resumed run would sum in another order. Its overlap of computation and
-communication would not help: the compiled backward pass returns all gradients at its end.
+step of a process. A resumed run would then sum in another order. Its overlap of computation and
+communication would not help, because the compiled backward pass returns all gradients at its end.
 """
 
 import logging
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 T = TypeVar("T")
-#: Gradients are all-reduced in buckets of this many bytes, each of which is copied once.
+#: Gradients are all-reduced in buckets of this size in bytes, each of which is copied once.
 BUCKET_BYTES = 1 << 26
-# The others wait while the first process reads and writes.
+# Timeout of the other processes, which wait while the first process reads and writes.
 PATIENCE = timedelta(hours=2)
-#: Exit code of a run that was asked to stop and has written a checkpoint. The same command resumes
-#: it. (EX_TEMPFAIL of sysexits.h, which a process killed by a signal never returns.)
+#: Exit code of a run that a signal stopped, with a checkpoint. The same command resumes the run.
+#: (EX_TEMPFAIL of sysexits.h, which a process killed by a signal never returns.)
 STOPPED = 75
-# The time limit of a batch system, its warning before, and Ctrl-C.
+# Signals of a batch system at the time limit and before it, and of Ctrl-C.
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-# Finishing a step and writing a checkpoint may take longer than the 30 seconds of torchrun.
+# Finishing a step and writing a checkpoint may take longer than torchrun's default, 30 seconds.
 SECONDS_TO_STOP = "600"
 #: Variable with the rendezvous of several nodes, ``host:port``, set by :func:`run_on_nodes`.
 RENDEZVOUS = "SCSIGMOID_RENDEZVOUS"
-# Slurm's variables of the job. Its other variables are those of a job step.
+# Slurm variables of the job. All others describe a job step and are not passed on.
 KEPT = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
 
 
@@ -63,7 +63,7 @@ class Processes:
         return self.rank == 0
 
     def total(self, values: Sequence[int]) -> list[int]:
-        """All-reduce integers by sum over gloo, so that the GPUs do not wait."""
+        """All-reduce integers by sum with gloo, for which GPUs do not have to wait."""
         if self.count == 1:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.int64)
@@ -92,7 +92,7 @@ class Processes:
     def in_turn(self, work: Callable[[], T]) -> T:
         """Run ``work`` on rank 0 and then, if it succeeded, on the other ranks.
 
-        A user's mistake is therefore reported only once.
+        So an error in the user's settings is reported only once.
 
         Raises:
             SystemExit: on the other ranks, if rank 0 failed.
@@ -129,7 +129,7 @@ class Processes:
         """All-reduce a scalar by maximum. The result is NaN if the scalar is NaN on any rank."""
         if self.count == 1:
             return scalar
-        # A reduction by maximum may drop NaN.
+        # Gathered, because an all-reduce by maximum may drop NaN.
         scalars = [torch.empty_like(scalar) for _ in range(self.count)]
         with self.connected():
             dist.all_gather(scalars, scalar)
@@ -196,7 +196,7 @@ def join(count: int, device: str) -> Processes:
         torch.cuda.set_device(torch_device)
     try:
         dist.init_process_group("nccl" if torch_device.type == "cuda" else "gloo")
-        # Any: newer versions type the result as a group or "not a member", but all are members.
+        # Any: newer versions of torch type the result as a group or a marker of non-members.
         host: Any = dist.new_group(backend="gloo", timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:160]
@@ -211,8 +211,8 @@ def join(count: int, device: str) -> Processes:
 def stop_requests() -> Iterator[list[signal.Signals]]:
     """Add SIGTERM, SIGUSR1 and SIGINT to the yielded list instead of stopping immediately.
 
-    A second Ctrl-C stops immediately. Further SIGTERMs do not, because batch systems send them to
-    torchrun and to its processes, and torchrun forwards its own.
+    A second Ctrl-C stops immediately. A second SIGTERM does not, because batch systems send SIGTERM
+    to torchrun and to its processes, and torchrun forwards it.
     """
     received: list[signal.Signals] = []
 
@@ -227,7 +227,7 @@ def stop_requests() -> Iterator[list[signal.Signals]]:
 
 @contextmanager
 def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Let a function handle the signals that ask to stop."""
+    """Let ``handler`` handle the signals in :data:`SIGNALS` in the block."""
     previous = {number: signal.signal(number, handler) for number in SIGNALS}
     try:
         yield
@@ -327,17 +327,17 @@ def run_on_nodes(nodes: int, arguments: Sequence[str]) -> int:
         *("--whole", "--cpu-bind=none", "--kill-on-bad-exit=0", "--quiet"),
         *(sys.executable, "-m", "scsigmoid", *arguments),
     ]
-    # Slurm signals every step of a job itself. A signal to this process alone is forwarded.
+    # Slurm itself signals all steps of a job. A signal to this process only must be forwarded.
     child = subprocess.Popen(command, env=environment, start_new_session=True)
     with handled(lambda number, frame: child.send_signal(number)):
         return child.wait()
 
 
 def requeue() -> None:
-    """Requeue this Slurm job, if it is one, after it was asked to stop.
+    """Requeue this job after Slurm asked it to stop. Do nothing outside Slurm.
 
     Slurm asks a job to stop before its time limit (``--signal``) and on preemption. A job that was
-    canceled, or whose time is over, is not requeued.
+    canceled or has exceeded its time limit is not requeued.
     """
     job = os.environ.get("SLURM_JOB_ID")
     if job is None or ask("squeue", "--noheader", "--jobs", job, "--format=%T") != "RUNNING":
@@ -349,7 +349,7 @@ def requeue() -> None:
 
 
 def ask(*command: str) -> str | None:
-    """Return the output of a command of Slurm, or None if it fails or does not exist."""
+    """Return the output of a Slurm command, or None if it fails or does not exist."""
     try:
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired):

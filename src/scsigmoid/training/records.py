@@ -21,11 +21,11 @@ from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import StepResult, Trainer
 
 EVENTS = "tensorboard"
-LINE_SECONDS = 30  # least time between two lines of progress
+LINE_SECONDS = 30  # minimum time between two lines of progress
 
 
 class Records(ExitStack):
-    """The output files of a run, and its progress, to be used in a ``with`` block."""
+    """Writer of the output files and the progress of a run. A context manager."""
 
     def __init__(
         self,
@@ -79,10 +79,10 @@ class Records(ExitStack):
 
 
 class Events:
-    """The rows of the journal as TensorBoard events, if ``tensorboard`` is installed."""
+    """Writer of the journal's rows as TensorBoard events, if ``tensorboard`` is installed."""
 
     def __init__(self, folder: Path, step: int) -> None:
-        """Continue after ``step``. TensorBoard does not show later events of earlier runs."""
+        """Continue after ``step``. TensorBoard hides later events of earlier runs."""
         self._folder = folder
         try:
             from torch.utils.tensorboard import SummaryWriter
@@ -108,7 +108,7 @@ class Events:
 class Progress:
     """Loss, rate and remaining time: a progress bar on a terminal, otherwise lines.
 
-    If standard error is a log, the lines are also printed on the terminal of the workflow.
+    If standard error is a log file, lines are also printed on the terminal of the workflow.
     """
 
     def __init__(self, label: str, first: int, steps: int) -> None:
@@ -139,7 +139,7 @@ class Progress:
 
 
 class Meter:
-    """Rates and times between two rows of the journal."""
+    """Meter of rates and times between two rows of the journal."""
 
     def __init__(
         self, settings: EncoderSettings, device: torch.device, processes: int, seconds: float
@@ -175,7 +175,7 @@ class Meter:
     def row(
         self, step: int, result: StepResult, rate: float, score: float, validation: float | None
     ) -> Row:
-        """Return the row of a logging step. Waits for the device and starts the next interval."""
+        """Wait for the device, return the row of a logging step, and start the next interval."""
         synchronise(self.device)
         now = time.perf_counter()
         elapsed = max(now - self._last, 1e-9)

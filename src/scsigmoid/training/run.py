@@ -20,17 +20,17 @@ from scsigmoid.training.processes import Processes
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRun:
-    """All settings of one model's training: ``Plan.run`` and the name."""
+    """Settings of the training of one model: its name, and the result of ``Plan.run``."""
 
     model: str  # name of the model
     attention: str  # "sigmoid" or "softmax"
     context: int  # longest sequence in tokens
-    cls_token: bool  # whether a sequence starts with [CLS], which takes one place of the context
+    cls_token: bool  # whether [CLS] starts a sequence. It counts as a token of the context.
     backend: str  # attention backend
     size: Size  # dimensions of the encoder
     architecture: Architecture  # settings that all encoders share
     training: Training
-    seed: int  # seed of the configuration, or of the run of a study
+    seed: int  # seed of the configuration, or of the run in a study
     device: str  # "auto", "cpu" or "cuda"
 
     def encoder_settings(self, vocabulary_size: int) -> EncoderSettings:
@@ -45,8 +45,8 @@ class TrainingRun:
         )
 
     def identity(self, vocabulary: str, data: str) -> dict[str, str]:
-        """Return everything that determines the trained model, by name of the setting."""
-        # The dimensions of the size are listed instead of its name.
+        """Return all settings that determine the trained model, by name."""
+        # The identity contains the dimensions of the size instead of its name.
         architecture = asdict(self.architecture)
         del architecture["size"]
         if not self.architecture.variants:  # missing in checkpoints of version 0.1
@@ -99,7 +99,7 @@ def header(run: TrainingRun, encoder: EncoderSettings, processes: Processes) -> 
 def commit() -> str:
     """Return the commit of the running code, with ``-dirty`` if files have changed since.
 
-    ``unknown`` if the code is not part of a git checkout.
+    Return ``unknown`` if the code is not part of a git checkout.
     """
     source = Path(__file__).resolve()
 

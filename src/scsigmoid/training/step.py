@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 Loss = Callable[..., Tensor]
-#: Options of torch.compile. Without this one, it fuses the reductions in the gradient of a layer
-#: normalization for large batches only, and compiles another graph for small ones.
+#: Options of torch.compile. Without this option, it fuses the reductions in the gradient of a layer
+#: normalization for large batches only, and compiles another graph for small batches.
 COMPILER: dict[str, Any] = {"triton.mix_order_reduction_non_strict_mode": True}
 
 
@@ -38,8 +38,8 @@ class StepResult:
 def make_optimiser(model: nn.Module, training: Training) -> torch.optim.AdamW:
     """Return AdamW with weight decay of matrices and embeddings.
 
-    Biases and layer normalizations, which have one dimension, do not decay. The paper does not
-    state this. It is the common choice for encoders.
+    Biases and gains, which have one dimension, do not decay. The paper does not specify this. It is
+    the common choice for encoders.
     """
     parameters = list(model.parameters())
     decayed = [p for p in parameters if p.ndim >= 2]
@@ -134,10 +134,10 @@ def with_two_of_each(batch: Batch) -> Batch:
 
 
 def eagerly_embedded(compute: Loss, encoder: Encoder, batch: Batch, *rest: Tensor | None) -> Tensor:
-    """Return a loss by :func:`summed_loss` or :func:`place_losses`, which may be compiled.
+    """Embed a batch, and return its loss by ``compute``, a function that may be compiled.
 
-    One compiled graph serves batches of all lengths. The embedding and the mask of FlexAttention
-    are outside of it, because they would need another graph for each context length.
+    ``compute`` is :func:`summed_loss` or :func:`place_losses`. One compiled graph serves all
+    lengths, because the embedding and the mask of FlexAttention are not part of the graph.
     """
     batch = with_two_of_each(batch)
     embedded = encoder.embed(batch.tokens, batch.positions)
@@ -151,7 +151,7 @@ def autocast(device: torch.device) -> torch.autocast:
 
 
 class Trainer:
-    """An encoder on its device with its optimizer. Their states are saved in a checkpoint."""
+    """An encoder on its device, with its optimizer. Checkpoints contain the states of both."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class Trainer:
         self._summed_loss: Loss = summed_loss
         self._graphs: Graphs | None = None
         self._seen_kinds: set[Bucket | bool] = set()
-        #: Largest number of tokens of a batch that a CUDA graph computes, see :mod:`graphs`.
+        #: Maximum number of tokens of a batch that a CUDA graph computes (:mod:`graphs`).
         self.graphed_tokens = 0
         if device.type == "cuda":
             self.compile()
@@ -209,16 +209,16 @@ class Trainer:
         )
 
     def prepare(self, batches: Sequence[Batch]) -> None:
-        """Take steps, so that later steps with one of these batches compile and record nothing.
+        """Take steps, so that later steps with one of these batches do not compile or record.
 
-        A step is taken with the largest batch of each kind that no step had yet.
+        Takes a step with the largest batch of each kind that no earlier step had.
         """
         for batch in sorted(batches, key=lambda batch: len(batch.tokens), reverse=True):
             if self._kind([batch]) not in self._seen_kinds:
                 self.step(1, [batch])
 
     def _kind(self, batches: Sequence[Batch]) -> Bucket | bool:
-        """Return the bucket of a step, or whether sigmoid uses the form for long sequences."""
+        """Return the bucket of a step, or whether the sigmoid has the form for long sequences."""
         long = any(batch.max_seqlen > LONGEST_APPROXIMATE for batch in batches)
         return self._bucket(batches) or long
 
@@ -250,9 +250,9 @@ class Trainer:
         """Take one optimizer step on a global batch.
 
         The returned loss is the mean over all masked genes of the global batch. It is also the
-        objective, unless ``training.gradient`` is ``sum``: then the objective is the sum of the
-        mean losses of the cells. Both are independent of the division of the batch. The step is
-        also taken if the loss or the norm is not finite, because divergence is a result.
+        objective, unless ``training.gradient`` is ``sum``. Then the objective is the sum of the
+        mean losses of the cells. Both do not depend on the division of the batch. The step is also
+        taken if the loss or the norm is not finite, because divergence is a result.
 
         Args:
             step: number of the step from 1, which determines learning rate and dropout.
@@ -305,6 +305,6 @@ class Trainer:
                 score = self.encoder.attention_score_max(
                     batch.tokens, batch.positions, batch.cu_seqlens
                 )
-                # Unlike torch.fmax, this keeps NaN.
+                # Unlike torch.fmax, torch.maximum propagates NaN.
                 largest = torch.maximum(largest, score.float())
         return float(self.processes.largest(largest))
