@@ -22,7 +22,7 @@ from scsigmoid.config.schema import Config
 from scsigmoid.measurements import Measurement
 from scsigmoid.report import registry
 from scsigmoid.report.figures import style
-from scsigmoid.report.figures.training import covered, moving_mean
+from scsigmoid.report.figures.training import covered_share, moving_mean
 from scsigmoid.results.folder import Results
 
 
@@ -238,7 +238,7 @@ def test_marks_of_the_length_figure(results: Results) -> None:
     assert [text.split("\n")[0] for text in marked] == ["128", "256", "384"]
     lengths, cells = np.array([1, 127, 128, 500]), np.array([1, 2, 3, 4])
     # 127 genes fit next to <cls>. 128 genes do not.
-    assert covered(lengths, cells, 127) == pytest.approx(0.3)
+    assert covered_share(lengths, cells, 127) == pytest.approx(0.3)
 
 
 def test_moving_mean_narrows_at_the_ends() -> None:

@@ -30,11 +30,11 @@ def test_values(results: Results) -> None:
     assert results.training_data == "simulated"
 
 
-def test_chance_is_the_entropy_of_the_genes(results: Results, tmp_path: Path) -> None:
+def test_the_baseline_loss_is_the_entropy_of_the_genes(results: Results, tmp_path: Path) -> None:
     columns = {"token": range(6), "cells": [0, 0, 8, 4, 2, 2]}
     write_parquet(tmp_path / "tokens/vocabulary.parquet", columns)
     results = Results(tmp_path, results.config)
-    assert results.chance_loss == pytest.approx(1.75 * math.log(2))
+    assert results.baseline_loss == pytest.approx(1.75 * math.log(2))
     assert results.vocabulary_size == 6
 
 

@@ -16,12 +16,12 @@ from scsigmoid.report.figures.benchmarks import drawn
 from scsigmoid.report.tables.benchmarks import kernel_speed
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import (
-    CELLS,
-    PAPER,
+    CELL_BATCHES,
+    PAPER_BATCHES,
     Cost,
     costs,
     notes,
-    our_path,
+    our_backend,
     paired,
     row_label,
     series,
@@ -77,7 +77,7 @@ def test_series_have_a_layout_where_there_are_two(tmp_path: Path, config: Config
         ("pytorch", ""),
     ]
     assert all(timing.batch == "paper" for rows in by_series.values() for timing in rows)
-    every = series(results(tmp_path, config, ROWS), (*PAPER, *CELLS))
+    every = series(results(tmp_path, config, ROWS), (*PAPER_BATCHES, *CELL_BATCHES))
     assert [timing.batch for timing in every["triton", "packed"]] == ["paper", "paper", "jagged"]
     # Batches with the lengths of cells have no speed-up.
     ours, standard = every["triton", "packed"], every["pytorch", ""]
@@ -86,12 +86,12 @@ def test_series_have_a_layout_where_there_are_two(tmp_path: Path, config: Config
 
 
 def test_the_fastest_path_stands_for_ours(tmp_path: Path, config: Config) -> None:
-    assert our_path(results(tmp_path, config, [])) == "triton"
-    assert our_path(results(tmp_path, config, ROWS)) == "triton"
+    assert our_backend(results(tmp_path, config, [])) == "triton"
+    assert our_backend(results(tmp_path, config, ROWS)) == "triton"
     absent = replace(row(EQUAL, "hopper", "packed", float("nan")), note="not on this GPU")
-    assert our_path(results(tmp_path, config, [*ROWS, absent])) == "triton"
+    assert our_backend(results(tmp_path, config, [*ROWS, absent])) == "triton"
     both = results(tmp_path, config, [*ROWS, row(EQUAL, "hopper", "packed", 6e14)])
-    assert our_path(both) == "hopper"
+    assert our_backend(both) == "hopper"
 
 
 def test_of_two_layouts_the_preferred_one_counts(tmp_path: Path, config: Config) -> None:

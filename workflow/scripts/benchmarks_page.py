@@ -23,7 +23,7 @@ from scsigmoid.config.validate import validate
 from scsigmoid.files import atomic_path, write_text
 from scsigmoid.labels import PASSES, context_label
 from scsigmoid.report.figures.benchmarks import looks
-from scsigmoid.report.figures.style import DOUBLE, new_figure, settle, styled
+from scsigmoid.report.figures.style import DOUBLE, freeze_layout, new_figure, styled
 from scsigmoid.report.tables.writing import DASH, as_markdown, fixed
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import Cost, costs, paired
@@ -377,7 +377,7 @@ def main(docs: Path) -> None:
         write_text(path, text)
     with styled():
         for name, figure in figures(measured).items():
-            settle(figure)
+            freeze_layout(figure)
             with atomic_path(docs / "images" / f"{name}.png") as temporary:
                 figure.savefig(temporary, dpi=150, metadata={"Software": None})
 
