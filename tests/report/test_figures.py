@@ -37,12 +37,12 @@ NAMES = (
 )  # fmt: skip
 
 
-def test_the_names_are_the_planned_ones(results: Results) -> None:
+def test_names_of_all_figures(results: Results) -> None:
     assert {*NAMES, "umap_pbmc68k"} == {*registry.names("figure", results.plan)}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_figure_from_its_declared_inputs_alone(name: str, results: Results, tmp_path: Path) -> None:
+def test_figure_from_its_declared_inputs_only(name: str, results: Results, tmp_path: Path) -> None:
     written = []
     for _ in range(2):
         alone = copy_inputs(results, "figure", name, tmp_path)

@@ -1,4 +1,4 @@
-"""Result files: types, order, and missing, damaged or exchanged files."""
+"""Result files: types, order, and missing, damaged or swapped files."""
 
 import math
 import shutil
@@ -93,7 +93,7 @@ def test_paired_difference(results: Results) -> None:
     assert interval.high - interval.low < 0.5 * 2 * 1.96 * stats.sem(ours)
 
 
-def test_other_cells_cannot_be_paired(copied: Path, config: Config) -> None:
+def test_losses_of_different_cells_cannot_be_paired(copied: Path, config: Config) -> None:
     path = copied / "metrics/validation_loss/heart_oft/softmax_4k.parquet"
     table = pq.read_table(path)
     pq.write_table(table.slice(1), path)

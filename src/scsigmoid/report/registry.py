@@ -225,7 +225,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             "step, as logged (faint) and as a moving mean over 5 % of the logged steps (strong). "
             "The dotted line is the gene-frequency baseline. Right: validation loss (nats per "
             "masked gene) on each dataset, mean over cells. Error bars are Student's "
-            f"{confidence * 100:g} % intervals of the mean over donors, if three donors are known.",
+            f"{confidence * 100:g} % intervals of the mean over donors (at least three donors).",
             paper="Figure 4",
             inputs=[
                 *validation_losses(plan),

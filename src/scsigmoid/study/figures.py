@@ -16,7 +16,7 @@ from scsigmoid.study.comparisons import (
     score_differences,
 )
 from scsigmoid.study.runs import Study
-from scsigmoid.study.stability import first_family_settings, stability_runs
+from scsigmoid.study.stability import BETTER, WORSE, first_family_settings, stability_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,7 +81,8 @@ def loss_figure(study: Study) -> "Figure":
         f"Learning rates: {', '.join(f'{rates[arm]:g} ({arm})' for arm in COLORS)}.",
         f"{SEEDS_NOTE} The band is Student's 95% interval of the mean difference over {seeds} "
         "seeds." * (seeds > 1),
-        "Horizontal dotted lines are baselines without attention.",
+        "Horizontal dotted lines are baselines without attention: gene frequencies, and gene "
+        "frequencies by rank and length of the cell.",
         "The vertical dotted line is the step from which the difference keeps its sign."
         * (change is not None),
         KEYS_NOTE,
@@ -186,7 +187,9 @@ def stability_figure(study: Study) -> "Figure":
         figure,
         "Upper row: dots are single runs, lines are medians over runs with a finite loss, and the "
         "dotted line is the gene-frequency baseline.",
-        "Crosses are collapsed runs." if runs["collapsed"].any() else "",
+        f"Crosses are collapsed runs: the final loss is less than {BETTER:g} nats below the "
+        f"baseline, or more than {WORSE:g} nats above the lowest loss of the run."
+        * bool(runs["collapsed"].any()),
         f"Lower row: one line per seed ({settings[0]}) at a learning rate of {rate:g}, {reason}.",
         KEYS_NOTE,
     )
