@@ -94,10 +94,7 @@ def settings_of(rule):
 
 
 def get_device(wildcards, output):
-    """Return the device.
-
-    Snakemake does not compare parameters that depend on outputs, so another device reruns no job.
-    """
+    """Return the device. Snakemake does not compare parameters that depend on outputs."""
     return CONFIG.device
 
 

@@ -1,7 +1,4 @@
-"""The paper's numbers next to the numbers of a run, and the rule for verdicts.
-
-See docs/comparison.md.
-"""
+"""Numbers of the paper and of a run, and the rule for verdicts (docs/comparison.md)."""
 
 import math
 from dataclasses import dataclass
@@ -13,8 +10,7 @@ REPRODUCED = "reproduced"
 NOT_REPRODUCED = "not reproduced"
 INCONCLUSIVE = "inconclusive"
 NO_VERDICT = "no verdict"
-#: Titles of the groups of numbers. Either all numbers of a group are comparable with the paper, or
-#: none.
+#: Titles of the groups of numbers. A group as a whole is comparable with the paper, or it is not.
 GROUPS = {
     "quality": "Quality of the models",
     "stability": "Training stability",

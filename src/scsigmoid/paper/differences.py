@@ -61,10 +61,7 @@ def differences(config: Config, results: Results | None = None) -> list[Differen
 
 
 def setting_differences(config: Config) -> Iterator[Difference]:
-    """Yield the settings that differ from the paper.
-
-    A list may have further items, except for ``evaluation.pair``.
-    """
+    """Yield the settings that differ from the paper. Most lists may have further items."""
     values: Any = asdict(config)
     for group in GROUPS:
         for name, paper in reported()["settings"][group].items():

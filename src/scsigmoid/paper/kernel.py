@@ -30,10 +30,7 @@ Timings = dict[Shape, KernelRow]
 
 
 def timings(results: Results, provider: str, layout: str) -> Timings:
-    """Return the timings of a kernel at the paper's shapes.
-
-    If a shape was timed in several layouts, the timing in ``layout`` is returned.
-    """
+    """Return the timings of a kernel at the paper's shapes, in ``layout`` if there are several."""
     rows = [row for row in measured(results.kernel) if row.provider == provider]
     preferred_last = sorted(rows, key=lambda row: row.layout == layout)  # the last one replaces
     return {row.shape: row for row in preferred_last if row.batch in PAPER_BATCHES}

@@ -133,9 +133,8 @@ class Results:
 
         Returns:
             For each pair, e.g. ``"Cardiac vs Neural"``: ``sigmoid`` and ``softmax`` (MMD in each
-            model), ``ratio`` (sigmoid divided by softmax) and ``difference`` (sigmoid minus
-            softmax), both paired by resample, ``sigmoid_mean`` and ``softmax_mean`` (means over
-            resamples).
+            model), ``ratio`` and ``difference`` (sigmoid divided by softmax, and sigmoid minus
+            softmax, paired by resample), ``sigmoid_mean`` and ``softmax_mean`` (resample means).
 
         Raises:
             UserError: if a pair lacks a measurement.
@@ -195,9 +194,8 @@ class Results:
         """Return the scIB scores of models and controls, on a dataset or on one donor's cells.
 
         Returns:
-            The scores by metric and by model or control. The metrics are in the order of the
-            paper's figure. The last one is the mean of the paper's metrics, or of all metrics if
-            none is in the paper.
+            The scores by metric, and by model or control. The last metric is the mean of the
+            paper's metrics, or of all metrics if none is in the paper.
         """
         metrics = [name for name in METRICS if name in self.config.evaluation.scib.metrics]
         scores = {

@@ -74,12 +74,7 @@ def baselines(config: Config, results: Path, output: Path) -> None:
 
 
 class ClassShares:
-    """Shares of genes in the training tokens.
-
-    Attributes:
-        mean_share: share of each gene in all tokens.
-        shares: smoothed share of each gene (columns) in the tokens of each class (rows).
-    """
+    """Shares of genes: ``mean_share`` in all tokens, ``shares`` in each class (rows), smoothed."""
 
     def __init__(
         self, store: TokenStore, rows: NDArray[np.int64], settings: EncoderSettings

@@ -93,14 +93,9 @@ def loss_figure(study: Study) -> "Figure":
 def draw_arms(
     axes: "Axes", runs: pd.DataFrame, column: str, means: pd.DataFrame, marker: str = ""
 ) -> None:
-    """Draw a column of both arms by step, as thin lines for runs and thick lines for their mean.
+    """Draw a column of both arms by step: thin lines for runs, thick lines for means.
 
-    Args:
-        axes: the panel.
-        runs: ``run``, ``step``, ``attention`` and the column of each run.
-        column: name of the column.
-        means: ``step``, and the mean over runs in a column for each arm.
-        marker: format string of Matplotlib.
+    ``means`` has a column for each arm. ``marker`` is a format string of Matplotlib.
     """
     for arm, color in COLORS.items():
         for _, run in runs[runs["attention"] == arm].groupby("run"):

@@ -32,11 +32,9 @@ FACTS = ("parameters", "device", "backend", "torch", "commit")
 def collect(config: Config, results: Path, output: Path) -> None:
     """Write ``runs.csv``, ``curves.csv`` and ``layers.csv`` from the folders of a study's runs.
 
-    Missing runs are logged.
-
     Args:
         config: the configuration with the study.
-        results: results folder.
+        results: results folder. Missing runs are logged.
         output: folder for the tables.
 
     Raises:

@@ -89,10 +89,7 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def panels(figure: Any, count: int, columns: int, **shared: bool) -> list["Axes"]:
-    """Add ``count`` panels to a figure or subfigure, row by row.
-
-    The lowest panel of each column has tick labels.
-    """
+    """Add ``count`` panels row by row. The lowest panel of each column has tick labels."""
     grid = list(figure.subplots(-(-count // columns), columns, squeeze=False, **shared).flat)
     for axes in grid[count:]:
         axes.set_visible(False)
@@ -104,14 +101,7 @@ def panels(figure: Any, count: int, columns: int, **shared: bool) -> list["Axes"
 def save(
     figure: "Figure", stem: str | Path, dpi: int, formats: Sequence[str] = ("png", "pdf")
 ) -> list[Path]:
-    """Write a figure in each format, without dates, so that equal figures have equal bytes.
-
-    Args:
-        figure: the figure.
-        stem: path without a suffix.
-        dpi: resolution in dots per inch.
-        formats: suffixes of the files.
-    """
+    """Write a figure in each format, without dates, so that equal figures have equal bytes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure)

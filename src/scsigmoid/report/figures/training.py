@@ -79,13 +79,9 @@ def draw_training(axes: "Axes", results: Results, models: list[str], contexts: l
 
 
 def moving_mean(values: np.ndarray, share: float = WINDOW) -> np.ndarray:
-    """Return the mean over a centered window, which is narrower at both ends.
+    """Return the mean over a centered window (a share of all rows), which is narrower at both ends.
 
     A mean is not finite if its window contains a value that is not finite.
-
-    Args:
-        values: one value per row.
-        share: width of the window, as a share of all rows.
     """
     half = int(len(values) * share / 2)
     return np.array(
@@ -174,12 +170,10 @@ def covered_share(lengths: np.ndarray, cells: np.ndarray, genes: int) -> float:
 
 
 def levels(marks: Sequence[int], end: float) -> list[int]:
-    """Return the line (0: lowest) in which each label is written, so that labels do not overlap.
+    """Return the level (0: lowest) of labels at ``marks`` above an axis from 0 to ``end``.
 
-    Args:
-        marks: positions of the labels, ascending, on an axis from 0 to ``end``. A label takes an
-            eighth of the axis, which is wider than four digits of 7 points.
-        end: upper end of the axis.
+    Labels of a level do not overlap. A label takes an eighth of the axis, which is wider than four
+    digits of 7 points.
     """
     rightmost: list[float] = []
     heights = []

@@ -73,10 +73,7 @@ def format_architecture(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def encoder_parameters(results: Results) -> int:
-    """Return the number of parameters of the encoder with the longest context.
-
-    The stress test is left out.
-    """
+    """Return the number of parameters with the longest context, without the stress test."""
     config = results.config
     settings = EncoderSettings.of(
         config.sizes[config.architecture.size],
