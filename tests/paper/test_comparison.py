@@ -1,4 +1,4 @@
-"""The comparison with the paper: what is comparable, and the rule for verdicts."""
+"""The comparison with the paper: comparable groups of numbers, and the rule for verdicts."""
 
 import math
 from dataclasses import replace
@@ -34,7 +34,7 @@ LONGER = "Comparisons in which the longer context has the lower validation loss"
 
 
 def again(results: Results) -> Results:
-    """Return the same results, to be read again from files that a test has changed."""
+    """Return results that read the files again, which a test has changed."""
     return Results(results.folder, results.config)
 
 
@@ -139,7 +139,7 @@ def test_without_a_value_and_an_interval_there_is_no_verdict() -> None:
         assert number(2.5, *here, no_effect=0).verdict == NO_VERDICT
 
 
-def test_counts_are_certain_or_possible() -> None:
+def test_the_interval_of_a_count() -> None:
     leads = [Interval(1, 0.5, 2), Interval(1, -0.5, 2), Interval(-1, -2, 0.5), Interval(-1, -2, -1)]
     assert count(leads) == (2, 1, 3)
     assert all(map(math.isnan, count([])))
@@ -182,7 +182,7 @@ def test_further_cell_types_do_not_count(paper_results: Results) -> None:
     assert named(paper_results, "quality") == []
 
 
-def test_the_mean_ratio_is_that_of_the_means(paper_results: Results) -> None:
+def test_the_mean_ratio_is_the_ratio_of_the_means(paper_results: Results) -> None:
     rows = reported()["mmd"]["heart_oft"]
     ours, theirs = (np.array([row[arm][0] for row in rows]) for arm in ("sigmoid", "softmax"))
     found = next(one for one in by_title(paper_results).values() if "mean MMD" in one.title)
@@ -193,7 +193,7 @@ def test_the_mean_ratio_is_that_of_the_means(paper_results: Results) -> None:
 # Kernels.
 
 
-def test_triton_sigmoid_is_judged_by_its_own_times(paper_results: Results) -> None:
+def test_triton_sigmoid_is_compared_by_its_own_times(paper_results: Results) -> None:
     path = paper_results.folder / "benchmarks/kernel.csv"
     rows = paper_results.kernel
     before = by_title(paper_results)
@@ -238,7 +238,7 @@ def test_triton_sigmoid_is_judged_by_its_own_times(paper_results: Results) -> No
          "last step of sigmoid_8k"),
     ],
 )  # fmt: skip
-def test_each_fact_that_is_not_the_papers_is_named(
+def test_facts_that_differ_from_the_paper_are_named(
     paper_results: Results, file: str, old: str, new: str, group: str, name: str
 ) -> None:
     path = paper_results.folder / file
@@ -282,7 +282,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize(("group", "setting"), SETTINGS)
-def test_each_setting_that_is_not_the_papers_is_named(
+def test_settings_that_differ_from_the_paper_are_named(
     paper_config: Config, group: str, setting: str
 ) -> None:
     assert differences(paper_config) == []
@@ -321,7 +321,7 @@ def test_a_demo_has_no_verdict(results: Results) -> None:
 
 
 def test_one_h200_is_not_comparable() -> None:
-    """The committed measurements: our values stand there, without a verdict."""
+    """The committed measurements have values, but no verdicts."""
     folder = Path(__file__).parents[2] / "docs/measurements/h200"
     results = Results(folder, read_config(folder / "config.yaml"))
     peak = next(one for one in kernel.numbers(results) if one.headline)

@@ -22,7 +22,7 @@ from scsigmoid.config.schema import Config
 from scsigmoid.measurements import Measurement
 from scsigmoid.report import registry
 from scsigmoid.report.figures import style
-from scsigmoid.report.figures.training import covered, moving_mean
+from scsigmoid.report.figures.training import covered_share, moving_mean
 from scsigmoid.results.folder import Results
 
 
@@ -37,12 +37,12 @@ NAMES = (
 )  # fmt: skip
 
 
-def test_the_names_are_the_planned_ones(results: Results) -> None:
+def test_names_of_all_figures(results: Results) -> None:
     assert {*NAMES, "umap_pbmc68k"} == {*registry.names("figure", results.plan)}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_figure_from_its_declared_inputs_alone(name: str, results: Results, tmp_path: Path) -> None:
+def test_figure_from_its_declared_inputs_only(name: str, results: Results, tmp_path: Path) -> None:
     written = []
     for _ in range(2):
         alone = copy_inputs(results, "figure", name, tmp_path)
@@ -238,7 +238,7 @@ def test_marks_of_the_length_figure(results: Results) -> None:
     assert [text.split("\n")[0] for text in marked] == ["128", "256", "384"]
     lengths, cells = np.array([1, 127, 128, 500]), np.array([1, 2, 3, 4])
     # 127 genes fit next to <cls>. 128 genes do not.
-    assert covered(lengths, cells, 127) == pytest.approx(0.3)
+    assert covered_share(lengths, cells, 127) == pytest.approx(0.3)
 
 
 def test_moving_mean_narrows_at_the_ends() -> None:

@@ -116,7 +116,7 @@ def test_the_share_of_cells_that_is_cut(whole: Results) -> None:
         assert f"{100 * cut / sum(cells):.1f}% at {context}" in words
 
 
-def test_the_comparison_is_the_first_table_of_a_run_like_the_papers(
+def test_a_comparable_run_shows_the_comparison_first(
     paper_results: Results,
 ) -> None:
     write_all_parts(paper_results)

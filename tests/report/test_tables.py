@@ -1,4 +1,4 @@
-"""Tables: values by hand, bold winners, three formats that agree."""
+"""Tables: values computed by hand, bold best values, and three formats that agree."""
 
 import math
 import re
@@ -37,7 +37,7 @@ def made(name: str, results: Results, tmp_path: Path) -> tuple[pd.DataFrame, str
     return table, paths[1].read_text(), paths[2].read_text()
 
 
-def test_tables_are_made_of_their_declared_inputs_alone(results: Results, tmp_path: Path) -> None:
+def test_tables_are_made_from_their_declared_inputs_only(results: Results, tmp_path: Path) -> None:
     for name in registry.names("table", results.plan):
         alone = copy_inputs(results, "table", name, tmp_path / name)
         written = [
@@ -66,8 +66,8 @@ def others_changed(value: Any, kept: list[str], path: str = "") -> Any:
     return value + 1 if isinstance(value, int | float) else value
 
 
-def test_tables_depend_on_their_declared_settings_alone(results: Results) -> None:
-    """And on the settings of the stages that made their inputs."""
+def test_tables_depend_only_on_their_declared_settings(results: Results) -> None:
+    """Inputs depend on the settings of the stages that made them."""
     plan = results.plan
     for name in registry.names("table", plan):
         kept = [*registry.find("table", name, plan).settings, "evaluation", "benchmarks"]
@@ -210,7 +210,7 @@ def test_training_speed_is_compared_at_the_same_context(results: Results, tmp_pa
     assert markdown.count("TritonSigmoid") == 1
 
 
-def test_datasets_next_to_the_papers(results: Results, tmp_path: Path) -> None:
+def test_evaluation_datasets_here_and_in_the_paper(results: Results, tmp_path: Path) -> None:
     table, markdown, _ = made("evaluation_datasets", results, tmp_path)
     heart = table.set_index("dataset").loc["heart_oft"]
     assert heart[["cells", "paper_cells", "simulated"]].tolist() == [160, 30125, True]
@@ -252,7 +252,7 @@ def test_latex_is_escaped() -> None:
     assert r"| x\_y | **1 ± 2 %** |" in markdown
 
 
-def test_numbers_as_people_write_them() -> None:
+def test_formats_of_numbers() -> None:
     assert interval(0.4672, 0.4612, 0.4719, 3) == "0.467 [0.461, 0.472]"
     assert interval(0.4672, float("nan"), 1.0, 2) == "0.47"
     assert interval(1.0, 0.5, float("inf"), 1) == "1.0 [0.5, \N{INFINITY}]"

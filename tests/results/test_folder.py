@@ -1,4 +1,4 @@
-"""Result files: types, order, and missing, damaged or exchanged files."""
+"""Result files: types, order, and missing, damaged or swapped files."""
 
 import math
 import shutil
@@ -30,11 +30,11 @@ def test_values(results: Results) -> None:
     assert results.training_data == "simulated"
 
 
-def test_chance_is_the_entropy_of_the_genes(results: Results, tmp_path: Path) -> None:
+def test_the_baseline_loss_is_the_entropy_of_the_genes(results: Results, tmp_path: Path) -> None:
     columns = {"token": range(6), "cells": [0, 0, 8, 4, 2, 2]}
     write_parquet(tmp_path / "tokens/vocabulary.parquet", columns)
     results = Results(tmp_path, results.config)
-    assert results.chance_loss == pytest.approx(1.75 * math.log(2))
+    assert results.baseline_loss == pytest.approx(1.75 * math.log(2))
     assert results.vocabulary_size == 6
 
 
@@ -93,7 +93,7 @@ def test_paired_difference(results: Results) -> None:
     assert interval.high - interval.low < 0.5 * 2 * 1.96 * stats.sem(ours)
 
 
-def test_other_cells_cannot_be_paired(copied: Path, config: Config) -> None:
+def test_losses_of_different_cells_cannot_be_paired(copied: Path, config: Config) -> None:
     path = copied / "metrics/validation_loss/heart_oft/softmax_4k.parquet"
     table = pq.read_table(path)
     pq.write_table(table.slice(1), path)

@@ -16,12 +16,12 @@ from scsigmoid.report.figures.benchmarks import drawn
 from scsigmoid.report.tables.benchmarks import kernel_speed
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import (
-    CELLS,
-    PAPER,
+    CELL_BATCHES,
+    PAPER_BATCHES,
     Cost,
     costs,
     notes,
-    our_path,
+    our_backend,
     paired,
     row_label,
     series,
@@ -67,7 +67,7 @@ def costs_of(folder: Path, config: Config, rows: list[TrainingRow]) -> list[Cost
     return costs(Results(folder, config))
 
 
-def test_series_have_a_layout_where_there_are_two(tmp_path: Path, config: Config) -> None:
+def test_series_have_a_layout_if_a_kernel_has_two(tmp_path: Path, config: Config) -> None:
     by_series = series(results(tmp_path, config, ROWS))
     assert list(by_series) == [
         ("triton", "padded"),
@@ -77,7 +77,7 @@ def test_series_have_a_layout_where_there_are_two(tmp_path: Path, config: Config
         ("pytorch", ""),
     ]
     assert all(timing.batch == "paper" for rows in by_series.values() for timing in rows)
-    every = series(results(tmp_path, config, ROWS), (*PAPER, *CELLS))
+    every = series(results(tmp_path, config, ROWS), (*PAPER_BATCHES, *CELL_BATCHES))
     assert [timing.batch for timing in every["triton", "packed"]] == ["paper", "paper", "jagged"]
     # Batches with the lengths of cells have no speed-up.
     ours, standard = every["triton", "packed"], every["pytorch", ""]
@@ -85,16 +85,16 @@ def test_series_have_a_layout_where_there_are_two(tmp_path: Path, config: Config
     assert speed_ups(ours, standard, 0.25, "forward") == pytest.approx([7.6])
 
 
-def test_the_fastest_path_stands_for_ours(tmp_path: Path, config: Config) -> None:
-    assert our_path(results(tmp_path, config, [])) == "triton"
-    assert our_path(results(tmp_path, config, ROWS)) == "triton"
+def test_our_backend_is_the_fastest_timed_backend(tmp_path: Path, config: Config) -> None:
+    assert our_backend(results(tmp_path, config, [])) == "triton"
+    assert our_backend(results(tmp_path, config, ROWS)) == "triton"
     absent = replace(row(EQUAL, "hopper", "packed", float("nan")), note="not on this GPU")
-    assert our_path(results(tmp_path, config, [*ROWS, absent])) == "triton"
+    assert our_backend(results(tmp_path, config, [*ROWS, absent])) == "triton"
     both = results(tmp_path, config, [*ROWS, row(EQUAL, "hopper", "packed", 6e14)])
-    assert our_path(both) == "hopper"
+    assert our_backend(both) == "hopper"
 
 
-def test_of_two_layouts_the_preferred_one_counts(tmp_path: Path, config: Config) -> None:
+def test_the_preferred_layout_is_used(tmp_path: Path, config: Config) -> None:
     for rows in (ROWS, ROWS[::-1]):
         folder = results(tmp_path, config, rows)
         packed, padded = (timings(folder, "triton", name) for name in ("packed", "padded"))
@@ -105,7 +105,7 @@ def test_of_two_layouts_the_preferred_one_counts(tmp_path: Path, config: Config)
         assert {row.layout for row in flash.values()} == {"padded", "packed"}
 
 
-def test_figures_leave_out_what_only_tables_show(tmp_path: Path, config: Config) -> None:
+def test_figures_show_fewer_series_than_tables(tmp_path: Path, config: Config) -> None:
     hopper = [row(EQUAL, name, "packed", 6e14) for name in ("hopper", "hopper_accurate")]
     assert list(drawn(results(tmp_path, config, [*hopper, *ROWS]))) == [
         ("hopper", ""),
@@ -214,7 +214,7 @@ def test_costs_are_compared_by_round(tmp_path: Path, config: Config) -> None:
     assert tuple(cost.share) == pytest.approx(ends_of_share)
 
 
-def test_notes_name_the_rows_that_they_are_of() -> None:
+def test_notes_name_their_rows() -> None:
     rows = [cost_row("sigmoid", "hopper", [1.0], context) for context in (2048, 4096, 8192)]
     bound = replace(rows[0], note="Bound by the host")
     large = replace(rows[2], milliseconds=math.nan, note="does not fit")

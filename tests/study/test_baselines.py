@@ -1,4 +1,4 @@
-"""Guesses without attention, compared with counts by hand."""
+"""Baselines without attention, compared with counts by hand."""
 
 import math
 from collections import Counter
@@ -16,7 +16,7 @@ from scsigmoid.training.batches import pack
 GENES = range(4, 20)
 
 
-def test_a_guess_from_rank_and_length_leaves_out_genes_in_view():
+def test_the_baseline_by_rank_and_length_excludes_visible_genes():
     generator = np.random.default_rng(0)
     cells = [generator.permutation(GENES)[: generator.integers(1, 12)] for _ in range(300)]
 

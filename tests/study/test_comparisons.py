@@ -49,7 +49,7 @@ def test_rates_are_compared_at_the_last_step_that_all_have_reached(study: Study)
     assert best_rates(study)[2] == 50
 
 
-def test_an_arm_that_lacks_a_seed_has_a_rate_anyway(study: Study):
+def test_an_arm_with_a_missing_seed_has_a_best_rate(study: Study):
     lacking = study.all_curves.query("family == 'rates' and attention == 'softmax' and seed == 2")
     study.all_curves = study.all_curves.drop(lacking.index)
     table = rates_table(study)
@@ -66,7 +66,7 @@ def test_an_arm_that_lacks_a_seed_has_a_rate_anyway(study: Study):
         ([9, 9, 9], [1, 2, math.inf], math.inf),
     ],
 )
-def test_a_run_ends_at_the_median_of_its_last_three_losses(losses, values, end):
+def test_the_final_loss_is_the_median_of_the_last_three_losses(losses, values, end):
     assert final_loss(pd.DataFrame({"loss": losses, "validation_loss": values})) == end
 
 
@@ -98,7 +98,7 @@ def test_the_loss_decrease_of_a_straight_curve(every: int):
     assert loss_decrease(curve) == pytest.approx(0.2)
 
 
-def test_sizes_are_compared_at_steps_that_they_have(study: Study):
+def test_sizes_are_compared_at_steps_that_they_share(study: Study):
     dropped = {"400M": [50, 100], "600M": [70, 80, 90, 100]}
     for size, steps in dropped.items():
         own = (study.curves["size"] == size) & study.curves["step"].isin(steps)

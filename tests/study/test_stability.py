@@ -48,7 +48,7 @@ def test_collapsed_runs_and_the_largest_rates(study: Study):
         ([6.0] * 7 + [6.31] * 3, True),
     ],
 )
-def test_a_run_collapses_just_beyond_the_limits(study: Study, values: list[float], collapsed: bool):
+def test_a_run_collapses_beyond_the_limits(study: Study, values: list[float], collapsed: bool):
     number = study.runs.query("family == 'frontier'").index[0]
     own, run = study.curves["run"] == number, study.runs.loc[number]
     for name in ("gradient_norm", "attention_score_max"):
@@ -73,7 +73,7 @@ def test_an_arm_without_runs_of_a_setting_has_no_largest_rate(study: Study):
     assert rates["softmax"].tolist() == [0, 1e-3, 4e-3]
 
 
-def test_stability_at_several_sizes_is_not_mixed(tmp_path: Path):
+def test_settings_of_several_sizes_name_the_size(tmp_path: Path):
     family = {**STUDY["frontier"], "size": ["demo", "400M"]}
     family["training"] = {**family["training"], "clipping": None}
     study = make_study(load(overrides={"study": {"frontier": family}}), tmp_path)
@@ -85,7 +85,7 @@ def test_stability_at_several_sizes_is_not_mixed(tmp_path: Path):
     assert rates.loc[f"{other}, 400M"].to_dict() == {"sigmoid": 0, "softmax": 0}
 
 
-def test_collapsed_runs_by_limit_are_those_counted_one_by_one():
+def test_collapsed_runs_by_limit_equal_counts_by_hand():
     """The measured runs without clipping, each counted from its CSV rows."""
     runs = pd.read_csv(MEASURED / "runs.csv").query("family == 'frontier' and clipping.isna()")
     curves = pd.read_csv(MEASURED / "curves.csv").dropna(subset=["validation_loss"])
@@ -127,11 +127,11 @@ def test_a_run_diverges_if_it_leaves_a_loss_and_its_gradient_explodes(
     assert has_diverged(curve, 9.0) == diverged
 
 
-def test_of_the_measured_runs_none_diverged():
+def test_no_measured_run_diverged():
     assert count_collapsed(Study(MEASURED))["diverged"].sum() == 0
 
 
-def test_clipping_acts_where_the_norm_is_above_the_limit(study: Study):
+def test_gradients_with_a_norm_above_the_limit_are_clipped(study: Study):
     family = study.all_curves["family"] == "seeds"
     assert study.all_curves[family]["gradient_norm"].unique().tolist() == [2.0]
     sigmoid = family & (study.all_curves["attention"] == "sigmoid")

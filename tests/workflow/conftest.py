@@ -95,7 +95,7 @@ class Project:
         return {rule: int(count) for rule, count in counts if rule != "total"}
 
     def listed(self, *arguments: str) -> list[Job]:
-        """Return the jobs of a dry run, in its order, without those that only name files."""
+        """Return the jobs of a dry run in its order, without targets, which have no command."""
         run = self.run(*arguments, "-n", "--printshellcmds", "--quiet", "host")
         assert run.returncode == 0, run.stdout + run.stderr
         printer = self.folder / "printer" / "python"  # stands in for Python in shell commands
@@ -139,7 +139,7 @@ class Project:
             process.wait()
 
     def science(self) -> dict[str, bytes]:
-        """Return the content of the result files that are a function of the configuration."""
+        """Return the content of the result files that depend only on the configuration."""
         results = self.folder / "results/demo"
         science = {}
         for path in (path for pattern in COMPARED for path in sorted(results.glob(pattern))):

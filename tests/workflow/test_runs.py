@@ -73,7 +73,7 @@ def test_a_forced_or_deleted_model_starts_from_the_beginning(finished: Any, tmp_
     before = path.read_bytes()
 
     def is_trained(*arguments: str) -> bool:
-        """Return whether a run takes all steps: whether it writes an early checkpoint again."""
+        """Return True if a run starts at step 0, that is, if it writes an early checkpoint."""
         early = checkpoints / "step-00000008.pt"
         time = early.stat().st_mtime_ns
         run = project.run(model, *arguments)

@@ -52,7 +52,7 @@ def test_loading(tmp_path: Path) -> None:
 
 
 def test_scaling(tmp_path: Path) -> None:
-    """One and two processes; the efficiency is of the steps that both logged."""
+    """The efficiency of two processes is computed from the steps that both runs logged."""
     rows = run(
         *("timing.py", "scaling", "--preset", "demo", "--processes", "1", "2"),
         *("--steps", "20", "--device", "cpu"),
@@ -113,7 +113,7 @@ cp "$source" "$last"
 
 
 def test_coverage(tmp_path: Path) -> None:
-    """The unbiased interval holds the true value about as often as it says, the biased one not."""
+    """Intervals of the unbiased estimator have their nominal coverage, unlike the biased ones."""
     rows = run(
         *("mmd_coverage.py", "--cells", "60+30", "--distances", "1", "--dimensions", "8"),
         *("--simulations", "60", "--resamples", "200"),

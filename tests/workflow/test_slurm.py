@@ -51,7 +51,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 
 
 def until(found: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
-    """Wait until ``found`` returns something, and return it."""
+    """Wait until ``found`` returns a true value, and return this value."""
     end = time.monotonic() + seconds
     while not (result := found()):
         assert time.monotonic() < end, f"{what} did not appear in time"
@@ -169,7 +169,7 @@ def test_the_demo_runs_through_the_profile(
 def test_a_failing_job_is_reported(
     cluster: Slurm, make_project: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """With its rule, its log, and the error in the log."""
+    """The message names the rule and the log, and the log contains the error."""
     bad = tmp_path / "bad.h5ad"
     bad.write_bytes(b"not an h5ad file")
     project = make_project(

@@ -14,7 +14,7 @@ rule benchmark_kernel:
     conda:
         ENVIRONMENT
     resources:
-        **on_gpus(GPUS),
+        **gpu_resources(GPUS),
         alone=1,
         mem_mb=memory(16000),
         runtime=minutes(240),

@@ -1,4 +1,4 @@
-"""The checked configuration, and functions of the rules."""
+"""The checked configuration, and functions that the rules use."""
 
 import os
 import sys
@@ -6,12 +6,12 @@ from pathlib import Path
 
 
 def put_first(variable, folder):
-    """Put a folder first in a search path of this process and its jobs."""
+    """Put a folder first in a search path (environment variable) of this process and its jobs."""
     os.environ[variable] = os.pathsep.join([str(folder), *filter(None, [os.environ.get(variable)])])
 
 
 def stop(message):
-    """End Snakemake with one line. An exception would print a traceback."""
+    """End Snakemake with a one-line error. An exception would print a traceback."""
     sys.exit(f"scsigmoid: error: {message}")
 
 
@@ -31,7 +31,7 @@ elif "CONDA" in DEPLOYMENT:
     stop("--sdm conda: conda environments do not contain the package; use a clone as the module")
 if not DEPLOYMENT:
     put_first("PATH", Path(sys.executable).parent)
-# Jobs print a line on the terminal, and training its rate, but jobs of a cluster have no terminal.
+# Jobs print a line on the terminal, and training prints its rate. Jobs of a cluster are silent.
 os.environ.update({"SCSIGMOID_SILENT" if workflow.remote_exec else "SCSIGMOID_LINES": "1"})
 
 try:
@@ -67,10 +67,10 @@ if workflow.is_main_process:
         print(f"{setting} = {choice}", file=sys.stderr)
 TABLES, FIGURES = (registry.names(kind, PLAN) for kind in ("table", "figure"))
 DOWNLOADED = CONFIG.corpus.source == "cellxgene"
-# GPUs of a job, and of a training job on each machine.
+# GPUs of a job, and of a training job on each node.
 GPUS = int(CONFIG.device != "cpu")
 TRAINING_GPUS = GPUS * CONFIG.gpus
-# Each GPU has a process that trains and threads that load batches.
+# For each GPU, training has a process and threads that load batches.
 TRAINING_THREADS = TRAINING_GPUS * (1 + CONFIG.training.workers) or CONFIG.training.threads
 DAY = 24 * 60  # minutes
 ENVIRONMENT = "../../envs/scsigmoid.yaml"
@@ -80,16 +80,16 @@ wildcard_constraints:
     part=r"\d{5}",
     dataset="|".join(PLAN.datasets),
     model="|".join([*CONFIG.models, *PLAN.study_runs]),
-    after=r"(-step-\d{8})?",
+    after=r"(-step-\d{8})?",  # suffix of a snapshot
 
 
 def settings(*keys):
-    """Return the named settings as JSON, or all settings without names."""
+    """Return the named settings as JSON. Without names, return all settings."""
     return check.as_json(PLAN.settings(*keys))
 
 
 def settings_of(rule):
-    """Return a function of wildcards: the settings that affect a rule, as JSON."""
+    """Return a function of wildcards that returns the settings that affect a rule, as JSON."""
     return lambda wildcards: check.as_json(PLAN.settings_of(rule, wildcards.get("dataset")))
 
 
@@ -98,41 +98,40 @@ def get_device(wildcards, output):
     return CONFIG.device
 
 
-def of_profile(name):
-    """Return the value of a default resource, which the profile of a cluster sets, or None."""
+def default_resource(name):
+    """Return a default resource, which the profile of a cluster may set, or None."""
     defaults = workflow.resource_settings.default_resources or {}
     return defaults[name].raw if name in defaults else None
 
 
-def on_gpus(count, nodes=1):
-    """Return the resources of a job with `count` GPUs on each node, as the cluster expects them."""
+def gpu_resources(count, nodes=1):
+    """Return the resources of a job with `count` GPUs on each node, in the form of the profile."""
     if not count:
         return {"gpu": 0}
-    wanted = (
-        {"gpu": 0, "gres": f"gpu:{count}"} if of_profile("use_gres") else {"gpu": count * nodes}
-    )
-    return {"slurm_partition": of_profile("gpu_partition"), **wanted}
+    use_gres = default_resource("use_gres")
+    gpus = {"gpu": 0, "gres": f"gpu:{count}"} if use_gres else {"gpu": count * nodes}
+    return {"slurm_partition": default_resource("gpu_partition"), **gpus}
 
 
 def memory(base, factor=0):
-    """Return a function: `base` MB and `factor` times the input, all of it for each attempt."""
+    """Return a function that returns attempt * (base MB + factor * size of the input)."""
     return lambda wildcards, input, attempt: (
         attempt * (base + int(factor * input.size_mb if factor else 0))
     )
 
 
 def minutes(base):
-    """Return a function: `base` minutes for each attempt."""
+    """Return a function that returns attempt * base minutes."""
     return lambda wildcards, attempt: attempt * base
 
 
 def result(pattern, **lists):
-    """Return paths in the results folder: the pattern with all combinations of the lists."""
+    """Return paths in the results folder, for all combinations of the wildcards' values."""
     return expand(f"{RESULTS}/{pattern}", **lists)
 
 
 def final_results():
-    """Return the files of a full run that are meant for people."""
+    """Return the files that a full run makes: report, tables, figures and the lock file."""
     return [
         f"{RESULTS}/report.html",
         *result("tables/{name}.csv", name=TABLES),
@@ -142,7 +141,7 @@ def final_results():
 
 
 def lock_file():
-    """Return the lock file, if the corpus is downloaded."""
+    """Return the lock file in a list, which is empty unless the corpus is downloaded."""
     return result("corpus/lock.csv") if DOWNLOADED else []
 
 
@@ -154,7 +153,7 @@ def study_journals(wildcards):
 
 
 def mmd_embeddings(wildcards):
-    """Return the embeddings that MMD compares."""
+    """Return the embeddings that MMD compares, or stop if MMD is not possible."""
     for problem in combinations.find_mmd_problems(CONFIG):
         stop(problem)
     return result(
@@ -172,21 +171,22 @@ def user_files(wildcards):
             if file.held_out is not True
         ]
     if CONFIG.corpus.manifest:
-        return [local(CONFIG.corpus.manifest)]  # `local`: a module adds no prefix
+        return [local(CONFIG.corpus.manifest)]  # `local`: without the prefix of a module
     return []
 
 
 def user_file_of_dataset(wildcards):
-    """Return the files with the held-out cells of a dataset, if they are the user's own."""
+    """Return the user's own files with the held-out cells of a dataset, [] without such files."""
     file = PLAN.held_out_files.get(wildcards.dataset)
     return [str(path) for path in local_files.files_of(file.path)] if file else []
 
 
 def stored_configuration(wildcards, output):
-    """Return the path of the whole configuration, which jobs read titles and download settings from.
+    """Return the path of the whole configuration. Jobs read titles and download settings from it.
 
-    It is in `params`, not `input`, so that only a change of a job's `settings` makes it run again.
-    `onstart` writes it. A module has no `onstart`, and its paths may have a prefix.
+    The path is in `params`, not `input`, so that a job is rerun only if its `settings` change.
+    `onstart` writes the file. A module has no `onstart`, and its paths may have a prefix, so this
+    function writes the file.
     """
     path = output[0].partition(RESULTS)[0] + f"{RESULTS}/config.yaml"
     if IS_MODULE and workflow.is_main_process and workflow.executor_plugin:
@@ -196,7 +196,7 @@ def stored_configuration(wildcards, output):
 
 
 def store_configuration(path):
-    """Write the configuration, unless the file is already equal."""
+    """Write the configuration, unless the file already contains it."""
     text = check.as_yaml(CONFIG)
     try:
         if not Path(path).is_file() or Path(path).read_text(encoding="utf-8") != text:
@@ -208,8 +208,8 @@ def store_configuration(path):
 def start_over():
     """Remove the checkpoints of finished models that are forced (-R train) or were deleted.
 
-    These models are trained from the beginning. An interrupted training has no file `finished` and
-    continues from its last checkpoint. So does a training whose settings changed.
+    These models are trained from the beginning. Interrupted runs (without a file `finished`) and
+    runs with changed settings continue from their last checkpoint.
     """
     for job in [] if workflow.touch else workflow.dag.needrun_jobs():
         reason = workflow.dag.reason(job)
@@ -224,17 +224,17 @@ def start_over():
 
 
 def inputs_of(kind):
-    """Return a function of wildcards: the inputs of a table or figure."""
+    """Return a function of wildcards that returns the inputs of a table or figure."""
     return lambda wildcards: result("{path}", path=registry.find(kind, wildcards.name, PLAN).inputs)
 
 
 def printed_settings(kind):
-    """Return a function of wildcards: the settings that a table or figure prints."""
+    """Return a function of wildcards that returns the settings of a table or figure, as JSON."""
     return lambda wildcards: check.as_json(
         PLAN.settings(*registry.find(kind, wildcards.name, PLAN).settings) | version_of(kind)
     )
 
 
 def caption_of(kind):
-    """Return a function of wildcards: the caption of a table or figure."""
+    """Return a function of wildcards that returns the caption of a table or figure."""
     return lambda wildcards: registry.caption(kind, wildcards.name, PLAN)

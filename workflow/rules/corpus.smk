@@ -1,11 +1,11 @@
-# Cells: the manifest of all files, the files, and the lock with their checksums.
+# Cells: the manifest of all files, the files, and the lock file with their checksums.
 #
-# The settings of downloads are read from the stored configuration, which Snakemake does not compare:
-# a change of them does not rerun any job.
+# Download settings are read from the stored configuration, which Snakemake does not compare. Jobs
+# are not rerun if these settings change.
 
 
 rule manifest:
-    """List the files of the corpus: which are trained on, evaluated or held out."""
+    """List the files of the corpus, for training or evaluation, and their held-out cells."""
     input:
         user_files,
     output:
@@ -15,12 +15,12 @@ rule manifest:
         f"{RESULTS}/logs/manifest.log",
     benchmark:
         f"{RESULTS}/resources/manifest.tsv"
-    priority: 30  # finds wrong files before a benchmark begins
+    priority: 30  # report wrong files before a benchmark starts
     conda:
         ENVIRONMENT
     resources:
         download=1,
-        slurm_partition=of_profile("data_partition"),
+        slurm_partition=default_resource("data_partition"),
         mem_mb=memory(4000),
         runtime=minutes(240),
     params:
@@ -45,9 +45,9 @@ rule training_cells:
         ENVIRONMENT
     resources:
         download=1,
-        slurm_partition=of_profile("data_partition"),
+        slurm_partition=default_resource("data_partition"),
         mem_mb=memory(8000),
-        runtime=of_profile("longest") or DAY,
+        runtime=default_resource("longest") or DAY,
     params:
         configuration=stored_configuration,
         settings=settings_of("training_cells"),
@@ -56,8 +56,8 @@ rule training_cells:
         " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
 
 
-# Does not depend on the manifest, and training does not depend on this rule, so a new dataset does
-# not retrigger training. The rule evaluation_tokens compares the dataset with the training cells.
+# A new dataset does not rerun training: this rule does not depend on the manifest, and training
+# does not depend on this rule. The rule evaluation_tokens compares the dataset with training cells.
 rule evaluation_cells:
     """Download or make one evaluation dataset, and check its labels."""
     input:
@@ -70,14 +70,14 @@ rule evaluation_cells:
         f"{RESULTS}/logs/evaluation_cells/{{dataset}}.log",
     benchmark:
         f"{RESULTS}/resources/evaluation_cells/{{dataset}}.tsv"
-    priority: 20  # finds missing cell types before the training cells are downloaded
+    priority: 20  # report missing cell types before the training cells are downloaded
     conda:
         ENVIRONMENT
     resources:
         download=1,
-        slurm_partition=of_profile("data_partition"),
+        slurm_partition=default_resource("data_partition"),
         mem_mb=memory(16000),
-        runtime=of_profile("longest") or DAY,
+        runtime=default_resource("longest") or DAY,
     params:
         configuration=stored_configuration,
         settings=settings_of("evaluation_cells"),
@@ -88,7 +88,7 @@ rule evaluation_cells:
 
 
 rule lock:
-    """Write the manifest with the checksum of every file, to select the same cells again."""
+    """Write the manifest with the checksum of every file. Later runs can use it as manifest."""
     input:
         manifest=f"{RESULTS}/corpus/manifest.csv",
         cells=result("corpus/training/part-{part}", part=PLAN.parts),

@@ -17,7 +17,7 @@ rule embeddings_of_pair:
     conda:
         ENVIRONMENT
     resources:
-        **on_gpus(GPUS),
+        **gpu_resources(GPUS),
         mem_mb=memory(16000, 2),
         runtime=minutes(240),
     params:
@@ -30,7 +30,8 @@ rule embeddings_of_pair:
         " --output {output:q} --log {log:q}"
 
 
-# All other models, including those of a study, and snapshots, which are written before their model.
+# All other models, the models of a study, and snapshots. Snapshots are not outputs of a rule, but
+# they exist once their model exists.
 use rule embeddings_of_pair as embeddings_of_model with:
     """Embed the cells of one dataset with one model or snapshot."""
     input:
@@ -52,7 +53,7 @@ use rule embeddings_of_pair as embeddings_of_model with:
 ruleorder: embeddings_of_pair > embeddings_of_model
 
 
-# One job for each model, so that a new model does not compute the losses of the others again.
+# One job for each model, so that a new model does not rerun the jobs of the other models.
 rule validation_loss_of_model:
     """Compute the validation loss of one model on one dataset."""
     input:
@@ -68,7 +69,7 @@ rule validation_loss_of_model:
     conda:
         ENVIRONMENT
     resources:
-        **on_gpus(GPUS),
+        **gpu_resources(GPUS),
         mem_mb=memory(16000),
         runtime=minutes(240),
     params:
@@ -94,7 +95,7 @@ rule scib_of_dataset:
     conda:
         ENVIRONMENT
     resources:
-        **on_gpus(GPUS),
+        **gpu_resources(GPUS),
         mem_mb=memory(16000, 4),
         runtime=minutes(240),
     params:
@@ -119,7 +120,7 @@ rule mmd_of_dataset:
     conda:
         ENVIRONMENT
     resources:
-        **on_gpus(GPUS),
+        **gpu_resources(GPUS),
         mem_mb=memory(16000, 4),
         runtime=minutes(240),
     params:

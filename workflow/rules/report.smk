@@ -2,7 +2,7 @@
 
 
 # These jobs read titles and labels from the stored configuration, which every run writes when it
-# starts. Only changes of their inputs and of the settings in `params` make them run again.
+# starts. They are rerun only if their inputs or the settings in `params` change.
 rule table:
     """Make one table."""
     input:

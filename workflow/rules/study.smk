@@ -1,4 +1,4 @@
-# A study: its runs are collected in small tables, and figures and tables are made from these.
+# A study: its runs are collected in CSV files, from which tables and figures are made.
 
 
 rule study_runs:
@@ -54,7 +54,7 @@ rule study_scores:
 
 # The target: `snakemake --cores all --configfile workflow/studies/arms.yaml -- study`
 rule study:
-    """Make the tables and figures of a study, which the configuration must contain."""
+    """Make the tables and figures of the configured study."""
     input:
         runs=rules.study_runs.output.runs,
         scores=rules.study_scores.output if PLAN.study_dataset else [],

@@ -1,11 +1,11 @@
-# Named targets: `snakemake --cores all <name>` makes these files and what they need.
+# Named targets: `snakemake --cores all <name>` makes these files and their inputs.
 
 DESCRIPTIONS = {
     "corpus": "Training cells, evaluation datasets and the lock file.",
     "tokens": "Token stores, and the figure of sequence lengths.",
     "training": "All models.",
     "stress_test": "The models with stress: true, and the figure of their losses.",
-    "embeddings": "The embeddings of all datasets by all evaluated models.",
+    "embeddings": "The embeddings of all datasets with all evaluated models.",
     "validation_loss": "Table and figure of validation losses.",
     "scib": "Table and figure of the scIB metrics.",
     "mmd": "Tables of the MMD between cell types.",

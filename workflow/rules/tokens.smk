@@ -28,7 +28,7 @@ rule vocabulary:
     """Choose the genes with a token, and compute their medians."""
     input:
         statistics=result("tokens/statistics/part-{part}.arrow", part=PLAN.parts),
-        given=[local(path) for path in PLAN.vocabulary_files],
+        user_files=[local(path) for path in PLAN.vocabulary_files],
     output:
         f"{RESULTS}/tokens/vocabulary.parquet",
     log:
@@ -86,7 +86,7 @@ rule evaluation_tokens:
         f"{RESULTS}/logs/evaluation_tokens/{{dataset}}.log",
     benchmark:
         f"{RESULTS}/resources/evaluation_tokens/{{dataset}}.tsv"
-    priority: 20  # finds errors in evaluation files before training
+    priority: 20  # report errors in evaluation files before training
     conda:
         ENVIRONMENT
     resources:

@@ -3,9 +3,9 @@
 
 # Checkpoints and snapshots are not outputs, because Snakemake deletes the outputs of a failed job,
 # and an interrupted run continues from its last checkpoint. A model is written after all its
-# snapshots. `gpu` and `nodes` are requested from a cluster, `processes` are started on each machine.
-# `exec` replaces the shell, which would be killed by the signal that asks training to stop, and would
-# end the job before the checkpoint is written.
+# snapshots. `gpu` and `nodes` are requested from a cluster, `processes` are started on each node.
+# `exec` replaces the shell. Otherwise, the signal that asks training to stop would kill the shell
+# and end the job before the checkpoint is written.
 rule train:
     """Train one model."""
     input:
@@ -22,7 +22,7 @@ rule train:
         ENVIRONMENT
     threads: TRAINING_THREADS
     resources:
-        **on_gpus(TRAINING_GPUS, CONFIG.nodes),
+        **gpu_resources(TRAINING_GPUS, CONFIG.nodes),
         nodes=CONFIG.nodes,
         # The Slurm plugin treats several nodes as an MPI job, whose command calls `srun` itself.
         mpi="srun" if CONFIG.nodes > 1 else None,
@@ -30,13 +30,13 @@ rule train:
         tasks_per_gpu=0,
         processes=max(1, TRAINING_GPUS),
         mem_mb=memory(4000 + 12_000 * TRAINING_GPUS),
-        runtime=of_profile("longest") or DAY,
+        runtime=default_resource("longest") or DAY,
         # A Slurm profile warns training before its time limit.
-        slurm_extra=of_profile("training_extra"),
-        cpus_per_task=TRAINING_GPUS * (of_profile("training_cpus_per_gpu") or 0) or None,
+        slurm_extra=default_resource("training_extra"),
+        cpus_per_task=TRAINING_GPUS * (default_resource("training_cpus_per_gpu") or 0) or None,
     params:
-        # Snakemake does not compare parameters that depend on outputs, so that only a change of
-        # `compared` retriggers training.
+        # Snakemake does not compare parameters that depend on outputs, so only a change of
+        # `compared` reruns training.
         settings=lambda wildcards, output: check.as_json(
             {f"models.{wildcards.model}": PLAN.run(wildcards.model)}
         ),

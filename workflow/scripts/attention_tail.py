@@ -4,8 +4,9 @@
 
 Simulates the Hopper kernels at head dimension 64 with 12 heads. 132 programs take tiles from a
 list, longest sequence first. A forward tile has 256 queries and visits blocks of 64 keys. A
-backward tile has 128 keys and visits blocks of 128 queries. A visit takes one unit of time, the
-start of a tile one or two. No GPU is needed. Results: docs/kernel-log.md.
+backward tile has 128 keys and visits blocks of 128 queries. A visit takes one unit of time. The
+start of a tile takes two units (forward) or one (backward). No GPU is needed. Results:
+docs/kernel-log.md.
 """
 
 import heapq
@@ -24,7 +25,7 @@ PASSES = {"forward": (256, 64, 2), "backward": (128, 128, 1)}
 
 
 def shares(lengths: NDArray[np.int32], rows: int, columns: int, start: int) -> tuple[float, float]:
-    """Return the share of time in which programs have work, and the share of that time needed.
+    """Return two shares of time: programs have work, and the part of it spent on valid tokens.
 
     Args:
         lengths: tokens of each cell of a batch.
@@ -48,11 +49,11 @@ def main() -> None:
                 config.benchmarks.training, context, cells, config.training, config.seed
             )
             lengths = [np.diff(batch.cu_seqlens.numpy()) for batch in islice(batches, BATCHES)]
-            words = [f"{context:,} tokens, {cells} cells:"]
+            line = [f"{context:,} tokens, {cells} cells:"]
             for name, numbers in PASSES.items():
                 busy, needed = np.mean([shares(each, *numbers) for each in lengths], axis=0)
-                words.append(f"{name} busy {busy:.3f}, needed {needed:.3f}")
-            print(*words)
+                line.append(f"{name} busy {busy:.3f}, needed {needed:.3f}")
+            print(*line)
 
 
 if __name__ == "__main__":

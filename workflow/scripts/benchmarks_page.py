@@ -1,9 +1,9 @@
-"""Update tables and figures of docs/benchmarks.md and docs/reproduction.md.
+"""Update the tables and figures of docs/benchmarks.md and docs/reproduction.md.
 
     python workflow/scripts/benchmarks_page.py docs
 
-The tables replace the text between ``<!-- table NAME -->`` and ``<!-- end -->``. They come from
-docs/measurements. docs/measuring.md says how the numbers were measured.
+Tables replace the text between ``<!-- table NAME -->`` and ``<!-- end -->``. They are made from
+docs/measurements. docs/measuring.md describes the measurements.
 """
 
 import re
@@ -23,7 +23,7 @@ from scsigmoid.config.validate import validate
 from scsigmoid.files import atomic_path, write_text
 from scsigmoid.labels import PASSES, context_label
 from scsigmoid.report.figures.benchmarks import looks
-from scsigmoid.report.figures.style import DOUBLE, new_figure, settle, styled
+from scsigmoid.report.figures.style import DOUBLE, freeze_layout, new_figure, styled
 from scsigmoid.report.tables.writing import DASH, as_markdown, fixed
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import Cost, costs, paired
@@ -34,7 +34,7 @@ from scsigmoid.study.tables import tables
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Kernels and layouts in the order of the tables. An empty layout stands for any.
+# Kernels and layouts in the order of the tables. The layout "" stands for any layout.
 SIGMOID = (("hopper", "packed"), ("hopper_accurate", "packed"), ("triton", "packed"))
 SOFTMAX = (
     *(("fa4", "packed"), ("cudnn", "padded"), ("sdpa", "packed")),
@@ -45,7 +45,9 @@ KERNELS = looks(
     {key: "softmax" if key in SOFTMAX else "sigmoid" for key in (*SIGMOID, *SOFTMAX, *OTHERS)}
 )
 DATASETS = {"pbmc_facs": "Blood cells", "lung_cell_lines": "Lung cancer cell lines"}
-GRAPHS = ("plain", "graphs")  # how kernels of a small step were launched
+GRAPHS = ("plain", "graphs")  # small steps without and with CUDA graphs
+#: Rows of the training benchmark of each run.
+Runs = Sequence[list[TrainingRow]]
 #: Rows by (kernel, layout), then by (head dimension, batch, length, pass).
 Kernels = dict[tuple[str, str], dict[tuple[object, ...], KernelRow]]
 
@@ -75,7 +77,7 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def number(value: float, digits: int | None = 0) -> str:
-    """Return a number with some decimals (None: as many as it has), a dash for NaN."""
+    """Return a number with this many decimals (None: all decimals), or a dash for NaN."""
     return f"{value:,g}" if digits is None else fixed(value, digits)
 
 
@@ -93,12 +95,12 @@ def span(row: pd.Series, column: str, digits: int | None = 0) -> str:
     return both if middle == DASH else f"{middle} [{both}]"
 
 
-def listed(rows: pd.DataFrame, columns: dict[str, tuple[str, int | None]]) -> str:
+def rows_table(rows: pd.DataFrame, columns: dict[str, tuple[str, int | None]]) -> str:
     """Return a table of all rows.
 
     Args:
         rows: a file of measurements.
-        columns: column and decimals by heading. Text is copied.
+        columns: column and number of decimals by heading. Text columns are copied.
     """
     lines = [
         [row[name] if isinstance(row.get(name), str) else span(row, name, digits)
@@ -109,7 +111,7 @@ def listed(rows: pd.DataFrame, columns: dict[str, tuple[str, int | None]]) -> st
 
 
 def kernel_table(rows: Kernels, *rivalries: tuple[tuple[str, str], tuple[str, str]]) -> str:
-    """Return TFLOPS forward/backward by kernel and shape, and ratios of pairs of kernels."""
+    """Return TFLOPS (forward/backward) by kernel and shape, and ratios for pairs of kernels."""
     places = {place[:3] for timings in rows.values() for place in timings}
     shapes = [("paper", length) for length in (512, 2048, 8192, 16384)]
     shapes += sorted({(batch, length) for _, batch, length in places if batch == "jagged"})
@@ -126,17 +128,17 @@ def kernel_table(rows: Kernels, *rivalries: tuple[tuple[str, str], tuple[str, st
             for column in columns
         ]
         lines.append([f"**{label} over {rival}**", *(f"**{ratio}**" for ratio in ratios)])
-    words = [
+    titles = [
         f"D {dimension}: " * (shape == shapes[0])
         + ("cells" if shape[0] == "jagged" else f"{shape[1]:,}")
         for dimension in (64, 128)
         for shape in shapes
     ]
-    return markdown(["kernel", *words], lines)
+    return markdown(["kernel", *titles], lines)
 
 
 def slashed(both: Sequence[float], digits: int) -> str:
-    """Return forward/backward, or a single dash if neither was timed."""
+    """Return ``forward/backward`` as text, or a dash if neither was timed."""
     return DASH if np.isnan(both).all() else "/".join(number(value, digits) for value in both)
 
 
@@ -145,14 +147,14 @@ def kernel_ratio(
     theirs: dict[tuple[object, ...], KernelRow],
     place: tuple[object, ...],
 ) -> float:
-    """Return the ratio of two kernels' TFLOPS, the median over the rounds that timed both."""
+    """Return our TFLOPS divided by theirs: the median over the rounds that timed both."""
     if place not in ours or place not in theirs:
         return np.nan
     return float(np.median(paired(ours[place], theirs[place])))
 
 
 def kernel_figure(rows: Kernels) -> "Figure":
-    """Draw TFLOPS over sequence length, one panel per pass and head dimension."""
+    """Draw TFLOPS by sequence length, one panel for each head dimension (rows) and pass."""
     figure = new_figure(DOUBLE, 4.6)
     grid = figure.subplots(2, 2, sharex=True)
     lengths = sorted({x.length for rs in rows.values() for x in rs.values() if x.batch == "paper"})
@@ -176,9 +178,6 @@ def kernel_figure(rows: Kernels) -> "Figure":
     return figure
 
 
-Runs = Sequence[list[TrainingRow]]
-
-
 def training_rows(rows: list[TrainingRow], key: tuple[str, str]) -> dict[int, TrainingRow]:
     """Return the timed rows of a kernel in the training benchmark, by context."""
     return {row.context: row for row in rows if (row.kernel, row.layout) == key and row.rounds}
@@ -190,7 +189,7 @@ def contexts_of(rows: list[TrainingRow]) -> list[int]:
 
 
 def training_table(runs: Runs) -> str:
-    """Return cells/s by kernel, run and context, and the speed-up of our fastest kernel."""
+    """Return cells/s by kernel, run and context, and the speed-up of our kernel over it."""
     lines = []
     for key, look in KERNELS.items():
         cells = []
@@ -205,17 +204,17 @@ def training_table(runs: Runs) -> str:
                 cells.append(number(row.cells_per_second) + (ratio if key != SIGMOID[0] else ""))
         if set(cells) != {DASH}:
             lines.append([look["label"], *cells])
-    titles = ("first run: ", "second run: ") if len(runs) > 1 else ("",)
-    words = [
-        title * (context == contexts_of(rows)[0]) + context_label(context)
-        for rows, title in zip(runs, titles, strict=True)
+    names = ("first run: ", "second run: ") if len(runs) > 1 else ("",)
+    titles = [
+        name * (context == contexts_of(rows)[0]) + context_label(context)
+        for rows, name in zip(runs, names, strict=True)
         for context in contexts_of(rows)
     ]
-    return markdown(["kernel", *words], lines)
+    return markdown(["kernel", *titles], lines)
 
 
 def sizes_table(costs: list[Cost]) -> str:
-    """Return rates of both arms and their ratio by size and context."""
+    """Return cells/s of both arms, and their ratio, by size and context."""
     sizes = list(dict.fromkeys(cost.size for cost in costs))
     lines = []
     for context in sorted({cost.context for cost in costs}):
@@ -230,7 +229,7 @@ def sizes_table(costs: list[Cost]) -> str:
 
 
 def small_table(rows: pd.DataFrame) -> str:
-    """Return milliseconds per small step, with and without CUDA graphs, and ratios of the arms."""
+    """Return milliseconds per small step without/with CUDA graphs, and the ratio of the arms."""
     lines = []
     for (context, tokens), group in rows.groupby(["context", "tokens"]):
         times = group.pivot(index="round", columns=["arm", "way"], values="milliseconds")
@@ -239,12 +238,12 @@ def small_table(rows: pd.DataFrame) -> str:
             cells.append(" / ".join(number(times[arm, way].median(), 1) for way in GRAPHS))
         cells += [ratio_text(times["sdpa", way] / times["sigmoid", way], 2) for way in GRAPHS]
         lines.append(cells)
-    words = ["sigmoid (ours)", "softmax, SDPA", "softmax over sigmoid: kernels", "CUDA graph"]
-    return markdown(["context", "tokens per step", *words], lines)
+    titles = ["sigmoid (ours)", "softmax, SDPA", "softmax over sigmoid: kernels", "CUDA graph"]
+    return markdown(["context", "tokens per step", *titles], lines)
 
 
 def small_fa4_table(rows: Sequence[TrainingRow]) -> str:
-    """Return cells/s of both arms with CUDA graphs, and their ratio, reading by reading."""
+    """Return cells/s of both arms with CUDA graphs, and their ratio, paired by reading."""
     lines = []
     for ours, theirs in zip(rows[::2], rows[1::2], strict=True):
         rates = (number(row.cells_per_second, 1) for row in (ours, theirs))
@@ -276,7 +275,7 @@ def seeds_table(rows: pd.DataFrame) -> str:
 
 
 class Measured:
-    """The measurements of both pages."""
+    """The measurements shown on both pages."""
 
     def __init__(self, folder: Path) -> None:
         self.h100, self.h200, self.cpu = (folder / name for name in ("h100", "h200", "cpu"))
@@ -305,7 +304,7 @@ def benchmark_tables(measured: Measured) -> dict[str, str]:
         "kernels": kernel_table(measured.kernels, *((key, SOFTMAX[0]) for key in SIGMOID[:2])),
         "padding": kernel_table(read_kernels(measured.benchmarks / "kernel.csv", padded=True)),
         "training": training_table(measured.training),
-        "scaling": listed(
+        "scaling": rows_table(
             read(measured.benchmarks, "scaling.csv"),
             {"H200s": ("processes", 0), "cells/s": ("cells_per_second", 0),
              "efficiency": ("efficiency", 3), "MFU": ("mfu", 3),
@@ -315,18 +314,18 @@ def benchmark_tables(measured: Measured) -> dict[str, str]:
         "sizes": sizes_table(measured.costs),
         "small": small_table(read(measured.benchmarks, "small_steps.csv")),
         "small_fa4": small_fa4_table(measured.small_fa4),
-        "tokens": listed(
+        "tokens": rows_table(
             read(measured.cpu, "tokens.csv"),
             {"file": ("file", 0), "pass": ("step", 0), "cells/s": ("cells_per_second", 0),
              "million counts/s": ("million_counts_per_second", 1), "GB": ("memory_gb", 1)},
         ),
-        "loading": listed(
+        "loading": rows_table(
             read(measured.cpu, "loading.csv"),
             {"workers": ("workers", 0), "cells/s": ("cells_per_second", 0),
              "cells/s per busy core": ("cells_per_core_second", 0)},
         ),
-        "evaluation": listed(
-            evaluation[~evaluation["what"].str.startswith("its ")],  # parts of the row above them
+        "evaluation": rows_table(
+            evaluation[~evaluation["what"].str.startswith("its ")],  # without the parts of a step
             {"": ("what", 0), "machine": ("machine", 0), "runs": ("runs", 0),
              "seconds": ("seconds", None), "CPU seconds": ("cpu_seconds", 0)},
         ),
@@ -352,8 +351,8 @@ def figures(measured: Measured) -> dict[str, "Figure"]:
     }
 
 
-def filled(text: str, tables: Mapping[str, str]) -> str:
-    """Return a page with the text between ``<!-- table NAME -->`` and ``<!-- end -->`` replaced."""
+def fill_tables(text: str, tables: Mapping[str, str]) -> str:
+    """Replace the text between ``<!-- table NAME -->`` and ``<!-- end -->`` by the tables."""
     return re.sub(
         r"(<!-- table (\w+) -->\n).*?(<!-- end -->)",
         lambda match: f"{match[1]}{tables[match[2]].rstrip()}\n\n{match[3]}",
@@ -367,7 +366,8 @@ def pages(docs: Path, measured: Measured) -> dict[Path, str]:
         "benchmarks.md": benchmark_tables(measured),
         "reproduction.md": study_tables(measured),
     }
-    return {docs / name: filled((docs / name).read_text("utf-8"), tables[name]) for name in tables}
+    texts = {name: (docs / name).read_text("utf-8") for name in tables}
+    return {docs / name: fill_tables(text, tables[name]) for name, text in texts.items()}
 
 
 def main(docs: Path) -> None:
@@ -377,7 +377,7 @@ def main(docs: Path) -> None:
         write_text(path, text)
     with styled():
         for name, figure in figures(measured).items():
-            settle(figure)
+            freeze_layout(figure)
             with atomic_path(docs / "images" / f"{name}.png") as temporary:
                 figure.savefig(temporary, dpi=150, metadata={"Software": None})
 

@@ -5,9 +5,9 @@
 Two types of cells are drawn from normal distributions of unit variance whose means are some
 standard deviations apart. For a Gaussian kernel with squared bandwidth s^2 in d dimensions, the
 true MMD^2 is 2 (s^2 / (s^2 + 2))^(d/2) (1 - exp(-distance^2 / (2 s^2 + 4))). As in the workflow,
-s^2 is computed from each sample. Each row has a setting, an estimator, and two shares of the
-simulations: those whose 95 % percentile interval contains the true MMD, and those whose point
-estimate is outside its own interval.
+s^2 is computed from each sample. Each row has a setting, an estimator, the share of simulations
+whose 95 % percentile interval contains the true MMD (``coverage``), and the share of simulations
+whose point estimate is outside its own interval (``point_outside``).
 """
 
 import argparse
@@ -32,7 +32,7 @@ DISTANCES = [0.5, 1.0, 2.0, 4.0]
 def simulate(
     sizes: tuple[int, int], distance: float, dimensions: int, resamples: int, seed: int, device: str
 ) -> dict[str, tuple[bool, bool]]:
-    """Return for each estimator if its interval contains the true MMD and the point estimate."""
+    """Return for each estimator whether its interval contains the true MMD and the estimate."""
     generator = np.random.default_rng([seed, *sizes])
     x, y = (generator.standard_normal((count, dimensions)) for count in sizes)
     y[:, 0] += distance

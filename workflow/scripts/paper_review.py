@@ -2,7 +2,7 @@
 
     python workflow/scripts/paper_review.py docs/paper-review.md
 
-The numbers of the paper are those of ``src/scsigmoid/paper/reported.yaml``.
+The paper's numbers are read from ``src/scsigmoid/paper/reported.yaml``.
 """
 
 import itertools
@@ -62,7 +62,7 @@ def softmax_norm(scores: np.ndarray) -> float:
 def sigmoid_attention_norm(x: np.ndarray) -> float:
     """Return the spectral norm of the Jacobian of sigmoid attention with identity projections.
 
-    Derivative of O = W X, where W = sigmoid(X X' / sqrt(d) - log n), by the coordinates of X.
+    This is the derivative of O = W X with respect to X, for W = sigmoid(X X' / sqrt(d) - log n).
     """
     n, d = x.shape
     weights = expit(x @ x.T / math.sqrt(d) - math.log(n))
@@ -127,7 +127,7 @@ def arithmetic() -> Iterator[Row]:
     gradient, run = paper["printed"]["gradient"], paper["printed"]["throughput"]
     orders = math.log10(gradient["peak"] / gradient["before"])
     yield ("From about 100 to 1.6 million is four orders of magnitude", "Section 5.3", orders,
-        rounds(orders, 4), "logarithm of the ratio to base 10")
+        rounds_to(orders, 4), "logarithm of the ratio to base 10")
     model = paper["model_architecture"]
     cells = paper["models"]["sigmoid_4k"]["steps"] * model["global_batch"]
     yield ("515,000 steps of 256 cells are the 131.6 million cells of the corpus, once",
@@ -140,8 +140,8 @@ def arithmetic() -> Iterator[Row]:
         "Table 2", width, width == model["hidden"] == model["feed_forward"] / 4, "")
 
 
-def rounds(value: float, printed: float) -> bool:
-    """Return True if a number equals the printed one after rounding to the same decimals."""
+def rounds_to(value: float, printed: float) -> bool:
+    """Return True if a number, rounded to the decimals of the printed number, equals it."""
     return math.isclose(round(value, 0 if isinstance(printed, int) else 1), printed, rel_tol=1e-9)
 
 
@@ -151,7 +151,7 @@ def quality(paper: dict[str, Any]) -> Iterator[Row]:
     ours, theirs = (np.array([row[arm] for row in rows]) for arm in ("sigmoid", "softmax"))
     mean = float(ours[:, 0].sum() / theirs[:, 0].sum() - 1) * 100
     ratios = float((ours[:, 0] / theirs[:, 0]).mean() - 1) * 100
-    yield ("The mean improvement of the MMD table is 25.0 %", "Table 1", mean, rounds(mean, 25.0),
+    yield ("The mean improvement of the MMD table is 25.0 %", "Table 1", mean, rounds_to(mean, 25.0),
         f"ratio of the means of both columns. The mean of the 28 improvements is {ratios:.1f} %")
     measured, datasets = len(paper["mmd"]), len(paper["datasets"])
     yield ("The 25 % higher cell-type separation comes from six datasets",
@@ -183,12 +183,12 @@ def kernels(paper: dict[str, Any]) -> Iterator[Row]:
         ratios, unit = [own[way] / tflops[gain["provider"]][way] for way in own], gain["unit"]
         forward, backward = ((x - 1) * 100 if unit == "%" else x for x in ratios)
         yield (f"At the peak shape TritonSigmoid is faster than {provider_label(gain['provider'])}:"
-            f" {gain['value']} {unit}", "Section 4", forward, rounds(forward, gain["value"]),
+            f" {gain['value']} {unit}", "Section 4", forward, rounds_to(forward, gain["value"]),
             f"forward. Backward: {backward:.{int(unit != '%')}f} {unit}")
     for provider, value in printed["headlines"].items():
         measured = tflops[provider]["forward"]
         yield (f"{measured} TFLOPS of {provider_label(provider)} are {value} TFLOPS",
-            "Abstract, Section 1", measured, rounds(measured, value), f"rounds to {measured:.0f}")
+            "Abstract, Section 1", measured, rounds_to(measured, value), f"rounds to {measured:.0f}")
     means = {(row["provider"], row["pass"]): row["mean"]
         for row in paper["speed_ups"] if row["padding"] == 0}
     ahead = sum(means["triton_sigmoid", way] > mean for (_, way), mean in means.items())
@@ -197,7 +197,7 @@ def kernels(paper: dict[str, Any]) -> Iterator[Row]:
     for row in paper["padding_overhead"]:
         lost = (1 - row["padded"] / row["unpadded"]) * 100
         yield (f"From {row['unpadded']} to {row['padded']} TFLOPS ({row['pass']}) is a decrease of "
-            f"{row['decrease']} %", "Section 4", lost, rounds(lost, row["decrease"]), "")
+            f"{row['decrease']} %", "Section 4", lost, rounds_to(lost, row["decrease"]), "")
     behind = [(1 - tflops["pytorch"][way] / tflops[provider][way]) * 100
         for provider in ("triton_sigmoid", "flash_sigmoid", "flash_attention_2") for way in own]
     yield ("Standard attention is 60 to 85 % behind the optimized kernels at the peak shape",
@@ -217,7 +217,7 @@ def kernels(paper: dict[str, Any]) -> Iterator[Row]:
 
 
 def cost(rows: list[dict[str, Any]], weakest: float) -> Iterator[Row]:
-    """Yield the statements about GPU-hours. ``weakest`` is the kernel's smallest gain in %."""
+    """Yield the statements about GPU-hours. ``weakest`` is the smallest gain of the kernel in %."""
     hours = {(row["size"], row["context"]): row["softmax"] - row["sigmoid"] for row in rows}
     names = {key: f"{key[0]} at {context_label(key[1])}" for key in hours}
     saved = {key: 100 * hours[key] / row["softmax"] for key, row in zip(hours, rows, strict=True)}
@@ -226,21 +226,22 @@ def cost(rows: list[dict[str, Any]], weakest: float) -> Iterator[Row]:
         for key in hours}
     for key, row in zip(hours, rows, strict=True):
         values = (saved[key], gained[key])
-        value = next((x for x in values if rounds(x, row["saved"])), values[0])
+        value = next((x for x in values if rounds_to(x, row["saved"])), values[0])
         yield (f"{names[key]}: {row['sigmoid']} against {row['softmax']} GPU-hours is "
-            f"{row['saved']} % faster", "Section 4", value, rounds(value, row["saved"]), both[key])
+            f"{row['saved']} % faster", "Section 4", value,
+            rounds_to(value, row["saved"]), both[key])
     last = hours["1.4B", 8192]
     yield "1.4B at 8K saves 645 GPU-hours", "Section 4", last, last == 645, ""
     top = max(gained, key=lambda key: gained[key])
     yield ("The largest speed-up is 10 %", "Abstract, Section 4", gained[top],
-        rounds(gained[top], 10), both[top])
+        rounds_to(gained[top], 10), both[top])
     by_size = {size: [saved[key] for key in sorted(hours) if key[0] == size] for size, _ in hours}
     several = {size: values for size, values in by_size.items() if len(values) > 1}
     grows = sum(values == sorted(values) for values in several.values())
     yield ("The saving grows with the context", "Section 4, Figure 3", grows,
         grows == len(several), f"of {len(several)} sizes with several contexts. " + "; ".join(
             f"{size}: {', '.join(f'{x:.1f} %' for x in xs)}" for size, xs in several.items()))
-    # The rows are in the order of size, then of context.
+    # Rows are sorted by size, then by context.
     groups = [[key for key in hours if key[i] == x] for i in (0, 1)
         for x in dict.fromkeys(key[i] for key in hours)]
     steps = [pair for group in groups for pair in itertools.pairwise(group)]

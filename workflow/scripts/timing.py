@@ -24,7 +24,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 Rows = Iterator[dict[str, Any]]
-#: The first optimizer steps are not timed: they compile, fill the allocator and start the loader.
+#: The first optimizer steps are not timed, because they compile and start the data loader.
 WARM_STEPS, LOG_EVERY, CONFIDENCE = 10, 5, 0.99
 #: Cells of the eight types of Heart OFT. The paper gives their sum only, 30,125.
 HEART_OFT = (15_000, 5_200, 3_800, 2_600, 1_500, 1_100, 600, 325)
@@ -70,7 +70,7 @@ def measured(step: Callable[[Path], None], few: Path, part: Path) -> dict[str, f
 
 
 def write_part(cells: Any, copies: int, folder: Path) -> Path:
-    """Write a part with one gzip-compressed file that contains the cells ``copies`` times."""
+    """Write a part with one gzip-compressed file that contains each cell ``copies`` times."""
     import anndata
 
     from scsigmoid.corpus.metadata import FILES, ManifestRow, write_manifest
@@ -97,7 +97,7 @@ def raw_counts(path: Path) -> Any:
 
 
 def time_tokens(options: argparse.Namespace) -> Rows:
-    """Time both passes from h5ad files to a token store, each in its own process."""
+    """Time both passes from h5ad files to a token store, each in a new process."""
     for path in options.files:
         cells = raw_counts(path)
         for copies in options.copies:
@@ -119,7 +119,7 @@ def time_tokens(options: argparse.Namespace) -> Rows:
 
 
 def time_loading(options: argparse.Namespace) -> Rows:
-    """Time the data loader without training. Each cell is read once, as in training."""
+    """Time the data loader without training. Each cell is read once."""
     import torch
 
     from scsigmoid.benchmarks.simulated import write_simulated_tokens
@@ -140,10 +140,10 @@ def time_loading(options: argparse.Namespace) -> Rows:
         batches = GlobalBatches(
             TokenStore.open(Path(name, "tokens")), encoder, training, config.seed
         )
-        with closing(ahead(batches, steps, options.workers, torch.device("cpu"))) as shares:
+        with closing(ahead(batches, steps, options.workers, torch.device("cpu"))) as loader:
             for number in range(options.rounds + 1):  # the first round is a warm-up
                 clock, cpu = time.perf_counter(), time.process_time()
-                loaded = sum(len(next(shares).lengths) for _ in range(options.steps))
+                loaded = sum(len(next(loader).lengths) for _ in range(options.steps))
                 clock, cpu = time.perf_counter() - clock, time.process_time() - cpu
                 if number:
                     yield {"cells_per_second": loaded / clock, "per_cpu_second": loaded / cpu}
@@ -152,8 +152,9 @@ def time_loading(options: argparse.Namespace) -> Rows:
 def time_scaling(options: argparse.Namespace) -> Rows:
     """Train on each number of processes, with the same global batches.
 
-    ``cells_per_second`` is the median over logged steps after the first ones. ``efficiency`` is the
-    median of this rate divided by ``processes`` times the rate of one process at the same step.
+    ``cells_per_second`` is the median over logged steps after the first ``WARM_STEPS`` steps.
+    ``efficiency`` is the median of this rate divided by ``processes`` times the rate of one process
+    at the same step.
     """
     import numpy as np
 
@@ -191,9 +192,9 @@ def time_scaling(options: argparse.Namespace) -> Rows:
             alone = columns if count == 1 else alone
             row = {key: header[key] for key in ("model", "parameters", "device", "backend")}
             row |= {"processes": count, "context": context, **changed}
-            shares = [np.nan] if alone is None else efficiencies(count, columns, alone)
+            ratios = [np.nan] if alone is None else efficiencies(count, columns, alone)
             rates = columns["cells_per_second"].tolist()
-            for label, values in (("cells_per_second", rates), ("efficiency", shares)):
+            for label, values in (("cells_per_second", rates), ("efficiency", ratios)):
                 row |= median_interval(values, CONFIDENCE).columns(label)
             for label in ("mfu", "data_wait", "packing_efficiency"):
                 row[label] = float(np.median(columns[label]))
@@ -214,7 +215,7 @@ def efficiencies(count: int, columns: Any, alone: Any) -> list[float]:
 
 
 def time_mmd(options: argparse.Namespace) -> Rows:
-    """Time the MMD of both arms for all pairs of types, on simulated cells (size of Heart OFT)."""
+    """Time the MMD of both arms for all pairs of types, on as many simulated cells as Heart OFT."""
     import numpy as np
 
     from scsigmoid.evaluation.embedding_files import Embedding
@@ -246,7 +247,7 @@ def time_mmd(options: argparse.Namespace) -> Rows:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write the rows of a command to a CSV file, which is rewritten after each row."""
+    """Run a command and write its rows to a CSV file, which is rewritten after each row."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     commands = parser.add_subparsers(dest="command", required=True)
     parts = {}

@@ -1,4 +1,4 @@
-"""The paper's numbers next to ours, and the rule for verdicts (docs/comparison.md)."""
+"""Numbers of the paper and of a run, and the rule for verdicts (docs/comparison.md)."""
 
 import math
 from dataclasses import dataclass
@@ -10,14 +10,15 @@ REPRODUCED = "reproduced"
 NOT_REPRODUCED = "not reproduced"
 INCONCLUSIVE = "inconclusive"
 NO_VERDICT = "no verdict"
-#: Titles of the groups of numbers. All numbers of a group are comparable with the paper, or none.
+#: Titles of the groups of numbers. A group as a whole is comparable with the paper, or it is not.
 GROUPS = {
     "quality": "Quality of the models",
     "stability": "Training stability",
     "kernel": "Attention kernel",
     "cost": "Training cost",
 }
-#: Factors by which a level, and an order of magnitude, may differ from the paper's number.
+#: Factors by which numbers may differ from the paper's: levels (values that compare nothing, for
+#: example a loss), and levels of which the paper states only the order of magnitude.
 LEVEL, ORDER = 1.1, math.sqrt(10)
 UNKNOWN = Interval(math.nan)
 
@@ -32,11 +33,11 @@ class Number:
         location: part of the paper with the number.
         unit: unit of the number.
         paper: the paper's number, with its interval if the paper has one.
-        here: the number of this run with its interval. NaN if it was not measured.
+        here: the number of this run with its interval, NaN if it was not measured.
         n: number of cells, pairs, shapes, rounds or steps behind ``here``.
-        no_effect: value without a difference between the arms: 0 for a difference, 1 for a ratio,
-            half of the cases for a count. None if the number is a level.
-        factor: factor by which a level may differ from the paper's.
+        no_effect: for effects, the value if the arms do not differ: 0 for a difference, 1 for a
+            ratio, half of the cases for a count. None if the number is a level.
+        factor: factor by which a level may differ from the paper's number.
         our_kernel: the same number for this project's kernel, if ``here`` is for TritonSigmoid.
         headline: True for the paper's main statements.
     """
@@ -55,7 +56,7 @@ class Number:
 
     @property
     def allowed(self) -> tuple[float, float]:
-        """Lowest and highest value that reproduce the paper's number.
+        """The lowest and the highest value that reproduce the paper's number.
 
         A level may differ by ``factor`` from the paper's number or from the ends of its range. An
         effect must have the paper's direction and at least half of its size.
@@ -69,9 +70,9 @@ class Number:
 
     @property
     def verdict(self) -> str:
-        """Verdict if the group is comparable, from the whole interval.
+        """The verdict from the whole interval, valid if the group is comparable with the paper.
 
-        A number without an interval (not measured, NaN, a single cell) has no verdict.
+        A number that was not measured, or has no interval, has no verdict.
         """
         if not all(map(math.isfinite, self.here)):
             return NO_VERDICT
@@ -84,7 +85,7 @@ class Number:
 
 
 def numbers(results: Results) -> list[Number]:
-    """Return every number, headlines first within their group.
+    """Return all numbers by group, in each group headlines first.
 
     Raises:
         UserError: if a result file is missing or damaged.
@@ -104,12 +105,12 @@ def exact(value: float) -> Interval:
 
 
 def count(leads: list[Interval]) -> Interval:
-    """Return the number of leads above 0, with an interval.
+    """Return how many leads (differences in favor of an arm) are above 0, with an interval.
 
-    The lower end counts intervals that are above 0, the upper end those that reach above 0. All
-    are NaN if a lead is unknown or has no interval.
+    The low end counts intervals that are entirely above 0, the high end intervals that contain a
+    value above 0. The result is :data:`UNKNOWN` if a lead is unknown or has no interval.
     """
-    if not leads or not all(map(math.isfinite, (end for lead in leads for end in lead))):
+    if not leads or not all(math.isfinite(end) for lead in leads for end in lead):
         return UNKNOWN
     return Interval(
         sum(lead.value > 0 for lead in leads),

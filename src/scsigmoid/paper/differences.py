@@ -1,4 +1,4 @@
-"""Differences between a run and the paper's.
+"""Settings and facts of a run that differ from the paper.
 
 The numbers of a group are comparable with the paper if the group has no differences.
 """
@@ -17,10 +17,11 @@ from scsigmoid.paper.reported import cell_types, reported
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import costs, row_label
 
-#: Share by which numbers of cells may differ.
+#: Relative difference that is allowed between numbers of cells.
 CELLS = 0.01
+#: Model and number of the paper's GPUs.
 GPU, GPUS = "H100", 16
-#: Models by group.
+#: The paper's models by group.
 MODELS = {
     "quality": ("sigmoid_2k", "softmax_2k", "sigmoid_4k", "softmax_4k"),
     "stability": ("sigmoid_8k", "softmax_8k"),
@@ -30,11 +31,11 @@ MISSING = "missing"
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting or a fact that differs from the paper's.
+    """A setting or a fact that differs from the paper.
 
     Attributes:
         group: key of :data:`~scsigmoid.paper.comparison.GROUPS`.
-        name: name of the setting in the configuration, or of the fact.
+        name: dotted name of the setting, or name of the fact.
         here: value in this run.
         paper: value in the paper.
     """
@@ -49,7 +50,7 @@ class Difference:
 
 
 def differences(config: Config, results: Results | None = None) -> list[Difference]:
-    """Return the differences between a run and the paper's, each once per group.
+    """Return the differences between a run and the paper, each once per group.
 
     Args:
         config: the configuration of the run.
@@ -60,21 +61,22 @@ def differences(config: Config, results: Results | None = None) -> list[Differen
 
 
 def setting_differences(config: Config) -> Iterator[Difference]:
-    """Yield the settings that differ from the paper's."""
+    """Yield the settings that differ from the paper. Most lists may have further items."""
     values: Any = asdict(config)
     for group in GROUPS:
         for name, paper in reported()["settings"][group].items():
             here = reduce(getitem, name.split("."), values)
-            is_subset = isinstance(paper, list) and name != "evaluation.pair"
-            if not set(paper) <= set(here) if is_subset else here != paper:
+            is_set = isinstance(paper, list) and name != "evaluation.pair"
+            is_same = set(paper) <= set(here) if is_set else here == paper
+            if not is_same:
                 yield Difference(group, name, setting_text(here), setting_text(paper))
         yield from model_differences(config, group, MODELS.get(group, ()))
         if group in ("kernel", "cost") and config.device == "cpu":
             yield Difference(group, "device", "cpu", GPU)
-    named = config.benchmarks.kernel.providers
-    if named and "triton_sigmoid" not in named:
+    providers = config.benchmarks.kernel.providers
+    if providers and "triton_sigmoid" not in providers:
         yield Difference(
-            "kernel", "benchmarks.kernel.providers", setting_text(named), "triton_sigmoid"
+            "kernel", "benchmarks.kernel.providers", setting_text(providers), "triton_sigmoid"
         )
     for name in reported()["datasets"]:
         if name not in config.datasets:
@@ -84,7 +86,7 @@ def setting_differences(config: Config) -> Iterator[Difference]:
 
 
 def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Iterator[Difference]:
-    """Yield the differences of models, without their names if all models have the difference."""
+    """Yield the differences of models. Differences that all models share do not name them."""
     common = reported()["model_architecture"]
     by_value: dict[tuple[str, str, str], list[str]] = {}
     for name in names:
@@ -98,6 +100,7 @@ def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Ite
             **asdict(config.models[name]),
             "precision": "float32 on a CPU" if config.device == "cpu" else common["precision"],
         }
+        # The name of the size is not compared, only its numbers.
         paper = {**common, **reported()["models"][name], "variants": [], "size": here["size"]}
         for key in sorted(here.keys() & paper.keys()):
             if here[key] != paper[key]:
@@ -111,7 +114,7 @@ def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Ite
 
 
 def result_differences(results: Results) -> Iterator[Difference]:
-    """Yield the differences that the result files show."""
+    """Yield the differences in the result files."""
     config = results.config
     cells, paper = results.training_cells, reported()["corpus"]["cells"]
     if abs(cells / paper - 1) > CELLS:
@@ -123,7 +126,7 @@ def result_differences(results: Results) -> Iterator[Difference]:
                 journal, steps = results.journal(name), model_training(config, name).steps
                 if (last := int(journal["step"][-1])) < steps:
                     yield Difference(group, f"last step of {name}", f"{last:,}", f"{steps:,}")
-                if journal.header.get("device") == "cpu" != config.device:
+                if journal.header.get("device") == "cpu" and config.device != "cpu":
                     yield Difference(group, f"device of {name}", "cpu", GPU)
     if results.training_data != "real":
         for group in MODELS:
@@ -140,7 +143,7 @@ def result_differences(results: Results) -> Iterator[Difference]:
 
 
 def dataset_differences(results: Results) -> Iterator[Difference]:
-    """Yield the evaluation datasets that differ from the paper's."""
+    """Yield the differences of the evaluation datasets."""
     for name, row in reported()["datasets"].items():
         if name not in results.config.datasets:
             continue
@@ -160,7 +163,7 @@ def dataset_differences(results: Results) -> Iterator[Difference]:
 
 
 def step_differences(results: Results) -> Iterator[Difference]:
-    """Yield the differences of the timed training steps."""
+    """Yield the differences of the timed training steps: size, layout, kernel, bottleneck."""
     paper_kernels = {"sigmoid": "triton_sigmoid", "softmax": "flex"}
     sizes: dict[str, int] = {}
     for cost in costs(results):

@@ -1,7 +1,7 @@
 """Numbers of the attention kernels (section 4), from the kernel benchmark.
 
 The paper's numbers of TritonSigmoid are compared with measurements of TritonSigmoid. The same
-number of this project's kernel is given next to them.
+numbers of this project's kernel are given for information.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,17 +16,24 @@ from scsigmoid.measurements import Interval
 from scsigmoid.paper.comparison import UNKNOWN, Number
 from scsigmoid.paper.reported import reported
 from scsigmoid.results.folder import Results
-from scsigmoid.results.speed import PAPER, STANDARD, estimate, measured, our_path, ratio_of
+from scsigmoid.results.speed import (
+    PAPER_BATCHES,
+    STANDARD,
+    estimate,
+    measured,
+    our_backend,
+    ratio_of,
+)
 
 TRITON_SIGMOID = "triton_sigmoid"
 Timings = dict[Shape, KernelRow]
 
 
 def timings(results: Results, provider: str, layout: str) -> Timings:
-    """Return the timings of a kernel at the paper's shapes, in ``layout`` if it has several."""
+    """Return the timings of a kernel at the paper's shapes, in ``layout`` if there are several."""
     rows = [row for row in measured(results.kernel) if row.provider == provider]
-    preferred_last = sorted(rows, key=lambda row: row.layout == layout)
-    return {row.shape: row for row in preferred_last if row.batch in PAPER}
+    preferred_last = sorted(rows, key=lambda row: row.layout == layout)  # the last one replaces
+    return {row.shape: row for row in preferred_last if row.batch in PAPER_BATCHES}
 
 
 def numbers(results: Results) -> Iterator[Number]:
@@ -36,7 +43,7 @@ def numbers(results: Results) -> Iterator[Number]:
     shape = tflops.pop("shape")
     peak = {name: shape[name] for name in ("padding", "head_dimension", "length")}
     times = {name: timings(results, name, "padded") for name in (*tflops, "pytorch_sigmoid")}
-    ours = timings(results, our_path(results), "packed")
+    ours = timings(results, our_backend(results), "packed")
 
     def number(
         provider: str, title: str, unit: str, value: float, compute: Callable[[Timings], Interval],
@@ -51,21 +58,21 @@ def numbers(results: Results) -> Iterator[Number]:
         )  # fmt: skip
 
     def over(other: str, **selection: Any) -> Callable[[Timings], Interval]:
-        """Return :func:`ratio` to another kernel as a function of the timings."""
+        """Return a function of timings: their :func:`ratio` to the timings of ``other``."""
         return partial(ratio, others=times[other], confidence=confidence, **selection)
 
     for provider, row in tflops.items():
-        for way in PASSES:
-            is_headline = (provider, way) == (TRITON_SIGMOID, "forward")
+        for direction in PASSES:
+            is_headline = (provider, direction) == (TRITON_SIGMOID, "forward")
             yield number(
-                provider, f"TFLOPS at 16,384 tokens, {way}", "TFLOPS", row[way],
-                partial(rate, direction=way, **peak), headline=is_headline,
+                provider, f"TFLOPS at 16,384 tokens, {direction}", "TFLOPS", row[direction],
+                partial(rate, direction=direction, **peak), headline=is_headline,
                 location="Abstract, Section 4" if is_headline else "Section 4",
             )  # fmt: skip
-    for way, value in printed["pytorch_sigmoid"].items():
+    for direction, value in printed["pytorch_sigmoid"].items():
         yield number(
-            "pytorch_sigmoid", f"TFLOPS at its best shape, {way}", "TFLOPS", value,
-            partial(rate, choice="highest", direction=way), location="Section 2",
+            "pytorch_sigmoid", f"TFLOPS at its best shape, {direction}", "TFLOPS", value,
+            partial(rate, choice="highest", direction=direction), location="Section 2",
         )  # fmt: skip
     for other in (gain["provider"] for gain in printed["peak_gains"]):
         yield number(
@@ -88,13 +95,13 @@ def numbers(results: Results) -> Iterator[Number]:
             over("flash_attention_2", padding=0.25, direction=row["pass"]), no_effect=1,
         )  # fmt: skip
     for row in tables["padding_overhead"]:
-        way = row["pass"]
+        direction = row["pass"]
         for form, padding in (("unpadded", 0.0), ("padded", 0.25)):
-            title = f"mean TFLOPS, {way}, {padding:.0%} padding"
-            compute = partial(rate, padding=padding, direction=way)
+            title = f"mean TFLOPS, {direction}, {padding:.0%} padding"
+            compute = partial(rate, padding=padding, direction=direction)
             yield number(TRITON_SIGMOID, title, "TFLOPS", row[form], compute)
-        title = f"share of the mean TFLOPS that 25% padding leaves, {way}"
-        compute = partial(share_left, direction=way)
+        title = f"share of the mean TFLOPS that 25% padding leaves, {direction}"
+        compute = partial(share_left, direction=direction)
         yield number(TRITON_SIGMOID, title, "%", 100 - row["decrease"], compute)
 
 
@@ -119,16 +126,17 @@ def is_at(shape: Shape, where: Mapping[str, object]) -> bool:
 
 
 def share_left(own: Timings, direction: str) -> Interval:
-    """Return the mean TFLOPS at 25 % padding in percent of those without padding."""
+    """Return the mean TFLOPS at 25 % padding in percent of the mean TFLOPS without padding."""
     padded, unpadded = (rate(own, padding=padding, direction=direction) for padding in (0.25, 0.0))
     return padded.over(unpadded).map(lambda value: 100 * value)
 
 
 def mean(values: Sequence[Interval]) -> Interval:
-    """Return the mean of values and of the ends of their intervals (docs/comparison.md)."""
+    """Return the mean of the values, and the means of the ends of their intervals."""
     return Interval(*map(float, np.mean(values, axis=0)))
 
 
+#: How several values become one. Intervals are ordered by their values.
 CHOICES: Mapping[str, Callable[[Sequence[Interval]], Interval]] = {
     "mean": mean,
     "lowest": min,

@@ -35,7 +35,7 @@ def long_cells(results: Results) -> Number:
 
 
 def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
-    """Return a rival's validation loss minus that of a model, paired by cell."""
+    """Return the validation loss of ``rival`` minus the loss of ``model``, paired by cell."""
     config = results.config
     if dataset not in config.datasets or not {model, rival} <= set(config.models):
         return UNKNOWN
@@ -43,17 +43,17 @@ def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
 
 
 def losses(results: Results) -> Iterator[Number]:
-    """Yield the validation losses, their differences, and the numbers of lower losses."""
+    """Yield the validation losses, their differences, and counts of comparisons won."""
     config, table = results.config, reported()["validation_loss"]
-    (short, long) = (row["models"] for row in reported()["contexts"])
+    at_2k, at_4k = (row["models"] for row in reported()["contexts"])
     statements = {
         "Abstract, Figure 4": (
             "Comparisons in which sigmoid has the lower validation loss",
-            (short, long),
+            (at_2k, at_4k),
         ),
         "Figure 4": (
             "Comparisons in which the longer context has the lower validation loss",
-            tuple(zip(long, short, strict=True)),
+            tuple(zip(at_4k, at_2k, strict=True)),
         ),
     }
     for location, (title, pairs) in statements.items():
@@ -78,7 +78,7 @@ def losses(results: Results) -> Iterator[Number]:
                 title=f"{title}, {short_name(model)}: validation loss (ours: over donors)",
                 paper=Interval(value, value - half, value + half), here=here, n=cells,
             )  # fmt: skip
-        for sigmoid, softmax in (short, long):
+        for sigmoid, softmax in (at_2k, at_4k):
             context = sigmoid[-2:].upper()
             yield Number(
                 **common, title=f"{title}, {context}: softmax's validation loss minus sigmoid's",
@@ -111,7 +111,7 @@ def scores(results: Results) -> Iterator[Number]:
 
 
 def separation(results: Results) -> Iterator[Number]:
-    """Yield the MMD between the cell types of Heart OFT in the paper's table."""
+    """Yield the MMD between the cell types of Heart OFT (the paper's Table 1)."""
     dataset, table = "heart_oft", reported()["mmd"]["heart_oft"]
     measured = results.mmd(dataset) if dataset in results.plan.compared("mmd") else {}
     by_types = {cell_types(name): row for name, row in measured.items()}
@@ -147,10 +147,10 @@ def separation(results: Results) -> Iterator[Number]:
 
 
 def mean_ratio(rows: list[dict[str, Measurement]]) -> Interval:
-    """Return the ratio of the means over the pairs.
+    """Return the mean MMD of sigmoid over all pairs divided by the mean MMD of softmax.
 
-    This is the mean of the paired ratios, weighted by softmax's MMD. The interval is the weighted
-    mean of the ends of their intervals, which is wider than an interval of the ratio itself.
+    It equals the mean of the pairs' ratios, weighted by the MMD of softmax. Its interval is the
+    weighted mean of the ends of their intervals, which is wider than the interval of the ratio.
     """
     weights = np.array([row["softmax"].value for row in rows])
     ends = np.array([row["ratio"].interval for row in rows])

@@ -9,7 +9,7 @@ import yaml
 
 @functools.cache
 def reported() -> dict[str, Any]:
-    """Return the paper's tables and other numbers as plain data."""
+    """Return the content of ``reported.yaml``: the paper's tables and other numbers."""
     text = files("scsigmoid.paper").joinpath("reported.yaml").read_text(encoding="utf-8")
     values: dict[str, Any] = yaml.safe_load(text)
     return values

@@ -15,7 +15,8 @@ GROUP = "stability"
 #: The window of the trailing median, as a share of all rows. A short window detects a divergence at
 #: the end of a run.
 RECENT = 0.01
-#: Nats that a run must learn before it can diverge, and lose again to have diverged.
+#: A run can only diverge after its loss fell by this many nats. It diverges if its loss rises by as
+#: many nats above its minimum.
 NATS = 1.0
 
 
@@ -54,14 +55,13 @@ def numbers(results: Results) -> Iterator[Number]:
 
 
 def facts(journal: Journal) -> dict[str, Interval]:
-    """Return the numbers of one run by name, those of a divergence only if the run diverges."""
-    raw, steps = finite_or_inf(journal["loss"]), journal["step"]
+    """Return the numbers of one run by name. Only diverged runs have numbers of a divergence."""
     loss, norm, score = (
         finite_or_inf(journal[name]) for name in ("loss", "gradient_norm", "attention_score_max")
     )
     smooth, row = trailing_median(loss), divergence(journal)
     values = {
-        "first_loss": raw[0],
+        "first_loss": loss[0],
         "lowest_loss": smooth.min(),
         "final_loss": smooth[-1],
         "norm_peak": norm.max(),
@@ -71,7 +71,7 @@ def facts(journal: Journal) -> dict[str, Interval]:
         values["diverged"] = row is not None
     if row is not None:
         values |= {
-            "divergence_step": steps[row],
+            "divergence_step": journal["step"][row],
             "loss_after": np.median(loss[row:]),
             "norm_before": np.median(norm[:row]),
             "score_before": np.median(score[:row]),
@@ -85,21 +85,20 @@ def facts(journal: Journal) -> dict[str, Interval]:
 
 
 def finite_or_inf(values: np.ndarray) -> np.ndarray:
-    """Return values with infinity in place of those that are not finite."""
+    """Replace values that are not finite by infinity."""
     return np.where(np.isfinite(values), values, np.inf)
 
 
 def trailing_median(values: np.ndarray) -> np.ndarray:
     """Return the median over the window that ends at each row.
 
-    The window has :data:`RECENT` of all rows, at least three. Values that are not finite count as
-    infinitely large.
+    The window is :data:`RECENT` times the number of rows, at least three rows. Values that are not
+    finite count as infinite.
     """
-    rows = max(3, int(len(values) * RECENT))
-    whole = finite_or_inf(values)
-    return np.array(
-        [np.median(whole[max(0, end - rows) : end]) for end in range(1, len(values) + 1)]
-    )
+    size = max(3, int(len(values) * RECENT))
+    values = finite_or_inf(values)
+    ends = range(1, len(values) + 1)
+    return np.array([np.median(values[max(0, end - size) : end]) for end in ends])
 
 
 def has_learned(journal: Journal) -> bool:
@@ -119,12 +118,14 @@ def divergence(journal: Journal) -> int | None:
         return None
     loss, smooth = finite_or_inf(journal["loss"]), trailing_median(journal["loss"])
     lowest = int(np.argmin(smooth))
-    lost = smooth >= smooth[lowest] + NATS
-    lost[: lowest + 1] = False
-    if not (lost[-1] or np.isinf(loss[-1])):
+    limit = smooth[lowest] + NATS
+    is_high = smooth >= limit
+    is_high[: lowest + 1] = False
+    if not (is_high[-1] or np.isinf(loss[-1])):
         return None
-    first = int(np.flatnonzero(~lost[:-1])[-1]) + 1
+    # The first row of the stretch of high rows at the end. The last row counts as high.
+    first = int(np.flatnonzero(~is_high[:-1])[-1]) + 1
     # The trailing median lags behind the loss by half a window.
-    while first > lowest + 1 and loss[first - 1] >= smooth[lowest] + NATS:
+    while first > lowest + 1 and loss[first - 1] >= limit:
         first -= 1
     return first

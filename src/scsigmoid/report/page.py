@@ -18,7 +18,7 @@ from scsigmoid.labels import model_label
 from scsigmoid.paper.comparison import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
 from scsigmoid.paper.reported import reported
 from scsigmoid.report import registry
-from scsigmoid.report.figures.training import covered
+from scsigmoid.report.figures.training import covered_share
 from scsigmoid.report.summary import verdicts
 from scsigmoid.report.tables.quality import donor_scores
 from scsigmoid.report.tables.writing import DASH, Table
@@ -35,18 +35,41 @@ PACKAGES = (
     "scikit-learn", "umap-learn", "matplotlib",
 )  # fmt: skip
 ONE_RUN = (
-    "These scores are from a single run and have no interval. A study with several seeds gives the "
-    "spread over seeds and the interval of the difference. Validation losses have intervals over "
-    "donors, where three are known."
+    "Each score is from a single run of training and has no interval. A study with several seeds "
+    "gives the spread over seeds and the interval of the difference."
 )
+ARMS = "in both arms (thin lines: single seeds, thick lines: mean over seeds)"
+#: Titles and captions of the figures of a study.
+STUDY_FIGURES = {
+    "loss": (
+        "Loss",
+        f"Validation loss (nats) by step {ARMS}, difference of the losses (nats, sigmoid minus "
+        "softmax, mean over seeds with Student's 95 % interval), and effective number of keys.",
+    ),
+    "embeddings": (
+        "Embeddings",
+        f"Scores of the embeddings by step {ARMS}, one panel per metric. Higher is better. Dotted "
+        "lines are controls without a model.",
+    ),
+    "frontier": (
+        "Stability",
+        "Top: validation loss at the end of training (nats) by learning rate, one mark per run, "
+        "crosses for collapsed runs, lines through medians. Bottom: single runs at one learning "
+        "rate by step.",
+    ),
+    "scale": (
+        "Size",
+        "Difference of the validation losses (nats, sigmoid minus softmax) by model size. Dots are "
+        "single seeds, dashes their mean.",
+    ),
+}
 
 
 def make_report(results: Results, output: str | Path) -> None:
-    """Write the report page.
+    """Write the report page, with links relative to the results folder.
 
     Figures are read from their PNG files. Tables are made again from the result files. Versions and
-    devices come from the training journals and the benchmarks. Links to files are relative to the
-    results folder.
+    devices come from the training journals and the benchmarks.
 
     Raises:
         UserError: if a file is missing or damaged.
@@ -66,7 +89,7 @@ def content(results: Results) -> dict[str, Any]:
     return {
         "paper": reported()["source"],
         "own": plan.is_own,
-        "words": verdicts(pd.DataFrame(tables["scib"].records)) if plan.is_own else "",
+        "conclusion": verdicts(pd.DataFrame(tables["scib"].records)) if plan.is_own else "",
         "overview": overview(results),
         "simulated": simulated(results),
         "compared": "" if plan.is_own else compared(results, tables["comparison"]),
@@ -79,18 +102,18 @@ def content(results: Results) -> dict[str, Any]:
 
 
 def counted_verdicts(comparison: Table) -> dict[str, int]:
-    """Return the number of the paper's numbers with each verdict, or nothing without verdicts."""
-    given = pd.DataFrame(comparison.records)["verdict"].tolist()
-    counts = {name: given.count(name) for name in (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE)}
+    """Return how many of the paper's numbers have each verdict, {} if the run has no verdicts."""
+    found = pd.DataFrame(comparison.records)["verdict"].tolist()
+    counts = {name: found.count(name) for name in (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE)}
     return counts if any(counts.values()) else {}
 
 
 def compared(results: Results, comparison: Table) -> str:
-    """Return in a sentence what the run says about the paper's numbers."""
+    """Return a sentence with the number of each verdict, or that there are no verdicts."""
     if counts := counted_verdicts(comparison):
         return f"The paper's numbers: {', '.join(f'{n} {name}' for name, n in counts.items())}."
     run = "A demo" if results.config.preset == "demo" else "This run"
-    return f"{run} cannot be compared with the paper; the last table lists the differences."
+    return f"{run} cannot be compared with the paper. The last table lists the differences."
 
 
 def paper_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str, Any]]:
@@ -109,39 +132,41 @@ def own_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str
     items = figure_items(results)
     for name, table in tables.items():
         notes = [*table.notes, ONE_RUN] if name == "scib" else table.notes
-        part = table_item(results, name, replace(table, notes=notes))
-        items.append(part | {"folded": name.startswith("mmd")})
+        table = replace(table, notes=notes)
+        items.append(table_item(results, name, table) | {"folded": name.startswith("mmd")})
     if donors := donor_scores(results):
         title = "Biological conservation, by donor"
         items.append({"kind": "table", "name": "scib_donors", "title": title, "table": donors})
     ordered = [
         item
-        for start in registry.OWN
+        for prefix in registry.OWN
         for item in items
-        if f"{item['kind']}-{item['name']}".startswith(start)
+        if f"{item['kind']}-{item['name']}".startswith(prefix)
     ]
     cells = {"kind": "table", "name": "", "title": "Cells", "table": cells_table(results)}
     return [{"id": "cells", "title": "Your cells", "items": [cells, *ordered]}]
 
 
 def study_section(results: Results) -> list[dict[str, Any]]:
-    """Return the study's table of claims and its figures."""
+    """Return the section with the study's table of claims and its figures, [] without a study."""
     if not results.config.study:
         return []
     file = "study/page/study_claims.csv"
     table = Table(
-        caption="Claims of the paper about its 160M models, and results of these small models.",
+        caption="Claims of the paper about its 160M models, and results of this study's models: "
+        "the difference, sigmoid minus softmax (mean over seeds with Student's 95 % interval), the "
+        "largest learning rate at which no seed collapses, and the number of diverged runs. A "
+        "claim about a difference is open if the interval contains 0.",
         header=("The paper", "Here", "At this scale"),
         rows=pd.read_csv(results.path(file)).to_numpy().tolist(),
         align="lll",
     )
     item = {"name": "study_claims", "title": "What agrees with the paper", "files": [file]}
     items: list[dict[str, Any]] = [{"kind": "table", **item, "table": table}]
-    names = {"loss": "Loss", "embeddings": "Embeddings", "frontier": "Stability", "scale": "Size"}
-    for name, title in names.items():
+    for name, (title, caption) in STUDY_FIGURES.items():
         file = f"study/page/study_{name}.png"
         if (results.folder / file).is_file():  # a study draws the figures that it has runs for
-            item = {"name": f"study_{name}", "title": title, "files": [file]}
+            item = {"name": f"study_{name}", "title": title, "files": [file], "caption": caption}
             items.append({"kind": "figure", **item, "source": embedded(results, file)})
     title = "Study: small models, far below the paper's scale"
     return [{"id": "study", "title": title, "items": items}]
@@ -156,7 +181,7 @@ def embedded(results: Results, picture: str) -> str:
 def figure_items(results: Results) -> list[dict[str, Any]]:
     """Return all figures for the template, with their pictures as data URLs."""
     return [
-        item(results, "figure", name)
+        base_item(results, "figure", name)
         | {"caption": registry.caption("figure", name, results.plan)}
         | {"source": embedded(results, f"figures/{name}.png")}
         for name in registry.names("figure", results.plan)
@@ -166,11 +191,11 @@ def figure_items(results: Results) -> list[dict[str, Any]]:
 def table_item(results: Results, name: str, table: Table) -> dict[str, Any]:
     """Return a table for the template."""
     folded = not 0 < len(table.rows) <= LONG
-    return item(results, "table", name) | {"table": table, "folded": folded}
+    return base_item(results, "table", name) | {"table": table, "folded": folded}
 
 
-def item(results: Results, kind: str, name: str) -> dict[str, Any]:
-    """Return name, title and files of a figure or a table."""
+def base_item(results: Results, kind: str, name: str) -> dict[str, Any]:
+    """Return name, title and files of a figure or a table for the template."""
     paths = [f"{kind}s/{name}.{suffix}" for suffix in SUFFIXES[kind]]
     for path in paths:
         results.path(path)
@@ -194,11 +219,12 @@ def cells_table(results: Results) -> Table:
     if results.excluded_cells:
         notes = [
             f"{results.excluded_cells:,} cells were not trained on because held-out cells or other "
-            "training cells have the same counts; corpus/manifest.json has their files."
+            "training cells have the same counts. corpus/manifest.json lists them by file."
         ]
     return Table(
-        caption="Training cells, and the held-out cells of each dataset.",
-        header=("Cells of", "Cells", "Genes", "Donors", "Label", "Cell types"),
+        caption="Number of training cells, and of the held-out cells, genes, donors and cell types "
+        "of each dataset. Label is the column with the cell types.",
+        header=("Dataset", "Cells", "Genes", "Donors", "Label", "Cell types"),
         rows=rows,
         align="lrrrlr",
         notes=notes,
@@ -212,7 +238,7 @@ def overview(results: Results) -> dict[str, str]:
     journal = results.journal(config.evaluation.pair[0])
     return {
         "Preset": config.preset
-        + ", for its settings" * (results.plan.is_own and config.preset != "own"),
+        + " (settings only)" * (results.plan.is_own and config.preset != "own"),
         "Corpus": f"{results.training_cells:,} training cells, {results.training_data} "
         f"(source: {config.corpus.source})",
         "Evaluation": f"{len(config.datasets)} dataset{'s' * (len(config.datasets) > 1)}, "
@@ -228,30 +254,30 @@ def overview(results: Results) -> dict[str, str]:
 
 
 def longer_cells(results: Results) -> str:
-    """Return the share of training cells with more genes than fit, for each context."""
+    """Return the share of training cells with more genes than fit into each context."""
     shares = {
-        context: 1 - covered(*results.lengths, context - results.config.tokens.cls)
+        context: 1 - covered_share(*results.lengths, context - results.config.tokens.cls)
         for context in sorted({model.context for model in results.config.models.values()})
     }
     return ", ".join(f"{share:.1%} at {context:,} tokens" for context, share in shares.items())
 
 
 def simulated(results: Results) -> list[str]:
-    """Return sentences on simulated cells, if there are any."""
+    """Return a sentence on simulated training cells and one on simulated datasets, if any."""
     config, kind = results.config, results.training_data
     sentences = [] if kind == "real" else [f"The training cells are {kind}."]
     names = [name for name in config.datasets if results.metadata(name)["simulated"]]
     if names:
         titles = ", ".join(config.datasets[name].title for name in names)
         sentences.append(
-            f"Simulated cells under the names of real datasets: {titles}. Their numbers show "
-            "that the workflow runs, not anything about biology."
+            f"These datasets have the names of real datasets, but simulated cells: {titles}. Their "
+            "numbers show that the workflow runs and say nothing about biology."
         )
     return sentences
 
 
 def job_time(results: Results) -> str:
-    """Return the sum of the wall-clock times of all jobs' last attempts; empty without records."""
+    """Return the total wall-clock time of all jobs (last attempts), or "" without records."""
     seconds = [
         results.cached(path.relative_to(results.folder).as_posix(), read_seconds)
         for path in (results.folder / RECORDS).rglob("*.tsv")
@@ -265,11 +291,11 @@ def read_seconds(path: Path) -> float:
 
 
 def versions(results: Results) -> dict[str, dict[str, str]]:
-    """Return chosen settings, and versions and hardware of training, benchmarks and this page."""
-    journal = results.journal(results.config.evaluation.pair[0])
-    named = ("scsigmoid", "python", "torch", "cuda", "numpy", "device", "backend")
+    """Return automatic settings, and versions and hardware of training, benchmarks and the page."""
+    header = results.journal(results.config.evaluation.pair[0]).header
+    keys = ("scsigmoid", "python", "torch", "cuda", "numpy", "device", "backend")
     facts = {"Settings that were auto, with the reason": dict(results.config.choices)}
-    facts["Training"] = {key: journal.header[key] for key in named if key in journal.header}
+    facts["Training"] = {key: header[key] for key in keys if key in header}
     for benchmark in () if results.plan.is_own else ("kernel", "training"):
         machine = {key: str(value) for key, value in results.machine(benchmark).items() if value}
         facts[f"{benchmark.capitalize()} benchmark"] = machine

@@ -1,7 +1,7 @@
 """Tables and figures: title, caption, inputs, settings and function of each.
 
-The workflow's rules, the command line and the report read this. To add a table or a figure, write
-its function, and its entry here.
+The workflow's rules, the command line and the report read this module. To add a table or a figure,
+write its function and add an entry here.
 """
 
 import importlib
@@ -16,12 +16,12 @@ from scsigmoid.errors import UserError
 
 KERNEL = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
 TRAINING = ("benchmarks/training.csv", "benchmarks/training.json")
-#: Figures and tables of the user's own cells, which are not compared with the paper: how their
-#: kinds and names begin, in the order of the report.
+#: Prefixes of ``<kind>-<name>`` of the figures and tables that are made for the user's own cells,
+#: in the order of the report.
 OWN = (
-    *("figure-umap", "figure-scib", "table-scib", "figure-loss", "table-validation_loss"),
-    *("figure-sequence_lengths", "table-mmd"),
-)
+    "figure-umap", "figure-scib", "table-scib", "figure-loss", "table-validation_loss",
+    "figure-sequence_lengths", "table-mmd",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,16 +29,16 @@ class Entry:
     """A table or a figure of a configuration.
 
     Attributes:
-        module: module of :mod:`scsigmoid.report` with a function of the entry's name, without the
-            dataset. The function takes :class:`~scsigmoid.results.folder.Results`, and the dataset
-            if there is one. It returns a table or a Matplotlib figure.
-        title: heading in the report. By default the name in words.
-        caption: what a figure shows. The caption of a table is in its files.
-        paper: the paper's figure, table or section that it corresponds to; empty if there is none.
-        inputs: files below the results folder that it is made from.
-        settings: settings that it depends on besides its inputs, including settings of labels.
-        dataset: its dataset; empty if it shows all datasets.
-        is_made: True if a full run makes it. Otherwise it is only made as a target of its own.
+        module: module of :mod:`scsigmoid.report` with the function. The function has the entry's
+            name without the dataset. It takes :class:`~scsigmoid.results.folder.Results`, and the
+            dataset if there is one. It returns a table or a Matplotlib figure.
+        title: heading in the report (default: the name with spaces).
+        caption: caption of a figure. The caption of a table is in its files.
+        paper: corresponding figure, table or section of the paper, or "".
+        inputs: input files, relative to the results folder.
+        settings: settings that change the output without changing an input, for example labels.
+        dataset: the dataset shown, or "" for all datasets.
+        is_default: True if a full run makes the entry. Otherwise only its own target makes it.
     """
 
     module: str
@@ -48,11 +48,11 @@ class Entry:
     inputs: Sequence[str] = ()
     settings: Sequence[str]
     dataset: str = ""
-    is_made: bool = True
+    is_default: bool = True
 
 
 def validation_losses(plan: Plan) -> list[str]:
-    """Return the validation losses: summaries, and losses of cells for paired differences."""
+    """Return the files of validation losses: summaries (CSV) and losses by cell (Parquet)."""
     return [
         f"metrics/validation_loss/{dataset}/{model}.{kind}"
         for dataset in plan.datasets
@@ -62,7 +62,7 @@ def validation_losses(plan: Plan) -> list[str]:
 
 
 def scib_scores(plan: Plan) -> list[str]:
-    """Return the scIB scores."""
+    """Return the files of scIB scores."""
     return [
         f"metrics/{metric}/{dataset}.csv"
         for metric in plan.config.evaluation.scib.metrics
@@ -71,7 +71,7 @@ def scib_scores(plan: Plan) -> list[str]:
 
 
 def journals(models: Sequence[str]) -> list[str]:
-    """Return training journals, and the manifest, which says whether cells are simulated."""
+    """Return the training journals, and the manifest, which says whether cells are simulated."""
     return [*(f"training/{model}/journal.csv" for model in models), "corpus/manifest.csv"]
 
 
@@ -112,7 +112,7 @@ def tables(plan: Plan) -> dict[str, Entry]:
                 inputs=[f"metrics/mmd/{dataset}.csv"],
                 settings=["models", "evaluation.pair", "evaluation.mmd", f"datasets.{dataset}"],
                 dataset=dataset,
-                is_made=dataset in plan.compared("mmd"),
+                is_default=dataset in plan.compared("mmd"),
             )
             for dataset, settings in plan.config.datasets.items()
         },
@@ -130,7 +130,7 @@ def tables(plan: Plan) -> dict[str, Entry]:
         ),
         "training_speed": Entry(
             module="tables.benchmarks",
-            title="Training, kernel by kernel",
+            title="Training speed by attention kernel",
             inputs=TRAINING,
             settings=["benchmarks.training"],
         ),
@@ -143,8 +143,11 @@ def tables(plan: Plan) -> dict[str, Entry]:
                 *(f"metrics/mmd/{dataset}.csv" for dataset in plan.compared("mmd")),
                 *(f"training/{model}/journal.csv" for model in plan.config.models),
                 *metadata,
-                *("corpus/manifest.csv", "tokens/lengths.parquet", "tokens/vocabulary.parquet"),
-                *(*KERNEL, *TRAINING),
+                "corpus/manifest.csv",
+                "tokens/lengths.parquet",
+                "tokens/vocabulary.parquet",
+                *KERNEL,
+                *TRAINING,
             ],
             settings=[
                 *("models", "corpus", "sizes", "architecture", "training", "device"),
@@ -157,12 +160,15 @@ def tables(plan: Plan) -> dict[str, Entry]:
 
 def figures(plan: Plan) -> dict[str, Entry]:
     """Return all figures by name."""
+    kernel, training = plan.config.benchmarks.kernel, plan.config.benchmarks.training
+    confidence = plan.config.evaluation.validation_loss.confidence
     stability = Entry(
         module="figures.training",
         title="Training stability",
-        caption="Stress test: training at the longest context without gradient clipping. Loss, "
-        "gradient norm, and largest attention score of the first layer. Gradient norm and score "
-        "are on logarithmic axes.",
+        caption="Stress test: training at the longest context without gradient clipping, one run "
+        "per model. Training loss (nats per masked gene), L2 norm of the gradient, and largest "
+        "absolute attention score of the first layer by step. Gradient norm and score are on "
+        "logarithmic axes.",
         paper="Figure 6",
         inputs=journals(plan.stress_models),
         settings=["models", "figures", "training"],
@@ -170,8 +176,9 @@ def figures(plan: Plan) -> dict[str, Entry]:
     return {
         "sequence_lengths": Entry(
             module="figures.training",
-            caption="Number of expressed genes of the training cells. The gray histogram counts "
-            "cells (left axis), the black line is their cumulative share (right axis).",
+            caption="Number of expressed genes per training cell. The gray histogram counts cells "
+            "(left axis). The black line is the cumulative share of cells (right axis). Dashed "
+            "lines are the context lengths of the models, with the share of cells that fit.",
             paper="Figure 1",
             inputs=["tokens/lengths.parquet", "corpus/manifest.csv"],
             settings=["models", "figures", "tokens.cls"],
@@ -179,10 +186,11 @@ def figures(plan: Plan) -> dict[str, Entry]:
         "tflops": Entry(
             module="figures.benchmarks",
             title="Speed of the attention kernels",
-            caption="TFLOPS of the attention kernels by sequence length, one row of panels for "
-            "each padding and head dimension, one column for each pass. Operations are counted on "
-            "valid tokens. With 25 % padding, lengths are between 75 and 100 % of the length "
-            "shown.",
+            caption="Speed of the attention kernels in TFLOPS, counted on valid tokens, by "
+            "sequence length. Bars are medians over timed rounds. Error bars are "
+            f"{kernel.confidence * 100:g} % intervals of the median. One row of panels for each "
+            "padding and head dimension, one column for each pass. With 25 % padding, lengths are "
+            "uniform between 75 and 100 % of the length shown.",
             paper="Figure 2",
             inputs=KERNEL,
             settings=["figures"],
@@ -190,9 +198,10 @@ def figures(plan: Plan) -> dict[str, Entry]:
         "latency": Entry(
             module="figures.benchmarks",
             title="Latency of the attention kernels",
-            caption="Time of the attention kernels in milliseconds by sequence length, on "
-            "logarithmic axes, one row of panels for each padding and head dimension, one column "
-            "for each pass.",
+            caption="Time of one pass of the attention kernels in milliseconds by sequence length, "
+            "on logarithmic axes. Points are medians over timed rounds. Shaded regions are "
+            f"{kernel.confidence * 100:g} % intervals of the median. One row of panels for each "
+            "padding and head dimension, one column for each pass.",
             paper="Figure 8",
             inputs=KERNEL,
             settings=["figures"],
@@ -200,8 +209,11 @@ def figures(plan: Plan) -> dict[str, Entry]:
         "gpu_hours": Entry(
             module="figures.benchmarks",
             title="Cost of training",
-            caption="Hours of one device to train on all cells, extrapolated from the measured "
-            "training speed, one panel for each context.",
+            caption="Hours that one device needs to train on "
+            f"{training.projected_cells / 1e6:,.1f} million cells, extrapolated from the median "
+            "time of a training step over timed rounds. Error bars are "
+            f"{training.confidence * 100:g} % intervals of the median. One panel for each context, "
+            "one pair of bars for each model size.",
             paper="Figure 3",
             inputs=TRAINING,
             settings=["figures"],
@@ -209,8 +221,11 @@ def figures(plan: Plan) -> dict[str, Entry]:
         "loss": Entry(
             module="figures.training",
             title="Training and validation loss",
-            caption="Left: training loss, as logged (faint) and as a moving mean (strong). Right: "
-            "validation loss on each dataset.",
+            caption="One training run per model. Left: training loss (nats per masked gene) by "
+            "step, as logged (faint) and as a moving mean over 5 % of the logged steps (strong). "
+            "The dotted line is the gene-frequency baseline. Right: validation loss (nats per "
+            "masked gene) on each dataset, mean over cells. Error bars are Student's "
+            f"{confidence * 100:g} % intervals of the mean over donors (at least three donors).",
             paper="Figure 4",
             inputs=[
                 *validation_losses(plan),
@@ -222,7 +237,9 @@ def figures(plan: Plan) -> dict[str, Entry]:
         "scib": Entry(
             module="figures.embeddings",
             title="Biological conservation",
-            caption="Scores of embeddings, one panel for each metric, one row for each dataset.",
+            caption="Scores of the embeddings of one training run per model, and of controls "
+            "without a model. One panel for each metric, one row for each dataset. Scores have no "
+            "unit and no intervals. Higher is better.",
             paper="Figure 5",
             inputs=scib_scores(plan),
             settings=["datasets", "models", "figures", "evaluation.pair"],
@@ -232,8 +249,9 @@ def figures(plan: Plan) -> dict[str, Entry]:
             f"umap_{dataset}": Entry(
                 module="figures.embeddings",
                 title=f"UMAP: {settings.title}",
-                caption="UMAP of the cells' embeddings. Colors and labels are cell types."
-                + f" {settings.title}: {settings.description}" * bool(settings.description),
+                caption="UMAP coordinates (no unit) of the embeddings, one point per cell, one "
+                "panel per model (one training run each). Colors and labels are cell types."
+                + (f" {settings.title}: {settings.description}" if settings.description else ""),
                 paper="Figure 7" if dataset == "heart_oft" else "",
                 inputs=[
                     *(
@@ -244,7 +262,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
                 ],
                 settings=["models", "figures", "evaluation.pair", f"datasets.{dataset}"],
                 dataset=dataset,
-                is_made=dataset in plan.compared("umap"),
+                is_default=dataset in plan.compared("umap"),
             )
             for dataset, settings in plan.config.datasets.items()
         },
@@ -265,7 +283,7 @@ def entries(kind: str, plan: Plan) -> Mapping[str, Entry]:
 
 def names(kind: str, plan: Plan) -> list[str]:
     """Return the names of the tables or figures (``kind``) that a full run makes."""
-    return [name for name, entry in entries(kind, plan).items() if entry.is_made]
+    return [name for name, entry in entries(kind, plan).items() if entry.is_default]
 
 
 def find(kind: str, name: str, plan: Plan) -> Entry:
@@ -281,22 +299,22 @@ def find(kind: str, name: str, plan: Plan) -> Entry:
 
 
 def caption(kind: str, name: str, plan: Plan) -> str:
-    """Return the caption, with the paper's counterpart unless the cells are the user's own."""
+    """Return the caption, with the paper's figure or table unless the cells are the user's own."""
     entry = find(kind, name, plan)
-    text = entry.caption or f"{entry.title}."
+    text = entry.caption or f"{entry.title}. The Markdown file of this table has its full caption."
     return f"{text} (The paper's {entry.paper}.)" if entry.paper and not plan.is_own else text
 
 
 def make(kind: str, name: str, results: Any) -> Any:
-    """Return a table, or a Matplotlib figure, made from the result files.
+    """Make a table or a Matplotlib figure from the result files.
 
     Raises:
         UserError: if ``name`` is unknown, or a result file is missing or damaged.
     """
     entry = find(kind, name, results.plan)
     module = importlib.import_module(f"scsigmoid.report.{entry.module}")
-    make_one = getattr(module, name.removesuffix(f"_{entry.dataset}"))
-    return make_one(results, entry.dataset) if entry.dataset else make_one(results)
+    function = getattr(module, name.removesuffix(f"_{entry.dataset}"))
+    return function(results, entry.dataset) if entry.dataset else function(results)
 
 
 def write(kind: str, name: str, results: Any, stem: str | Path) -> list[Path]:
@@ -305,7 +323,7 @@ def write(kind: str, name: str, results: Any, stem: str | Path) -> list[Path]:
     Args:
         kind: ``table`` or ``figure``.
         name: name of the table or figure.
-        results: the :class:`~scsigmoid.results.folder.Results` that it shows.
+        results: the :class:`~scsigmoid.results.folder.Results` to show.
         stem: path of the outputs without a suffix, e.g. ``results/demo/tables/scib``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The main results in words: the end of a run, and the first sentence of a report of own cells."""
+"""The main results in words: the end of a run's output, and the start of a report of own cells."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -9,30 +9,30 @@ import pandas as pd
 from scsigmoid.config.metrics import MEAN
 from scsigmoid.labels import CONTROLS, METRICS
 
-#: Largest number of paths in a line.
+#: Maximum number of paths in a line.
 LISTED = 4
-#: Scores that differ by less than this, or by less than twice the standard error of a share of the
-#: cells, count as equal.
+#: Scores are equal if they differ by less than this, or by less than twice the standard error of an
+#: accuracy measured on the cells.
 EQUAL = 0.02
 ADVICE = "train longer (training.steps), on more cells, or a larger model (architecture.size)"
 
 
 def summary(results: str | Path, since: float) -> str:
-    """Return lines with the main numbers and the new files of a results folder.
+    """Return the main numbers and the new files of a results folder as lines of text.
 
     Args:
         results: the results folder.
-        since: start of the run in seconds since 1970. Older files are left out.
+        since: start of the run (Unix time in seconds). Older files are left out.
     """
     folder = Path(results)
 
-    def made(pattern: str) -> list[Path]:
+    def new_files(pattern: str) -> list[Path]:
         paths = sorted(folder.glob(pattern))
         return [path for path in paths if path.stat().st_mtime >= since]
 
     lines = []
     for title, name, describe in NUMBERS:
-        tables = {path.stem: pd.read_csv(path) for path in made(f"tables/{name}.csv")}
+        tables = {path.stem: pd.read_csv(path) for path in new_files(f"tables/{name}.csv")}
         texts = (describe(stem, table) for stem, table in tables.items() if len(table))
         lines += [(title, text) for text in texts if text]
     patterns = {
@@ -42,12 +42,12 @@ def summary(results: str | Path, since: float) -> str:
         "Embeddings": "embeddings/*/*.h5ad",
         "Models, for ss.load": "training/*/model.safetensors",
     }
-    lines += [(title, listed(made(pattern))) for title, pattern in patterns.items()]
+    lines += [(title, listed(new_files(pattern))) for title, pattern in patterns.items()]
     return "\n".join(f"{title + ':':<25} {text}" for title, text in lines if text)
 
 
 def listed(paths: list[Path]) -> str:
-    """Return a few of the paths, and how many more there are."""
+    """Return the first paths, and the number of further paths."""
     more = f" and {len(paths) - LISTED} more" if len(paths) > LISTED else ""
     return ", ".join(map(str, paths[:LISTED])) + more
 
@@ -73,14 +73,14 @@ def means(table: pd.DataFrame, column: str) -> str:
 
 
 def separation(name: str, table: pd.DataFrame) -> str:
-    """Return the mean ratio of both models' MMD on a dataset."""
+    """Return the mean MMD of sigmoid divided by the mean MMD of softmax on a dataset."""
     row = table[table["pair"] == "ratio_of_means"].iloc[0]
     pairs = table["pair"].str.contains(" vs ") & (table["estimator"] == row["estimator"])
     return f"{row['ratio']:.3f} ({name.removeprefix('mmd_')}, {pairs.sum()} pairs of cell types)"
 
 
 def verdicts(scores: pd.DataFrame) -> str:
-    """Return sentences that compare the mean scores over the datasets with the controls.
+    """Compare the models' mean scores over the datasets with the controls, in sentences.
 
     Models with the same result share a sentence. Without scores, the text is empty.
 
@@ -110,7 +110,7 @@ def verdicts(scores: pd.DataFrame) -> str:
 
 
 def verdict(value: float, controls: Mapping[str, float], cells: int) -> str:
-    """Return how a score compares with the scores of a random embedding and of PCA."""
+    """Compare a score with the scores of a random embedding and of PCA, in words."""
     share = min(max(value, 0.0), 1.0)
     equal = max(EQUAL, 2 * math.sqrt(share * (1 - share) / max(cells, 1)))
     random, pca = (controls.get(name, math.nan) for name in CONTROLS)
@@ -130,7 +130,7 @@ def in_sentence(title: str) -> str:
     return title if title[:2].isupper() else title[0].lower() + title[1:]
 
 
-#: Lines with numbers: title, pattern of the table's file name, and function that formats the table.
+#: Lines with numbers: title, pattern of the table's name, and function of the name and the table.
 NUMBERS: tuple[tuple[str, str, Callable[[str, pd.DataFrame], str]], ...] = (
     ("Result", "scib", lambda _, table: verdicts(table)),
     ("Validation loss, nats", "validation_loss", losses),

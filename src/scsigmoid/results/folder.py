@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
-#: Expected content of a file, for messages.
+#: Expected content of a file, for error messages.
 KIND = "a result file of this version"
 
 
@@ -81,8 +81,8 @@ class Results:
         """Return the rows of a metric for a dataset, or for a dataset and a model.
 
         Raises:
-            UserError: if a row is of another metric, dataset or model, or if the vocabulary differs
-                from that of the measurements read before.
+            UserError: if a row belongs to another metric, dataset or model, or if its vocabulary
+                differs from the vocabulary of measurements that were read earlier.
         """
         path = metric_file(metric, dataset, model)
         rows = self.cached(path, read_measurements)
@@ -93,6 +93,7 @@ class Results:
                 expected |= {"attention": configured.attention, "context": configured.context}
             if not row.metric.startswith(metric):
                 expected["metric"] = metric
+            # All measurements must have the vocabulary of the first one.
             vocabulary = self._read.setdefault("vocabulary of measurements", row.vocabulary)
             check_identity(
                 self.folder / path, vars(row), dataset=dataset, vocabulary=vocabulary, **expected
@@ -103,7 +104,7 @@ class Results:
         """Return the measurement ``name`` from the file of a metric.
 
         Raises:
-            UserError: if the file does not have it.
+            UserError: if it is missing from the file.
         """
         rows = {row.metric: row for row in self.measurements(metric, dataset, model)}
         with parsing(self.folder / metric_file(metric, dataset, model), KIND):
@@ -112,10 +113,14 @@ class Results:
     def validation_loss(
         self, dataset: str, model: str, metric: str = "validation_loss"
     ) -> Measurement:
-        """Return the mean validation loss of a model on a dataset, over cells.
+        """Return the mean validation loss of a model on a dataset in nats.
 
-        ``validation_loss_over_masks`` has the same mean with the interval over masks,
-        ``validation_loss_over_donors`` the mean over donors with the interval over donors.
+        Args:
+            dataset: name of an evaluation dataset.
+            model: name of a model.
+            metric: ``validation_loss`` (mean over cells), ``validation_loss_over_masks`` (the same
+                mean with an interval over masks) or ``validation_loss_over_donors`` (mean over
+                donors with an interval over donors).
         """
         return self.measurement(metric, "validation_loss", dataset, model)
 
@@ -128,15 +133,15 @@ class Results:
 
         Returns:
             For each pair, e.g. ``"Cardiac vs Neural"``: ``sigmoid`` and ``softmax`` (MMD in each
-            model), ``ratio`` and ``difference`` (sigmoid over and minus softmax, paired by
-            resample), ``sigmoid_mean`` and ``softmax_mean`` (means over resamples).
+            model), ``ratio`` and ``difference`` (sigmoid divided by softmax, and sigmoid minus
+            softmax, paired by resample), ``sigmoid_mean`` and ``softmax_mean`` (resample means).
 
         Raises:
             UserError: if a pair lacks a measurement.
         """
         metric = f"mmd_{estimator or self.config.evaluation.mmd.estimator}"
         sigmoid, softmax = self.config.evaluation.pair
-        parts = {
+        keys = {
             "sigmoid": (sigmoid, metric),
             "softmax": (softmax, metric),
             "ratio": (f"{sigmoid} / {softmax}", f"{metric}_ratio"),
@@ -148,9 +153,7 @@ class Results:
         rows = {(row.group, row.model, row.metric): row for row in measured}
         pairs = dict.fromkeys(row.group for row in measured if " vs " in row.group)
         with parsing(self.folder / metric_file("mmd", dataset), KIND):
-            return {
-                pair: {name: rows[pair, *part] for name, part in parts.items()} for pair in pairs
-            }
+            return {pair: {name: rows[pair, *key] for name, key in keys.items()} for pair in pairs}
 
     def cell_losses(self, dataset: str, model: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return cells (int64, ascending), their losses (float64, nats) and donors (text)."""
@@ -184,15 +187,15 @@ class Results:
         return donor_mean(losses - other_losses, donors, confidence).interval
 
     def donors(self, dataset: str, model: str) -> int:
-        """Return the number of known donors of the cells that a model was evaluated on."""
+        """Return the number of known donors among the cells that a model was evaluated on."""
         return len(known_donors(self.cell_losses(dataset, model)[2]))
 
     def scores(self, dataset: str, donor: str = "") -> dict[str, dict[str, Measurement]]:
         """Return the scIB scores of models and controls, on a dataset or on one donor's cells.
 
         Returns:
-            The scores by metric, in the paper's order, and by model or control. The last metric is
-            the mean of the paper's metrics, or of all if none is the paper's.
+            The scores by metric, and by model or control. The last metric is the mean of the
+            paper's metrics, or of all metrics if none is in the paper.
         """
         metrics = [name for name in METRICS if name in self.config.evaluation.scib.metrics]
         scores = {
@@ -223,7 +226,7 @@ class Results:
 
     def journal(self, model: str) -> Journal:
         """Return a model's training journal."""
-        return self.cached(f"training/{model}/journal.csv", complete_journal)
+        return self.cached(f"training/{model}/journal.csv", load_journal)
 
     @property
     def kernel(self) -> list[KernelRow]:
@@ -265,8 +268,8 @@ class Results:
         return len(self.gene_cells)
 
     @property
-    def chance_loss(self) -> float:
-        """The gene-frequency baseline: loss in nats of guessing each gene by its frequency."""
+    def baseline_loss(self) -> float:
+        """The gene-frequency baseline: loss in nats if each gene is predicted by its frequency."""
         shares = self.gene_cells / self.gene_cells.sum()
         shares = shares[shares > 0]
         return float(-(shares * np.log(shares)).sum())
@@ -288,7 +291,7 @@ class Results:
 
     @property
     def excluded_cells(self) -> int:
-        """The number of cells that were not trained on because they occur elsewhere."""
+        """The number of cells left out of training because other cells have the same counts."""
         summary = "corpus/manifest.json"
         if not (self.folder / summary).is_file():
             return 0
@@ -320,7 +323,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def complete_journal(path: Path) -> Journal:
+def load_journal(path: Path) -> Journal:
     """Read a training journal.
 
     Raises:

@@ -14,46 +14,46 @@ from scsigmoid.results.folder import Results
 
 Row = TypeVar("Row", KernelRow, TrainingRow)
 
-#: The provider of standard attention.
+#: The kernel of standard PyTorch attention.
 STANDARD = "pytorch"
-#: Batches of the kernel benchmark: the paper's shapes, and batches with the lengths of real cells
-#: (``jagged``) and with sequences of one length (``even``).
-PAPER, CELLS = ("paper",), ("jagged", "even")
-#: Timings by provider and layout.
+#: Batches of the kernel benchmark: with the paper's shapes, and with the lengths of real cells
+#: (``jagged``) or sequences of equal length (``even``).
+PAPER_BATCHES, CELL_BATCHES = ("paper",), ("jagged", "even")
+#: Timings by provider (kernel) and layout.
 Series = dict[tuple[str, str], list[KernelRow]]
 
 
 def measured(timings: Sequence[KernelRow]) -> list[KernelRow]:
-    """Return the rows that have a time."""
+    """Return the rows that were timed."""
     return [timing for timing in timings if timing.milliseconds > 0]
 
 
-def our_path(results: Results) -> str:
-    """Return the fastest path of our kernel that was timed, or the portable one."""
+def our_backend(results: Results) -> str:
+    """Return the fastest of this project's backends that was timed, or the portable backend."""
     timed = {timing.provider for timing in measured(results.kernel)}
-    return next((path for path in OURS if path in timed), OURS[-1])
+    return next((name for name in OURS if name in timed), OURS[-1])
 
 
-def series(results: Results, batches: Sequence[str] = PAPER) -> Series:
+def series(results: Results, batches: Sequence[str] = PAPER_BATCHES) -> Series:
     """Return the timings by provider and layout, in the order of the file.
 
-    The layout is empty if the provider was timed in one layout at every shape.
+    The layout is "" if the provider was timed in a single layout at every shape.
     """
     timings = [timing for timing in measured(results.kernel) if timing.batch in batches]
     layouts: dict[tuple[str, Shape], set[str]] = {}
     for timing in timings:
         layouts.setdefault((timing.provider, timing.shape), set()).add(timing.layout)
-    several = {provider for (provider, _), names in layouts.items() if len(names) > 1}
+    with_layouts = {provider for (provider, _), names in layouts.items() if len(names) > 1}
     by_provider: Series = {}
     for timing in timings:
-        layout = timing.layout if timing.provider in several else ""
+        layout = timing.layout if timing.provider in with_layouts else ""
         by_provider.setdefault((timing.provider, layout), []).append(timing)
     return by_provider
 
 
 def in_panel(timing: KernelRow, padding: float, direction: str) -> bool:
-    """Return whether a row is one of the paper's shapes with this padding and pass."""
-    return (timing.batch, timing.padding, timing.direction) == (*PAPER, padding, direction)
+    """Return True if a row has one of the paper's shapes with this padding and pass."""
+    return (timing.batch, timing.padding, timing.direction) == (*PAPER_BATCHES, padding, direction)
 
 
 def speed_ups(
@@ -62,7 +62,7 @@ def speed_ups(
     padding: float,
     direction: str,
 ) -> list[float]:
-    """Return the speed-up of a provider over the standard at each shape that both have."""
+    """Return the speed-up of a provider over standard attention at each shape that both have."""
     base = {timing.shape: timing.milliseconds for timing in standard}
     return [
         base[timing.shape] / timing.milliseconds
@@ -72,9 +72,10 @@ def speed_ups(
 
 
 def ratio_of(ours: KernelRow, theirs: KernelRow, confidence: float) -> Interval:
-    """Return our TFLOPS over theirs: the median over the rounds that timed both.
+    """Return our TFLOPS divided by theirs: the median over the rounds that timed both.
 
-    With too few rounds, the interval is computed from the ends of both rates' intervals, and wider.
+    With too few rounds, the ratio is computed from both rates and the ends of their intervals,
+    which makes its interval wider.
     """
     values = paired(ours, theirs)
     ratio = median_interval(values, confidence) if values else Interval(math.nan)
@@ -89,7 +90,7 @@ def estimate(row: KernelRow | TrainingRow, column: str) -> Interval:
 
 
 def paired(ours: KernelRow, theirs: KernelRow) -> list[float]:
-    """Return our TFLOPS over theirs in each round that timed both."""
+    """Return our TFLOPS divided by theirs in each round that timed both."""
     work = ours.tflops * ours.milliseconds / (theirs.tflops * theirs.milliseconds)
     values = (work * other / own for own, other in zip(ours.rounds, theirs.rounds, strict=False))
     return [value for value in values if not math.isnan(value)]
@@ -97,12 +98,16 @@ def paired(ours: KernelRow, theirs: KernelRow) -> list[float]:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of one size and context with each attention.
+    """The training cost of one size and context with each attention.
 
     Attributes:
-        share: sigmoid's hours over softmax's: the median over rounds that timed both arms on the
-            same cells. With too few rounds, its interval is computed from the ends of both arms'
-            intervals, and wider.
+        size: name of the model size.
+        context: context length in tokens.
+        sigmoid: the row of the training benchmark for sigmoid attention.
+        softmax: the row for softmax attention.
+        share: hours of sigmoid divided by hours of softmax: the median over rounds, which time both
+            arms on the same cells. With too few rounds, it is computed from both arms' hours and
+            the ends of their intervals, which makes its interval wider.
     """
 
     size: str
@@ -113,7 +118,7 @@ class Cost:
 
     @property
     def host_bound(self) -> bool:
-        """Whether steps of an arm wait for the host instead of the GPU."""
+        """Whether an arm's steps are limited by the host and not by the GPU."""
         return self.sigmoid.host_bound or self.softmax.host_bound
 
     @property
@@ -125,7 +130,7 @@ class Cost:
 
     @property
     def saved(self) -> Interval:
-        """The hours that sigmoid saves, in percent of softmax's."""
+        """The hours that sigmoid saves, in percent of the hours of softmax."""
         return self.share.map(lambda share: (1 - share) * 100)
 
     @property
@@ -149,41 +154,40 @@ def cost_rows(results: Results) -> list[TrainingRow]:
 def costs(results: Results) -> list[Cost]:
     """Return the sizes and contexts measured with both attentions, in the order of the rows.
 
-    Only :func:`cost_rows` count. If an attention was measured with several kernels, the kernel with
-    the fewest hours counts.
+    They are computed from :func:`cost_rows`. If an attention was measured with several kernels, the
+    kernel with the fewest hours is used.
     """
     best: dict[tuple[str, int], dict[str, TrainingRow]] = {}
     for row in cost_rows(results):
         if row.gpu_hours > 0:
             arms = best.setdefault((row.size, row.context), {})
-            known = arms.get(row.attention, row)
-            arms[row.attention] = min(known, row, key=lambda arm: arm.gpu_hours)
+            other = arms.get(row.attention, row)
+            arms[row.attention] = min(other, row, key=lambda arm: arm.gpu_hours)
     costs = []
-    for place, arms in best.items():
+    for key, arms in best.items():
         if len(arms) == 2:
             sigmoid, softmax = arms["sigmoid"], arms["softmax"]
             confidence = results.config.benchmarks.training.confidence
             share = median_interval(softmax.over(sigmoid), confidence)
             if math.isnan(share.low):
                 share = estimate(sigmoid, "gpu_hours").over(estimate(softmax, "gpu_hours"))
-            costs.append(Cost(*place, sigmoid, softmax, share))
+            costs.append(Cost(*key, sigmoid, softmax, share))
     return costs
 
 
 def cost_notes(results: Results) -> list[str]:
     """Return the notes of the rows of :func:`costs`, and of sizes and contexts without a cost."""
-    both = costs(results)
-    arms = [arm for cost in both for arm in (cost.sigmoid, cost.softmax)]
-    places = {(arm.size, arm.context) for arm in arms}
-    others = (row for row in cost_rows(results) if row.group[:2] not in places)
+    arms = [arm for cost in costs(results) for arm in (cost.sigmoid, cost.softmax)]
+    with_cost = {(arm.size, arm.context) for arm in arms}
+    others = (row for row in cost_rows(results) if row.group[:2] not in with_cost)
     return notes([*arms, *others], row_label)
 
 
 def notes(rows: Sequence[Row], label: Callable[[Row], str]) -> list[str]:
-    """Return the notes of a benchmark's rows, each once.
+    """Return the notes of a benchmark's rows as sentences, each note once.
 
-    A note names the rows that were not timed. In the training benchmark, it also names the timed
-    rows that have it, unless all timed rows do.
+    A note on rows that were not timed names these rows. A note on timed rows names them only in the
+    training benchmark, and only if the timed rows differ in their notes.
 
     Args:
         rows: rows of one benchmark.
@@ -197,6 +201,7 @@ def notes(rows: Sequence[Row], label: Callable[[Row], str]) -> list[str]:
     for (note, is_timed), names in labels.items():
         words = "; ".join(names)
         if not is_timed:
+            # True if these kernels were timed at other shapes.
             is_partly = set().union(*timed).issuperset(names)
             start = "Timed only in part" if is_partly else "Not timed"
             sentences.append(f"{start} ({note}): {words}.")
@@ -212,7 +217,7 @@ def kernel_label(row: KernelRow) -> str:
     return provider_label(row.provider)
 
 
-def device_words(machine: dict[str, Any]) -> str:
+def device_name(machine: dict[str, Any]) -> str:
     """Return the name of the GPU or CPU that a benchmark ran on."""
     device = str(machine.get("device") or "unknown device")
     if device == "cpu":

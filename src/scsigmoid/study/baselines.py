@@ -1,4 +1,4 @@
-"""Losses of guesses without attention, from gene frequencies."""
+"""Losses of baselines without attention, from gene frequencies."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -16,19 +16,19 @@ from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.training.batches import Batch, pack, validation_rows
 
-#: Tokens are classified by their rank within the cell, in eighths, and by the length of the cell,
-#: in powers of two.
+#: Number of classes of tokens: by rank within the cell (eighths) and by length of the cell (powers
+#: of two).
 RANKS, LENGTHS = 8, 12
-#: Number of tokens with the overall frequencies that is added to the counts of each class.
+#: Smoothing: number of tokens with the overall gene frequencies that is added to each class.
 PRIOR = 2000.0
 
 
 def baselines(config: Config, results: Path, output: Path) -> None:
-    """Write the mean losses over masked genes of two guesses without attention.
+    """Write the mean losses over masked genes of two baselines without attention.
 
-    The baseline ``frequencies`` gives each gene its share of all training tokens. The baseline
-    ``rank and length`` gives each gene its share of the training tokens of similar rank in cells of
-    similar length. It leaves out genes at other positions of the cell that are not masked.
+    The baseline ``frequencies`` predicts each gene by its share of all training tokens. The
+    baseline ``rank and length`` predicts it by its share of the training tokens of similar rank in
+    cells of similar length, and excludes the genes of the cell that are not masked.
 
     Args:
         config: the configuration of the study.
@@ -68,17 +68,18 @@ def baselines(config: Config, results: Path, output: Path) -> None:
             "frequencies": -overall[batch.targets.numpy()].mean(),
             "rank and length": shares.loss(batch),
         }
-        rows += [{"dataset": name, "baseline": k, "loss": loss} for k, loss in losses.items()]
+        for baseline, loss in losses.items():
+            rows.append({"dataset": name, "baseline": baseline, "loss": loss})
     write_text(output, pd.DataFrame(rows).to_csv(index=False, float_format="%.6g"))
 
 
 class ClassShares:
-    """Shares of genes in the training tokens: ``mean_share``, and ``shares`` by class (rows)."""
+    """Shares of genes: ``mean_share`` in all tokens, ``shares`` in each class (rows), smoothed."""
 
     def __init__(
         self, store: TokenStore, rows: NDArray[np.int64], settings: EncoderSettings
     ) -> None:
-        """Count the genes of the cells ``rows`` of the store."""
+        """Count the genes of these cells (row numbers) of the store."""
         batch = pack(store, rows, settings)
         lengths = np.diff(batch.cu_seqlens.numpy())
         classes = classes_of(batch.positions.numpy(), np.repeat(lengths, lengths))
@@ -100,9 +101,9 @@ class ClassShares:
         for begin, end in pairwise(edges):
             inside = slice(*np.searchsorted(masked, [begin, end]))
             classes = classes_of(masked[inside] - begin, end - begin)
-            shown = tokens[begin:end]
-            hidden = 1 - self.shares[:, shown[shown >= len(SPECIAL)]].sum(1)
-            losses.append(-np.log(self.shares[classes, targets[inside]] / hidden[classes]))
+            visible = tokens[begin:end]
+            remaining = 1 - self.shares[:, visible[visible >= len(SPECIAL)]].sum(1)
+            losses.append(-np.log(self.shares[classes, targets[inside]] / remaining[classes]))
         return float(np.concatenate(losses).mean())
 
 

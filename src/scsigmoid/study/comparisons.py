@@ -12,7 +12,7 @@ from scsigmoid.labels import ATTENTIONS
 from scsigmoid.measurements import mean_interval
 from scsigmoid.study.runs import Study
 
-#: Confidence of intervals, and the probability that such an interval excludes zero.
+#: Confidence of intervals, and the probability with which a detectable difference is detected.
 CONFIDENCE, POWER = 0.95, 0.8
 #: Attention and variant that the variants of sigmoid are compared with, and the scores in which a
 #: variant that wins is better.
@@ -23,8 +23,8 @@ def final_loss(curve: pd.DataFrame) -> float:
     """Return the median of a run's last three validation losses, infinity if a loss is not finite.
 
     Args:
-        curve: columns ``loss`` and ``validation_loss`` of a journal. A validation loss is NaN
-            after steps without validation.
+        curve: columns ``loss`` and ``validation_loss`` of a journal. The validation loss of a step
+            without validation is NaN.
     """
     last = curve["validation_loss"].dropna()[-3:]
     is_finite = np.isfinite(curve["loss"]).all() and np.isfinite(last).all()
@@ -32,7 +32,7 @@ def final_loss(curve: pd.DataFrame) -> float:
 
 
 def final_losses(curves: pd.DataFrame, keys: list[str]) -> pd.Series:
-    """Return :func:`final_loss` of each run, indexed by its settings ``keys``."""
+    """Return :func:`final_loss` of each run, indexed by the columns ``keys``."""
     return curves.groupby(keys)[["loss", "validation_loss"]].apply(final_loss)
 
 
@@ -40,9 +40,9 @@ def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
     """Compare the learning rates of the runs with the purpose ``rates``.
 
     Returns:
-        Final losses at the last validation that all of these runs have (rows: learning rates,
-        columns: arm and seed), the learning rate with the lowest mean over seeds by arm, and the
-        step of that validation.
+        Final losses up to the last step that all runs have reached (rows: learning rates, columns:
+        arm and seed), the best learning rate of each arm (lowest mean loss over seeds), and the
+        step of the last validation.
     """
     curves = study.all_curves[study.all_curves["purpose"] == "rates"]
     curves = curves[curves["step"] <= curves.groupby("run")["step"].max().min()]
@@ -53,7 +53,7 @@ def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
 
 
 def loss_differences(study: Study, purpose: str, size: str | None = None) -> pd.DataFrame:
-    """Return :func:`arm_differences` of validation losses, for one purpose (and size) of runs."""
+    """Return :func:`arm_differences` of validation losses of the runs with a purpose (and size)."""
     curves = study.curves[study.curves["purpose"] == purpose].dropna(subset=["validation_loss"])
     if size is not None:
         curves = curves[curves["size"] == size]
@@ -61,20 +61,20 @@ def loss_differences(study: Study, purpose: str, size: str | None = None) -> pd.
 
 
 def loss_differences_by_size(study: Study) -> pd.DataFrame:
-    """Return differences of validation losses of each size, at steps that are the last of any size.
+    """Compare validation losses of both arms by size, at each step that is the last step of a size.
 
-    With several sizes, steps that only one size has are left out. Runs with the purpose ``sizes``
-    replace those with the purpose ``seeds``.
+    With several sizes, steps that only one size has are left out. If a size has runs with the
+    purposes ``sizes`` and ``seeds``, the runs with the purpose ``sizes`` are used.
 
     Returns:
         :func:`arm_differences` with ``size`` and ``parameters``, ordered by step and then size.
-        Empty without runs with the purpose ``sizes``.
+        Empty if no run has the purpose ``sizes``.
     """
     sizes = study.runs.groupby("size")["parameters"].first().sort_values()
     tables = {
         (size, parameters): differences
         for size, parameters in sizes.items()
-        for purpose in ("seeds", "sizes")  # the later one replaces the other
+        for purpose in ("seeds", "sizes")  # "sizes" replaces "seeds"
         if len(differences := loss_differences(study, purpose, str(size)))
     }
     if not tables or "sizes" not in set(study.runs["purpose"]):
@@ -87,9 +87,9 @@ def loss_differences_by_size(study: Study) -> pd.DataFrame:
 
 
 def score_differences(study: Study) -> pd.DataFrame:
-    """Return :func:`arm_differences` of each ``metric`` of the embeddings, empty without scores.
+    """Return :func:`arm_differences` of the scores of each ``metric``, empty without scores.
 
-    Only for runs with the purpose ``seeds``.
+    Only runs with the purpose ``seeds`` are compared.
     """
     scores = study.scores[study.scores["purpose"] == "seeds"]
     by_metric = scores.groupby("metric", sort=False)
@@ -103,10 +103,10 @@ def arm_differences(curves: pd.DataFrame, column: str) -> pd.DataFrame:
     """Compare a column of both arms at each step, seed by seed.
 
     Returns:
-        One row per step that all seeds of both arms have: ``sigmoid`` and ``softmax`` (means over
-        seeds), the columns of :func:`student_intervals` for sigmoid minus softmax, ``deviation``
-        (standard deviation of the difference over seeds), ``seeds`` (number of seeds), and the
-        difference of each seed (``seed_1``, ...). Empty if an arm has no runs.
+        One row per step that all seeds of both arms have reached: ``sigmoid`` and ``softmax``
+        (means over seeds), the columns of :func:`student_intervals` for sigmoid minus softmax,
+        ``deviation`` (standard deviation of the difference over seeds), ``seeds`` (number of
+        seeds), and the difference of each seed (``seed_1``, ...). Empty if an arm has no runs.
     """
     table = curves.pivot_table(column, ["step", "seed"], "attention")
     pairs = table.reindex(columns=ATTENTIONS).dropna()
@@ -123,8 +123,8 @@ def variant_differences(study: Study) -> tuple[pd.DataFrame, int]:
     Returns:
         One row per arm and variant: ``attention``, ``variant``, ``loss`` (mean final loss of the
         variant), the columns of :func:`student_intervals` for variant minus plain arm, ``seeds``
-        (number of compared seeds) and ``lower`` (number of seeds in which the variant is lower).
-        Also the last step that is compared.
+        (number of compared seeds) and ``lower`` (number of seeds in which the variant has the lower
+        loss). Also the last step that is compared.
     """
     losses, last = losses_of_variants(study)
     is_plain = losses.index.get_level_values("variants") == ""
@@ -188,7 +188,7 @@ def holm(p: ArrayLike) -> NDArray[np.float64]:
 
 
 def student_intervals(by_seed: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean over seeds (columns) as ``difference``, and its interval ``low`` to ``high``.
+    """Return the mean over seeds (columns) as ``difference``, and its interval (``low``, ``high``).
 
     Seeds with NaN are left out.
     """
@@ -205,7 +205,7 @@ def last_sign_change(differences: pd.DataFrame) -> int | None:
 
 
 def loss_decrease(curve: pd.DataFrame) -> float:
-    """Return the mean validation loss at 80 to 90 % of the steps minus the mean at 90 to 100 %."""
+    """Return the mean validation loss in the ninth tenth of the steps minus the last tenth."""
     losses = curve.dropna(subset=["validation_loss"])
     last = losses["step"].max()
     before = losses[losses["step"].between(0.8 * last, 0.9 * last, "right")]
@@ -214,7 +214,7 @@ def loss_decrease(curve: pd.DataFrame) -> float:
 
 
 def detectable_difference(deviation: ArrayLike, seeds: ArrayLike) -> NDArray[np.float64]:
-    """Return the true difference that a paired t-test finds with a probability of ``POWER``.
+    """Return the true difference that a paired t-test detects with a probability of ``POWER``.
 
     Args:
         deviation: standard deviation of the paired difference over seeds.
@@ -232,7 +232,7 @@ def detectable_differences(study: Study) -> pd.DataFrame:
 
     Returns:
         Rows of :func:`arm_differences` for the runs with the purpose ``seeds``, with ``half_width``
-        (of Student's interval) and ``detectable`` (:func:`detectable_difference`).
+        (half the width of Student's interval) and ``detectable`` (:func:`detectable_difference`).
     """
     means = loss_differences(study, "seeds")
     steps = [round(means["step"].max() * tenths / 10) for tenths in (2, 5, 10)]

@@ -16,7 +16,7 @@ from scsigmoid.study.comparisons import (
     score_differences,
 )
 from scsigmoid.study.runs import Study
-from scsigmoid.study.stability import first_family_settings, stability_runs
+from scsigmoid.study.stability import BETTER, WORSE, first_family_settings, stability_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 DPI = 200
 TITLES = METRICS | {"linear_probe": "Linear probe", "mmd": "MMD, mean over pairs"}
-SEEDS_NOTE = "Thin lines are single seeds, thick lines their mean."
+SEEDS_NOTE = "Thin lines are single seeds, thick lines the mean over seeds."
 KEYS = "Effective number of keys"
 KEYS_NOTE = (
-    "Effective number of keys: exp(entropy) of a query's weights, median of queries and layers."
+    "Effective number of keys: exp(entropy) of the attention weights of a query, median over "
+    "queries and layers."
 )
 
 
@@ -48,7 +49,7 @@ def draw(study: Study, output: Path) -> list[Path]:
 
 
 def loss_figure(study: Study) -> "Figure":
-    """Draw validation loss, paired difference and effective number of keys over the steps."""
+    """Draw validation loss, paired difference and effective number of keys by step."""
     figure = style.new_figure(DOUBLE, 2.7)
     left, middle, right = figure.subplots(1, 3)
     means = loss_differences(study, "seeds")
@@ -68,18 +69,22 @@ def loss_figure(study: Study) -> "Figure":
     layers = study.layers[study.layers["purpose"] == "seeds"]
     keys = layers.groupby(["attention", "run", "step"])["keys"].median().reset_index()
     draw_arms(right, keys, "keys", keys.pivot_table("keys", "step", "attention").reset_index())
-    style.logarithmic(right)
+    style.set_log_scale(right)
     right.set_title(KEYS)
     for axes in (left, middle, right):
         axes.set_xlabel("Step")
         axes.locator_params(axis="x", nbins=4)
     rates = curves.groupby("attention")["learning_rate"].first()
+    seeds = int(means["seeds"].max())
     style.remark(
         figure,
         f"Learning rates: {', '.join(f'{rates[arm]:g} ({arm})' for arm in COLORS)}.",
-        f"{SEEDS_NOTE} Band: Student's 95% interval." if means["seeds"].max() > 1 else "",
-        "Horizontal dotted lines are guesses without attention.",
-        "The vertical dotted line is the last change of the difference's sign." if change else "",
+        f"{SEEDS_NOTE} The band is Student's 95% interval of the mean difference over {seeds} "
+        "seeds." * (seeds > 1),
+        "Horizontal dotted lines are baselines without attention: gene frequencies, and gene "
+        "frequencies by rank and length of the cell.",
+        "The vertical dotted line is the step from which the difference keeps its sign."
+        * (change is not None),
         KEYS_NOTE,
     )
     return figure
@@ -88,7 +93,7 @@ def loss_figure(study: Study) -> "Figure":
 def draw_arms(
     axes: "Axes", runs: pd.DataFrame, column: str, means: pd.DataFrame, marker: str = ""
 ) -> None:
-    """Draw a column of both arms over the steps: thin lines for ``runs``, thick ones for ``means``.
+    """Draw a column of both arms by step: thin lines for runs, thick lines for means.
 
     ``means`` has a column for each arm. ``marker`` is a format string of Matplotlib.
     """
@@ -105,7 +110,7 @@ def draw_reference(axes: "Axes", value: float, name: str, end: float) -> None:
 
 
 def embeddings_figure(study: Study) -> "Figure":
-    """Draw the scores of embeddings over the steps, one panel per metric, and of the controls."""
+    """Draw the scores of embeddings by step and of the controls, one panel per metric."""
     metrics = {
         str(name): rows for name, rows in score_differences(study).groupby("metric", sort=False)
     }
@@ -124,15 +129,20 @@ def embeddings_figure(study: Study) -> "Figure":
     for axes in panels[len(metrics) :]:
         axes.set_axis_off()
     panels[-1].legend(*panels[0].get_legend_handles_labels(), loc="center")
-    style.remark(figure, SEEDS_NOTE if study.scores["seed"].nunique() > 1 else "")
+    style.remark(
+        figure,
+        "Scores have no unit. Higher is better.",
+        SEEDS_NOTE if study.scores["seed"].nunique() > 1 else "",
+        "Dotted lines are controls without a model." if len(study.controls.columns) else "",
+    )
     return figure
 
 
 def stability_figure(study: Study) -> "Figure":
-    """Draw final losses by learning rate, and the runs at one rate over the steps.
+    """Draw final losses by learning rate, and the runs at one rate by step.
 
-    The upper panels show the first two settings of the first family with the purpose ``stability``,
-    the lower panels the first setting at the rate of :func:`shown_rate`.
+    The upper panels show the first two settings of the first family with the purpose ``stability``.
+    The lower panels show the first setting at the rate of :func:`shown_rate`.
     """
     settings, baseline = first_family_settings(study)[:2], study.baseline("frequencies")
     runs = stability_runs(study)
@@ -147,7 +157,7 @@ def stability_figure(study: Study) -> "Figure":
     first, *others = (grid[setting] for setting in settings)
     for axes in others:
         axes.sharey(first)
-    first.set_ylabel("Validation loss at the end (nats)")
+    first.set_ylabel("Final validation loss (nats)")
     first.legend(loc="lower right", fontsize=6, handletextpad=0.2)
     rate, reason = shown_rate(runs[runs["setting"] == settings[0]])
     is_shown = "purpose == 'stability' and setting == @settings[0] and learning_rate == @rate"
@@ -165,25 +175,26 @@ def stability_figure(study: Study) -> "Figure":
                 medians = run.groupby("step")[column].median()
                 axes.plot(medians.index, medians, color=color, linewidth=0.8, alpha=0.8)
         if is_log:
-            style.logarithmic(axes)
+            style.set_log_scale(axes)
         axes.set_title(title, fontsize=7)
         axes.set_xlabel("Step")
     style.remark(
         figure,
-        "Upper row: dots are runs, lines medians of finite losses, the dotted line the "
-        "gene-frequency baseline.",
-        "Crosses are collapsed runs." if runs["collapsed"].any() else "",
-        f"Lower row: every seed ({settings[0]}) at a learning rate of {rate:g}, {reason}.",
+        "Upper row: dots are single runs, lines are medians over runs with a finite loss, and the "
+        "dotted line is the gene-frequency baseline.",
+        f"Crosses are collapsed runs: the final loss is less than {BETTER:g} nats below the "
+        f"baseline, or more than {WORSE:g} nats above the lowest loss of the run."
+        * bool(runs["collapsed"].any()),
+        f"Lower row: one line per seed ({settings[0]}) at a learning rate of {rate:g}, {reason}.",
         KEYS_NOTE,
     )
     return figure
 
 
 def shown_rate(runs: pd.DataFrame) -> tuple[float, str]:
-    """Return the lowest learning rate at which all runs of an arm collapse, else the highest.
+    """Return the lowest learning rate at which all runs of an arm collapse, and a reason in words.
 
-    Returns:
-        The rate, and why it was chosen.
+    If there is no such rate, return the highest rate.
     """
     has_collapsed = runs.groupby(["learning_rate", "attention"])["collapsed"].all()
     if not has_collapsed.any():
@@ -195,7 +206,7 @@ def shown_rate(runs: pd.DataFrame) -> tuple[float, str]:
 def draw_final_losses(axes: "Axes", runs: pd.DataFrame) -> None:
     """Draw final validation losses by learning rate: dots, or crosses for collapsed runs.
 
-    A loss that is not finite is drawn on the upper edge. Lines connect medians of finite losses.
+    A loss that is not finite is drawn at the upper edge. Lines connect medians of finite losses.
     """
     for shift, (arm, color) in zip((0.96, 1.04), COLORS.items(), strict=True):
         own = runs[runs["attention"] == arm]
@@ -217,7 +228,7 @@ def draw_final_losses(axes: "Axes", runs: pd.DataFrame) -> None:
 
 
 def scale_figure(study: Study) -> "Figure":
-    """Draw the loss difference between the arms by size, one panel per step that sizes share."""
+    """Draw the loss difference between the arms by size, one panel for each compared step."""
     by_step = loss_differences_by_size(study).groupby("step")
     figure = style.new_figure(DOUBLE, 2.6)
     panels = figure.subplots(1, len(by_step), sharey=True, squeeze=False)[0]
@@ -232,6 +243,8 @@ def scale_figure(study: Study) -> "Figure":
         axes.set_title(f"After {step:,} steps")
     panels[0].set_ylabel("Sigmoid minus softmax (nats)")
     style.remark(
-        figure, "Difference of validation losses at equal data. Dots are seeds, bars their mean."
+        figure,
+        "Difference of validation losses of both arms, trained on the same cells. Dots are single "
+        "seeds, dashes their mean.",
     )
     return figure

@@ -1,8 +1,8 @@
 """The runs of a study, collected into tables.
 
-``runs.csv`` has a row for each run. ``curves.csv`` has the rows of all journals, and ``layers.csv``
-the statistics of attention by layer. Their column ``run`` is that of ``runs.csv``. In
-``scores.csv`` (scores of embeddings) it is the name of the run.
+``runs.csv`` has a row for each run. ``curves.csv`` contains the rows of all journals,
+``layers.csv`` statistics of attention by layer, and ``scores.csv`` scores of embeddings. Their
+column ``run`` is the number of the run in ``runs.csv``, in ``scores.csv`` the name of the run.
 """
 
 import math
@@ -19,13 +19,13 @@ from scsigmoid.files import write_text
 from scsigmoid.progress import log
 from scsigmoid.training.journal import JOURNAL, LAYERS, read_journal
 
-#: Columns of the journal in ``curves.csv``.
+#: Columns of the journal that ``curves.csv`` contains.
 CURVES = ("step", "loss", "gradient_norm", "attention_score_max", "validation_loss")
-#: Settings of ``training`` in ``runs.csv``.
+#: Settings of ``training`` that ``runs.csv`` contains.
 TRAINING = ("steps", "learning_rate", "clipping", "warmup_steps", "gradient")
-#: Settings in which runs with the purpose ``stability`` differ, apart from learning rate and seed.
+#: Settings that differ between runs with the purpose ``stability``, besides learning rate and seed.
 SETTINGS = ("clipping", "warmup_steps", "variants", "context")
-#: Facts from the header of the journal in ``runs.csv``.
+#: Fields of the journal's header that ``runs.csv`` contains.
 FACTS = ("parameters", "device", "backend", "torch", "commit")
 
 
@@ -34,11 +34,11 @@ def collect(config: Config, results: Path, output: Path) -> None:
 
     Args:
         config: the configuration with the study.
-        results: results folder. The log names the runs that it lacks.
+        results: results folder. Missing runs are logged.
         output: folder for the tables.
 
     Raises:
-        UserError: if there are no runs, or no validation losses.
+        UserError: if all runs are missing, or if no run has validation losses.
     """
     rows: list[dict[str, Any]] = []
     curves, layers, missing = [], [], []
@@ -83,12 +83,12 @@ def collect(config: Config, results: Path, output: Path) -> None:
         log(f"{len(missing)} of {len(missing) + len(rows)} runs are missing: {names}")
     tables = (pd.DataFrame(rows), pd.concat(curves), pd.concat(layers))
     for name, table in zip(("runs", "curves", "layers"), tables, strict=True):
-        # Six digits are more than any conclusion needs, and keep the files small.
+        # Six digits are enough for all results and keep the files small.
         write_text(output / f"{name}.csv", table.to_csv(index=False, float_format="%.6g"))
 
 
 def first_names(names: Sequence[str]) -> str:
-    """Return the first six names and the number of the others."""
+    """Return the first six names and the number of further names."""
     more = len(names) - 6
     return ", ".join(names[:6]) + (f" and {more} more" if more > 0 else "")
 
@@ -96,17 +96,17 @@ def first_names(names: Sequence[str]) -> str:
 class Study:
     """The tables of a study.
 
-    Runs are finished if they reached their last step.
+    A run is finished if it reached its last step.
 
     Attributes:
         folder: folder of the tables.
-        runs: one row per finished run, with ``setting`` in words.
+        runs: one row per finished run, with the column ``setting`` (:func:`setting_label`).
         unfinished: names of the other runs.
         all_curves: journal rows of all runs, with the settings of the runs.
         curves: journal rows of the finished runs.
         layers: attention statistics of the finished runs.
-        scores: scores of the embeddings of finished runs with the purpose ``seeds`` or
-            ``variants``, or no rows.
+        scores: scores of embeddings of the finished runs with the purpose ``seeds`` or
+            ``variants``. Without ``scores.csv``, it has no rows.
         controls: scores of representations without a model (rows: metrics, columns: controls).
     """
 
@@ -122,18 +122,18 @@ class Study:
         runs["setting"] = [setting_label(run) for run in runs[[*SETTINGS]].to_dict("records")]
         if runs[runs["purpose"] == "stability"]["size"].nunique() > 1:
             runs["setting"] += ", " + runs["size"]
-        has_ended = runs["last_step"] >= runs["steps"]
-        self.unfinished = runs.loc[~has_ended, "name"].tolist()
-        self.runs = runs[has_ended]
+        is_finished = runs["last_step"] >= runs["steps"]
+        self.unfinished = runs.loc[~is_finished, "name"].tolist()
+        self.runs = runs[is_finished]
         columns = ["family", "purpose", "attention", "size", "seed", "learning_rate", "variants"]
         settings = runs[[*columns, "clipping", "setting"]]
         self.all_curves = self.table("curves").join(settings, on="run")
         self.curves = self.all_curves[self.all_curves["run"].isin(self.runs.index)]
-        self.layers = self.table("layers").join(settings[has_ended], on="run", how="inner")
+        self.layers = self.table("layers").join(settings[is_finished], on="run", how="inner")
         scores = pd.DataFrame(columns=["run", "step", "metric", "value"])
         if (folder / "scores.csv").is_file():
             scores = self.table("scores")
-        by_name = settings[has_ended].set_index(self.runs["name"])
+        by_name = settings[is_finished].set_index(self.runs["name"])
         scored = by_name[by_name["purpose"].isin(["seeds", "variants"])]
         self.scores = scores.join(scored, on="run", how="inner").astype({"step": int})
         controls = scores[scores["step"].isna()]
@@ -147,7 +147,7 @@ class Study:
         return pd.read_csv(path)
 
     def baseline(self, name: str) -> float:
-        """Return the loss of a guess without attention on the validation cells, in nats."""
+        """Return the loss of a baseline (``baselines.csv``) on the validation cells, in nats."""
         losses = self.table("baselines").set_index(["dataset", "baseline"])["loss"]
         return float(losses["validation", name])
 

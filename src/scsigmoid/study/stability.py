@@ -10,20 +10,20 @@ from scsigmoid.study.comparisons import final_loss
 from scsigmoid.study.runs import Study
 
 #: A run has collapsed if its final loss is less than ``BETTER`` nats below the gene-frequency
-#: baseline, or more than ``WORSE`` nats above its own minimum. A model that knows only a gene's
-#: rank is about 0.1 nats below the baseline.
+#: baseline, or more than ``WORSE`` nats above its own minimum. For comparison, a model that uses
+#: only the rank of a gene is about 0.1 nats below the baseline.
 BETTER, WORSE = 0.3, 0.3
 #: Other values of ``BETTER``, to show how the counts depend on it.
 LIMITS = (0.1, 0.3, 0.5, 0.7)
-#: The rule for diverged runs (docs/preregistration.md). A run learned if its loss fell at least
-#: ``LEARNED`` nats below the gene-frequency baseline. It left its lowest loss if it later was
-#: ``LEFT`` nats above it. Its gradient exploded if a norm in between is at least ``EXPLODED``
-#: times the median norm before.
+#: A run has diverged (docs/preregistration.md) if three conditions are met. It learned: its loss
+#: fell at least ``LEARNED`` nats below the gene-frequency baseline. It left its lowest loss: the
+#: loss was later at least ``LEFT`` nats higher. Its gradient exploded: a norm in between is at
+#: least ``EXPLODED`` times the median norm before.
 LEARNED, LEFT, EXPLODED = 0.5, 1.0, 100
 
 
 def first_family_settings(study: Study) -> list[str]:
-    """Return the settings of the first family with the purpose ``stability``, [] without one."""
+    """Return the settings of the first family with the purpose ``stability``, [] if none has it."""
     runs = study.runs[study.runs["purpose"] == "stability"]
     return runs[runs["family"].isin(runs["family"][:1])]["setting"].unique().tolist()
 
@@ -57,7 +57,7 @@ def stability_runs(study: Study) -> pd.DataFrame:
 
 
 def has_diverged(curve: pd.DataFrame, baseline: float) -> bool:
-    """Return True if a run learned, left the loss it had reached, and its gradient exploded.
+    """Return True if a run learned, left its lowest loss, and its gradient exploded.
 
     Args:
         curve: ``step``, ``loss``, ``validation_loss`` and ``gradient_norm`` of the run. A run with
@@ -67,11 +67,11 @@ def has_diverged(curve: pd.DataFrame, baseline: float) -> bool:
     losses = curve.set_index("step")["validation_loss"].dropna()
     if not (np.isfinite(curve["loss"]).all() and np.isfinite(losses).all()):
         return True
-    levels = losses.rolling(3).median().dropna()
-    if levels.empty or levels.min() > baseline - LEARNED:
+    smooth = losses.rolling(3).median().dropna()
+    if smooth.empty or smooth.min() > baseline - LEARNED:
         return False
-    lowest = levels.idxmin()
-    later = levels[levels >= levels.min() + LEFT].loc[lowest:]
+    lowest = smooth.idxmin()
+    later = smooth[smooth >= smooth.min() + LEFT].loc[lowest:]
     if later.empty:
         return False
     norms = curve.set_index("step")["gradient_norm"].fillna(math.inf)
@@ -86,8 +86,8 @@ def largest_rates(runs: pd.DataFrame) -> pd.DataFrame:
         runs: rows of :func:`stability_runs`.
 
     Returns:
-        One row per setting and one column per arm. 0 if a seed collapsed at the smallest rate, NaN
-        if the arm has no runs.
+        One row per setting and one column per arm. The value is 0 if a seed collapsed at the
+        smallest rate, and NaN if the arm has no runs.
     """
 
     def largest(arm: pd.DataFrame) -> float:
@@ -100,11 +100,11 @@ def largest_rates(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def count_collapsed(study: Study) -> pd.DataFrame:
-    """Count the runs that collapse if :data:`BETTER` has another value, and the diverged runs.
+    """Count the collapsed runs for several values of :data:`BETTER`, and the diverged runs.
 
     Returns:
         One row per setting and arm: ``runs``, ``collapsed_<limit>`` for each of :data:`LIMITS`,
-        ``diverged`` and ``gradient_norm`` (largest of these runs).
+        ``diverged`` and ``gradient_norm`` (largest norm of these runs).
     """
     runs = stability_runs(study)
     baseline = study.baseline("frequencies")
@@ -123,8 +123,8 @@ def gradient_norms(study: Study) -> pd.DataFrame:
 
     Returns:
         One row per family and arm with clipping: ``steps`` (number of logged steps of its runs),
-        ``clipped`` (share of these steps with a norm above the limit), and ``minimum``, ``lower``,
-        ``median``, ``upper`` and ``maximum`` of the norm. A norm of NaN counts as infinite.
+        ``clipped`` (share of these steps with a norm above the limit), and ``minimum``, ``lower``
+        and ``upper`` quartile, ``median`` and ``maximum`` of the norm. NaN counts as infinite.
     """
     rows = study.all_curves[study.all_curves["clipping"].notna()]
     norms = rows["gradient_norm"].fillna(math.inf)

@@ -1,4 +1,4 @@
-"""Figures of speed: kernels (fig:tflops, fig:latency_supp) and training (fig:throughput)."""
+"""Figures of the speed of attention kernels and of training."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
@@ -30,14 +30,14 @@ Look = dict[str, Any]
 
 
 def drawn(results: Results) -> speed.Series:
-    """Return the series that figures show. Tables show all.
+    """Return the series that figures show. Tables show all series.
 
-    Of this project's kernels, figures show the packed layout and one exact sigmoid.
+    Of this project's kernels, figures show the packed layout and one kernel with the exact sigmoid.
     """
-    every = speed.series(results)
-    exact = [path for path in (f"{path}_accurate" for path in OURS) if (path, "") in every]
-    left_out = {*((path, "padded") for path in OURS), *((path, "") for path in exact[1:])}
-    return {key: rows for key, rows in every.items() if key not in left_out}
+    series = speed.series(results)
+    exact = [name for name in (f"{name}_accurate" for name in OURS) if (name, "") in series]
+    left_out = {*((name, "padded") for name in OURS), *((name, "") for name in exact[1:])}
+    return {key: rows for key, rows in series.items() if key not in left_out}
 
 
 def looks(attentions: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], Look]:
@@ -55,15 +55,15 @@ def looks(attentions: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], Lo
     return look
 
 
-def kernel_figure(results: Results, unit: str, remarks: str, draw: Callable[..., None]) -> "Figure":
+def kernel_figure(results: Results, unit: str, marks: str, draw: Callable[..., None]) -> "Figure":
     """Draw a panel for each padding and head dimension (rows) and pass (columns).
 
     Args:
         results: the results.
         unit: label of the y axes.
-        remarks: the last sentences below the figure.
-        draw: function that draws a series. It takes axes, rows by length, look, all lengths of the
-            figure, position of the series and number of series.
+        marks: name of the marks that show intervals, for the note below the figure.
+        draw: function that draws a series. It takes axes, rows sorted by length, look, all lengths
+            of the figure, position of the series and number of series.
     """
     by_series = drawn(results)
     # Our kernels first, then other sigmoid kernels, then softmax.
@@ -93,7 +93,7 @@ def kernel_figure(results: Results, unit: str, remarks: str, draw: Callable[...,
         axes.set_ylabel(unit)
     for axes in grid[-1]:
         axes.set_xlabel("Sequence length (tokens)")
-    labels = [one["label"] for one in look.values() if one["label"] in handles]
+    labels = [series["label"] for series in look.values() if series["label"] in handles]
     shown_handles = [handles[label] for label in labels]
     figure.legend(shown_handles, labels, loc="outside upper left", ncols=2)
     kernel, device = results.config.benchmarks.kernel, results.machine("kernel")
@@ -102,19 +102,19 @@ def kernel_figure(results: Results, unit: str, remarks: str, draw: Callable[...,
     ]
     style.remark(
         figure,
-        f"{speed.device_words(device)}; {kernel.tokens:,} tokens per batch, hidden size "
+        f"{speed.device_name(device)}; {kernel.tokens:,} tokens per batch, hidden size "
         f"{kernel.hidden:,}.",
         *speed.notes(results.kernel, speed.kernel_label),
         f"Packed sequences: {'; '.join(packed)}." if packed else "",
-        f"{remarks} {kernel.confidence * 100:g} % intervals.",
+        f"{marks} are {kernel.confidence * 100:g} % intervals of the median over rounds.",
     )
     return figure
 
 
 def tflops(results: Results) -> "Figure":
     """Draw bars of TFLOPS with their intervals."""
-    order = "Bars are in the order of the legend, read down its columns. Error bars are"
-    return kernel_figure(results, "TFLOPS", order, draw_bars)
+    order = "Bars are in the order of the legend, read down its columns."
+    return kernel_figure(results, "TFLOPS", f"{order} Error bars", draw_bars)
 
 
 def draw_bars(
@@ -134,7 +134,7 @@ def draw_bars(
 
 def latency(results: Results) -> "Figure":
     """Draw lines of milliseconds with shaded intervals."""
-    return kernel_figure(results, "Milliseconds", "Shaded regions are", draw_line)
+    return kernel_figure(results, "Milliseconds", "Shaded regions", draw_line)
 
 
 def draw_line(axes: "Axes", rows: list[KernelRow], look: Look, lengths: list[int], *_: int) -> None:
@@ -146,11 +146,11 @@ def draw_line(axes: "Axes", rows: list[KernelRow], look: Look, lengths: list[int
     axes.set_xscale("log", base=2)
     axes.set_xticks(lengths, list(map(context_label, lengths)))
     axes.xaxis.minorticks_off()
-    style.logarithmic(axes)
+    style.set_log_scale(axes)
 
 
 def gpu_hours(results: Results) -> "Figure":
-    """Draw bars of hours with their ratios, one panel per context, one pair per size."""
+    """Draw bars of hours and the ratio of each pair, one panel per context, one pair per size."""
     rows = speed.costs(results)
     contexts = list(dict.fromkeys(cost.context for cost in rows))
     figure = style.new_figure(DOUBLE, 2.7)
@@ -165,12 +165,12 @@ def gpu_hours(results: Results) -> "Figure":
     grid[0].set_ylabel(f"{unit} for {cells:,.1f}M cells")
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     confidence = results.config.benchmarks.training.confidence * 100
-    device = speed.device_words(results.machine("training"))
+    device = speed.device_name(results.machine("training"))
     style.remark(
         figure,
-        f"{device}. Numbers above the bars are sigmoid's hours divided by softmax's: below 1 "
-        f"sigmoid is faster. Error bars are {confidence:g} % intervals.",
-        f"Models are labeled by their number of parameters; they replace the paper's "
+        f"{device}. Numbers above the bars are the hours of sigmoid divided by the hours of "
+        f"softmax. Below 1, sigmoid is faster. Error bars are {confidence:g} % intervals.",
+        "Models are labeled by their number of parameters. They replace the paper's sizes "
         f"{', '.join(sizes)}." * any(cost.has_other_size for cost in rows),
         *speed.cost_notes(results),
     )
@@ -178,7 +178,7 @@ def gpu_hours(results: Results) -> "Figure":
 
 
 def draw_costs(axes: "Axes", rows: Sequence[Cost]) -> None:
-    """Draw the pairs of bars of one context."""
+    """Draw the pairs of bars of one context, and the ratio of each pair above them."""
     for offset, attention in ((-0.2, "sigmoid"), (0.2, "softmax")):
         values, lows, highs = np.array(
             [estimate(getattr(cost, attention), "gpu_hours") for cost in rows]

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Offsets (down, right) in points of a label from the middle of its cells, the nearest first.
+#: Offsets (up, right) in points of a label from the median of its cells, nearest first.
 PLACES = sorted(
     product(range(-60, 61, 6), range(-60, 61, 10)), key=lambda at: at[0] ** 2 + at[1] ** 2
 )
-#: Marker and fill of each control; the models have the colors of their attention.
+#: Marker and fill of each control. Models have the color of their attention.
 CONTROL_MARKS = {"random": ("o", "none"), "pca_log_counts": ("D", "none")}
 
 
@@ -38,10 +38,10 @@ def scib(results: Results) -> "Figure":
     figure = style.new_figure(DOUBLE, 1.04 + rows * (0.95 + 0.19 * len(scores)))
     grid = style.panels(figure, len(metrics), columns, sharey=True)
     for axes, metric in zip(grid, metrics, strict=True):
-        of_metric = [of_dataset[metric] for of_dataset in scores.values()]
+        by_dataset = [by_metric[metric] for by_metric in scores.values()]
         means = []
         for name, look in looks(results).items():
-            values = [row[name].value if name in row else np.nan for row in of_metric]
+            values = [row[name].value if name in row else np.nan for row in by_dataset]
             axes.plot(values, range(len(values)), linestyle="none", markersize=4.5, **look)
             means.append(fixed(float(np.mean(values)), 2))
         axes.set_title(METRICS.get(metric, metric))
@@ -84,7 +84,7 @@ def umap(results: Results, dataset: str) -> "Figure":
     grid = style.panels(figure, len(pair), min(len(pair), 2))
     for axes, (name, cells) in zip(grid, points.items(), strict=True):
         size = float(np.clip(6000 / len(cells), 0.3, 14))
-        for index, kind in enumerate(["", *types], start=-1):  # cells without a type below others
+        for index, kind in enumerate(["", *types], start=-1):  # cells without a type come first
             own = cells[cells.cell_type == kind]
             if not kind and own.empty:
                 continue
@@ -108,17 +108,17 @@ def umap(results: Results, dataset: str) -> "Figure":
     title = config.datasets[dataset].title
     simulated = ", simulated" if results.metadata(dataset)["simulated"] else ""
     style.remark(figure, f"{title}: {len(points[pair[0]]):,} cells{simulated}.")
-    figure.draw_without_rendering()  # the layout, which places of labels depend on
+    figure.draw_without_rendering()  # computes the layout, which label_clusters needs
     for axes, cells in zip(grid, points.values(), strict=True):
         label_clusters(axes, cells)
     return figure
 
 
 def label_clusters(axes: "Axes", cells: "pd.DataFrame") -> None:
-    """Write each cell type near the middle of its cells, the most frequent first.
+    """Write each cell type near the median of its cells, the most frequent type first.
 
-    A label moves until it is inside the panel and overlaps no other label. If there is no such
-    place nearby, it is left out, because the legend has all cell types.
+    A label is moved until it is inside the panel and does not overlap another label. It is left out
+    if no offset of :data:`PLACES` is free. The legend contains all cell types.
     """
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox
@@ -132,8 +132,8 @@ def label_clusters(axes: "Axes", cells: "pd.DataFrame") -> None:
             fontsize=7, path_effects=[withStroke(linewidth=2, foreground="white")],
         )  # fmt: skip
         text.set_in_layout(False)
-        for down, right in PLACES:
-            text.xyann = (right, down)
+        for up, right in PLACES:
+            text.xyann = (right, up)
             box = text.get_window_extent().padded(1)
             inside = panel.containsx(box.x0) and panel.containsx(box.x1)
             inside &= panel.containsy(box.y0) and panel.containsy(box.y1)

@@ -1,4 +1,4 @@
-"""The style of all figures, and how they are saved."""
+"""The style of all figures, and functions that lay out and save them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 #: Widths of a printed page in inches: one column, both columns.
 SINGLE, DOUBLE = 3.35, 6.9
 INK, MUTED, RULE = "#222222", "#666666", "#d0d0d0"
-#: Colors of categories, distinct for color-blind readers: Okabe and Ito's, with wine (Tol) instead
-#: of a yellow that is too pale on paper.
 COLORS = {"sigmoid": "#0072B2", "softmax": "#D55E00"}
+#: Colors for color-blind readers: Okabe and Ito's, with Tol's wine instead of yellow, which is too
+#: pale on paper.
 PALETTE = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#000000",
 )  # fmt: skip
-#: Colors of cell types: the palette, and twelve that are farthest from it in CIELAB.
+#: Colors of cell types: the palette, and twelve colors that are far from it in CIELAB.
 CELL_TYPES = (
     *PALETTE,
     "#0000FF", "#00EB00", "#FF27EB", "#000076", "#4E4E00", "#B1D84E", "#FF0062", "#9D76FF",
@@ -59,7 +59,7 @@ STYLE: Any = {
     "grid.color": RULE,
     "grid.linewidth": 0.5,
     "axes.axisbelow": True,
-    # TrueType, so that journals and editors can read the text.
+    # Embed TrueType fonts, so that the text of a PDF can be edited.
     "pdf.fonttype": 42,
     "ps.fonttype": 42,
     "svg.hashsalt": "scsigmoid",
@@ -68,7 +68,7 @@ STYLE: Any = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Use the style of the project, without a display."""
+    """Use the style of the project and a backend that needs no display."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -77,19 +77,19 @@ def styled() -> Iterator[None]:
 
 
 def marker(index: int) -> str:
-    """Return a marker. After the last one, the first follows."""
+    """Return the marker of an index. Markers repeat after the last one."""
     return MARKERS[index % len(MARKERS)]
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """Return a figure of a printed size in inches with a constrained layout."""
+    """Return a figure with a size in inches and a constrained layout."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def panels(figure: Any, count: int, columns: int, **shared: bool) -> list["Axes"]:
-    """Add ``count`` panels to a figure or subfigure, row by row, with tick labels at the bottom."""
+    """Add ``count`` panels row by row. The lowest panel of each column has tick labels."""
     grid = list(figure.subplots(-(-count // columns), columns, squeeze=False, **shared).flat)
     for axes in grid[count:]:
         axes.set_visible(False)
@@ -106,7 +106,7 @@ def save(
 
     FigureCanvasAgg(figure)
     figure.set_dpi(dpi)
-    settle(figure)
+    freeze_layout(figure)
     undated = {
         "png": {"Software": None},
         "pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
@@ -118,10 +118,10 @@ def save(
     return paths
 
 
-def settle(figure: "Figure") -> None:
-    """Fix the layout of a figure.
+def freeze_layout(figure: "Figure") -> None:
+    """Compute the layout of a figure and keep it.
 
-    Positions are rounded, because the solver's last digits vary and a PDF contains them.
+    Positions are rounded, because a PDF contains all digits and the last digits vary between runs.
     """
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
@@ -131,15 +131,15 @@ def settle(figure: "Figure") -> None:
 
 
 def remark(figure: "Figure", *texts: str) -> None:
-    """Add a note in small type below the figure. Empty texts are left out."""
+    """Add texts in small type below the figure. Empty texts are left out."""
     import textwrap
 
     words = " ".join(text for text in texts if text)
     if not words:
         return
     width, height = figure.get_size_inches()
-    lines = textwrap.wrap(words, int(width * 19))
-    share = (0.13 + 0.125 * len(lines)) / height
+    lines = textwrap.wrap(words, int(width * 19))  # 19 characters per inch
+    share = (0.13 + 0.125 * len(lines)) / height  # 0.125 inches per line
     engine = figure.get_layout_engine()
     assert engine is not None
     engine.set(rect=(0, share, 1, 1 - share))  # type: ignore[call-arg]
@@ -149,8 +149,8 @@ def remark(figure: "Figure", *texts: str) -> None:
     )  # fmt: skip
 
 
-def logarithmic(axes: "Axes") -> None:
-    """Make the y axis logarithmic with a few plain labels, for any range."""
+def set_log_scale(axes: "Axes") -> None:
+    """Make the y axis logarithmic, with at most nine labels."""
     from matplotlib.ticker import FuncFormatter, LogFormatterMathtext, LogLocator
 
     axes.set_yscale("log")
@@ -164,26 +164,26 @@ def logarithmic(axes: "Axes") -> None:
 
 
 def trained_on(results: Results) -> str:
-    """Return a sentence on the training cells, or an empty text for real cells."""
+    """Return a sentence on simulated training cells, or "" if all are real."""
     kind = results.training_data
     return "" if kind == "real" else f"Trained on {kind} cells."
 
 
 def evaluated_on(simulated: Mapping[str, bool]) -> str:
-    """Return a sentence on simulated evaluation datasets, or an empty text if all are real."""
+    """Return a sentence on simulated evaluation datasets, or "" if all are real."""
     if all(simulated.values()):
         return "Evaluated on simulated cells."
     return "Datasets marked * have simulated cells." if any(simulated.values()) else ""
 
 
 def starred_titles(config: Config, simulated: Mapping[str, bool]) -> dict[str, str]:
-    """Return the titles of datasets, with a star for simulated cells if other cells are real."""
+    """Return the titles of datasets. Simulated datasets have a star if other datasets are real."""
     star = "" if all(simulated.values()) else " *"
     return {name: config.datasets[name].title + star * simulated[name] for name in simulated}
 
 
 def thousands(value: float, _: float) -> str:
-    """Return the label of a tick, with separators below 10,000 and with K or M above."""
+    """Format a tick: with separators below 10,000, otherwise in thousands (K) or millions (M)."""
     if abs(value) >= 1e6:
         return f"{value / 1e6:g}M"
     return f"{value / 1e3:g}K" if abs(value) >= 1e4 else f"{value:,.0f}"

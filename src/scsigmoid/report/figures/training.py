@@ -1,4 +1,4 @@
-"""Figures of training: sequence lengths (fig:jaggedness), losses, stability (fig:stability)."""
+"""Figures of training: sequence lengths, losses and stability."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: The window of the moving mean, as a share of all rows.
+#: The window of the moving mean, as a share of all rows. Captions state it.
 WINDOW = 0.05
 LINES = ("--", "-", ":", "-.")
 
@@ -49,9 +49,10 @@ def loss(results: Results) -> "Figure":
     confidence = config.evaluation.validation_loss.confidence * 100
     style.remark(
         figure,
-        "The dotted line is the loss of guessing each gene by its share of the training data.",
+        "The dotted line is the gene-frequency baseline: the loss if each gene is predicted by its "
+        "share of the training data.",
         "Validation losses are means over cells.",
-        f"Bars are {confidence:g} % Student intervals of the mean over donors." * has_bars,
+        f"Error bars are Student's {confidence:g} % intervals of the mean over donors." * has_bars,
         style.trained_on(results),
         style.evaluated_on(simulated),
     )
@@ -71,16 +72,16 @@ def draw_training(axes: "Axes", results: Results, models: list[str], contexts: l
             markersize=3.2, markevery=(0.06 + 0.05 * index, 0.22),
             label=model_label(results.config, name),
         )  # fmt: skip
-    axes.axhline(results.chance_loss, color=MUTED, linestyle=":", linewidth=1.0)
+    axes.axhline(results.baseline_loss, color=MUTED, linestyle=":", linewidth=1.0)
     axes.set_xlabel("Step")
     axes.set_ylabel("Training loss (nats per masked gene)")
     axes.xaxis.set_major_formatter(style.thousands)
 
 
 def moving_mean(values: np.ndarray, share: float = WINDOW) -> np.ndarray:
-    """Return the mean over a centered window of a share of all rows, narrower at both ends.
+    """Return the mean over a centered window (a share of all rows), which is narrower at both ends.
 
-    A mean is not finite if a value in its window is not.
+    A mean is not finite if its window contains a value that is not finite.
     """
     half = int(len(values) * share / 2)
     return np.array(
@@ -117,7 +118,7 @@ def draw_validation(
 
 
 def stability(results: Results) -> "Figure":
-    """Draw loss, gradient norm and largest score of the runs of the stress test."""
+    """Draw loss, gradient norm and largest score of the stress test by step, one line per run."""
     config = results.config
     models = results.plan.stress_models
     figure = style.new_figure(DOUBLE, 2.6)
@@ -127,7 +128,7 @@ def stability(results: Results) -> "Figure":
         ("gradient_norm", "Gradient norm (L2)", "log"),
         ("attention_score_max", "Largest |score|, first layer", "log"),
     )
-    is_crossed = False
+    has_cross = False
     for axes, (column, label, scale) in zip(grid, columns, strict=True):
         for name in models:
             journal = results.journal(name)
@@ -141,12 +142,12 @@ def stability(results: Results) -> "Figure":
             )  # fmt: skip
             lost = steps[~np.isfinite(values)]
             if len(lost):
-                is_crossed = True
-                # A value that is not finite has no place: mark its step on the upper edge.
+                has_cross = True
+                # A value that is not finite cannot be drawn. Mark its step at the upper edge.
                 edge = axes.get_xaxis_transform()
                 axes.plot(lost[0], 1.0, "x", color=INK, markersize=6, clip_on=False, transform=edge)
         if scale == "log":
-            style.logarithmic(axes)
+            style.set_log_scale(axes)
         axes.set_title(label)
         axes.set_xlabel("Step")
         axes.xaxis.set_major_formatter(style.thousands)
@@ -157,21 +158,22 @@ def stability(results: Results) -> "Figure":
         figure,
         "No gradient clipping.",
         f"Learning rate {' and '.join(f'{rate:g}' for rate in sorted(rates))}.",
-        "The cross marks the first value that is not finite." if is_crossed else "",
+        "The cross marks the first value that is not finite." if has_cross else "",
         style.trained_on(results),
     )
     return figure
 
 
-def covered(lengths: np.ndarray, cells: np.ndarray, places: int) -> float:
-    """Return the share of the cells that have at most ``places`` genes."""
-    return float(cells[lengths <= places].sum() / cells.sum())
+def covered_share(lengths: np.ndarray, cells: np.ndarray, genes: int) -> float:
+    """Return the share of the cells that have at most this number of genes."""
+    return float(cells[lengths <= genes].sum() / cells.sum())
 
 
 def levels(marks: Sequence[int], end: float) -> list[int]:
-    """Return the height of each label above an axis from 0 to ``end``, so that none overlap.
+    """Return the level (0: lowest) of labels at ``marks`` above an axis from 0 to ``end``.
 
-    A label is as wide as an eighth of the axis: wider than four digits of 7 points.
+    Labels of a level do not overlap. A label takes an eighth of the axis, which is wider than four
+    digits of 7 points.
     """
     rightmost: list[float] = []
     heights = []
@@ -190,7 +192,7 @@ def sequence_lengths(results: Results) -> "Figure":
     figure = style.new_figure(SINGLE, 2.75)
     axes = figure.add_subplot()
     share = np.cumsum(cells) / cells.sum()
-    # All contexts and nearly all cells are visible.
+    # Show all contexts and at least 99.5 % of the cells.
     end = max(float(lengths[np.searchsorted(share, 0.995)]), marks[-1] * 1.08)
     axes.hist(
         lengths, bins=np.linspace(0, end, 70).tolist(), weights=cells, color="#b5b5b5", linewidth=0
@@ -212,7 +214,7 @@ def sequence_lengths(results: Results) -> "Figure":
     right.set_ylabel("Cumulative share of cells")
     right.yaxis.set_major_formatter(lambda value, _: f"{value * 100:.0f} %")
     for context, level in zip(marks, levels(marks, end), strict=True):
-        share_here = covered(lengths, cells, context - results.config.tokens.cls)
+        share_here = covered_share(lengths, cells, context - results.config.tokens.cls)
         right.axvline(context, color=MUTED, linestyle=(0, (4, 2)), linewidth=0.8)
         right.annotate(
             f"{context_label(context)}\n{share_here * 100:.0f} %", (context, 1.0),
@@ -224,6 +226,6 @@ def sequence_lengths(results: Results) -> "Figure":
     style.remark(
         figure,
         f"{int(cells.sum()):,} training cells" + (f", {kind}." if kind != "real" else "."),
-        "Dashed lines are the contexts of the models, with the share of cells that fit.",
+        "Dashed lines are the context lengths of the models, with the share of cells that fit.",
     )
     return figure

@@ -1,1 +1,1 @@
-"""The paper's tables, from result files alone."""
+"""Tables of a run, made from its result files."""

@@ -1,4 +1,4 @@
-"""Tables of the speed of attention kernels (fig:tflops) and of training (fig:throughput)."""
+"""Tables of the speed of attention kernels and of training."""
 
 import math
 
@@ -20,14 +20,14 @@ from scsigmoid.report.tables.writing import (
 )
 from scsigmoid.results import speed
 from scsigmoid.results.folder import Results
-from scsigmoid.results.speed import CELLS, PAPER, STANDARD, Cost, estimate, ratio_of
+from scsigmoid.results.speed import CELL_BATCHES, PAPER_BATCHES, STANDARD, Cost, estimate, ratio_of
 
 
 def kernel_speed(results: Results) -> Table:
     """Return TFLOPS by shape and kernel, and speed-ups over standard attention."""
-    by_series = speed.series(results, (*PAPER, *CELLS))
-    every = sorted({timing.shape for timings in by_series.values() for timing in timings})
-    shapes = [shape for shape in every if shape.batch in PAPER]
+    by_series = speed.series(results, (*PAPER_BATCHES, *CELL_BATCHES))
+    all_shapes = sorted({timing.shape for timings in by_series.values() for timing in timings})
+    shapes = [shape for shape in all_shapes if shape.batch in PAPER_BATCHES]
     rows: list[list[Cell | str]] = []
     for padding in sorted({shape.padding for shape in shapes}):
         for direction in PASSES:
@@ -39,18 +39,20 @@ def kernel_speed(results: Results) -> Table:
             ]
             rows.append(speed_up_row(by_series, padding, direction))
     for direction in PASSES:
-        cells = [one for one in every if one.batch in CELLS and one.direction == direction]
-        if cells:
+        of_cells = [shape for shape in all_shapes if shape.batch in CELL_BATCHES]
+        if selected := [shape for shape in of_cells if shape.direction == direction]:
             rows.append([cells_title(results, direction)])
-            rows += [shape_row(shape, by_series) for shape in cells]
-    machine = speed.device_words(results.machine("kernel"))
+            rows += [shape_row(shape, by_series) for shape in selected]
+    machine = speed.device_name(results.machine("kernel"))
     confidence = results.config.benchmarks.kernel.confidence * 100
     return Table(
-        caption=f"Speed of the attention kernels on {machine}. TFLOPS of each shape (higher is "
-        "better), the fastest in bold, and the mean speed-up over standard PyTorch attention with "
-        "its range. With padding, lengths are uniform between the length minus that share and the "
-        f"length. The CSV has the times and their {confidence:g} % intervals, our TFLOPS "
-        "divided by each kernel's, paired by round, and the time of a call from Python.",
+        caption=f"Speed of the attention kernels on {machine}. TFLOPS on valid tokens, median over "
+        "timed rounds. Higher is better, and the fastest kernel of each shape is bold. Speed-ups "
+        "over standard PyTorch attention are means over the lengths and head dimensions above, "
+        "with the lowest and highest in brackets. With 25 % padding, lengths are uniform between "
+        "75 and 100 % of the length shown. The CSV file also has the times with their "
+        f"{confidence:g} % intervals, the TFLOPS of our packed kernel divided by the TFLOPS of "
+        "each kernel (median over rounds), and the time of a single call from Python.",
         records=kernel_records(results),
         header=(
             f"Head dimension {TIMES} length",
@@ -62,8 +64,8 @@ def kernel_speed(results: Results) -> Table:
 
 
 def cells_title(results: Results, direction: str) -> str:
-    """Return the title of the batches that do not have the paper's shapes."""
-    batches = {row.batch: row for row in results.kernel if row.batch in CELLS}
+    """Return the title above the rows of ``jagged`` and ``even`` batches."""
+    batches = {row.batch: row for row in results.kernel if row.batch in CELL_BATCHES}
     words = [
         f"{row.sequences} sequences of "
         + (
@@ -99,19 +101,20 @@ def speed_up_row(by_series: speed.Series, padding: float, direction: str) -> lis
 
 
 def kernel_records(results: Results) -> list[dict[str, object]]:
-    """Return the CSV's rows: timings with ratios, and the paper's TFLOPS at the peak.
+    """Return the rows of the CSV file: timings, ratios, and the paper's TFLOPS at its peak shape.
 
-    ``ratio`` is the TFLOPS of our packed kernel at the same shape over the row's, paired by round.
+    ``ratio`` is the TFLOPS of our packed kernel at the same shape divided by the TFLOPS of the row,
+    paired by round.
     """
     paper, confidence = reported()["tflops"], results.config.benchmarks.kernel.confidence
     peak = [paper["shape"][name] for name in ("padding", "head_dimension", "length")]
     rows = speed.measured(results.kernel)
     base = {row.shape: row.milliseconds for row in rows if row.provider == STANDARD}
-    packed = (speed.our_path(results), "packed")
+    packed = (speed.our_backend(results), "packed")
     ours = {row.shape: row for row in rows if (row.provider, row.layout) == packed}
     records = []
     for row in results.kernel:
-        at_peak = row.shape == (*PAPER, *peak, row.direction)
+        at_peak = row.shape == (*PAPER_BATCHES, *peak, row.direction)
         own = ours.get(row.shape) if row.milliseconds > 0 else None
         ratio = ratio_of(own, row, confidence) if own and own is not row else Interval(math.nan)
         records.append(
@@ -133,7 +136,7 @@ def kernel_records(results: Results) -> list[dict[str, object]]:
 
 
 def training_cost(results: Results) -> Table:
-    """Return the GPU-hours of every size and context, next to the paper's."""
+    """Return the GPU-hours of every size and context, here and in the paper."""
     paper = {(row["size"], row["context"]): row for row in reported()["gpu_hours"]}
     rows: list[list[Cell | str]] = []
     for cost in speed.costs(results):
@@ -153,12 +156,13 @@ def training_cost(results: Results) -> Table:
             ]
         )
     settings = results.config.benchmarks.training
-    machine = speed.device_words(results.machine("training"))
+    machine = speed.device_name(results.machine("training"))
     return Table(
-        caption=f"Training cost on {machine}. Hours of one "
-        f"device for {settings.projected_cells / 1e6:,.1f} million cells, extrapolated from "
-        f"the measured time of a step, with {settings.confidence * 100:g} % intervals. The lower "
-        "hours are bold.",
+        caption=f"Training cost on {machine}. Hours that one device needs to train on "
+        f"{settings.projected_cells / 1e6:,.1f} million cells, extrapolated from the median time "
+        f"of a step over timed rounds. Brackets are {settings.confidence * 100:g} % intervals of "
+        "the median. The lower hours of each pair are bold. Percentages compare both arms in the "
+        "same rounds.",
         records=[
             {
                 **picked(row, "size parameters context cells_per_step attention kernel layout"),
@@ -181,7 +185,7 @@ def training_cost(results: Results) -> Table:
 
 
 def more_or_fewer(cost: Cost) -> str:
-    """Return how many more or fewer hours sigmoid takes, in percent of softmax's."""
+    """Return how many more or fewer hours sigmoid takes, in percent of the hours of softmax."""
     saved = cost.saved
     if saved.value < 0:
         return f"{interval(-saved.value, -saved.high, -saved.low, 1)} % more"
@@ -189,7 +193,7 @@ def more_or_fewer(cost: Cost) -> str:
 
 
 def training_speed(results: Results) -> Table:
-    """Return the rate of each kernel and layout, and our rate over it."""
+    """Return the rate of each kernel and layout, and our rate divided by it."""
     settings = results.config.benchmarks.training
     ours = fastest(results.training)
     best: dict[TrainingGroup, float] = {}
@@ -229,14 +233,15 @@ def training_speed(results: Results) -> Table:
                     interval(*ratio, 2),
                 ]
             )
-    machine = speed.device_words(results.machine("training"))
+    machine = speed.device_name(results.machine("training"))
     return Table(
-        caption=f"Training on {machine} with each attention "
-        "kernel. Cells per second, the highest of a size, context and number of cells in bold; "
-        f"cells have log-normal lengths with median {settings.median_length:,}. MFU: counted "
-        "operations on valid tokens, as a share of the GPU's peak. The last column is the rate of "
-        "our packed sigmoid attention divided by the row's, the median over the rounds, with its "
-        f"{settings.confidence * 100:g} % interval.",
+        caption=f"Training speed on {machine} with each attention kernel, on simulated cells with "
+        f"log-normal lengths (median {settings.median_length:,} tokens). Cells per second: median "
+        "over timed rounds, the highest of a size, context and number of cells in bold. MFU (model "
+        "FLOPs utilization): operations on valid tokens in percent of the GPU's peak. Memory: peak "
+        "of a step. Last column: rate of our packed sigmoid attention divided by the rate of the "
+        f"row, median over rounds. Brackets are {settings.confidence * 100:g} % intervals of the "
+        "median.",
         records=records,
         header=(
             *("Size", "Context", "Cells per step", "Kernel", "Layout", "Padding"),

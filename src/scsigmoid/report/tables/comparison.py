@@ -1,4 +1,4 @@
-"""The paper's numbers next to ours, with verdicts where the run is comparable."""
+"""The table of the paper's numbers and the numbers of a run."""
 
 import math
 
@@ -11,15 +11,15 @@ from scsigmoid.results.folder import Results
 
 
 def comparison(results: Results) -> Table:
-    """Return the table of the paper's numbers next to the numbers of this run."""
-    every = differences(results.config, results)
-    reasons = {group: [str(row) for row in every if row.group == group] for group in GROUPS}
+    """Compare the paper's numbers with this run. Only comparable groups have verdicts."""
+    found = differences(results.config, results)
+    reasons = {group: [str(row) for row in found if row.group == group] for group in GROUPS}
     rows: list[list[Cell | str]] = []
     records: list[dict[str, object]] = []
-    printed = numbers(results)
+    compared = numbers(results)
     for group, title in GROUPS.items():
         rows.append([f"{title}: {'not comparable' if reasons[group] else 'comparable'}"])
-        for row in (row for row in printed if row.group == group):
+        for row in (row for row in compared if row.group == group):
             verdict = NO_VERDICT if reasons[group] else row.verdict
             records.append(
                 {"group": group, "headline": row.headline, "number": row.title}
@@ -42,10 +42,12 @@ def comparison(results: Results) -> Table:
                 ]
             )
     return Table(
-        caption="The paper's numbers next to the numbers of this run, the main statements in bold. "
-        "Verdicts are given for groups of numbers that are comparable with the paper. A number is "
-        "reproduced if its whole interval is, for a level, within 10 % of the paper's number, or, "
-        "for an effect, at least half as large in the same direction (docs/comparison.md).",
+        caption="The paper's numbers next to the numbers of this run. The paper's main statements "
+        "are bold. Brackets are intervals, and n is the number of cells, pairs, shapes, rounds or "
+        "steps behind a number of this run. Only groups of numbers that are comparable with the "
+        "paper have verdicts. A level is reproduced if its whole interval is within 10 % of the "
+        "paper's number. A difference, ratio or count is reproduced if its whole interval has the "
+        "paper's direction and at least half of its size (docs/comparison.md).",
         records=records,
         header=("Number", "Paper", "Here", "Verdict", "Our kernel", "n", "Location"),
         rows=rows,

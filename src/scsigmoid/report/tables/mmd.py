@@ -1,4 +1,4 @@
-"""The table of the MMD between cell types (tab:mmd_heart_oft)."""
+"""The table of the MMD between cell types (the paper's Table 1)."""
 
 import math
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from scsigmoid.report.tables.writing import Cell, Table, fixed, interval, with_e
 from scsigmoid.results.folder import Results
 
 ESTIMATORS = ("unbiased", "biased")
-#: Averages over pairs: the end of the metric's name, and the title in the table. The paper's 25.0 %
-#: is probably ``over_resamples``.
+#: Averages over pairs: suffix of the metric's name, and title in the table. The paper's 25.0 % is
+#: probably ``over_resamples``.
 MEANS = {
     "ratio_of_means": ("mean_ratio_of_means", "ratio of the means"),
     "mean_of_ratios": ("mean_of_ratios", "mean of the pairs' ratios"),
@@ -22,7 +22,7 @@ Measurements = Mapping[str, Measurement]
 
 
 def mmd(results: Results, dataset: str) -> Table:
-    """Return the MMD of every pair of cell types in both models, by both estimators."""
+    """Return the MMD of every pair of cell types in both models, with both estimators."""
     config = results.config
     models, settings = config.evaluation.pair, config.evaluation.mmd
     # The configured estimator comes first.
@@ -42,30 +42,30 @@ def mmd(results: Results, dataset: str) -> Table:
         for name, row in measured.items():
             about = {"pair": name, "estimator": estimator}
             records.append(about | record(row, paper[name], models))
-        for mean, over in means[estimator].items():
+        for mean, ratio in means[estimator].items():
             about = {"pair": mean, "estimator": estimator}
-            size = {"cells": over.n, "simulated": over.simulated}
-            records.append({**about, **size, **with_ends("ratio", over.interval)})
+            size = {"cells": ratio.n, "simulated": ratio.simulated}
+            records.append({**about, **size, **with_ends("ratio", ratio.interval)})
     rows: list[list[Cell | str]] = []
     for name, row in pairs[first].items():
         other = pairs[second][name]
-        of_row = [shown(row[measured].interval) for measured in ("ratio", "difference")]
-        of_paper = [shown(paper[name][arm]) for arm in ATTENTIONS if is_in_paper]
-        rows.append(
-            [name, *arms(row), *of_row, *arms(other), shown(other["ratio"].interval), *of_paper]
-        )
+        compared = [text(row[key].interval) for key in ("ratio", "difference")]
+        printed = [text(paper[name][arm]) for arm in ATTENTIONS if is_in_paper]
+        others: list[Cell | str] = [*arms(other), text(other["ratio"].interval)]
+        rows.append([name, *arms(row), *compared, *others, *printed])
     description = config.datasets[dataset].description
     simulated = any(row["sigmoid"].simulated for row in pairs[first].values())
-    title = config.datasets[dataset].title + (", simulated cells" if simulated else "")
+    title = config.datasets[dataset].title + (" (simulated cells)" if simulated else "")
     return Table(
-        caption=f"MMD between cell types of {title}, with the {first} and then with the {second} "
-        f"estimator: the estimate, in parentheses the mean over {settings.resamples:,} resamples, "
-        "which the paper prints, and in brackets percentiles of the resamples. The percentiles are "
-        f"a {settings.confidence * 100:g} % bootstrap interval for the unbiased estimator, but not "
-        "for the biased one, whose resamples are above the estimate (docs/evaluation.md has the "
-        "coverage of both). The higher MMD of each pair is bold. The ratio is sigmoid over "
-        "softmax, the difference sigmoid minus softmax, paired by resample."
-        f"{' ' * bool(description)}{description}",
+        caption=f"MMD (no unit) between cell types of {title}, in the embeddings of one training "
+        f"run per model. The {first} estimator comes first, then the {second} estimator. Each "
+        "entry is the estimate, in parentheses the mean over "
+        f"{settings.resamples:,} resamples of the cells (the paper prints this mean), and in "
+        f"brackets the central {settings.confidence * 100:g} % of the resamples. The brackets are "
+        "a bootstrap interval for the unbiased estimator only, because resamples of the biased "
+        "estimator are above its estimate (docs/evaluation.md). The higher MMD of each pair is "
+        "bold. The ratio is sigmoid divided by softmax, the difference is sigmoid minus softmax, "
+        "both paired by resample." + (f" {description}" if description else ""),
         records=records,
         header=(
             "Cell type pair",
@@ -82,7 +82,7 @@ def mmd(results: Results, dataset: str) -> Table:
 
 
 def paper_pair(dataset: str, name: str) -> dict[str, Interval]:
-    """Return the paper's MMD of a pair, named in either order, in each arm, NaN if it has none."""
+    """Return the paper's MMD of a pair (its types in any order) by arm, NaN if it has none."""
     for row in reported()["mmd"].get(dataset, ()):
         if cell_types(row["pair"]) == cell_types(name):
             return {arm: Interval(*row[arm]) for arm in ATTENTIONS}
@@ -92,7 +92,7 @@ def paper_pair(dataset: str, name: str) -> dict[str, Interval]:
 def record(
     row: Measurements, paper: Mapping[str, Interval], models: list[str]
 ) -> dict[str, object]:
-    """Return the CSV's values of a pair."""
+    """Return the values of a pair in the CSV file."""
     sigmoid, softmax = row["sigmoid"], row["softmax"]
     values: dict[str, object] = {}
     for name in (*ATTENTIONS, "ratio", "difference"):
@@ -104,7 +104,7 @@ def record(
     return values | {f"{arm}_bootstrap_mean": row[f"{arm}_mean"].value for arm in ATTENTIONS}
 
 
-def shown(value: Interval) -> str:
+def text(value: Interval) -> str:
     """Return a value with its interval as text."""
     return interval(*value, 3)
 
@@ -114,8 +114,8 @@ def arms(row: Measurements) -> list[Cell]:
     cells = []
     lower = min(row[arm].value for arm in ATTENTIONS)
     for arm in ATTENTIONS:
-        value, *rest = shown(row[arm].interval).split(" ", 1)
-        words = " ".join([value, f"({fixed(row[f'{arm}_mean'].value, 3)})", *rest])
+        value, *brackets = text(row[arm].interval).split(" ", 1)
+        words = " ".join([value, f"({fixed(row[f'{arm}_mean'].value, 3)})", *brackets])
         cells.append(Cell(words, bold=row[arm].value > lower))
     return cells
 

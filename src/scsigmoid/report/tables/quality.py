@@ -1,4 +1,4 @@
-"""Tables of validation loss (tab:validation_loss_detailed) and scIB scores (fig:scib)."""
+"""Tables of validation losses and scIB scores."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -23,13 +23,13 @@ from scsigmoid.report.tables.writing import (
 from scsigmoid.results.folder import Results
 
 LOGISTIC = (
-    " Logistic accuracy is the balanced accuracy of logistic regression in 5-fold cross-validation "
-    "on the types with at least 10 cells."
+    " Logistic accuracy is the balanced accuracy of logistic regression in 5-fold "
+    "cross-validation, on the types with at least 10 cells."
 )
 
 
 def validation_loss(results: Results) -> Table:
-    """Return tab:validation_loss_detailed, with the paired difference of each pair of models."""
+    """Return validation losses, and the paired difference of each pair of models."""
     config = results.config
     models = results.plan.evaluated_models
     compared = pairs(config)
@@ -85,13 +85,13 @@ def validation_loss(results: Results) -> Table:
             )
     settings = config.evaluation.validation_loss
     return Table(
-        caption="Validation loss in nats: the mean over cells, not over masked genes, of each "
-        f"cell's loss in {settings.trials} masking trials. After ± is the half width of Student's "
-        f"{settings.confidence * 100:g} % interval of the mean over donors, if at least three are "
-        "known. In parentheses is the half width of the interval over masks, which is as narrow as "
-        "the paper's."
-        + " The lowest loss of each dataset is bold." * (len(models) > 1)
-        + " Differences are paired by cell: below 0 sigmoid is better." * bool(compared),
+        caption="Validation loss in nats per masked gene, one training run per model. Values are "
+        f"means over cells of the mean loss of a cell over {settings.trials} masks. After ± is "
+        f"half the width of Student's {settings.confidence * 100:g} % interval of the mean over "
+        "donors, if at least three donors are known. In parentheses is half the width of the "
+        "interval over masks, which is as narrow as the paper's interval."
+        + (" The lowest loss of each dataset is bold." if len(models) > 1 else "")
+        + (" Differences are paired by cell. Below 0, sigmoid is better." if compared else ""),
         records=records,
         header=(
             "Dataset",
@@ -104,7 +104,7 @@ def validation_loss(results: Results) -> Table:
 
 
 def paper_difference(paper: Mapping[str, Sequence[float]], first: str, second: str) -> float | None:
-    """Return the paper's difference of two models, from its rounded means, if it has both."""
+    """Return the difference of the paper's rounded means, None if a model is not in the paper."""
     if first not in paper or second not in paper:
         return None
     return round(paper[first][0] - paper[second][0], 6)
@@ -124,12 +124,12 @@ def scib(results: Results) -> Table:
         rows.append([entry.title + (" (simulated)" if simulated else "")])
         for name in (*pair, *config.evaluation.scib.controls):
             cells: list[Cell | str] = [representation_label(config, name)]
-            for metric, of_metric in scores.items():
-                score = of_metric.get(name)
+            for metric, by_model in scores.items():
+                score = by_model.get(name)
                 if score is None:
                     cells.append(DASH)
                     continue
-                highest = max(of_metric[model].value for model in pair if model in of_metric)
+                highest = max(by_model[model].value for model in pair if model in by_model)
                 best = len(pair) > 1 and name in pair and score.value == highest
                 records.append(
                     {"dataset": dataset, "title": entry.title, "model": name, "metric": metric}
@@ -139,9 +139,11 @@ def scib(results: Results) -> Table:
                 cells.append(Cell(interval(*score.interval, 3), bold=best))
             rows.append(cells)
     return Table(
-        caption="scIB biological conservation. Silhouette is rescaled to 0 to 1; the "
-        "aggregate is the mean of the paper's metrics. The best of several models is bold. The "
-        "controls show what a score means." + LOGISTIC * ("logistic" in metrics),
+        caption="Biological conservation (scIB scores, no unit) of the embeddings, one training "
+        "run per model. Higher is better, and the best of several models is bold. Silhouette is "
+        "rescaled to 0 to 1. Bio conservation is the mean of the paper's metrics (silhouette, NMI "
+        "and ARI). Random embedding and PCA are controls without a model."
+        + (LOGISTIC if "logistic" in metrics else ""),
         records=records,
         header=("Representation", *(METRICS.get(metric, metric) for metric in metrics)),
         rows=rows,
@@ -149,7 +151,7 @@ def scib(results: Results) -> Table:
 
 
 def donor_scores(results: Results) -> Table | None:
-    """Return the means over donors of the scIB scores of each donor's cells, if there are any."""
+    """Return means over donors of the scIB scores of each donor's cells, None without scores."""
     config = results.config
     pair = config.evaluation.pair
     names = (*pair, *config.evaluation.scib.controls)
@@ -164,7 +166,7 @@ def donor_scores(results: Results) -> Table | None:
         metrics = [metric for metric, scores in donors[0].items() if scores]
         rows.append([f"{entry.title}: {len(donors)} donors"])
         values = {
-            name: np.array([[of[metric][name].value for of in donors] for metric in metrics])
+            name: np.array([[by[metric][name].value for by in donors] for metric in metrics])
             for name in names
         }
         for name in names:
@@ -183,10 +185,11 @@ def donor_scores(results: Results) -> Table | None:
     if not rows:
         return None
     return Table(
-        caption="The same scores, computed separately on the cells of each donor: mean over donors "
-        f"with Student's {confidence * 100:g} % interval, which says how much other donors would "
-        "change it, not how much another training would. Differences are paired by donor. Fewer "
-        "cells raise NMI, also of a random embedding.",
+        caption="scIB scores (no unit), computed separately on the cells of each donor, one "
+        "training run per model: mean over donors ± half the width of Student's "
+        f"{confidence * 100:g} % interval. The interval covers the choice of donors, not the seed "
+        "of training. Differences are paired by donor. Fewer cells raise NMI, also for a random "
+        "embedding.",
         header=("Representation", *(METRICS[metric] for metric in metrics)),
         rows=rows,
     )

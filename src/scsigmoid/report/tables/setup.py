@@ -14,7 +14,7 @@ from scsigmoid.results.folder import Results
 
 
 def model_architecture(results: Results) -> Table:
-    """Return tab:model_arch: architecture and training settings, here and in the paper."""
+    """Return architecture and training settings, here and in the paper."""
     config, paper = results.config, reported()["model_architecture"]
     size = config.sizes[config.architecture.size]
     ours = {
@@ -31,7 +31,8 @@ def model_architecture(results: Results) -> Table:
     }
     values, in_paper = format_architecture(ours), format_architecture(paper)
     return Table(
-        caption="Model architecture and training settings of all models, here and in the paper.",
+        caption="Model architecture and training settings that all models share, here and in the "
+        "paper.",
         records=[
             {"parameter": name, "value": value, "paper": in_paper[name]}
             for name, value in values.items()
@@ -44,7 +45,7 @@ def model_architecture(results: Results) -> Table:
 
 
 def format_architecture(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return settings as text, by their names in tab:model_arch."""
+    """Return settings as text by their names in the paper's Table 2."""
     beta1, beta2 = values["betas"]
     warmup = values["warmup_steps"]
     return {
@@ -72,7 +73,7 @@ def format_architecture(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def encoder_parameters(results: Results) -> int:
-    """Return the number of parameters of the encoder with the longest context of all models."""
+    """Return the number of parameters with the longest context, without the stress test."""
     config = results.config
     settings = EncoderSettings.of(
         config.sizes[config.architecture.size],
@@ -85,7 +86,7 @@ def encoder_parameters(results: Results) -> int:
 
 
 def hyperparameters(results: Results) -> Table:
-    """Return tab:performance_hyperparams: the settings in which models differ."""
+    """Return the settings that differ between models."""
     config = results.config
     records, rows = [], []
     for name, model in config.models.items():
@@ -115,7 +116,8 @@ def hyperparameters(results: Results) -> Table:
             ]
         )
     return Table(
-        caption="Hyperparameters of each model. The two models of a pair differ only in attention.",
+        caption="Hyperparameters of each model, here and in the paper. The two models of a pair "
+        "differ only in attention. Cells seen is the number of steps times the global batch size.",
         records=records,
         header=(
             *("Model", "Context length", "Gradient clipping", "Duration", "Cells seen"),
@@ -128,7 +130,7 @@ def hyperparameters(results: Results) -> Table:
 
 
 def evaluation_datasets(results: Results) -> Table:
-    """Return tab:eval_datasets, with the paper's number of cells next to ours."""
+    """Return the evaluation datasets, with their numbers of cells here and in the paper."""
     records, rows = [], []
     for name, dataset in results.config.datasets.items():
         metadata = results.metadata(name)
@@ -152,10 +154,10 @@ def evaluation_datasets(results: Results) -> Table:
                 dataset.description,
             ]
         )
-    note = "Simulated cells have the name and the description of a real dataset."
+    note = "Datasets marked as simulated have the name and description of a real dataset."
     return Table(
-        caption="Evaluation datasets and their numbers of cells, here and in the paper. No model "
-        "was trained on them.",
+        caption="Evaluation datasets with their numbers of cells, here and in the paper. Models "
+        "are not trained on these cells.",
         records=records,
         header=("Short name", "Cells", "Cells in the paper", "Description"),
         rows=rows,
@@ -165,7 +167,7 @@ def evaluation_datasets(results: Results) -> Table:
 
 
 def compact(value: float) -> str:
-    """Return a setting as people write it: ``0.02``, ``1e-5``."""
+    """Return a setting in short notation: ``0.02``, ``1e-5``."""
     if value != 0 and abs(value) < 1e-2:
         return np.format_float_scientific(value, precision=3, trim="-", exp_digits=1)
     return f"{value:g}"

@@ -1,4 +1,4 @@
-"""A table in three formats: CSV for machines, Markdown for people, LaTeX for papers."""
+"""Tables in three formats: CSV, Markdown and LaTeX."""
 
 import math
 import re
@@ -15,7 +15,7 @@ DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 INFINITY = "\N{INFINITY}"
 #: Suffixes of the columns of a value and of the ends of its interval.
 ENDS = ("", "_low", "_high")
-#: LaTeX for characters with a meaning in LaTeX or without a glyph.
+#: LaTeX for characters that are special in LaTeX or missing from its fonts.
 LATEX = str.maketrans(
     {letter: f"\\{letter}" for letter in "&%$#_{}"}
     | {letter: f"\\text{name}{{}}" for letter, name in {
@@ -45,17 +45,17 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A finished table.
+    """A table with its caption: the rows of the CSV file, and the rows of the formatted table.
 
     Attributes:
-        caption: title sentence and explanations, plain text.
-        records: the CSV's rows by column, numbers in full precision.
-        columns: names of the CSV's columns, if ``records`` have none or can be empty.
-        header: column titles of the formatted table.
-        rows: rows of the formatted table. A string stands for ``Cell(text)``. A row of a single
-            cell is the title of the rows below it.
-        align: ``l``, ``r`` or ``c`` for each formatted column. Further columns are centered.
-        latex_columns: number of formatted columns in LaTeX (default: all).
+        caption: plain text. LaTeX prints the first sentence in bold.
+        records: rows of the CSV file, numbers in full precision.
+        columns: names of the CSV columns, needed if ``records`` are sequences or can be empty.
+        header: column titles of the formatted table (Markdown, LaTeX, report page).
+        rows: rows of the formatted table. A string is short for ``Cell(string)``. A row with a
+            single cell is the title of the rows below it.
+        align: ``l``, ``r`` or ``c`` for each column. Further columns are centered.
+        latex_columns: number of columns in LaTeX (default: all).
         notes: lines below the formatted table.
     """
 
@@ -82,17 +82,17 @@ class Table:
 
 
 def picked(row: object, names: str) -> dict[str, Any]:
-    """Return attributes of an object as a dictionary; ``names`` are separated by spaces."""
+    """Return attributes of an object by name. ``names`` are separated by spaces."""
     return {name: getattr(row, name) for name in names.split()}
 
 
 def with_ends(name: str, values: Sequence[float]) -> dict[str, object]:
-    """Return a value and the ends of its interval as columns."""
+    """Return the CSV columns of a value and the ends of its interval."""
     return {f"{name}{end}": value for end, value in zip(ENDS, values, strict=True)}
 
 
 def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
-    """Write ``<stem>.csv``, ``<stem>.md`` and ``<stem>.tex``; ``name`` becomes LaTeX's label."""
+    """Write ``<stem>.csv``, ``<stem>.md`` and ``<stem>.tex`` (with the label ``tab:<name>``)."""
     texts = {
         Path(f"{stem}.csv"): as_csv(table.records, table.columns),
         Path(f"{stem}.md"): as_markdown(table),
@@ -104,18 +104,18 @@ def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
 
 
 def as_csv(records: Records, columns: Sequence[str] | None = None) -> str:
-    """Return records as CSV with every digit. None and NaN are empty fields."""
+    """Return records as CSV in full precision. None and NaN are empty fields."""
 
     def text(value: object) -> str:
         return str(value).lower() if isinstance(value, bool) else str(value)
 
-    # Of type object, so that whole numbers next to empty fields stay whole.
+    # With dtype object, integers stay integers in columns with empty fields.
     frame = pd.DataFrame(records, columns=columns, dtype=object)  # type: ignore[arg-type]
     return frame.map(text, na_action="ignore").to_csv(index=False, lineterminator="\n")
 
 
 def as_markdown(table: Table) -> str:
-    """Return the formatted table as Markdown: caption, pipe table, notes."""
+    """Return the formatted table as Markdown: caption, table, notes."""
     rule = {"l": ":---", "r": "---:", "c": ":---:"}
     rows = [[markdown_escape(text) for text in table.header], [rule[side] for side in table.sides]]
     for row in table.cells:
@@ -128,7 +128,7 @@ def as_markdown(table: Table) -> str:
 
 
 def as_latex(table: Table, name: str) -> str:
-    """Return the formatted table as a LaTeX table environment, which needs the package booktabs."""
+    """Return the formatted table as a LaTeX table environment. It needs the package booktabs."""
 
     def text(cell: Any) -> str:
         return latex_escape(cell.text)
@@ -150,12 +150,12 @@ def as_latex(table: Table, name: str) -> str:
 
 
 def latex_escape(text: str) -> str:
-    """Return text that LaTeX prints as it is."""
+    """Escape text for LaTeX."""
     return text.translate(LATEX)
 
 
 def markdown_escape(text: str) -> str:
-    """Return text that Markdown shows as it is."""
+    """Escape text for Markdown."""
     return " ".join(re.sub(r"[\\|*_`<>]", r"\\\g<0>", text).split())
 
 
@@ -178,7 +178,7 @@ def interval(value: float, low: float, high: float, digits: int, sign: str = "-"
 
 
 def plus_minus(value: float, low: float, high: float, digits: int, sign: str = "-") -> str:
-    """Return ``2.526 ± 0.001`` (half the interval's width), or the value without an interval."""
+    """Return ``2.526 ± 0.001`` (half the interval's width), or the value alone."""
     middle = fixed(value, digits, sign)
     return middle if math.isnan(high - low) else f"{middle} ± {fixed((high - low) / 2, digits)}"
 
@@ -190,5 +190,5 @@ def millions(count: float) -> str:
 
 
 def significant(value: float) -> int:
-    """Return the number of decimals that leaves at least three significant digits."""
+    """Return the number of decimals for at least three significant digits."""
     return max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
