@@ -151,7 +151,8 @@ def quality(paper: dict[str, Any]) -> Iterator[Row]:
     ours, theirs = (np.array([row[arm] for row in rows]) for arm in ("sigmoid", "softmax"))
     mean = float(ours[:, 0].sum() / theirs[:, 0].sum() - 1) * 100
     ratios = float((ours[:, 0] / theirs[:, 0]).mean() - 1) * 100
-    yield ("The mean improvement of the MMD table is 25.0 %", "Table 1", mean, rounds_to(mean, 25.0),
+    yield ("The mean improvement of the MMD table is 25.0 %", "Table 1", mean,
+        rounds_to(mean, 25.0),
         f"ratio of the means of both columns. The mean of the 28 improvements is {ratios:.1f} %")
     measured, datasets = len(paper["mmd"]), len(paper["datasets"])
     yield ("The 25 % higher cell-type separation comes from six datasets",
@@ -188,7 +189,8 @@ def kernels(paper: dict[str, Any]) -> Iterator[Row]:
     for provider, value in printed["headlines"].items():
         measured = tflops[provider]["forward"]
         yield (f"{measured} TFLOPS of {provider_label(provider)} are {value} TFLOPS",
-            "Abstract, Section 1", measured, rounds_to(measured, value), f"rounds to {measured:.0f}")
+            "Abstract, Section 1", measured, rounds_to(measured, value),
+            f"rounds to {measured:.0f}")
     means = {(row["provider"], row["pass"]): row["mean"]
         for row in paper["speed_ups"] if row["padding"] == 0}
     ahead = sum(means["triton_sigmoid", way] > mean for (_, way), mean in means.items())
