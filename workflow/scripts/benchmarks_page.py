@@ -344,7 +344,7 @@ def study_tables(measured: Measured) -> dict[str, str]:
 def figures(measured: Measured) -> dict[str, "Figure"]:
     """Return the figures of both pages by file name."""
     return {
-        "benchmark_kernels": kernel_figure(measured.kernels),
+        "benchmark_kernels": kernel_figure(read_kernels(measured.h100 / "kernel.csv")),
         "study_loss": loss_figure(measured.study),
         "study_frontier": stability_figure(measured.study),
         "study_scale": scale_figure(measured.study),
