@@ -21,7 +21,7 @@ from scsigmoid.evaluation.mmd import (
     Estimates,
     median_squared_distance,
     mmd_squared,
-    percentiles,
+    percentile_interval,
     resample_counts,
 )
 
@@ -44,7 +44,7 @@ def simulate(
     contains = {}
     for name, squared in zip(Estimates._fields, squares, strict=True):
         roots = np.sqrt(np.maximum(squared, 0))
-        low, high = percentiles(roots[1:], 0.95)
+        low, high = percentile_interval(roots[1:], 0.95)
         contains[name] = (low <= true <= high, low <= roots[0] <= high)
     return contains
 

@@ -1,4 +1,4 @@
-"""Subcommands that make the paper's tables, figures and the report."""
+"""Subcommands for tables, figures, the report page, and studies."""
 
 import argparse
 from pathlib import Path
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def results_of(configuration: Path) -> "Results":
-    """Return the results folder of a stored configuration."""
+    """Return the results of a run from the path of its stored configuration."""
     from scsigmoid.results.folder import Results
 
     return Results(configuration.parent, read_config(configuration))
 
 
 def write(kind: str, options: argparse.Namespace) -> None:
-    """Write the table or figure that ``name`` names."""
+    """Write all files of the table or figure ``options.name``, like the file ``options.output``."""
     from scsigmoid.report import registry
 
     results = results_of(options.configuration)
@@ -47,7 +47,7 @@ def report(options: argparse.Namespace) -> None:
 
 @stage("--configuration --output")
 def study_runs(options: argparse.Namespace) -> None:
-    """Gather the runs of a study into tables."""
+    """Collect the runs of a study in CSV files."""
     from scsigmoid.study.baselines import baselines
     from scsigmoid.study.runs import collect
 
@@ -71,13 +71,13 @@ def study(options: argparse.Namespace) -> None:
     from scsigmoid.study.runs import Study, first_names
     from scsigmoid.study.tables import write_tables
 
-    runs = Study(options.runs)
-    for make in (write_tables, draw):
-        for path in make(runs, options.output):
-            print(path)
-    if runs.unfinished:
-        names = first_names(runs.unfinished)
-        print(f"unfinished runs are only in the tables of learning rates and clipping: {names}")
-    families = runs.runs[runs.runs["purpose"] == ""]["family"].unique()
+    results = Study(options.runs)
+    for path in (*write_tables(results, options.output), *draw(results, options.output)):
+        print(path)
+    if results.unfinished:
+        names = first_names(results.unfinished)
+        print(f"only the tables of learning rates and clipping show unfinished runs: {names}")
+    families = results.runs[results.runs["purpose"] == ""]["family"].unique()
     if len(families):
-        print(f"no table or figure shows families without a purpose: {', '.join(families)}")
+        names = ", ".join(families)
+        print(f"families without a purpose are in no table; set study.<family>.purpose: {names}")

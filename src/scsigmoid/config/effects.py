@@ -1,4 +1,4 @@
-"""The rules that run again if a setting changes: metadata of the settings in the schema."""
+"""Metadata of settings in the schema: which rules run again if a setting changes."""
 
 import dataclasses
 import typing
@@ -8,17 +8,19 @@ from typing import Any
 
 
 class Affects:
-    """The rules that run again if a setting changes, to be used in ``Annotated``.
+    """Annotation of a setting with the rules that it affects, for ``Annotated``.
 
-    Without it, a setting affects the same rules as its section. The rules of tables, figures and
-    the report are not listed, because they name the settings that they print.
+    A setting without this annotation affects the same rules as its section (a dataclass of the
+    schema). Rules of tables, figures and the report are not listed here: the entries of
+    ``report.registry`` name the settings that they print.
 
     Args:
-        rules: names of rules in ``workflow/rules``, separated by spaces.
-        model: whether the setting determines the trained model. If not, an interrupted run
-            continues after the setting has changed.
-        otherwise: the value for rules that the setting does not affect. Without it, these rules do
-            not get the setting.
+        rules: names of rules in ``workflow/rules``, separated by spaces. None of them by default.
+        model: whether the setting determines the trained model. If not, an interrupted training
+            continues with the new value.
+        otherwise: value for a rule that gets the section but is not affected by the setting. The
+            value is constant, so that the rule does not run again. Without it, the rule does not
+            get the setting.
     """
 
     def __init__(
@@ -31,12 +33,13 @@ class Affects:
 
 @cache
 def effects(section: type) -> dict[str, Affects | None]:
-    """Return the metadata of each setting of a section. None: as for the section."""
+    """Return the annotation of each setting of a section. None means: as for the section."""
     hints = typing.get_type_hints(section, include_extras=True)
     effect_of = {}
     for field in dataclasses.fields(section):
-        metadata = getattr(hints[field.name], "__metadata__", ())
-        effect_of[field.name] = next((item for item in metadata if isinstance(item, Affects)), None)
+        annotations = getattr(hints[field.name], "__metadata__", ())
+        affects = [item for item in annotations if isinstance(item, Affects)]
+        effect_of[field.name] = affects[0] if affects else None
     return effect_of
 
 
@@ -53,6 +56,7 @@ def find_settings(
     """
     if isinstance(value, Mapping):
         for key, item in value.items():
+            # A change of another dataset does not run the job again.
             if path != "datasets" or datasets is None or key in datasets:
                 yield from find_settings(item, rule, datasets, f"{path}.{key}")
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):

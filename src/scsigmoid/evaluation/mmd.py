@@ -1,11 +1,9 @@
 """Bootstrap MMD between cell types (appendix, "Maximum Mean Discrepancy").
 
-For every pair of cell types and both models: MMD by two estimators, with the mean and percentiles
-of bootstrap resamples. The percentiles of ``unbiased`` are an interval of about the nominal
-coverage. ``biased`` is probably the paper's estimator, because the paper prints means over
-resamples with asymmetric intervals, which are typical of a V statistic. Copies of a cell increase
-the MMD of resamples, so the percentiles of ``biased`` may be above the true value (coverage of
-both: docs/evaluation.md). Both are reported as the square root of max(MMD^2, 0).
+Compares a sigmoid and a softmax model. For each pair of cell types and each model, the MMD is
+computed with two estimators, with the mean and percentiles of bootstrap resamples. The files
+contain sqrt(max(MMD^2, 0)). Why two estimators, and the coverage of their intervals:
+docs/evaluation.md.
 
 Resamples are drawn for each cell type, with seeds derived from dataset and cell type. Therefore
 
@@ -14,7 +12,7 @@ Resamples are drawn for each cell type, with seeds derived from dataset and cell
 - all pairs with a type share its resamples, so a mean over pairs can be resampled, too.
 
 The kernel is k(x, y) = exp(-|x - y|^2 / (2 s^2)). s^2 is the median squared distance between two
-cells of the pooled pair (median heuristic), computed before resampling.  A resample is a vector of
+cells of the pooled pair (median heuristic), computed before resampling. A resample is a vector of
 counts, so all resamples use one kernel matrix: with counts w (of n cells) and v (of m cells),
 
     biased   = w'Kxx w / n^2 + v'Kyy v / m^2 - 2 w'Kxy v / (n m)
@@ -22,7 +20,8 @@ counts, so all resamples use one kernel matrix: with counts w (of n cells) and v
                - 2 w'Kxy v / (n m)
 
 are MMD^2 as V and as U statistic. The U statistic leaves out pairs of a cell with itself *and with
-its copies*, whose kernel of 1 would increase every resample. Counts of 1 give the sample itself.
+its copies*: their kernel value is 1, which would increase the MMD of every resample. If all counts
+are 1, the result is the estimate of the sample.
 """
 
 from collections import Counter
@@ -51,12 +50,12 @@ from scsigmoid.seeds import derive
 BANDWIDTH_CELLS = 4096
 
 Counts = NDArray[np.int64]
-#: sqrt(max(MMD^2, 0)) of a sample (element 0 of the last axis) and of its resamples.
-Roots = NDArray[np.float64]
+#: A statistic of the sample (element 0 of the last axis) and of its resamples.
+Resampled = NDArray[np.float64]
 
 
 class Estimates(NamedTuple):
-    """MMD^2 of each vector of counts, (resamples,), float64. Unbiased estimates can be below 0."""
+    """MMD^2 of each vector of counts, (1 + resamples,), float64. ``unbiased`` can be below 0."""
 
     unbiased: NDArray[np.float64]
     biased: NDArray[np.float64]
@@ -76,17 +75,22 @@ def mmd_dataset(
     Args:
         embeddings: model name to embedding file, two models, the sigmoid model first.
         dataset: dataset of the embeddings.
-        settings: resamples, confidence, smallest type, block size.
+        settings: resamples, confidence, minimum number of cells of a type, block size.
         seed: the configuration's seed.
-        output: CSV file of measurements, with ``unbiased`` or ``biased`` for ``<e>``. For each
-            pair: ``mmd_<e>`` and ``mmd_<e>_bootstrap_mean`` (the mean over resamples, which the
-            paper prints) of both models, and ``mmd_<e>_ratio`` and ``mmd_<e>_difference`` of the
-            first and the second model. For all pairs (empty group, ``n`` is their number):
-            ``mmd_<e>_mean_ratio_of_means``, ``mmd_<e>_mean_of_ratios`` and
-            ``mmd_<e>_bootstrap_mean_ratio_of_means``. ``mmd_left_out`` is the number of cells of
-            each type below the minimum.
-        device: device that computes kernels, in float64.
+        output: CSV file of measurements, see below.
+        device: device that computes the kernels, in float64.
         order: cell types that come first. The others follow by name.
+
+    The file has these metrics, where ``<e>`` is ``unbiased`` or ``biased``:
+
+    - ``mmd_<e>`` and ``mmd_<e>_bootstrap_mean`` (the mean over resamples, which the paper prints)
+      of each pair and model,
+    - ``mmd_<e>_ratio`` (first / second model) and ``mmd_<e>_difference`` (first - second) of each
+      pair,
+    - with an empty group, and the number of pairs as ``n``: ``mmd_<e>_mean_of_ratios`` (the mean
+      ratio over pairs), ``mmd_<e>_mean_ratio_of_means`` (the ratio of the means over pairs), and
+      ``mmd_<e>_bootstrap_mean_ratio_of_means`` (the same for means over resamples),
+    - ``mmd_left_out``: the number of cells of a type with fewer cells than the minimum.
 
     Raises:
         UserError: if the embeddings do not match, or fewer than two types have enough cells.
@@ -96,6 +100,7 @@ def mmd_dataset(
     embedding = by_model[first]
     check_enough(embedding.path, embedding.labels, mmd=settings.minimum_cells)
     types, small = choose_types(embedding.labels, settings.minimum_cells, order)
+    # All rows have these values. Rows of small types keep this metric.
     common = Measurement(
         dataset=dataset,
         model="",
@@ -107,10 +112,16 @@ def mmd_dataset(
     )
 
     def row(
-        group: str, n: int, metric: str, model: str, values: Roots, value: float | None = None
+        group: str,
+        n: int,
+        metric: str,
+        model: str,
+        resampled: Resampled,
+        estimate: float | None = None,
     ) -> Measurement:
-        """Return a measurement: ``values[0]`` or ``value``, with percentiles of resamples."""
-        low, high = percentiles(values[1:], settings.confidence)
+        """Return a measurement with ``estimate`` (default: of the sample) and percentiles."""
+        low, high = percentile_interval(resampled[1:], settings.confidence)
+        # A ratio or a difference has no attention. The context of both models is the same.
         metadata = by_model.get(model, embedding).metadata
         return replace(
             common,
@@ -119,7 +130,7 @@ def mmd_dataset(
             attention=metadata["attention"] if model in by_model else "",
             context=metadata["context"],
             metric=metric,
-            value=float(values[0]) if value is None else value,
+            value=float(resampled[0]) if estimate is None else estimate,
             low=low,
             high=high,
             n=n,
@@ -139,27 +150,31 @@ def mmd_dataset(
             rows.append(add(f"mmd_{name}_ratio", f"{first} / {second}", ratio(x, y)))
             rows.append(add(f"mmd_{name}_difference", f"{first} - {second}", x - y))
     add = partial(row, "", len(pairs))
+    # Estimators x models x pairs x (1 + resamples).
     for name, (x, y) in zip(Estimates._fields, np.stack(pairs, axis=2), strict=True):
-        of_means = ratio(x.mean(0), y.mean(0))
-        of_resamples = float(ratio(x[:, 1:].mean(), y[:, 1:].mean()))
-        for metric, values, value in (
-            ("mean_ratio_of_means", of_means, None),
+        ratio_of_means = ratio(x.mean(0), y.mean(0))
+        bootstrap_ratio = float(ratio(x[:, 1:].mean(), y[:, 1:].mean()))
+        for metric, values, estimate in (
+            ("mean_ratio_of_means", ratio_of_means, None),
             ("mean_of_ratios", ratio(x, y).mean(0), None),
-            ("bootstrap_mean_ratio_of_means", of_means, of_resamples),
+            ("bootstrap_mean_ratio_of_means", ratio_of_means, bootstrap_ratio),
         ):
-            rows.append(add(f"mmd_{name}_{metric}", f"{first} / {second}", values, value))
+            rows.append(add(f"mmd_{name}_{metric}", f"{first} / {second}", values, estimate))
     rows += [replace(common, group=name, value=count, n=count) for name, count in small.items()]
     write_measurements(output, rows)
 
 
 def choose_types(
-    labels: NDArray[np.str_], minimum: int, first: Sequence[str] = ()
+    labels: NDArray[np.str_], minimum: int, order: Sequence[str] = ()
 ) -> tuple[list[str], dict[str, int]]:
-    """Return the compared cell types in order, and the number of cells of smaller types."""
-    cells = Counter(sorted(labels.tolist()))
-    order = sorted(cells, key=lambda name: first.index(name) if name in first else len(first))
-    kept = [name for name in order if cells[name] >= minimum]
-    return kept, {name: cells[name] for name in order if cells[name] < minimum}
+    """Return the compared cell types, and the number of cells of each smaller type.
+
+    Types in ``order`` come first, the others follow by name.
+    """
+    cells = Counter(labels.tolist())
+    names = [*(name for name in order if name in cells), *sorted(cells.keys() - set(order))]
+    kept = [name for name in names if cells[name] >= minimum]
+    return kept, {name: cells[name] for name in names if cells[name] < minimum}
 
 
 def measure_pair(
@@ -170,34 +185,34 @@ def measure_pair(
     settings: Mmd,
     seed: int,
     device: str | torch.device,
-) -> tuple[int, Roots]:
+) -> tuple[int, Resampled]:
     """Measure the MMD between cell types ``a`` and ``b`` in each model.
 
-    Each model has its own bandwidth: the median over the pooled pair, or over 4,096 cells of a
-    larger pair, chosen by a seed and the same for both models.
+    Each model has its own bandwidth. If the pair has more than ``BANDWIDTH_CELLS`` cells, it is
+    computed from a random subset of this size, the same for all models.
 
     Returns:
-        The number of cells, and an array: estimators x models x (1 + resamples).
+        The number of cells, and sqrt(max(MMD^2, 0)): estimators x models x (1 + resamples).
 
     Raises:
-        UserError: if more than half of the cells have the same embedding, so the bandwidth is 0.
+        UserError: if more than half of the pairs of cells have equal embeddings (bandwidth 0).
     """
     name = f"{a} vs {b}"
     labels = next(iter(by_model.values())).labels
     members = {kind: np.flatnonzero(labels == kind) for kind in (a, b)}
     w, v = (
-        resample_counts(len(rows), settings.resamples, derive(seed, "mmd", dataset, kind))
-        for kind, rows in members.items()
+        resample_counts(len(cells), settings.resamples, derive(seed, "mmd", dataset, kind))
+        for kind, cells in members.items()
     )
-    chosen = pooled = np.concatenate([members[a], members[b]])
-    if len(pooled) > BANDWIDTH_CELLS:
+    subset = pair = np.concatenate([members[a], members[b]])
+    if len(pair) > BANDWIDTH_CELLS:
         generator = np.random.default_rng(derive(seed, "mmd bandwidth", dataset, name))
-        chosen = generator.choice(pooled, BANDWIDTH_CELLS, replace=False)
+        subset = generator.choice(pair, BANDWIDTH_CELLS, replace=False)
     squared = []
     for embedding in by_model.values():
-        points = torch.as_tensor(embedding.values[chosen]).to(device, torch.float64)
+        points = torch.as_tensor(embedding.values[subset]).to(device, torch.float64)
         bandwidth = median_squared_distance(points)
-        if not bandwidth > 0:
+        if bandwidth == 0:
             raise UserError(
                 f"{embedding.path}: most cells of {name} have the same embedding, so the kernel's "
                 "bandwidth is 0; check the model's training"
@@ -209,14 +224,14 @@ def measure_pair(
     roots = np.sqrt(np.maximum(np.swapaxes(squared, 0, 1), 0))
     if np.isnan(roots).any():
         log(
-            f"{dataset}: {name}: a resample has only one cell, so the unbiased MMD and its mean "
-            "over pairs have no interval; raise evaluation.mmd.minimum_cells"
+            f"{dataset}: {name}: a resample contains copies of one cell only, so the unbiased MMD "
+            "and its mean over pairs have no interval; raise evaluation.mmd.minimum_cells"
         )
-    return len(pooled), roots
+    return len(pair), roots
 
 
-def ratio(first: NDArray[np.float64], second: NDArray[np.float64]) -> Roots:
-    """Return first / second: infinity if only ``second`` is 0, and 1 if both are."""
+def ratio(first: NDArray[np.float64], second: NDArray[np.float64]) -> Resampled:
+    """Return first / second: infinity if only ``second`` is 0, and 1 if both are 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(first == second, 1.0, first / second)
 
@@ -228,28 +243,29 @@ def resample_counts(cells: int, resamples: int, seed: int) -> Counts:
     replacement.
     """
     drawn = np.random.default_rng(seed).integers(0, cells, size=(resamples, cells))
-    drawn += np.arange(resamples)[:, None] * cells
+    drawn += np.arange(resamples)[:, None] * cells  # one `bincount` then counts all resamples
     counts = np.bincount(drawn.ravel(), minlength=resamples * cells).reshape(resamples, cells)
     return np.concatenate([np.ones((1, cells), dtype=np.int64), counts])
 
 
-def median_squared_distance(pooled: Tensor) -> float:
-    """Return the median squared distance over all pairs of different rows."""
-    count = len(pooled)
-    is_pair = torch.ones(count, count, dtype=torch.bool, device=pooled.device).triu_(1)
-    return float(np.median(squared_distances(pooled, pooled)[is_pair].cpu().numpy()))
+def median_squared_distance(points: Tensor) -> float:
+    """Return the median squared distance over all pairs of points (rows)."""
+    count = len(points)
+    is_pair = torch.ones(count, count, dtype=torch.bool, device=points.device).triu_(1)
+    # torch.median would return the lower of two middle values.
+    return float(np.median(squared_distances(points, points)[is_pair].cpu().numpy()))
 
 
-def kernel_form(
+def bilinear_form(
     x: Tensor, y: Tensor | None, w: Tensor, v: Tensor, bandwidth: float, block: int
 ) -> Tensor:
-    """Return w'Kv, with the kernel matrix K, for every row of ``w`` and ``v``: (resamples,).
+    """Return w'Kv for each row of ``w`` and ``v``, where K is the kernel of ``x`` and ``y``.
 
     Args:
         x: n x dimensions.
         y: m x dimensions, or None for ``x`` itself, whose kernel is symmetric.
-        w: resamples x n.
-        v: resamples x m.
+        w: (1 + resamples) x n.
+        v: (1 + resamples) x m.
         bandwidth: s^2.
         block: rows and columns of the kernel in memory at a time.
     """
@@ -261,9 +277,9 @@ def kernel_form(
             columns = slice(j, j + block)
             kernel = squared_distances(x[rows], other[columns]).mul_(-0.5 / bandwidth).exp_()
             if y is None and i == j:
-                kernel.fill_diagonal_(1.0)
-            copies = 2 if y is None and j > i else 1  # blocks below the diagonal are skipped
-            total += copies * ((w[:, rows] @ kernel) * v[:, columns]).sum(1)
+                kernel.fill_diagonal_(1.0)  # by rounding, a distance may not be exactly 0
+            weight = 2 if y is None and j > i else 1  # blocks below the diagonal are skipped
+            total += weight * ((w[:, rows] @ kernel) * v[:, columns]).sum(1)
     return total
 
 
@@ -277,46 +293,46 @@ def mmd_squared(
     block: int,
     device: str | torch.device = "cpu",
 ) -> Estimates:
-    """Return both estimates of MMD^2 between two samples, for every row of counts, in float64.
+    """Return both estimates of MMD^2 between two samples for each row of counts, in float64.
 
     Args:
         x: n x dimensions.
         y: m x dimensions.
-        w: resamples x n, rows sum to n.
-        v: resamples x m, rows sum to m.
+        w: (1 + resamples) x n, rows sum to n.
+        v: (1 + resamples) x m, rows sum to m.
         bandwidth: s^2, above 0.
         block: rows and columns of the kernel in memory at a time.
-        device: device that computes the products.
+        device: device that computes the kernels.
     """
     n, m = len(x), len(y)
 
     def tensor(values: NDArray[np.generic]) -> Tensor:
         return torch.as_tensor(values).to(device, torch.float64)
 
-    # Centering keeps the distances and reduces cancellation.
-    x, y = (values - x.mean(0, dtype=np.float64) for values in (x, y))
+    center = x.mean(0, dtype=np.float64)  # the distances stay the same, with less rounding
+    x, y = x - center, y - center
     tx, ty, tw, tv = tensor(x), tensor(y), tensor(w), tensor(v)
     xx, yy, xy = (
         form.cpu().numpy()
         for form in (
-            kernel_form(tx, None, tw, tw, bandwidth, block),
-            kernel_form(ty, None, tv, tv, bandwidth, block),
-            kernel_form(tx, ty, tw, tv, bandwidth, block),
+            bilinear_form(tx, None, tw, tw, bandwidth, block),
+            bilinear_form(ty, None, tv, tv, bandwidth, block),
+            bilinear_form(tx, ty, tw, tv, bandwidth, block),
         )
     )
-    copies_x, copies_y = (np.square(counts).sum(1) for counts in (w, v))
+    squares_w, squares_v = (np.square(counts).sum(1) for counts in (w, v))
     cross = 2 * xy / (n * m)
-    # 0 / 0 if a resample contains only one cell, many times.
+    # 0 / 0 if a resample contains copies of one cell only.
     with np.errstate(invalid="ignore"):
-        within = (xx - copies_x) / (n**2 - copies_x) + (yy - copies_y) / (m**2 - copies_y)
+        within = (xx - squares_w) / (n**2 - squares_w) + (yy - squares_v) / (m**2 - squares_v)
     return Estimates(unbiased=within - cross, biased=xx / n**2 + yy / m**2 - cross)
 
 
-def percentiles(values: NDArray[np.float64], confidence: float) -> tuple[float, float]:
+def percentile_interval(values: NDArray[np.float64], confidence: float) -> tuple[float, float]:
     """Return the ends of a percentile interval.
 
-    Quantiles are not interpolated but rounded outward to values in the sample, so that the interval
-    of the root is the root of the interval.
+    Quantiles are not interpolated but rounded outward to one of ``values``. So taking the square
+    root before or after gives the same interval.
     """
     tail = (1 - confidence) / 2
     low = np.quantile(values, tail, method="lower")
