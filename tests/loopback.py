@@ -183,7 +183,7 @@ def handler_of(server: Loopback) -> type[BaseHTTPRequestHandler]:
             if how != "no length":
                 self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.close_connection = True
+            self.close_connection = how != "well"
             if self.command == "HEAD":
                 return
             if how in ("cut", "stall"):
