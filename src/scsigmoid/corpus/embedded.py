@@ -201,7 +201,7 @@ def write_recipe(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) 
 def recover_counts(raw: Any, totals: NDArray[np.float64]) -> NDArray[np.int64]:
     """Recover integer counts from log(1 + count / total * 10,000), rounded to three decimals.
 
-    ``raw`` contains the logarithms, cells x genes. ``totals`` contains the total count of each cell.
+    ``raw`` contains these values, cells x genes. ``totals`` contains the total count of each cell.
     """
     stored = np.asarray(raw, dtype=np.float64)
     scale = totals[:, None] / TARGET_SUM
@@ -309,7 +309,9 @@ def simulate(
     types = generator.permutation(np.searchsorted(ends, np.arange(cells), side="right"))
     donors = generator.integers(sizes.donors, size=cells)
 
-    mean_activity = np.stack([type_activity(name, sizes.programmes, seed) for name in cell_types])
+    mean_activity = np.stack(
+        [type_activity(cell_type, sizes.programmes, seed) for cell_type in cell_types]
+    )
     noise = np.exp(generator.normal(0.0, ACTIVITY_NOISE, (cells, sizes.programmes)))
     background = generator.exponential(BACKGROUND, (cells, sizes.programmes))
     activity = mean_activity[types] * noise + background

@@ -271,8 +271,8 @@ def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: st
         message = (
             f"{summary} among the {len(comparable):,} genes of {other} (only here: {only_here!r}, "
             f"only there: {only_there!r}); keep all genes, not only the highly variable "
-            "ones, name them by Ensembl id, or set 'genes' to the column of var with the ids; genes "
-            "of another organism cannot be compared"
+            "ones, name them by Ensembl id, or set 'genes' to the column of var with the ids; "
+            "genes of another organism cannot be compared"
         )
         if share < 0.1:
             raise UserError(message)
