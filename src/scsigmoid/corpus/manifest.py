@@ -128,8 +128,8 @@ def check_not_trained_on(
 ) -> None:
     """Raise an error if cells of an evaluation dataset are among the training cells.
 
-    The manifest holds out the datasets that were configured when it was made. The counts of a
-    dataset are compared only if it is in a local file, and was added or changed since then.
+    The manifest holds out the datasets that were configured when it was made. Counts are
+    compared only if the corpus is local and the dataset was added or changed since then.
     """
     (evaluated,) = read_manifest(row_file)
     rows = read_manifest(manifest)
@@ -371,8 +371,8 @@ def read_lock(
 ) -> list[ManifestRow]:
     """Read the user's lock and check it against the configuration.
 
-    Training files in ``corpus.leave_out`` are omitted, and evaluation datasets that are not in
-    ``datasets``.
+    Training files in ``corpus.leave_out`` and evaluation datasets that are not in ``datasets`` are
+    omitted.
     """
     rows = read_manifest(path)
     for row in rows:
