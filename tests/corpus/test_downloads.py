@@ -97,7 +97,7 @@ def test_a_file_is_downloaded_and_hashed_once(downloads, row, server, path, monk
 
 def test_other_files_are_refused(downloads, row, server, path):
     server.files[path] = b"<html>please log in</html>"
-    with pytest.raises(UserError, match=rf"{path}: not an h5ad file, as the server sends it"):
+    with pytest.raises(UserError, match=rf"{path}: the server did not send an h5ad file"):
         downloads.obtain(dataclasses.replace(row, bytes=""))
     assert not list(downloads.folder.glob("0*"))
 

@@ -172,7 +172,7 @@ SYMBOL = [f"GENE{index}" for index in range(12)]
 ID = [f"ENSG{index:011d}" for index in range(12)]
 PEAKS = [f"chr1:{index}-{index + 1}" for index in range(8)]
 MULTIOME = ["Gene Expression"] * 4 + ["Peaks"] * 8
-SEVERAL = "several columns with Ensembl ids, or with gaps"
+SEVERAL = "several columns with Ensembl ids, or missing values"
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ def test_a_lock_must_fit_the_configuration(lock, tmp_path):
     first, second, heart = read_manifest(lock.manifest)
     for changed, message in [
         ({"collection_id": heart.collection_id}, "is of the collection of heart"),
-        ({"file": "../a"}, "'../a' cannot be its file"),
+        ({"file": "../a"}, "'../a' is not a valid file"),
         ({"dataset_version_id": "../../a"}, "'../../a' is not a CELLxGENE id"),
         ({"source": "local", "location": "/etc/passwd"}, "is 'local', not CELLxGENE"),
     ]:

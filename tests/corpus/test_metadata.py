@@ -37,7 +37,7 @@ def test_truncated_manifests(tmp_path):
 )  # fmt: skip
 def test_invalid_values(name, value, tmp_path):
     write_manifest(tmp_path / "m.csv", [ROWS[0], replace(ROWS[1], **{name: value})])
-    with pytest.raises(UserError, match=f"row 2: .* cannot be its {name};") as caught:
+    with pytest.raises(UserError, match=f"row 2: .* is not a valid {name};") as caught:
         read_manifest(tmp_path / "m.csv")
     assert str(caught.value).isprintable()
 

@@ -1,6 +1,6 @@
-"""Client of CELLxGENE Discover's curation API.
+"""Find dataset versions with CELLxGENE Discover's curation API.
 
-It lists the dataset versions of a day, and finds evaluation datasets by their ids.
+Training files are the versions of a day. Evaluation datasets are found by their ids.
 """
 
 import json
@@ -19,9 +19,9 @@ from scsigmoid.files import write_json
 from scsigmoid.progress import log
 
 NAMED = "named in corpus.leave_out"
-INDEX_PATIENCE = 3.0  # factor of the timeout: the list of all datasets starts after up to 180 s
-# Datasets that may be left out because the service cannot describe them: this number, or this share
-# of all requested datasets if that is more.
+INDEX_PATIENCE = 3.0  # timeout factor: the service may need 180 s to list all datasets
+# At most this number, or this share of the wanted datasets if it is larger, may be left out because
+# the service cannot describe them.
 MISSING, MISSING_SHARE = 5, 0.02
 
 
@@ -35,7 +35,7 @@ class Version:
 
 
 class Unusable(UserError):
-    """A dataset or version that cannot be used, because of its description."""
+    """A dataset or version cannot be used, according to its description."""
 
 
 class Service:
@@ -49,7 +49,7 @@ class Service:
         """Return the description at a path, or raise :class:`~.web.Absent` or `Unusable`."""
         answer = self.web.json(f"{self.api}/{path}")
         if not isinstance(answer, Mapping):
-            raise Unusable("the answer is not a description")
+            raise Unusable("the answer is not a JSON object")
         return answer
 
     def datasets(self) -> list[Mapping[str, Any]]:
@@ -61,7 +61,7 @@ class Service:
         return self.get_list(f"datasets/{check_identifier(dataset_id)}/versions")
 
     def get_list(self, path: str, patience: float = 1.0) -> list[Mapping[str, Any]]:
-        """Return the list of descriptions at a path, or raise an error for another answer."""
+        """Return the descriptions at a path. Raise an error if the answer is not a list of them."""
         url = f"{self.api}/{path}"
         answer = self.web.json(url, patience)
         if not isinstance(answer, list) or not all(isinstance(item, Mapping) for item in answer):
@@ -78,23 +78,24 @@ def snapshot(
 ) -> tuple[list[Version], dict[str, str]]:
     """Find the newest version of every dataset as of a day.
 
-    The versions of a dataset are wanted only if it can be wanted. Other datasets are described
-    as they are today, so that they are counted. Datasets that were withdrawn after the day are
-    missing, because the service does not list them.
+    The versions of a dataset are requested only if ``can_be_wanted`` is true for the dataset. For
+    other datasets, today's version is returned, so that they are counted. Datasets that were
+    withdrawn after the day are missing, because the service does not list them.
 
     Args:
         service: the API.
-        day: ISO 8601.
+        day: the day, as ``YYYY-MM-DD``.
         leave_out: ids of datasets to leave out, even if their descriptions are malformed.
-        can_be_wanted: function that decides from the current description of a dataset.
+        can_be_wanted: function that returns, given the current description of a dataset, whether
+            the corpus may use its versions.
         answers: folder that caches answers about past days, so that an interrupted command resumes.
 
     Returns:
         The versions, ordered by dataset id, and the reasons why other datasets are left out, by id.
 
     Raises:
-        UserError: if no dataset was published by then, the list of datasets is malformed, or too
-            many datasets cannot be described.
+        UserError: if no dataset was published by the day, the list of datasets is malformed, or
+            too many datasets cannot be described.
     """
     entries = {
         check_identifier(entry.get("dataset_id"), service.api): entry
@@ -104,9 +105,10 @@ def snapshot(
     left_out = dict.fromkeys(entries.keys() & {*leave_out}, NAMED)
     wanted = {key for key, entry in entries.items() if key not in left_out and can_be_wanted(entry)}
     if day >= datetime.now(UTC).date().isoformat():
-        answers = None  # more versions may come
+        answers = None  # do not cache, because versions may still be published on this day
 
-    def find(dataset_id: str) -> Version | None:
+    def find_version(dataset_id: str) -> Version | None:
+        """Return the version of a dataset, or note in ``left_out`` why there is none."""
         entry = entries[dataset_id]
         try:
             if dataset_id in wanted:
@@ -117,7 +119,8 @@ def snapshot(
             left_out[dataset_id] = getattr(error, "reason", str(error))
             return None
 
-    results = service.web.each(find, sorted(entries.keys() - left_out), label="dataset versions")
+    requested = sorted(entries.keys() - left_out)
+    results = service.web.each(find_version, requested, label="dataset versions")
     for identifier, reason in sorted(left_out.items()):
         log(f"left out: {identifier}: {reason}")
     failed = sorted(wanted & left_out.keys())
@@ -157,7 +160,7 @@ def find_newest(entries: Iterable[Mapping[str, Any]], day: str | None = None) ->
 
 
 def is_published(entry: Mapping[str, Any], day: str | None) -> bool:
-    """Return whether an entry was published, and by the end of ``day`` (UTC) if it is given."""
+    """Return whether an entry was published, by the end of ``day`` (UTC) if a day is given."""
     published = entry.get("published_at")
     return bool(published) and (day is None or str(published)[:10] <= day)
 
@@ -165,7 +168,8 @@ def is_published(entry: Mapping[str, Any], day: str | None) -> bool:
 def read_version(entry: Mapping[str, Any], dataset: Mapping[str, Any] | None = None) -> Version:
     """Read the service's description of a version. Unknown fields are ignored.
 
-    ``dataset`` is the description of its dataset, which may name the collection and its DOI.
+    ``dataset`` is the description of its dataset. It is used if ``entry`` does not name the
+    collection or the DOI.
 
     Raises:
         Unusable: if the version is withdrawn or has no h5ad file.
@@ -214,9 +218,11 @@ def terms(entry: Mapping[str, Any], key: str) -> dict[str, str]:
 
 
 def entries_of(entry: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """Return the JSON objects in a list of a description."""
+    """Return the JSON objects in the list under a key of a description."""
     values = entry.get(key)
-    return [v for v in values if isinstance(v, Mapping)] if isinstance(values, list) else []
+    if not isinstance(values, list):
+        return []
+    return [value for value in values if isinstance(value, Mapping)]
 
 
 def resolve(service: Service, name: str, dataset: Dataset) -> ManifestRow:
@@ -254,5 +260,5 @@ def find_in_collection(service: Service, identifier: str) -> Version:
     members = entries_of(service.get(f"collections/{identifier}"), "datasets")
     if len(members) != 1:
         raise Unusable(f"contains {len(members)} datasets, not one")
-    history = service.versions(members[0].get("dataset_id", ""))
-    return read_version(find_newest(history), members[0])
+    versions = service.versions(members[0].get("dataset_id", ""))
+    return read_version(find_newest(versions), members[0])

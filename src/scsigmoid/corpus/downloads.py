@@ -1,8 +1,9 @@
-"""The folder of downloads: one file per dataset version, shared by jobs, runs and presets.
+"""Manage the folder of downloads: one file per dataset version, shared by jobs, runs and presets.
 
-The folder is not an output of a job, so Snakemake never deletes a download. Next to each file is
-its SHA-256 as of the first download, with the size, time of modification and inode of the file.
-Later downloads must have the same SHA-256, and so must files whose size, time or inode changed.
+The folder is not an output of a job, so Snakemake never deletes a download. Next to each file is a
+record: the SHA-256 of the first download, and the size, modification time and inode of the file.
+Later downloads must have the same SHA-256. If the size, time or inode of a file has changed, its
+SHA-256 is computed again.
 
 A file is complete and checked, or absent. An interrupted download leaves a ``.partial`` file and
 its ETag (``.etag``). The next attempt resumes if the server still has the same file.
@@ -47,16 +48,16 @@ class Downloads:
         record = path.with_suffix(".sha256")
         locks = self.folder / ".locks"
         locks.mkdir(parents=True, exist_ok=True)
-        with FileLock(locks / f"{path.stem}.lock"):  # the system releases it if the process ends
+        with FileLock(locks / f"{path.stem}.lock"):  # released even if the process is killed
             recorded = record.read_text(encoding="ascii").split() if record.exists() else []
             first_digest = "".join(recorded[:1])
             if path.exists():
                 digest = first_digest if recorded[1:] == state_of(path) else sha256(path)
-                # The SHA-256 in the manifest and of the first download may be unknown.
+                # `row.sha256` and `first_digest` are empty if unknown.
                 if {row.sha256, first_digest} <= {digest, ""} and self.has(row):
                     write_record(path, digest)
                     return digest
-                if not first_digest:  # perhaps the user's own file
+                if not first_digest:  # may be the user's own file, so do not delete it
                     raise UserError(
                         f"{path}: not the file that the manifest describes; move it elsewhere, or "
                         "set corpus.download.folder"
@@ -68,8 +69,8 @@ class Downloads:
             if not h5py.is_hdf5(path):
                 path.unlink()
                 raise UserError(
-                    f"{row.location}: not an h5ad file, as the server sends it; run again, or name "
-                    "its id in corpus.leave_out to continue without it"
+                    f"{row.location}: the server did not send an h5ad file; run again, or name its "
+                    "id in corpus.leave_out to continue without it"
                 )
             write_record(path, digest)
         log(f"{row.location}: {path.stat().st_size / 1e9:.3f} GB, SHA-256 {digest}")
@@ -82,7 +83,7 @@ def write_record(path: Path, digest: str) -> None:
 
 
 def state_of(path: Path) -> list[str]:
-    """Return size, time of modification and inode of a file. Writing the file changes them."""
+    """Return size, modification time and inode of a file. Writing the file changes the state."""
     stat = path.stat()
     return [str(stat.st_size), str(stat.st_mtime_ns), str(stat.st_ino)]
 
@@ -120,21 +121,21 @@ def download(
 
 def continue_download(web: Web, url: str, partial: Path, size: int | None) -> None:
     """Make one attempt: request the missing bytes, append them, and check the length."""
-    have, etag = size_on_disk(partial), partial.with_suffix(ETAG)
-    if have == size:
+    start, etag = size_on_disk(partial), partial.with_suffix(ETAG)
+    if start == size:
         return
     headers = {}
-    if have and etag.exists():
-        headers = {"Range": f"bytes={have}-", "If-Range": etag.read_text(encoding="utf-8")}
+    if start and etag.exists():
+        headers = {"Range": f"bytes={start}-", "If-Range": etag.read_text(encoding="utf-8")}
     with web.opened("GET", url, headers) as response:
         if response.status_code == 416:
             remove_partial(partial)
             raise Transient("the server does not have the rest of the file")
         check_status(url, response)
-        is_rest = response.status_code == 206
+        is_rest = response.status_code == 206  # partial content, from `start` on
         expected, length = size, content_length(response)
         if length is not None:
-            expected = length + have if is_rest else length
+            expected = start + length if is_rest else length
         if expected is None:
             raise UserError(
                 f"{one_line(url)}: the server does not state the size of the file, so a complete "
@@ -154,11 +155,11 @@ def continue_download(web: Web, url: str, partial: Path, size: int | None) -> No
                     write_text(etag, tag)
             for block in web.body(response):
                 handle.write(block)
-    have = size_on_disk(partial)
-    if have > expected:
+    end = size_on_disk(partial)
+    if end > expected:
         remove_partial(partial)
-    if have != expected:
-        raise Transient(f"the server sent {have} of {expected} bytes")
+    if end != expected:
+        raise Transient(f"the server sent {end} of {expected} bytes")
 
 
 def remove_partial(partial: Path) -> None:

@@ -1,4 +1,4 @@
-"""The corpus that ships with the project: 700 real blood cells, and simulated ones.
+"""Make the corpus that ships with the project: 700 real blood cells, and simulated cells.
 
 The location of a file in the manifest is the name of its *recipe* (:func:`write_recipe`).
 
@@ -7,7 +7,7 @@ package, offline. Its ``raw.X`` stores log(1 + count / total * 10,000), rounded 
 for 765 genes, and ``obs.n_counts`` the total over all genes of the cell. Hence count =
 (exp(x) - 1) * total / 10,000, rounded to the nearest integer. :func:`recover_counts` checks that
 the rounded counts give the stored values. scanpy names genes by symbol. ``pbmc68k_genes.csv``
-has their Ensembl ids in GENCODE v44, the annotation of CELLxGENE, which lacks five of the genes.
+has the Ensembl ids of 760 of these genes in GENCODE v44, the annotation of CELLxGENE.
 
 The simulation follows the paper's section 1 on gene regulation: several regulators drive a gene at
 the same time, each through its own enhancer, and do not compete.
@@ -15,9 +15,10 @@ the same time, each through its own enhancer, and do not compete.
 1. A *program* is a set of genes under one regulator. A *facet* of cell identity (a lineage, a
    stage, the cell type itself) raises the activity of a few programs. A cell type is the sum of
    its facets. Related types share facets, so they overlap.
-2. In a cell, regulator p has activity a_p: the type's, times log-normal noise, plus a background.
-3. Gene g has ``regulators`` enhancers. Enhancer e is occupied with probability
-   a_p(e) / (1 + a_p(e)) and adds w_e times its occupancy to the gene's log-rate.
+2. In a cell, regulator p has activity a_p: the activity in its cell type, times log-normal noise,
+   plus a background.
+3. Each gene has ``regulators`` enhancers. Enhancer e of regulator p is occupied with probability
+   a_p / (1 + a_p) and adds w_e times this probability to the gene's log-rate.
 4. Donors shift the log-rates of genes. Counts are gamma-Poisson around library size times rate.
    Dropout then removes a tenth of the non-zero counts.
 5. The library size of each cell is set so that the number of expressed genes is log-normal with
@@ -29,6 +30,7 @@ made-up genes, ``ENSG90000000000`` and up, a range that Ensembl does not use.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +56,14 @@ TRAINING = "simulated_training_"
 # steps. The first principal components of log counts separate them almost perfectly, but the ranks
 # that the model reads contain less information.
 SIGMA_LENGTH = 0.65  # sigma of the log-normal number of expressed genes
-LONGEST_SHARE = 0.8  # of the genome, in the longest cells
-SHORTEST = 10  # expressed genes
+LONGEST_SHARE = 0.8  # maximum share of the genome that a cell expresses on average
+SHORTEST = 10  # minimum number of genes that a cell expresses on average
 DROPOUT = 0.1  # probability that a count becomes zero
 DISPERSION = 3.0  # shape of the gamma distribution
 DONOR_SHIFT = 0.15  # standard deviation of the shifts of log-rates
 ACTIVITY_NOISE = 0.3  # sigma of the log-normal noise of activities
 BACKGROUND = 0.1  # mean background activity
-PROGRAMMES_OF_A_FACET = 2
+PROGRAMS_PER_FACET = 2
 FACET_ACTIVITY = 2.5  # of the programs of a facet
 TYPE_ACTIVITY = 2.0  # of the programs of the cell type itself
 BASE_SPREAD = 0.8  # standard deviation of log-rates without regulators
@@ -142,12 +144,15 @@ def list_embedded(sizes: EmbeddedCorpus, datasets: Mapping[str, Dataset]) -> lis
 
     Their ``bytes`` and ``sha256`` are empty.
     """
-    files, cells = sizes.training_files, sizes.training_cells
+    # Row numbers at which the files end, if all training cells are numbered.
+    ends = [
+        sizes.training_cells * number // sizes.training_files
+        for number in range(sizes.training_files + 1)
+    ]
     rows = []
-    for index in range(files):
+    for index, (start, end) in enumerate(pairwise(ends)):
         title = f"Simulated training cells {index + 1}"
-        share = cells * (index + 1) // files - cells * index // files
-        rows.append(make_row(f"{TRAINING}{index:02d}", title, share))
+        rows.append(make_row(f"{TRAINING}{index:02d}", title, end - start))
     rows.append(make_row(REAL_TRAINING, f"{TITLE}, training part", CELLS - HELD_OUT))
     for name, dataset in datasets.items():
         if dataset.file:
@@ -196,7 +201,7 @@ def write_recipe(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) 
 def recover_counts(raw: Any, totals: NDArray[np.float64]) -> NDArray[np.int64]:
     """Recover integer counts from log(1 + count / total * 10,000), rounded to three decimals.
 
-    ``raw`` has these values, cells x genes, and ``totals`` the total count of each cell.
+    ``raw`` contains these values, cells x genes. ``totals`` contains the total count of each cell.
     """
     stored = np.asarray(raw, dtype=np.float64)
     scale = totals[:, None] / TARGET_SUM
@@ -223,9 +228,9 @@ def real_cells(seed: int, *, held_out: bool) -> CellTable:
         warnings.simplefilter("ignore")  # the file has an old format
         adata = scanpy.datasets.pbmc68k_reduced()
     genes = real_genes()
-    kept = adata.raw.var_names.get_indexer([symbol for symbol, _, _ in genes])
-    stored = adata.raw.X.toarray()
-    counts = recover_counts(stored, adata.obs["n_counts"].to_numpy(dtype=np.float64))[:, kept]
+    columns = adata.raw.var_names.get_indexer([symbol for symbol, _, _ in genes])
+    totals = adata.obs["n_counts"].to_numpy(dtype=np.float64)
+    counts = recover_counts(adata.raw.X.toarray(), totals)[:, columns]
     order = np.random.default_rng(derive(seed, "embedded", "pbmc68k")).permutation(CELLS)
     rows = np.sort(order[:HELD_OUT] if held_out else order[HELD_OUT:])
     obs = {
@@ -246,7 +251,8 @@ class Genome:
     genes: list[str]  # Ensembl ids, real ones first
     names: list[str]  # symbols
     base: NDArray[np.float64]  # (genes,): log-rate without regulators
-    weights: NDArray[np.float64]  # (genes, programmes) of enhancers; `regulators` non-zeros per row
+    # (genes, programmes): weights of enhancers, 0 where a gene has no enhancer of a regulator.
+    weights: NDArray[np.float64]
 
 
 def make_genome(sizes: EmbeddedCorpus, seed: int) -> Genome:
@@ -258,28 +264,30 @@ def make_genome(sizes: EmbeddedCorpus, seed: int) -> Genome:
     base = generator.normal(0.0, BASE_SPREAD, sizes.genes)
     weights = np.zeros((sizes.genes, sizes.programmes))
     regulators = min(sizes.regulators, sizes.programmes)
-    bound = generator.random(weights.shape).argsort(axis=1)[:, :regulators]
-    strength = generator.gamma(ENHANCER_SHAPE, ENHANCER_SCALE, bound.shape)
+    # (genes, regulators): the regulators of each gene, drawn without replacement.
+    drawn = generator.random(weights.shape).argsort(axis=1)[:, :regulators]
+    strength = generator.gamma(ENHANCER_SHAPE, ENHANCER_SCALE, drawn.shape)
     # The expected sum of weights does not depend on the number of regulators.
-    np.put_along_axis(weights, bound, strength * DRIVE / regulators, axis=1)
+    np.put_along_axis(weights, drawn, strength * DRIVE / regulators, axis=1)
     return Genome(list(genes), list(names), base, weights)
 
 
 def type_activity(cell_type: str, programmes: int, seed: int) -> NDArray[np.float64]:
     """Return the regulator activities of a cell type, (programmes,).
 
-    They are the sum over its facets, plus random programs of its own. Programs are assigned to
-    facets in turn, so facets share programs only if there are too few.
+    Each facet of the cell type raises the activities of its programs, and the cell type those of a
+    few random programs. Programs are assigned to facets in turn, so facets share programs only if
+    there are too few.
     """
     order = np.random.default_rng(derive(seed, "simulated", "programmes")).permutation(programmes)
     facets = list(dict.fromkeys(facet for names in FACETS.values() for facet in names))
     activity = np.zeros(programmes)
     for facet in FACETS[cell_type]:
-        first = PROGRAMMES_OF_A_FACET * facets.index(facet)
-        turns = np.arange(first, first + PROGRAMMES_OF_A_FACET) % programmes
-        np.add.at(activity, order[turns], FACET_ACTIVITY)
+        first = PROGRAMS_PER_FACET * facets.index(facet)
+        places = np.arange(first, first + PROGRAMS_PER_FACET) % programmes
+        np.add.at(activity, order[places], FACET_ACTIVITY)  # unlike +=, counts repeated places
     generator = np.random.default_rng(derive(seed, "simulated", "type", cell_type))
-    own = generator.permutation(programmes)[:PROGRAMMES_OF_A_FACET]
+    own = generator.permutation(programmes)[:PROGRAMS_PER_FACET]
     activity[own] += TYPE_ACTIVITY
     return activity
 
@@ -289,18 +297,21 @@ def simulate(
 ) -> CellTable:
     """Simulate the cells of one file, with a seed that depends on its name.
 
-    ``tissues`` has the tissue of each cell type. The first type is about twice as frequent as the
-    last.
+    ``tissues`` has the tissue of each cell type. The first cell type is about twice as frequent as
+    the last.
     """
     cell_types = list(tissues)
     genome = make_genome(sizes, seed)
     generator = np.random.default_rng(derive(seed, "simulated", "cells", name))
-    weights = np.linspace(1.0, 0.5, len(cell_types))
-    ends = np.rint(np.cumsum(weights) / weights.sum() * cells).astype(np.int64)
+    frequency = np.linspace(1.0, 0.5, len(cell_types))
+    ends = np.rint(np.cumsum(frequency) / frequency.sum() * cells).astype(np.int64)
+    # (cells,): position of the cell type in `cell_types`.
     types = generator.permutation(np.searchsorted(ends, np.arange(cells), side="right"))
     donors = generator.integers(sizes.donors, size=cells)
 
-    mean_activity = np.stack([type_activity(cell, sizes.programmes, seed) for cell in cell_types])
+    mean_activity = np.stack(
+        [type_activity(cell_type, sizes.programmes, seed) for cell_type in cell_types]
+    )
     noise = np.exp(generator.normal(0.0, ACTIVITY_NOISE, (cells, sizes.programmes)))
     background = generator.exponential(BACKGROUND, (cells, sizes.programmes))
     activity = mean_activity[types] * noise + background
@@ -335,14 +346,15 @@ def library_sizes(
 ) -> NDArray[np.float64]:
     """Return library sizes for which cells express ``lengths`` genes on average.
 
-    The curve of expressed genes against library size is computed for the mean profile of each
-    cell type and inverted by interpolation.
+    For the mean profile of each cell type, the expected number of expressed genes is computed for a
+    grid of library sizes. Interpolation then gives the library size for a number of genes.
     """
     grid = np.exp(np.linspace(np.log(1.0), np.log(1e6), 96))
     library = np.empty(len(lengths))
     for index in np.unique(types):
         members = types == index
         profile = rates[members].mean(axis=0)
+        # (grid, genes): probability of a count of 0.
         silent = (1.0 + grid[:, None] * profile / DISPERSION) ** -DISPERSION
         expressed = (1.0 - DROPOUT) * (1.0 - silent).sum(axis=1)
         library[members] = np.exp(np.interp(lengths[members], expressed, np.log(grid)))

@@ -1,4 +1,4 @@
-"""Files of the manifest, in the folders that tokenization reads."""
+"""Provide the files of the manifest in the folders that tokenization reads."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -78,7 +78,7 @@ def fetch_part(
 
 
 def download_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str, str]:
-    """Download the remote files of some rows, and return their SHA-256 by name.
+    """Download the files of remote rows, and return their SHA-256 by name in the manifest.
 
     Raises:
         UserError: for the first file that cannot be downloaded, after all others were tried.
@@ -104,10 +104,10 @@ def download_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str,
 def raw_files(
     part_folder: str | Path, corpus: Corpus, downloads_folder: str | Path, *, last: bool
 ) -> Iterator[None]:
-    """Provide the raw files of a part while the block reads them.
+    """Provide the h5ad files of a part to the block.
 
-    Downloads that were deleted are downloaded again. After the ``last`` reader they are deleted,
-    unless ``corpus.download.keep_files`` is true.
+    Files that were deleted are downloaded again. If this is the ``last`` reader, all downloads of
+    the part are deleted after the block, unless ``corpus.download.keep_files`` is true.
     """
     downloads = Downloads(downloads_folder, Web.of(corpus))
     rows = [row for row in read_manifest(Path(part_folder) / FILES) if row.source in REMOTE]
@@ -136,7 +136,8 @@ def fetch_evaluation(
 ) -> None:
     """Make, link, copy or download the cells of an evaluation dataset, and write its metadata.
 
-    ``needed`` are the numbers of cells that its scores need (:func:`~.labels.check_enough`).
+    ``wanted`` are the settings of the dataset. ``needed`` has arguments for
+    :func:`~.labels.check_enough`.
     """
     rows = {row.dataset: row for row in read_manifest(manifest) if row.role == "evaluation"}
     if dataset not in rows:
@@ -144,8 +145,9 @@ def fetch_evaluation(
             f"{manifest}: the evaluation dataset {dataset!r} is missing; make the manifest again"
         )
     row = rows[dataset]
+    # Do not replace files that are not an earlier output.
     if Path(output_json).exists():
-        read_metadata(output_json)
+        read_metadata(output_json)  # raises an error for another JSON file
     elif Path(output_h5ad).exists():
         raise UserError(f"{output_h5ad}: exists, but {output_json} does not; name a new file")
     digest = ""
@@ -193,8 +195,8 @@ def make_or_link(row: ManifestRow, corpus: Corpus, seed: int, path: Path) -> Non
 def complete_row(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
     """Return a row with cells, bytes and SHA-256 of its file.
 
-    ``cells`` is the number of cells with counts. ``reason`` states how many other cells the file
-    has, and how many features are left out or merged. ``digest`` is the SHA-256, empty if unknown.
+    ``cells`` is the number of cells with counts. ``reason`` states how many cells and features are
+    left out or merged. ``digest`` is the SHA-256 of the file, empty if unknown.
 
     Raises:
         NoCountsError: if no cell has counts.
@@ -218,6 +220,9 @@ def check_unchanged(row: ManifestRow) -> None:
     """Raise an error for a local file that changed since the manifest was made."""
     path = Path(row.location)
     if not path.exists():
-        raise UserError(f"{path}: no such file; it was there when the manifest was made")
+        raise UserError(
+            f"{path}: no such file, but the manifest lists it; restore the file or make the "
+            "manifest again"
+        )
     if fingerprint(path) != (row.sha256, int(row.bytes or 0)):
         raise UserError(f"{path}: changed since the manifest was made; make the manifest again")

@@ -1,4 +1,4 @@
-"""Genes of a file: unique ids without versions, without spike-ins and virus genes."""
+"""Read and check the genes of a file: unique ids without versions, spike-ins or virus genes."""
 
 import csv
 import re
@@ -20,20 +20,22 @@ if TYPE_CHECKING:
     from scsigmoid.corpus.h5ad import Cells
 
 VERSIONED = re.compile(r"\A(ENS[A-Z]*\d+)\.\d+\Z")
-OF_ORGANISM = re.compile(r"(ENS[A-Z]*G)\d+")
+ENSEMBL_GENE = re.compile(r"(ENS[A-Z]*G)\d+")
 ORGANISMS = {"ENSG": "Homo sapiens", "ENSMUSG": "Mus musculus"}
 # Spike-ins, and genes of SARS-CoV-2 (ENSSASG...), which CELLxGENE files may list.
 FOREIGN = ("ERCC-", "ENSSASG")
-# Values of var['feature_types'], in lower case. Outer joins of files leave empty values.
-EXPRESSION = ("gene expression", "gex", "rna", "")
+# Values of var['feature_types'], in lower case: genes, and other features.
+EXPRESSION = ("gene expression", "gex", "rna")
 OTHER_FEATURES = re.compile(
     r".* capture|custom|peaks?|adt|hto|atac|antibod(y|ies)|hashtags?|(surface )?prot(eins?)?"
 )
 CELLXGENE_BIOTYPES = {"gene", "spike-in", ""}
-NAMED = 5  # examples in a message
-# Shares of the compared ids that have the name of another gene. Between annotations of different
-# years it is below 1 %. If ids and names are shifted against each other, it is almost 100 %.
-FEW_CONTRADICTIONS, MANY_CONTRADICTIONS, COMPARED = 0.05, 0.5, 10
+NAMED = 5  # maximum number of examples in a message
+# Share of the compared genes that have the id of one gene and the name of another. This share is
+# below 1 % between annotations of different years, and almost 100 % if ids and names are shifted
+# against each other. Above the first value there is a warning, above the second an error.
+FEW_CONTRADICTIONS, MANY_CONTRADICTIONS = 0.05, 0.5
+FEWEST_COMPARED = 10  # names of fewer genes are not checked
 
 
 class Genes(NamedTuple):
@@ -41,8 +43,8 @@ class Genes(NamedTuple):
 
     ids: list[str]  # unique, without version
     names: list[str]  # symbol of each gene, or its id if the file has no symbol
-    of_feature: NDArray[np.int64]  # position of each feature's gene in `ids`, -1 for non-genes
-    column: str  # of `var`, with the ids; empty for its index
+    of_feature: NDArray[np.int64]  # position of each feature's gene in `ids`, -1 if left out
+    column: str  # column of `var` with the ids; empty for the index
     changed: dict[str, int]  # number of features that are left out or merged, by kind
 
 
@@ -78,11 +80,15 @@ def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
             f"or not genes) and {merged:,} merged (same gene id)"
         )
     changed = {"features left out": left_out, "features merged": merged}
-    return Genes([*names_of], [*names_of.values()], of_feature, gene_column, changed)
+    # `names_of` has the genes in the order of `position`.
+    return Genes([*position], [*names_of.values()], of_feature, gene_column, changed)
 
 
 def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: Path) -> None:
-    """Raise an error for missing or mostly repeated ids. Warn of genes without Ensembl ids."""
+    """Raise an error if an id is missing, or if all are numbers or most are repeated.
+
+    If most genes have Ensembl ids, warn about the other genes.
+    """
     if (ids == "").any():
         raise UserError(
             f"{path}: gene number {int(np.argmax(ids == ''))} has no name; name genes by Ensembl "
@@ -94,34 +100,38 @@ def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: 
             "ids into the index of var, or name the column that has them (embed --genes; genes: in "
             "corpus.local)"
         )
-    of_genes = ids[is_gene].tolist()
-    times = Counter(of_genes)
-    if 2 * len(times) < len(of_genes):
-        [(most, _)] = times.most_common(1)
+    gene_ids = ids[is_gene].tolist()
+    times = Counter(gene_ids)
+    if 2 * len(times) < len(gene_ids):
+        [(most_frequent, _)] = times.most_common(1)
         where = f"var[{gene_column!r}]" if gene_column else "the index of var"
         raise UserError(
-            f"{path}: {where} has only {len(times):,} different values for {len(of_genes):,} genes "
-            f"(mostly {most!r}); choose a column with gene ids or names ('genes')"
+            f"{path}: {where} has only {len(times):,} different values for {len(gene_ids):,} genes "
+            f"(mostly {most_frequent!r}); set 'genes' to a column with gene ids or names"
         )
-    others = [gene for gene in times if not is_id(gene) and not gene.startswith(FOREIGN)]
-    if others and has_ids(of_genes):
-        examples = ", ".join(others[:NAMED]) + ", ..." * (len(others) > NAMED)
+    without_id = [gene for gene in times if not is_id(gene) and not gene.startswith(FOREIGN)]
+    if without_id and has_ids(gene_ids):
+        examples = ", ".join(without_id[:NAMED]) + ", ..." * (len(without_id) > NAMED)
         warn(
-            f"{path}: {len(others):,} of {len(of_genes):,} genes have no Ensembl id "
+            f"{path}: {len(without_id):,} of {len(gene_ids):,} genes have no Ensembl id "
             f"({examples}); if they are proteins, say so in var['feature_types'] or remove them"
         )
 
 
 def organism_of(gene: str) -> str:
-    """Return the organism of an Ensembl id, its prefix if unknown, or ``other`` for other ids."""
-    match = OF_ORGANISM.fullmatch(gene)
+    """Return the organism of a gene, or ``other`` if the gene has no Ensembl id.
+
+    An organism that is not in :data:`ORGANISMS` is named by the prefix of the Ensembl id.
+    """
+    match = ENSEMBL_GENE.fullmatch(gene)
     return ORGANISMS.get(match[1], f"{match[1]}...") if match else "other"
 
 
 def organisms_of(genes: Sequence[str]) -> list[str]:
     """Return each organism that has at least a tenth of the genes, without ``other``."""
     counts = Counter(map(organism_of, genes))
-    return sorted(o for o, count in counts.items() if 10 * count >= len(genes) and o != "other")
+    del counts["other"]
+    return sorted(organism for organism, count in counts.items() if 10 * count >= len(genes))
 
 
 def has_ids(values: Sequence[str] | Strings) -> bool:
@@ -131,19 +141,19 @@ def has_ids(values: Sequence[str] | Strings) -> bool:
 
 def is_id(value: object) -> bool:
     """Return whether a value is an Ensembl id, with or without version."""
-    return isinstance(value, str) and OF_ORGANISM.match(value) is not None
+    return isinstance(value, str) and ENSEMBL_GENE.match(value) is not None
 
 
 def column_of_ids(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
     """Find the column of ``var`` with Ensembl ids if the index has none, as in scanpy's 10x files.
 
     Returns:
-        The column, which is logged. Empty (for the index) if the index has ids, or unless exactly
-        one column has an id for every feature.
+        The name of the column, which is logged. Empty, for the index, if the index has Ensembl ids,
+        or if not exactly one column has them, or if a value of this column is missing.
     """
     if has_ids(column(var, str(var.attrs["_index"]))[is_gene]):
         return ""
-    is_complete: dict[str, bool] = {}
+    is_complete: dict[str, bool] = {}  # only columns with Ensembl ids
     for name in map(str, var.attrs["column-order"]):
         with suppress(OSError, UserError):  # a damaged column that is not needed
             values = column(var, name)
@@ -155,7 +165,8 @@ def column_of_ids(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
         return next(iter(is_complete))
     if is_complete:
         log(
-            f"{path}: {columns}: several columns with Ensembl ids, or with gaps; set 'genes' to one"
+            f"{path}: {columns}: several columns with Ensembl ids, or missing values, so genes are "
+            "named by the index; set 'genes' to the column with the gene ids"
         )
     return ""
 
@@ -163,8 +174,8 @@ def column_of_ids(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
 def find_genes(var: Any, path: Path) -> NDArray[np.bool_]:
     """Return which features are genes, and log the numbers of the others.
 
-    In CELLxGENE files ``feature_biotype`` decides. Otherwise ``feature_types`` does, as Cell Ranger
-    and muon write it: a feature is a gene unless its word names another kind of feature.
+    CELLxGENE files state the kind of a feature in ``feature_biotype``, Cell Ranger and muon in
+    ``feature_types``. A feature of an unknown kind is taken for a gene.
     """
     if "feature_biotype" in var:
         biotypes = column(var, "feature_biotype")
@@ -174,16 +185,17 @@ def find_genes(var: Any, path: Path) -> NDArray[np.bool_]:
         if name not in var:
             continue
         types = column(var, name)
-        words = [word.strip().lower() for word in types]
-        is_gene = np.array([OTHER_FEATURES.fullmatch(word) is None for word in words], dtype=bool)
+        kinds = [kind.strip().lower() for kind in types]
+        is_gene = np.array([OTHER_FEATURES.fullmatch(kind) is None for kind in kinds], dtype=bool)
         if not is_gene.all():
             others = format_words(types[~is_gene])
             log(f"{path}: var[{name!r}]: features that are not genes are left out: {others}")
-        unknown = is_gene & ~np.isin(words, EXPRESSION)
-        if unknown.any() and {*words} & {*EXPRESSION[:-1]}:
+        # Outer joins of files leave empty values.
+        is_unknown = is_gene & ~np.isin(kinds, (*EXPRESSION, ""))
+        if is_unknown.any() and {*kinds} & {*EXPRESSION}:
             warn(
-                f"{path}: var[{name!r}]: unknown words are taken as gene expression: "
-                f"{format_words(types[unknown])}"
+                f"{path}: var[{name!r}]: unknown values are taken for gene expression: "
+                f"{format_words(types[is_unknown])}"
             )
         return is_gene
     return np.ones(length(var), dtype=bool)
@@ -197,7 +209,8 @@ def format_words(words: Strings) -> str:
 def find_comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
     """Return the known genes that a file may have.
 
-    If most genes of the file are Ensembl ids of one organism, these are the genes of the organism.
+    If more than 90 % of the file's genes have Ensembl ids of one organism, genes of other organisms
+    are left out.
     """
     [(organism, count)] = Counter(map(organism_of, genes)).most_common(1)
     if organism == "other" or count <= 0.9 * len(genes):
@@ -206,10 +219,11 @@ def find_comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
 
 
 def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
-    """Compare the genes of each file with larger files, and names also with GENCODE.
+    """Compare the genes of each file with the files that have more genes, and names with GENCODE.
 
     Raises:
-        UserError: if a file shares hardly any genes, or many genes have the name of another gene.
+        UserError: if a file shares hardly any genes with the other files, or if many of its genes
+            have the name of another gene.
     """
     human = {gene: name for _, gene, name in real_genes()}
     known: dict[str, str] = {}
@@ -217,39 +231,48 @@ def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
     for path, cells in sorted(local_files.items(), key=lambda item: -len(item[1].genes)):
         check_names(cells, human, path, "GENCODE")
         if comparable := find_comparable(cells.genes, known):
-            other = next(p for p in larger if not comparable.isdisjoint(local_files[p].genes))
-            check_shared(
-                cells, known, path, f"{other} and other files" if larger[1:] else f"{other}"
+            example = next(
+                file for file in larger if not comparable.isdisjoint(local_files[file].genes)
             )
+            others = f"{example} and other files" if len(larger) > 1 else f"{example}"
+            check_shared(cells, known, path, others)
         else:
             log(f"{path}: {len(cells.genes):,} genes, such as {cells.genes[0]!r}")
         pairs = zip(cells.genes, cells.names, strict=True)
+        # If the file has no symbol of a gene, its name is the id. Then keep a known symbol.
         known |= {gene: name for gene, name in pairs if gene not in known or name != gene}
         larger.append(path)
 
 
 def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: str) -> None:
-    """Compare the genes of a file, and their names, with known names of genes by id.
+    """Compare the genes of a file, and their names, with known genes.
 
-    If less than half of the genes are shared, this is a warning, below a tenth an error. The share
-    is of the smaller number of genes, so that a panel matches a whole transcriptome. ``other``
-    names the known genes in messages.
+    Warn if less than half of the genes are shared. Raise an error if less than a tenth is shared.
+    The share is relative to the smaller number of genes, so that a panel matches a whole
+    transcriptome.
+
+    Args:
+        cells: the cells of the file.
+        known: names of the known genes, by id.
+        path: the file, for messages.
+        other: source of the known genes, for messages.
     """
-    others = find_comparable(cells.genes, known)
-    is_known = np.array([gene in others for gene in cells.genes])[cells.gene_of_feature]
+    comparable = find_comparable(cells.genes, known)
+    # One flag for each feature that is a gene.
+    is_known = np.array([gene in comparable for gene in cells.genes])[cells.gene_of_feature]
     shared = int(is_known.sum())
-    share = shared / max(1, min(len(is_known), len(others)))
+    share = shared / max(1, min(len(is_known), len(comparable)))
     summary = f"{path}: {shared:,} of {len(is_known):,} genes are"
     if share >= 0.5:
         log(f"{summary} in {other}")
     else:
-        here = next(gene for gene in cells.genes if gene not in others)
-        there = max(others - {*cells.genes}, default="")
+        only_here = next(gene for gene in cells.genes if gene not in comparable)
+        only_there = max(comparable - {*cells.genes}, default="")
         message = (
-            f"{summary} among the {len(others):,} genes of {other} (only here: {here!r}, only "
-            f"there: {there!r}); keep all genes, not only the highly variable ones, name them by "
-            "Ensembl id, or say which column of var has the ids ('genes'); another organism's "
-            "genes cannot be compared"
+            f"{summary} among the {len(comparable):,} genes of {other} (only here: {only_here!r}, "
+            f"only there: {only_there!r}); keep all genes, not only the highly variable "
+            "ones, name them by Ensembl id, or set 'genes' to the column of var with the ids; "
+            "genes of another organism cannot be compared"
         )
         if share < 0.1:
             raise UserError(message)
@@ -258,31 +281,32 @@ def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: st
 
 
 def check_names(cells: "Cells", known: Mapping[str, str], path: Path, other: str) -> None:
-    """Compare the pairs of ids and names in a file with known pairs.
+    """Compare the ids and names of genes in a file with known ids and names.
 
-    A pair counts as a contradiction if both are known, but of different genes, as after a shift of
-    one column. Renamed genes and names of several genes are not counted. Some contradictions are
-    a warning, many an error.
+    A gene counts as a contradiction if its id and its name are both known, but of different genes,
+    as after a shift of one column. New names, and names of several genes, are not compared. Warn if
+    there are some contradictions. Raise an error if there are many.
     """
     ids_of: dict[str, set[str]] = {}
     for gene, name in known.items():
         ids_of.setdefault(normalize(name), set()).add(gene)
     times = Counter(cells.names)
     compared = [
-        (gene, name, gene in ids_of[normalize(name)])
+        (gene, name)
         for gene, name in zip(cells.genes, cells.names, strict=True)
-        if gene not in (name, known.get(gene, gene))
+        if name != gene  # the file has a symbol
+        and known.get(gene, gene) != gene  # and so do the known genes
         and times[name] == 1
         and normalize(name) in ids_of
     ]
-    wrong = [(gene, name) for gene, name, is_equal in compared if not is_equal]
-    if len(compared) < COMPARED or len(wrong) <= FEW_CONTRADICTIONS * len(compared):
+    wrong = [(gene, name) for gene, name in compared if gene not in ids_of[normalize(name)]]
+    if len(compared) < FEWEST_COMPARED or len(wrong) <= FEW_CONTRADICTIONS * len(compared):
         return
     gene, name = wrong[0]
     message = (
         f"{path}: {len(wrong):,} of {len(compared):,} genes have the id of one gene and the name "
         f"of another: {gene} is {name!r} here, {known[gene]!r} in {other}; correct the ids, or "
-        "choose another column of var ('genes')"
+        "set 'genes' to another column of var"
     )
     if len(wrong) > MANY_CONTRADICTIONS * len(compared):
         raise UserError(message)
@@ -290,7 +314,7 @@ def check_names(cells: "Cells", known: Mapping[str, str], path: Path, other: str
 
 
 def normalize(name: str) -> str:
-    """Return a gene name without case, and with dots instead of hyphens, as R writes it."""
+    """Return a gene name in lower case and with dots for hyphens, because R replaces hyphens."""
     return name.casefold().replace("-", ".")
 
 

@@ -1,7 +1,7 @@
 """Read raw counts and metadata of h5ad files, in chunks of cells.
 
 Files in the CELLxGENE layout have raw counts in ``raw.X``, or in ``X`` if they have no normalized
-matrix. Files do not state which, so the values decide.
+matrix. Files do not state which matrix has counts, so the values are examined.
 """
 
 import os
@@ -51,8 +51,8 @@ class Cells:
         rows: rows of the selected cells in the file, ascending. Spots off the tissue are never
             selected.
         changed: number of spots and features of the file that are left out or merged, by kind.
-        gene_column: column of ``var`` with the gene ids; empty for its index.
-        sha256: of the file, which :meth:`chunks` compares; empty if unknown.
+        gene_column: column of ``var`` with the gene ids; empty for the index.
+        sha256: expected SHA-256 of the file, which :meth:`chunks` checks; empty if unknown.
         made: file or folder to delete so that the file is made again, for messages.
     """
 
@@ -63,7 +63,7 @@ class Cells:
     changed: Mapping[str, int]
     gene_column: str
     _matrix: str  # path of the matrix with counts in the file
-    _columns: NDArray[np.int64]  # position in `genes` of each feature, -1 if it is not a gene
+    _columns: NDArray[np.int64]  # position in `genes` of each feature, -1 if it is left out
     sha256: str = ""
     made: Path = Path()
 
@@ -73,7 +73,7 @@ class Cells:
 
     @property
     def gene_of_feature(self) -> NDArray[np.int64]:
-        """Position in ``genes`` of each feature that is a gene."""
+        """Position in ``genes`` of each feature that is not left out."""
         return self._columns[self._columns >= 0]
 
     def with_current_ids(self, retired: Mapping[str, str]) -> "Cells":
@@ -81,24 +81,25 @@ class Cells:
         if retired.keys().isdisjoint(self.genes):
             return self
         ids = [retired.get(gene, gene) for gene in self.genes]
-        names = dict(zip(reversed(ids), reversed(self.names), strict=True))
-        genes = list(dict.fromkeys(ids))
-        position = {gene: index for index, gene in enumerate(genes)}
-        merged = np.array([position[gene] for gene in ids], dtype=np.int64)
-        columns = np.where(self._columns >= 0, merged[self._columns], -1)
-        return replace(self, genes=genes, names=[names[gene] for gene in genes], _columns=columns)
+        name_of: dict[str, str] = {}
+        for gene, name in zip(ids, self.names, strict=True):
+            name_of.setdefault(gene, name)
+        position = {gene: index for index, gene in enumerate(name_of)}
+        new_positions = np.array([position[gene] for gene in ids], dtype=np.int64)
+        columns = np.where(self._columns >= 0, new_positions[self._columns], -1)
+        return replace(self, genes=[*name_of], names=[*name_of.values()], _columns=columns)
 
     def part(self, held_out: str, part: Part) -> "Cells":
         """Select the held-out cells (``"evaluation"``) or the other cells (``"training"``).
 
-        ``held_out`` states the held-out cells as the manifest does (:func:`held_out_text`).
+        ``held_out`` is the text that :func:`held_out_text` returns.
 
         Raises:
             UserError: if no cell is selected, or if the column or value of ``held_out`` is missing.
         """
         is_held_out = np.full(self.n_cells, held_out == "all")
         if fraction := FRACTION.fullmatch(held_out):
-            # The cells depend only on the number of cells and the seed.
+            # The choice depends only on the number of cells and the seed.
             count = min(max(1, round(float(fraction["share"]) * self.n_cells)), self.n_cells - 1)
             seed = derive(int(fraction["seed"]), "held out", self.n_cells)
             is_held_out[np.random.default_rng(seed).permutation(self.n_cells)[:count]] = True
@@ -131,7 +132,7 @@ class Cells:
     def count_expressing(self) -> int:
         """Return the number of selected cells with counts.
 
-        Only ``indptr`` of a CSR matrix is read, so stored zeros are taken for counts.
+        Of a CSR matrix, only ``indptr`` is read. A cell with only stored zeros is then included.
         """
         with opened(self.path) as file:
             matrix = Matrix(file[self._matrix], self.path, self._matrix)
@@ -146,7 +147,7 @@ class Cells:
 
         Raises:
             UserError: if counts are negative or not integers, if the file is damaged, or, after the
-                last chunk, if it has another SHA-256.
+                last chunk, if the SHA-256 of the file is not ``sha256``.
         """
         with verified(self.path, self.sha256, self.made), opened(self.path) as file:
             matrix = Matrix(file[self._matrix], self.path, self._matrix.replace("/", "."))
@@ -157,8 +158,9 @@ class Cells:
                 if len(cells) < stop - start:
                     counts = counts[cells - start]
                 for begin in range(0, len(cells), rows):
-                    here = slice(begin, begin + rows)
-                    yield Chunk(cells[here], counts if len(cells) <= rows else counts[here])
+                    part = slice(begin, begin + rows)
+                    # Slicing would copy the only chunk.
+                    yield Chunk(cells[part], counts if len(cells) <= rows else counts[part])
 
 
 def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
@@ -176,32 +178,41 @@ def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
             layer or column.
     """
     path = Path(path)
-    if path.is_symlink():  # messages name the user's own file
-        path = Path(os.path.realpath(path))  # unlike resolve, accepts a link to itself
+    if path.is_symlink():  # so that messages name the user's own file, not a link to it
+        path = Path(os.path.realpath(path))  # unlike Path.resolve, accepts a link to itself
     with opened(path) as file:
         check_layout(file, path)
         obs = file["obs"]
         matrix = find_counts(file, path, layer)
-        n_cells, n_genes = Matrix(file[matrix], path, matrix).shape
+        n_cells, n_features = Matrix(file[matrix], path, matrix).shape
         var = file["raw/var" if matrix == "raw/X" else "var"]
-        if (n_cells, n_genes) != (length(obs), length(var)):
+        if (n_cells, n_features) != (length(obs), length(var)):
             raise UserError(
-                f"{path}: {matrix.replace('/', '.')} has {n_cells} cells and {n_genes} genes, but "
-                f"obs has {length(obs)} rows and var {length(var)}; write the file again"
+                f"{path}: {matrix.replace('/', '.')} has {n_cells} rows and {n_features} columns, "
+                f"but obs has {length(obs)} rows and var {length(var)}; write the file again"
             )
         if n_cells == 0:
             raise UserError(f"{path}: has no cells; leave the file out")
-        content = read_genes(var, path, genes)
-        is_off = np.isin(column(obs, ON_TISSUE), FALSE) if ON_TISSUE in obs else np.zeros(n_cells)
-    rows = np.flatnonzero(is_off == 0)
+        file_genes = read_genes(var, path, genes)
+        is_selected = np.ones(n_cells, dtype=bool)
+        if ON_TISSUE in obs:
+            is_selected = ~np.isin(column(obs, ON_TISSUE), FALSE)
+    rows = np.flatnonzero(is_selected)
     off_tissue = n_cells - len(rows)
     if off_tissue:
         log(f"{path}: {off_tissue:,} of {n_cells:,} spots are off the tissue and are left out")
     if not len(rows):
         raise NoCountsError(f"{path}: all spots are off the tissue; leave the file out")
-    changed = {"spots off the tissue": off_tissue, **content.changed}
-    columns, gene_column = content.of_feature, content.column
-    return Cells(path, content.ids, content.names, rows, changed, gene_column, matrix, columns)
+    return Cells(
+        path=path,
+        genes=file_genes.ids,
+        names=file_genes.names,
+        rows=rows,
+        changed={"spots off the tissue": off_tissue, **file_genes.changed},
+        gene_column=file_genes.column,
+        _matrix=matrix,
+        _columns=file_genes.of_feature,
+    )
 
 
 def cells_of(row: ManifestRow, path: str | Path) -> Cells:

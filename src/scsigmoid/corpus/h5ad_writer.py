@@ -24,14 +24,14 @@ SCHEMA = "5.0.0"
 HUMAN = {"organism": "Homo sapiens", "organism_ontology_term_id": "NCBITaxon:9606"}
 # Further columns of ``obs`` that the CELLxGENE schema requires.
 ORDINARY = {"tissue_type": "tissue", "disease": "normal", "suspension_type": "cell"}
-TARGET_SUM = 10_000
-# Column of ``obs`` in a copy of selected cells: rows in the user's file, for messages.
+TARGET_SUM = 10_000  # total of a cell's normalized values
+# Column of ``obs`` in a copy of selected cells: their rows in the user's file, for messages.
 OWN_ROW = "scsigmoid_row"
 
 
 @dataclass(frozen=True)
 class CellTable:
-    """Cells to be written."""
+    """Counts and metadata of cells, for :func:`write_cells`."""
 
     counts: NDArray[np.int64]  # raw, cells x genes
     genes: Sequence[str]  # Ensembl ids
@@ -51,7 +51,7 @@ def write_cells(path: str | Path, table: CellTable) -> None:
     from scipy.sparse import csr_matrix
 
     counts = csr_matrix(table.counts.astype(np.float32))
-    totals = np.maximum(table.counts.sum(axis=1), 1)
+    totals = np.maximum(table.counts.sum(axis=1), 1)  # avoids a division by 0
     normalized = counts.copy()
     scale = np.repeat(TARGET_SUM / totals, np.diff(counts.indptr))
     normalized.data = np.log1p(counts.data * scale).astype(np.float32)
@@ -81,12 +81,13 @@ def write_cells(path: str | Path, table: CellTable) -> None:
 
 @contextmanager
 def storing(title: str) -> Iterator[None]:
-    """Raise a UserError, which names ``title``, if anndata cannot store values in an h5ad file."""
+    """Raise a ``UserError`` that names ``title`` if anndata cannot write an h5ad file."""
     from anndata._io.specs.registry import IORegistryError
 
     try:
         yield
     except (TypeError, ValueError, IORegistryError) as error:
+        # anndata adds the place in the file as a note.
         where = next(iter(getattr(error, "__notes__", [])), "")
         raise UserError(
             f"{title}: cannot be stored as h5ad: {one_line(f'{error}. {where}')}; convert or "
@@ -95,7 +96,7 @@ def storing(title: str) -> Iterator[None]:
 
 
 def is_tenx(path: Path) -> bool:
-    """Return whether a path is a folder with a matrix, or an ``.h5`` file of 10x."""
+    """Return whether a path is a 10x folder, or an ``.h5`` file without ``obs``."""
     if path.is_dir():
         return bool(files_of(path))
     if path.suffix != ".h5":
@@ -107,8 +108,8 @@ def is_tenx(path: Path) -> bool:
 def convert(path: Path, output: Path) -> None:
     """Read a 10x file or folder into memory and write it as h5ad.
 
-    Counts are in ``X``, gene ids in the index of ``var``, names in its column ``feature_name``, and
-    kinds of features, if there are any, in ``feature_types``.
+    Counts are in ``X``, and gene ids in the index of ``var``. The columns of ``var`` are
+    ``feature_name`` and, if the 10x file states the kinds of features, ``feature_types``.
     """
     import warnings
 
@@ -125,7 +126,7 @@ def convert(path: Path, output: Path) -> None:
             else:
                 adata = scanpy.read_10x_h5(path, gex_only=False)
     except Exception as error:
-        # scanpy turns a missing dataset into a bare Exception
+        # scanpy raises a bare Exception for a missing dataset.
         if type(error) is not Exception and not isinstance(error, DAMAGE):
             raise
         raise UserError(
@@ -155,17 +156,22 @@ def as_h5ad(path: Path) -> Iterator[Path]:
 
 
 def fingerprint(path: Path) -> tuple[str, int]:
-    """Return SHA-256 and bytes of a file, or of all files of a 10x folder."""
-    hashes = [(sha256(file), file) for file in files_of(path)]
-    size = sum(file.stat().st_size for _, file in hashes)
+    """Return SHA-256 and bytes of a file, or of all files of a 10x folder.
+
+    The SHA-256 of a folder is the SHA-256 of a list of its files, as ``sha256sum`` prints it.
+    """
+    files = files_of(path)
+    digests = [sha256(file) for file in files]
+    size = sum(file.stat().st_size for file in files)
     if not path.is_dir():
-        return hashes[0][0], size
-    lines = "".join(f"{digest}  {file.name}\n" for digest, file in hashes)
+        return digests[0], size
+    pairs = zip(digests, files, strict=True)
+    lines = "".join(f"{digest}  {file.name}\n" for digest, file in pairs)
     return hashlib.sha256(lines.encode()).hexdigest(), size
 
 
 def copy_cells(cells: Cells, path: Path, title: str) -> None:
-    """Write the selected cells: ``obs`` with their rows in the file, and counts in ``X``."""
+    """Write the selected cells: counts in ``X``, and ``obs`` with the row of each cell."""
     import anndata
     import pandas as pd
     from scipy.sparse import vstack

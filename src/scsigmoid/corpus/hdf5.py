@@ -42,13 +42,13 @@ def opened(path: Path) -> Iterator[Any]:
     except PermissionError:
         raise UserError(f"{path}: may not be read; change its permissions") from None
     except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
-        source = traceback.extract_tb(error.__traceback__)[-1].filename
-        if not isinstance(error, (OSError, KeyError)) and "h5py" not in source:
-            raise  # not about the file
+        raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
+        if not isinstance(error, (OSError, KeyError)) and "h5py" not in raised_in:
+            raise  # an error of the block, not of the file
         if not h5py.is_hdf5(path):
             raise UserError(f"{path}: not an h5ad file; {ADVICE}") from None
         reason = " ".join(str(error).split())
-        if "plugin" in reason or "not registered" in reason:  # folder or name of a missing filter
+        if "plugin" in reason or "not registered" in reason:  # HDF5's messages for missing filters
             raise UserError(
                 f"{path}: compressed by a filter that h5py does not have, such as zstd; "
                 "pip install hdf5plugin, or write the file with gzip"
@@ -64,12 +64,15 @@ def check_layout(file: Any, path: Path) -> None:
         if "_index" not in file[name].attrs or "__categories" in file[name]:
             raise UserError(
                 f"{path}: {name} is not stored as anndata 0.7 and newer store it; read the file "
-                "with a newer one and write it again"
+                "with a newer anndata and write it again"
             )
 
 
 def check_column(frame: Any, name: str, path: Path, purpose: str) -> None:
-    """Raise an error that names the nearest columns if ``obs`` or ``var`` lacks a column."""
+    """Raise an error, with the columns of similar names, if ``obs`` or ``var`` lacks a column.
+
+    ``purpose`` states in the error what the column is for.
+    """
     if name not in frame:
         present = [str(item) for item in frame.attrs["column-order"]]
         raise UserError(
@@ -79,7 +82,7 @@ def check_column(frame: Any, name: str, path: Path, purpose: str) -> None:
 
 
 def listed(name: str, present: Sequence[str]) -> str:
-    """List at most eight of the existing names for a message, the nearest first."""
+    """List at most eight ``present`` names for a message, those similar to ``name`` first."""
     close = difflib.get_close_matches(name, present, n=3, cutoff=0.4)
     others = [item for item in present if item not in close]
     return ", ".join(repr(item) for item in [*close, *others][:8]) or "none"
@@ -89,8 +92,9 @@ def column(frame: Any, name: str) -> Strings:
     """Read a column of a stored data frame as strings, ``""`` for missing values.
 
     Raises:
-        UserError: if it has values other than text, numbers or categories, or several per row.
-        OSError: if it is not a column as anndata stores it, or has the wrong length.
+        UserError: if the column has values other than text, numbers or categories, or several
+            values per row.
+        OSError: if it is not stored as anndata stores columns, or has the wrong length.
     """
     import pandas as pd
 
@@ -130,10 +134,10 @@ def data_frame(stored: Any) -> Any:
 
 
 def read(stored: Any, title: str, rows: int) -> Any:
-    """Read a column or a data frame that anndata stored. ``title`` is its name in errors.
+    """Read a column or a data frame that anndata stored. Errors name it ``title``.
 
     Raises:
-        OSError: if anndata cannot read it, or if it has another number of rows.
+        OSError: if anndata cannot read it, or if it does not have ``rows`` rows.
     """
     from anndata.io import read_elem
 
@@ -146,7 +150,7 @@ def read(stored: Any, title: str, rows: int) -> Any:
 
 @contextmanager
 def reading(title: str) -> Iterator[None]:
-    """Raise an OSError, which names ``title``, if anndata cannot read a part of a file."""
+    """Raise an ``OSError`` that names ``title`` if anndata cannot read a part of a file."""
     from anndata._io.specs.registry import IORegistryError
 
     try:

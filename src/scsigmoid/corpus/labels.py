@@ -1,4 +1,4 @@
-"""Cell types: columns of ``obs`` that contain them, and their spelling.
+"""Read cell types: choose the columns of ``obs`` that contain them, and unify their spelling.
 
 A *label* is a column, or a template with columns in braces, such as ``{age_group} {cell_type}``.
 """
@@ -18,21 +18,21 @@ from scsigmoid.corpus.hdf5 import Strings, check_column, has_values, opened
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
-JOINED = re.compile(r"\{([^{}]+)\}")
-ANY = "*"  # every column of text
+IN_BRACES = re.compile(r"\{([^{}]+)\}")
+ANY = "*"  # as a label: every column of text
 # Values that mean "no label". The CELLxGENE schema has "unknown", exports of R have "NA".
 ABSENT = ("", "na", "nan", "unknown")
-NEAREST = 3  # columns that a message names
+NEAREST = 3  # maximum number of columns in a message
 
 
 def columns_of(label: str) -> list[str]:
     """Return the columns that a label consists of."""
-    return JOINED.findall(label) or [label]
+    return IN_BRACES.findall(label) or [label]
 
 
 def labels_in(obs: Any, labels: Sequence[str]) -> list[str]:
-    """Return the labels whose columns a stored ``obs`` has."""
-    return [label for label in labels if all(part in obs for part in columns_of(label))]
+    """Return the labels whose columns are all in a stored ``obs``."""
+    return [label for label in labels if all(column in obs for column in columns_of(label))]
 
 
 def normalize(text: str) -> str:
@@ -48,16 +48,18 @@ def cell_types(cells: Cells, label: str, types: Sequence[str] = ()) -> Strings:
     """
     import pandas as pd
 
-    names = columns_of(label)
-    codes, combinations = pd.factorize(pd.MultiIndex.from_arrays(list(cells.obs(names).values())))
-    spelled = {normalize(kind): kind for kind in types}
+    columns = cells.obs(columns_of(label))
+    # The different combinations of values, and the number of the combination of each cell.
+    codes, combinations = pd.factorize(pd.MultiIndex.from_arrays(list(columns.values())))
+    spelling = {normalize(kind): kind for kind in types}
 
     def type_of(values: tuple[str, ...]) -> str:
+        """Return the cell type for a value of each column."""
         if any(value.strip().casefold() in ABSENT for value in values):
             return ""
         parts = iter(values)
-        text = JOINED.sub(lambda _: next(parts), label) if JOINED.search(label) else values[0]
-        return text if text in types else spelled.get(normalize(text), text)
+        text = IN_BRACES.sub(lambda _: next(parts), label) if IN_BRACES.search(label) else values[0]
+        return text if text in types else spelling.get(normalize(text), text)
 
     return np.array([type_of(values) for values in combinations] or [""], dtype=object)[codes]
 
@@ -67,18 +69,23 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
 
     If the dataset has ``types``, the label with most of these types is chosen, else the first label
     that the file has.
+
+    Raises:
+        UserError: if the file has none of the labels, or if the chosen label lacks one of ``types``
+            or has fewer than two cell types.
     """
     wanted = dataset.labels
     with opened(cells.path) as file:
         obs = file["obs"]
-        text = [column for column in map(str, obs.attrs["column-order"]) if is_text(obs[column])]
-        labels = labels_in(obs, wanted) + (text if ANY in wanted else [])
+        columns = map(str, obs.attrs["column-order"])
+        text_columns = [column for column in columns if is_text(obs[column])]
+        labels = labels_in(obs, wanted) + (text_columns if ANY in wanted else [])
         if not labels and not dataset.types:
-            needed = (
+            purpose = (
                 "the cell types that held-out cells need (set 'label' to one of its columns, or "
                 "remove 'held_out' or the dataset)"
             )
-            check_column(obs, columns_of(wanted[0])[0], cells.path, needed)
+            check_column(obs, columns_of(wanted[0])[0], cells.path, purpose)
     types_of = {label: set(cell_types(cells, label, dataset.types)) for label in labels}
     chosen = max(labels, key=lambda label: len(types_of[label] & {*dataset.types}), default="")
     missing = [kind for kind in dataset.types if not labels or kind not in types_of[chosen]]
@@ -87,23 +94,23 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
         raise UserError(
             f"{cells.path}: {lacking} the cell types {', '.join(map(repr, missing))} of "
             f"datasets.{name}.types; nearest columns: "
-            f"{nearest_columns(cells, text, dataset.types)}; set datasets.{name}.label to "
-            "the column with these types, or types to the types to compare"
+            f"{nearest_columns(cells, text_columns, dataset.types)}; set datasets.{name}.label to "
+            "the column with these types, or datasets.{name}.types to the types to compare"
         )
-    named = types_of[chosen] - {""}
-    if len(named) < 2:
-        only = ", ".join(map(repr, named)) or "none"
+    present = types_of[chosen] - {""}
+    if len(present) < 2:
+        only = ", ".join(map(repr, present)) or "none"
         raise UserError(
             f"{cells.path}: all {cells.n_cells} evaluated cells have the {chosen} {only}; "
             "evaluation needs at least two cell types"
         )
-    kinds = cell_types(cells, chosen)
+    kinds = cell_types(cells, chosen)  # as the file spells them
     without = int((kinds == "").sum())
     log(
-        f"{name}: {len(named)} cell types from {chosen!r}; {without} of {cells.n_cells} cells "
+        f"{name}: {len(present)} cell types from {chosen!r}; {without} of {cells.n_cells} cells "
         "have none" + (" and are left out of scores" if without else "")
     )
-    for kind in sorted({*kinds} - {*named, ""}):
+    for kind in sorted({*kinds} - {*present, ""}):
         log(f"{name}: {kind!r} is spelled as datasets.{name}.types spells it")
     return chosen
 
@@ -113,9 +120,12 @@ def check_enough(
 ) -> None:
     """Raise an error if a file has too few evaluated cells for the metrics.
 
-    ``kinds`` has the type of each cell, ``""`` if it has none. ``scib`` and ``umap`` are numbers of
-    neighbors, and ``mmd`` is the smallest number of cells of a compared type. 0 means that the
-    metric is not computed.
+    Args:
+        source: the file, for messages.
+        kinds: cell type of each cell, ``""`` if it has none.
+        scib: number of neighbors of scIB; 0 if scIB is not computed.
+        mmd: smallest number of cells of a compared type; 0 if MMD is not computed.
+        umap: number of neighbors of UMAP; 0 if UMAP is not computed.
     """
     cells = Counter(kinds.tolist())
     del cells[""]
@@ -142,7 +152,7 @@ def is_text(stored: Any) -> bool:
 
 
 def nearest_columns(cells: Cells, columns: Sequence[str], types: Sequence[str]) -> str:
-    """Name the columns with most of the ``types``, for a message."""
+    """List the columns with most of the ``types``, for a message."""
     counts = {name: len({*cell_types(cells, name, types)} & {*types}) for name in columns}
     best = sorted(counts, key=lambda name: -counts[name])[:NEAREST]
     return ", ".join(f"{name!r} ({counts[name]} of {len(types)} types)" for name in best) or "none"

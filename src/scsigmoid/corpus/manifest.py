@@ -1,4 +1,4 @@
-"""The manifest of a corpus: one row per file.
+"""Make the manifest of a corpus, a table with one row per file and role.
 
 A manifest with the SHA-256 of all files is a lock. It can be committed and used as
 ``corpus.manifest``.
@@ -50,7 +50,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
 from scsigmoid.progress import announce, log
 
-LISTED = 5  # files that a message names
+LISTED = 5  # maximum number of files in a message
 TRAIN_AGAIN = "train without them (snakemake --forcerun manifest) or remove the dataset"
 
 
@@ -64,7 +64,8 @@ def build_manifest(
 ) -> list[str]:
     """Write the manifest of a configuration, and its summary as JSON.
 
-    Files in ``folder``, the folder of downloads, are not requested from the server.
+    Files that are already in ``folder``, the folder of downloads, are not requested from the
+    server.
 
     Returns:
         The summary as lines of text. Empty for embedded and local cells.
@@ -100,22 +101,22 @@ def write_evaluation_row(
 
     The row does not depend on the training files, so a dataset can be added without training again.
     """
-    # Listings have the training files first, so the last row is the evaluation dataset.
-    file = next((file for file in own_files(corpus, datasets) if file.dataset == name), None)
-    chosen = {name: datasets[name]}
-    if file is not None:
-        rows = list_file(file, datasets, seed, set())[0]
+    own_file = next((file for file in own_files(corpus, datasets) if file.dataset == name), None)
+    requested = {name: datasets[name]}
+    if own_file is not None:
+        rows, _ = list_file(own_file, datasets, seed, set())
     elif corpus.source == "embedded":
-        rows = list_embedded(corpus.embedded, chosen)
+        rows = list_embedded(corpus.embedded, requested)
     else:
         downloads = Downloads(folder, Web.of(corpus))
         if corpus.manifest is not None:
-            row = read_lock(corpus.manifest, corpus, chosen)[-1]
+            row = read_lock(corpus.manifest, corpus, requested)[-1]
         else:
             row = resolve(Service(corpus.api, downloads.web), name, datasets[name])
         rows = check_available([row], downloads, f"datasets.{name}", locked=bool(corpus.manifest))
-    check_rows(rows[-1:], f"datasets.{name}")
-    write_manifest(output, rows[-1:])
+    evaluation = rows[-1:]  # training rows come first
+    check_rows(evaluation, f"datasets.{name}")
+    write_manifest(output, evaluation)
 
 
 def check_not_trained_on(
@@ -127,39 +128,42 @@ def check_not_trained_on(
 ) -> None:
     """Raise an error if cells of an evaluation dataset are among the training cells.
 
-    The manifest holds out the datasets that were configured when it was made. Only datasets that
-    were added or changed since are compared with the training cells.
+    The manifest holds out the datasets that were configured when it was made. Counts are
+    compared only if the corpus is local and the dataset was added or changed since then.
     """
     (evaluated,) = read_manifest(row_file)
     rows = read_manifest(manifest)
     training = [row for row in rows if row.role == "training"]
     check_separate(training, {evaluated.dataset: evaluated}, str(manifest), TRAIN_AGAIN)
-    keys = ("dataset", "location", "held_out", "sha256", "layer", "genes")
+    columns = ("dataset", "location", "held_out", "sha256", "layer", "genes")
     is_unchanged = any(
-        all(getattr(evaluated, key) == getattr(row, key) for key in keys) for row in rows
+        all(getattr(evaluated, column) == getattr(row, column) for column in columns)
+        for row in rows
     )
     if corpus.source != "local" or is_unchanged:
         return
     rows_now, _ = list_local(own_files(corpus, datasets), datasets, seed)
     excluded_now = {row.location: row.excluded for row in rows_now if row.role == "training"}
-    for old in training:
+    for row in training:
         # Count the cells that were trained on and are excluded now.
-        ranges = excluded_now.get(old.location)
-        if ranges is None:  # the file has no training cells left
-            cells = int(old.cells)
+        ranges = excluded_now.get(row.location)
+        if ranges is None:  # all cells of the file are excluded now
+            cells = int(row.cells)
         else:
-            places = np.arange(max(map(int, re.findall(r"\d+", ranges)), default=-1) + 1)
-            is_new = are_in_ranges(places, ranges) & ~are_in_ranges(places, old.excluded)
-            cells = int(is_new.sum())
+            last_excluded = max(map(int, re.findall(r"\d+", ranges)), default=-1)
+            cell_rows = np.arange(last_excluded + 1)
+            is_newly_excluded = are_in_ranges(cell_rows, ranges)
+            is_newly_excluded &= ~are_in_ranges(cell_rows, row.excluded)
+            cells = int(is_newly_excluded.sum())
         if cells:
             raise UserError(
-                f"datasets.{evaluated.dataset}: {cells:,} training cells of {old.location} have "
+                f"datasets.{evaluated.dataset}: {cells:,} training cells of {row.location} have "
                 f"the same counts as held-out cells; {TRAIN_AGAIN}"
             )
 
 
 class LocalCells(NamedTuple):
-    """All cells of one of the user's files, and the rows of its training and held-out cells."""
+    """All cells of one of the user's files, and the row numbers of those in each role."""
 
     path: Path
     cells: Cells
@@ -170,10 +174,14 @@ class LocalCells(NamedTuple):
 def list_local(
     local_files: Iterable[LocalFile], datasets: Mapping[str, Dataset], seed: int
 ) -> tuple[list[ManifestRow], dict[str, Any]]:
-    """Open, count and hash the user's own files. Return their rows and entries of the summary."""
+    """Open, count and hash the user's own files.
+
+    Returns:
+        Their manifest rows, and entries for the summary.
+    """
     names: set[str] = set()
     listed = [list_file(local, datasets, seed, names) for local in local_files]
-    rows = [row for rows, _ in listed for row in rows]
+    rows = [row for file_rows, _ in listed for row in file_rows]
     files = [file for _, file in listed]
     check_alike({file.path: file.cells for file in files})
     excluded = find_repeated(files)
@@ -189,9 +197,9 @@ def list_local(
 def list_file(
     local: LocalFile, datasets: Mapping[str, Dataset], seed: int, names: set[str]
 ) -> tuple[list[ManifestRow], LocalCells]:
-    """Return the training and the evaluation row of a file, and its cells.
+    """Return the manifest rows of a file, training before evaluation, and its cells.
 
-    ``names`` contains the names of other rows. The names of the new rows are added to it.
+    ``names`` contains the names of other rows. The names of the new rows are added to ``names``.
     """
     rows: list[ManifestRow] = []
     held_out = held_out_text(local.held_out, seed)
@@ -200,7 +208,7 @@ def list_file(
         cells = open_cells(path, layer=local.layer, genes=local.genes)
         with opened(path) as file:
             label = next(iter(labels_in(file["obs"], local.labels)), local.labels[0])
-        row = ManifestRow(
+        training_row = ManifestRow(
             file=slug(local.path.stem),
             role="training",
             source="local",
@@ -216,9 +224,10 @@ def list_file(
         )
         training = evaluation = np.zeros(0, dtype=np.int64)
         if held_out != "all":
-            name = f"{row.file}_training" if held_out else row.file
+            name = f"{training_row.file}_training" if held_out else training_row.file
             training = cells.part(held_out, "training").rows
-            rows.append(replace(row, file=make_unique(name, names), cells=str(len(training))))
+            name = make_unique(name, names)
+            rows.append(replace(training_row, file=name, cells=str(len(training))))
         if local.dataset:
             dataset = datasets.get(local.dataset)
             if dataset is None:
@@ -231,7 +240,7 @@ def list_file(
             evaluated_label(evaluated, local.dataset, dataset)  # raises if labels are missing
             rows.append(
                 replace(
-                    row,
+                    training_row,
                     file=make_unique(local.dataset, names),
                     role="evaluation",
                     dataset=local.dataset,
@@ -246,10 +255,8 @@ def list_file(
 def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
     """Find training cells with the same counts as held-out cells or as other training cells.
 
-    All counts are read once.
-
     Returns:
-        The cells to exclude, by path, of the files that have such cells.
+        The cells to exclude, by path of the file. Files without such cells are missing.
     """
     shared_genes = set.intersection(*({*file.cells.genes} for file in files))
     hashed = []
@@ -257,16 +264,16 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
         with as_h5ad(file.path) as path:
             cells = replace(file.cells, path=path)
             hashed.append(hash_cells(cells, shared_genes, file.training, file.held_out))
-    excluded = {}
-    for file, repeated in zip(files, exclude_repeated(hashed), strict=True):
-        if len(repeated.rows):
-            excluded[str(file.path)] = repeated
+    excluded_by_path = {}
+    for file, excluded in zip(files, exclude_repeated(hashed), strict=True):
+        if len(excluded.rows):
+            excluded_by_path[str(file.path)] = excluded
             announce(
                 f"warning: {file.path}: of {len(file.training):,} training cells, "
-                f"{repeated.held_out:,} have the same counts as held-out cells and "
-                f"{repeated.repeated:,} the same as other training cells; they are left out"
+                f"{excluded.held_out:,} have the same counts as held-out cells and "
+                f"{excluded.repeated:,} the same as other training cells; these cells are left out"
             )
-    return excluded
+    return excluded_by_path
 
 
 def remove_excluded(
@@ -276,10 +283,10 @@ def remove_excluded(
     kept = []
     for row in rows:
         cells = excluded.get(row.location) if row.role == "training" else None
-        left = int(row.cells) - (len(cells.rows) if cells else 0)
-        if left:
-            text = format_ranges(cells.rows) if cells else ""
-            kept.append(replace(row, cells=str(left), excluded=text))
+        remaining = int(row.cells) - (len(cells.rows) if cells else 0)
+        if remaining:
+            ranges = format_ranges(cells.rows) if cells else ""
+            kept.append(replace(row, cells=str(remaining), excluded=ranges))
     if excluded and not any(row.role == "training" for row in kept):
         raise UserError(
             "corpus.local: no cell is left for training, because all have the same counts as "
@@ -295,7 +302,7 @@ def list_remote(
     """List CELLxGENE's files as of the snapshot's day, or the files of a lock.
 
     Returns:
-        Their rows, and entries of the summary.
+        Their manifest rows, and entries for the summary.
     """
     if corpus.manifest is not None:
         rows = read_lock(corpus.manifest, corpus, datasets)
@@ -315,15 +322,15 @@ def list_remote(
         for name, dataset in datasets.items()
         if not dataset.file
     }
-    # `select` raises an error for ids without a version, so do not pass ids left out above.
-    named = [name for name in corpus.leave_out if name not in without_file]
-    selection = select(versions, evaluated, replace(corpus, leave_out=named), seed)
+    # `select` raises an error for ids that are not in `versions`, so omit those already left out.
+    leave_out = [identifier for identifier in corpus.leave_out if identifier not in without_file]
+    selection = select(versions, evaluated, replace(corpus, leave_out=leave_out), seed)
     training = [replace(row, snapshot=corpus.snapshot) for row in selection.training]
-    cells = sum(int(version.row.cells) for version in versions)
+    offered_cells = sum(int(version.row.cells) for version in versions)
     rows = check_available([*training, *evaluated.values()], downloads, origin, locked=False)
     return rows, {
         "origin": origin,
-        "offered": {"files": len(versions), "cells": cells},
+        "offered": {"files": len(versions), "cells": offered_cells},
         "without_file": without_file,
         "held_out": selection.held_out,
         "left_out": selection.left_out,
@@ -339,13 +346,13 @@ def assign_parts(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:
     training = [row for row in rows if row.role == "training"]
     if not training:
         raise UserError("corpus: no file is left for training; hold out less or allow more files")
-    key = "bytes" if all(row.bytes for row in training) else "cells"
-    load = [0] * parts
+    column = "bytes" if all(row.bytes for row in training) else "cells"
+    size_of_part = [0] * parts
     part_of: dict[str, str] = {}
-    for row in sorted(training, key=lambda row: -int(getattr(row, key))):
-        part = load.index(min(load))
+    for row in sorted(training, key=lambda row: -int(getattr(row, column))):
+        part = size_of_part.index(min(size_of_part))
         part_of[row.file] = str(part)
-        load[part] += int(getattr(row, key))
+        size_of_part[part] += int(getattr(row, column))
     return [replace(row, part=part_of.get(row.file, "")) for row in rows]
 
 
@@ -364,7 +371,8 @@ def read_lock(
 ) -> list[ManifestRow]:
     """Read the user's lock and check it against the configuration.
 
-    Training files in ``leave_out``, and evaluation datasets that are not configured, are removed.
+    Training files in ``corpus.leave_out`` and evaluation datasets that are not in ``datasets`` are
+    omitted.
     """
     rows = read_manifest(path)
     for row in rows:
@@ -384,15 +392,15 @@ def read_lock(
         ids = (row.dataset_version_id, row.dataset_id, row.collection_id)
         if dataset.id and dataset.id not in ids:
             raise UserError(
-                f"{path}: its evaluation dataset {name!r} is not {dataset.id}; correct "
-                f"datasets.{name}.id or make the manifest again"
+                f"{path}: evaluation dataset {name!r} is not {dataset.id}; correct "
+                f"datasets.{name}.id or make the lock again"
             )
         evaluation.append(replace(row, title=dataset.title, label=""))
-    unwanted = set(corpus.leave_out)
-    training = [
+    leave_out = set(corpus.leave_out)
+    training = [  # including skipped files
         row
         for row in rows
-        if row.role != "evaluation" and not {row.dataset_id, row.dataset_version_id} & unwanted
+        if row.role != "evaluation" and not {row.dataset_id, row.dataset_version_id} & leave_out
     ]
     check_separate(training, in_lock, str(path), "remove it")
     return [*training, *evaluation]
@@ -401,10 +409,13 @@ def read_lock(
 def check_available(
     rows: Sequence[ManifestRow], downloads: Downloads, where: str, *, locked: bool
 ) -> list[ManifestRow]:
-    """Check that the server has all files that are not downloaded yet, and return rows with sizes.
+    """Check that the server has all files that are not downloaded yet.
 
-    If the size of a file is not the size in its row, raise an error or, unless ``locked``, correct
-    the row.
+    Returns:
+        The rows, with the sizes that the server states.
+
+    Raises:
+        UserError: if a file is missing or, in a lock, has another size than its row.
     """
     for row in rows:
         check_address(row.location, downloads.web.hosts)
@@ -422,7 +433,7 @@ def check_available(
         if row.bytes and locked:
             return f"changed from {row.bytes} to {size} bytes"
         if row.bytes:
-            log(f"{row.location}: listed with {row.bytes} bytes, has {size}")
+            log(f"{row.location}: has {size} bytes, but is listed with {row.bytes}")
         return replace(row, bytes=str(size))
 
     answers = downloads.web.each(check_file, rows, label="files checked")
@@ -435,7 +446,9 @@ def check_available(
         log(f"files that are gone or changed: {', '.join(wrong)}")
         named = ", ".join(wrong[:LISTED])
         more = f" and {len(wrong) - LISTED} more (see the log)" if len(wrong) > LISTED else ""
-        choice = "remove corpus.manifest for a new manifest" if locked else "use another source"
+        choice = (
+            "remove corpus.manifest to make a new manifest" if locked else "change corpus.source"
+        )
         raise UserError(
             f"{where}: {len(wrong)} of {len(rows)} files are gone or changed: {named}{more}; name "
             f"them in corpus.leave_out to continue without them, or {choice}"
@@ -449,26 +462,29 @@ def write_lock(
     metadata: Iterable[str | Path],
     output: str | Path,
 ) -> None:
-    """Write the manifest with cells, bytes and SHA-256 of the files as they were downloaded.
+    """Write the manifest with cells, bytes and SHA-256 of the downloaded files.
 
-    Rows in the CSV files next to ``metadata`` replace the manifest's evaluation rows. The user's
+    The evaluation rows are read from the CSV files next to the JSON files ``metadata``. The user's
     own files are left out.
     """
-    done = {row.file: row for part in parts for row in read_manifest(Path(part) / FILES)}
+    downloaded = {row.file: row for part in parts for row in read_manifest(Path(part) / FILES)}
     rows = [row for row in read_manifest(manifest) if row.role != "evaluation"]
-    done |= {row.file: row for row in rows if row.role == "skipped"}
-    check_skipped(done.values(), rows)
+    # Files that an earlier lock skipped are in no part.
+    downloaded |= {row.file: row for row in rows if row.role == "skipped"}
+    check_skipped(downloaded.values(), rows)
     for path in map(Path, metadata):
-        stated = read_metadata(path)
+        evaluated = read_metadata(path)
         for row in read_manifest(path.with_suffix(".csv")):
             if row.source in REMOTE:
                 rows.append(row)
-                if row.file == stated.file:
-                    done[row.file] = replace(row, cells=str(stated.cells), sha256=stated.sha256)
+                if row.file == evaluated.file:
+                    downloaded[row.file] = replace(
+                        row, cells=str(evaluated.cells), sha256=evaluated.sha256
+                    )
     for row in rows:
-        if row.file not in done:
+        if row.file not in downloaded:
             raise UserError(
                 f"{manifest}: its {row.role} file {row.file!r} is missing from --cells and "
                 "--metadata; fetch it first"
             )
-    write_manifest(output, [done[row.file] for row in rows])
+    write_manifest(output, [downloaded[row.file] for row in rows])

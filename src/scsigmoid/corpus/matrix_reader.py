@@ -1,8 +1,9 @@
 """Find the matrix with raw counts and read it in blocks of rows.
 
-Memory is bounded for dense and CSR matrices. A CSC matrix is read into memory.
+Memory is bounded for dense and CSR matrices. A CSC matrix is read into memory as a whole.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
@@ -19,14 +20,14 @@ from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
 CANDIDATES = ("raw/X", "X")
-SAMPLE = 65536  # stored values that are read to find raw counts
-FEW = 1024  # fewer counts may all be 1 by chance
+SAMPLE = 65536  # number of stored values that are read to find raw counts
+FEWEST_ONES = 1024  # fewer counts may all be 1 by chance
 TOLERANCE = 1e-6  # in CELLxGENE files, counts are integers only up to 1e-11
 UNFILLED = "fill missing values with 0, as anndata.concat(..., fill_value=0) does"
 BLOCK_VALUES = 1 << 22  # stored values of a block: 32 MB of a sparse matrix
-BINARY = "says only whether genes are expressed; ranks need counts: store the raw ones in raw.X"
+BINARY = "says only whether genes are expressed; ranks need counts: store raw counts in raw.X"
 
-# Consecutive rows: the first of them, and a SciPy CSR matrix, rows x genes, in the stored dtype.
+# Consecutive rows: the number of the first row, and a SciPy CSR matrix of the rows.
 Block = tuple[int, Any]
 
 
@@ -42,7 +43,10 @@ class Matrix:
     """
 
     def __init__(self, stored: Any, path: Path, name: str) -> None:
-        """Check that an HDF5 group (sparse) or dataset (dense) is a matrix, without its values."""
+        """Check that an HDF5 group (sparse) or dataset (dense) is a matrix of numbers.
+
+        The values are not read. ``name`` is the name of the matrix in messages.
+        """
         self.path, self.name = path, name
         self._stored = stored
         encoding = str(stored.attrs.get("encoding-type", "array"))
@@ -58,7 +62,7 @@ class Matrix:
             ) from None
         if dtype.kind == "b":
             raise UserError(f"{path}: {name} {BINARY}")
-        if dtype.kind not in "iuf" or dtype == np.float16:  # exact only up to 2,048
+        if dtype.kind not in "iuf" or dtype == np.float16:  # float16 is exact only up to 2,048
             raise UserError(
                 f"{path}: {name} contains {dtype}; store the raw counts in raw.X as integers or "
                 "float32"
@@ -75,16 +79,16 @@ class Matrix:
 
     def count_stored(self) -> NDArray[np.int64]:
         """Return the number of stored values in each row of a CSR matrix."""
-        numbers = np.diff(self._stored["indptr"][:].astype(np.int64))
-        if len(numbers) != self.shape[0] or not ((numbers >= 0) & (numbers <= self.shape[1])).all():
+        stored = np.diff(self._stored["indptr"][:].astype(np.int64))
+        if len(stored) != self.shape[0] or not ((stored >= 0) & (stored <= self.shape[1])).all():
             raise OSError(f"{self.name}: indptr does not describe {self.shape[0]} rows")
-        return numbers
+        return stored
 
     def blocks(self, wanted: NDArray[np.int64]) -> Iterator[Block]:
         """Read blocks of rows that together contain the wanted rows.
 
-        A block has about ``BLOCK_VALUES`` values, at least one row and, if the matrix is dense,
-        whole chunks. A CSC matrix is a single block.
+        A block has about ``BLOCK_VALUES`` values and at least one row. A block of a dense matrix
+        consists of whole HDF5 chunks. A CSC matrix is a single block.
         """
         from anndata.io import sparse_dataset
 
@@ -98,13 +102,15 @@ class Matrix:
                 return
             if self.kind == "csr":
                 stored = sparse_dataset(self._stored)
-                numbers = self.count_stored()
-                block_of_row = (np.cumsum(numbers) - numbers) // BLOCK_VALUES
+                values = self.count_stored()
+                values_before = np.cumsum(values) - values
+                block_of_row = values_before // BLOCK_VALUES
             else:
                 stored = self._stored
-                chunk = stored.chunks[0] if stored.chunks else 1
-                rows = -(-max(1, BLOCK_VALUES // max(1, n_columns)) // chunk) * chunk
-                block_of_row = np.arange(n_rows) // rows
+                chunk_rows = stored.chunks[0] if stored.chunks else 1
+                block_rows = max(1, BLOCK_VALUES // max(1, n_columns))
+                block_rows = math.ceil(block_rows / chunk_rows) * chunk_rows
+                block_of_row = np.arange(n_rows) // block_rows
             starts = np.flatnonzero(np.diff(block_of_row, prepend=-1)).tolist()
             for start, stop in pairwise([*starts, n_rows]):
                 first, last = np.searchsorted(wanted, [start, stop])
@@ -120,14 +126,17 @@ class Matrix:
 
         Args:
             wanted: rows, ascending.
-            gene_of_column: gene of each column, or -1. Counts of the same gene are added.
+            gene_of_column: position of the gene of each column, or -1 to leave the column out.
+                Counts of the same gene are added.
             genes: number of genes.
 
         Yields:
-            First row, and CSR matrix of int32 without stored zeros or repeated entries.
+            First row, and CSR matrix, rows x genes, of int32 without stored zeros or repeated
+            entries.
         """
         columns = np.flatnonzero(gene_of_column >= 0)
         ones = np.ones(len(columns), dtype=np.int64)
+        # (columns, genes): 1 where a column has counts of a gene.
         selection = csr_matrix(
             (ones, (columns, gene_of_column[columns])), shape=(len(gene_of_column), genes)
         )
@@ -147,9 +156,9 @@ class Matrix:
         """Return the values of a block as integers. ``start`` is its first row, for messages."""
         values = block.data
         rounded = np.rint(values) if values.dtype.kind == "f" else values
-        wrong = ~(are_integers(values) & (rounded >= 0) & (rounded < 2**31))
-        if wrong.any():
-            index = int(np.argmax(wrong))
+        is_wrong = ~(are_integers(values) & (rounded >= 0) & (rounded < 2**31))
+        if is_wrong.any():
+            index = int(np.argmax(is_wrong))
             row = start + int(np.searchsorted(block.indptr, index, side="right")) - 1
             value = values[index]
             raise UserError(
@@ -161,7 +170,7 @@ class Matrix:
 
 
 def are_integers(values: Any) -> Any:
-    """Return which values are integers, up to the tolerance. NaN and infinity are not."""
+    """Return which values are integers, up to ``TOLERANCE``. NaN and infinity are not integers."""
     with np.errstate(invalid="ignore"):
         return np.abs(values - np.rint(values)) <= TOLERANCE
 
@@ -169,14 +178,14 @@ def are_integers(values: Any) -> Any:
 def find_counts(file: Any, path: Path, layer: str = "") -> str:
     """Return the name of the matrix with raw counts: ``layer`` or, if empty, ``raw/X`` or ``X``.
 
-    Most raw counts are positive integers, and hardly any normalized values are, so a sample of the
-    first values is enough. All values are checked when they are read.
+    Raw counts are integers, and hardly any normalized values are, so a sample of the first values
+    is enough. All values are checked when they are read.
     """
     layers = file.get("layers")
     present = list(layers) if isinstance(layers, h5py.Group) else []
     if layer and layer not in present:
         raise UserError(f"{path}: has no layer {layer!r}; its layers: {listed(layer, present)}")
-    seen, advice = [], "store the integer counts in raw.X"
+    findings, advice = [], "store the integer counts in raw.X"
     for name in [f"layers/{layer}"] if layer else CANDIDATES:
         if name not in file:
             continue
@@ -184,17 +193,17 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
         fraction = first_fraction(matrix)
         if fraction is None:
             return name
-        seen.append(f"{matrix.name} has values such as {fraction:.8g}")
+        findings.append(f"{matrix.name} has values such as {fraction:.8g}")
         if np.isnan(fraction):
             advice = UNFILLED
     for name in present:
         with suppress(UserError):  # the layer is not a matrix
             if first_fraction(Matrix(layers[name], path, name)) is None:
-                seen.append(f"layers[{name!r}] has counts")
-                advice = "give it as 'layer'"
+                findings.append(f"layers[{name!r}] has counts")
+                advice = f"set 'layer' to {name!r}"
     where = f"layers.{layer}" if layer else "raw.X or X"
     raise NoCountsError(
-        f"{path}: no raw counts in {where} ({', '.join(seen) or 'there is neither'}); {advice}"
+        f"{path}: no raw counts in {where} ({', '.join(findings) or 'there is neither'}); {advice}"
     )
 
 
@@ -205,7 +214,7 @@ def first_fraction(matrix: Matrix) -> float | None:
         NoCountsError: if the values say only whether genes are expressed.
     """
     values = matrix.sample()
-    if len(values) >= FEW and (values == 1).all():
+    if len(values) >= FEWEST_ONES and (values == 1).all():
         raise NoCountsError(f"{matrix.path}: {matrix.name} {BINARY}")
     is_count = are_integers(values)
     return None if 2 * is_count.sum() >= len(values) else float(values[np.argmin(is_count)])

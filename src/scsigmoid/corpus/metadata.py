@@ -1,4 +1,4 @@
-"""Metadata of the corpus: rows of the manifest, and a JSON file for each evaluation dataset.
+"""Read, check and write the manifest, and the JSON file of each evaluation dataset.
 
 Text from other sources is checked before it becomes part of a path, an address or a message.
 """
@@ -21,25 +21,25 @@ from scsigmoid.files import atomic_path
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestRow:
-    """A file in one role. All values are text, empty if they do not apply.
+    """A file in one role. All values are text, empty if they do not apply or are unknown.
 
     A local file with training and held-out cells has two rows.
     """
 
     file: str  # name in the results, without suffix; unique
     role: str  # "training", "evaluation", or "skipped" (see reason)
-    dataset: str = ""  # evaluation dataset
-    part: str = ""  # number of the job that reads a training file
+    dataset: str = ""  # name of the evaluation dataset
+    part: str = ""  # of a training file: number of the part of the corpus, which one job reads
     source: str  # "embedded", "local" or "cellxgene"
-    snapshot: str = ""  # day of the listing; empty for evaluation files, which are of any day
+    snapshot: str = ""  # of a training file from CELLxGENE: corpus.snapshot
     location: str  # recipe of the embedded corpus, absolute path, or URL
-    simulated: str = "false"  # or "true"
+    simulated: str = "false"  # "true" or "false"
     title: str = ""
     doi: str = ""
     organism: str = ""  # organisms, joined by " || "
     assay: str = ""  # assays, joined by " || "
-    label: str = "cell_type"  # of training cells (see labels.py); for evaluation, see Metadata
-    held_out: str = ""  # see h5ad.held_out_text; a training row has the other cells
+    label: str = "cell_type"  # of training cells (labels.py); evaluation labels are in Metadata
+    held_out: str = ""  # held-out cells (h5ad.held_out_text); a training row has the other cells
     cells: str = ""  # number of cells in this role; after the download, only cells with counts
     bytes: str = ""  # size of the file
     sha256: str = ""  # of the file; empty before the first download
@@ -49,8 +49,7 @@ class ManifestRow:
     collection_id: str = ""
     layer: str = ""  # layer of a local file with the raw counts; empty for raw.X or X
     genes: str = ""  # column of var of a local file with the gene ids; empty for the index
-    # rows of a local file that are not trained on (repeated_cells.py), by format_ranges
-    excluded: str = ""
+    excluded: str = ""  # format_ranges of the rows that are not trained on (repeated_cells.py)
     reason: str = ""  # why a file was skipped, or numbers of cells and features left out or merged
 
 
@@ -62,7 +61,7 @@ class Metadata:
     file: str  # name in the manifest
     simulated: bool
     label: str  # column of obs with the cell type, or columns in braces (see labels.py)
-    types: list[str]  # how cell types are spelled
+    types: list[str]  # cell types with the spelling to use; others are spelled as in the file
     title: str
     cells: int  # number of cells with counts
     genes: int
@@ -71,10 +70,10 @@ class Metadata:
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
-LONGEST = 200  # characters of a title or another text from a service
+LONGEST = 200  # maximum number of characters of a title or other text from a service
 LARGEST = 10**15  # largest plausible number of bytes or cells
-LARGEST_SKIPPED_SHARE = 0.05  # of the training cells, in files without raw counts
-FILES = "files.csv"  # the rows of one part, next to its files
+LARGEST_SKIPPED_SHARE = 0.05  # limit of the share of training cells in files without raw counts
+FILES = "files.csv"  # manifest rows of a part, in the folder with its h5ad files
 REMOTE = ("cellxgene",)  # sources whose files are downloaded
 # Patterns of the columns that are used in paths, messages or computations.
 NUMBER = re.compile(r"\d{0,15}")
@@ -122,8 +121,8 @@ def check_rows(rows: Iterable[ManifestRow], where: str) -> None:
             text = getattr(row, name)
             if not form.fullmatch(text):
                 raise UserError(
-                    f"{where}: row {number}: {one_line(text, 60)!r} cannot be its {name}; make the "
-                    "manifest again"
+                    f"{where}: row {number}: {one_line(text, 60)!r} is not a valid {name}; make "
+                    "the manifest again"
                 )
 
 
@@ -134,7 +133,7 @@ def write_manifest(path: str | Path, rows: Iterable[ManifestRow]) -> None:
 
 
 def check_skipped(rows: Iterable[ManifestRow], training: Iterable[ManifestRow]) -> None:
-    """Raise an error if skipped files have too large a share of the cells of all training files."""
+    """Raise an error if skipped files contain too many of the cells of all training files."""
     skipped = [row for row in rows if row.role == "skipped"]
     cells, total = (sum(int(row.cells or 0) for row in group) for group in (skipped, training))
     if skipped and cells >= LARGEST_SKIPPED_SHARE * total:
@@ -153,14 +152,15 @@ def format_ranges(rows: NDArray[np.int64]) -> str:
 
 
 def are_in_ranges(rows: NDArray[np.int64], ranges: str) -> NDArray[np.bool_]:
-    """Return whether each row number is in the text that :func:`format_ranges` wrote."""
-    ends = [part.partition("-") for part in ranges.split(",") if part]
-    if not ends:
+    """Return whether each row number is in the text that :func:`format_ranges` returned."""
+    parts = [part.partition("-") for part in ranges.split(",") if part]
+    if not parts:
         return np.zeros(len(rows), dtype=bool)
-    starts = np.array([int(first) for first, _, _ in ends])
-    stops = np.array([int(last or first) for first, _, last in ends])
-    place = np.searchsorted(starts, rows, side="right") - 1
-    return (place >= 0) & (rows <= stops[place])
+    firsts = np.array([int(first) for first, _, _ in parts])
+    lasts = np.array([int(last or first) for first, _, last in parts])
+    # Index of the last range that starts at or before each row, -1 if there is none.
+    index = np.searchsorted(firsts, rows, side="right") - 1
+    return (index >= 0) & (rows <= lasts[index])
 
 
 def read_metadata(path: str | Path) -> Metadata:
@@ -179,7 +179,7 @@ def read_metadata(path: str | Path) -> Metadata:
 
 def one_line(value: Any, longest: int = LONGEST) -> str:
     """Return a value as printable text without line breaks, cut at ``longest`` characters."""
-    text = str(value)[: 4 * longest]
+    text = str(value)[: 4 * longest]  # to save time if the value is very long
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
@@ -192,7 +192,7 @@ def check_identifier(identifier: Any, where: str = "CELLxGENE") -> str:
 
 
 def as_count(value: Any) -> int | None:
-    """Return a count stated by a service, or ``None`` if it is not a plausible count."""
+    """Return a value from a service if it is a plausible count, else ``None``."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
         return None
     return value

@@ -1,8 +1,8 @@
-"""Training cells with the same counts as held-out cells or as other training cells.
+"""Find training cells with the same counts as held-out cells or as other training cells.
 
-Counts are compared as tokenization reads them. Names of cells, the order of genes, the storage and
-genes without counts do not matter. One pass over the files computes two 64-bit hashes of each cell:
-one over all genes of its file, and one over the genes that all files have.
+Counts are compared as tokenization reads them. Cell names, the order of genes, the storage format
+and genes without counts do not matter. One pass over the files computes two 64-bit hashes of each
+cell: one over all genes of its file, and one over the genes that all files have.
 """
 
 import hashlib
@@ -24,10 +24,13 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class HashedFile:
-    """Hashes of the counts of all cells of a file, by row, and the rows in each role."""
+    """Hashes of the counts of all cells of a file, and the rows of the cells in each role.
+
+    Arrays of hashes and flags have an item for each row of the file up to the last selected cell.
+    """
 
     counts: Hashes  # over all genes of the file; 0 for a cell without counts
-    shared: Hashes  # over the genes that all files have; 0 if fewer than FEWEST_GENES are expressed
+    shared: Hashes  # over the genes that all files have; 0 if a cell expresses too few of them
     is_comparable: Flags  # whether a cell expresses at least FEWEST_GENES genes
     n_genes: int
     gene_set: int  # a hash of the genes of the file
@@ -57,19 +60,21 @@ def hash_cells(
     keys = np.frombuffer(b"".join(digests), dtype="<u8")
     is_shared = np.array([gene in shared_genes for gene in cells.genes], dtype=bool)
     size = int(cells.rows[-1]) + 1
-    hashes, shared = np.zeros((2, size), dtype=np.uint64)
+    hashes, shared_hashes = np.zeros((2, size), dtype=np.uint64)
     is_comparable = np.zeros(size, dtype=bool)
     for chunk in cells.chunks():
-        ends, genes, counts = chunk.counts.indptr, chunk.counts.indices, chunk.counts.data
+        # One item of `genes`, `counts`, `terms` and `has_shared_gene` per stored entry.
+        indptr, genes, counts = chunk.counts.indptr, chunk.counts.indices, chunk.counts.data
         terms = scramble(keys[genes] + scramble(counts.astype(np.uint64)))
-        is_term = is_shared[genes]
-        has_enough = sum_cells(is_term, ends) >= FEWEST_GENES
-        hashes[chunk.cells] = sum_cells(terms, ends)
-        shared[chunk.cells] = np.where(has_enough, sum_cells(terms * is_term, ends), np.uint64(0))
-        is_comparable[chunk.cells] = np.diff(ends) >= FEWEST_GENES
+        has_shared_gene = is_shared[genes]
+        shared_sums = sum_cells(terms * has_shared_gene, indptr)
+        shared_sums[sum_cells(has_shared_gene, indptr) < FEWEST_GENES] = 0
+        hashes[chunk.cells] = sum_cells(terms, indptr)
+        shared_hashes[chunk.cells] = shared_sums
+        is_comparable[chunk.cells] = np.diff(indptr) >= FEWEST_GENES
     return HashedFile(
         counts=hashes,
-        shared=shared,
+        shared=shared_hashes,
         is_comparable=is_comparable,
         n_genes=len(keys),
         gene_set=int(keys.sum()),
@@ -79,7 +84,7 @@ def hash_cells(
 
 
 def scramble(values: Hashes) -> Hashes:
-    """Map each 64-bit value to a random-looking one (the output function of SplitMix64)."""
+    """Map each 64-bit value to a random-looking value (the output function of SplitMix64)."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -87,7 +92,7 @@ def scramble(values: Hashes) -> Hashes:
 
 
 def sum_cells(terms: Hashes | Flags, indptr: NDArray[np.int32]) -> Hashes:
-    """Sum the stored entries of each cell, modulo 2^64."""
+    """Sum the values of each cell's stored entries, modulo 2^64."""
     sums = np.zeros(len(terms) + 1, dtype=np.uint64)
     np.cumsum(terms, dtype=np.uint64, out=sums[1:])
     return sums[indptr[1:]] - sums[indptr[:-1]]
@@ -105,13 +110,13 @@ def exclude_repeated(files: Sequence[HashedFile]) -> list[Excluded]:
     counts = np.concatenate([file.counts[file.training] for file in ordered])
     is_comparable = np.concatenate([file.is_comparable[file.training] for file in ordered])
     held_out_counts = np.concatenate([file.counts[file.held_out] for file in ordered])
-    # Not the default kind, which overflows with uint64 in numpy 2.0.
+    # The default `kind` overflows with uint64 in numpy 2.0.
     is_held_out = (counts != 0) & np.isin(counts, held_out_counts, kind="sort")
     is_held_out |= occur_in_other_files(ordered)
     candidates = np.flatnonzero(is_comparable & ~is_held_out)
-    _, first = np.unique(counts[candidates], return_index=True)
+    _, first_occurrences = np.unique(counts[candidates], return_index=True)
     is_repeated = np.zeros(len(counts), dtype=bool)
-    is_repeated[np.delete(candidates, first)] = True
+    is_repeated[np.delete(candidates, first_occurrences)] = True
 
     excluded = {}
     ends = np.cumsum([len(file.training) for file in ordered])[:-1]
@@ -123,14 +128,17 @@ def exclude_repeated(files: Sequence[HashedFile]) -> list[Excluded]:
 
 
 def occur_in_other_files(files: Sequence[HashedFile]) -> Flags:
-    """Return which training cells are held-out cells of files with other genes.
+    """Return which training cells have the counts of a held-out cell of a file with other genes.
 
-    Cells are compared by the genes that all files have.
+    Only counts of the genes that all files have are compared.
     """
     flags = []
     for file in files:
         shared = file.shared[file.training]
-        others = [f.shared[f.held_out] for f in files if f.gene_set != file.gene_set]
+        others = [
+            other.shared[other.held_out] for other in files if other.gene_set != file.gene_set
+        ]
+        # `concatenate` needs at least one array, so the empty one comes first.
         held_out = np.concatenate([shared[:0], *others])
         flags.append((shared != 0) & np.isin(shared, held_out, kind="sort"))
     return np.concatenate(flags)

@@ -1,4 +1,4 @@
-"""Selection of the training files, and the summary of a manifest.
+"""Select the training files, and summarize a manifest.
 
 No training file shares a dataset or a collection with an evaluation dataset.
 """
@@ -19,7 +19,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
 
 RNA = "rna"  # in corpus.assays: all assays of rna_assays.csv
-PAPER_CELLS = 131_600_000  # of the paper's snapshot of 11 June 2024
+PAPER_CELLS = 131_600_000  # cells in the paper's snapshot of 11 June 2024
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,19 @@ def select(
     versions: Sequence[Version], evaluation: Mapping[str, ManifestRow], corpus: Corpus, seed: int
 ) -> Selection:
     """Choose the training files, at random if the configuration limits cells or bytes."""
-    organisms = {organism for v in versions for organism in v.organisms}
+    organisms: set[str] = set()
+    assays = {RNA}  # labels and ontology ids
+    offered: set[str] = set()
+    for version in versions:
+        organisms |= {*version.organisms}
+        assays |= {*version.assays, *version.assays.values()}
+        offered |= {version.row.dataset_id, version.row.dataset_version_id}
     check_known("corpus.organisms", "organism", corpus.organisms, sorted(organisms))
-    assays = {RNA} | {assay for v in versions for pair in v.assays.items() for assay in pair}
     check_known("corpus.assays", "assay", corpus.assays or (), sorted(assays))
-    unwanted = set(corpus.leave_out)
-    offered = {i for v in versions for i in (v.row.dataset_id, v.row.dataset_version_id)}
-    if unwanted - offered:
+    if unknown := set(corpus.leave_out) - offered:
         raise UserError(
-            f"corpus.leave_out: {min(unwanted - offered)} is neither a dataset nor a dataset "
-            "version on offer; correct the id"
+            f"corpus.leave_out: {min(unknown)} is neither a dataset nor a dataset version of the "
+            "snapshot; correct the id"
         )
     training: list[ManifestRow] = []
     held_out: dict[str, str] = {}
@@ -63,18 +66,19 @@ def select(
 
 
 def can_be_wanted(organisms: Mapping[str, str], assays: Mapping[str, str], corpus: Corpus) -> bool:
-    """Return whether a dataset has a wanted organism and a wanted assay. Unknown ones count, too.
+    """Return whether a dataset may have a wanted organism and a wanted assay.
 
-    ``organisms`` and ``assays`` are labels with their ontology ids.
+    ``organisms`` and ``assays`` are labels with their ontology ids. They are empty if unknown.
     """
     wanted = wanted_assays(corpus)
-    return not (organisms and organisms.keys().isdisjoint(corpus.organisms)) and not (
-        wanted is not None and assays and wanted.isdisjoint([*assays, *assays.values()])
-    )
+    names = [*assays, *assays.values()]
+    may_have_organism = not organisms or not organisms.keys().isdisjoint(corpus.organisms)
+    may_have_assay = wanted is None or not assays or not wanted.isdisjoint(names)
+    return may_have_organism and may_have_assay
 
 
 def wanted_assays(corpus: Corpus) -> set[str] | None:
-    """Return labels and ontology ids of the wanted assays, or ``None`` for all assays."""
+    """Return labels and ontology ids of the wanted assays, or ``None`` if all are wanted."""
     if corpus.assays is None:
         return None
     return {*corpus.assays} | (rna_assays() if RNA in corpus.assays else set())
@@ -110,19 +114,20 @@ def sample_files(
 ) -> list[ManifestRow]:
     """Return a random choice of files within limits of cells and bytes.
 
-    The random order depends on the seed and the ids of the files only, so it stays the same if
-    other files are withdrawn. Files that exceed the rest of a limit are skipped.
+    The random order depends only on the seed and the dataset ids, so it stays the same if other
+    files are withdrawn. A file that exceeds the remaining cells or bytes is skipped.
     """
-    cells = math.inf if maximum_cells is None else maximum_cells
-    size = math.inf if maximum_gb is None else maximum_gb * 1e9
+    remaining_cells = math.inf if maximum_cells is None else maximum_cells
+    remaining_bytes = math.inf if maximum_gb is None else maximum_gb * 1e9
     chosen: set[str] = set()
     for row in sorted(rows, key=lambda row: derive(seed, "training files", row.dataset_id)):
         if maximum_gb is not None and not row.bytes:
             continue  # its size is unknown
-        if int(row.bytes or 0) <= size and int(row.cells) <= cells:
+        cells, size = int(row.cells), int(row.bytes or 0)
+        if size <= remaining_bytes and cells <= remaining_cells:
             chosen.add(row.dataset_id)
-            cells -= int(row.cells)
-            size -= int(row.bytes or 0)
+            remaining_cells -= cells
+            remaining_bytes -= size
     return [row for row in rows if row.dataset_id in chosen]
 
 
@@ -130,7 +135,7 @@ def reason_held_out(row: ManifestRow, evaluation: Mapping[str, ManifestRow]) -> 
     """Return why a file must not be trained on, or "" if it may.
 
     All versions of an evaluation dataset are held out, and all datasets of its collection, because
-    the datasets of a publication share cells. An unknown collection matches no other.
+    the datasets of a publication share cells. An unknown collection matches no collection.
     """
     for name, other in evaluation.items():
         if row.dataset_id and row.dataset_id == other.dataset_id:
@@ -143,7 +148,7 @@ def reason_held_out(row: ManifestRow, evaluation: Mapping[str, ManifestRow]) -> 
 def check_separate(
     training: Iterable[ManifestRow], evaluation: Mapping[str, ManifestRow], where: str, remedy: str
 ) -> None:
-    """Raise an error if a training file shares a dataset or collection with an evaluated one."""
+    """Raise an error if a training file shares a dataset or collection with an evaluation row."""
     for row in training:
         if reason := reason_held_out(row, evaluation):
             raise UserError(
@@ -155,7 +160,7 @@ def check_separate(
 def summarize(rows: Sequence[ManifestRow]) -> dict[str, Any]:
     """Return the numbers of files, cells and bytes of a manifest, for its summary."""
     training = [row for row in rows if row.role == "training"]
-    numbers: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "training": {
             **count_totals(training),
             "paper_cells": PAPER_CELLS,
@@ -174,12 +179,12 @@ def summarize(rows: Sequence[ManifestRow]) -> dict[str, Any]:
         },
     }
     if len(organisms := count_by(training, "organism")) > 1:
-        numbers["training"]["organisms"] = organisms
-    return numbers
+        summary["training"]["organisms"] = organisms
+    return summary
 
 
 def count_by(rows: Sequence[ManifestRow], column: str) -> dict[str, dict[str, int | None]]:
-    """Return the totals of the rows with each value of a column."""
+    """Return the totals of the rows (:func:`count_totals`) by the values of a column."""
     values = sorted({getattr(row, column) for row in rows} - {""})
     return {
         value: count_totals([r for r in rows if getattr(r, column) == value]) for value in values
@@ -187,12 +192,12 @@ def count_by(rows: Sequence[ManifestRow], column: str) -> dict[str, dict[str, in
 
 
 def count_totals(rows: Sequence[ManifestRow]) -> dict[str, int | None]:
-    """Return the numbers of files, cells and bytes, ``None`` if unknown for one of the files."""
-    numbers: dict[str, int | None] = {"files": len(rows)}
+    """Return the numbers of files, cells and bytes, ``None`` if a file's number is unknown."""
+    totals: dict[str, int | None] = {"files": len(rows)}
     for key in ("cells", "bytes"):
         values = [getattr(row, key) for row in rows]
-        numbers[key] = sum(map(int, values)) if all(values) else None
-    return numbers
+        totals[key] = sum(map(int, values)) if all(values) else None
+    return totals
 
 
 def format_summary(numbers: Mapping[str, Any]) -> list[str]:
@@ -231,5 +236,5 @@ def format_summary(numbers: Mapping[str, Any]) -> list[str]:
 
 
 def format_count(number: int | None) -> str:
-    """Return a number with separators."""
+    """Return a number with thousands separators, or words that say that it is unknown."""
     return "an unknown number of" if number is None else f"{number:,}"

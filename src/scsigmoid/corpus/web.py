@@ -1,4 +1,4 @@
-"""HTTP requests to allowed hosts, with retries."""
+"""Send HTTP requests to allowed hosts, with retries."""
 
 import json
 import re
@@ -26,15 +26,19 @@ T = TypeVar("T")
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 BLOCK = 1 << 16  # bytes read at a time
-ADVANCE = 1 << 20  # new bytes that reset the count of attempts
+ADVANCE = 1 << 20  # an attempt that receives this number of bytes resets the count of attempts
 SLOWEST = 60.0  # seconds within which ADVANCE bytes must arrive
 GONE = {404: "not found", 410: "withdrawn"}
-BUSY = (403, 408, 425, 429)  # firewalls answer 403 to clients that they suspect
+# Statuses after which a request is repeated. Firewalls answer 403 to suspicious clients.
+BUSY = (403, 408, 425, 429)
 HEADERS = {"Accept-Encoding": "identity", "User-Agent": f"scsigmoid/{__version__}"}
 
 
 class Transient(Exception):
-    """A failure that may not happen again. The server may ask for a ``pause`` in seconds."""
+    """A failure after which another attempt may succeed.
+
+    ``pause`` is the number of seconds for which the server asks to wait, ``None`` if not stated.
+    """
 
     def __init__(self, reason: str, pause: float | None = None) -> None:
         super().__init__(reason)
@@ -42,7 +46,7 @@ class Transient(Exception):
 
 
 class Absent(UserError):
-    """The server does not have the file (404 or 410). ``reason`` is the status in words."""
+    """The server answers that the file does not exist. ``reason`` is the status in words."""
 
     def __init__(self, url: str, status: int) -> None:
         self.reason = GONE[status]
@@ -93,7 +97,7 @@ class Web:
         return self.ask("GET", url, read, patience)
 
     def size(self, url: str) -> int | None:
-        """Return the size of a file in bytes (``None`` if not stated), or raise :class:`Absent`."""
+        """Return the size of a file in bytes, ``None`` if not stated. May raise :class:`Absent`."""
         return self.ask("HEAD", url, content_length)
 
     def ask(
@@ -135,10 +139,12 @@ class Web:
                 raise Transient(f"no complete answer ({type(error).__name__})") from error
 
     def body(self, response: requests.Response) -> Iterator[bytes]:
-        """Yield the body in blocks as it arrives, until another thread fails.
+        """Yield the body in blocks as it arrives.
 
         Raises:
-            Transient: if ``ADVANCE`` bytes, or the end, take longer than ``SLOWEST`` seconds.
+            Transient: if less than ``ADVANCE`` bytes of an unfinished body arrive in ``SLOWEST``
+                seconds.
+            UserError: if another thread has failed.
         """
         arrived, start = 0, time.monotonic()
         # read1 does not wait for a whole block, so slow servers are noticed.
@@ -158,9 +164,9 @@ class Web:
 
         Args:
             url: address, for messages.
-            action: raises :class:`Transient` if another attempt is worth it.
-            progress: returns the number of bytes received so far. An attempt with at least
-                ``ADVANCE`` new bytes resets the count of attempts.
+            action: function to call. It raises :class:`Transient` if another attempt may succeed.
+            progress: function that returns the number of bytes received so far. An attempt with at
+                least ``ADVANCE`` new bytes resets the count of attempts.
         """
         received, tries = progress(), 0
         while True:
@@ -185,12 +191,12 @@ class Web:
     def check_stopped(self) -> None:
         """Raise an error if another thread has failed."""
         if self.stopping.is_set():
-            raise UserError("interrupted")
+            raise UserError("stopped, because another request failed")
 
     def each(self, action: Callable[[A], T], items: Iterable[A], *, label: str) -> list[T]:
         """Call ``action`` for all items, in several threads, and return the results in order.
 
-        The first failure ends the other calls.
+        The first failure stops the other calls and is raised.
         """
         items = list(items)
         with ThreadPoolExecutor(self.settings.connections) as pool:
@@ -215,14 +221,14 @@ def check_address(url: str, hosts: Collection[str]) -> None:
             "if you trust it"
         )
     if parsed.scheme != "https" and not (parsed.scheme == "http" and host in LOOPBACK):
-        raise UserError(f"{one_line(url)}: expected an https address")
+        raise UserError(f"{one_line(url)}: expected an https address; correct it")
 
 
 def check_status(url: str, response: requests.Response) -> None:
     """Raise an error unless a response has content.
 
     Raises:
-        Transient: if another attempt is worth it.
+        Transient: if another attempt may succeed.
         Absent: if the server does not have the file.
         UserError: for other statuses.
     """
