@@ -35,7 +35,7 @@ def config() -> Config:
 def corpus(server: Loopback) -> Corpus:
     """The settings of a corpus on loopback, with short times."""
     base = load(overrides={"preset": "paper"}).corpus
-    download = dataclasses.replace(base.download, timeout=0.5, longest_pause=0)
+    download = dataclasses.replace(base.download, timeout=1.5, longest_pause=0)
     changes = {"api": server.api, "hosts": HOSTS, "parts": 1, "organisms": ["Homo sapiens"]}
     return dataclasses.replace(base, download=download, **changes)
 
