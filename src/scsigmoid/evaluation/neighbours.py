@@ -151,7 +151,7 @@ def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.floa
         is_embedded = position[chunk.cells] >= 0
         values = log_normalized(chunk.counts)[:, genes]
         dense[position[chunk.cells[is_embedded]]] = values[is_embedded].toarray()
-    # Eigenvectors of the covariance are exact and need little memory, but not random numbers.
+    # The eigenvectors of the covariance are exact. They need little memory and not a seed.
     pca = PCA(min(COMPONENTS, *dense.shape), svd_solver="covariance_eigh", copy=False)
     return pca.fit_transform(dense)
 
@@ -197,7 +197,7 @@ def principal_components(
 def nearest_cells(
     coordinates: NDArray[np.float32], neighbours: int
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Return exact nearest neighbors, each cell itself first, as scib-metrics expects them.
+    """Return exact nearest neighbors of each cell, the cell itself first, as for scib-metrics.
 
     Args:
         coordinates: cells x components.
@@ -213,7 +213,7 @@ def nearest_cells(
     search = NearestNeighbors(n_neighbors=neighbours - 1, algorithm="brute").fit(points)
     # Without an argument, kneighbors leaves out the cell itself.
     indices = np.sort(search.kneighbors(return_distance=False), axis=1)
-    # Computed again, because scikit-learn's distances are from products, which lose digits.
+    # Distances are computed again: scikit-learn computes them from products, which lose digits.
     columns = [np.linalg.norm(points - points[near], axis=1) for near in indices.T]
     distances = np.column_stack(columns)
     order = np.argsort(distances, axis=1, kind="stable")

@@ -424,7 +424,7 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     ]
     genes_of_file = Counter(filter(None, names))
     genes_of_vocabulary = Counter(vocabulary.name_of.values())
-    # If the vocabulary's gene is already found by id, a second gene of the file has its name.
+    # If the gene is already found by id, the name belongs to a second gene of the file.
     unique = {
         name
         for name, count in genes_of_file.items()

@@ -70,7 +70,7 @@ def rank_tokens(
         counts.indices.astype(np.int32, copy=False),
         counts.data.astype(np.int32, copy=False),
         token_of_column.astype(np.int32),
-        medians[token_of_column],  # of another gene if the token is -1, and then not used
+        medians[token_of_column],  # the value for token -1 is arbitrary and not used
         float(target_sum),
         int(maximum_length),
         tokens,
