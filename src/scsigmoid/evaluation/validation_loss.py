@@ -170,7 +170,7 @@ def cell_losses(
             batch = batch.to(device)
             owner, weight = (part.to(device, non_blocking=True) for part in (owner, weight))
             with torch.no_grad(), autocast(device):
-                # Without the padding of batches with a single masked token.
+                # Without padding, which batches with fewer than two masked tokens have.
                 token_losses = eagerly_embedded(compute, encoder, batch)[: len(owner)]
             total.index_add_(0, owner, token_losses.double() * weight)
             sums[trial + 1] += total.sum()

@@ -74,16 +74,16 @@ def write_by_shard(
     with ExitStack() as stack:
         files = [stack.enter_context(pa.ipc.new_stream(str(path), schema)) for path in paths]
         for batch in batches:
-            of_batch = permutation[done : done + batch.num_rows]
+            batch_positions = permutation[done : done + batch.num_rows]
             done += batch.num_rows
-            order = np.argsort(of_batch)  # makes the cells of a shard contiguous
-            of_batch = of_batch[order]
+            order = np.argsort(batch_positions)  # makes the cells of a shard contiguous
+            batch_positions = batch_positions[order]
             batch = reorder([batch], order, schema)
             for number, file in enumerate(files):
-                start, stop = np.searchsorted(of_batch, (number * size, (number + 1) * size))
+                start, stop = np.searchsorted(batch_positions, (number * size, (number + 1) * size))
                 if start < stop:
                     file.write_batch(batch.slice(start, stop - start))
-                    positions[number].append(of_batch[start:stop])
+                    positions[number].append(batch_positions[start:stop])
     return positions
 
 

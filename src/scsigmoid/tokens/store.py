@@ -194,7 +194,7 @@ class TokenStore:
 
         Args:
             rows: rows of the cells in the store, in the order of the result.
-            maximum_length: maximum number of tokens per cell. The first tokens are returned.
+            maximum_length: maximum number of tokens per cell. Longer cells are truncated.
         """
         rows = np.asarray(rows, dtype=np.int64)
         shards = np.searchsorted(self._starts, rows, side="right") - 1
@@ -334,7 +334,7 @@ def write_dataset_files(folder: Path, entries: Iterable[Mapping[str, Any]]) -> N
 
 
 def grouped(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Combine batches of any size to batches of ``rows`` rows. The last may be smaller."""
+    """Yield batches of ``rows`` rows, made from batches of any size. The last may be smaller."""
     group: list[pa.RecordBatch] = []
     room = rows  # rows that still fit into the group
     for batch in batches:
