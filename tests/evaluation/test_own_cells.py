@@ -135,13 +135,14 @@ GENE_NAMES = {
         [*GENES[:20], *(f"ENSG9{i:010d}" for i in range(16))], NAMES, range(20), ""),
     "GENE5 twice here, TWICE twice in the vocabulary": (
         [f"x{i}" for i in range(36)], [*NAMES[:34], "GENE5", "TWICE"], [*range(5), *range(6, 34)],
-        "2 names stand for several genes, here or in the vocabulary, and are "
+        "2 names belong to several genes, in the file or in the vocabulary, and are "
         "left out (GENE5, TWICE)"),
     "names as R spells them": (
         [*NAMES[:33], "HLA.DRA", "other", "another"], None, range(34), ""),
     "ids and names, GENE1 twice": (
         [*GENES[:20], *NAMES[20:30], "GENE1", *(f"other{i}" for i in range(5))], None, range(30),
-        "1 names stand for several genes, here or in the vocabulary, and are left out (GENE1)"),
+        "1 names belong to several genes, in the file or in the vocabulary, and are "
+        "left out (GENE1)"),
 }  # fmt: skip
 
 
@@ -406,7 +407,7 @@ def test_python_interface_with_layers_and_raw(counts, write, model, loaded, voca
     ss.embed(with_raw, loaded)
     np.testing.assert_allclose(with_raw.obsm["X_scsigmoid"], reference, atol=2e-5)
     assert "\nadata: 36 genes found by id, 0 by name\n" in capfd.readouterr().err
-    with pytest.raises(UserError, match=r"adata: has no layer 'raw'; .*\(of: counts\)"):
+    with pytest.raises(UserError, match=r"adata: has no layer 'raw'; .*\(layers: counts\)"):
         ss.embed(layered, loaded, layer="raw")
     with pytest.raises(UserError, match=r"^adata: no raw counts"):
         ss.embed(anndata.AnnData(adata.X.log1p(), adata.obs, adata.var), loaded)

@@ -7,23 +7,23 @@ from torch import Tensor
 
 from scsigmoid.progress import track
 
-# Rows and columns of a block (8 MB). Larger blocks take a quarter longer on a CPU, because its
-# allocator does not reuse them.
+# Rows and columns of a block (8 MB). A CPU takes a quarter longer with larger blocks, because its
+# allocator does not reuse their memory.
 BLOCK = 1024
 
 
 def squared_distances(a: Tensor, b: Tensor) -> Tensor:
     """Return squared Euclidean distances, rows of ``a`` x rows of ``b``."""
-    lengths = a.square().sum(1)[:, None] + b.square().sum(1)
-    return torch.addmm(lengths, a, b.T, alpha=-2).clamp_(min=0)
+    norms = a.square().sum(1)[:, None] + b.square().sum(1)  # |a|^2 + |b|^2
+    return torch.addmm(norms, a, b.T, alpha=-2).clamp_(min=0)
 
 
 def silhouettes(points: Tensor, labels: Tensor) -> Tensor:
     """Return the silhouette of each point (Rousseeuw 1987), in Euclidean distance.
 
-    It is (b - a) / max(a, b), where a is the mean distance to the other points of the same label
-    and b the smallest mean distance to the points of another label. It is 0 if both are 0, and for
-    the only point of a label.
+    The silhouette is (b - a) / max(a, b), where a is the mean distance to the other points of the
+    same label and b the smallest mean distance to the points of another label. It is 0 if a and b
+    are 0, and for the only point of a label.
 
     Args:
         points: points x dimensions, float64.
@@ -33,19 +33,19 @@ def silhouettes(points: Tensor, labels: Tensor) -> Tensor:
         (points,), float64.
     """
     members = torch.nn.functional.one_hot(labels).to(points.dtype)
-    sums = torch.zeros_like(members)
-    points = points - points.mean(0)
+    sums = torch.zeros_like(members)  # of distances: points x labels
+    points = points - points.mean(0)  # the distances stay the same, with less rounding
     blocks = [slice(start, start + BLOCK) for start in range(0, len(points), BLOCK)]
     pairs = list(combinations_with_replacement(blocks, 2))
     for rows, columns in track(pairs, label="silhouette"):
         distances = squared_distances(points[rows], points[columns]).sqrt_()
         if rows == columns:
-            distances.fill_diagonal_(0.0)
+            distances.fill_diagonal_(0.0)  # by rounding, they may not be exactly 0
         sums[rows] += distances @ members[columns]
         if rows != columns:
             sums[columns] += distances.T @ members[rows]
     counts = members.sum(0)
     own = labels[:, None]
-    within = sums.gather(1, own).squeeze(1) / (counts[labels] - 1)  # 0 / 0 for an only point
+    within = sums.gather(1, own).squeeze(1) / (counts[labels] - 1)  # 0 / 0 for the only point
     between = (sums / counts).scatter(1, own, torch.inf).amin(1)
     return ((between - within) / torch.maximum(within, between)).nan_to_num(0.0)

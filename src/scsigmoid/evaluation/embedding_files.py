@@ -1,6 +1,6 @@
-"""Embedding files (AnnData), and the embeddings of several models with the same cells.
+"""Write and read embedding files (AnnData).
 
-Separate from the inference of :mod:`~.embeddings`, so that metrics start without importing torch.
+They are separate from :mod:`~.embeddings`, so that metrics start without importing torch.
 """
 
 from collections.abc import Mapping
@@ -25,13 +25,14 @@ class Embedding:
     """The embedding of a dataset by one model.
 
     Attributes:
-        path: its file.
+        path: embedding file.
         values: cells x hidden, float32, finite.
         labels: cell type of each cell, ``""`` if it has no label.
         cells: row of each cell in the dataset's h5ad file, int64.
         donors: ``obs["donor_id"]`` of each cell, ``""`` if it is unknown.
         metadata: ``model``, ``attention``, ``context``, ``step``, ``pooling``, ``checkpoint``,
-            ``vocabulary``, ``dataset``, ``cells`` (SHA-256 of its h5ad file) and ``simulated``.
+            ``vocabulary``, ``dataset``, ``cells`` (SHA-256 of the dataset's h5ad file) and
+            ``simulated``.
     """
 
     path: Path
@@ -43,17 +44,17 @@ class Embedding:
 
 
 def check_finite(values: NDArray[np.float32], obs: Any, subject: str) -> None:
-    """Raise an error with the number of cells and the first cell if values are not finite.
+    """Raise an error that counts the cells with values that are not finite, and names the first.
 
     Args:
         values: cells x hidden.
-        obs: data frame of these cells.
-        subject: subject and verb of the message, e.g. ``"model.safetensors: embeds"``.
+        obs: ``obs`` of these cells.
+        subject: start of the message, up to its verb, e.g. ``"model.safetensors: embeds"``.
 
     Raises:
         UserError: if a value is NaN or infinite.
     """
-    # Both extremes of a row with NaN are NaN. They take less memory than a mask of all values.
+    # Extremes take less memory than a mask of all values. Those of a cell with NaN are NaN.
     extremes = values.min(axis=1), values.max(axis=1)
     not_finite = np.flatnonzero(~np.isfinite(extremes).all(axis=0))
     if len(not_finite):
@@ -73,15 +74,15 @@ def write_embedding(
     metadata: Mapping[str, Any],
     obs: Any,
 ) -> None:
-    """Write the embedding of a dataset as AnnData. Equal values give the same bytes.
+    """Write the embedding of a dataset as AnnData. Equal arguments give the same bytes.
 
     Args:
         output: the h5ad file.
         values: cells x hidden.
         labels: cell type of each cell, ``""`` for none. Stored in ``obs["scsigmoid_cell_type"]``.
         cells: row of each cell in the dataset's file. Stored in ``uns["scsigmoid"]["rows"]``.
-        metadata: the rest of ``uns["scsigmoid"]``.
-        obs: the dataset's own data frame of these cells.
+        metadata: the other entries of ``uns["scsigmoid"]``, see :class:`Embedding`.
+        obs: the dataset's ``obs`` of these cells.
     """
     import anndata
     import pandas as pd
@@ -95,11 +96,15 @@ def write_embedding(
 
 
 def read_embedding(path: Path, **expected: Any) -> Embedding:
-    """Read an embedding that :func:`write_embedding` wrote, and compare its identity.
+    """Read an embedding that :func:`write_embedding` wrote.
+
+    Args:
+        path: embedding file.
+        expected: expected values of metadata, such as ``dataset``.
 
     Raises:
-        UserError: if the file is missing, damaged, not an embedding or has another identity, or if
-            values are not finite.
+        UserError: if the file is missing, damaged or not an embedding, if metadata differ from
+            ``expected``, or if values are not finite.
     """
     import anndata
 
@@ -107,7 +112,7 @@ def read_embedding(path: Path, **expected: Any) -> Embedding:
         raise UserError(f"{path}: no such embedding; run the target that makes it")
     with parsing(path, "an embedding of this project"):
         adata = anndata.read_h5ad(path)
-        # anndata returns scalars as NumPy scalars
+        # anndata reads scalars as NumPy scalars.
         metadata = {
             key: value.item() if isinstance(value, np.generic) else value
             for key, value in adata.uns["scsigmoid"].items()
@@ -124,12 +129,13 @@ def read_embedding(path: Path, **expected: Any) -> Embedding:
 def read_embeddings(
     paths: Mapping[str, Path], dataset: str, *, scored: bool = True
 ) -> dict[str, Embedding]:
-    """Read the embeddings of one dataset by several models, of the same cells in the same order.
+    """Read the embeddings of a dataset by several models, with the same cells in the same order.
 
     Args:
         paths: name to file. Each file must be named after its model.
-        dataset: dataset that the embeddings must be of.
-        scored: whether cells without a label are left out, with their number in the log.
+        dataset: expected dataset of the embeddings.
+        scored: whether to leave out cells without a label, which cannot be scored. The log has
+            their number.
 
     Raises:
         UserError: if a file is of another model or dataset, if the vocabulary, the cells or their
@@ -158,9 +164,9 @@ def read_embeddings(
         return embeddings
     log(f"{first.path}: {len(first.labels) - len(kept)} cells without a label are left out")
     if not len(kept):
-        raise UserError(f"{first.path}: no cell has a label; choose another column for it")
-    parts = ("values", "labels", "cells", "donors")
+        raise UserError(f"{first.path}: no cell has a label; choose another label column")
+    fields = ("values", "labels", "cells", "donors")
     return {
-        name: replace(item, **{part: getattr(item, part)[kept] for part in parts})
-        for name, item in embeddings.items()
+        name: replace(embedding, **{field: getattr(embedding, field)[kept] for field in fields})
+        for name, embedding in embeddings.items()
     }

@@ -1,4 +1,4 @@
-"""Embeddings of cells: packed inference, one vector per cell, written as AnnData.
+"""Embed cells with a trained model: one vector per cell, computed from packed batches.
 
 ``mean`` averages the last hidden states (after the final layer normalization) over a cell's gene
 tokens, without [CLS]. ``cls`` is the hidden state of [CLS], for models trained with it. The paper
@@ -58,11 +58,11 @@ def embed(
     Args:
         checkpoint: the model's ``model.safetensors``.
         store: token store of the dataset.
-        cells: the h5ad file, named after the dataset, for its ``obs``.
+        cells: the dataset's h5ad file, named after the dataset. Its ``obs`` is copied.
         settings: pooling and tokens per forward pass.
         device: ``auto``, ``cpu`` or ``cuda``.
-        output: the h5ad file, named after the model: the dataset's ``obs`` with the cell type that
-            is evaluated, the embedding in ``obsm["X_<model>"]`` (float32), and settings and
+        output: h5ad file to write, named after the model. Contains the dataset's ``obs`` with the
+            evaluated cell type, the embedding in ``obsm["X_<model>"]`` (float32), and settings and
             identity in ``uns["scsigmoid"]``.
 
     Raises:
@@ -88,15 +88,15 @@ def embed_cells(
 ) -> NDArray[np.float32]:
     """Return the embedding of every cell of a token store, (cells, hidden), from packed batches.
 
-    Batches do not depend on the number of processes, and neither do the values (on a CPU, if each
-    process has one thread).
+    Neither batches nor values depend on the number of processes. On a CPU, this holds for values
+    only if each process has one thread.
 
     Args:
-        encoder: the model, on a GPU to compute on GPUs, otherwise on the CPU.
+        encoder: the model. If it is on a GPU, GPUs are used, otherwise the CPU.
         store: folder of the token store.
         settings: pooling and tokens per forward pass.
         label: name of the progress bar.
-        devices: number of GPUs, or of processes on the CPU.
+        devices: number of GPUs, or number of processes on the CPU.
 
     Raises:
         UserError: if there are fewer GPUs than ``devices``, or if a process ends early.
@@ -105,26 +105,26 @@ def embed_cells(
     if next(encoder.parameters()).is_cuda and devices > gpus:
         raise UserError(f"devices: is {devices}, but there are {gpus} GPUs; use at most {gpus}")
     tokens = TokenStore.open(store)
-    runs = make_batches(tokens, encoder.settings, settings.batch_tokens)
+    batches = make_batches(tokens, encoder.settings, settings.batch_tokens)
     values = np.empty((len(tokens), encoder.settings.hidden), dtype=np.float32)
     try:
         with ExitStack() as stack:
             parts: Iterator[NDArray[np.float32]]
             if devices == 1:
-                parts = map(partial(embed_batch, encoder, tokens, settings), runs)
+                parts = map(partial(embed_batch, encoder, tokens, settings), batches)
             else:
                 weights = Path(stack.enter_context(TemporaryDirectory())) / "weights"
                 workers = stack.enter_context(
                     start_workers(encoder, weights, store, settings, devices)
                 )
-                size = -(-len(runs) // (TASKS * devices))
-                parts = workers.map(embed_in_worker, runs, chunksize=size)
-            for rows, part in zip(track(runs, label=label), parts, strict=True):
+                chunksize = -(-len(batches) // (TASKS * devices))
+                parts = workers.map(embed_in_worker, batches, chunksize=chunksize)
+            for rows, part in zip(track(batches, label=label), parts, strict=True):
                 values[rows] = part
     except BrokenProcessPool:
         raise UserError(
             f"{label}: a process ended early; if memory is short, use fewer devices or fewer "
-            'tokens per batch; in a script, call it below `if __name__ == "__main__":`'
+            'tokens per batch; in a script, embed below `if __name__ == "__main__":`'
         ) from None
     return values
 
@@ -132,35 +132,37 @@ def embed_cells(
 def start_workers(
     encoder: Encoder, weights: Path, store: Path, settings: Embeddings, devices: int
 ) -> ProcessPoolExecutor:
-    """Write ``weights``, and return a pool of ``devices`` processes that each load them."""
+    """Write the file ``weights``, and return a pool of ``devices`` processes that load it."""
     context = multiprocessing.get_context("spawn")
     ranks = context.SimpleQueue()
     for rank in range(devices):
         ranks.put(rank)
-    kind = next(encoder.parameters()).device.type
+    device_type = next(encoder.parameters()).device.type
     threads = max(1, torch.get_num_threads() // devices)
-    # In a file: a process that ends before it reads arguments larger than a pipe blocks its parent.
+    # Not as an argument: if a process ended before it read arguments larger than the buffer of a
+    # pipe, its parent would wait forever.
     save_file(encoder.state_dict(), weights)
-    arguments = (ranks, kind, threads, LOGGER.level, encoder.settings, weights, store, settings)
+    model = encoder.settings
+    arguments = (ranks, device_type, threads, LOGGER.level, model, weights, store, settings)
     return ProcessPoolExecutor(devices, context, load_in_worker, arguments)
 
 
 def load_in_worker(
     ranks: Any,
-    kind: str,
+    device_type: str,
     threads: int,
-    level: int,
+    log_level: int,
     model: EncoderSettings,
     weights: Path,
     store: Path,
     settings: Embeddings,
 ) -> None:
-    """Load the encoder in a new process, on its own GPU if ``kind`` is ``cuda``."""
+    """Load the encoder in a worker process. On GPUs, each process takes one rank from ``ranks``."""
     torch.set_num_threads(threads)
-    LOGGER.setLevel(level)
-    device = torch.device(kind)
-    if kind == "cuda":
-        device = torch.device(kind, ranks.get())
+    LOGGER.setLevel(log_level)
+    device = torch.device(device_type)
+    if device_type == "cuda":
+        device = torch.device(device_type, ranks.get())
         torch.cuda.set_device(device)
     state = load_file(weights)
     encoder = encoder_for(model, state).to(device).eval()
@@ -176,7 +178,7 @@ def embed_in_worker(rows: slice) -> NDArray[np.float32]:
 def embed_batch(
     encoder: Encoder, tokens: TokenStore, settings: Embeddings, rows: slice
 ) -> NDArray[np.float32]:
-    """Return the embedding of consecutive cells, (cells, hidden), from one forward pass."""
+    """Return the embedding of the cells ``rows``, (cells, hidden), from one forward pass."""
     device = next(encoder.parameters()).device
     with torch.inference_mode(), autocast(device):
         batch = pack(tokens, np.arange(rows.start, rows.stop), encoder.settings).to(device)
@@ -216,7 +218,7 @@ def check_pooling(settings: Embeddings, encoder: EncoderSettings, checkpoint: Pa
 def provenance(
     checkpoint: Path, metadata: Mapping[str, Any], settings: Embeddings, simulated: bool
 ) -> dict[str, Any]:
-    """Return the model and the settings of an embedding, for ``uns["scsigmoid"]`` of its file.
+    """Return the model and the settings of an embedding, for ``uns`` of its file.
 
     Args:
         checkpoint: the model's file, whose SHA-256 is stored.
@@ -238,7 +240,7 @@ def open_tokens(store: Path, dataset: str, vocabulary: str) -> TokenStore:
 
     Args:
         store: the store.
-        dataset: dataset that the cells must be of.
+        dataset: expected dataset of the cells.
         vocabulary: fingerprint of the model's vocabulary.
 
     Raises:
@@ -256,7 +258,7 @@ def open_tokens(store: Path, dataset: str, vocabulary: str) -> TokenStore:
 
 
 def make_batches(tokens: TokenStore, settings: EncoderSettings, batch_tokens: int) -> list[slice]:
-    """Return runs of consecutive cells that have at most ``batch_tokens`` tokens."""
+    """Return batches: slices of consecutive cells with at most ``batch_tokens`` tokens in all."""
     lengths = np.minimum(tokens.lengths, settings.genes) + settings.cls_token
     return split_by_tokens(lengths, batch_tokens)
 
@@ -270,4 +272,5 @@ def pool(hidden: Tensor, batch: Batch, settings: Embeddings, encoder: EncoderSet
     sums = torch.segment_reduce(hidden, "sum", lengths=lengths, axis=0)
     if not encoder.cls_token:
         return sums / lengths.unsqueeze(1)
+    # The first token of each cell is [CLS].
     return (sums - hidden[starts]) / (lengths - 1).unsqueeze(1)

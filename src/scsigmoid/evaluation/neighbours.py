@@ -21,23 +21,23 @@ from scsigmoid.identity import check_cells
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
+# Common settings of log-normalization and PCA, for the control pca_log_counts.
 TARGET_SUM = 10_000
-# Of the control pca_log_counts, as usual. The number of genes bounds the memory.
-VARIABLE_GENES = 2_000
+VARIABLE_GENES = 2_000  # bounds the memory
 COMPONENTS = 50
-FIELDS = ("attention", "context", "vocabulary", "simulated")
-CONTROL = {"attention": "", "context": 0}
+METADATA_FIELDS = ("attention", "context", "vocabulary", "simulated")
+CONTROL_METADATA = {"attention": "", "context": 0}  # a control has no model
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """One representation of a dataset.
+    """One representation of a dataset, with the nearest neighbors of each cell.
 
     Attributes:
         values: embedding of each cell, cells x dimensions, float32.
         coordinates: principal components, cells x components, float32.
         indices: cells x k, int32: the nearest cells by ascending distance, the cell itself first.
-        distances: cells x k, float32, Euclidean. The first is 0.
+        distances: cells x k, float32, Euclidean distances to these cells.
         labels: cell type of each cell.
         donors: donor of each cell, ``""`` if it is unknown.
         metadata: ``model`` (or the control's name), ``attention``, ``context``, ``vocabulary`` and
@@ -84,7 +84,9 @@ def find_neighbours(
         coordinates = principal_components(values, settings.variance, str(source))
         log(f"{cells.stem} {name}: {len(coordinates)} cells, {coordinates.shape[1]} components")
         indices, distances = nearest_cells(coordinates, settings.neighbours)
-        metadata = by_model[name].metadata if name in by_model else first.metadata | CONTROL
+        metadata = (
+            by_model[name].metadata if name in by_model else first.metadata | CONTROL_METADATA
+        )
         yield Neighbours(
             values=np.asarray(values, dtype=np.float32),
             coordinates=coordinates,
@@ -92,7 +94,7 @@ def find_neighbours(
             distances=distances,
             labels=first.labels,
             donors=first.donors,
-            metadata={"model": name} | {field: metadata[field] for field in FIELDS},
+            metadata={"model": name} | {field: metadata[field] for field in METADATA_FIELDS},
             source=source,
         )
 
@@ -100,7 +102,7 @@ def find_neighbours(
 def representations(
     by_model: Mapping[str, Embedding], cells: Path, controls: Sequence[str], seed: int
 ) -> Iterator[tuple[str, NDArray[np.floating]]]:
-    """Yield name and values (cells x dimensions) of the models, then of the controls."""
+    """Yield the name and values (cells x dimensions) of each model, then of each control."""
     for name, embedding in by_model.items():
         yield name, embedding.values
     first = next(iter(by_model.values()))
@@ -115,43 +117,47 @@ def representations(
 def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the control ``pca_log_counts``: principal components of log(1 + counts per 10,000).
 
-    Up to 50 components of the 2,000 genes with the largest variance. Counts are read twice, in
-    chunks, so that only these genes are in memory.
+    The PCA uses the 2,000 genes with the largest variance and keeps up to 50 components. Counts are
+    read twice, in chunks, so that only these genes are in memory.
 
     Args:
         path: the dataset's h5ad file.
-        rows: rows of the cells, in the order of the result.
+        rows: rows of the cells in the file, in the order of the result.
+
+    Returns:
+        cells x components.
     """
     from sklearn.decomposition import PCA
 
-    source = open_cells(path)
-    absent = rows[~np.isin(rows, source.rows)]
-    if len(absent):
+    dataset = open_cells(path)
+    missing = rows[~np.isin(rows, dataset.rows)]
+    if len(missing):
         raise UserError(
-            f"{path}: has no row {absent[0]}, but the embeddings do; embed the dataset again"
+            f"{path}: has no row {missing[0]}, but the embeddings do; embed the dataset again"
         )
-    sums = np.zeros((2, len(source.genes)))
-    for chunk in source.chunks():
+    sums = np.zeros((2, len(dataset.genes)))  # of each gene's values, and of their squares
+    for chunk in dataset.chunks():
         values = log_normalized(chunk.counts)
         sums += [np.asarray(part.sum(axis=0)).ravel() for part in (values, values.multiply(values))]
-    mean, square = sums / source.n_cells
+    mean, mean_square = sums / dataset.n_cells
     # A stable sort of negative variances keeps genes of equal variance in the order of the file.
-    order = np.argsort(mean**2 - square, kind="stable")
+    order = np.argsort(mean**2 - mean_square, kind="stable")
     genes = np.sort(order[:VARIABLE_GENES])
-    place = np.full(source.rows[-1] + 1, -1)
-    place[rows] = np.arange(len(rows))
+    # Position in the result of each row of the file, -1 if the row is not embedded.
+    position = np.full(dataset.rows[-1] + 1, -1)
+    position[rows] = np.arange(len(rows))
     dense = np.empty((len(rows), len(genes)))
-    for chunk in source.chunks():
-        is_embedded = place[chunk.cells] >= 0
+    for chunk in dataset.chunks():
+        is_embedded = position[chunk.cells] >= 0
         values = log_normalized(chunk.counts)[:, genes]
-        dense[place[chunk.cells[is_embedded]]] = values[is_embedded].toarray()
-    # Eigenvectors of the covariance are exact, need no random numbers and little memory.
+        dense[position[chunk.cells[is_embedded]]] = values[is_embedded].toarray()
+    # The eigenvectors of the covariance are exact. They need little memory and not a seed.
     pca = PCA(min(COMPONENTS, *dense.shape), svd_solver="covariance_eigh", copy=False)
     return pca.fit_transform(dense)
 
 
 def log_normalized(counts: Any) -> Any:
-    """Return log(1 + counts per 10,000), a float64 CSR matrix."""
+    """Return log(1 + counts per 10,000) of a CSR matrix (cells x genes), as float64."""
     values = counts.astype(np.float64)
     totals = np.asarray(values.sum(axis=1)).ravel()
     values.data *= np.repeat(TARGET_SUM / totals, np.diff(values.indptr))
@@ -178,12 +184,12 @@ def principal_components(
     from sklearn.decomposition import PCA
 
     values = np.asarray(values, dtype=np.float64)
-    if len(values) < 2 or not (values != values[0]).any():
+    if len(values) < 2 or (values == values[0]).all():
         raise UserError(
             f"{name}: all {len(values)} cells have the same values and cannot be compared; check "
             "the model's training"
         )
-    # Centering avoids cancellation: PCA computes the covariance from sums of products.
+    # PCA computes the covariance from sums of products. Centering keeps their rounding small.
     pca = PCA(variance, svd_solver="covariance_eigh", copy=False)
     return pca.fit_transform(values - values.mean(axis=0)).astype(np.float32)
 
@@ -191,26 +197,27 @@ def principal_components(
 def nearest_cells(
     coordinates: NDArray[np.float32], neighbours: int
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Return exact nearest neighbors with the cell itself first, as scib-metrics expects them.
+    """Return exact nearest neighbors of each cell, the cell itself first, as for scib-metrics.
 
     Args:
         coordinates: cells x components.
-        neighbours: neighbors of a cell, itself included, at most the number of cells.
+        neighbours: neighbors per cell, including the cell itself. At most the number of cells.
 
     Returns:
-        Indices and Euclidean distances, cells x ``neighbours``, in ascending order of distance,
-        then of index.
+        Indices and Euclidean distances, cells x ``neighbours``, in ascending order of distance.
+        Neighbors at equal distances are in ascending order of index.
     """
     from sklearn.neighbors import NearestNeighbors
 
     points = coordinates - coordinates.mean(axis=0, dtype=np.float64)
     search = NearestNeighbors(n_neighbors=neighbours - 1, algorithm="brute").fit(points)
+    # Without an argument, kneighbors leaves out the cell itself.
     indices = np.sort(search.kneighbors(return_distance=False), axis=1)
-    # scikit-learn computes distances from products, which lose digits.
+    # Distances are computed again: scikit-learn computes them from products, which lose digits.
     columns = [np.linalg.norm(points - points[near], axis=1) for near in indices.T]
     distances = np.column_stack(columns)
     order = np.argsort(distances, axis=1, kind="stable")
-    indices, distances = (np.take_along_axis(part, order, 1) for part in (indices, distances))
+    indices, distances = (np.take_along_axis(array, order, 1) for array in (indices, distances))
     return (
         np.column_stack([np.arange(len(points)), indices]).astype(np.int32),
         np.column_stack([np.zeros(len(points)), distances]).astype(np.float32),

@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 
 KEY = "X_scsigmoid"  # name of the embedding in obsm, and of its settings in uns
 TARGET_SUM = 10_000  # any value gives the same ranks
-# The models of the package, by name.
+# Files of the models that the package contains, by name.
 PACKAGED = {path.stem: path for path in (Path(__file__).parents[1] / "data").glob("*.safetensors")}
 SHARD_CELLS = 8192
 BATCH_TOKENS = 16_384
-NAMED = 5  # examples in a message
+EXAMPLES = 5  # names listed in a message
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Model:
     Attributes:
         path: ``model.safetensors``.
         encoder: the :class:`torch.nn.Module`, in evaluation mode.
-        vocabulary: gene ids, names and medians of its tokens.
+        vocabulary: gene ids, names and medians of the tokens.
         metadata: ``model``, ``attention``, ``context``, ``size``, ``training``, ``step``, ``seed``
             and the encoder's other settings.
     """
@@ -88,7 +88,8 @@ def load(path: str | Path, *, device: str = "auto", backend: str = "auto") -> Mo
 
     Args:
         path: ``model.safetensors``, its folder, or ``"blood"`` for the packaged small model of
-            human blood cells (docs/evaluation.md). A folder of that name is ``"./blood"``.
+            human blood cells (docs/evaluation.md). If you have a folder of this name, use
+            ``"./blood"``.
         device: ``auto`` (a GPU if there is one), ``cpu`` or ``cuda``.
         backend: attention backend. ``auto`` selects the fastest.
 
@@ -97,12 +98,15 @@ def load(path: str | Path, *, device: str = "auto", backend: str = "auto") -> Mo
             backend.
     """
     if not isinstance(path, (str, Path)):
-        raise UserError(f"path: expected a path or a name, found {type(path).__name__}")
+        raise UserError(
+            f"path: expected a path or a name, found {type(path).__name__}; give the path of "
+            f"{MODEL}"
+        )
     path = PACKAGED[path] if isinstance(path, str) and path in PACKAGED else Path(path).expanduser()
     if (path / MODEL).is_file():
         path = path / MODEL
     encoder, metadata = load_encoder(path, resolve_device(device), backend)
-    if backend != "auto":
+    if backend != "auto":  # raise an error now if the device cannot run the backend
         choose_backend(metadata["attention"], backend, next(encoder.parameters()).device)
     return Model(path, encoder, load_vocabulary(path), metadata)
 
@@ -118,15 +122,15 @@ def tokenize(
         layer, genes, verbose: as for :func:`embed`.
 
     Returns:
-        ``tokens``, uint16 or uint32, of all cells without padding and without [CLS], and
-        ``cu_seqlens``, int32, cells + 1: cell i has ``tokens[cu_seqlens[i]:cu_seqlens[i + 1]]``.
-        ``model.vocabulary.gene_ids[token]`` is a token's gene.
+        ``tokens`` (uint16 or uint32) of all cells, without padding and without [CLS], and
+        ``cu_seqlens`` (int32, cells + 1). Cell i has ``tokens[cu_seqlens[i]:cu_seqlens[i + 1]]``.
+        The gene of a token is ``model.vocabulary.gene_ids[token]``.
 
     Raises:
         UserError: as for :func:`embed`.
     """
     check_types(adata, model)
-    with tokens_of(adata, model, layer, genes, verbose) as store:
+    with adata_token_store(adata, model, layer, genes, verbose) as store:
         return TokenStore.open(store).cells(np.arange(adata.n_obs), model.encoder.settings.genes)
 
 
@@ -147,7 +151,7 @@ def embed(
     Args:
         adata: raw counts, cells x genes, with Ensembl ids or gene names. May be a view or backed by
             a file, but not a view of a backed file. The counts are copied to a temporary file. For
-            files larger than the memory, use ``scsigmoid embed``, which reads them in blocks.
+            files larger than memory, use ``scsigmoid embed``, which reads them in blocks.
         model: from :func:`load`.
         key: name of the embedding in ``obsm`` (cells x hidden, float32) and of its settings in
             ``uns``.
@@ -156,11 +160,11 @@ def embed(
             Ensembl ids if the index has none).
         pooling: ``mean`` over a cell's gene tokens in the last layer, or ``cls``, the hidden state
             of [CLS].
-        batch_tokens: tokens per forward pass, which bounds the GPU's memory.
-        devices: number of GPUs that share the cells, or of processes if the model is on the CPU. If
-            greater than 1, scripts need ``if __name__ == "__main__":``, as for
+        batch_tokens: maximum number of tokens per forward pass. Fewer tokens need less memory.
+        devices: number of GPUs that share the cells, or number of processes if the model is on the
+            CPU. If greater than 1, scripts need ``if __name__ == "__main__":``, as for
             :mod:`multiprocessing`.
-        verbose: whether to print progress. Warnings are printed anyway. All lines go through the
+        verbose: whether to print progress. Warnings are always printed. All lines go through the
             logger ``scsigmoid`` of :mod:`logging`.
 
     Raises:
@@ -169,13 +173,13 @@ def embed(
     """
     check_types(adata, model)
     check_options(key, batch_tokens=batch_tokens, devices=devices)
-    if adata.isbacked and adata.is_view:  # anndata cannot write to these
+    if adata.isbacked and adata.is_view:  # anndata cannot write to such views
         raise UserError("adata: is a view of a backed file; embed adata.to_memory() instead")
     settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
     check_pooling(settings, model.encoder.settings, model.path)
-    marks = adata.uns.get("scsigmoid")
-    is_simulated = isinstance(marks, Mapping) and bool(marks.get("simulated", False))
-    with tokens_of(adata, model, layer, genes, verbose) as store:
+    origin = adata.uns.get("scsigmoid")  # metadata of files that this package wrote
+    is_simulated = isinstance(origin, Mapping) and bool(origin.get("simulated", False))
+    with adata_token_store(adata, model, layer, genes, verbose) as store:
         label = f"embedding with {model.name}"
         values = embed_cells(model.encoder, store, settings, label, devices)
     check_finite(values, adata.obs, f"{model.path}: embeds")
@@ -204,7 +208,7 @@ def embed_file(
         settings: pooling and tokens per forward pass.
         output: h5ad file with the ``obs`` of the input, the embedding in ``obsm[key]`` (cells x
             hidden, float32) and its settings in ``uns[key]``. Cells without a gene of the
-            vocabulary are left out and named in the log.
+            vocabulary are left out, and the log lists them.
         key, layer, genes, devices: as for :func:`embed`.
         keep_all: whether to copy ``X``, ``layers``, ``var``, ``obsm``, … of the input, too. The
             whole input is then read into memory.
@@ -229,7 +233,7 @@ def embed_file(
         with token_store(model, source, layer, genes, path.stem) as store:
             rows = TokenStore.open(store).metadata(["cell"])["cell"]
             obs = obs.iloc[rows]
-            # Written before the slow embedding, because some files cannot be written.
+            # If anndata cannot write the data, raise the error before the slow embedding.
             if keep_all:
                 with opened(source), reading(str(source)):
                     adata = anndata.read_h5ad(source)[rows].copy()
@@ -252,25 +256,29 @@ def embed_file(
 def token_store(
     model: Model, path: Path, layer: str, genes: str, name: str = "adata"
 ) -> Iterator[Path]:
-    """Make a temporary token store of a file's cells, with the model's vocabulary and context."""
+    """Make a temporary token store of a file, with the model's vocabulary and context.
+
+    ``name`` is the file's name in the store.
+    """
     with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
         cells = with_known_genes(open_cells(path, layer=layer, genes=genes), model.vocabulary)
         context = model.encoder.settings.genes
         tokenizer = Tokenizer(model.vocabulary, TARGET_SUM, context, SHARD_CELLS)
-        shards = grouped(tokenizer.batches(cells, "", name), SHARD_CELLS)
-        write_shards(folder, shards, tokenizer.metadata("file", False, ""))
+        shards = grouped(tokenizer.batches(cells, label="", file=name), SHARD_CELLS)
+        metadata = tokenizer.metadata(order="file", simulated=False, label="")
+        write_shards(folder, shards, metadata)
         return_free_memory()
         yield Path(folder)
 
 
 @contextmanager
-def tokens_of(
+def adata_token_store(
     adata: "AnnData", model: Model, layer: str, genes: str, verbose: bool
 ) -> Iterator[Path]:
-    """Make a temporary token store of all cells. Without ``verbose``, log only warnings.
+    """Make a temporary token store of an AnnData. Unless ``verbose``, log only warnings.
 
     Raises:
-        UserError: if a cell has no gene of the vocabulary. Every cell needs a row of the embedding.
+        UserError: if a cell has no gene of the vocabulary, because ``obsm`` needs a row per cell.
     """
     with (
         verbosity(verbose),
@@ -290,8 +298,8 @@ def tokens_of(
 
 
 def first_few(names: Sequence[object]) -> str:
-    """Return the first names for a message, followed by ``...`` if there are more."""
-    return ", ".join(map(str, names[:NAMED])) + (", ..." if len(names) > NAMED else "")
+    """Return the first names as text for a message, with ``...`` at the end if there are more."""
+    return ", ".join(map(str, names[:EXAMPLES])) + (", ..." if len(names) > EXAMPLES else "")
 
 
 def check_types(adata: object, model: object) -> None:
@@ -319,16 +327,17 @@ def check_options(key: object, **numbers: object) -> None:
 
 @contextmanager
 def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
-    """Write counts and gene names to a temporary h5ad file. Messages call it ``adata``."""
+    """Write counts and genes to a temporary h5ad file. Errors call the file ``adata``."""
     import anndata
     import pandas as pd
 
-    def naming_columns(var: Any) -> Any:
-        """Return the columns of ``var`` that can name genes or tell what kind they are."""
+    def gene_columns(var: Any) -> Any:
+        """Return the columns of ``var`` that contain gene ids, gene names or feature types."""
         columns = ("feature_name", "feature_types", "feature_type", "feature_biotype", genes)
         return var[[name for name in var if name in columns or any(map(is_id, var[name]))]]
 
     def read(matrix: Any) -> Any:
+        """Read a matrix that may be backed by a file."""
         if matrix is None:
             return None
         return matrix.to_memory() if hasattr(matrix, "to_memory") else matrix[:]
@@ -337,21 +346,22 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
     if layer and layer not in layers:
         names = ", ".join(layers) or "none"
         raise UserError(
-            f"adata: has no layer {layer!r}; set 'layer' to the layer with raw counts (of: {names})"
+            f"adata: has no layer {layer!r}; set 'layer' to the layer with raw counts (layers: "
+            f"{names})"
         )
-    if genes and not any(genes in cells.var for cells in (adata, adata.raw) if cells is not None):
+    if genes and not any(genes in data.var for data in (adata, adata.raw) if data is not None):
         columns = listed(genes, [str(name) for name in adata.var])
         raise UserError(f"adata: var has no column {genes!r} for the genes; its columns: {columns}")
     part = anndata.AnnData(
         X=None if layer else read(adata.X),
-        # Not the names of cells, because h5ad files cannot store all names.
+        # Numbers instead of cell names, because an h5ad file cannot store every name.
         obs=pd.DataFrame(index=np.arange(adata.n_obs).astype(str)),
-        var=naming_columns(adata.var),
+        var=gene_columns(adata.var),
         layers={layer: read(adata.layers[layer])} if layer else None,
     )
     if adata.raw is not None and not layer:
         raw = adata.raw
-        part.raw = anndata.AnnData(X=read(raw.X), obs=part.obs, var=naming_columns(raw.var))
+        part.raw = anndata.AnnData(X=read(raw.X), obs=part.obs, var=gene_columns(raw.var))
     with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
         path = Path(folder) / "adata.h5ad"
         with storing("adata"):
@@ -363,19 +373,19 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
 
 
 def check_counts(path: Path, layers: list[str]) -> None:
-    """Raise an error that lists the AnnData's layers if the file has no counts in raw.X and X."""
+    """Raise an error that lists the layers if neither ``raw.X`` nor ``X`` contains counts."""
     with opened(path) as file:
         try:
             find_counts(file, path)
         except UserError as error:
             names = listed("counts", layers)
             raise UserError(
-                f"{error}, or set 'layer' to the layer with counts (of: {names})"
+                f"{error}, or set 'layer' to the layer with counts (layers: {names})"
             ) from None
 
 
 def read_obs(path: Path) -> tuple[Any, bool]:
-    """Read a file's ``obs``, and whether the file says that its cells are simulated."""
+    """Read a file's ``obs``, and whether its ``uns`` marks the cells as simulated."""
     with opened(path) as file:
         mark = file.get("uns/scsigmoid/simulated")
         is_simulated = isinstance(mark, h5py.Dataset) and bool(np.any(mark[()]))
@@ -383,13 +393,13 @@ def read_obs(path: Path) -> tuple[Any, bool]:
 
 
 def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
-    """Give genes without an Ensembl id the vocabulary's id of the same name.
+    """Replace genes without an Ensembl id by the vocabulary's genes of the same name.
 
     A name is used only if a single gene of the file and a single gene of the vocabulary have it.
-    R's spelling is known: ``HLA.A`` is ``HLA-A``.
+    Names in R's spelling are found, too, such as ``HLA.A`` for ``HLA-A``.
 
     Raises:
-        UserError: if genes are of another organism, or neither ids nor names are known.
+        UserError: if genes are of another organism, or if the vocabulary has none of the genes.
     """
     cells = cells.with_current_ids(vocabulary.retired)
     by_id = vocabulary.token_of.keys() & set(cells.genes)
@@ -414,6 +424,7 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     ]
     genes_of_file = Counter(filter(None, names))
     genes_of_vocabulary = Counter(vocabulary.name_of.values())
+    # If the gene is already found by id, the name belongs to a second gene of the file.
     unique = {
         name
         for name, count in genes_of_file.items()
@@ -422,15 +433,15 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     log(f"{cells.path}: {len(by_id):,} genes found by id, {len(unique):,} by name")
     if ambiguous := sorted(genes_of_file.keys() - unique):
         log(
-            f"{cells.path}: {len(ambiguous)} names stand for several genes, here or in the "
+            f"{cells.path}: {len(ambiguous)} names belong to several genes, in the file or in the "
             f"vocabulary, and are left out ({first_few(ambiguous)})"
         )
     if not by_id and not unique:
         raise UserError(
             f"{cells.path}: no gene in common with the vocabulary, by id or by name (the file "
             f"has {cells.genes[0]!r}, the vocabulary {vocabulary.gene_ids[-1]!r}, "
-            f"{vocabulary.names[-1]!r}); name genes by Ensembl id, say which column of var "
-            "has the ids ('genes'), or take a model of their organism"
+            f"{vocabulary.names[-1]!r}); name genes by Ensembl id, set 'genes' to the column of "
+            "var with the ids, or use a model of their organism"
         )
     genes = [
         gene_of[name] if name in unique else gene

@@ -1,11 +1,12 @@
 """scIB biological-conservation metrics (appendix, "SCIB Biological Conservation Metrics").
 
-They are computed from the PCA coordinates and neighbors of :mod:`~.neighbours`. Higher is better.
-Leiden scores are computed with scib-metrics. The silhouette is not, because ours is faster
-(docs/benchmarks.md).
+The silhouette and Leiden scores are computed from the PCA coordinates and neighbors of
+:mod:`~.neighbours`, the accuracy of logistic regression from the representation. Higher is better.
+scib-metrics computes the Leiden scores. It does not compute the silhouette, because
+:mod:`~.distances` is faster (docs/benchmarks.md).
 
-To add a metric, write its function and add it to :data:`FUNCTIONS`, and describe it in
-``scsigmoid.config.metrics``.
+To add a metric, write its function, add the function to :data:`FUNCTIONS`, and describe the metric
+in ``scsigmoid.config.metrics``.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -45,7 +46,7 @@ def scib(
         cells: the dataset's h5ad file, named after the dataset.
         settings: as for :func:`~.neighbours.find_neighbours`.
         seed: the configuration's seed. All representations share the seeds derived from it.
-        outputs: metric to CSV file of measurements. The ``group`` of a donor's scores is the donor.
+        outputs: metric to CSV file of measurements. ``group`` is the donor, or empty for all cells.
         donors: whether to score the cells of each donor, too (:func:`split_by_donor`).
         device: device that computes the distances of the silhouette, in float64.
 
@@ -55,16 +56,18 @@ def scib(
     dataset = cells.stem
     representations = list(find_neighbours(embeddings, cells, settings, seed))
     rows: dict[str, list[Measurement]] = {metric: [] for metric in outputs}
-    parts = [("", item) for item in representations]
+    parts = [("", representation) for representation in representations]
     if donors:
-        parts += [part for item in representations for part in split_by_donor(item)]
+        for representation in representations:
+            parts += split_by_donor(representation)
     for function in dict.fromkeys(METRICS[metric].function for metric in outputs):
-        for donor, item in parts:
+        for donor, part in parts:
             if donor and function == "logistic":  # a donor has too few cells of each type
                 continue
-            scores = FUNCTIONS[function](item, derive(seed, function, dataset), device)
+            scores = FUNCTIONS[function](part, derive(seed, function, dataset), device)
             text = ", ".join(f"{metric} {score:.4f}" for metric, score in scores.items())
-            log(f"{dataset} {item.metadata['model']}{donor and f' ({donor})'}: {text}")
+            group = f" ({donor})" if donor else ""
+            log(f"{dataset} {part.metadata['model']}{group}: {text}")
             for metric in scores.keys() & rows.keys():
                 rows[metric].append(
                     Measurement(
@@ -72,10 +75,10 @@ def scib(
                         group=donor,
                         metric=metric,
                         value=scores[metric],
-                        n=len(item.labels),
+                        n=len(part.labels),
                         seed=seed if METRICS[metric].seeded else -1,
-                        source=source_of(outputs[metric], item.source),
-                        **item.metadata,
+                        source=source_of(outputs[metric], part.source),
+                        **part.metadata,
                     )
                 )
     for metric, output in outputs.items():
@@ -83,46 +86,49 @@ def scib(
 
 
 def split_by_donor(cells: Neighbours) -> Iterator[tuple[str, Neighbours]]:
-    """Yield each donor with its cells: their coordinates, and their neighbors among themselves.
+    """Yield each donor with the representation of its cells. Neighbors are of the same donor.
 
     Donors with one cell type, or with at most as many cells as a cell has neighbors, are left out.
     Yields nothing if fewer than three donors are left.
     """
-    count = cells.indices.shape[1]
+    neighbours = cells.indices.shape[1]
     members = {donor: np.flatnonzero(cells.donors == donor) for donor in known_donors(cells.donors)}
-    enough = {
+    kept = {
         donor: rows
         for donor, rows in members.items()
-        if len(rows) > count and len({*cells.labels[rows].tolist()}) > 1
+        if len(rows) > neighbours and len({*cells.labels[rows].tolist()}) > 1
     }
-    for donor, rows in enough.items() if len(enough) > 2 else ():
-        indices, distances = nearest_cells(cells.coordinates[rows], count)
-        parts = ("values", "coordinates", "labels", "donors")
-        own = {part: getattr(cells, part)[rows] for part in parts}
-        yield donor, replace(cells, indices=indices, distances=distances, **own)
+    if len(kept) < 3:
+        return
+    for donor, rows in kept.items():
+        indices, distances = nearest_cells(cells.coordinates[rows], neighbours)
+        fields = ("values", "coordinates", "labels", "donors")
+        selected = {field: getattr(cells, field)[rows] for field in fields}
+        yield donor, replace(cells, indices=indices, distances=distances, **selected)
 
 
 def silhouette(cells: Neighbours, seed: int, device: str) -> Scores:
     """Return the silhouette of the cell types, (s + 1) / 2, from 0 to 1.
 
-    s is the mean over cells of (b - a) / max(a, b): a is the mean distance to cells of the same
-    type, b the mean distance to cells of the nearest other type, Euclidean in the PCA space. A cell
-    that is the only one of its type counts as 0.
+    s is the mean over cells of (b - a) / max(a, b), or of 0 for the only cell of a type. a is the
+    mean distance to cells of the same type, and b the mean distance to cells of the nearest other
+    type. Distances are Euclidean, in the PCA space.
     """
     import torch
 
     from scsigmoid.evaluation.distances import silhouettes
 
     points = torch.as_tensor(cells.coordinates).to(device, torch.float64)
-    labels = np.unique(cells.labels, return_inverse=True)[1]
-    kinds = torch.as_tensor(labels, device=points.device)
+    codes = np.unique(cells.labels, return_inverse=True)[1]
+    kinds = torch.as_tensor(codes, device=points.device)
     return {"silhouette_label": (float(silhouettes(points, kinds).mean()) + 1) / 2}
 
 
 def leiden(cells: Neighbours, seed: int, device: str) -> Scores:
     """Return NMI and ARI of the cell types with Leiden clusters of the neighbor graph.
 
-    Both are of the clusters with the highest NMI, of ten resolutions from 0.2 to 2, as in scIB.
+    Cells are clustered at ten resolutions from 0.2 to 2. As in scIB, the clusters with the highest
+    NMI are scored.
     """
     from scib_metrics import nmi_ari_cluster_labels_leiden
     from scib_metrics.nearest_neighbors import NeighborsResults
@@ -137,19 +143,26 @@ def leiden(cells: Neighbours, seed: int, device: str) -> Scores:
 def logistic(cells: Neighbours, seed: int, device: str) -> Scores:
     """Return the cross-validated balanced accuracy of logistic regression on the representation.
 
-    Cell types with fewer than two cells in a fold are left out. There is no score if fewer than two
-    types are left.
+    Cell types with fewer than two cells per fold are left out. If fewer than two types are left,
+    the result is empty.
     """
     types, counts = np.unique(cells.labels, return_counts=True)
-    kept = np.isin(cells.labels, types[counts >= 2 * FOLDS])
-    kinds = np.unique(cells.labels[kept], return_inverse=True)[1]
-    if not kinds.any():
+    types = types[counts >= 2 * FOLDS]
+    if len(types) < 2:
         return {}
-    return {"logistic": probe(cells.values[kept], kinds, seed)}
+    is_kept = np.isin(cells.labels, types)
+    kinds = np.unique(cells.labels[is_kept], return_inverse=True)[1]
+    return {"logistic": probe(cells.values[is_kept], kinds, seed)}
 
 
 def probe(values: NDArray[np.floating], kinds: NDArray[np.int64], seed: int) -> float:
-    """Return the balanced accuracy of logistic regression on standardized values."""
+    """Return the cross-validated balanced accuracy of logistic regression.
+
+    Args:
+        values: cells x dimensions. They are standardized.
+        kinds: code of each cell's type.
+        seed: seed of the folds.
+    """
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -161,7 +174,7 @@ def probe(values: NDArray[np.floating], kinds: NDArray[np.int64], seed: int) -> 
 def cross_validated(
     model: Any, values: NDArray[np.floating], kinds: NDArray[np.int64], seed: int
 ) -> float:
-    """Return the balanced accuracy of a classifier of scikit-learn, in 5 folds."""
+    """Return the balanced accuracy of a scikit-learn classifier, cross-validated in 5 folds."""
     from sklearn.metrics import balanced_accuracy_score
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 

@@ -21,15 +21,15 @@ def umap_dataset(
 ) -> None:
     """Project the embeddings of a dataset to two dimensions: PCA, then UMAP on the CPU.
 
-    UMAP with a seed runs on one thread and always gives the same coordinates.
+    UMAP has a seed and runs on one thread. It therefore always gives the same coordinates.
 
     Args:
         embeddings: model name to embedding file, with the same cells in the same order.
         dataset: dataset of the embeddings.
-        settings: variance that the PCA keeps, neighbors and smallest distance.
-        seed: the configuration's seed. All models have the same seed for UMAP.
-        outputs: model name to Parquet file: ``x``, ``y`` (float32) and ``cell_type`` (empty for a
-            cell without a label), one row per cell, in the order of the embedding.
+        settings: variance that the PCA keeps, and UMAP's number of neighbors and minimum distance.
+        seed: the configuration's seed. UMAP has the same seed for all models.
+        outputs: model name to Parquet file with one row per cell, in the order of the embedding.
+            Columns: ``x``, ``y`` (float32) and ``cell_type`` (empty for a cell without a label).
 
     Raises:
         UserError: if the embeddings do not match, or have too few cells.
@@ -39,7 +39,7 @@ def umap_dataset(
     by_model = read_embeddings(embeddings, dataset, scored=False)
     first = next(iter(by_model.values()))
     check_enough(first.path, first.labels, umap=settings.neighbours)
-    import umap
+    import umap  # after the checks, because it takes seconds
 
     for model, embedding in by_model.items():
         log(f"UMAP of {model}: {len(embedding.cells)} cells")

@@ -1,9 +1,9 @@
 """Monte-Carlo validation loss (appendix, "Validation Loss").
 
-In each of T trials a share of every cell's gene tokens becomes [MASK]. A cell's loss is the mean
-over trials of the mean cross-entropy at its masked positions, so that a dataset's mean is over
-cells, not over masked genes. Masks depend only on the cell, the trial and the genes within the
-context, so both models of a pair see the same masks.
+In each of T trials, a share of every cell's gene tokens is replaced by [MASK]. A cell's loss is the
+mean over trials of the mean cross-entropy at its masked positions. In the mean over a dataset, all
+cells therefore have the same weight. Masks depend only on the cell, the trial and the genes within
+the context, so models with the same context see the same masks.
 """
 
 from pathlib import Path
@@ -50,16 +50,20 @@ def validation_loss(
     Args:
         checkpoint: the model's ``model.safetensors``.
         store: token store of the dataset.
-        dataset: its name.
+        dataset: name of the dataset.
         settings: trials, masked share, confidence of the interval, tokens per forward pass.
         seed: the configuration's seed.
         device: ``auto``, ``cpu`` or ``cuda``.
-        output_csv: CSV file, named after the model, with the mean loss in nats:
-            ``validation_loss`` over cells without an interval, ``validation_loss_over_masks`` over
-            cells with the Monte-Carlo interval over trials, and ``validation_loss_over_donors``
-            over donors (``n`` is their number) with Student's interval.
+        output_csv: CSV file, named after the model, with mean losses in nats, see below.
         output_parquet: Parquet file with one row per cell: ``cell`` (int64, row in the dataset's
             file), ``donor`` (empty if unknown), ``loss`` (float64, nats).
+
+    The CSV file has these metrics:
+
+    - ``validation_loss``: mean over cells, without an interval,
+    - ``validation_loss_over_masks``: the same mean, with the Monte-Carlo interval over trials,
+    - ``validation_loss_over_donors``: mean over donors, with Student's interval. ``n`` is the
+      number of donors.
 
     Raises:
         UserError: if the model or the tokens are not the expected ones.
@@ -74,7 +78,7 @@ def validation_loss(
     identity = {"model": metadata["model"], **tokens.identity}
     compute: Loss = place_losses
     if next(encoder.parameters()).is_cuda:  # one graph for all batches, as in training
-        torch.compiler.reset()  # frees the graphs of the models before this one
+        torch.compiler.reset()  # free the graphs of previous models
         compute = torch.compile(place_losses, dynamic=True)
     losses, trials = cell_losses(encoder, tokens, settings, mask_seed(seed, dataset), compute)
     cells = tokens.metadata(["cell", "donor"])
@@ -82,6 +86,7 @@ def validation_loss(
     write_table(output_parquet, pa.table({**cells, "loss": losses}), identity)
     mean, count = float(losses.mean()), len(losses)
     over_masks = mean_interval(trials, settings.confidence)
+    # Interval, n and note of each metric.
     rows = {
         "validation_loss": (Interval(mean), count, ""),
         "validation_loss_over_donors": donor_mean(losses, cells["donor"], settings.confidence),
@@ -132,14 +137,16 @@ def cell_losses(
         Means over trials, (cells,), and means over cells, (trials,).
     """
     device = next(encoder.parameters()).device
-    identity = tokens.metadata(["cell"])["cell"]
+    cell_ids = tokens.metadata(["cell"])["cell"]
     losses = np.empty(len(tokens))
-    sums = torch.zeros(settings.trials + 1, dtype=torch.float64, device=device)  # cumulative
-    runs = make_batches(tokens, encoder.settings, settings.batch_tokens)
-    for rows in track(runs, label="validation loss"):
-        here = np.arange(rows.start, rows.stop)
-        genes, cu_seqlens = tokens.cells(here, encoder.settings.genes)
-        total = torch.zeros(rows.stop - rows.start, dtype=torch.float64, device=device)
+    # Element i is the sum over all cells and the first i trials.
+    sums = torch.zeros(settings.trials + 1, dtype=torch.float64, device=device)
+    slices = make_batches(tokens, encoder.settings, settings.batch_tokens)
+    for cells in track(slices, label="validation loss"):
+        rows = np.arange(cells.start, cells.stop)
+        genes, cu_seqlens = tokens.cells(rows, encoder.settings.genes)
+        # Sum of each cell over the trials so far.
+        total = torch.zeros(len(rows), dtype=torch.float64, device=device)
         for trial in range(settings.trials):
             masking = Masking(
                 seed=seed,
@@ -151,19 +158,21 @@ def cell_losses(
             batch = pack_genes(
                 genes,
                 np.diff(cu_seqlens),
-                identity[rows],
+                cell_ids[cells],
                 masking,
                 cls_token=encoder.settings.cls_token,
             )
+            # The cell of each masked token, and the token's weight in the mean of this cell.
             owner = torch.searchsorted(batch.cu_seqlens, batch.masked, right=True) - 1
-            share = 1 / torch.bincount(owner)[owner].double()
-            if device.type == "cuda":  # so that a GPU computes while the next trial is prepared
-                batch, owner, share = batch.pinned(), owner.pin_memory(), share.pin_memory()
+            weight = 1 / torch.bincount(owner)[owner].double()
+            if device.type == "cuda":  # so that the GPU computes while the next trial is prepared
+                batch, owner, weight = batch.pinned(), owner.pin_memory(), weight.pin_memory()
             batch = batch.to(device)
-            owner, share = (part.to(device, non_blocking=True) for part in (owner, share))
+            owner, weight = (part.to(device, non_blocking=True) for part in (owner, weight))
             with torch.no_grad(), autocast(device):
+                # Without padding, which batches with fewer than two masked tokens have.
                 token_losses = eagerly_embedded(compute, encoder, batch)[: len(owner)]
-            total.index_add_(0, owner, token_losses.double() * share)
+            total.index_add_(0, owner, token_losses.double() * weight)
             sums[trial + 1] += total.sum()
-        losses[rows] = (total / settings.trials).cpu().numpy()
+        losses[cells] = (total / settings.trials).cpu().numpy()
     return losses, (sums.diff() / len(tokens)).cpu().numpy()

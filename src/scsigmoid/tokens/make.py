@@ -1,4 +1,4 @@
-"""Token stores made from h5ad files."""
+"""Make token stores from h5ad files."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,11 +21,11 @@ from scsigmoid.tokens.scatter import scatter
 from scsigmoid.tokens.store import grouped, store_schema, write_shards
 from scsigmoid.tokens.vocabulary import Vocabulary
 
-# Columns of the store, and the columns of obs that they are read from.
+# Column of the store to the column of obs that it is read from.
 OBS = {"donor": "donor_id", "tissue": "tissue", "assay": "assay"}
 PRIMARY = "is_primary_data"
-WHOLE = 2**31 - 1  # `maximum_length` of cells that are not cut
-NAMED = 100  # cells without tokens that are listed in the index, per file
+WHOLE = 2**31 - 1  # `maximum_length` that truncates no cell
+LISTED = 100  # cells of a file that the index and the log list, of those left out
 
 
 @dataclass
@@ -35,13 +35,13 @@ class Tokenizer:
     Attributes:
         vocabulary: tokens of the genes.
         target_sum: sum that the counts of a cell are scaled to.
-        maximum_length: largest number of tokens of a cell (:data:`WHOLE` cuts no cell, so that
-            models of any context use the same tokens).
+        maximum_length: maximum number of tokens of a cell. Longer cells are truncated. With
+            :data:`WHOLE`, models of any context can use the same tokens.
         shard_cells: cells per file of the store.
-        minimum_genes: cells that express fewer genes of their file are left out.
+        minimum_genes: cells that express fewer genes, in or outside the vocabulary, are left out.
         left_out: for each file, the cells that are left out because they have too few genes or no
             token: ``cells`` (their number), ``few_genes`` (the number with too few genes) and
-            ``rows`` (the rows of the first :data:`NAMED`).
+            ``rows`` (the rows of the first :data:`LISTED`).
     """
 
     vocabulary: Vocabulary
@@ -58,12 +58,16 @@ class Tokenizer:
     def metadata(
         self, order: str, simulated: bool, label: str, dataset: str = "", cells: str = ""
     ) -> Mapping[str, Any]:
-        """Return the entries of a store's index, apart from its files. Call this before `batches`.
+        """Return entries for a store's index. Call this before iterating over :meth:`batches`.
 
-        ``order`` describes the order of the cells. ``dataset``, and the SHA-256 of its h5ad file,
-        ``cells``, are empty for training cells.
+        Args:
+            order: order of the cells, ``"file"`` or ``"scattered"``.
+            simulated: whether any cell is simulated.
+            label: columns of ``obs`` with the cell types.
+            dataset: evaluation dataset, empty for training cells.
+            cells: SHA-256 of the dataset's h5ad file, empty for training cells.
         """
-        self.left_out = {}  # filled while the shards are made
+        self.left_out = {}  # filled by `batches`
         return {
             "dataset": dataset,
             "cells": cells,
@@ -84,8 +88,10 @@ class Tokenizer:
     ) -> Iterator[pa.RecordBatch]:
         """Yield cells with their rank tokens and metadata, without the cells that are left out.
 
-        ``label`` and ``types`` are explained in :func:`scsigmoid.corpus.labels.cell_types`, and
-        ``file`` is the name of the file in the store.
+        Args:
+            cells: cells of an h5ad file.
+            label, types: as for :func:`scsigmoid.corpus.labels.cell_types`.
+            file: name of the file in the store.
 
         Raises:
             UserError: if the file has too few genes of the vocabulary, or no cell has a token.
@@ -95,7 +101,7 @@ class Tokenizer:
         check_shared(cells, self.vocabulary.name_of, cells.path, "the vocabulary")
         obs = cells.obs([*OBS.values(), PRIMARY])
         kinds = cell_types(cells, label, types)
-        done, cut, few, left_out = 0, 0, 0, []
+        done, truncated, few_genes, left_out = 0, 0, 0, []
         for chunk in track(cells.chunks(), label=f"tokenizing {cells.path.name}"):
             ranked = rank_tokens(
                 chunk.counts,
@@ -106,7 +112,7 @@ class Tokenizer:
             )
             here = slice(done, done + len(chunk.cells))
             done = here.stop
-            cut += int((ranked.genes > self.maximum_length).sum())
+            truncated += int((ranked.genes > self.maximum_length).sum())
             batch = pa.record_batch(
                 [
                     pa.ListArray.from_arrays(pa.array(ranked.offsets, pa.int32()), ranked.tokens),
@@ -116,50 +122,53 @@ class Tokenizer:
                     [file] * len(chunk.cells),
                     kinds[here],
                     *(obs[name][here] for name in OBS.values()),
-                    # Files without this column contain each cell once.
+                    # Cells of files without this column are primary.
                     np.isin(obs[PRIMARY][here], FALSE, invert=True),
                 ],
                 schema=self.schema,
             )
             has_enough = np.diff(chunk.counts.indptr) >= self.minimum_genes
-            few += int((~has_enough).sum())
+            few_genes += int((~has_enough).sum())
             is_kept = has_enough & (ranked.genes > 0)
             if not is_kept.all():
                 left_out.append(chunk.cells[~is_kept])
                 batch = batch.filter(pa.array(is_kept))
             yield batch
-        if cut:
+        if truncated:
+            share = truncated / cells.n_cells
             log(
-                f"{cells.path}: {cut:,} of {cells.n_cells:,} cells ({cut / cells.n_cells:.1%}) "
+                f"{cells.path}: {truncated:,} of {cells.n_cells:,} cells ({share:.1%}) "
                 f"express more than {self.maximum_length:,} genes of the vocabulary and are cut"
             )
         if left_out:
-            self._leave_out(cells, file, np.concatenate(left_out).tolist(), few)
+            self._leave_out(cells, file, np.concatenate(left_out).tolist(), few_genes)
 
-    def _leave_out(self, cells: Cells, file: str, rows: Sequence[int], few: int) -> None:
-        """Store and log the cells that are left out, ``few`` of them for having too few genes."""
-        if len(rows) == cells.n_cells > few:
+    def _leave_out(self, cells: Cells, file: str, rows: Sequence[int], few_genes: int) -> None:
+        """Store and log the cells that are left out. ``few_genes`` of them have too few genes."""
+        total = cells.n_cells
+        if len(rows) == total and few_genes < total:
             raise UserError(
-                f"{cells.path}: none of its {cells.n_cells - few} cells expresses a gene of the "
+                f"{cells.path}: none of its {total - few_genes} cells expresses a gene of the "
                 "vocabulary; leave the file out or lower tokens.minimum_cells"
             )
-        self.left_out[file] = {"cells": len(rows), "few_genes": few, "rows": rows[:NAMED]}
+        self.left_out[file] = {"cells": len(rows), "few_genes": few_genes, "rows": rows[:LISTED]}
         reasons = {
-            f"express fewer than {self.minimum_genes} genes (corpus.minimum_genes)": few,
-            "express no gene of the vocabulary": len(rows) - few,
+            f"express fewer than {self.minimum_genes} genes (corpus.minimum_genes)": few_genes,
+            "express no gene of the vocabulary": len(rows) - few_genes,
         }
+        # If the file is a copy of selected cells, the message has their rows in the user's file.
         own = dict(zip(cells.rows.tolist(), cells.obs([OWN_ROW])[OWN_ROW], strict=True))
         log(
             f"{cells.path}: "
-            + ", ".join(f"{n} of {cells.n_cells} cells {why}" for why, n in reasons.items() if n)
-            + f" and are left out (rows {', '.join(own[r] or str(r) for r in rows[:NAMED])}"
-            + (", ...)" if len(rows) > NAMED else ")")
+            + ", ".join(f"{n} of {total} cells {reason}" for reason, n in reasons.items() if n)
+            + f" and are left out (rows {', '.join(own[r] or str(r) for r in rows[:LISTED])}"
+            + (", ...)" if len(rows) > LISTED else ")")
         )
 
 
 def tokenize_part(part: str | Path, tokenizer: Tokenizer, output: str | Path) -> None:
     """Tokenize the training cells of a part, in random order over the shards of the store."""
-    files = cells_of_part(part)
+    files = cells_of_part(part)  # pairs of a row of the manifest and the file's cells
     batches = (
         batch for row, cells in files for batch in tokenizer.batches(cells, row.label, row.file)
     )
@@ -175,11 +184,11 @@ def tokenize_evaluation(
 ) -> None:
     """Tokenize an evaluation dataset in the order of its h5ad file.
 
-    ``metadata`` is the JSON file about the dataset, and ``output`` the folder of the store.
+    ``metadata`` is the dataset's JSON file, and ``output`` the folder of the store.
     """
-    stated = read_metadata(metadata)
-    cells = replace(open_cells(h5ad), sha256=stated.sha256, made=Path(h5ad))
-    batches = tokenizer.batches(cells, stated.label, stated.file, stated.types)
+    info = read_metadata(metadata)
+    cells = replace(open_cells(h5ad), sha256=info.sha256, made=Path(h5ad))
+    batches = tokenizer.batches(cells, info.label, info.file, info.types)
     shards = grouped(batches, tokenizer.shard_cells)
-    identity = (stated.simulated, stated.label, stated.dataset, stated.sha256)
-    write_shards(output, shards, tokenizer.metadata("file", *identity))
+    entries = tokenizer.metadata("file", info.simulated, info.label, info.dataset, info.sha256)
+    write_shards(output, shards, entries)

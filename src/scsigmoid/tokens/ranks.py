@@ -8,14 +8,15 @@ Genes with a non-zero count are ordered by descending value, and equal values by
 The cell total includes genes outside the vocabulary. Values are computed in double precision, in
 the order of operations above.
 
-The loop over cells is compiled by numba with one thread and without fast math. Each cell is sorted
-in two steps:
+The loop over cells is compiled by numba with one thread and without fast math. The n genes of a
+cell are sorted in two steps:
 
-1. Values are distributed to twice as many buckets in proportion to their bit patterns. As
-   integers, the bit patterns of positive floats have the same order as the floats.
-2. Buckets with many values get a Shell sort. Then all values are sorted by insertion.
+1. Values are distributed to 2 n buckets, in proportion to their bit patterns. As integers, the bit
+   patterns of positive floats have the same order as the floats.
+2. Buckets with many values are sorted by Shell sort. Then all values are sorted by insertion.
 
-This takes linear time if medians spread the values. Equal medians put many values in a bucket.
+This takes linear time if the values spread over the buckets. If many medians are equal, many values
+are in one bucket, and sorting takes longer.
 """
 
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.tokens.store import token_type
 
-CROWDED = 32  # buckets with more values get a Shell sort
+CROWDED = 32  # buckets with more values are sorted by Shell sort
 
 
 class Ranked(NamedTuple):
@@ -35,8 +36,8 @@ class Ranked(NamedTuple):
     Attributes:
         tokens: tokens of all cells, concatenated, with the dtype of :func:`.store.token_type`.
         offsets: cell i has ``tokens[offsets[i]:offsets[i + 1]]``, shape (cells + 1,).
-        genes: number of vocabulary genes that each cell expresses, including genes that were
-            truncated, shape (cells,).
+        genes: number of vocabulary genes that each cell expresses, before truncation, shape
+            (cells,).
     """
 
     tokens: NDArray[np.unsignedinteger[Any]]
@@ -69,7 +70,7 @@ def rank_tokens(
         counts.indices.astype(np.int32, copy=False),
         counts.data.astype(np.int32, copy=False),
         token_of_column.astype(np.int32),
-        medians[token_of_column],  # the value for -1 is not used
+        medians[token_of_column],  # the value for token -1 is arbitrary and not used
         float(target_sum),
         int(maximum_length),
         tokens,
@@ -96,10 +97,12 @@ def rank_cells(
     longest = 1
     for cell in range(len(indptr) - 1):
         longest = max(longest, indptr[cell + 1] - indptr[cell])
+    # Of one cell: `values` are in the order of columns, `ranked` in the order of buckets.
     values, value_tokens = np.empty(longest), np.empty(longest, np.int32)
     bits = values.view(np.int64)
     ranked, ranked_tokens = np.empty(longest), np.empty(longest, np.int32)
-    bucket = np.empty(longest, np.int32)
+    bucket = np.empty(longest, np.int32)  # of each value
+    # Element b is the start of bucket b, and its end once the bucket is filled.
     ends = np.empty(2 * longest + 1, np.int32)
     written = 0
     for cell in range(len(indptr) - 1):
@@ -129,16 +132,16 @@ def rank_cells(
         for i in range(n):
             bucket[i] = np.int32(float(high - bits[i]) * scale)
             ends[bucket[i] + 1] += 1
-        widest = 0
+        largest = 0  # number of values in the largest bucket
         for b in range(2 * n):
-            widest = max(widest, ends[b + 1])
+            largest = max(largest, ends[b + 1])
             ends[b + 1] += ends[b]
         for i in range(n):
             place = ends[bucket[i]]
             ranked[place], ranked_tokens[place] = values[i], value_tokens[i]
             ends[bucket[i]] = place + 1
 
-        if widest > CROWDED:
+        if largest > CROWDED:
             start = 0
             for b in range(2 * n):
                 if ends[b] - start > CROWDED:
@@ -161,9 +164,10 @@ def rank_cells(
 def sort(
     values: NDArray[np.float64], tokens: NDArray[np.int32], start: int, stop: int, crowded: bool
 ) -> None:
-    """Sort ``values[start:stop]`` in place by descending value, then by ascending token.
+    """Sort ``values[start:stop]`` and their tokens in place.
 
-    This is an insertion sort, or a Shell sort if ``crowded``, for values far from their place.
+    The order is by descending value, then by ascending token. This is an insertion sort, or a Shell
+    sort if ``crowded``, which is faster if values are far from their place.
     """
     gap = 1
     while crowded and 9 * gap < stop - start:

@@ -1,6 +1,6 @@
 """Random permutation of a part's cells over the shards of its token store, in bounded memory.
 
-The permutation is uniform and depends only on the number of cells. Training shuffles again by its
+The permutation is uniform and depends only on the number of cells. Training shuffles again with its
 own seed (:mod:`scsigmoid.tokens.shuffle`). Cells are first written to one temporary file per shard.
 Then the cells of each file are permuted in memory.
 """
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
 
-MOST_SHARDS = 512  # limit of open files: one per shard
+MAXIMUM_SHARDS = 512  # one open file per shard, and systems limit the number of open files
 
 Int64s = NDArray[np.int64]
 
@@ -29,17 +29,17 @@ def scatter(
 
     Args:
         batches: cells in the order of the h5ad files.
-        cells: upper bound of the number of cells in ``batches``.
+        cells: number of cells in ``batches``, or an upper bound if cells are left out.
         shard_cells: maximum number of cells per shard. Shards have nearly equal sizes.
         schema: schema of the batches.
         store: folder of the store. Temporary files are written next to it, and need as much disk
             space as the store.
     """
     shards = -(-cells // shard_cells)
-    if shards > MOST_SHARDS:
+    if shards > MAXIMUM_SHARDS:
         raise UserError(
             f"tokens.shard_cells: {cells} cells of one part would make {shards} shards, "
-            f"more than {MOST_SHARDS}; raise corpus.parts or tokens.shard_cells"
+            f"more than {MAXIMUM_SHARDS}; raise corpus.parts or tokens.shard_cells"
         )
     folder = store.with_name(f".{store.name}.scatter")
     shutil.rmtree(folder, ignore_errors=True)  # left behind by a killed job
@@ -47,11 +47,10 @@ def scatter(
     try:
         paths = [folder / f"{number}.arrow" for number in range(shards)]
         positions = write_by_shard(batches, cells, schema, paths)
-        for path, in_shard in zip(paths, positions, strict=True):
+        for path, positions_in_shard in zip(paths, positions, strict=True):
+            order = np.argsort(np.concatenate(positions_in_shard))
             with pa.memory_map(str(path)) as file:
-                shard = reorder(
-                    list(pa.ipc.open_stream(file)), np.argsort(np.concatenate(in_shard)), schema
-                )
+                shard = reorder(list(pa.ipc.open_stream(file)), order, schema)
             path.unlink()
             yield shard
     finally:
@@ -64,31 +63,32 @@ def write_by_shard(
     """Write each cell to the file of its shard.
 
     Returns:
-        For each file, the positions of its cells in the permuted order, in arrays of one batch.
+        For each file, the positions of its cells in the permutation, as one array per batch.
     """
     generator = np.random.Generator(np.random.PCG64(derive(0, "scatter", cells)))
     permutation = generator.permutation(cells)
-    size = -(-cells // max(len(paths), 1))
+    size = -(-cells // max(len(paths), 1))  # positions per shard
+    # An empty first array, because np.concatenate needs at least one.
     positions = [[np.zeros(0, dtype=np.int64)] for _ in paths]
     done = 0
     with ExitStack() as stack:
         files = [stack.enter_context(pa.ipc.new_stream(str(path), schema)) for path in paths]
         for batch in batches:
-            position = permutation[done : done + batch.num_rows]
+            batch_positions = permutation[done : done + batch.num_rows]
             done += batch.num_rows
-            order = np.argsort(position)  # makes the cells of a shard contiguous
-            position = position[order]
+            order = np.argsort(batch_positions)  # makes the cells of a shard contiguous
+            batch_positions = batch_positions[order]
             batch = reorder([batch], order, schema)
             for number, file in enumerate(files):
-                start, stop = np.searchsorted(position, (number * size, (number + 1) * size))
+                start, stop = np.searchsorted(batch_positions, (number * size, (number + 1) * size))
                 if start < stop:
                     file.write_batch(batch.slice(start, stop - start))
-                    positions[number].append(position[start:stop])
+                    positions[number].append(batch_positions[start:stop])
     return positions
 
 
 def reorder(batches: Sequence[pa.RecordBatch], order: Int64s, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the rows ``order`` of the concatenated batches."""
-    # concat_batches fails without a batch.
+    """Return the rows of all batches in the given order."""
+    # concat_batches fails for an empty list.
     empty = pa.RecordBatch.from_pylist([], schema)
     return pa.concat_batches([empty, *batches]).take(pa.array(order))

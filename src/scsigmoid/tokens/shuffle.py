@@ -3,15 +3,15 @@
 The shuffle has two steps:
 
 1. Tokenization permutes the cells of each part over the shards of its store
-   (:mod:`scsigmoid.tokens.scatter`). Consecutive rows are therefore a uniform sample of the part.
+   (:mod:`scsigmoid.tokens.scatter`). Consecutive rows are therefore a random sample of the part.
 2. Training divides the concatenated rows of all parts into blocks of ``BLOCK_CELLS`` cells. Each
    epoch shuffles the blocks, then the cells within each window of ``WINDOW_BLOCKS`` blocks.
 
 Training reads whole blocks (about 200 KB at the paper's lengths). A window has 262,144 cells (about
 1 GB) and stays in the page cache, which all processes of a host share.
 
-The order depends only on the seed and the number of cells, and any batch can be computed directly.
-docs/tokens.md compares it with a uniform permutation.
+The order depends only on the seed and the number of cells. Any batch can be computed without its
+predecessors. docs/tokens.md compares the order with a uniform permutation.
 """
 
 import numpy as np
@@ -41,8 +41,9 @@ class CellOrder:
             raise ValueError("cells must be at least 1")
         self.cells = cells
         self.seed = seed
-        # Epoch, order of the blocks, and place of the only block that may be shorter.
+        # Cached epoch, its order of blocks, and place of the last block, which may be shorter.
         self._blocks: tuple[int, Int64s, int] = (-1, np.zeros(0, dtype=np.int64), 0)
+        # Cached epoch, window and its rows.
         self._window: tuple[int, int, Int64s] = (-1, -1, np.zeros(0, dtype=np.int64))
 
     def batch(self, index: int, size: int) -> Int64s:
@@ -52,14 +53,14 @@ class CellOrder:
         while start < end:
             epoch, place = divmod(start, self.cells)
             window = self.window_at(epoch, place)
-            first = self.window_start(epoch, window)
-            rows = self.window(epoch, window)[place - first :][: end - start]
+            place_in_window = place - self.window_start(epoch, window)
+            rows = self.window(epoch, window)[place_in_window:][: end - start]
             parts.append(rows)
             start += len(rows)
         return np.concatenate(parts)
 
     def blocks(self, epoch: int) -> Int64s:
-        """Return the order of blocks in an epoch. The last epoch is cached."""
+        """Return the order of blocks in an epoch. The most recent epoch is cached."""
         if self._blocks[0] != epoch:
             generator = np.random.Generator(np.random.PCG64(derive(self.seed, "blocks", epoch)))
             order = generator.permutation(-(-self.cells // BLOCK_CELLS))
@@ -67,28 +68,28 @@ class CellOrder:
         return self._blocks[1]
 
     def window(self, epoch: int, window: int) -> Int64s:
-        """Return the shuffled rows of a window. The last window is cached."""
+        """Return the shuffled rows of a window. The most recent window is cached."""
         if self._window[:2] != (epoch, window):
             blocks = self.blocks(epoch)[window * WINDOW_BLOCKS : (window + 1) * WINDOW_BLOCKS]
             rows = (blocks[:, None] * BLOCK_CELLS + np.arange(BLOCK_CELLS)).ravel()
-            name = derive(self.seed, "window", epoch, window)
-            generator = np.random.Generator(np.random.PCG64(name))
+            seed = derive(self.seed, "window", epoch, window)
+            generator = np.random.Generator(np.random.PCG64(seed))
             self._window = epoch, window, generator.permutation(rows[rows < self.cells])
         return self._window[2]
 
     def window_start(self, epoch: int, window: int) -> int:
         """Return the place in the epoch at which a window starts."""
-        blocks = window * WINDOW_BLOCKS
-        self.blocks(epoch)
-        shorter = self._blocks[2]
-        missing = -self.cells % BLOCK_CELLS  # cells missing from this block
-        return blocks * BLOCK_CELLS - (missing if shorter < blocks else 0)
+        blocks_before = window * WINDOW_BLOCKS
+        self.blocks(epoch)  # sets self._blocks
+        place_of_shorter = self._blocks[2]
+        missing = -self.cells % BLOCK_CELLS  # cells missing from the shorter block
+        return blocks_before * BLOCK_CELLS - (missing if place_of_shorter < blocks_before else 0)
 
     def window_at(self, epoch: int, place: int) -> int:
         """Return the window that contains a place in the epoch."""
-        # A window after the shorter block starts earlier by the missing cells.
+        # This would be the window if all blocks had the same size. Windows after the shorter block
+        # start earlier, so the place may be in the next window.
         window = place // (WINDOW_BLOCKS * BLOCK_CELLS)
-        following = window + 1
         windows = -(-len(self.blocks(epoch)) // WINDOW_BLOCKS)
-        moved = following < windows and self.window_start(epoch, following) <= place
-        return following if moved else window
+        is_in_next = window + 1 < windows and self.window_start(epoch, window + 1) <= place
+        return window + is_in_next

@@ -2,9 +2,10 @@
 
 Counts are relative to the cell total, x = count / cell total. The median of x is estimated from a
 histogram with logarithmic bins, as in DDSketch (Masson et al. 2019): bin k contains the values
-RATIO^-(k+1) < x <= RATIO^-k. The estimate assumes that log x is uniform within a bin. This avoids
-equal medians, which would tie the ranks of genes. The exact median is in the same bin, so the
-relative error is below RATIO - 1 = 0.8 %, apart from rounding.
+RATIO^-(k+1) < x <= RATIO^-k. The estimate assumes that log x is uniform within a bin. Two genes
+with medians in one bin therefore rarely have equal estimates, which would tie their ranks. The
+exact median is in the same bin as the estimate, so the relative error is below RATIO - 1 = 0.8 %,
+apart from rounding.
 
 Histograms contain integers only. Merging is therefore exact and independent of the order.
 """
@@ -30,7 +31,7 @@ from scsigmoid.files import atomic_path, parsing
 from scsigmoid.progress import track
 
 RATIO = 1.008
-BINS = 2880  # covers one transcript in 9 * 10^9
+BINS = 2880  # enough for x down to one transcript in 9 * 10^9
 
 SCHEMA = pa.schema(
     [
@@ -53,7 +54,7 @@ class GeneStatistics:
         histogram: number of cells in each bin: SciPy CSR matrix of int64, shape (genes, BINS).
         n_cells: number of cells that were counted.
         target_sum: sum that the counts of each cell are scaled to in :meth:`medians`.
-        ambiguous: names that several genes of one file have, such as ``Y_RNA``.
+        ambiguous: names that several genes have in the same file, such as ``Y_RNA``.
     """
 
     genes: list[str]
@@ -75,17 +76,17 @@ class GeneStatistics:
             float64, shape (genes,). NaN for genes that are not expressed. For an even number of
             cells, the mean of the two middle values.
         """
+        # All values of all genes in one sequence: gene after gene, and each gene's values from the
+        # largest to the smallest, as the bins are. Entry i of the histogram ends at `ends[i]`.
         counts = self.histogram.data
-        # Ranks start at the largest value, because bins are in descending order. One search over
-        # all genes is possible if the cells of all previous genes are added to each rank.
         ends = np.cumsum(counts)
         cells = self.cells
         is_expressed = cells > 0
-        previous = (np.cumsum(cells) - cells)[is_expressed]
-        middle = np.zeros(len(previous))
+        starts = (np.cumsum(cells) - cells)[is_expressed]  # of the genes
+        middle = np.zeros(len(starts))
         for rank in ((cells[is_expressed] - 1) // 2, cells[is_expressed] // 2):
-            entry = np.searchsorted(ends, previous + rank, side="right")
-            fraction = (previous + rank - (ends[entry] - counts[entry]) + 0.5) / counts[entry]
+            entry = np.searchsorted(ends, starts + rank, side="right")
+            fraction = (starts + rank - (ends[entry] - counts[entry]) + 0.5) / counts[entry]
             middle += RATIO ** -(self.histogram.indices[entry] + fraction) / 2
         medians = np.full(len(self.genes), np.nan)
         medians[is_expressed] = middle * self.target_sum
@@ -95,9 +96,9 @@ class GeneStatistics:
 def gather(
     part_folder: str | Path, target_sum: float, output: str | Path, minimum_genes: int = 0
 ) -> None:
-    """Count the training cells of one part, and write their gene statistics.
+    """Compute and write the gene statistics of the training cells of one part.
 
-    The dense histogram needs ``4 * BINS`` bytes per gene.
+    The dense histogram needs ``4 * BINS`` bytes of memory per gene.
 
     Args:
         part_folder: folder with the part's h5ad files and their ``files.csv``.
@@ -125,16 +126,16 @@ def gather(
 
 
 def repeated_names(cells: Cells) -> set[str]:
-    """Return the names that several genes of an organism have in a file."""
-    count = Counter(zip(map(organism_of, cells.genes), cells.names, strict=True))
-    return {name for (_, name), genes in count.items() if genes > 1}
+    """Return the names that several genes of the same organism have in a file."""
+    genes = Counter(zip(map(organism_of, cells.genes), cells.names, strict=True))
+    return {name for (_, name), count in genes.items() if count > 1}
 
 
 def names_of_genes(parts: Iterable[Cells | GeneStatistics]) -> dict[str, str]:
-    """Return gene names by sorted id.
+    """Return a mapping from gene id to gene name, sorted by id.
 
-    If parts name a gene differently, the most frequent name is kept, and among equally frequent
-    names the first by alphabet. The id itself is kept only if no part has another name.
+    If the name of a gene differs between parts, the most frequent name is kept, and among equally
+    frequent names the first by alphabet. The id is the name only if no part has another name.
     """
     names: dict[str, Counter[str]] = {}
     for part in parts:
@@ -147,16 +148,16 @@ def names_of_genes(parts: Iterable[Cells | GeneStatistics]) -> dict[str, str]:
 
 
 def count_cells(counts: Any, rows: NDArray[np.int64], histogram: NDArray[np.uint32]) -> None:
-    """Add cells to a histogram in place. The last bin also counts all smaller values.
+    """Add cells to a histogram in place. Values below the last bin are counted in the last bin.
 
     Args:
         counts: raw counts, CSR matrix of int32 without stored zeros, shape (cells, genes).
-        rows: row of the histogram for each gene, shape (genes,).
-        histogram: number of cells in each bin, shape (rows, ``BINS``).
+        rows: row of each gene in the histogram, shape (genes,).
+        histogram: number of cells in each bin, shape (number of rows, ``BINS``).
     """
     log_totals = np.log(np.maximum(np.asarray(counts.sum(axis=1, dtype=np.int64)).ravel(), 1))
-    ratios = np.repeat(log_totals, np.diff(counts.indptr)) - np.log(counts.data)
-    bins = np.minimum((ratios / math.log(RATIO)).astype(np.int64), BINS - 1)
+    minus_log_x = np.repeat(log_totals, np.diff(counts.indptr)) - np.log(counts.data)
+    bins = np.minimum((minus_log_x / math.log(RATIO)).astype(np.int64), BINS - 1)
     np.add.at(histogram.reshape(-1), rows[counts.indices] * BINS + bins, np.uint32(1))
 
 
@@ -179,13 +180,15 @@ def merge(first: GeneStatistics, second: GeneStatistics) -> GeneStatistics:
 def sum_rows(
     statistics: GeneStatistics, genes: Iterable[str], retired: Mapping[str, str] | None = None
 ) -> Any:
-    """Return the histogram with a row for each gene in ``genes``.
+    """Return the histogram of ``statistics`` with one row for each id in ``genes``.
 
-    ``retired`` maps other ids to ids in ``genes``. Rows of the same gene are added.
+    ``retired`` maps each other id of ``statistics`` to an id in ``genes``. Rows with the same id
+    are added.
     """
     position = {gene: index for index, gene in enumerate(genes)}
     rows = [position[(retired or {}).get(gene, gene)] for gene in statistics.genes]
     ones = np.ones(len(rows), dtype=np.int64)
+    # One 1 in each column: the product adds the rows of the histogram.
     summing = csr_matrix((ones, (rows, range(len(rows)))), shape=(len(position), len(rows)))
     histogram = summing @ statistics.histogram
     histogram.sort_indices()
@@ -195,14 +198,18 @@ def sum_rows(
 def merge_by_name(
     statistics: GeneStatistics, preferred: Container[str] = ()
 ) -> tuple[GeneStatistics, dict[str, str]]:
-    """Merge genes of an organism that have the same name in different files.
+    """Merge gene ids of an organism that have the same name in different files.
 
-    These are ids of a gene in several Ensembl releases. Genes with the same name in one file are
-    different genes and are not merged.
+    They are ids of the same gene in different Ensembl releases. If several ids have the same name
+    in one file, they are different genes and are not merged.
+
+    Args:
+        statistics: gene statistics.
+        preferred: ids to keep.
 
     Returns:
-        The statistics, in which each gene has the ``preferred`` id or else the id in most cells,
-        and a mapping from each replaced id to the id that replaces it.
+        The merged statistics, and a mapping from each replaced id to the id that replaces it. Each
+        gene keeps its preferred id, or else the id that most cells express.
     """
     cells = dict(zip(statistics.genes, statistics.cells.tolist(), strict=True))
     ids: dict[tuple[str, str], list[str]] = {}
@@ -259,12 +266,12 @@ def read_statistics(path: str | Path) -> GeneStatistics:
         metadata = table.schema.metadata or {}
         if not table.schema.equals(SCHEMA) or metadata.get(b"ratio") != repr(RATIO).encode():
             raise ValueError("its columns or histogram bins differ")
-        ends = np.cumsum([0, *pc.list_value_length(table["bins"]).to_pylist()])
+        offsets = np.cumsum([0, *pc.list_value_length(table["bins"]).to_pylist()])
         data, bins = (pc.list_flatten(table[name]).to_numpy() for name in ("counts", "bins"))
         return GeneStatistics(
             table["gene_id"].to_pylist(),
             table["name"].to_pylist(),
-            csr_matrix((data, bins, ends), shape=(table.num_rows, BINS)),
+            csr_matrix((data, bins, offsets), shape=(table.num_rows, BINS)),
             int(metadata[b"cells"]),
             float(metadata[b"target_sum"]),
             frozenset(json.loads(metadata[b"ambiguous"])),

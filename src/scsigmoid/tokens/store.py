@@ -8,9 +8,9 @@
 ``dataset_info.json``
 =====================  =============================================================================
 
-Opening reads the index, ``genes.npy`` and the ends of the shards, which detects truncated and
-replaced shards without hashing terabytes. Shards are memory-mapped when they are first needed.
-:meth:`TokenStore.metadata`, which reads whole shards, compares their SHA-256.
+Opening a store reads the index, ``genes.npy`` and the last bytes of each shard. This detects
+truncated and replaced shards without hashing terabytes. Shards are memory-mapped when they are
+first needed. :meth:`TokenStore.metadata` reads whole shards and compares their SHA-256.
 """
 
 import hashlib
@@ -39,22 +39,22 @@ INDEX_ENTRIES = (
     "simulated", "label",
 )  # fmt: skip
 SHARD_ENTRIES = ("file", "rows", "bytes", "sha256")
-END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"  # last bytes of an Arrow IPC stream
 
 Tokens = NDArray[np.unsignedinteger[Any]]
 
 
 def token_type(vocabulary_size: int) -> type[np.unsignedinteger[Any]]:
-    """Return uint16 if the vocabulary fits, else uint32."""
+    """Return the dtype of tokens: uint16 for up to 65,535 tokens, else uint32."""
     return np.uint16 if vocabulary_size <= 65535 else np.uint32
 
 
 def store_schema(vocabulary_size: int) -> pa.Schema:
-    """Return the columns of a shard.
+    """Return the columns of a shard, which has one row per cell.
 
-    ``input_ids`` are the tokens, ``length`` their number, and ``genes`` their number before
-    truncation. ``file`` is the name of the file in the manifest, and ``cell`` the row in that file.
-    The other columns are from ``obs``.
+    ``input_ids`` are the tokens, ``length`` is their number, and ``genes`` their number before
+    truncation. ``file`` is the file's name in the manifest, and ``cell`` the cell's row in this
+    file. The other columns are from ``obs``.
     """
     return pa.schema(
         [
@@ -94,7 +94,7 @@ class Shard:
 
     @cached_property
     def table(self) -> pa.Table:
-        """The cells, after a check of columns and number of rows."""
+        """The cells. Raise an error if the columns or the number of rows are wrong."""
         with parsing(self.path, "a shard"):
             table = pa.ipc.open_stream(pa.memory_map(str(self.path))).read_all()
         if table.num_rows != self.rows or not table.schema.equals(self._schema):
@@ -103,26 +103,26 @@ class Shard:
 
     @cached_property
     def offsets_and_tokens(self) -> tuple[NDArray[np.int32], Tokens]:
-        """Offsets of the cells (rows + 1), and the tokens of all cells."""
-        column = self.table["input_ids"].chunk(0)
+        """Offset of each cell's tokens (rows + 1), and the tokens of all cells."""
+        column = self.table["input_ids"].chunk(0)  # a shard has one record batch
         return column.offsets.to_numpy(), column.values.to_numpy()
 
 
 class Packed(NamedTuple):
     """Cells without padding."""
 
-    tokens: Tokens  # of all cells, one after the other; uint16 or uint32
+    tokens: Tokens  # concatenated tokens of all cells, uint16 or uint32
     cu_seqlens: NDArray[np.int32]  # cell i has tokens[cu_seqlens[i]:cu_seqlens[i + 1]]
 
 
 @dataclass(frozen=True)
 class TokenStore:
-    """One or several token stores, read as one store, in the order of folders and shards.
+    """One or several token stores, read as one. Cells are in the order of folders and shards.
 
     Attributes:
         identity: ``dataset``, ``vocabulary`` and ``cells``, see :meth:`.make.Tokenizer.metadata`.
         vocabulary_size: number of tokens, including special tokens.
-        maximum_length: length to which cells were truncated, the smallest of several stores.
+        maximum_length: length to which cells were truncated. The smallest of several stores.
         simulated: whether any cell is simulated.
         lengths: number of tokens of each cell.
     """
@@ -152,17 +152,17 @@ class TokenStore:
             folders = [folders]
         indices = [read_index(Path(folder)) for folder in folders]
         expected = {"vocabulary": indices[0]["vocabulary"], **expected}
-        store_of: dict[str, int] = {}  # number of the store, by checksum of a shard
+        store_of: dict[str, int] = {}  # SHA-256 of a shard to position of its store in `folders`
         shards: list[Shard] = []
         lengths = np.empty(sum(index["rows"] for index in indices), dtype=np.int32)
         done = 0
         for number, (folder, index) in enumerate(zip(folders, indices, strict=True)):
             check_identity(folder, index, **expected)
             for entry in index["shards"]:
-                first = store_of.setdefault(entry["sha256"], number)
-                if first != number:
+                other = store_of.setdefault(entry["sha256"], number)
+                if other != number:
                     raise UserError(
-                        f"{folder}: contains a shard of {folders[first]}; pass each store once"
+                        f"{folder}: contains a shard of {folders[other]}; pass each store once"
                     )
             schema = store_schema(index["vocabulary_size"])
             shards += [Shard(Path(folder), entry, schema) for entry in index["shards"]]
@@ -190,25 +190,25 @@ class TokenStore:
         return len(self.lengths)
 
     def cells(self, rows: Sequence[int] | NDArray[np.integer[Any]], maximum_length: int) -> Packed:
-        """Return the tokens of cells, at most ``maximum_length`` of each.
+        """Return the tokens of cells.
 
         Args:
-            rows: rows of the cells, in the order of the result.
-            maximum_length: longest sequence in tokens.
+            rows: rows of the cells in the store, in the order of the result.
+            maximum_length: maximum number of tokens per cell. Longer cells are truncated.
         """
         rows = np.asarray(rows, dtype=np.int64)
         shards = np.searchsorted(self._starts, rows, side="right") - 1
-        inside = rows - self._starts[shards]
+        rows_in_shard = rows - self._starts[shards]
         # An empty first piece gives cu_seqlens its leading 0, and sets the dtype of the tokens.
         pieces = [np.zeros(0, dtype=token_type(self.vocabulary_size))]
-        for shard, row in zip(shards.tolist(), inside.tolist(), strict=True):
+        for shard, row in zip(shards.tolist(), rows_in_shard.tolist(), strict=True):
             offsets, tokens = self._shards[shard].offsets_and_tokens
             pieces.append(tokens[offsets[row] : offsets[row + 1]][:maximum_length])
         cu_seqlens = np.cumsum([len(piece) for piece in pieces], dtype=np.int32)
         return Packed(np.concatenate(pieces), cu_seqlens)
 
     def metadata(self, columns: Iterable[str]) -> dict[str, NDArray[Any]]:
-        """Return columns of all cells, after comparing the SHA-256 of all shards."""
+        """Return columns of all cells. Raise an error if the SHA-256 of a shard is wrong."""
         for shard in self._shards:
             if sha256(shard.path) != shard.sha256:
                 raise shard.make_error()
@@ -225,14 +225,16 @@ def read_index(folder: Path) -> dict[str, Any]:
     with parsing(path, "the index of a token store"):
         index: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if index["version"] != VERSION:
-            raise UserError(f"{path}: written by another version; make the tokens again")
+            raise UserError(
+                f"{path}: written by another version of scsigmoid; make the tokens again"
+            )
         # Raise KeyError if an entry is missing.
         itemgetter(*INDEX_ENTRIES)(index)
         itemgetter(GENES)(index["arrays"])
         for shard in index["shards"]:
             itemgetter(*SHARD_ENTRIES)(shard)
         if index["rows"] != sum(shard["rows"] for shard in index["shards"]):
-            raise ValueError("rows: not the sum over the shards")
+            raise ValueError("'rows' is not the sum over the shards")
     return index
 
 
@@ -246,15 +248,16 @@ def read_genes(folder: Path, index: dict[str, Any]) -> NDArray[np.int32]:
 
 
 def write_length_counts(folders: Iterable[str | Path], output: str | Path) -> None:
-    """Write the histogram of expressed vocabulary genes per cell, as Parquet.
+    """Write the histogram of the number of expressed vocabulary genes per cell, as Parquet.
 
-    Columns: ``length`` (int32, number of genes) and ``cells`` (int64, cells with this number).
+    Columns: ``length`` (int32, number of genes) and ``cells`` (int64, number of cells that express
+    this number of genes).
     """
     total = np.zeros(0, dtype=np.int64)
     for folder in map(Path, folders):
         genes = read_genes(folder, read_index(folder))
         counts = np.bincount(genes, minlength=len(total))
-        counts[: len(total)] += total
+        counts[: len(total)] += total  # `counts` is at least as long
         total = counts
     lengths = np.flatnonzero(total)
     table = pa.table(
@@ -272,8 +275,9 @@ def write_shards(
     Args:
         folder: the store.
         shards: cells of each shard, with the columns of :func:`store_schema`.
-        metadata: further entries of the index. It is read after the last shard, so that ``shards``
-            can fill it. Without ``dataset`` and ``cells``, the store contains training cells.
+        metadata: other entries of the index. They are read after the last shard, because iterating
+            over ``shards`` may add entries. ``dataset`` and ``cells`` are empty by default, which
+            means training cells.
     """
     with atomic_folder(folder) as temporary:
         entries = []
@@ -330,9 +334,9 @@ def write_dataset_files(folder: Path, entries: Iterable[Mapping[str, Any]]) -> N
 
 
 def grouped(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield batches of ``rows`` rows from batches of any size. The last may be smaller."""
+    """Yield batches of ``rows`` rows, made from batches of any size. The last may be smaller."""
     group: list[pa.RecordBatch] = []
-    room = rows
+    room = rows  # rows that still fit into the group
     for batch in batches:
         while batch.num_rows:
             piece = batch.slice(0, room)

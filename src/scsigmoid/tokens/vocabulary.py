@@ -47,7 +47,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Tokens and their genes. A token is an index into each attribute.
+    """Tokens and their genes. A token is an index into each tuple and array.
 
     The four special tokens come first, then genes sorted by id. Tokens are therefore independent of
     the order of files.
@@ -77,8 +77,8 @@ class Vocabulary:
     def fingerprint(self) -> str:
         """The SHA-256 of the content, in hexadecimal."""
         digest = hashlib.sha256()
-        for row in zip(self.gene_ids, self.names, self.cells, self.medians, strict=True):
-            gene, name, cells, median = row
+        columns = (self.gene_ids, self.names, self.cells, self.medians)
+        for gene, name, cells, median in zip(*columns, strict=True):
             digest.update(f"{gene}\t{name}\t{cells}\t{float(median).hex()}\n".encode())
         for other, gene in self.retired.items():
             digest.update(f"{other}\t{gene}\n".encode())
@@ -92,8 +92,8 @@ class Vocabulary:
     @property
     def name_of(self) -> dict[str, str]:
         """Gene names by gene id, without special tokens."""
-        pairs = zip(self.gene_ids, self.names, strict=True)
-        return dict(list(pairs)[len(SPECIAL) :])
+        genes = slice(len(SPECIAL), None)
+        return dict(zip(self.gene_ids[genes], self.names[genes], strict=True))
 
     def tokens(self, genes: Iterable[str]) -> NDArray[np.int64]:
         """Return the tokens of gene ids, and -1 for genes outside the vocabulary."""
@@ -105,7 +105,8 @@ class Vocabulary:
     ) -> None:
         """Write a Parquet file.
 
-        Its metadata has the fingerprint, retired ids and the counts by organism.
+        The file's metadata contain the fingerprint, the retired ids and ``organisms``, the result
+        of :func:`count_genes`.
         """
         metadata = {"fingerprint": self.fingerprint, "organisms": json.dumps(organisms or {})}
         if self.retired:
@@ -123,7 +124,7 @@ class Vocabulary:
         with parsing(path, "a vocabulary"):
             table = pq.read_table(path)
             if not table.schema.equals(SCHEMA):
-                raise ValueError("other columns")
+                raise ValueError("its columns differ")
             metadata = table.schema.metadata or {}
             vocabulary = Vocabulary(
                 tuple(table["gene_id"].to_pylist()),
@@ -138,6 +139,7 @@ class Vocabulary:
         return vocabulary
 
 
+# All genes that enough training cells express.
 EXPRESSED = VocabularyChoice(genes=None, biotypes=None, annotation=[], sizes=None)
 
 
@@ -153,13 +155,16 @@ def build_vocabulary(
         statistics: files of :func:`scsigmoid.tokens.statistics.gather`, in any order.
         minimum_cells: minimum number of training cells that express a gene (at least 1).
         output: Parquet file to write.
-        choice: a list of genes, which replaces ``minimum_cells``, or limits on the expressed genes.
-            By default, all expressed genes are in the vocabulary.
+        choice: file with a list of genes, which replaces ``minimum_cells``, or further limits on
+            the genes (default: none).
+
+    Raises:
+        UserError: if the vocabulary would have no gene that a training cell expresses.
     """
     from scsigmoid.tokens.statistics import merge, merge_by_name, read_statistics
 
     listed = [] if choice.genes is None else read_gene_list(choice.genes)
-    merged, retired = merge_by_name(reduce(merge, map(read_statistics, statistics)), {*listed})
+    merged, retired = merge_by_name(reduce(merge, map(read_statistics, statistics)), set(listed))
     if retired:
         log(f"vocabulary: {len(retired):,} ids are merged with another id of the same gene name")
     expressed = dict(zip(merged.genes, merged.cells.tolist(), strict=True))
@@ -175,7 +180,6 @@ def build_vocabulary(
             f"{genes[0]!r}, the training files {merged.genes[0]!r}); use the gene ids of the "
             "training files"
         )
-    tokens = {*genes}
     names = dict(zip(merged.genes, merged.names, strict=True))
     medians = dict(zip(merged.genes, merged.medians().tolist(), strict=True))
     organisms = count_genes(expressed, genes)
@@ -185,26 +189,27 @@ def build_vocabulary(
             f"{summary['genes']:,}; {summary['outside'] / max(summary['counts'], 1):.3%} of the "
             "non-zero counts are of genes without a token"
         )
+    kept = set(genes)
     Vocabulary(
         (*SPECIAL, *genes),
         (*SPECIAL, *(names.get(gene, gene) for gene in genes)),
         np.array([0] * len(SPECIAL) + [expressed.get(gene, 0) for gene in genes], dtype=np.int64),
         np.array([1.0] * len(SPECIAL) + [medians[g] if expressed.get(g) else 1.0 for g in genes]),
-        {other: gene for other, gene in retired.items() if gene in tokens},
+        {other: gene for other, gene in retired.items() if gene in kept},
     ).write(output, organisms)
 
 
 def count_genes(expressed: Mapping[str, int], tokens: Iterable[str]) -> dict[str, dict[str, int]]:
-    """Count the genes and counts of each organism with and without a token.
+    """Count genes and non-zero counts of each organism, with and without a token.
 
     Args:
         expressed: number of training cells that express each gene, by gene id.
         tokens: gene ids with a token.
 
     Returns:
-        For each organism the numbers of genes with a token (``tokens``), genes that training cells
-        express (``genes``), non-zero counts of all training cells (``counts``), and non-zero counts
-        of genes without a token (``outside``).
+        For each organism, ``tokens`` (number of genes with a token), ``genes`` (number of genes
+        that training cells express), ``counts`` (number of non-zero counts in all training cells)
+        and ``outside`` (number of non-zero counts of genes without a token).
     """
     organisms: dict[str, dict[str, int]] = {}
     vocabulary = set(tokens)
@@ -215,15 +220,16 @@ def count_genes(expressed: Mapping[str, int], tokens: Iterable[str]) -> dict[str
         summary["tokens"] += gene in vocabulary
         summary["genes"] += cells > 0
         summary["counts"] += cells
-        summary["outside"] += 0 if gene in vocabulary else cells
+        if gene not in vocabulary:
+            summary["outside"] += cells
     return organisms
 
 
 def read_gene_list(path: str | Path) -> list[str]:
-    """Read a text file with one gene id per line. Return sorted, unique ids without version.
+    """Read a text file with one gene id per line. Return sorted, unique ids without versions.
 
-    Text after a comma or white space is ignored. Empty lines, comments (``#``) and special tokens
-    (``<cls>``) are skipped.
+    Text after a comma or white space is ignored. Empty lines, comments (``#``) and special tokens,
+    such as ``<cls>``, are skipped.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
@@ -242,7 +248,7 @@ def read_gene_list(path: str | Path) -> list[str]:
 def select_genes(
     statistics: "GeneStatistics", minimum_cells: int, choice: VocabularyChoice
 ) -> list[str]:
-    """Return the sorted ids of the genes within the limits."""
+    """Return the sorted ids of the genes that meet ``minimum_cells`` and ``choice``."""
     cells = statistics.cells
     kept = cells >= max(1, minimum_cells)
     if not kept.any():
@@ -267,16 +273,17 @@ def select_genes(
     organisms = np.array([organism_of(gene) for gene in statistics.genes])
     for organism, size in (choice.sizes or {}).items():
         places = np.flatnonzero(kept & (organisms == organism))
-        # Keep the genes in most cells. A stable sort keeps the order of ids among equal numbers.
-        kept[places[np.argsort(-cells[places], kind="stable")][size:]] = False
+        # Keep the genes that most cells express, and the first by id among equal numbers.
+        order = np.argsort(-cells[places], kind="stable")
+        kept[places[order[size:]]] = False
     return [statistics.genes[place] for place in np.flatnonzero(kept)]
 
 
 def biotypes_of(paths: Sequence[str | Path]) -> dict[str, str]:
-    """Return the biotype of each gene id from GTF annotations, compressed with gzip or not."""
+    """Return the biotype of each gene, by id, from GTF annotations (``.gz`` or not compressed)."""
     biotypes: dict[str, str] = {}
     for path in map(Path, paths):
-        known = len(biotypes)
+        genes_before = len(biotypes)
         try:
             opened = gzip.open if path.suffix == ".gz" else open
             with opened(path, "rt", encoding="utf-8") as file:
@@ -290,7 +297,7 @@ def biotypes_of(paths: Sequence[str | Path]) -> dict[str, str]:
                 f"tokens.vocabulary.annotation: {path}: cannot be read "
                 f"({getattr(error, 'strerror', None) or 'damaged'}); download it again"
             ) from None
-        if len(biotypes) == known:
+        if len(biotypes) == genes_before:
             raise UserError(
                 f"tokens.vocabulary.annotation: {path}: does not contain a gene_type or "
                 "gene_biotype; use a GTF annotation of GENCODE or Ensembl"
