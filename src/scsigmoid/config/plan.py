@@ -69,7 +69,7 @@ class Plan:
         return self.config.corpus.source == "local"
 
     def needed_cells(self, dataset: str) -> dict[str, int]:
-        """Return the number of cells of a dataset that each computed metric needs, else 0."""
+        """Return the minimum number of cells for each metric, or 0 if it is not computed."""
         evaluation = self.config.evaluation
         has_mmd, has_umap = (dataset in self.compared(metric) for metric in ("mmd", "umap"))
         return {
