@@ -122,8 +122,8 @@ OTHERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "cudnn": ("Softmax, cuDNN", ()),
 }
 
-#: Label of each kernel in tables and figures. ``reference`` has the label of sigmoid attention, which
-#: comes last.
+#: Label of each kernel in tables and figures. ``reference`` has the label of sigmoid attention,
+#: which comes last.
 LABELS = {
     **{
         name: backend.label

@@ -72,7 +72,7 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
     yield from find_kernel_benchmark_problems(config.benchmarks.kernel)
     embedded = sorted({family.embedded for family in config.study.values() if family.embedded})
     if len(embedded) > 1:
-        yield f"study: families embed {', '.join(embedded)}; set embedded to one of these"
+        yield f"study: families embed {', '.join(embedded)}; choose one dataset for all of them"
 
 
 def find_corpus_problems(config: Config) -> Iterator[str]:
