@@ -152,7 +152,7 @@ class Stage:
         for argument in ("--log?", *self.arguments.split()):
             key = argument.rstrip("?+*")
             options = dict({**ARGUMENTS, **self.own}[key])
-            if options.get("default"):
+            if options.get("default"):  # an argument with a default is not required
                 options["help"] += " (default: %(default)s)"
             elif key.startswith("--"):
                 options["required"] = argument[-1] not in "?*"

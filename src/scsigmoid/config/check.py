@@ -39,7 +39,7 @@ def load(
         presets: folder of the presets, ``<preset>.yaml``.
         overrides: values of the command line. With the user's own files (``corpus.source: local``),
             the default of ``preset`` is ``own``.
-        choose: function that replaces ``auto`` by values that suit the user's own files
+        choose: function that replaces ``auto`` with values that suit the user's own files
             (:func:`scsigmoid.forecast.choices.choose`). By default, ``auto`` is kept.
 
     Raises:
@@ -67,6 +67,7 @@ def check(values: Mapping[str, Any]) -> Config:
     Raises:
         UserError: if a setting is wrong. The message names the first wrong setting.
     """
+    # The default title of a dataset with a file is its name.
     datasets = values.get("datasets")
     for name, dataset in datasets.items() if isinstance(datasets, Mapping) else ():
         if isinstance(dataset, dict) and dataset.get("file"):

@@ -1,6 +1,5 @@
-"""Check settings against each other: names that must exist, and values that contradict."""
+"""Check that settings fit together: names exist, and values do not contradict each other."""
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -56,7 +55,7 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
     for name, size in config.sizes.items():
         if size.hidden % size.heads:
             yield f"sizes.{name}: hidden {size.hidden} should be a multiple of heads {size.heads}"
-        minimum = math.ceil(size.hidden / WIDEST_HEAD)
+        minimum = -(-size.hidden // WIDEST_HEAD)  # rounded up
         if size.heads < minimum:
             yield f"sizes.{name}: head dimension above {WIDEST_HEAD}; set at least {minimum} heads"
     for name, (model, training) in runs.items():
@@ -123,8 +122,9 @@ def find_mmd_problems(config: Config) -> Iterator[str]:
 
 
 def find_kernel_benchmark_problems(kernel: KernelBenchmark) -> Iterator[str]:
-    """Yield messages about head dimensions that do not divide ``hidden``, and about lengths that
-    do not divide ``tokens``.
+    """Yield messages about sizes of the benchmark that are not divisors.
+
+    Head dimensions must divide ``hidden``, and lengths must divide ``tokens``.
     """
     for key, values, total_key, total in (
         ("head_dimensions", kernel.head_dimensions, "hidden", kernel.hidden),

@@ -104,7 +104,7 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
         "attention": settings.attention,
     }
     keys_in_name = [key for key, values in options.items() if len(values) > 1 or key == "seed"]
-    keys_in_name.reverse()
+    keys_in_name.reverse()  # the seed is at the end of the name
     for combination in itertools.product(*options.values()):
         chosen = dict(zip(options, combination, strict=True))
         attention = chosen["attention"]

@@ -5,7 +5,6 @@ configuration of the first run.
 """
 
 import ctypes
-import math
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -116,7 +115,7 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class AutoSettings:
-    """A merged configuration, with access by dotted name."""
+    """A merged configuration, with access by dotted name. Missing settings are None."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.values: dict[str, Any] = deepcopy(dict(values)) | {"choices": {}}
@@ -167,12 +166,12 @@ def sample_cells(corpus: Corpus, seed: int) -> Sample:
 
     Files of which all cells are held out are sampled too.
     """
-    total, is_known = 0, True
-    # The first item is a cell with a negligible weight, in case that no other cell is sampled.
+    total, is_total_known = 0, True
+    # Start with one cell of negligible weight, because the files may have no cells to sample.
     lengths, weights = [np.ones(1, np.int64)], [np.full(1, 1e-9)]
     for file in expand(corpus.local):
         if is_tenx(file.path):  # not opened, because it would have to be converted
-            is_known = False
+            is_total_known = False
             continue
         cells = open_cells(file.path, layer=file.layer, genes=file.genes)
         if file.held_out is not True:
@@ -187,7 +186,8 @@ def sample_cells(corpus: Corpus, seed: int) -> Sample:
             weights.append(np.full(len(lengths[-1]), cells.n_cells / sampled.n_cells))
     all_lengths, all_weights = np.concatenate(lengths).astype(np.int64), np.concatenate(weights)
     order = np.argsort(all_lengths, kind="stable")
-    return Sample(max(1, total) if is_known else None, all_lengths[order], all_weights[order])
+    n_cells = max(1, total) if is_total_known else None
+    return Sample(n_cells, all_lengths[order], all_weights[order])
 
 
 def choose_device(settings: AutoSettings) -> None:
@@ -218,7 +218,7 @@ def choose_model(settings: AutoSettings, scale: Scale, sample: Sample) -> None:
     settings.fill("architecture.size", scale.size, f"trains in minutes on {device}")
     genes = sample.quantile(COVERED)
     tokens = genes + bool(settings["tokens.cls"])
-    context = math.ceil(tokens / MULTIPLE) * MULTIPLE
+    context = -(-tokens // MULTIPLE) * MULTIPLE  # rounded up
     reason = f"{COVERED:.0%} of the cells express at most {genes:,} genes"
     if context > scale.context:
         reason += f"; on {device} the first {scale.context:,} tokens"
@@ -248,10 +248,10 @@ def choose_training(settings: AutoSettings, scale: Scale, sample: Sample) -> Non
     cells = scale.cells if sample.cells is None else min(scale.cells, scale.passes * sample.cells)
     passes = "" if sample.cells is None else f", {cells / sample.cells:.3g} passes over all,"
     reason = f"{cells:,} cells{passes} at most; fewer if the validation loss is flat"
-    steps = math.ceil(cells / batch)
+    steps = -(-cells // batch)  # rounded up
     fill("steps", steps, reason)
     steps = settings.number("training.steps", steps)
-    fill("warmup_steps", min(scale.warmup, math.ceil(steps / 5)), size_reason)
+    fill("warmup_steps", min(scale.warmup, -(-steps // 5)), size_reason)
     interval = max(1, steps // VALIDATIONS)
     fill("validate_every", interval, f"{VALIDATIONS} validation losses")
     is_validated = settings["training.validate_every"] != 0

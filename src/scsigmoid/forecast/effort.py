@@ -13,7 +13,7 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config, Size, Training
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 
-# Number of cells whose lengths represent a distribution.
+# Number of lengths that represent a distribution.
 QUANTILES = 500
 # Bytes per parameter, in float32: weights and two moments in a checkpoint, weights in a model.
 CHECKPOINT_BYTES, MODEL_BYTES = 12, 4
@@ -64,7 +64,7 @@ class Effort:
         model: name of the model.
         parameters: number of parameters of the encoder.
         hours: training time on one device.
-        device: machine whose rate the hours are estimated from, in words.
+        device: name of the machine whose measured rate the estimate uses.
         bytes: size of its checkpoints, snapshots and final model.
     """
 

@@ -19,7 +19,7 @@ from scsigmoid.progress import verbosity
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary, read_gene_list
 
 PAPER_FILES = 1600
-EVALUATION_CELLS = 257_888  # in all six datasets of tab:eval_datasets
+EVALUATION_CELLS = 257_888  # in all datasets of the table tab:eval_datasets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +42,8 @@ class Volume:
 def estimate_volume(config: Config, results: Path) -> Volume:
     """Return the volume of a configuration.
 
-    For CELLxGENE, it is from the lock file or the manifest in the results folder. Before there is a
-    manifest, it is estimated.
+    For CELLxGENE, read the lock file or the manifest in the results folder. If there is neither,
+    estimate the volume.
     """
     if config.corpus.source == "embedded":
         rows = list_embedded(config.corpus.embedded, config.datasets)
