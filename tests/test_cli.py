@@ -58,7 +58,10 @@ def test_a_plan_may_be_cut_short() -> None:
         ),
         (["table", "scib", "--configuration", "EMPTY"], "empty.yaml: "),
         (["embed", "a.h5ad", "FOLDER", "--checkpoint", "x"], "a folder; name"),
-        (["embed", "a.h5ad", "o.csv", "--checkpoint", "x"], "o.csv: an h5ad file is written; end"),
+        (
+            ["embed", "a.h5ad", "o.csv", "--checkpoint", "x"],
+            "the output is an h5ad file; end",
+        ),
     ],
 )
 def test_a_missing_setting_or_a_wrong_file_is_named(

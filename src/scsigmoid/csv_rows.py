@@ -11,7 +11,7 @@ from scsigmoid.files import atomic_path
 
 Row = TypeVar("Row")
 
-csv.field_size_limit(2**31 - 1)  # a list of rows in a manifest can exceed the default of 128 kB
+csv.field_size_limit(2**31 - 1)  # one field of a manifest can exceed the default of 128 kB
 
 
 def write_rows(path: str | Path, kind: type, rows: Iterable[Any]) -> None:
@@ -19,8 +19,8 @@ def write_rows(path: str | Path, kind: type, rows: Iterable[Any]) -> None:
 
     Args:
         path: the file to write.
-        kind: the dataclass. A column is named by its field, or by ``column`` in the field's
-            metadata.
+        kind: the dataclass. The name of a column is the name of its field, or ``column`` in the
+            metadata of the field.
         rows: instances of the dataclass.
     """
     types = get_type_hints(kind)
@@ -43,8 +43,8 @@ def read_rows(path: str | Path, kind: type[Row], *, exact: bool = False) -> list
     Args:
         path: the file to read.
         kind: a dataclass whose fields are text, booleans, integers or floats.
-        exact: if True, the columns must be exactly those of the dataclass. By default, additional
-            columns are ignored.
+        exact: if True, the file must have exactly the columns of the dataclass, in their order. By
+            default, additional columns are ignored.
 
     Raises:
         KeyError: if a column is missing, or if the columns differ and ``exact`` is True.
@@ -55,7 +55,7 @@ def read_rows(path: str | Path, kind: type[Row], *, exact: bool = False) -> list
     with Path(path).open(newline="", encoding="utf-8") as handle:
         reader = csv.DictReader(handle)
         header = list(reader.fieldnames or ())
-        if exact and header != [*columns(kind).values()]:
+        if exact and header != list(columns(kind).values()):
             raise KeyError(f"columns {', '.join(header)}")
         try:
             rows = list(reader)
@@ -71,19 +71,19 @@ def read_rows(path: str | Path, kind: type[Row], *, exact: bool = False) -> list
 
 
 def columns(kind: type) -> dict[str, str]:
-    """Return the column of each field of a dataclass, by field."""
+    """Return the names of columns, by name of the field of the dataclass."""
     return {field.name: field.metadata.get("column", field.name) for field in fields(kind)}
 
 
 def as_text(value: Any, kind: type) -> str:
-    """Return the text of a value in the file."""
+    """Return a value as the file contains it."""
     if kind is float:
         return repr(float(value))
     return str(value).lower() if kind is bool else str(value)
 
 
 def as_type(text: str, kind: type) -> str | bool | int | float:
-    """Convert a text of the file to the type of its field."""
+    """Convert a value of the file to the type of its field."""
     if kind is bool:  # pandas writes True, a spreadsheet TRUE
         if text.lower() not in ("true", "false", ""):
             raise ValueError(f"{text!r} is neither true nor false")

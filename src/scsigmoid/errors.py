@@ -27,30 +27,30 @@ def printable(message: str) -> str:
 
 
 def shortened(message: str) -> str:
-    """Return a printable message of about 800 characters at most, with its start and its end."""
+    """Return a printable message. If it exceeds 800 characters, leave out the middle."""
     message = printable(message)
     return message if len(message) <= 800 else f"{message[:400]} … {message[-300:]}"
 
 
-# Temporary paths, and their names in messages.
+# What messages show instead of a temporary path, by temporary path.
 _NAMES: dict[str, str] = {}
 
 
 @contextmanager
 def naming(temporary: Path, location: str) -> Iterator[None]:
-    """Replace a temporary path by the user's file or address in errors and the log."""
+    """Show the user's file or address instead of a temporary path, in errors and the log."""
     _NAMES[str(temporary)] = location
     try:
         yield
     except UserError as error:
-        error.args = (named(str(error)),)  # keeps the class of the error
+        error.args = (named(str(error)),)  # a new UserError would lose the subclass
         raise
     finally:
         del _NAMES[str(temporary)]
 
 
 def named(message: str) -> str:
-    """Return a message with the user's names for temporary paths."""
+    """Return a message in which the user's names replace temporary paths (:func:`naming`)."""
     for temporary, location in _NAMES.items():
         message = message.replace(temporary, location)
     return message

@@ -1,4 +1,4 @@
-"""Files that are either complete or absent, checksums, and locks."""
+"""Atomic writing of files, checks for damage, and locks."""
 
 import errno
 import fcntl
@@ -23,7 +23,7 @@ from scsigmoid.errors import UserError
 def room_for(path: Path) -> Iterator[None]:
     """Raise an OSError that names ``path`` if the disk becomes full in the block.
 
-    Most libraries report a full disk with their own errors, which do not name the file.
+    Most libraries raise their own errors for a full disk, which do not name the file.
     """
     try:
         yield
@@ -36,10 +36,10 @@ def room_for(path: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path that replaces ``path`` when the block ends without an error.
+    """Yield a temporary path. Its file replaces ``path`` when the block ends without an error.
 
-    The temporary name keeps the suffix, because some writers choose the format by it. After an
-    error, the temporary file is removed and an older ``path`` is unchanged.
+    The temporary name keeps the suffix, because some writers choose the format by the suffix. After
+    an error, the temporary file is removed and an existing file at ``path`` is unchanged.
 
     Raises:
         IsADirectoryError: if ``path`` is a folder.
@@ -62,7 +62,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """Yield an empty folder that replaces ``path`` when the block ends without an error."""
+    """Yield a new, empty folder, which replaces ``path`` when the block ends without an error."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -80,14 +80,14 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def locked(path: str | Path, activity: str) -> Iterator[None]:
-    """Keep an exclusive lock on a file while the block runs.
+    """Lock a file against other processes that call this function, while the block runs.
 
     The system releases the lock when the process ends. On file systems without locks (some network
     file systems), other processes are not excluded.
 
     Args:
         path: the lock file. The process id and the host are written to it.
-        activity: verb for the message, e.g. ``"training"``.
+        activity: what the other process is doing, for the message, e.g. ``"training"``.
 
     Raises:
         UserError: if another process holds the lock.
@@ -117,8 +117,8 @@ def verified(path: Path, digest: str, made: Path) -> Iterator[None]:
 
     Args:
         path: the file.
-        digest: the expected SHA-256; empty if it is not known.
-        made: file or folder that the message tells the user to delete.
+        digest: the expected SHA-256. Empty if it is not known, so that nothing is checked.
+        made: file or folder to make again, which the message tells the user to delete.
 
     Raises:
         UserError: when the block ends, with or without an error, if the SHA-256 differs.
@@ -147,10 +147,10 @@ def check_writable(paths: Iterable[Path]) -> None:
     """Check, before any work, that files or folders can be created at these paths.
 
     Raises:
-        UserError: if the nearest folder that exists cannot be written.
+        UserError: if the nearest existing parent folder of a path is not writable.
     """
     for path in paths:
-        folder = next(place for place in path.absolute().parents if place.exists())
+        folder = next(parent for parent in path.absolute().parents if parent.exists())
         try:
             with TemporaryFile(dir=folder):
                 pass
@@ -172,7 +172,7 @@ DAMAGE = (
 def parsing(path: str | Path, kind: str) -> Iterator[None]:
     """Raise a UserError that names ``path`` if its content cannot be parsed in the block.
 
-    Errors of the file system (with an error number) are passed on.
+    Errors of the file system, which have an error number, are not changed.
 
     Args:
         path: the file.

@@ -1,7 +1,7 @@
 """Identity of result files: the model, dataset, vocabulary and cells that a file was made from.
 
-Writers store these fields in the metadata of the file. Readers compare them with the expected
-fields (:func:`check_identity`) to detect a file that replaced another one by mistake.
+The writer of a file stores these fields in its metadata. The reader compares them with the expected
+fields (:func:`check_identity`), to detect that another file is at this path by mistake.
 """
 
 import json
@@ -16,6 +16,7 @@ from scsigmoid.files import atomic_path, sha256
 if TYPE_CHECKING:
     import pyarrow as pa
 
+#: Key of the identity in the metadata of a Parquet file.
 KEY = "scsigmoid"
 FINGERPRINT = re.compile("[0-9a-f]{64}")
 MODEL_FILE = re.compile(r"(?P<model>.+?)(-step-(?P<step>\d{8}))?")
@@ -27,7 +28,7 @@ def check_identity(path: str | Path, stated: Mapping[str, Any], **expected: Any)
     Args:
         path: the file, for messages.
         stated: metadata of the file.
-        expected: values of fields, e.g. ``model="sigmoid_4k"``. Other fields may have any value.
+        expected: values of fields, e.g. ``model="sigmoid_4k"``. Other fields are not checked.
     """
     for field, value in expected.items():
         if field not in stated:
@@ -47,16 +48,16 @@ def check_cells(path: Path, expected: str) -> None:
 
 
 def for_message(value: Any) -> str:
-    """Return a value for a message, a fingerprint by its first 12 digits."""
+    """Return a value as text for a message. Of a fingerprint, return the first 12 digits."""
     if isinstance(value, str) and FINGERPRINT.fullmatch(value):
         return value[:12]
     return repr(value) if value != "" else "empty"
 
 
 def model_of(path: Path) -> dict[str, Any]:
-    """Return the model in the name of a file, and the step if the file is from a snapshot."""
-    parts = MODEL_FILE.fullmatch(path.stem)
-    fields = parts.groupdict() if parts else {}
+    """Return ``model`` from the name of a file, and ``step`` if the file is from a snapshot."""
+    match = MODEL_FILE.fullmatch(path.stem)
+    fields = match.groupdict() if match else {}
     step = {"step": int(fields["step"])} if fields.get("step") else {}
     return {"model": fields.get("model", ""), **step}
 
@@ -71,7 +72,7 @@ def write_table(path: Path, table: "pa.Table", identity: Mapping[str, Any]) -> N
 
 
 def read_table(path: Path, **expected: Any) -> "pa.Table":
-    """Read a Parquet file. Raise a UserError if it has another identity."""
+    """Read a Parquet file. Raise a UserError if a field of its identity is not as expected."""
     import pyarrow.parquet as pq
 
     table = pq.read_table(path)

@@ -1,16 +1,16 @@
 """Attention kernels by name: this project's backends, and other kernels that benchmarks time.
 
-The configuration, the choice of a backend for a device, the benchmarks and the labels of tables and
-figures read these two tables. A new backend needs an entry here, a module of
-:mod:`scsigmoid.attention` and its tests. Another kernel to compare with needs an entry here, a
-provider in :mod:`scsigmoid.benchmarks.providers` and its tests. This module imports the standard
-library only.
+:data:`BACKENDS` and :data:`OTHERS` are read by the configuration, the choice of a backend for a
+device, the benchmarks, and the labels of tables and figures. To add a backend, add an entry to
+``BACKENDS``, a module to :mod:`scsigmoid.attention`, and tests. To compare with another kernel, add
+an entry to ``OTHERS``, a provider to :mod:`scsigmoid.benchmarks.providers`, and tests. This module
+imports only the standard library.
 """
 
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-#: Compute capabilities. ``tanh.approx``, asynchronous copies and bfloat16 need Ampere.
+#: Compute capabilities. Kernels need Ampere for ``tanh.approx``, asynchronous copies and bfloat16.
 AMPERE, HOPPER = (8, 0), (9, 0)
 
 
@@ -23,7 +23,7 @@ class Backend:
         launcher: for sigmoid attention, the module with the functions ``forward`` and ``backward``.
         attend: for softmax attention, the function as ``module:function``. Its arguments are
             [q, k, v], ``cu_seqlens``, ``max_seqlen``, the scale and the mask of FlexAttention.
-        takes_qkv: whether that function also accepts [qkv], (tokens, 3, heads, dim).
+        takes_qkv: whether ``attend`` accepts [qkv] too, with the shape (tokens, 3, heads, dim).
         capability: minimum compute capability of a GPU, or None if all GPUs are supported.
         needs_exact_capability: whether GPUs of a higher capability are not supported.
         runs_on_cpu: whether the backend also runs on the CPU.
@@ -31,10 +31,11 @@ class Backend:
         alternative: backend that messages recommend if this one does not run.
         kernels: module whose ``unavailable()`` returns why the kernels do not run on a GPU of the
             required capability, or "".
-        packages: pip names of an optional backend's packages, the one with the kernels first.
-        is_compared: whether benchmarks time the backend under its own name on a GPU. The others
-            have entries in :mod:`scsigmoid.benchmarks.providers`.
-        backward_products: matrix products of the backward pass. FLOP counts assume five.
+        packages: pip names of the packages of an optional backend. The first contains the kernels.
+        is_compared: whether benchmarks on a GPU time the backend under its own name. Other
+            backends are timed only if :mod:`scsigmoid.benchmarks.providers` has an entry for them.
+        backward_products: number of matrix products in the backward pass. Counts of FLOPs assume
+            five for all backends.
     """
 
     label: str
@@ -121,7 +122,8 @@ OTHERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "cudnn": ("Softmax, cuDNN", ()),
 }
 
-#: Label of each benchmarked kernel in tables and figures.
+#: Label of each kernel in tables and figures. ``reference`` has the label of sigmoid attention,
+#: which comes last.
 LABELS = {
     **{
         name: backend.label
@@ -133,7 +135,7 @@ LABELS = {
     **{name: label for name, (label, _) in OTHERS.items()},
 }
 
-#: pip names of the optional packages whose kernels are compared.
+#: pip names of all optional packages with kernels.
 PACKAGES = (
     *(package for _, packages in OTHERS.values() for package in packages),
     *(

@@ -16,36 +16,39 @@ CONTROLS = {"random": "Random embedding", "pca_log_counts": "PCA of log counts"}
 
 
 def nominal_context(name: str) -> str:
-    """Return the context in a model's name, e.g. ``"4K"`` for ``sigmoid_4k``, or an empty text."""
+    """Return the context in a model's name, e.g. ``"4K"`` for ``sigmoid_4k``, or ""."""
     match = re.search(r"_(\d+)k$", name)
     return f"{match[1]}K" if match else ""
 
 
 def context_label(context: int) -> str:
-    """Return a context length, e.g. ``"4K"`` for 4,096 and ``"128"`` for 128."""
+    """Return a context length as text, e.g. ``"4K"`` for 4,096 and ``"128"`` for 128."""
     return f"{context // 1024}K" if context % 1024 == 0 else f"{context:,}"
 
 
 def short_label(config: Config, name: str) -> str:
-    """Return a model's short label, e.g. ``"Sigmoid 2K"``, by the context in its name."""
+    """Return a model's attention and context, e.g. ``"Sigmoid 2K"``.
+
+    The context in the model's name takes precedence over its real context.
+    """
     model = config.models[name]
     return f"{model.attention.capitalize()} {nominal_context(name) or context_label(model.context)}"
 
 
 def model_label(config: Config, name: str) -> str:
-    """Return a model's label, with its size if it has one of its own.
+    """Return a model's short label, and its size if ``models.<name>.size`` is set.
 
-    If the context in its name is not its context, the label has both, such as
+    If the context in the model's name is not its real context, the label contains both, for example
     ``"Sigmoid 2K (128 tokens)"`` in the demo.
     """
     model = config.models[name]
-    is_other = nominal_context(name) not in ("", context_label(model.context))
+    differs = nominal_context(name) not in ("", context_label(model.context))
     size = f" {model.size}" if model.size else ""
-    return short_label(config, name) + size + (f" ({model.context:,} tokens)" if is_other else "")
+    return short_label(config, name) + size + (f" ({model.context:,} tokens)" if differs else "")
 
 
 def representation_label(config: Config, name: str) -> str:
-    """Return the label of a model or a control."""
+    """Return the label of the model or control of an embedding."""
     if name in CONTROLS:
         return CONTROLS[name]
     return model_label(config, name) if name in config.models else name
@@ -57,21 +60,29 @@ def provider_label(name: str) -> str:
 
 
 def series_label(series: tuple[str, str], among: Iterable[tuple[str, str]]) -> str:
-    """Return the label of a (kernel, layout), with the layout if the kernel has several."""
+    """Return the label of a curve.
+
+    Args:
+        series: kernel and layout of the curve.
+        among: kernel and layout of all curves. If the kernel occurs with several layouts, the label
+            contains the layout.
+    """
     provider, layout = series
-    several = sum(name == provider for name, _ in among) > 1
-    return provider_label(provider) + (f", {layout}" if several else "")
+    has_several_layouts = sum(name == provider for name, _ in among) > 1
+    return provider_label(provider) + (f", {layout}" if has_several_layouts else "")
 
 
 def pairs(config: Config) -> list[tuple[str, str]]:
-    """Return the (sigmoid, softmax) models of each context and size, without the stress test."""
-    groups: dict[tuple[int, str], dict[str, str]] = {}
+    """Return the (sigmoid, softmax) models of each context and size, without stress-test models."""
+    groups: dict[tuple[int, str], dict[str, str]] = {}  # models by attention, for each pair
     for name, model in config.models.items():
         if not model.stress:
             group = groups.setdefault((model.context, model.size or ""), {})
             group.setdefault(model.attention, name)
     return [
-        (pair["sigmoid"], pair["softmax"]) for _, pair in sorted(groups.items()) if len(pair) == 2
+        (group["sigmoid"], group["softmax"])
+        for _, group in sorted(groups.items())
+        if len(group) == 2
     ]
 
 
@@ -81,7 +92,7 @@ def short_name(name: str) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with four significant digits."""
+    """Return a number with four significant digits. Integers and large numbers have all digits."""
     if math.isfinite(value) and abs(value) < 1e9 and (value == int(value) or abs(value) >= 1e4):
         return f"{value:,.0f}"
     return f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""Estimates with intervals, and measurements: rows of the CSV files behind tables and figures."""
+"""Estimates with intervals, and the CSV files of measurements for tables and figures."""
 
 import math
 import os
@@ -22,12 +22,12 @@ class Interval(NamedTuple):
     high: float = math.nan
 
     def map(self, function: Callable[[float], float]) -> "Interval":
-        """Return a monotonic function of the estimate and of its ends."""
-        value, *ends = (function(end) for end in self)
+        """Apply a monotonic function to the estimate and to its ends."""
+        value, *ends = map(function, self)
         return Interval(value, *sorted(ends))
 
     def over(self, other: "Interval") -> "Interval":
-        """Return the ratio of two positive estimates. Its ends are the extreme ratios of ends."""
+        """Return the ratio of two positive estimates, from low / high to high / low."""
         return Interval(self.value / other.value, self.low / other.high, self.high / other.low)
 
     def columns(self, name: str) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def read_measurements(path: str | Path) -> list[Measurement]:
 
 
 def known_donors(donors: NDArray[Any]) -> list[str]:
-    """Return the names of donors, sorted, without the CELLxGENE schema's ``unknown``."""
+    """Return the sorted names of donors, without missing names and CELLxGENE's ``unknown``."""
     return sorted({*map(str, np.unique(donors))} - {"", "nan", "unknown"})
 
 
@@ -117,10 +117,10 @@ def mean_interval(values: NDArray[np.float64], confidence: float) -> Interval:
     if count < 2:
         return Interval(float(values[0]) if count else math.nan)
     mean = float(values.mean())
-    squares = float(np.square(values - mean).sum())
-    error = math.sqrt(count / (count - 1) * squares) / count
-    half = float(stdtrit(count - 1, (1 + confidence) / 2)) * error
-    return Interval(mean, mean - half, mean + half)
+    sum_of_squares = float(np.square(values - mean).sum())
+    standard_error = math.sqrt(count / (count - 1) * sum_of_squares) / count
+    half_width = float(stdtrit(count - 1, (1 + confidence) / 2)) * standard_error
+    return Interval(mean, mean - half_width, mean + half_width)
 
 
 class DonorMean(NamedTuple):
@@ -129,7 +129,7 @@ class DonorMean(NamedTuple):
     Attributes:
         interval: the mean, and Student's interval over donors.
         donors: number of known donors.
-        note: why there is no interval, or how many cells are left out.
+        note: why there is no interval, or how many cells are left out. Empty for neither.
     """
 
     interval: Interval
@@ -146,10 +146,10 @@ def donor_mean(values: NDArray[np.float64], donors: NDArray[Any], confidence: fl
     Args:
         values: value of each cell.
         donors: donor of each cell.
-        confidence: e.g. 0.95.
+        confidence: confidence level of the interval, e.g. 0.95.
 
     Returns:
-        The mean, without an interval if fewer than three donors are known, or if more than half of
+        The mean. It has no interval if fewer than three donors are known, or if more than half of
         the cells have no known donor.
     """
     names = known_donors(donors)
@@ -158,16 +158,17 @@ def donor_mean(values: NDArray[np.float64], donors: NDArray[Any], confidence: fl
     note = f"{unknown} of {len(values)} cells have no known donor" if unknown else ""
     interval = mean_interval(means, confidence)
     if 2 * unknown > len(values) or len(names) < 3:
-        few = f"no interval from fewer than 3 donors ({len(names)})" if len(names) < 3 else ""
-        return DonorMean(Interval(interval.value), len(names), "; ".join(filter(None, (few, note))))
+        reason = f"no interval from fewer than 3 donors ({len(names)})" if len(names) < 3 else ""
+        note = "; ".join(filter(None, (reason, note)))
+        return DonorMean(Interval(interval.value), len(names), note)
     return DonorMean(interval, len(names), note and f"{note} and are left out")
 
 
 def source_of(output: Path, *inputs: Path) -> str:
     """Return the ``source`` of a measurement: the paths of ``inputs``, separated by spaces.
 
-    Paths are relative to the common folder of all inputs and ``output``, which is the results
-    folder if the files are of different stages.
+    Paths are relative to the deepest folder that contains all inputs and ``output``. This is the
+    results folder if the files are from different stages.
     """
     paths = [path.absolute() for path in inputs]
     root = os.path.commonpath([output.absolute().parent, *(path.parent for path in paths)])

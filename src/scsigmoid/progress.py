@@ -12,7 +12,7 @@ from scsigmoid.errors import named, printable
 
 T = TypeVar("T")
 
-# The terminal while standard error is redirected to a log, set by the command line.
+# The terminal, while the command line redirects standard error to a log. Otherwise None.
 terminal: TextIO | None = None
 
 
@@ -23,7 +23,7 @@ class StandardError(logging.Handler):
         print(printable(named(record.getMessage())), file=sys.stderr, flush=True)
 
 
-# Users may change its level and add handlers.
+# Part of the interface: users may change the level and add handlers.
 LOGGER = logging.getLogger("scsigmoid")
 LOGGER.addHandler(StandardError())
 LOGGER.setLevel(logging.INFO)
@@ -36,7 +36,7 @@ def log(message: str) -> None:
 
 
 def warn(message: str) -> None:
-    """Print one line to standard error, even if progress is silenced."""
+    """Print one line to standard error, even if lines of progress are disabled."""
     LOGGER.warning(f"warning: {message}")
 
 
@@ -53,7 +53,7 @@ def verbosity(is_verbose: bool) -> Iterator[None]:
 
 
 def announce(message: str) -> None:
-    """Print one line of progress to standard error and, if that is a log, on the terminal too."""
+    """Print one line of progress to standard error. If this is a log, print to the terminal too."""
     log(message)
     if terminal is not None:
         with suppress(OSError):  # the terminal may be closed
@@ -73,8 +73,8 @@ def track(items: Iterable[T], *, label: str, total: int | None = None) -> Iterat
         return
     if total is None and isinstance(items, Sized):
         total = len(items)
-    notebook = hasattr(sys.modules.get("ipykernel"), "kernelapp")
-    if notebook or sys.stderr.isatty():
+    is_notebook = hasattr(sys.modules.get("ipykernel"), "kernelapp")
+    if is_notebook or sys.stderr.isatty():
         from tqdm.auto import tqdm
 
         yield from tqdm(items, desc=label, total=total, leave=False)

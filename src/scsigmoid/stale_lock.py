@@ -1,8 +1,8 @@
 """Removal of the lock that Snakemake leaves in its working directory if it is killed.
 
 Each run writes a note with its host and process id. The next run on the same host removes the lock
-if this process does not exist anymore. A lock that is newer than the note is kept, because it is of
-a run that has not written its note yet.
+if that process has ended. A lock that is newer than the note is kept, because it belongs to a run
+that has not written its note yet.
 """
 
 import json
@@ -16,7 +16,7 @@ NOTE = "scsigmoid-run.json"
 
 
 def note_run(folder: str | Path, pid: int) -> None:
-    """Write a note that process ``pid`` holds the lock of ``folder`` (``.snakemake``)."""
+    """Write a note that the lock of ``folder`` (``.snakemake``) belongs to process ``pid``."""
     record = {
         "host": socket.gethostname(),
         "pid": pid,
@@ -37,10 +37,10 @@ def clear_stale_lock(folder: str | Path) -> bool:
         if record["host"] != socket.gethostname():
             return False
         if psutil.Process(record["pid"]).create_time() == record["started"]:
-            return False
+            return False  # the run has not ended (a new process could have the same id)
     except (OSError, ValueError, KeyError):
         return False
-    except psutil.NoSuchProcess:
+    except psutil.NoSuchProcess:  # the run has ended
         pass
     shutil.rmtree(locks, ignore_errors=True)
     return True

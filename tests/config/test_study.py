@@ -73,7 +73,7 @@ def test_another_seed_renames_no_run():
 
 def test_a_study_embeds_one_dataset():
     study = {name: {**FAMILY, "embedded": name} for name in ("heart_oft", "pbmc68k")}
-    with pytest.raises(UserError, match=r"study: .* found heart_oft, pbmc68k"):
+    with pytest.raises(UserError, match=r"study: families embed heart_oft, pbmc68k; choose"):
         load(overrides={"study": study})
 
 

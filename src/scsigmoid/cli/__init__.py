@@ -26,13 +26,13 @@ from scsigmoid.files import check_writable
 for module in ("pipeline", "evaluation", "benchmarks", "report"):
     import_module(f"scsigmoid.cli.{module}")  # registers subcommands
 
-#: Environment variable that limits progress to the log, for jobs of a cluster without a terminal.
+#: Environment variable that keeps progress off the terminal, for jobs of a cluster.
 SILENT = "SCSIGMOID_SILENT"
 #: Environment variable that makes each job print one line on the terminal when it starts.
 LINES = "SCSIGMOID_LINES"
 #: Variables that contain the id of a job on Slurm, PBS, LSF and Grid Engine.
 JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
-#: What to do after an error of the file system.
+#: What to do after an error of the file system, by error number.
 REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, and run again")
 REMEDIES |= dict.fromkeys(
     (errno.EROFS, errno.EACCES, errno.EPERM), "make it writable, or choose another place"
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if log is not None and rank not in (None, "0"):  # each process of torchrun has its own log
         log = log.with_suffix(f".{rank}{log.suffix}")
     try:
-        if log is not None and rank is None:
+        if log is not None and rank is None:  # not in a process that torchrun started
             start_log(log, words[0])
         if max(getattr(options, "gpus", 1), getattr(options, "nodes", 1)) > 1:
             from scsigmoid.training.processes import launch, launched
@@ -69,7 +69,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
-    """Run a subcommand and return the exit code. Unexpected errors print a traceback."""
+    """Run a subcommand and return the exit code. The traceback of an unexpected error is logged.
+
+    Args:
+        options: parsed arguments of the subcommand.
+        log: the log file. None means that standard error is not redirected.
+        terminal: the original standard error, for the line that the user should see.
+    """
     try:
         outputs = getattr(options, "output", None) or []
         check_writable([outputs] if isinstance(outputs, Path) else outputs)
@@ -89,7 +95,7 @@ def run(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
 
 
 def expected_error(error: Exception, log: Path | None) -> str | None:
-    """Return the message of an error that a user can correct, or None for another error."""
+    """Return the message of an error that a user can correct, or None for other errors."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
@@ -101,10 +107,10 @@ def expected_error(error: Exception, log: Path | None) -> str | None:
 
 
 def start_log(path: Path, stage: str) -> None:
-    """Append the first line to a log, so that the log of a job that is killed is not empty.
+    """Append a first line to a log, so that the log is not empty if the job is killed.
 
-    Snakemake removes the log before each attempt. The log is therefore a link to a hidden file next
-    to it, which keeps the lines of all attempts.
+    Snakemake removes the log before each attempt. Therefore ``path`` is a link to a hidden file in
+    the same folder, which keeps the lines of all attempts.
     """
     now = datetime.now()
     job = next(filter(None, map(os.environ.get, JOB_IDS)), None)
@@ -117,7 +123,7 @@ def start_log(path: Path, stage: str) -> None:
         with path.open("ab", buffering=0) as log, suppress(OSError):  # the disk may be full
             log.write(line.encode())
     except OSError as error:
-        raise UserError(f"{expected_error(error, path)}") from None
+        raise UserError(str(expected_error(error, path))) from None
     if LINES in os.environ:
         # Not print(), which may write the line break separately, after a line of another job.
         sys.stderr.write(f"{now:%H:%M:%S} {stage}, log: {path}\n")
@@ -125,7 +131,7 @@ def start_log(path: Path, stage: str) -> None:
 
 @contextmanager
 def redirect_errors(path: Path | None) -> Iterator[TextIO]:
-    """Redirect standard error, also of libraries, to a log file.
+    """Redirect standard error to a log file, including the output of C libraries.
 
     Yields:
         The original standard error, for the line that the user should see.
@@ -137,7 +143,7 @@ def redirect_errors(path: Path | None) -> Iterator[TextIO]:
         path.parent.mkdir(parents=True, exist_ok=True)
         log = path.open("a", encoding="utf-8")
     except OSError as error:
-        raise UserError(f"{expected_error(error, path)}") from None
+        raise UserError(str(expected_error(error, path))) from None
     sys.stderr.flush()
     original = os.dup(2)
     with log:
@@ -160,7 +166,7 @@ def redirect_errors(path: Path | None) -> Iterator[TextIO]:
 
 
 def print_error(message: str, terminal: TextIO) -> int:
-    """Print one line on the terminal and, if possible, in the log. Return the exit code."""
+    """Print one line on the terminal and, if possible, in the log. Return exit code 1."""
     line = f"scsigmoid: error: {shortened(' '.join(message.split()))}"
     print(line, file=terminal, flush=True)
     if terminal is not sys.stderr:

@@ -1,4 +1,4 @@
-"""Arguments of the subcommands with their help and defaults, and stored configurations."""
+"""Arguments of the subcommands, their settings (JSON), and stored configurations."""
 
 import argparse
 import json
@@ -49,19 +49,20 @@ class JobSettings(dict[str, Any]):
         """Return a section as a dataclass of the schema, without checking it with pydantic.
 
         Raises:
-            UserError: if the section or one of its settings is missing, or one is unknown.
+            UserError: if the section or one of its settings is missing, or a setting is unknown.
         """
         try:
             return kind(**self[key])
         except TypeError as error:
+            # For example "Size.__init__() got an unexpected keyword argument 'depth'".
             reason = str(error).rpartition("__init__() ")[2]
             raise UserError(f"{self.source}: {key}: {reason}; correct the settings") from None
 
 
-def parse_settings(text: str) -> JobSettings:
-    """Parse settings in a JSON object."""
+def parse_settings(json_text: str) -> JobSettings:
+    """Parse a JSON object with settings."""
     try:
-        values = json.loads(text)
+        values = json.loads(json_text)
         if not isinstance(values, dict):
             raise ValueError("expected an object")
     except ValueError as error:
@@ -69,6 +70,7 @@ def parse_settings(text: str) -> JobSettings:
     return JobSettings(values)
 
 
+#: Options of ``add_argument`` for the arguments of all subcommands.
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "input": path("cells with raw counts: h5ad, or a 10x file or folder", "INPUT.h5ad"),
     "output": path("file to write", "OUTPUT.h5ad"),
@@ -113,7 +115,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "Ensembl ids)"
     ),
     "--embeddings": path("embeddings, named after their models"),
-    "--machine": path("JSON file to write about machine and software"),
+    "--machine": path("JSON file to write, with hardware and versions of software"),
     "--seconds": {
         "type": float,
         "metavar": "S",
@@ -135,7 +137,7 @@ class Stage:
         run: function of the subcommand.
         arguments: names of its arguments, with ``?`` if optional, ``+`` for one value or more, or
             ``*`` for both.
-        own: ``add_argument`` options that replace :data:`ARGUMENTS`, by argument.
+        own: options of ``add_argument`` that replace :data:`ARGUMENTS`, by argument.
     """
 
     run: Run
@@ -145,25 +147,32 @@ class Stage:
     def add_to(self, stages: Any, name: str) -> None:
         """Add the parser of this subcommand."""
         summary = self.run.__doc__ or ""
-        sub = stages.add_parser(name, help=summary.rstrip("."), description=summary)
-        sub.set_defaults(run=self.run)
+        parser = stages.add_parser(name, help=summary.rstrip("."), description=summary)
+        parser.set_defaults(run=self.run)
         for argument in ("--log?", *self.arguments.split()):
             key = argument.rstrip("?+*")
             options = dict({**ARGUMENTS, **self.own}[key])
-            if options.get("default"):
+            if options.get("default"):  # an argument with a default is not required
                 options["help"] += " (default: %(default)s)"
             elif key.startswith("--"):
                 options["required"] = argument[-1] not in "?*"
             if argument[-1] in "+*":
                 options["nargs"] = "+"
-            sub.add_argument(key, **options)
+            parser.add_argument(key, **options)
 
 
 STAGES: dict[str, Stage] = {}
 
 
 def stage(arguments: str, own: Mapping[str, dict[str, Any]] | None = None) -> Callable[[Run], Run]:
-    """Return a decorator that makes a function a subcommand, with its name and docstring."""
+    """Return a decorator that registers a function as a subcommand.
+
+    The name and the docstring of the function become the name and the help of the subcommand.
+
+    Args:
+        arguments: see :class:`Stage`.
+        own: see :class:`Stage` (default: none).
+    """
 
     def add(run: Run) -> Run:
         STAGES[run.__name__.replace("_", "-")] = Stage(run, arguments, own or {})
@@ -186,8 +195,8 @@ def read_config(configuration: Path) -> Config:
 def corpus_of(configuration: Path) -> tuple[Config, Path]:
     """Return a stored configuration and the folder of its downloads.
 
-    Snakemake does not compare the stored configuration, so changed settings of downloads do not
-    rerun the stages that call this function.
+    Snakemake does not compare the stored configuration. Therefore the stages that call this
+    function do not run again if settings of downloads change.
     """
     config = read_config(configuration)
     folder = config.corpus.download.folder

@@ -6,6 +6,7 @@ from scsigmoid.cli.arguments import JobSettings, number, stage
 from scsigmoid.config.check import read_yaml
 from scsigmoid.config.schema import Architecture, KernelBenchmark, Size, Training, TrainingBenchmark
 
+#: Arguments of both benchmarks.
 BENCHMARK = "--settings --output --machine --seconds?"
 
 
@@ -50,10 +51,11 @@ def simulate_tokens(options: argparse.Namespace) -> None:
 
     config = JobSettings(read_yaml(options.configuration), str(options.configuration))
     benchmarks = JobSettings(config["benchmarks"], config.source)
+    longest_context = max(model["context"] for model in config["models"].values())
     write_simulated_tokens(
         options.output,
         benchmarks.section("training", TrainingBenchmark),
         options.cells,
-        max(model["context"] for model in config["models"].values()) - 1,
+        longest_context - 1,  # leaves room for <cls>
         config["seed"],
     )

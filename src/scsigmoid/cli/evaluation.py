@@ -38,7 +38,7 @@ def embed(options: argparse.Namespace) -> None:
     if options.output.is_dir():
         raise UserError(f"{options.output}: a folder; name a file")
     if options.output.suffix != ".h5ad":
-        raise UserError(f"{options.output}: an h5ad file is written; end its name in .h5ad")
+        raise UserError(f"{options.output}: the output is an h5ad file; end its name in .h5ad")
     embed_file(
         options.input,
         load(options.checkpoint, device=options.device),
@@ -97,8 +97,8 @@ def checkpoints_and_outputs(options: argparse.Namespace) -> Iterator[tuple[Path,
 
 @stage("--embeddings+ --cells --settings --device? --output+")
 def scib(options: argparse.Namespace) -> None:
-    """Compute the scIB metrics of a dataset, each in a folder of its name."""
-    # Numba would compile for ten seconds at the import. Interpreted code takes under 1 ms per cell.
+    """Compute the scIB metrics of a dataset. The folder of an output is the name of its metric."""
+    # Numba would compile for ten seconds at import. Interpreted code takes under 1 ms per cell.
     os.environ["NUMBA_DISABLE_JIT"] = "1"
     from scsigmoid.config.metrics import METRICS
     from scsigmoid.evaluation.scib import scib as measure
@@ -140,7 +140,7 @@ def mmd(options: argparse.Namespace) -> None:
 
 @stage("--dataset --embeddings+ --settings --output+")
 def umap(options: argparse.Namespace) -> None:
-    """Compute UMAP coordinates of both models."""
+    """Compute the UMAP coordinates of each model."""
     from scsigmoid.evaluation.umap import umap_dataset
 
     settings = options.settings
@@ -154,5 +154,5 @@ def umap(options: argparse.Namespace) -> None:
 
 
 def by_model(paths: Sequence[Path]) -> dict[str, Path]:
-    """Return files by model. Each file is named after its model."""
+    """Return files by model. The name of a file without its suffix is the name of its model."""
     return {path.stem: path for path in paths}

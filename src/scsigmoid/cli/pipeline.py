@@ -31,7 +31,7 @@ def plan(options: argparse.Namespace) -> None:
     lines = forecast(config, Path(config.results or f"results/{config.preset}"))
     try:
         print(*lines, sep="\n", flush=True)
-    except BrokenPipeError:  # the reader has ended; do not flush the rest at exit
+    except BrokenPipeError:  # `head`, for example, has ended: do not flush the rest at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -55,23 +55,23 @@ def fetch(options: argparse.Namespace) -> None:
     from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
     from scsigmoid.corpus.manifest import write_evaluation_row
 
-    is_part = options.part.isdecimal() and options.manifest
-    is_complete = options.metadata if options.dataset else is_part
-    if not is_complete:
+    has_part = options.part.isdecimal() and options.manifest is not None
+    has_dataset = bool(options.dataset) and options.metadata is not None
+    if not (has_dataset if options.dataset else has_part):
         raise UserError("fetch: expected --part and --manifest, or --dataset and --metadata")
     config, downloads = corpus_of(options.configuration)
-    common = (config.corpus, config.seed, downloads, options.output)
+    shared = (config.corpus, config.seed, downloads, options.output)
     if options.dataset:
         name = options.dataset
         dataset = config.datasets.get(name)
         if dataset is None:
             raise UserError(f"--dataset {name}: not one of {', '.join(config.datasets)}")
-        needed = Plan(config).needed_cells(name)
-        row = options.metadata.with_suffix(".csv")
+        needed_cells = Plan(config).needed_cells(name)
+        row = options.metadata.with_suffix(".csv")  # file with one row, for this dataset
         write_evaluation_row(name, config.corpus, config.datasets, config.seed, downloads, row)
-        fetch_evaluation(row, name, dataset, *common, options.metadata, needed)
+        fetch_evaluation(row, name, dataset, *shared, options.metadata, needed_cells)
     else:
-        fetch_part(options.manifest, int(options.part), *common)
+        fetch_part(options.manifest, int(options.part), *shared)
 
 
 @stage("--manifest --cells+ --metadata+ --output")
@@ -89,8 +89,8 @@ def statistics(options: argparse.Namespace) -> None:
 
     with raw_files(options, last=False):
         settings = options.settings
-        target_sum, minimum = settings["tokens.target_sum"], settings["corpus.minimum_genes"]
-        gather(options.cells, target_sum, options.output, minimum)
+        target_sum, minimum_genes = settings["tokens.target_sum"], settings["corpus.minimum_genes"]
+        gather(options.cells, target_sum, options.output, minimum_genes)
 
 
 @stage("--statistics+ --settings --output")
@@ -113,10 +113,11 @@ def tokenize(options: argparse.Namespace) -> None:
     settings = options.settings
     tokenizer = Tokenizer(
         Vocabulary.read(options.vocabulary),
-        settings["tokens.target_sum"],
-        WHOLE,
-        settings["tokens.shard_cells"],
-        0 if options.metadata else settings["corpus.minimum_genes"],
+        target_sum=settings["tokens.target_sum"],
+        maximum_length=WHOLE,
+        shard_cells=settings["tokens.shard_cells"],
+        # Evaluation cells (with metadata) are not left out for their number of genes.
+        minimum_genes=0 if options.metadata else settings["corpus.minimum_genes"],
     )
     if options.metadata:
         if options.manifest:
@@ -131,7 +132,12 @@ def tokenize(options: argparse.Namespace) -> None:
 
 @contextmanager
 def raw_files(options: argparse.Namespace, *, last: bool) -> Iterator[None]:
-    """Make the raw files of a part available in the block, if ``--configuration`` is given."""
+    """Make the raw files of a part available in the block, if ``--configuration`` is given.
+
+    Args:
+        options: arguments of the subcommand.
+        last: whether no later stage reads the raw files, so that they may be deleted.
+    """
     from scsigmoid.corpus import fetch as corpus
 
     if options.configuration is None:
@@ -160,10 +166,11 @@ def train(options: argparse.Namespace) -> None:
     settings = JobSettings(options.settings[f"models.{options.model}"])
     sections = {"size": Size, "architecture": Architecture, "training": Training}
     settings |= {name: settings.section(name, kind) for name, kind in sections.items()}
+    # section() raises a UserError if an argument of TrainingRun is missing or unknown.
     run = JobSettings({"run": settings | {"model": options.model}}).section("run", TrainingRun)
     try:
         run_training(run, options.tokens, options.vocabulary, options.output)
     except SystemExit as end:
-        if end.code == STOPPED and not launched():
+        if end.code == STOPPED and not launched():  # with torchrun, the launching process does it
             requeue()
         raise

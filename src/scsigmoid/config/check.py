@@ -1,4 +1,4 @@
-"""The configuration: reading, merging and checking it.
+"""Read, merge and check the configuration.
 
 Values of ``config.yaml`` are replaced by the preset, then by ``--configfile``, then by
 ``--config``. Mappings are merged key by key, lists are replaced, and ``null`` removes an entry of
@@ -21,7 +21,7 @@ from scsigmoid.config.study import study_runs
 from scsigmoid.config.validate import check_known, normalize, validate
 from scsigmoid.errors import UserError
 
-# Sections whose entries have names, and may be null.
+# Sections with an entry for each name. An entry that is null is removed.
 NAMED = ("datasets", "sizes", "models", "study")
 SHIPPED = Path(__file__).parent / "shipped"
 
@@ -39,24 +39,25 @@ def load(
         presets: folder of the presets, ``<preset>.yaml``.
         overrides: values of the command line. With the user's own files (``corpus.source: local``),
             the default of ``preset`` is ``own``.
-        choose: function that replaces settings of own cells that are ``auto``
-            (:func:`scsigmoid.forecast.choices.choose`).
+        choose: function that replaces ``auto`` with values that suit the user's own files
+            (:func:`scsigmoid.forecast.choices.choose`). By default, ``auto`` is kept.
 
     Raises:
-        UserError: naming the setting that is wrong.
+        UserError: if a setting is wrong. The message names the first wrong setting.
     """
     base = read_yaml(path)
     overrides = normalize(overrides or {})
     corpus = overrides.get("corpus")
     is_local = isinstance(corpus, Mapping) and corpus.get("source") == "local"
     preset = overrides.get("preset", "own" if is_local else base.get("preset"))
-    known = sorted(file.stem for file in Path(presets).glob("*.yaml"))
-    check_known("preset", "preset", [preset], known)
+    preset_names = sorted(file.stem for file in Path(presets).glob("*.yaml"))
+    check_known("preset", "preset", [preset], preset_names)
     base |= {"preset": preset}
     merged = merge(merge(base, read_yaml(Path(presets) / f"{preset}.yaml")), overrides)
-    for name in NAMED:
-        if isinstance(merged.get(name), dict):
-            merged[name] = {k: v for k, v in merged[name].items() if v is not None}
+    for section in NAMED:
+        entries = merged.get(section)
+        if isinstance(entries, dict):
+            merged[section] = {name: entry for name, entry in entries.items() if entry is not None}
     return check(choose(merged) if choose else merged)
 
 
@@ -64,8 +65,9 @@ def check(values: Mapping[str, Any]) -> Config:
     """Check a merged configuration and return it as a :class:`Config`.
 
     Raises:
-        UserError: naming the first setting that is wrong.
+        UserError: if a setting is wrong. The message names the first wrong setting.
     """
+    # The default title of a dataset with a file is its name.
     datasets = values.get("datasets")
     for name, dataset in datasets.items() if isinstance(datasets, Mapping) else ():
         if isinstance(dataset, dict) and dataset.get("file"):
@@ -93,7 +95,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def with_local_datasets(config: Config) -> Config:
     """Return a configuration with an evaluation dataset for each local file with held-out cells.
 
-    Datasets with ``file`` are kept.
+    Of the other datasets, only those with ``file`` are kept.
     """
     files = expand(config.corpus.local)
     datasets = {name: dataset for name, dataset in config.datasets.items() if dataset.file}
@@ -122,7 +124,7 @@ def model_training(config: Config, name: str) -> Training:
 
 
 def as_json(values: Any) -> str:
-    """Return settings as one line of JSON."""
+    """Return settings (plain values or dataclasses) as one line of JSON."""
     return json.dumps(values, default=dataclasses.asdict, sort_keys=True, separators=(",", ":"))
 
 
@@ -143,27 +145,28 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         raise UserError(f"{path}: cannot be read ({error}); give a YAML file") from None
     values = parse_yaml(text, str(path))
     if values is not None and not isinstance(values, dict):
-        raise UserError(f"{path}: expected settings as 'key: value'")
+        raise UserError(f"{path}: expected settings as 'key: value'; correct it")
     return values or {}
 
 
 class Loader(yaml.SafeLoader):
     """PyYAML's safe loader, with dates as text.
 
-    Repeated keys are errors, and so are numbers that are not decimal, because YAML 1.1 reads 1:30
-    as 90 and 0100 as 64.
+    Repeated keys are errors. Numbers that are not decimal are errors too, because YAML 1.1 reads
+    1:30 as 90 and 0100 as 64.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         names = [key.value for key in keys]
-        for number, name in enumerate(names):
-            if name in names[:number]:
+        for index, name in enumerate(names):
+            if name in names[:index]:
                 problem = f"{name!r} is given twice"
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=keys[number].start_mark)
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=keys[index].start_mark)
         return super().construct_mapping(node, deep)
 
     def construct_number(self, node: yaml.ScalarNode) -> float:
+        # Octal, hexadecimal or binary (0…), or base 60 (with a colon).
         if re.match(r"[-+]?0[\dxb_]|.*:", node.value):
             problem = f"{node.value} is not a decimal number (text needs quotes)"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
@@ -181,10 +184,10 @@ def parse_yaml(text: str, source: str) -> Any:
 
     Args:
         text: the YAML.
-        source: file or option that it comes from, for the message.
+        source: file or option that contains the text, for the message.
 
     Raises:
-        UserError: naming the line, if the text is not valid.
+        UserError: if the text is not valid. The message names the line if it is known.
     """
     try:
         return normalize(yaml.load(text, Loader))  # noqa: S506 - it is a SafeLoader
@@ -192,13 +195,15 @@ def parse_yaml(text: str, source: str) -> Any:
         line = f" line {error.problem_mark.line + 1}:" if error.problem_mark else ""
         raise UserError(f"{source}:{line} {error.problem}; correct it") from None
     except RecursionError:
-        raise UserError(f"{source}: a value contains itself, or is nested too deeply") from None
+        raise UserError(
+            f"{source}: a value contains itself, or is nested too deeply; correct it"
+        ) from None
     except (yaml.YAMLError, ValueError, LookupError):
         raise UserError(f"{source}: not valid YAML; correct it") from None
 
 
 def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
-    """Parse settings of ``--config``: ``key=value`` with the value in YAML, as for Snakemake.
+    """Parse the settings of ``--config``, which have the form ``key=<value in YAML>``.
 
     Raises:
         UserError: if a pair has no key or value, or the value is not valid YAML.

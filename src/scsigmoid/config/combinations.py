@@ -1,4 +1,4 @@
-"""Checks of combinations of settings."""
+"""Check that settings fit together: names exist, and values do not contradict each other."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,21 +21,24 @@ def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]
         runs: model and training of all models, including the runs of a study.
 
     Raises:
-        UserError: naming a setting of the first contradiction.
+        UserError: at the first contradiction.
     """
     check_names(config)
-    for problem in find_problems(config, runs):
+    problem = next(find_problems(config, runs), None)
+    if problem is not None:
         raise UserError(problem)
 
 
 def check_names(config: Config) -> None:
-    """Check that sizes, models and datasets that a setting names exist."""
-    sizes = {
+    """Raise a UserError if a setting names a size, model or dataset that does not exist."""
+    sizes_of = {
         "architecture.size": [config.architecture.size],
         "benchmarks.training.sizes": config.benchmarks.training.sizes,
     }
-    sizes |= {f"models.{name}.size": [m.size] for name, m in config.models.items() if m.size}
-    for setting, names in sizes.items():
+    for name, model in config.models.items():
+        if model.size:
+            sizes_of[f"models.{name}.size"] = [model.size]
+    for setting, names in sizes_of.items():
         check_known(setting, "size", names, config.sizes)
     evaluation = config.evaluation
     check_known("evaluation.pair", "model", evaluation.pair, config.models)
@@ -45,16 +48,16 @@ def check_names(config: Config) -> None:
 
 
 def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> Iterator[str]:
-    """Yield messages about all sections."""
+    """Yield a message about each contradiction."""
     if config.results is not None and Path(config.results).is_file():
         yield f"results: {config.results}: a file; name a folder"
     yield from find_corpus_problems(config)
     for name, size in config.sizes.items():
         if size.hidden % size.heads:
             yield f"sizes.{name}: hidden {size.hidden} should be a multiple of heads {size.heads}"
-        minimum = -(-size.hidden // WIDEST_HEAD)
+        minimum = -(-size.hidden // WIDEST_HEAD)  # rounded up
         if size.heads < minimum:
-            yield f"sizes.{name}: set at least {minimum} heads, for dimensions up to {WIDEST_HEAD}"
+            yield f"sizes.{name}: head dimension above {WIDEST_HEAD}; set at least {minimum} heads"
     for name, (model, training) in runs.items():
         yield from find_model_problems(name, model, training, config.device)
     if config.evaluation.embeddings.pooling == "cls" and not config.tokens.cls:
@@ -62,12 +65,13 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
     for name in config.evaluation.pair:
         if config.models[name].stress:
             yield f"evaluation.pair: {name!r} is a stress-test model; choose another"
+    # MMD of the user's own cells is not computed unless its datasets are listed.
     if config.corpus.source != "local" or config.evaluation.mmd.datasets:
         yield from find_mmd_problems(config)
     yield from find_kernel_benchmark_problems(config.benchmarks.kernel)
     embedded = sorted({family.embedded for family in config.study.values() if family.embedded})
     if len(embedded) > 1:
-        yield f"study: families should embed the same dataset; found {', '.join(embedded)}"
+        yield f"study: families embed {', '.join(embedded)}; choose one dataset for all of them"
 
 
 def find_corpus_problems(config: Config) -> Iterator[str]:
@@ -96,10 +100,10 @@ def find_corpus_problems(config: Config) -> Iterator[str]:
 def find_model_problems(name: str, model: Model, training: Training, device: str) -> Iterator[str]:
     """Yield messages about a model that cannot be trained."""
     backends = BACKENDS[model.attention]
-    kind = f"{model.attention} backend"
-    check_known(f"models.{name}.backend", kind, [model.backend], ["auto", *backends])
+    setting, kind = f"models.{name}.backend", f"{model.attention} backend"
+    check_known(setting, kind, [model.backend], ["auto", *backends])
     if device == "cpu" and model.backend != "auto" and not backends[model.backend].runs_on_cpu:
-        yield f"models.{name}.backend: {model.backend} needs a GPU, but device is cpu; use auto"
+        yield f"{setting}: {model.backend} needs a GPU, but device is cpu; use auto"
     if (training.validate_every == 0) != (training.validation_cells == 0):
         yield f"training.validate_every and training.validation_cells ({name}): set both or neither"
     if training.patience and not training.validate_every:
@@ -109,21 +113,24 @@ def find_model_problems(name: str, model: Model, training: Training, device: str
 
 
 def find_mmd_problems(config: Config) -> Iterator[str]:
-    """Yield messages about models whose MMD cannot be compared."""
-    compared = [config.models[name] for name in config.evaluation.pair]
-    if [model.attention for model in compared] != ["sigmoid", "softmax"]:
+    """Yield messages about ``evaluation.pair`` if MMD cannot compare its models."""
+    models = [config.models[name] for name in config.evaluation.pair]
+    if [model.attention for model in models] != ["sigmoid", "softmax"]:
         yield "evaluation.pair: MMD needs a sigmoid and a softmax model; list them in this order"
-    if len({(model.context, model.size) for model in compared}) > 1:
+    if len({(model.context, model.size) for model in models}) > 1:
         yield "evaluation.pair: the two models should have the same context and size; choose others"
 
 
 def find_kernel_benchmark_problems(kernel: KernelBenchmark) -> Iterator[str]:
-    """Yield messages about head dimensions and lengths that do not divide their total."""
-    for key, values, name in (
-        ("head_dimensions", kernel.head_dimensions, "hidden"),
-        ("lengths", kernel.lengths, "tokens"),
+    """Yield messages about sizes of the benchmark that are not divisors.
+
+    Head dimensions must divide ``hidden``, and lengths must divide ``tokens``.
+    """
+    for key, values, total_key, total in (
+        ("head_dimensions", kernel.head_dimensions, "hidden", kernel.hidden),
+        ("lengths", kernel.lengths, "tokens", kernel.tokens),
     ):
-        total = getattr(kernel, name)
         for value in values:
             if total % value:
-                yield f"benchmarks.kernel.{key}: {value} does not divide {name} {total}; change one"
+                problem = f"{value} does not divide {total_key} {total}"
+                yield f"benchmarks.kernel.{key}: {problem}; change one of them"

@@ -1,4 +1,4 @@
-"""The scIB metrics that ``evaluation.scib.metrics`` may name.
+"""The scIB metrics that can be listed in ``evaluation.scib.metrics``.
 
 A new metric needs an entry here and a function in :mod:`scsigmoid.evaluation.scib`.
 """
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ScibMetric:
-    """A metric of cell types on the PCA coordinates and neighbors of an embedding.
+    """A metric that measures how well an embedding separates cell types.
 
     Attributes:
         title: name in tables and figures.
-        function: key of :data:`scsigmoid.evaluation.scib.FUNCTIONS`. A function may return several
-            metrics.
-        in_paper: whether the paper uses the metric. The mean is over the paper's metrics.
+        function: key of :data:`scsigmoid.evaluation.scib.FUNCTIONS`. Metrics that are computed
+            together have the same function.
+        in_paper: whether the paper uses the metric. Only these metrics enter :data:`MEAN`.
         seeded: whether the metric depends on the seed of the configuration.
     """
 

@@ -1,4 +1,4 @@
-"""The files and the job settings of a configuration, for the workflow's rules.
+"""Files and job settings of a configuration, for the rules of the workflow.
 
 Paths are relative to the results folder. Tables and figures are in
 :mod:`scsigmoid.report.registry`.
@@ -36,12 +36,12 @@ class Plan:
 
     @property
     def study_dataset(self) -> str | None:
-        """The dataset that the runs of the study embed."""
-        names = (family.embedded for family in self.config.study.values())
-        return next(filter(None, names), None)
+        """The evaluation dataset that study runs embed (the same for all families), or None."""
+        datasets = (family.embedded for family in self.config.study.values())
+        return next(filter(None, datasets), None)
 
     def study_embeddings(self) -> list[str]:
-        """Return the embeddings of the study's runs: of each snapshot and of the final model."""
+        """Return the embedding files of study runs: for each snapshot and for the final model."""
         return [
             f"embeddings/{self.study_dataset}/{name}{suffix}.h5ad"
             for name, run in self.study_runs.items()
@@ -53,15 +53,15 @@ class Plan:
         """Return the datasets for which ``mmd`` or ``umap`` is computed.
 
         These are ``evaluation.<metric>.datasets`` if set, else the datasets whose ``compared``
-        contains the metric, else all datasets (for MMD of the user's own cells: none).
+        contains the metric, else all datasets. MMD of the user's own cells is not computed unless
+        one of these settings names a dataset.
         """
-        named = getattr(self.config.evaluation, metric).datasets
-        if named is not None:
-            return list(named)
-        marked = [
-            name for name, dataset in self.config.datasets.items() if metric in dataset.compared
-        ]
-        return marked or ([] if metric == "mmd" and self.is_own else self.datasets)
+        listed = getattr(self.config.evaluation, metric).datasets
+        if listed is not None:
+            return list(listed)
+        all_datasets = [] if metric == "mmd" and self.is_own else self.datasets
+        datasets = self.config.datasets.items()
+        return [name for name, dataset in datasets if metric in dataset.compared] or all_datasets
 
     @property
     def is_own(self) -> bool:
@@ -69,17 +69,18 @@ class Plan:
         return self.config.corpus.source == "local"
 
     def needed_cells(self, dataset: str) -> dict[str, int]:
-        """Return the number of cells that each metric needs, 0 if it is not computed."""
+        """Return the minimum number of cells for each metric, or 0 if it is not computed."""
         evaluation = self.config.evaluation
+        has_mmd, has_umap = (dataset in self.compared(metric) for metric in ("mmd", "umap"))
         return {
             "scib": evaluation.scib.neighbours,
-            "mmd": evaluation.mmd.minimum_cells * (dataset in self.compared("mmd")),
-            "umap": evaluation.umap.neighbours * (dataset in self.compared("umap")),
+            "mmd": evaluation.mmd.minimum_cells if has_mmd else 0,
+            "umap": evaluation.umap.neighbours if has_umap else 0,
         }
 
     @property
     def vocabulary_files(self) -> list[str]:
-        """The user's files that the vocabulary is made from."""
+        """The user's files that select the genes of the vocabulary."""
         choice = self.config.tokens.vocabulary
         return choice.annotation if choice.genes is None else [choice.genes]
 
@@ -99,22 +100,22 @@ class Plan:
         """
         settings = dict(find_settings(self.config, rule, None if dataset is None else [dataset]))
         settings |= version_of(rule)
-        if rule == "manifest":  # training does not depend on files that are held out
+        if rule == "manifest":  # without the files that are only evaluated
             settings["corpus"]["local"] = [
                 entry for entry in settings["corpus"]["local"] if entry["held_out"] is not True
             ]
         if rule == "evaluation_cells" and dataset in self.held_out_files:
             file = self.held_out_files[dataset]
             settings["file"] = [str(file.path), file.held_out, file.layer, file.genes]
-        if "sizes" in settings:  # only the sizes that the training benchmark uses
+        if "sizes" in settings:  # of the training benchmark: only the sizes that it uses
             names = self.config.benchmarks.training.sizes
             settings["sizes"] = {name: settings["sizes"][name] for name in names}
         return settings
 
     def run(self, name: str) -> dict[str, Any]:
-        """Return all settings of the training of a model, or of a run of the study.
+        """Return all training settings of a model, or of a run of the study, as plain values.
 
-        They are the attributes of :class:`scsigmoid.training.run.TrainingRun`, as plain values.
+        The keys are the attributes of :class:`scsigmoid.training.run.TrainingRun`.
         """
         architecture, seed = self.config.architecture, self.config.seed
         if name in self.study_runs:
@@ -137,7 +138,10 @@ class Plan:
         }
 
     def compared_run(self, name: str) -> dict[str, Any]:
-        """Return the settings of :meth:`run` that affect the model, and the version of the code."""
+        """Return the settings of :meth:`run` that affect the model, and the version of the code.
+
+        Snakemake trains again if they change.
+        """
         run = self.run(name)
         del run["device"]
         training = values_for(Training(**run["training"]), "train")

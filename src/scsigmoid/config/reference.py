@@ -37,16 +37,16 @@ def reference() -> str:
 
 
 def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) -> Iterator[str]:
-    """Yield the lines about a section, and then about the sections in it.
+    """Yield the lines about a section, then the lines about the sections that it contains.
 
     Args:
         section: dataclass of the schema.
         path: dotted name of the section.
-        defaults: values of the section in ``config.yaml``, or None if it is not there.
-        inherited: rules that the section affects.
+        defaults: values of the section in ``config.yaml``. None for an entry of a mapping or list.
+        inherited: rules that the section affects. Settings without an annotation affect the same.
     """
     properties = validator(section).json_schema()["properties"]
-    meanings, affected = descriptions(section), effects(section)
+    meanings, effect_of = descriptions(section), effects(section)
     hints = typing.get_type_hints(section)
     nested_sections = []
     yield f"## {f'`{path}`' if path else 'Top level'}"
@@ -55,13 +55,13 @@ def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) 
     yield ""
     rows = []
     for field in dataclasses.fields(section):
-        name, effect = field.name, affected[field.name]
+        name, effect = field.name, effect_of[field.name]
         rules = inherited if effect is None else effect.rules
         kind = hints[name]
         suffix = {dict: ".<name>", list: ".<number>"}.get(typing.get_origin(kind), "")
         for nested in filter(dataclasses.is_dataclass, (kind, *typing.get_args(kind))):
-            value = None if suffix or defaults is None else defaults[name]
-            nested_sections.append((nested, f"{path}.{name}".lstrip(".") + suffix, value, rules))
+            values = None if suffix or defaults is None else defaults[name]
+            nested_sections.append((nested, f"{path}.{name}".lstrip(".") + suffix, values, rules))
         if dataclasses.is_dataclass(kind):
             continue
         rows.append(
@@ -79,22 +79,22 @@ def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) 
 
 
 def descriptions(section: type) -> dict[str, str]:
-    """Return the text below each setting in the schema, by the name of the setting."""
+    """Return the docstring below each setting in the schema, by the name of the setting."""
     (definition,) = ast.parse(inspect.getsource(section)).body
     assert isinstance(definition, ast.ClassDef)
     return {
-        setting.target.id: " ".join(text.value.value.replace("``", "`").split())
-        for setting, text in pairwise(definition.body)
+        setting.target.id: " ".join(docstring.value.value.replace("``", "`").split())
+        for setting, docstring in pairwise(definition.body)
         if isinstance(setting, ast.AnnAssign)
         and isinstance(setting.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
+        and isinstance(docstring, ast.Expr)
+        and isinstance(docstring.value, ast.Constant)
+        and isinstance(docstring.value.value, str)
     }
 
 
 def default_of(field: "dataclasses.Field[Any]", defaults: Any) -> str:
-    """Return the default value of a setting, as YAML writes it."""
+    """Return the default value of a setting in YAML. Of a mapping of sections, return the names."""
     if defaults is not None and field.name in defaults:
         value = defaults[field.name]
         if isinstance(value, Mapping) and any(isinstance(item, dict) for item in value.values()):

@@ -1,8 +1,9 @@
 """Every setting of the experiment with its type, limits, meaning and the rules that it affects.
 
-Plain dataclasses, because jobs run without pydantic: it is missing on a bare GPU image, and its
-import takes longer than some jobs. :mod:`scsigmoid.config.validate` checks settings with pydantic
-before a job runs. ``config.yaml`` states every value, so that almost no setting has a default here.
+Sections are plain dataclasses, so that jobs do not need pydantic. A bare GPU image does not have
+pydantic, and its import takes longer than some jobs. :mod:`scsigmoid.config.validate` checks
+settings with pydantic before a job runs. Few settings have a default here, because ``config.yaml``
+states all values.
 """
 
 import re
@@ -16,7 +17,7 @@ T = TypeVar("T")
 
 
 class Limits:
-    """Limits of a setting for pydantic, to be used in ``Annotated``. Numbers exclude booleans.
+    """Annotation of a setting with its limits, which pydantic checks. A boolean is not a number.
 
     Args:
         expected: the expected value, for the error message. Empty means pydantic's own message.
@@ -84,10 +85,10 @@ if TYPE_CHECKING:
     Metric = str
 else:
     Metric = Literal[tuple(METRICS)]
-# Used in file names.
+# Names of datasets, models and families are parts of file names.
 Name = Annotated[str, Limits("at most 80 of a-z, 0-9 and '_'", pattern="^[a-z0-9][a-z0-9_]{0,79}$")]
 Label = Annotated[Text | Several[Text], Limits("a column, or a list of different columns")]
-# Snakemake would replace braces, and nothing expands "~".
+# Without braces, which Snakemake would replace, and without "~", which is not expanded.
 Folder = Annotated[
     str, Limits("a path without braces or '~'", pattern=r"^[^\x00-\x20\x7f{}~][^\x00-\x1f\x7f{}]*$")
 ]
@@ -98,7 +99,7 @@ TRAIN = "train benchmark_training"
 
 
 class Settings:
-    """A section: pydantic refuses unknown settings and numbers that are not finite."""
+    """Base class of all sections. Pydantic refuses unknown settings, infinity and NaN."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "allow_inf_nan": False}
 
@@ -275,7 +276,7 @@ class Tokens(Settings):
     minimum_cells: Annotated[Count, Affects("vocabulary")]
     """Smallest number of training cells that express a gene of the vocabulary."""
     vocabulary: Annotated[VocabularyChoice, Affects("vocabulary")]
-    # Arrow counts the tokens of a file with 32 bits.
+    # The largest value keeps the number of tokens of a file within Arrow's 32-bit offsets.
     shard_cells: Annotated[
         int, Limits(ge=1, le=32_768), Affects("training_tokens evaluation_tokens")
     ]

@@ -26,10 +26,10 @@ class StudyRun:
 
     Attributes:
         family: name of its family.
-        model: attention and context.
+        model: attention and context. The other fields have their defaults.
         size: name of an entry of ``sizes``.
         variants: variants of attention.
-        seed: seed of weights, order, masks and dropout.
+        seed: seed of weights, order of cells, masks and dropout.
         training: training settings.
     """
 
@@ -62,16 +62,17 @@ def study_runs(config: Config) -> dict[str, StudyRun]:
 
 
 def check_averages(config: Config, runs: Mapping[str, StudyRun]) -> None:
-    """Raise an error if a table would average runs with different settings."""
-    names: dict[tuple[object, ...], str] = {}
+    """Raise a UserError if a table would average runs with different settings."""
+    run_of: dict[tuple[object, ...], str] = {}
     for name, run in runs.items():
         purpose = config.study[run.family].purpose
         if purpose is None:
             continue
         values = asdict(run) | {"context": run.model.context} | asdict(run.training)
         compared = COMPARED[purpose]
-        key = (purpose, run.model.attention, run.seed, *(str(values[k]) for k in compared))
-        other = names.setdefault(key, name)
+        compared_values = (str(values[setting]) for setting in compared)
+        key = (purpose, run.model.attention, run.seed, *compared_values)
+        other = run_of.setdefault(key, name)
         if other != name:
             raise UserError(
                 f"study.{run.family}: {other} and {name} have the same "
@@ -86,26 +87,33 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
     check_known(f"{path}.size", "size", settings.size, config.sizes)
     embedded = [] if settings.embedded is None else [settings.embedded]
     check_known(f"{path}.embedded", "dataset", embedded, config.datasets)
-    listed = {k: v if isinstance(v, list) else [v] for k, v in settings.training.items()}
-    for key, values in listed.items():
+    training_options = {
+        key: value if isinstance(value, list) else [value]
+        for key, value in settings.training.items()
+    }
+    for key, values in training_options.items():
         if not values:
             raise UserError(f"{path}.training.{key}: expected at least one value, found []")
     # Keys in the order in which they vary, the slowest first.
     options: dict[str, Any] = {
         "seed": settings.seed,
-        **listed,
+        **training_options,
         "variants": settings.variants,
         "size": settings.size,
         "context": settings.context,
         "attention": settings.attention,
     }
-    varied = [key for key, values in options.items() if len(values) > 1 or key == "seed"]
+    keys_in_name = [key for key, values in options.items() if len(values) > 1 or key == "seed"]
+    keys_in_name.reverse()  # the seed is at the end of the name
     for combination in itertools.product(*options.values()):
         chosen = dict(zip(options, combination, strict=True))
         attention = chosen["attention"]
-        own = {key: value_for(chosen[key], attention, f"{path}.training.{key}") for key in listed}
+        replaced = {
+            key: value_for(chosen[key], attention, f"{path}.training.{key}")
+            for key in training_options
+        }
         # Without early stopping, all runs take the same number of steps.
-        training = asdict(config.training) | {"patience": 0} | own
+        training = asdict(config.training) | {"patience": 0} | replaced
         run = StudyRun(
             family=family,
             model=Model(attention=attention, context=chosen["context"]),
@@ -114,11 +122,9 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
             seed=chosen["seed"],
             training=validate(training, Training, f"{path}.training"),
         )
-        # YAML reads 1e-3 as text. After validation it is a number.
-        chosen |= {key: getattr(run.training, key) for key in own}
-        parts = [
-            f"{key}_{name_part(chosen[key])}" for key in reversed(varied) if key != "attention"
-        ]
+        # Names contain validated values: YAML reads 1e-3 as text, and validation makes it a number.
+        chosen |= {key: getattr(run.training, key) for key in replaced}
+        parts = [f"{key}_{name_part(chosen[key])}" for key in keys_in_name if key != "attention"]
         yield "_".join([family, attention, *parts]), run
 
 
@@ -127,13 +133,13 @@ def value_for(value: Any, attention: str, path: str) -> Any:
     if not isinstance(value, Mapping):
         return value
     if attention not in value:
-        raise UserError(f"{path}: has no value for {attention}; found {dict(value)}")
+        raise UserError(f"{path}: has no value for {attention}; add it to {dict(value)}")
     return value[attention]
 
 
 def name_part(value: object) -> str:
-    """Return a value as part of a run's name, such as ``0_002`` for 0.002 and ``none`` for None."""
+    """Return a value as part of a run's name: ``0_002`` for 0.002, ``none`` for None and []."""
     if isinstance(value, list):
-        value = "_".join(map(name_part, value)) or None
-    text = "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+        return "_".join(map(name_part, value)) or "none"
+    text = f"{value:g}" if isinstance(value, float) else str(value)
     return text.lower().replace(".", "_").replace("-", "_")

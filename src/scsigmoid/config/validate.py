@@ -44,7 +44,7 @@ def validator(kind: type) -> Any:
 def normalize(values: Any) -> Any:
     """Return values of YAML with dates as text, and the text ``null`` as None.
 
-    Snakemake reads an unquoted 2024-06-11 as a date, and null in ``--config`` as text.
+    Snakemake reads an unquoted 2024-06-11 as a date, and ``null`` in ``--config`` as text.
     """
     if isinstance(values, Mapping):
         return {key: normalize(value) for key, value in values.items()}
@@ -56,20 +56,22 @@ def normalize(values: Any) -> Any:
 
 
 def message(errors: list[Any], kind: Any, path: str) -> str:
-    """Return one line about one of pydantic's errors: the setting, the problem, and the value.
+    """Return one line about the first of pydantic's errors: setting, problem and value.
 
-    Unknown settings come first, because a misspelled setting is also reported as missing.
+    An unknown setting comes before other errors, because a misspelled setting causes two: the wrong
+    name is unknown, and the correct name is missing.
     """
     unknown = ("unexpected_keyword_argument", "invalid_key")
-    error = min(errors, key=lambda item: item["type"] not in unknown)
-    # The location of a wrong key ends with the key and "[key]". Name its section.
+    unknown_errors = [error for error in errors if error["type"] in unknown]
+    error = (unknown_errors or errors)[0]
+    # For a key of a mapping, the location ends with the key and "[key]". Name only the mapping.
     place = error["loc"][:-2] if error["loc"][-1:] == ("[key]",) else error["loc"]
     place = [" ".join(str(part).split()) for part in place]
     setting = ".".join(filter(None, [path, *place]))
     if error["type"] in unknown:
         names = names_next_to(kind, place)
         section, dot, _ = place[-1].partition(".")
-        if dot and section in names:
+        if dot and section in names:  # --config training.steps=1
             return f"{setting}: unknown setting; write it as {section}={{key: value}}"
         hint = nearest(place[-1], names) or "; see docs/configuration.md"
         return f"{setting}: unknown setting{hint}"
@@ -92,16 +94,26 @@ def names_next_to(section: Any, place: list[str]) -> list[str]:
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """Return a hint for a message: the most similar known name, or all names if at most 20."""
+    """Return a hint for a message: the most similar known name, or all of at most 20 known names.
+
+    The hint is empty if no name is similar and there are more than 20 names.
+    """
     known = list(known)
-    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    if close:
-        return f"; did you mean {close[0]!r}?"
+    matches = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+    if matches:
+        return f"; did you mean {matches[0]!r}?"
     return f"; expected one of {', '.join(known)}" if 0 < len(known) <= 20 else ""
 
 
 def check_known(setting: str, kind: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise a UserError with the most similar known name if a setting contains an unknown name."""
+    """Raise a UserError if a setting contains an unknown name.
+
+    Args:
+        setting: dotted name of the setting.
+        kind: what the names refer to, for the message, e.g. ``"model"``.
+        names: names in the setting.
+        known: names that exist.
+    """
     known = list(known)
     for name in names:
         if name not in known:

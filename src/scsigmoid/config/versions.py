@@ -1,13 +1,13 @@
-"""Version of each rule's code. Snakemake compares it like a setting, and reruns older results.
+"""Version of each rule's code. A rule runs again if its version changes, as for a setting.
 
-Raise the number of a rule by one if its results change for the same inputs and settings, but not
+Raise the version of a rule by one if its results change for the same inputs and settings, but not
 for changes of speed, messages or names.
 """
 
-#: Rules of ``workflow/rules`` whose number is not 1.
+#: Version by name of the rule in ``workflow/rules``. Rules that are not listed have version 1.
 VERSIONS: dict[str, int] = {}
 
 
 def version_of(rule: str) -> dict[str, int]:
-    """Return the version of a rule as a setting, or nothing for the first version."""
+    """Return the version of a rule as a setting, or an empty mapping if it is 1."""
     return {"version": VERSIONS[rule]} if rule in VERSIONS else {}

@@ -22,19 +22,19 @@ from scsigmoid.corpus.h5ad import held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import is_tenx
 
 AUTO = "auto"
-#: Cells of a file that are sampled, and number of blocks of consecutive cells that they form.
+#: Largest number of sampled cells of a file, and number of blocks of consecutive cells in a sample.
 SAMPLE, BLOCKS = 2000, 4
-#: Fraction of the cells whose genes all fit the context, unless the context is limited.
+#: Fraction of the cells that the context does not cut, unless :attr:`Scale.context` limits it.
 COVERED = 0.95
 #: Contexts are multiples of this.
 MULTIPLE = 64
-#: Number of validations of a run, and of validations without progress that end it.
+#: Number of validations of a run, and number of validations without progress that end training.
 VALIDATIONS, PATIENCE = 30, 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """Settings for training within minutes on a kind of device."""
+    """Settings with which training takes minutes on a type of device."""
 
     size: str  # of the model
     context: int  # longest context in tokens
@@ -61,12 +61,12 @@ SCALES = {
 
 @dataclass(frozen=True)
 class Sample:
-    """The cells of the user's files.
+    """Number of cells in the user's files, and the lengths of some of them.
 
     Attributes:
         cells: number of training cells, or None if a file is 10x, which is not opened.
-        lengths: genes that sampled cells express, ascending.
-        weights: number of cells that each sampled cell stands for.
+        lengths: number of genes that each sampled cell expresses, ascending.
+        weights: number of cells that each sampled cell represents, in the order of ``lengths``.
     """
 
     cells: int | None
@@ -74,20 +74,21 @@ class Sample:
     weights: NDArray[np.float64]
 
     def quantile(self, share: float) -> int:
-        """Return the smallest number of genes that ``share`` of the cells do not exceed."""
-        places = np.cumsum(self.weights) / self.weights.sum()
-        return int(self.lengths[np.searchsorted(places, share * (1 - 1e-9))])
+        """Return the smallest length that a fraction ``share`` of the cells does not exceed."""
+        fractions = np.cumsum(self.weights) / self.weights.sum()
+        # The tolerance covers rounding of the cumulative sum.
+        return int(self.lengths[np.searchsorted(fractions, share * (1 - 1e-9))])
 
 
 def choose(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a merged configuration with values in place of ``auto``, and the reasons.
+    """Return a merged configuration with values in place of ``auto``.
 
     Args:
         values: the merged configuration, which is not checked yet.
 
     Returns:
-        The configuration with ``choices``, a mapping of settings to values and reasons. Without own
-        files, the configuration is not changed.
+        The configuration. Its setting ``choices`` contains the chosen values with reasons. Unless
+        ``corpus.source`` is ``local``, the configuration is not changed.
 
     Raises:
         UserError: if ``corpus`` is wrong, or a file cannot be read.
@@ -114,7 +115,7 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class AutoSettings:
-    """A merged configuration, with access by dotted name."""
+    """A merged configuration, with access by dotted name. Missing settings are None."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.values: dict[str, Any] = deepcopy(dict(values)) | {"choices": {}}
@@ -126,12 +127,12 @@ class AutoSettings:
         return value
 
     def number(self, name: str, otherwise: int) -> int:
-        """Return a positive integer, or ``otherwise`` if the setting is something else."""
+        """Return a setting if it is a positive integer, else ``otherwise``."""
         value = self[name]
         return value if isinstance(value, int) and value > 0 else otherwise
 
     def fill(self, name: str, value: Any, reason: str) -> None:
-        """Replace a setting that is ``auto``, and note the reason."""
+        """Replace a setting if it is ``auto``, and record the value and the reason."""
         if self[name] != AUTO:
             return
         section, _, key = name.rpartition(".")
@@ -147,44 +148,50 @@ class AutoSettings:
 
 
 def as_text(value: Any) -> str:
-    """Return a value of a setting in one line."""
+    """Return the value of a setting as one line of text."""
     if isinstance(value, dict):
         value = [f"{name} {item}" for name, item in value.items()]
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def has_auto(value: Any) -> bool:
-    """Return True if a setting is ``auto``."""
+    """Return True if the value, or a value in it, is ``auto``."""
     if isinstance(value, Mapping):
         return any(map(has_auto, value.values()))
     return bool(value == AUTO)
 
 
 def sample_cells(corpus: Corpus, seed: int) -> Sample:
-    """Count the training cells, and the genes of up to :data:`SAMPLE` cells of each file."""
-    total, is_known = 0, True
+    """Count the training cells, and the genes of up to :data:`SAMPLE` cells of each file.
+
+    Files of which all cells are held out are sampled too.
+    """
+    total, is_total_known = 0, True
+    # Start with one cell of negligible weight, because the files may have no cells to sample.
     lengths, weights = [np.ones(1, np.int64)], [np.full(1, 1e-9)]
     for file in expand(corpus.local):
         if is_tenx(file.path):  # not opened, because it would have to be converted
-            is_known = False
+            is_total_known = False
             continue
         cells = open_cells(file.path, layer=file.layer, genes=file.genes)
         if file.held_out is not True:
             cells = cells.part(held_out_text(file.held_out, seed), "training")
             total += cells.n_cells
-        starts = np.linspace(0, max(0, cells.n_cells - SAMPLE // BLOCKS), BLOCKS).astype(int)
-        places = np.unique(starts[:, None] + np.arange(SAMPLE // BLOCKS))
-        sampled = replace(cells, rows=cells.rows[places[places < cells.n_cells]])
-        counts = [np.diff(chunk.counts.indptr) for chunk in sampled.chunks()]
-        lengths += counts
-        weights += [np.full(len(part), cells.n_cells / sampled.n_cells) for part in counts]
-    values, shares = np.concatenate(lengths).astype(np.int64), np.concatenate(weights)
-    order = np.argsort(values, kind="stable")
-    return Sample(max(1, total) if is_known else None, values[order], shares[order])
+        block = SAMPLE // BLOCKS
+        starts = np.linspace(0, max(0, cells.n_cells - block), BLOCKS).astype(int)
+        indices = np.unique(starts[:, None] + np.arange(block))
+        sampled = replace(cells, rows=cells.rows[indices[indices < cells.n_cells]])
+        for chunk in sampled.chunks():
+            lengths.append(np.diff(chunk.counts.indptr))
+            weights.append(np.full(len(lengths[-1]), cells.n_cells / sampled.n_cells))
+    all_lengths, all_weights = np.concatenate(lengths).astype(np.int64), np.concatenate(weights)
+    order = np.argsort(all_lengths, kind="stable")
+    n_cells = max(1, total) if is_total_known else None
+    return Sample(n_cells, all_lengths[order], all_weights[order])
 
 
 def choose_device(settings: AutoSettings) -> None:
-    """Choose the device of the first run in the results folder, or a GPU if there is one."""
+    """Choose the device of the first run in the results folder. In a new folder, prefer a GPU."""
     preset, results = settings["preset"], settings["results"]
     path = Path(results if isinstance(results, str) else f"results/{preset}") / "config.yaml"
     device = read_yaml(path).get("device") if path.is_file() else None
@@ -201,6 +208,7 @@ def has_gpu() -> bool:
     except OSError:
         return False
     count = ctypes.c_int()
+    # Functions of the driver return 0 on success.
     return not driver.cuInit(0) and not driver.cuDeviceGetCount(ctypes.byref(count)) and bool(count)
 
 
@@ -209,7 +217,8 @@ def choose_model(settings: AutoSettings, scale: Scale, sample: Sample) -> None:
     device = "a CPU" if scale is SCALES["cpu"] else "a GPU"
     settings.fill("architecture.size", scale.size, f"trains in minutes on {device}")
     genes = sample.quantile(COVERED)
-    context = -(-(genes + bool(settings["tokens.cls"])) // MULTIPLE) * MULTIPLE
+    tokens = genes + bool(settings["tokens.cls"])
+    context = -(-tokens // MULTIPLE) * MULTIPLE  # rounded up
     reason = f"{COVERED:.0%} of the cells express at most {genes:,} genes"
     if context > scale.context:
         reason += f"; on {device} the first {scale.context:,} tokens"
@@ -229,25 +238,27 @@ def choose_training(settings: AutoSettings, scale: Scale, sample: Sample) -> Non
     def fill(name: str, value: Any, reason: str) -> None:
         settings.fill(f"training.{name}", value, reason)
 
-    size = f"for a model of size {settings['architecture.size']}"
-    fill("global_batch", scale.batch, size)
-    fill("learning_rate", scale.rate, size)
+    size_reason = f"for a model of size {settings['architecture.size']}"
+    fill("global_batch", scale.batch, size_reason)
+    fill("learning_rate", scale.rate, size_reason)
     contexts = [model.get("context") for model in settings.models.values()]
-    longest = max((n for n in contexts if isinstance(n, int)), default=0)
+    longest = max((context for context in contexts if isinstance(context, int)), default=0)
     fill("micro_batch_tokens", max(scale.tokens, longest), "bounds the memory")
     batch = settings.number("training.global_batch", scale.batch)
     cells = scale.cells if sample.cells is None else min(scale.cells, scale.passes * sample.cells)
     passes = "" if sample.cells is None else f", {cells / sample.cells:.3g} passes over all,"
     reason = f"{cells:,} cells{passes} at most; fewer if the validation loss is flat"
-    fill("steps", -(-cells // batch), reason)
-    steps = settings.number("training.steps", -(-cells // batch))
-    fill("warmup_steps", min(scale.warmup, -(-steps // 5)), size)
-    every = max(1, steps // VALIDATIONS)
-    fill("validate_every", every, f"{VALIDATIONS} validation losses")
+    steps = -(-cells // batch)  # rounded up
+    fill("steps", steps, reason)
+    steps = settings.number("training.steps", steps)
+    fill("warmup_steps", min(scale.warmup, -(-steps // 5)), size_reason)
+    interval = max(1, steps // VALIDATIONS)
+    fill("validate_every", interval, f"{VALIDATIONS} validation losses")
     is_validated = settings["training.validate_every"] != 0
-    held_out = max(1, min(256, (sample.cells or 2560) // 10))
-    fill("validation_cells", held_out * is_validated, "a tenth of the training cells, at most 256")
+    tenth = 256 if sample.cells is None else max(1, min(256, sample.cells // 10))
+    validation_cells = tenth if is_validated else 0
+    fill("validation_cells", validation_cells, "a tenth of the training cells, at most 256")
     reason = f"ends training if {PATIENCE} validation losses are not 0.2 % below the lowest before"
-    fill("patience", PATIENCE * is_validated, reason)
+    fill("patience", PATIENCE if is_validated else 0, reason)
     fill("log_every", max(1, steps // 100), "100 rows in the journal")
-    fill("checkpoint_every", every, "as often as the validation loss")
+    fill("checkpoint_every", interval, "as often as the validation loss")

@@ -1,4 +1,4 @@
-"""Hours of training: the nearest rate in ``rates.yaml``, scaled by counted operations."""
+"""Estimate hours of training from measured rates (``rates.yaml``) and counted operations."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +13,7 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config, Size, Training
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 
+# Number of lengths that represent a distribution.
 QUANTILES = 500
 # Bytes per parameter, in float32: weights and two moments in a checkpoint, weights in a model.
 CHECKPOINT_BYTES, MODEL_BYTES = 12, 4
@@ -31,12 +32,11 @@ class Lengths:
     sigma: float
 
     def sample(self, longest: float = float("inf")) -> list[float]:
-        """Return evenly spaced quantiles, cut at ``longest``."""
+        """Return the quantiles of evenly spaced probabilities, cut at ``longest``."""
         normal = NormalDist()
-        places = ((index + 0.5) / QUANTILES for index in range(QUANTILES))
-        return [
-            min(self.median * exp(self.sigma * normal.inv_cdf(place)), longest) for place in places
-        ]
+        probabilities = ((index + 0.5) / QUANTILES for index in range(QUANTILES))
+        lengths = (self.median * exp(self.sigma * normal.inv_cdf(p)) for p in probabilities)
+        return [min(length, longest) for length in lengths]
 
     def mean(self) -> float:
         """Return the mean length."""
@@ -51,7 +51,7 @@ def rates() -> dict[str, Any]:
 
 
 def lengths_of(config: Config) -> Lengths:
-    """Return the distribution of lengths that is assumed for the cells."""
+    """Return the distribution of lengths in ``benchmarks.training``, assumed for all cells."""
     benchmark = config.benchmarks.training
     return Lengths(benchmark.median_length, benchmark.sigma_length)
 
@@ -64,8 +64,8 @@ class Effort:
         model: name of the model.
         parameters: number of parameters of the encoder.
         hours: training time on one device.
-        device: the device in words.
-        bytes: size of its checkpoints and models.
+        device: name of the machine whose measured rate the estimate uses.
+        bytes: size of its checkpoints, snapshots and final model.
     """
 
     model: str
@@ -78,27 +78,29 @@ class Effort:
 def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
     """Return the cost of a model, or of a run of the study.
 
+    Among the measured models, the estimate uses the model whose operations per cell are nearest.
+
     Args:
         plan: plan of the configuration.
-        name: name of the model or run. Variants of attention are not counted.
+        name: name of the model or run. The cost of variants of attention is ignored.
         vocabulary: number of tokens.
     """
     run, config = plan.run(name), plan.config
-    training, kind = Training(**run["training"]), run["attention"]
+    training, attention = Training(**run["training"]), run["attention"]
     encoder = EncoderSettings.of(
-        Size(**run["size"]), config.architecture, kind, run["context"], vocabulary
+        Size(**run["size"]), config.architecture, attention, run["context"], vocabulary
     )
     work = work_of(encoder, lengths_of(config), training.mask_fraction)
-    candidates = []  # (difference from the measured work, seconds per cell, device)
+    candidates = []  # (absolute logarithm of the ratio of operations, seconds per cell, device)
     for entry in rates()["training"]:
         if config.device not in ("auto", entry["device"]):
             continue
-        for context, rate in entry["cells_per_second"][kind].items():
+        for context, rate in entry["cells_per_second"][attention].items():
             measured = EncoderSettings.of(
-                Size(**entry["size"]), config.architecture, kind, context, entry["vocabulary"]
+                Size(**entry["size"]), config.architecture, attention, context, entry["vocabulary"]
             )
-            scale = work / work_of(measured, Lengths(**entry["lengths"]), training.mask_fraction)
-            candidates.append((abs(log(scale)), scale / rate, entry["machine"]))
+            ratio = work / work_of(measured, Lengths(**entry["lengths"]), training.mask_fraction)
+            candidates.append((abs(log(ratio)), ratio / rate, entry["machine"]))
     _, seconds, device = min(candidates)
     parameters = count_parameters(encoder)
     checkpoints, models = training.keep_checkpoints, 1 + len(training.kept)
@@ -113,5 +115,6 @@ def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
 
 def work_of(settings: EncoderSettings, lengths: Lengths, mask_fraction: float) -> float:
     """Return the mean number of operations of a cell's forward and backward pass."""
-    cells = [round(length) for length in lengths.sample(settings.context)]
-    return count_flops(settings, cells, round(mask_fraction * sum(cells))) / len(cells)
+    cell_lengths = [round(length) for length in lengths.sample(settings.context)]
+    masked = round(mask_fraction * sum(cell_lengths))
+    return count_flops(settings, cell_lengths, masked) / len(cell_lengths)

@@ -8,7 +8,7 @@ from scsigmoid.config.schema import Config
 from scsigmoid.forecast.effort import estimate_effort, lengths_of
 from scsigmoid.forecast.volume import estimate_volume, vocabulary_size
 
-TOKEN_BYTES = 2  # uint16: vocabularies of CELLxGENE have fewer than 65,536 genes
+TOKEN_BYTES = 2  # uint16, because vocabularies of CELLxGENE have fewer than 65,536 genes
 CELL_BYTES = 100  # metadata of a cell in the token store: ids, type, donor, tissue, assay
 
 
@@ -17,18 +17,19 @@ def forecast(config: Config, results: Path) -> Iterator[str]:
 
     Args:
         config: the configuration.
-        results: the results folder. Its manifest and vocabulary replace estimates.
+        results: the results folder. If it contains a manifest or a vocabulary, they replace
+            estimates.
     """
-    data, vocabulary = estimate_volume(config, results), vocabulary_size(config, results)
+    volume, vocabulary = estimate_volume(config, results), vocabulary_size(config, results)
     plan = Plan(config)
     models = [estimate_effort(plan, name, vocabulary) for name in config.models]
     runs = [estimate_effort(plan, name, vocabulary) for name in plan.study_runs]
-    yield f"Preset {config.preset}, corpus {config.corpus.source}: {data.basis}"
-    yield line("raw files", number(data.files), f"{number(data.cells)} cells to train on")
+    yield f"Preset {config.preset}, corpus {config.corpus.source}: {volume.basis}"
+    yield line("raw files", number(volume.files), f"{number(volume.cells)} cells to train on")
     cell_bytes = lengths_of(config).mean() * TOKEN_BYTES + CELL_BYTES
     sizes = {
-        "raw files": data.bytes,
-        "tokens": None if data.cells is None else data.cells * cell_bytes,
+        "raw files": volume.bytes,
+        "tokens": None if volume.cells is None else volume.cells * cell_bytes,
         "models": sum(model.bytes for model in [*models, *runs]),
     }
     parts = [f"{gigabytes(size)} of {name}" for name, size in sizes.items()]
@@ -39,8 +40,10 @@ def forecast(config: Config, results: Path) -> Iterator[str]:
         yield line(model.model, hours, f"{millions(model.parameters)} parameters")
     if runs:
         hours = f"{duration(sum(run.hours for run in runs))} on {runs[0].device}"
-        ends = dict.fromkeys(millions(end([run.parameters for run in runs])) for end in (min, max))
-        yield line("study", hours, f"{len(runs)} runs of {' to '.join(ends)} parameters")
+        parameters = [run.parameters for run in runs]
+        smallest, largest = millions(min(parameters)), millions(max(parameters))
+        limits = smallest if smallest == largest else f"{smallest} to {largest}"
+        yield line("study", hours, f"{len(runs)} runs of {limits} parameters")
     hours = duration(sum(model.hours for model in [*models, *runs]))
     yield line("training", hours, "on one device, all models together")
     for setting, choice in config.choices.items():
@@ -53,7 +56,7 @@ def line(name: str, value: str, note: str) -> str:
 
 
 def number(value: int | None) -> str:
-    """Return a number with separators."""
+    """Return a number with thousands separators, or ``unknown``."""
     return "unknown" if value is None else f"{value:,}"
 
 
@@ -70,7 +73,7 @@ def gigabytes(size: float | None) -> str:
 
 
 def duration(hours: float) -> str:
-    """Return a time with its unit and three digits."""
+    """Return a time in hours or minutes, rounded for reading."""
     if hours >= 1:
         return f"{hours:,.3g} h" if hours < 1000 else f"{hours:,.0f} h"
     return f"{hours * 60:.3g} min" if hours * 60 >= 1 else "under 1 min"

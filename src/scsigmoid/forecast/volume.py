@@ -1,4 +1,4 @@
-"""The amount of data of a configuration: from its manifest, or estimated without one."""
+"""The amount of data of a configuration: from its files or manifest, or estimated."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from scsigmoid.progress import verbosity
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary, read_gene_list
 
 PAPER_FILES = 1600
-EVALUATION_CELLS = 257_888  # of the six datasets of tab:eval_datasets
+EVALUATION_CELLS = 257_888  # in all datasets of the table tab:eval_datasets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Volume:
     """The amount of data of a configuration.
 
     Attributes:
-        basis: source of the numbers.
+        basis: where the numbers come from, for the first line of the forecast.
         files: number of raw files, or None if unknown.
         cells: number of training cells, or None if unknown.
         bytes: size of the raw files, including the evaluation datasets.
@@ -40,7 +40,11 @@ class Volume:
 
 
 def estimate_volume(config: Config, results: Path) -> Volume:
-    """Return the volume of a configuration, from the manifest in its results folder if any."""
+    """Return the volume of a configuration.
+
+    For CELLxGENE, read the lock file or the manifest in the results folder. If there is neither,
+    estimate the volume.
+    """
     if config.corpus.source == "embedded":
         rows = list_embedded(config.corpus.embedded, config.datasets)
         return listed_volume(rows, "the configuration", config)
@@ -65,10 +69,13 @@ def vocabulary_size(config: Config, results: Path) -> int:
     if config.corpus.source in REMOTE and set(organisms) <= sizes.keys():
         return sum(sizes[organism] for organism in organisms) + len(SPECIAL)
     if config.corpus.source == "local":
-        if (opened := training_files(config)) is None:  # assume one organism
+        files = training_files(config)
+        if files is None:  # assume one organism
             return max(sizes.values(), default=config.benchmarks.training.vocabulary)
-        genes = Counter(organism_of(gene) for gene in {g for cells in opened for g in cells.genes})
-        return sum(min(n, sizes.get(name, n)) for name, n in genes.items()) + len(SPECIAL)
+        genes = {gene for cells in files for gene in cells.genes}
+        counts = Counter(map(organism_of, genes))
+        kept = (min(count, sizes.get(organism, count)) for organism, count in counts.items())
+        return sum(kept) + len(SPECIAL)
     return config.benchmarks.training.vocabulary
 
 
@@ -84,21 +91,24 @@ def listed_volume(rows: Sequence[ManifestRow], basis: str, config: Config) -> Vo
 
 def local_volume(config: Config) -> Volume:
     """Return the volume of the user's own files."""
-    files, opened = expand(config.corpus.local), training_files(config)
+    files, training_cells = expand(config.corpus.local), training_files(config)
     return Volume(
         basis="the files",
         files=len(files),
-        cells=None if opened is None else sum(cells.n_cells for cells in opened),
+        cells=None if training_cells is None else sum(cells.n_cells for cells in training_cells),
         bytes=sum(path.stat().st_size for file in files for path in files_of(file.path)),
     )
 
 
 def training_files(config: Config) -> list[Cells] | None:
-    """Open the training cells of the user's files. Return None if a file is 10x."""
+    """Open the training cells of the user's files. Return None if a file is 10x.
+
+    A 10x file would have to be converted.
+    """
     files = [file for file in expand(config.corpus.local) if file.held_out is not True]
     if any(is_tenx(file.path) for file in files):
         return None
-    with verbosity(False):  # the choice of settings has logged the columns of genes
+    with verbosity(False):  # choosing the settings has already logged the columns of genes
         return [
             open_cells(file.path, layer=file.layer, genes=file.genes).part(
                 held_out_text(file.held_out, config.seed), "training"
@@ -113,36 +123,37 @@ def check_own_files(config: Config) -> None:
     10x files are not checked, because they would have to be converted.
 
     Raises:
-        UserError: if genes do not match those of another file, or a label is missing.
+        UserError: if the genes of two files do not match, or a label is missing.
     """
-    opened = {}
+    cells_of = {}
     with verbosity(False):
         for file in own_files(config.corpus, config.datasets):
             if is_tenx(file.path):
                 continue
-            cells = opened[file.path] = open_cells(file.path, layer=file.layer, genes=file.genes)
+            cells = open_cells(file.path, layer=file.layer, genes=file.genes)
+            cells_of[file.path] = cells
             if file.dataset:
                 part = cells.part(held_out_text(file.held_out, config.seed), "evaluation")
                 evaluated_label(part, file.dataset, config.datasets[file.dataset])
         if config.corpus.source == "local":
-            check_alike(opened)
+            check_alike(cells_of)
 
 
 def expected_volume(config: Config) -> Volume:
     """Estimate the volume of CELLxGENE's files before there is a manifest."""
     corpus = config.corpus
-    whole = corpus.maximum_cells is None
+    is_limited = corpus.maximum_cells is not None
     cells = PAPER_CELLS if corpus.maximum_cells is None else corpus.maximum_cells
     size = min(bytes_of(cells, config), (corpus.maximum_gb or float("inf")) * 1e9)
     return Volume(
         basis="no manifest yet: cells "
-        + ("as in the paper" if whole else "as corpus.maximum_cells allows"),
-        files=PAPER_FILES if whole else None,
+        + ("as corpus.maximum_cells allows" if is_limited else "as in the paper"),
+        files=None if is_limited else PAPER_FILES,
         cells=cells,
         bytes=size + bytes_of(EVALUATION_CELLS, config),
     )
 
 
 def bytes_of(cells: int, config: Config) -> float:
-    """Estimate the size of the raw files of some cells."""
+    """Estimate the size of the raw files that contain a number of cells."""
     return cells * lengths_of(config).mean() * float(rates()["raw_bytes_per_nonzero"])
