@@ -40,6 +40,7 @@ ONE_RUN = (
     "Each score is from a single run of training and has no interval. A study with several seeds "
     "gives the spread over seeds and the interval of the difference."
 )
+#: Part of the captions of a study's figures.
 CURVES = "for sigmoid and softmax (thin lines: single seeds, thick lines: mean over seeds)"
 VERDICTS = (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE)
 #: Titles and captions of the figures of a study.
@@ -106,8 +107,8 @@ def content(results: Results) -> dict[str, Any]:
 
 def counted_verdicts(comparison: Table) -> dict[str, int]:
     """Return how many of the paper's numbers have each verdict, {} if the run has no verdicts."""
-    given = pd.DataFrame(comparison.records)["verdict"].tolist()
-    counts = {verdict: given.count(verdict) for verdict in VERDICTS}
+    row_verdicts = pd.DataFrame(comparison.records)["verdict"].tolist()
+    counts = {verdict: row_verdicts.count(verdict) for verdict in VERDICTS}
     return counts if any(counts.values()) else {}
 
 
@@ -184,7 +185,7 @@ def embedded(results: Results, picture: str) -> str:
 
 
 def figure_items(results: Results) -> list[dict[str, Any]]:
-    """Return the template's values of all figures, with pictures as data URLs."""
+    """Return the values of each figure in the template, with pictures as data URLs."""
     return [
         base_item(results, "figure", name)
         | {"caption": registry.caption("figure", name, results.plan)}
@@ -194,13 +195,13 @@ def figure_items(results: Results) -> list[dict[str, Any]]:
 
 
 def table_item(results: Results, name: str, table: Table) -> dict[str, Any]:
-    """Return the template's values of a table."""
+    """Return the values of a table in the template."""
     folded = not 0 < len(table.rows) <= MAXIMUM_OPEN_ROWS
     return base_item(results, "table", name) | {"table": table, "folded": folded}
 
 
 def base_item(results: Results, kind: str, name: str) -> dict[str, Any]:
-    """Return the template's values that figures and tables share.
+    """Return the values that figures and tables share in the template.
 
     Raises:
         UserError: if a file of the figure or table is missing.
@@ -265,7 +266,7 @@ def overview(results: Results) -> dict[str, str]:
 
 
 def longer_cells(results: Results) -> str:
-    """Return the share of training cells with more genes than a context has room for, as text."""
+    """Return, for each context, the share of training cells with more genes than fit, as text."""
     shares = {
         context: 1 - covered_share(*results.lengths, context - results.config.tokens.cls)
         for context in sorted({model.context for model in results.config.models.values()})
