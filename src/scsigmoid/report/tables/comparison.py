@@ -15,8 +15,11 @@ def comparison(results: Results) -> Table:
 
     Verdicts are given only for groups of numbers without differences between run and paper.
     """
-    all_reasons = differences(results.config, results)
-    reasons = {group: [str(one) for one in all_reasons if one.group == group] for group in GROUPS}
+    all_differences = differences(results.config, results)
+    reasons = {
+        group: [str(difference) for difference in all_differences if difference.group == group]
+        for group in GROUPS
+    }
     rows: list[list[Cell | str]] = []
     records: list[dict[str, object]] = []
     compared = numbers(results)

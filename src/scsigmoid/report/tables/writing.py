@@ -139,8 +139,8 @@ def as_latex(table: Table, name: str) -> str:
     header = [rf"\textbf{{{latex_escape(title)}}}" for title in table.header[: table.latex_columns]]
     # Fill short rows with empty cells, and drop the columns that LaTeX does not show.
     rows = [[*row, *[Cell("")] * len(header)][: len(header)] for row in table.cells]
-    # "--rwrap" makes pandas write \textbf{...}.
     style = pd.DataFrame(rows, columns=header).style.hide(axis="index")
+    # "--rwrap" makes pandas write \textbf{...}.
     style = style.format(text).map(lambda cell: "textbf:--rwrap;" if cell.bold else "")
     title, _, rest = table.caption.partition(". ")
     words = " ".join([rest, *table.notes]).strip()
