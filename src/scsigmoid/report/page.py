@@ -1,4 +1,4 @@
-"""The report: a self-contained HTML page with figures, tables and how they were made."""
+"""The report: a self-contained HTML page with figures, tables, settings and versions."""
 
 import base64
 import platform
@@ -24,32 +24,36 @@ from scsigmoid.report.tables.quality import donor_scores
 from scsigmoid.report.tables.writing import DASH, Table
 from scsigmoid.results.folder import Results
 
-#: Tables with more rows than this, or without rows, are collapsed at first.
-LONG = 16
+#: Tables with more rows than this, or without rows, are collapsed when the page opens.
+MAXIMUM_OPEN_ROWS = 16
+#: File formats of each kind, which the page links to.
 SUFFIXES = {"figure": ("pdf", "png"), "table": ("csv", "md", "tex")}
-#: Snakemake's ``benchmark`` files, one per job: ``resources/<rule>[/<wildcards>].tsv``.
+#: Folder of Snakemake's ``benchmark`` files, one per job: ``<rule>[/<wildcards>].tsv``.
 RECORDS = "resources"
 #: Packages that the results depend on.
 PACKAGES = (
     "snakemake", "torch", "triton", "numpy", "pyarrow", "scanpy", "anndata", "scib-metrics",
     "scikit-learn", "umap-learn", "matplotlib",
 )  # fmt: skip
+#: Note below the scores of the user's own cells.
 ONE_RUN = (
     "Each score is from a single run of training and has no interval. A study with several seeds "
     "gives the spread over seeds and the interval of the difference."
 )
-ARMS = "in both arms (thin lines: single seeds, thick lines: mean over seeds)"
+#: Part of the captions of a study's figures.
+CURVES = "for sigmoid and softmax (thin lines: single seeds, thick lines: mean over seeds)"
+VERDICTS = (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE)
 #: Titles and captions of the figures of a study.
 STUDY_FIGURES = {
     "loss": (
         "Loss",
-        f"Validation loss (nats) by step {ARMS}, difference of the losses (nats, sigmoid minus "
+        f"Validation loss (nats) by step {CURVES}, difference of the losses (nats, sigmoid minus "
         "softmax, mean over seeds with Student's 95 % interval), and effective number of keys.",
     ),
     "embeddings": (
         "Embeddings",
-        f"Scores of the embeddings by step {ARMS}, one panel per metric. Higher is better. Dotted "
-        "lines are controls without a model.",
+        f"Scores of the embeddings by step {CURVES}, one panel per metric. Higher is better. "
+        "Dotted lines are controls without a model.",
     ),
     "frontier": (
         "Stability",
@@ -77,8 +81,8 @@ def make_report(results: Results, output: str | Path) -> None:
     from jinja2 import Environment
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    text = files("scsigmoid.report").joinpath("page.html").read_text(encoding="utf-8")
-    write_text(output, environment.from_string(text).render(content(results)))
+    template = files("scsigmoid.report").joinpath("page.html").read_text(encoding="utf-8")
+    write_text(output, environment.from_string(template).render(content(results)))
 
 
 def content(results: Results) -> dict[str, Any]:
@@ -92,7 +96,7 @@ def content(results: Results) -> dict[str, Any]:
         "conclusion": verdicts(pd.DataFrame(tables["scib"].records)) if plan.is_own else "",
         "overview": overview(results),
         "simulated": simulated(results),
-        "compared": "" if plan.is_own else compared(results, tables["comparison"]),
+        "compared": "" if plan.is_own else comparison_sentence(results, tables["comparison"]),
         "sections": [*sections(results, tables), *study_section(results)],
         "job_time": job_time(results),
         "records": RECORDS,
@@ -103,15 +107,15 @@ def content(results: Results) -> dict[str, Any]:
 
 def counted_verdicts(comparison: Table) -> dict[str, int]:
     """Return how many of the paper's numbers have each verdict, {} if the run has no verdicts."""
-    found = pd.DataFrame(comparison.records)["verdict"].tolist()
-    counts = {name: found.count(name) for name in (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE)}
+    row_verdicts = pd.DataFrame(comparison.records)["verdict"].tolist()
+    counts = {verdict: row_verdicts.count(verdict) for verdict in VERDICTS}
     return counts if any(counts.values()) else {}
 
 
-def compared(results: Results, comparison: Table) -> str:
-    """Return a sentence with the number of each verdict, or that there are no verdicts."""
+def comparison_sentence(results: Results, comparison: Table) -> str:
+    """Return a sentence that counts the verdicts, or says that the run cannot be compared."""
     if counts := counted_verdicts(comparison):
-        return f"The paper's numbers: {', '.join(f'{n} {name}' for name, n in counts.items())}."
+        return f"The paper's numbers: {', '.join(f'{counts[name]} {name}' for name in counts)}."
     run = "A demo" if results.config.preset == "demo" else "This run"
     return f"{run} cannot be compared with the paper. The last table lists the differences."
 
@@ -119,7 +123,8 @@ def compared(results: Results, comparison: Table) -> str:
 def paper_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str, Any]]:
     """Return the sections of a run that is compared with the paper: figures, then tables."""
     items = {name: table_item(results, name, table) for name, table in tables.items()}
-    if counted_verdicts(tables["comparison"]):  # the comparison comes first if it has verdicts
+    # A comparison with verdicts comes first and is open.
+    if counted_verdicts(tables["comparison"]):
         items = {"comparison": items.pop("comparison") | {"folded": False}, **items}
     return [
         {"id": "figures", "title": "Figures", "items": figure_items(results)},
@@ -131,12 +136,13 @@ def own_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str
     """Return the section of the user's own cells."""
     items = figure_items(results)
     for name, table in tables.items():
-        notes = [*table.notes, ONE_RUN] if name == "scib" else table.notes
-        table = replace(table, notes=notes)
+        if name == "scib":
+            table = replace(table, notes=[*table.notes, ONE_RUN])
         items.append(table_item(results, name, table) | {"folded": name.startswith("mmd")})
-    if donors := donor_scores(results):
+    # The tables of donors and of cells are only on the page: they have no files.
+    if donor_table := donor_scores(results):
         title = "Biological conservation, by donor"
-        items.append({"kind": "table", "name": "scib_donors", "title": title, "table": donors})
+        items.append({"kind": "table", "name": "scib_donors", "title": title, "table": donor_table})
     ordered = [
         item
         for prefix in registry.OWN
@@ -148,7 +154,7 @@ def own_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str
 
 
 def study_section(results: Results) -> list[dict[str, Any]]:
-    """Return the section with the study's table of claims and its figures, [] without a study."""
+    """Return the section of the study: the table of claims, then figures. [] without a study."""
     if not results.config.study:
         return []
     file = "study/page/study_claims.csv"
@@ -165,7 +171,7 @@ def study_section(results: Results) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = [{"kind": "table", **item, "table": table}]
     for name, (title, caption) in STUDY_FIGURES.items():
         file = f"study/page/study_{name}.png"
-        if (results.folder / file).is_file():  # a study draws the figures that it has runs for
+        if (results.folder / file).is_file():  # a figure is drawn only if the study has runs for it
             item = {"name": f"study_{name}", "title": title, "files": [file], "caption": caption}
             items.append({"kind": "figure", **item, "source": embedded(results, file)})
     title = "Study: small models, far below the paper's scale"
@@ -179,7 +185,7 @@ def embedded(results: Results, picture: str) -> str:
 
 
 def figure_items(results: Results) -> list[dict[str, Any]]:
-    """Return all figures for the template, with their pictures as data URLs."""
+    """Return the values of each figure in the template, with pictures as data URLs."""
     return [
         base_item(results, "figure", name)
         | {"caption": registry.caption("figure", name, results.plan)}
@@ -189,23 +195,28 @@ def figure_items(results: Results) -> list[dict[str, Any]]:
 
 
 def table_item(results: Results, name: str, table: Table) -> dict[str, Any]:
-    """Return a table for the template."""
-    folded = not 0 < len(table.rows) <= LONG
+    """Return the values of a table in the template."""
+    folded = not 0 < len(table.rows) <= MAXIMUM_OPEN_ROWS
     return base_item(results, "table", name) | {"table": table, "folded": folded}
 
 
 def base_item(results: Results, kind: str, name: str) -> dict[str, Any]:
-    """Return name, title and files of a figure or a table for the template."""
+    """Return the values that figures and tables share in the template.
+
+    Raises:
+        UserError: if a file of the figure or table is missing.
+    """
     paths = [f"{kind}s/{name}.{suffix}" for suffix in SUFFIXES[kind]]
     for path in paths:
-        results.path(path)
+        results.path(path)  # raises the error
     title = registry.find(kind, name, results.plan).title
     return {"kind": kind, "name": name, "title": title, "files": paths}
 
 
 def cells_table(results: Results) -> Table:
     """Return the table of the training cells and of the evaluation datasets."""
-    config, model = results.config, results.config.evaluation.pair[0]
+    config = results.config
+    model = config.evaluation.pair[0]  # all models are evaluated on the same cells
     rows = [["Training", f"{results.training_cells:,}", *[DASH] * 4]]
     for name, entry in config.datasets.items():
         metadata = results.metadata(name)
@@ -236,9 +247,10 @@ def overview(results: Results) -> dict[str, str]:
     config = results.config
     size = config.size_of(config.evaluation.pair[0])
     journal = results.journal(config.evaluation.pair[0])
+    # A run on the user's own cells takes only the settings of another preset.
+    is_settings_only = results.plan.is_own and config.preset != "own"
     return {
-        "Preset": config.preset
-        + " (settings only)" * (results.plan.is_own and config.preset != "own"),
+        "Preset": config.preset + (" (settings only)" if is_settings_only else ""),
         "Corpus": f"{results.training_cells:,} training cells, {results.training_data} "
         f"(source: {config.corpus.source})",
         "Evaluation": f"{len(config.datasets)} dataset{'s' * (len(config.datasets) > 1)}, "
@@ -254,7 +266,7 @@ def overview(results: Results) -> dict[str, str]:
 
 
 def longer_cells(results: Results) -> str:
-    """Return the share of training cells with more genes than fit into each context."""
+    """Return, for each context, the share of training cells with more genes than fit, as text."""
     shares = {
         context: 1 - covered_share(*results.lengths, context - results.config.tokens.cls)
         for context in sorted({model.context for model in results.config.models.values()})
@@ -263,7 +275,7 @@ def longer_cells(results: Results) -> str:
 
 
 def simulated(results: Results) -> list[str]:
-    """Return a sentence on simulated training cells and one on simulated datasets, if any."""
+    """Return sentences on simulated training cells and on simulated datasets, if any."""
     config, kind = results.config, results.training_data
     sentences = [] if kind == "real" else [f"The training cells are {kind}."]
     names = [name for name in config.datasets if results.metadata(name)["simulated"]]
@@ -277,7 +289,10 @@ def simulated(results: Results) -> list[str]:
 
 
 def job_time(results: Results) -> str:
-    """Return the total wall-clock time of all jobs (last attempts), or "" without records."""
+    """Return the total wall-clock time of all jobs, or "" without records.
+
+    Only the last attempt of each job counts.
+    """
     seconds = [
         results.cached(path.relative_to(results.folder).as_posix(), read_seconds)
         for path in (results.folder / RECORDS).rglob("*.tsv")
@@ -291,7 +306,10 @@ def read_seconds(path: Path) -> float:
 
 
 def versions(results: Results) -> dict[str, dict[str, str]]:
-    """Return automatic settings, and versions and hardware of training, benchmarks and the page."""
+    """Return facts for reproduction by title and name.
+
+    These are automatic settings, and versions and hardware of training, benchmarks and this page.
+    """
     header = results.journal(results.config.evaluation.pair[0]).header
     keys = ("scsigmoid", "python", "torch", "cuda", "numpy", "device", "backend")
     facts = {"Settings that were auto, with the reason": dict(results.config.choices)}

@@ -1,4 +1,4 @@
-"""Tables and figures: title, caption, inputs, settings and function of each.
+"""The registry of all tables and figures: their titles, captions, inputs, settings and functions.
 
 The workflow's rules, the command line and the report read this module. To add a table or a figure,
 write its function and add an entry here.
@@ -14,10 +14,11 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.validate import nearest
 from scsigmoid.errors import UserError
 
+#: Inputs of the tables and figures of each benchmark.
 KERNEL = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
 TRAINING = ("benchmarks/training.csv", "benchmarks/training.json")
-#: Prefixes of ``<kind>-<name>`` of the figures and tables that are made for the user's own cells,
-#: in the order of the report.
+#: Figures and tables that are made for the user's own cells, in the order of the report. Each text
+#: is the start of ``<kind>-<name>``, because some names end with a dataset.
 OWN = (
     "figure-umap", "figure-scib", "table-scib", "figure-loss", "table-validation_loss",
     "figure-sequence_lengths", "table-mmd",
@@ -29,14 +30,15 @@ class Entry:
     """A table or a figure of a configuration.
 
     Attributes:
-        module: module of :mod:`scsigmoid.report` with the function. The function has the entry's
-            name without the dataset. It takes :class:`~scsigmoid.results.folder.Results`, and the
-            dataset if there is one. It returns a table or a Matplotlib figure.
+        module: module of :mod:`scsigmoid.report` with the entry's function. The name of the
+            function is the entry's name without the dataset. The function takes
+            :class:`~scsigmoid.results.folder.Results`, and the dataset if the entry has one. It
+            returns a table or a Matplotlib figure.
         title: heading in the report (default: the name with spaces).
         caption: caption of a figure. The caption of a table is in its files.
         paper: corresponding figure, table or section of the paper, or "".
         inputs: input files, relative to the results folder.
-        settings: settings that change the output without changing an input, for example labels.
+        settings: settings that change the output without changing an input, for example titles.
         dataset: the dataset shown, or "" for all datasets.
         is_default: True if a full run makes the entry. Otherwise only its own target makes it.
     """
@@ -71,7 +73,7 @@ def scib_scores(plan: Plan) -> list[str]:
 
 
 def journals(models: Sequence[str]) -> list[str]:
-    """Return the training journals, and the manifest, which says whether cells are simulated."""
+    """Return the files of training journals, and the manifest, which marks simulated cells."""
     return [*(f"training/{model}/journal.csv" for model in models), "corpus/manifest.csv"]
 
 
@@ -269,6 +271,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
     }
 
 
+#: Functions that return all entries of a kind.
 KINDS = {"table": tables, "figure": figures}
 
 
@@ -299,7 +302,7 @@ def find(kind: str, name: str, plan: Plan) -> Entry:
 
 
 def caption(kind: str, name: str, plan: Plan) -> str:
-    """Return the caption, with the paper's figure or table unless the cells are the user's own."""
+    """Return a caption. It names the paper's figure or table, except for the user's own cells."""
     entry = find(kind, name, plan)
     text = entry.caption or f"{entry.title}. The Markdown file of this table has its full caption."
     return f"{text} (The paper's {entry.paper}.)" if entry.paper and not plan.is_own else text
@@ -327,7 +330,7 @@ def write(kind: str, name: str, results: Any, stem: str | Path) -> list[Path]:
         stem: path of the outputs without a suffix, e.g. ``results/demo/tables/scib``.
 
     Raises:
-        UserError: as :func:`make`.
+        UserError: if ``name`` is unknown, or a result file is missing or damaged.
     """
     if kind == "table":
         from scsigmoid.report.tables.writing import write_table

@@ -1,4 +1,8 @@
-"""The main results in words: the end of a run's output, and the start of a report of own cells."""
+"""The main results in words.
+
+A run's output ends with :func:`summary`. The report on the user's own cells starts with
+:func:`verdicts`.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,9 +15,10 @@ from scsigmoid.labels import CONTROLS, METRICS
 
 #: Maximum number of paths in a line.
 LISTED = 4
-#: Scores are equal if they differ by less than this, or by less than twice the standard error of an
-#: accuracy measured on the cells.
+#: Scores count as equal if they differ by less than this, or by less than twice the standard error
+#: of an accuracy on the evaluated cells.
 EQUAL = 0.02
+#: What to do if the embedding is not better than the controls.
 ADVICE = "train longer (training.steps), on more cells, or a larger model (architecture.size)"
 
 
@@ -53,7 +58,7 @@ def listed(paths: list[Path]) -> str:
 
 
 def losses(_: str, table: pd.DataFrame) -> str:
-    """Return the mean loss of each model over the datasets."""
+    """Return the mean loss of each model over the datasets, without differences of models."""
     return means(table[~table["model"].str.contains(" - ")], "mean")
 
 
@@ -63,74 +68,78 @@ def conservation(_: str, table: pd.DataFrame) -> str:
 
 
 def means(table: pd.DataFrame, column: str) -> str:
-    """Return the mean over the datasets of each model."""
+    """Return the mean of a column over the datasets for each model, and the number of datasets."""
     values = table.groupby("model", sort=False)[column].mean()
     datasets = table.drop_duplicates("dataset")
     simulated = int(datasets["simulated"].sum())
-    of = "1 dataset" if len(datasets) == 1 else f"mean of {len(datasets)} datasets"
-    of += f", {simulated} simulated" if simulated else ""
-    return ", ".join(f"{model} {value:z.3f}" for model, value in values.items()) + f" ({of})"
+    count = "1 dataset" if len(datasets) == 1 else f"mean of {len(datasets)} datasets"
+    count += f", {simulated} simulated" if simulated else ""
+    return ", ".join(f"{model} {value:z.3f}" for model, value in values.items()) + f" ({count})"
 
 
 def separation(name: str, table: pd.DataFrame) -> str:
     """Return the mean MMD of sigmoid divided by the mean MMD of softmax on a dataset."""
-    row = table[table["pair"] == "ratio_of_means"].iloc[0]
-    pairs = table["pair"].str.contains(" vs ") & (table["estimator"] == row["estimator"])
-    return f"{row['ratio']:.3f} ({name.removeprefix('mmd_')}, {pairs.sum()} pairs of cell types)"
+    # The configured estimator comes first in the table.
+    mean = table[table["pair"] == "ratio_of_means"].iloc[0]
+    is_pair = table["pair"].str.contains(" vs ") & (table["estimator"] == mean["estimator"])
+    dataset = name.removeprefix("mmd_")
+    return f"{mean['ratio']:.3f} ({dataset}, {is_pair.sum()} pairs of cell types)"
 
 
 def verdicts(scores: pd.DataFrame) -> str:
-    """Compare the models' mean scores over the datasets with the controls, in sentences.
+    """Return sentences that compare the models' mean scores over the datasets with the controls.
 
-    Models with the same result share a sentence. Without scores, the text is empty.
+    Models with the same verdict share a sentence. Without scores, the text is empty.
 
     Args:
-        scores: records of the table ``scib``: ``dataset``, ``model``, ``metric``, ``value`` and
-            ``cells``.
+        scores: records of the table ``scib``: ``dataset``, ``model`` (or control), ``metric``,
+            ``value`` and ``cells``.
     """
     metrics = scores["metric"].unique()
     metric = next((name for name in ("logistic", MEAN) if name in metrics), "")
     rows = scores[scores["metric"] == metric]
-    values = rows.groupby("model", sort=False)["value"].mean()
+    mean_scores = rows.groupby("model", sort=False)["value"].mean()
     cells = int(rows.groupby("model")["cells"].sum().min()) if len(rows) else 0
-    controls = {name: values[name] for name in CONTROLS if name in values}
-    models: dict[str, list[str]] = {}
-    for name, value in values.drop([*controls]).items():
-        models.setdefault(verdict(value, controls, cells), []).append(str(name))
-    others = [f"{in_sentence(CONTROLS[name])} {score:z.2f}" for name, score in controls.items()]
+    controls = {name: mean_scores[name] for name in CONTROLS if name in mean_scores}
+    models_by_verdict: dict[str, list[str]] = {}
+    for model, mean in mean_scores.drop([*controls]).items():
+        models_by_verdict.setdefault(verdict(mean, controls, cells), []).append(str(model))
+    of_controls = [f"{in_sentence(CONTROLS[name])} {mean:z.2f}" for name, mean in controls.items()]
     sentences = []
-    for words, names in models.items():
-        start = "The embeddings of {} are" if len(names) > 1 else "The embedding of {} is"
-        own = " and ".join(f"{values[name]:z.2f}" for name in names)
-        numbers = ", ".join([f"{in_sentence(METRICS[metric])} {own}", *others])
+    for words, models in models_by_verdict.items():
+        start = "The embeddings of {} are" if len(models) > 1 else "The embedding of {} is"
+        of_models = " and ".join(f"{mean_scores[model]:z.2f}" for model in models)
+        numbers = ", ".join([f"{in_sentence(METRICS[metric])} {of_models}", *of_controls])
         sentences.append(
-            f"{start.format(' and '.join(names))} {words} ({numbers}; {cells:,} held-out cells)."
+            f"{start.format(' and '.join(models))} {words} ({numbers}; {cells:,} held-out cells)."
         )
     return " ".join(sentences)
 
 
 def verdict(value: float, controls: Mapping[str, float], cells: int) -> str:
     """Compare a score with the scores of a random embedding and of PCA, in words."""
-    share = min(max(value, 0.0), 1.0)
-    equal = max(EQUAL, 2 * math.sqrt(share * (1 - share) / max(cells, 1)))
+    accuracy = min(max(value, 0.0), 1.0)
+    tolerance = max(EQUAL, 2 * math.sqrt(accuracy * (1 - accuracy) / max(cells, 1)))
+    # A control without a score is NaN: comparisons with NaN are False.
     random, pca = (controls.get(name, math.nan) for name in CONTROLS)
-    better = "" if math.isnan(random) else "better than a random embedding"
-    if value < random + equal:
+    better_than_random = "" if math.isnan(random) else "better than a random embedding"
+    if value < random + tolerance:
         return f"not better than a random embedding: {ADVICE}"
-    if value < pca - equal:
-        start = f"{better}, but " if better else ""
+    if value < pca - tolerance:
+        start = f"{better_than_random}, but " if better_than_random else ""
         return f"{start}worse than PCA, which is the better choice here: {ADVICE}"
     if math.isnan(pca):
-        return better or "not compared"
-    return "better than PCA" if value > pca + equal else "as good as PCA"
+        return better_than_random or "not compared"
+    return "better than PCA" if value > pca + tolerance else "as good as PCA"
 
 
 def in_sentence(title: str) -> str:
-    """Return a title in lower case, unless it begins with an abbreviation."""
+    """Return a title with a lower-case first letter, unless it begins with an abbreviation."""
     return title if title[:2].isupper() else title[0].lower() + title[1:]
 
 
-#: Lines with numbers: title, pattern of the table's name, and function of the name and the table.
+#: Lines with numbers: title, pattern of the table's name, and the function that returns the text
+#: after the title. Its arguments are the name and the table.
 NUMBERS: tuple[tuple[str, str, Callable[[str, pd.DataFrame], str]], ...] = (
     ("Result", "scib", lambda _, table: verdicts(table)),
     ("Validation loss, nats", "validation_loss", losses),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
-#: Expected content of a file, for error messages.
+#: Description of the expected content in messages about damaged files.
 KIND = "a result file of this version"
 
 
@@ -51,13 +51,16 @@ class Results:
         self.folder = Path(folder)
         self.config = config
         self.plan = Plan(config)
-        self._read: dict[str, Any] = {}
+        #: Contents of the files read so far, by path relative to the folder.
+        self._contents: dict[str, Any] = {}
+        #: Vocabulary of the first measurements that were read.
+        self._vocabulary: str | None = None
 
     def path(self, relative: str) -> Path:
-        """Return the path of a result file.
+        """Return the path of a result file, given its path relative to the folder.
 
         Raises:
-            UserError: if it does not exist.
+            UserError: if the file does not exist.
         """
         path = self.folder / relative
         if not path.exists():
@@ -68,17 +71,17 @@ class Results:
         """Return the result of ``read`` for a file. Each file is read only once.
 
         Raises:
-            UserError: if it is missing or damaged.
+            UserError: if the file is missing or damaged.
         """
-        if relative not in self._read:
+        if relative not in self._contents:
             path = self.path(relative)
             with parsing(path, KIND):
-                self._read[relative] = read(path)
-        content: T = self._read[relative]
+                self._contents[relative] = read(path)
+        content: T = self._contents[relative]
         return content
 
     def measurements(self, metric: str, dataset: str, model: str = "") -> list[Measurement]:
-        """Return the rows of a metric for a dataset, or for a dataset and a model.
+        """Return the rows of a metric's file for a dataset, or for a dataset and a model.
 
         Raises:
             UserError: if a row belongs to another metric, dataset or model, or if its vocabulary
@@ -91,20 +94,31 @@ class Results:
             expected: dict[str, Any] = {"model": model} if model else {}
             if configured:
                 expected |= {"attention": configured.attention, "context": configured.context}
+            # Metrics in a file begin with its name: "mmd_unbiased_ratio" in the files of "mmd".
             if not row.metric.startswith(metric):
                 expected["metric"] = metric
-            # All measurements must have the vocabulary of the first one.
-            vocabulary = self._read.setdefault("vocabulary of measurements", row.vocabulary)
+            if self._vocabulary is None:
+                self._vocabulary = row.vocabulary
             check_identity(
-                self.folder / path, vars(row), dataset=dataset, vocabulary=vocabulary, **expected
+                self.folder / path,
+                vars(row),
+                dataset=dataset,
+                vocabulary=self._vocabulary,
+                **expected,
             )
         return rows
 
     def measurement(self, name: str, metric: str, dataset: str, model: str = "") -> Measurement:
-        """Return the measurement ``name`` from the file of a metric.
+        """Return a measurement of a whole dataset from the file of a metric.
+
+        Args:
+            name: e.g. ``validation_loss_over_donors``.
+            metric: name of the file, e.g. ``validation_loss``.
+            dataset: name of an evaluation dataset.
+            model: name of a model, or "" if the file contains all models.
 
         Raises:
-            UserError: if it is missing from the file.
+            UserError: if the measurement is missing from the file.
         """
         rows = {row.metric: row for row in self.measurements(metric, dataset, model)}
         with parsing(self.folder / metric_file(metric, dataset, model), KIND):
@@ -134,10 +148,11 @@ class Results:
         Returns:
             For each pair, e.g. ``"Cardiac vs Neural"``: ``sigmoid`` and ``softmax`` (MMD in each
             model), ``ratio`` and ``difference`` (sigmoid divided by softmax, and sigmoid minus
-            softmax, paired by resample), ``sigmoid_mean`` and ``softmax_mean`` (resample means).
+            softmax, paired by resample), ``sigmoid_mean`` and ``softmax_mean`` (means over
+            resamples).
 
         Raises:
-            UserError: if a pair lacks a measurement.
+            UserError: if a measurement of a pair is missing.
         """
         metric = f"mmd_{estimator or self.config.evaluation.mmd.estimator}"
         sigmoid, softmax = self.config.evaluation.pair
@@ -149,14 +164,16 @@ class Results:
             "sigmoid_mean": (sigmoid, f"{metric}_bootstrap_mean"),
             "softmax_mean": (softmax, f"{metric}_bootstrap_mean"),
         }
-        measured = self.measurements("mmd", dataset)
-        rows = {(row.group, row.model, row.metric): row for row in measured}
-        pairs = dict.fromkeys(row.group for row in measured if " vs " in row.group)
+        rows = self.measurements("mmd", dataset)
+        by_key = {(row.group, row.model, row.metric): row for row in rows}
+        pairs = dict.fromkeys(row.group for row in rows if " vs " in row.group)
         with parsing(self.folder / metric_file("mmd", dataset), KIND):
-            return {pair: {name: rows[pair, *key] for name, key in keys.items()} for pair in pairs}
+            return {
+                pair: {name: by_key[pair, *key] for name, key in keys.items()} for pair in pairs
+            }
 
     def cell_losses(self, dataset: str, model: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return cells (int64, ascending), their losses (float64, nats) and donors (text)."""
+        """Return cell numbers (int64, ascending), losses (float64, nats) and donors (text)."""
 
         def read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             table = read_table(path, dataset=dataset, model=model).to_pandas()
@@ -167,11 +184,11 @@ class Results:
         return self.cached(f"metrics/validation_loss/{dataset}/{model}.parquet", read)
 
     def paired_difference(self, dataset: str, first: str, second: str) -> Interval:
-        """Return the validation loss of ``first`` minus that of ``second`` in nats.
+        """Return the validation loss of ``first`` minus the validation loss of ``second`` in nats.
 
-        Losses are paired by cell: both models see the same masks, so the difference varies far less
-        than either loss. The mean and Student's interval are over donors. Without enough donors
-        there is no interval.
+        Losses are paired by cell. The two models see the same masks, so the difference varies far
+        less than either loss. The mean and Student's interval are over donors. With too few donors,
+        there is no interval (see :func:`scsigmoid.measurements.donor_mean`).
 
         Raises:
             UserError: if the two models were evaluated on different cells.
@@ -181,7 +198,7 @@ class Results:
         if not np.array_equal(cells, other_cells):
             raise UserError(
                 f"metrics/validation_loss/{dataset}: {first} and {second} were evaluated on "
-                "different cells; delete both and run again"
+                "different cells; delete the files of both models and run again"
             )
         confidence = self.config.evaluation.validation_loss.confidence
         return donor_mean(losses - other_losses, donors, confidence).interval
@@ -193,8 +210,12 @@ class Results:
     def scores(self, dataset: str, donor: str = "") -> dict[str, dict[str, Measurement]]:
         """Return the scIB scores of models and controls, on a dataset or on one donor's cells.
 
+        Args:
+            dataset: name of an evaluation dataset.
+            donor: a donor of :meth:`scored_donors`, or "" for all cells.
+
         Returns:
-            The scores by metric, and by model or control. The last metric is the mean of the
+            The scores by metric, then by model or control. The last metric is the mean of the
             paper's metrics, or of all metrics if none is in the paper.
         """
         metrics = [name for name in METRICS if name in self.config.evaluation.scib.metrics]
@@ -204,16 +225,16 @@ class Results:
         }
         averaged = [name for name in metrics if METRICS[name].in_paper] or metrics
         means = {}
-        for model, row in scores[averaged[0]].items():
+        for model, score in scores[averaged[0]].items():
             if all(model in scores[name] for name in averaged):
                 mean = np.mean([scores[name][model].value for name in averaged])
-                means[model] = replace(row, metric=MEAN, value=float(mean))
+                means[model] = replace(score, metric=MEAN, value=float(mean))
         return {**scores, MEAN: means}
 
     def scored_donors(self, dataset: str) -> list[str]:
         """Return the donors of a dataset whose cells were scored separately."""
-        rows = self.measurements(self.config.evaluation.scib.metrics[0], dataset)
-        return sorted({row.group for row in rows} - {""})
+        any_metric = self.config.evaluation.scib.metrics[0]  # all metrics have the same donors
+        return sorted({row.group for row in self.measurements(any_metric, dataset)} - {""})
 
     def umap(self, dataset: str, model: str) -> "pd.DataFrame":
         """Return the UMAP coordinates of a model's embeddings: ``x``, ``y`` and ``cell_type``."""
@@ -239,16 +260,16 @@ class Results:
         return self.cached("benchmarks/training.csv", lambda path: read_rows(path, TrainingRow))
 
     def machine(self, benchmark: str) -> dict[str, Any]:
-        """Return the machine of a benchmark, ``kernel`` or ``training``."""
+        """Return hardware and versions of a benchmark, ``kernel`` or ``training``."""
         return self.cached(f"benchmarks/{benchmark}.json", read_json)
 
     def metadata(self, dataset: str) -> dict[str, Any]:
-        """Return the metadata of an evaluation dataset: cells, label, simulated or not."""
+        """Return the metadata of an evaluation dataset, e.g. ``cells`` and ``simulated``."""
         return self.cached(f"corpus/evaluation/{dataset}.json", read_json)
 
     @property
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sequence lengths (ascending) and the number of training cells of each."""
+        """Sequence lengths (ascending), and the number of training cells of each length."""
 
         def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
             table = parquet(path).sort_values("length", kind="stable")
@@ -259,12 +280,12 @@ class Results:
     @property
     def gene_cells(self) -> np.ndarray:
         """The number of training cells that express each token's gene, 0 for special tokens."""
-        path = "tokens/vocabulary.parquet"
-        return self.cached(path, lambda path: parquet(path)["cells"].to_numpy())
+        file = "tokens/vocabulary.parquet"
+        return self.cached(file, lambda path: parquet(path)["cells"].to_numpy())
 
     @property
     def vocabulary_size(self) -> int:
-        """The number of tokens, including special ones."""
+        """The number of tokens, including special tokens."""
         return len(self.gene_cells)
 
     @property
@@ -278,10 +299,10 @@ class Results:
     def training_data(self) -> str:
         """The kind of the training cells: ``simulated``, ``real`` or ``simulated and real``."""
         rows = self.cached("corpus/manifest.csv", read_manifest)
-        kinds = {row.simulated for row in rows if row.role == "training"}
-        if len(kinds) > 1:
+        values = {row.simulated for row in rows if row.role == "training"}
+        if len(values) > 1:
             return "simulated and real"
-        return "simulated" if "true" in kinds else "real"
+        return "simulated" if "true" in values else "real"
 
     @property
     def training_cells(self) -> int:
@@ -291,12 +312,15 @@ class Results:
 
     @property
     def excluded_cells(self) -> int:
-        """The number of cells left out of training because other cells have the same counts."""
+        """The number of cells left out of training because other cells have the same counts.
+
+        0 if ``corpus/manifest.json`` does not exist.
+        """
         summary = "corpus/manifest.json"
         if not (self.folder / summary).is_file():
             return 0
-        files = self.cached(summary, read_json).get("excluded", {}).values()
-        return sum(file["held_out"] + file["repeated"] for file in files)
+        by_file = self.cached(summary, read_json).get("excluded", {})
+        return sum(cells["held_out"] + cells["repeated"] for cells in by_file.values())
 
 
 def metric_file(metric: str, dataset: str, model: str = "") -> str:
@@ -305,7 +329,7 @@ def metric_file(metric: str, dataset: str, model: str = "") -> str:
 
 
 def parquet(path: Path) -> "pd.DataFrame":
-    """Read a Parquet file."""
+    """Read a Parquet file as a pandas table."""
     import pandas as pd
 
     return pd.read_parquet(path)
@@ -327,7 +351,7 @@ def load_journal(path: Path) -> Journal:
     """Read a training journal.
 
     Raises:
-        ValueError: if it has no rows.
+        ValueError: if the journal has no rows.
     """
     columns, header = read_journal(path)
     if not len(columns["step"]):

@@ -1,4 +1,4 @@
-"""Speed-ups and costs from the rows of the benchmarks."""
+"""Speed-ups and training costs, computed from the rows of the benchmarks."""
 
 import math
 import re
@@ -16,98 +16,112 @@ Row = TypeVar("Row", KernelRow, TrainingRow)
 
 #: The kernel of standard PyTorch attention.
 STANDARD = "pytorch"
-#: Batches of the kernel benchmark: with the paper's shapes, and with the lengths of real cells
-#: (``jagged``) or sequences of equal length (``even``).
+#: Values of the column ``batch``: the paper's shapes, and sequences with the lengths of cells
+#: (``jagged``) or of equal length (``even``).
 PAPER_BATCHES, CELL_BATCHES = ("paper",), ("jagged", "even")
-#: Timings by provider (kernel) and layout.
+#: Rows of the kernel benchmark by kernel (column ``provider``) and layout.
 Series = dict[tuple[str, str], list[KernelRow]]
 
 
-def measured(timings: Sequence[KernelRow]) -> list[KernelRow]:
-    """Return the rows that were timed."""
-    return [timing for timing in timings if timing.milliseconds > 0]
+def measured(rows: Sequence[KernelRow]) -> list[KernelRow]:
+    """Return the rows that were timed. Other rows have NaN as their time."""
+    return [row for row in rows if row.milliseconds > 0]
 
 
 def our_backend(results: Results) -> str:
-    """Return the fastest of this project's backends that was timed, or the portable backend."""
-    timed = {timing.provider for timing in measured(results.kernel)}
+    """Return the fastest of this project's backends that was timed, or the portable backend.
+
+    :data:`OURS` starts with the fastest backend and ends with the portable backend.
+    """
+    timed = {row.provider for row in measured(results.kernel)}
     return next((name for name in OURS if name in timed), OURS[-1])
 
 
 def series(results: Results, batches: Sequence[str] = PAPER_BATCHES) -> Series:
-    """Return the timings by provider and layout, in the order of the file.
+    """Return the timed rows by provider and layout, in the order of the file.
 
-    The layout is "" if the provider was timed in a single layout at every shape.
+    The layout is "" unless the provider was timed in several layouts at the same shape.
     """
-    timings = [timing for timing in measured(results.kernel) if timing.batch in batches]
+    rows = [row for row in measured(results.kernel) if row.batch in batches]
     layouts: dict[tuple[str, Shape], set[str]] = {}
-    for timing in timings:
-        layouts.setdefault((timing.provider, timing.shape), set()).add(timing.layout)
+    for row in rows:
+        layouts.setdefault((row.provider, row.shape), set()).add(row.layout)
     with_layouts = {provider for (provider, _), names in layouts.items() if len(names) > 1}
-    by_provider: Series = {}
-    for timing in timings:
-        layout = timing.layout if timing.provider in with_layouts else ""
-        by_provider.setdefault((timing.provider, layout), []).append(timing)
-    return by_provider
+    by_series: Series = {}
+    for row in rows:
+        layout = row.layout if row.provider in with_layouts else ""
+        by_series.setdefault((row.provider, layout), []).append(row)
+    return by_series
 
 
-def in_panel(timing: KernelRow, padding: float, direction: str) -> bool:
+def in_panel(row: KernelRow, padding: float, direction: str) -> bool:
     """Return True if a row has one of the paper's shapes with this padding and pass."""
-    return (timing.batch, timing.padding, timing.direction) == (*PAPER_BATCHES, padding, direction)
+    has_paper_shape = row.batch in PAPER_BATCHES
+    return has_paper_shape and (row.padding, row.direction) == (padding, direction)
 
 
 def speed_ups(
-    timings: Sequence[KernelRow],
+    rows: Sequence[KernelRow],
     standard: Sequence[KernelRow],
     padding: float,
     direction: str,
 ) -> list[float]:
-    """Return the speed-up of a provider over standard attention at each shape that both have."""
-    base = {timing.shape: timing.milliseconds for timing in standard}
+    """Return the speed-ups of a kernel over standard attention at the paper's shapes.
+
+    Args:
+        rows: timed rows of the kernel.
+        standard: timed rows of standard attention. Shapes without such a row are left out.
+        padding: share of padding of the shapes.
+        direction: ``forward`` or ``backward``.
+    """
+    standard_time = {row.shape: row.milliseconds for row in standard}
     return [
-        base[timing.shape] / timing.milliseconds
-        for timing in timings
-        if in_panel(timing, padding, direction) and timing.shape in base
+        standard_time[row.shape] / row.milliseconds
+        for row in rows
+        if in_panel(row, padding, direction) and row.shape in standard_time
     ]
 
 
 def ratio_of(ours: KernelRow, theirs: KernelRow, confidence: float) -> Interval:
     """Return our TFLOPS divided by theirs: the median over the rounds that timed both.
 
-    With too few rounds, the ratio is computed from both rates and the ends of their intervals,
-    which makes its interval wider.
+    With too few rounds for an interval of the median, the ratio is computed from both rates and the
+    ends of their intervals. This interval is wider.
     """
-    values = paired(ours, theirs)
-    ratio = median_interval(values, confidence) if values else Interval(math.nan)
+    ratio = median_interval(paired(ours, theirs), confidence)
     if math.isnan(ratio.low):
         return estimate(ours, "tflops").over(estimate(theirs, "tflops"))
     return ratio
 
 
 def estimate(row: KernelRow | TrainingRow, column: str) -> Interval:
-    """Return a value of a row with its interval."""
+    """Return the value of a column with its interval."""
     return Interval(*(getattr(row, f"{column}{end}") for end in ("", "_low", "_high")))
 
 
 def paired(ours: KernelRow, theirs: KernelRow) -> list[float]:
     """Return our TFLOPS divided by theirs in each round that timed both."""
-    work = ours.tflops * ours.milliseconds / (theirs.tflops * theirs.milliseconds)
-    values = (work * other / own for own, other in zip(ours.rounds, theirs.rounds, strict=False))
-    return [value for value in values if not math.isnan(value)]
+    # TFLOPS times milliseconds is the number of operations, which differs between batches.
+    work_ratio = ours.tflops * ours.milliseconds / (theirs.tflops * theirs.milliseconds)
+    rounds = zip(ours.rounds, theirs.rounds, strict=False)
+    ratios = (work_ratio * their_time / our_time for our_time, their_time in rounds)
+    # A kernel's time is NaN in rounds that it skipped.
+    return [ratio for ratio in ratios if not math.isnan(ratio)]
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The training cost of one size and context with each attention.
+    """The training costs of sigmoid and softmax attention at one model size and context.
 
     Attributes:
         size: name of the model size.
         context: context length in tokens.
         sigmoid: the row of the training benchmark for sigmoid attention.
-        softmax: the row for softmax attention.
-        share: hours of sigmoid divided by hours of softmax: the median over rounds, which time both
-            arms on the same cells. With too few rounds, it is computed from both arms' hours and
-            the ends of their intervals, which makes its interval wider.
+        softmax: the row of the training benchmark for softmax attention.
+        share: hours of sigmoid divided by hours of softmax, the median over rounds. A round times
+            both attentions on the same cells. With too few rounds for an interval of the median,
+            the share is computed from the hours and the ends of their intervals. This interval is
+            wider.
     """
 
     size: str
@@ -118,15 +132,20 @@ class Cost:
 
     @property
     def host_bound(self) -> bool:
-        """Whether an arm's steps are limited by the host and not by the GPU."""
+        """Whether the host, not the GPU, limits the steps of sigmoid or of softmax."""
         return self.sigmoid.host_bound or self.softmax.host_bound
 
     @property
     def has_other_size(self) -> bool:
-        """Whether the number of parameters differs from the size's name by more than 15 %."""
+        """Whether the number of parameters is more than 15 % off the number in the size's name.
+
+        False if the name does not contain a number of parameters, such as ``160M``.
+        """
         match = re.fullmatch(r"([\d.]+)([MB])", self.size)
-        named = float(match[1]) * {"M": 1e6, "B": 1e9}[match[2]] if match else math.nan
-        return abs(self.sigmoid.parameters / named - 1) > 0.15
+        if not match:
+            return False
+        nominal = float(match[1]) * {"M": 1e6, "B": 1e9}[match[2]]
+        return abs(self.sigmoid.parameters / nominal - 1) > 0.15
 
     @property
     def saved(self) -> Interval:
@@ -136,8 +155,8 @@ class Cost:
     @property
     def hours(self) -> Interval:
         """The hours that sigmoid saves."""
-        hours = self.softmax.gpu_hours / 100
-        return self.saved.map(lambda saved: saved * hours)
+        hours_per_percent = self.softmax.gpu_hours / 100
+        return self.saved.map(lambda percent: percent * hours_per_percent)
 
 
 def row_label(row: TrainingRow) -> str:
@@ -152,68 +171,72 @@ def cost_rows(results: Results) -> list[TrainingRow]:
 
 
 def costs(results: Results) -> list[Cost]:
-    """Return the sizes and contexts measured with both attentions, in the order of the rows.
+    """Return the cost of each size and context that was timed with sigmoid and with softmax.
 
-    They are computed from :func:`cost_rows`. If an attention was measured with several kernels, the
-    kernel with the fewest hours is used.
+    Costs are computed from :func:`cost_rows`, in the order of these rows. If an attention was timed
+    with several kernels, the kernel with the fewest hours is used.
     """
+    confidence = results.config.benchmarks.training.confidence
+    # For each size and context: the row with the fewest hours of each attention.
     best: dict[tuple[str, int], dict[str, TrainingRow]] = {}
     for row in cost_rows(results):
         if row.gpu_hours > 0:
-            arms = best.setdefault((row.size, row.context), {})
-            other = arms.get(row.attention, row)
-            arms[row.attention] = min(other, row, key=lambda arm: arm.gpu_hours)
+            by_attention = best.setdefault((row.size, row.context), {})
+            fewest = by_attention.get(row.attention)
+            if fewest is None or row.gpu_hours < fewest.gpu_hours:
+                by_attention[row.attention] = row
     costs = []
-    for key, arms in best.items():
-        if len(arms) == 2:
-            sigmoid, softmax = arms["sigmoid"], arms["softmax"]
-            confidence = results.config.benchmarks.training.confidence
+    for (size, context), by_attention in best.items():
+        if len(by_attention) == 2:
+            sigmoid, softmax = by_attention["sigmoid"], by_attention["softmax"]
             share = median_interval(softmax.over(sigmoid), confidence)
             if math.isnan(share.low):
                 share = estimate(sigmoid, "gpu_hours").over(estimate(softmax, "gpu_hours"))
-            costs.append(Cost(*key, sigmoid, softmax, share))
+            costs.append(Cost(size, context, sigmoid, softmax, share))
     return costs
 
 
 def cost_notes(results: Results) -> list[str]:
-    """Return the notes of the rows of :func:`costs`, and of sizes and contexts without a cost."""
-    arms = [arm for cost in costs(results) for arm in (cost.sigmoid, cost.softmax)]
-    with_cost = {(arm.size, arm.context) for arm in arms}
-    others = (row for row in cost_rows(results) if row.group[:2] not in with_cost)
-    return notes([*arms, *others], row_label)
+    """Return the notes of the rows in :func:`costs`, and of sizes and contexts without a cost."""
+    used = [row for cost in costs(results) for row in (cost.sigmoid, cost.softmax)]
+    with_cost = {(row.size, row.context) for row in used}
+    others = (row for row in cost_rows(results) if (row.size, row.context) not in with_cost)
+    return notes([*used, *others], row_label)
 
 
 def notes(rows: Sequence[Row], label: Callable[[Row], str]) -> list[str]:
     """Return the notes of a benchmark's rows as sentences, each note once.
 
-    A note on rows that were not timed names these rows. A note on timed rows names them only in the
-    training benchmark, and only if the timed rows differ in their notes.
+    The sentence of a note on rows that were not timed names these rows. The sentence of a note on
+    timed rows names them only in the training benchmark, and only if timed rows have different
+    notes.
 
     Args:
         rows: rows of one benchmark.
         label: returns the name of a row.
     """
+    # Labels by note and whether the rows were timed. The keys of a dict are an ordered set.
     labels: dict[tuple[str, bool], dict[str, None]] = {}
     for row in rows:
         labels.setdefault((row.note, row.milliseconds > 0), {})[label(row)] = None
     timed = [names for (_, is_timed), names in labels.items() if is_timed]
     sentences = []
     for (note, is_timed), names in labels.items():
-        words = "; ".join(names)
+        joined = "; ".join(names)
         if not is_timed:
-            # True if these kernels were timed at other shapes.
-            is_partly = set().union(*timed).issuperset(names)
-            start = "Timed only in part" if is_partly else "Not timed"
-            sentences.append(f"{start} ({note}): {words}.")
+            # A kernel may have been timed at other shapes.
+            all_timed_elsewhere = set().union(*timed).issuperset(names)
+            start = "Timed only in part" if all_timed_elsewhere else "Not timed"
+            sentences.append(f"{start} ({note}): {joined}.")
         elif note and len(timed) > 1 and isinstance(rows[0], TrainingRow):
-            sentences.append(f"{note}: {words}.")
+            sentences.append(f"{note}: {joined}.")
         elif note:
             sentences.append(f"{note.removesuffix('.')}.")
     return sentences
 
 
 def kernel_label(row: KernelRow) -> str:
-    """Return the label of the kernel of a row."""
+    """Return the label of a row's kernel."""
     return provider_label(row.provider)
 
 

@@ -1,5 +1,6 @@
 """Figures of embeddings: scIB scores and UMAP coordinates."""
 
+import math
 import textwrap
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -18,30 +19,32 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Offsets (up, right) in points of a label from the median of its cells, nearest first.
-PLACES = sorted(
-    product(range(-60, 61, 6), range(-60, 61, 10)), key=lambda at: at[0] ** 2 + at[1] ** 2
+#: Offsets (up, right) in points of a label from the median of its cells, shortest first.
+OFFSETS = sorted(
+    product(range(-60, 61, 6), range(-60, 61, 10)), key=lambda pair: pair[0] ** 2 + pair[1] ** 2
 )
-#: Marker and fill of each control. Models have the color of their attention.
+#: Marker and fill color of each control. Models have the color of their attention.
 CONTROL_MARKS = {"random": ("o", "none"), "pca_log_counts": ("D", "none")}
 
 
 def scib(results: Results) -> "Figure":
-    """Draw every score as a dot, one panel per metric, one row per dataset."""
+    """Draw every score as a mark: one panel per metric, one row of marks per dataset."""
     config = results.config
     pair = config.evaluation.pair
     scores = {dataset: results.scores(dataset) for dataset in config.datasets}
     metrics = list(next(iter(scores.values())))
     simulated = {dataset: scores[dataset][MEAN][pair[0]].simulated for dataset in scores}
     columns = min(len(metrics), 4)
-    rows = -(-len(metrics) // columns)
+    rows = math.ceil(len(metrics) / columns)
     figure = style.new_figure(DOUBLE, 1.04 + rows * (0.95 + 0.19 * len(scores)))
     grid = style.panels(figure, len(metrics), columns, sharey=True)
     for axes, metric in zip(grid, metrics, strict=True):
         by_dataset = [by_metric[metric] for by_metric in scores.values()]
         means = []
         for name, look in looks(results).items():
-            values = [row[name].value if name in row else np.nan for row in by_dataset]
+            values = [
+                by_model[name].value if name in by_model else np.nan for by_model in by_dataset
+            ]
             axes.plot(values, range(len(values)), linestyle="none", markersize=4.5, **look)
             means.append(fixed(float(np.mean(values)), 2))
         axes.set_title(METRICS.get(metric, metric))
@@ -61,16 +64,16 @@ def scib(results: Results) -> "Figure":
 def looks(results: Results) -> dict[str, dict[str, Any]]:
     """Return marker, color and label of the models and of the controls."""
     config = results.config
-    looks: dict[str, dict[str, Any]] = {}
-    for place, name in enumerate(config.evaluation.pair):
+    by_name: dict[str, dict[str, Any]] = {}
+    for index, name in enumerate(config.evaluation.pair):
         color = COLORS[config.models[name].attention]
-        looks[name] = {"marker": style.marker(place), "color": color}
+        by_name[name] = {"marker": style.marker(index), "color": color}
     for name in config.evaluation.scib.controls:
         marker, fill = CONTROL_MARKS[name]
-        looks[name] = {"marker": marker, "color": MUTED, "markerfacecolor": fill}
-    for name, look in looks.items():
+        by_name[name] = {"marker": marker, "color": MUTED, "markerfacecolor": fill}
+    for name, look in by_name.items():
         look["label"] = representation_label(config, name)
-    return looks
+    return by_name
 
 
 def umap(results: Results, dataset: str) -> "Figure":
@@ -78,21 +81,23 @@ def umap(results: Results, dataset: str) -> "Figure":
     config = results.config
     pair = config.evaluation.pair
     points = {name: results.umap(dataset, name) for name in reversed(pair)}
-    types = sorted({kind for cells in points.values() for kind in cells.cell_type} - {""})
-    height = 4.2 if len(pair) == 1 else 3.0 * -(-len(pair) // 2)
-    figure = style.new_figure(DOUBLE, 0.45 + height + 0.14 * -(-len(types) // 4))
+    types = sorted({name for cells in points.values() for name in cells.cell_type} - {""})
+    height = 4.2 if len(pair) == 1 else 3.0 * math.ceil(len(pair) / 2)
+    figure = style.new_figure(DOUBLE, 0.45 + height + 0.14 * math.ceil(len(types) / 4))
     grid = style.panels(figure, len(pair), min(len(pair), 2))
     for axes, (name, cells) in zip(grid, points.items(), strict=True):
         size = float(np.clip(6000 / len(cells), 0.3, 14))
-        for index, kind in enumerate(["", *types], start=-1):  # cells without a type come first
-            own = cells[cells.cell_type == kind]
-            if not kind and own.empty:
-                continue
+        dots: Any = {"s": size, "linewidths": 0, "alpha": 0.85, "rasterized": True}
+        untyped = cells[cells.cell_type == ""]
+        if not untyped.empty:
             axes.scatter(
-                own.x, own.y, s=size, linewidths=0, alpha=0.85, rasterized=True,
-                color=CELL_TYPES[index % len(CELL_TYPES)] if kind else RULE,
-                marker=style.marker(index // len(CELL_TYPES)) if kind else style.marker(0),
-                label=kind or "no label",
+                untyped.x, untyped.y, color=RULE, marker=style.marker(0), label="no label", **dots
+            )
+        for index, cell_type in enumerate(types):
+            typed = cells[cells.cell_type == cell_type]
+            axes.scatter(
+                typed.x, typed.y, color=CELL_TYPES[index % len(CELL_TYPES)],
+                marker=style.marker(index // len(CELL_TYPES)), label=cell_type, **dots,
             )  # fmt: skip
         axes.set_title(model_label(config, name))
         axes.set_xlabel("UMAP 1")
@@ -118,26 +123,25 @@ def label_clusters(axes: "Axes", cells: "pd.DataFrame") -> None:
     """Write each cell type near the median of its cells, the most frequent type first.
 
     A label is moved until it is inside the panel and does not overlap another label. It is left out
-    if no offset of :data:`PLACES` is free. The legend contains all cell types.
+    if no offset of :data:`OFFSETS` is free. The legend contains all cell types.
     """
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox
 
     panel, occupied = axes.get_window_extent(), list[Bbox]()
-    for kind in cells.cell_type[cells.cell_type != ""].value_counts().index:
-        own = cells[cells.cell_type == kind]
-        place = (float(own.x.median()), float(own.y.median()))
+    for cell_type in cells.cell_type[cells.cell_type != ""].value_counts().index:
+        typed = cells[cells.cell_type == cell_type]
+        median = (float(typed.x.median()), float(typed.y.median()))
         text = axes.annotate(
-            kind, place, xytext=(0, 0), textcoords="offset points", ha="center", va="center",
+            cell_type, median, xytext=(0, 0), textcoords="offset points", ha="center", va="center",
             fontsize=7, path_effects=[withStroke(linewidth=2, foreground="white")],
         )  # fmt: skip
         text.set_in_layout(False)
-        for up, right in PLACES:
+        for up, right in OFFSETS:
             text.xyann = (right, up)
             box = text.get_window_extent().padded(1)
-            inside = panel.containsx(box.x0) and panel.containsx(box.x1)
-            inside &= panel.containsy(box.y0) and panel.containsy(box.y1)
-            if inside and not any(box.overlaps(other) for other in occupied):
+            is_inside = panel.contains(box.x0, box.y0) and panel.contains(box.x1, box.y1)
+            if is_inside and not any(box.overlaps(other) for other in occupied):
                 occupied.append(box)
                 break
         else:

@@ -1,5 +1,6 @@
 """The style of all figures, and functions that lay out and save them."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Widths of a printed page in inches: one column, both columns.
+#: Widths of figures in inches: one column of a printed page, and two columns.
 SINGLE, DOUBLE = 3.35, 6.9
+#: Colors of text, of secondary text and lines, and of grid lines.
 INK, MUTED, RULE = "#222222", "#666666", "#d0d0d0"
 COLORS = {"sigmoid": "#0072B2", "softmax": "#D55E00"}
 #: Colors for color-blind readers: Okabe and Ito's, with Tol's wine instead of yellow, which is too
@@ -22,7 +24,7 @@ COLORS = {"sigmoid": "#0072B2", "softmax": "#D55E00"}
 PALETTE = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#000000",
 )  # fmt: skip
-#: Colors of cell types: the palette, and twelve colors that are far from it in CIELAB.
+#: Colors of cell types: the palette, and twelve colors that are far from the palette in CIELAB.
 CELL_TYPES = (
     *PALETTE,
     "#0000FF", "#00EB00", "#FF27EB", "#000076", "#4E4E00", "#B1D84E", "#FF0062", "#9D76FF",
@@ -59,7 +61,7 @@ STYLE: Any = {
     "grid.color": RULE,
     "grid.linewidth": 0.5,
     "axes.axisbelow": True,
-    # Embed TrueType fonts, so that the text of a PDF can be edited.
+    # Embed TrueType fonts: the text of a PDF can then be edited.
     "pdf.fonttype": 42,
     "ps.fonttype": 42,
     "svg.hashsalt": "scsigmoid",
@@ -68,7 +70,7 @@ STYLE: Any = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Use the style of the project and a backend that needs no display."""
+    """Use the style of the project, and a backend that does not need a display."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -77,20 +79,24 @@ def styled() -> Iterator[None]:
 
 
 def marker(index: int) -> str:
-    """Return the marker of an index. Markers repeat after the last one."""
+    """Return the marker of a series by its index. Markers repeat."""
     return MARKERS[index % len(MARKERS)]
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """Return a figure with a size in inches and a constrained layout."""
+    """Return a figure with a constrained layout. Width and height are in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def panels(figure: Any, count: int, columns: int, **shared: bool) -> list["Axes"]:
-    """Add ``count`` panels row by row. The lowest panel of each column has tick labels."""
-    grid = list(figure.subplots(-(-count // columns), columns, squeeze=False, **shared).flat)
+    """Add ``count`` panels row by row. The lowest panel of each column has tick labels.
+
+    ``shared`` are arguments of :meth:`matplotlib.figure.Figure.subplots`, e.g. ``sharey``.
+    """
+    rows = math.ceil(count / columns)
+    grid = list(figure.subplots(rows, columns, squeeze=False, **shared).flat)
     for axes in grid[count:]:
         axes.set_visible(False)
     for axes in grid[max(count - columns, 0) : count]:
@@ -101,20 +107,20 @@ def panels(figure: Any, count: int, columns: int, **shared: bool) -> list["Axes"
 def save(
     figure: "Figure", stem: str | Path, dpi: int, formats: Sequence[str] = ("png", "pdf")
 ) -> list[Path]:
-    """Write a figure in each format, without dates, so that equal figures have equal bytes."""
+    """Write a figure in each format. Equal figures have equal bytes: files contain no dates."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure)
     figure.set_dpi(dpi)
     freeze_layout(figure)
-    undated = {
+    metadata = {
         "png": {"Software": None},
         "pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
     }
     paths = [Path(f"{stem}.{suffix}") for suffix in formats]
     for path, suffix in zip(paths, formats, strict=True):
         with atomic_path(path) as temporary:
-            figure.savefig(temporary, format=suffix, dpi=dpi, metadata=undated[suffix])
+            figure.savefig(temporary, format=suffix, dpi=dpi, metadata=metadata[suffix])
     return paths
 
 
@@ -134,12 +140,13 @@ def remark(figure: "Figure", *texts: str) -> None:
     """Add texts in small type below the figure. Empty texts are left out."""
     import textwrap
 
-    words = " ".join(text for text in texts if text)
-    if not words:
+    joined = " ".join(text for text in texts if text)
+    if not joined:
         return
     width, height = figure.get_size_inches()
-    lines = textwrap.wrap(words, int(width * 19))  # 19 characters per inch
-    share = (0.13 + 0.125 * len(lines)) / height  # 0.125 inches per line
+    lines = textwrap.wrap(joined, int(width * 19))  # 19 characters per inch
+    # Share of the figure's height below the panels: 0.13 inches, and 0.125 inches per line.
+    share = (0.13 + 0.125 * len(lines)) / height
     engine = figure.get_layout_engine()
     assert engine is not None
     engine.set(rect=(0, share, 1, 1 - share))  # type: ignore[call-arg]
@@ -150,27 +157,30 @@ def remark(figure: "Figure", *texts: str) -> None:
 
 
 def set_log_scale(axes: "Axes") -> None:
-    """Make the y axis logarithmic, with at most nine labels."""
+    """Make the y axis logarithmic, with at most nine labels. Draw the data first."""
     from matplotlib.ticker import FuncFormatter, LogFormatterMathtext, LogLocator
 
     axes.set_yscale("log")
     low, high = axes.get_ylim()
-    subs = (1, 2, 5) if high / low < 1e3 else (1,)
-    axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=9))
-    short = FuncFormatter(lambda value, _: f"{value:g}")
-    is_short = low >= 1e-3 and high < 1e5
-    axes.yaxis.set_major_formatter(short if is_short else LogFormatterMathtext())
+    multiples = (1, 2, 5) if high / low < 1e3 else (1,)
+    axes.yaxis.set_major_locator(LogLocator(subs=multiples, numticks=9))
+    plain = FuncFormatter(lambda value, _: f"{value:g}")
+    is_plain = low >= 1e-3 and high < 1e5
+    axes.yaxis.set_major_formatter(plain if is_plain else LogFormatterMathtext())
     axes.yaxis.minorticks_off()
 
 
 def trained_on(results: Results) -> str:
-    """Return a sentence on simulated training cells, or "" if all are real."""
+    """Return a sentence on simulated training cells, or "" if all cells are real."""
     kind = results.training_data
     return "" if kind == "real" else f"Trained on {kind} cells."
 
 
 def evaluated_on(simulated: Mapping[str, bool]) -> str:
-    """Return a sentence on simulated evaluation datasets, or "" if all are real."""
+    """Return a sentence on simulated evaluation datasets, or "" if all datasets are real.
+
+    ``simulated`` contains whether a dataset is simulated, by its name.
+    """
     if all(simulated.values()):
         return "Evaluated on simulated cells."
     return "Datasets marked * have simulated cells." if any(simulated.values()) else ""
@@ -179,11 +189,14 @@ def evaluated_on(simulated: Mapping[str, bool]) -> str:
 def starred_titles(config: Config, simulated: Mapping[str, bool]) -> dict[str, str]:
     """Return the titles of datasets. Simulated datasets have a star if other datasets are real."""
     star = "" if all(simulated.values()) else " *"
-    return {name: config.datasets[name].title + star * simulated[name] for name in simulated}
+    return {
+        name: config.datasets[name].title + (star if is_simulated else "")
+        for name, is_simulated in simulated.items()
+    }
 
 
 def thousands(value: float, _: float) -> str:
-    """Format a tick: with separators below 10,000, otherwise in thousands (K) or millions (M)."""
+    """Format the value of a tick: ``5,000``, ``20K`` (from 10,000) or ``3M`` (from a million)."""
     if abs(value) >= 1e6:
         return f"{value / 1e6:g}M"
     return f"{value / 1e3:g}K" if abs(value) >= 1e4 else f"{value:,.0f}"

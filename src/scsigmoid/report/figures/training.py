@@ -1,5 +1,6 @@
 """Figures of training: sequence lengths, losses and stability."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,18 +16,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: The window of the moving mean, as a share of all rows. Captions state it.
+#: Window of the moving mean, as a share of the journal's rows. The caption contains this number.
 WINDOW = 0.05
+#: Line styles by context.
 LINES = ("--", "-", ":", "-.")
 
 
 def loss(results: Results) -> "Figure":
-    """Draw training loss (left) and validation loss, one small panel per dataset (right)."""
+    """Draw training loss (left) and validation loss (right, one small panel per dataset)."""
     config = results.config
     models = results.plan.evaluated_models
     contexts = sorted({config.models[name].context for name in models})
     datasets = list(config.datasets)
-    columns = -(-len(datasets) // 2) if len(datasets) > 3 else 1
+    columns = math.ceil(len(datasets) / 2) if len(datasets) > 3 else 1
     figure = style.new_figure(DOUBLE, 3.5)
     halves = figure.subfigures(1, 2, squeeze=False, width_ratios=(2.1, 0.95 * columns + 0.6))
     left, right = halves[0]
@@ -52,7 +54,9 @@ def loss(results: Results) -> "Figure":
         "The dotted line is the gene-frequency baseline: the loss if each gene is predicted by its "
         "share of the training data.",
         "Validation losses are means over cells.",
-        f"Error bars are Student's {confidence:g} % intervals of the mean over donors." * has_bars,
+        f"Error bars are Student's {confidence:g} % intervals of the mean over donors."
+        if has_bars
+        else "",
         style.trained_on(results),
         style.evaluated_on(simulated),
     )
@@ -60,7 +64,7 @@ def loss(results: Results) -> "Figure":
 
 
 def draw_training(axes: "Axes", results: Results, models: list[str], contexts: list[int]) -> None:
-    """Draw training loss as logged and as a moving mean, and the gene-frequency baseline."""
+    """Draw the training loss as logged and as a moving mean, and the gene-frequency baseline."""
     for name in models:
         model = results.config.models[name]
         journal = results.journal(name)
@@ -79,46 +83,49 @@ def draw_training(axes: "Axes", results: Results, models: list[str], contexts: l
 
 
 def moving_mean(values: np.ndarray, share: float = WINDOW) -> np.ndarray:
-    """Return the mean over a centered window (a share of all rows), which is narrower at both ends.
+    """Return the mean over a centered window around each value.
 
-    A mean is not finite if its window contains a value that is not finite.
+    The window is narrower near the first and the last value, so that it stays centered. A mean is
+    not finite if its window contains a value that is not finite.
+
+    Args:
+        values: values by step.
+        share: width of the window as a share of the number of values.
     """
-    half = int(len(values) * share / 2)
-    return np.array(
-        [
-            values[max(0, place - width) : place + width + 1].mean()
-            for place in range(len(values))
-            for width in [min(half, place, len(values) - 1 - place)]
-        ]
-    )
+    count = len(values)
+    means = []
+    for index in range(count):
+        half = min(int(count * share / 2), index, count - 1 - index)
+        means.append(values[index - half : index + half + 1].mean())
+    return np.array(means)
 
 
 def draw_validation(
     axes: "Axes", results: Results, dataset: str, models: list[str], contexts: list[int]
 ) -> None:
-    """Draw the loss by context on one dataset, one marker per model."""
+    """Draw the validation loss by context on one dataset, one marker per model."""
     attentions = sorted({results.config.models[name].attention for name in models})
     for name in models:
         model = results.config.models[name]
-        row = results.validation_loss(dataset, name)
-        donors = results.validation_loss(dataset, name, "validation_loss_over_donors")
+        mean = results.validation_loss(dataset, name)
+        over_donors = results.validation_loss(dataset, name, "validation_loss_over_donors")
         index = contexts.index(model.context)
-        place = index + 0.26 * (attentions.index(model.attention) - (len(attentions) - 1) / 2)
+        x = index + 0.26 * (attentions.index(model.attention) - (len(attentions) - 1) / 2)
         color = COLORS[model.attention]
         marker = style.marker(index)
-        axes.plot(place, row.value, color=color, marker=marker, markersize=4.2)
-        axes.plot([place, place], [donors.low, donors.high], color=color, linewidth=0.8)
-    names = {results.config.models[name].context: nominal_context(name) for name in models}
-    labels = [names[context] or context_label(context) for context in contexts]
+        axes.plot(x, mean.value, color=color, marker=marker, markersize=4.2)
+        axes.plot([x, x], [over_donors.low, over_donors.high], color=color, linewidth=0.8)
+    nominal = {results.config.models[name].context: nominal_context(name) for name in models}
+    labels = [nominal[context] or context_label(context) for context in contexts]
     axes.set_xticks(range(len(contexts)), labels)
     axes.set_xlim(-0.5, len(contexts) - 0.5)
     axes.margins(y=0.12)
-    # Steps of 1, 2 or 5, so that the labels are exact.
+    # Labels are exact if ticks are 1, 2 or 5 units apart.
     axes.locator_params(axis="y", nbins=5, steps=[1, 2, 5, 10])
 
 
 def stability(results: Results) -> "Figure":
-    """Draw loss, gradient norm and largest score of the stress test by step, one line per run."""
+    """Draw loss, gradient norm and largest score of the stress test by step, one line per model."""
     config = results.config
     models = results.plan.stress_models
     figure = style.new_figure(DOUBLE, 2.6)
@@ -133,19 +140,21 @@ def stability(results: Results) -> "Figure":
         for name in models:
             journal = results.journal(name)
             steps, values = journal["step"], journal[column]
-            finite = np.isfinite(values) & (values > 0 if scale == "log" else True)
+            can_draw = np.isfinite(values) & (values > 0 if scale == "log" else True)
             attention = config.models[name].attention
             axes.plot(
-                steps[finite], values[finite], color=COLORS[attention], linewidth=1.0,
+                steps[can_draw], values[can_draw], color=COLORS[attention], linewidth=1.0,
                 linestyle="-" if attention == "sigmoid" else (0, (5, 1)),
                 label=model_label(config, name),
             )  # fmt: skip
-            lost = steps[~np.isfinite(values)]
-            if len(lost):
+            not_finite = steps[~np.isfinite(values)]
+            if len(not_finite):
                 has_cross = True
                 # A value that is not finite cannot be drawn. Mark its step at the upper edge.
-                edge = axes.get_xaxis_transform()
-                axes.plot(lost[0], 1.0, "x", color=INK, markersize=6, clip_on=False, transform=edge)
+                axes.plot(
+                    not_finite[0], 1.0, "x", color=INK, markersize=6, clip_on=False,
+                    transform=axes.get_xaxis_transform(),
+                )  # fmt: skip
         if scale == "log":
             style.set_log_scale(axes)
         axes.set_title(label)
@@ -165,35 +174,46 @@ def stability(results: Results) -> "Figure":
 
 
 def covered_share(lengths: np.ndarray, cells: np.ndarray, genes: int) -> float:
-    """Return the share of the cells that have at most this number of genes."""
+    """Return the share of the cells that have at most this number of genes.
+
+    Args:
+        lengths: numbers of genes.
+        cells: number of cells of each length.
+        genes: the largest number of genes that counts.
+    """
     return float(cells[lengths <= genes].sum() / cells.sum())
 
 
-def levels(marks: Sequence[int], end: float) -> list[int]:
-    """Return the level (0: lowest) of labels at ``marks`` above an axis from 0 to ``end``.
+def label_levels(positions: Sequence[int], end: float) -> list[int]:
+    """Return the level of each label above an axis from 0 to ``end``. Level 0 is the lowest.
 
-    Labels of a level do not overlap. A label takes an eighth of the axis, which is wider than four
-    digits of 7 points.
+    Labels of the same level do not overlap: they are at least an eighth of the axis apart, which is
+    more than the width of four digits of 7 points.
+
+    Args:
+        positions: positions of the labels on the axis, ascending.
+        end: end of the axis.
     """
-    rightmost: list[float] = []
-    heights = []
-    for mark in marks:
-        free = (level for level, last in enumerate(rightmost) if mark - last >= end / 8)
-        level = next(free, len(rightmost))
-        rightmost[level : level + 1] = [mark]
-        heights.append(level)
-    return heights
+    last_position: dict[int, int] = {}  # position of the last label of each level
+    levels = []
+    for position in positions:
+        level = 0
+        while level in last_position and position - last_position[level] < end / 8:
+            level += 1
+        last_position[level] = position
+        levels.append(level)
+    return levels
 
 
 def sequence_lengths(results: Results) -> "Figure":
     """Draw the histogram and the cumulative share of cells by length, and the contexts."""
     lengths, cells = results.lengths
-    marks = sorted({model.context for model in results.config.models.values()})
+    contexts = sorted({model.context for model in results.config.models.values()})
     figure = style.new_figure(SINGLE, 2.75)
     axes = figure.add_subplot()
-    share = np.cumsum(cells) / cells.sum()
+    cumulative = np.cumsum(cells) / cells.sum()
     # Show all contexts and at least 99.5 % of the cells.
-    end = max(float(lengths[np.searchsorted(share, 0.995)]), marks[-1] * 1.08)
+    end = max(float(lengths[np.searchsorted(cumulative, 0.995)]), contexts[-1] * 1.08)
     axes.hist(
         lengths, bins=np.linspace(0, end, 70).tolist(), weights=cells, color="#b5b5b5", linewidth=0
     )
@@ -207,17 +227,17 @@ def sequence_lengths(results: Results) -> "Figure":
     right = axes.twinx()
     right.grid(False)
     right.spines["right"].set_visible(True)
-    right.plot(
-        [0, *lengths, max(end, lengths[-1])], [0, *share, 1], color="black", drawstyle="steps-post"
-    )
+    # The curve starts at 0 and continues to the end of the axis.
+    x, y = [0, *lengths, max(end, lengths[-1])], [0, *cumulative, 1]
+    right.plot(x, y, color="black", drawstyle="steps-post")
     right.set_ylim(0, 1.0)
     right.set_ylabel("Cumulative share of cells")
     right.yaxis.set_major_formatter(lambda value, _: f"{value * 100:.0f} %")
-    for context, level in zip(marks, levels(marks, end), strict=True):
-        share_here = covered_share(lengths, cells, context - results.config.tokens.cls)
+    for context, level in zip(contexts, label_levels(contexts, end), strict=True):
+        share = covered_share(lengths, cells, context - results.config.tokens.cls)
         right.axvline(context, color=MUTED, linestyle=(0, (4, 2)), linewidth=0.8)
         right.annotate(
-            f"{context_label(context)}\n{share_here * 100:.0f} %", (context, 1.0),
+            f"{context_label(context)}\n{share * 100:.0f} %", (context, 1.0),
             xycoords=right.get_xaxis_transform(), xytext=(0, 3 + 19 * level),
             textcoords="offset points", ha="center", va="bottom", fontsize=7, color=INK,
             linespacing=1.1,

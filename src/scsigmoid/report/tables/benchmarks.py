@@ -26,22 +26,22 @@ from scsigmoid.results.speed import CELL_BATCHES, PAPER_BATCHES, STANDARD, Cost,
 def kernel_speed(results: Results) -> Table:
     """Return TFLOPS by shape and kernel, and speed-ups over standard attention."""
     by_series = speed.series(results, (*PAPER_BATCHES, *CELL_BATCHES))
-    all_shapes = sorted({timing.shape for timings in by_series.values() for timing in timings})
-    shapes = [shape for shape in all_shapes if shape.batch in PAPER_BATCHES]
+    shapes = sorted({timing.shape for timings in by_series.values() for timing in timings})
+    paper_shapes = [shape for shape in shapes if shape.batch in PAPER_BATCHES]
+    cell_shapes = [shape for shape in shapes if shape.batch in CELL_BATCHES]
     rows: list[list[Cell | str]] = []
-    for padding in sorted({shape.padding for shape in shapes}):
+    for padding in sorted({shape.padding for shape in paper_shapes}):
         for direction in PASSES:
             rows.append([f"TFLOPS, {direction}, {padding * 100:g} % padding"])
             rows += [
                 shape_row(shape, by_series)
-                for shape in shapes
+                for shape in paper_shapes
                 if (shape.padding, shape.direction) == (padding, direction)
             ]
             rows.append(speed_up_row(by_series, padding, direction))
     for direction in PASSES:
-        of_cells = [shape for shape in all_shapes if shape.batch in CELL_BATCHES]
-        if selected := [shape for shape in of_cells if shape.direction == direction]:
-            rows.append([cells_title(results, direction)])
+        if selected := [shape for shape in cell_shapes if shape.direction == direction]:
+            rows.append([cell_batches_title(results, direction)])
             rows += [shape_row(shape, by_series) for shape in selected]
     machine = speed.device_name(results.machine("kernel"))
     confidence = results.config.benchmarks.kernel.confidence * 100
@@ -63,26 +63,23 @@ def kernel_speed(results: Results) -> Table:
     )
 
 
-def cells_title(results: Results, direction: str) -> str:
+def cell_batches_title(results: Results, direction: str) -> str:
     """Return the title above the rows of ``jagged`` and ``even`` batches."""
-    batches = {row.batch: row for row in results.kernel if row.batch in CELL_BATCHES}
-    words = [
-        f"{row.sequences} sequences of "
-        + (
-            f"cells' lengths, up to {row.length:,}"
-            if name == "jagged"
-            else f"{row.length:,} tokens"
-        )
-        for name, row in batches.items()
-    ]
-    return f"TFLOPS, {direction}, {' and '.join(words)}"
+    # All rows of a batch have the same sequences.
+    row_by_batch = {row.batch: row for row in results.kernel if row.batch in CELL_BATCHES}
+    descriptions = []
+    for batch, row in row_by_batch.items():
+        is_jagged = batch == "jagged"
+        lengths = f"cells' lengths, up to {row.length:,}" if is_jagged else f"{row.length:,} tokens"
+        descriptions.append(f"{row.sequences} sequences of {lengths}")
+    return f"TFLOPS, {direction}, {' and '.join(descriptions)}"
 
 
 def shape_row(shape: Shape, by_series: speed.Series) -> list[Cell | str]:
-    """Return a row of the TFLOPS of every series at one shape."""
+    """Return a row with the TFLOPS of every series at one shape."""
     values = [
-        next((row.tflops for row in rows if row.shape == shape), math.nan)
-        for rows in by_series.values()
+        next((timing.tflops for timing in timings if timing.shape == shape), math.nan)
+        for timings in by_series.values()
     ]
     best = max((value for value in values if not math.isnan(value)), default=math.nan)
     cells = [Cell(fixed(value, significant(best)), bold=value == best) for value in values]
@@ -90,8 +87,13 @@ def shape_row(shape: Shape, by_series: speed.Series) -> list[Cell | str]:
 
 
 def speed_up_row(by_series: speed.Series, padding: float, direction: str) -> list[Cell | str]:
-    """Return a row of the mean speed-ups over standard PyTorch attention with their ranges."""
-    standard = [row for key, rows in by_series.items() if key[0] == STANDARD for row in rows]
+    """Return a row with the mean speed-up of every series over PyTorch, and the range."""
+    standard = [
+        timing
+        for (provider, _), timings in by_series.items()
+        if provider == STANDARD
+        for timing in timings
+    ]
     cells: list[Cell | str] = ["Speed-up over PyTorch, mean [range]"]
     for timings in by_series.values():
         values = speed.speed_ups(timings, standard, padding, direction)
@@ -101,22 +103,25 @@ def speed_up_row(by_series: speed.Series, padding: float, direction: str) -> lis
 
 
 def kernel_records(results: Results) -> list[dict[str, object]]:
-    """Return the rows of the CSV file: timings, ratios, and the paper's TFLOPS at its peak shape.
+    """Return the rows of the CSV file: timings, ratios, and the paper's TFLOPS.
 
     ``ratio`` is the TFLOPS of our packed kernel at the same shape divided by the TFLOPS of the row,
-    paired by round.
+    paired by round. The paper has TFLOPS at one shape only.
     """
     paper, confidence = reported()["tflops"], results.config.benchmarks.kernel.confidence
-    peak = [paper["shape"][name] for name in ("padding", "head_dimension", "length")]
-    rows = speed.measured(results.kernel)
-    base = {row.shape: row.milliseconds for row in rows if row.provider == STANDARD}
-    packed = (speed.our_backend(results), "packed")
-    ours = {row.shape: row for row in rows if (row.provider, row.layout) == packed}
+    paper_shape = [paper["shape"][name] for name in ("padding", "head_dimension", "length")]
+    timed = speed.measured(results.kernel)
+    standard_time = {row.shape: row.milliseconds for row in timed if row.provider == STANDARD}
+    our_series = (speed.our_backend(results), "packed")
+    our_rows = {row.shape: row for row in timed if (row.provider, row.layout) == our_series}
     records = []
     for row in results.kernel:
-        at_peak = row.shape == (*PAPER_BATCHES, *peak, row.direction)
-        own = ours.get(row.shape) if row.milliseconds > 0 else None
-        ratio = ratio_of(own, row, confidence) if own and own is not row else Interval(math.nan)
+        is_in_paper = row.shape == (*PAPER_BATCHES, *paper_shape, row.direction)
+        paper_tflops = paper.get(row.provider, {}).get(row.direction) if is_in_paper else None
+        ours = our_rows.get(row.shape) if row.milliseconds > 0 else None
+        ratio = Interval(math.nan)
+        if ours and ours is not row:
+            ratio = ratio_of(ours, row, confidence)
         records.append(
             {
                 **picked(row, "attention provider layout"),
@@ -124,9 +129,9 @@ def kernel_records(results: Results) -> list[dict[str, object]]:
                 **picked(row, "batch head_dimension heads length sequences padding tokens dtype"),
                 **picked(row, "device milliseconds milliseconds_low milliseconds_high"),
                 **picked(row, "tflops tflops_low tflops_high executed_tflops"),
-                "speed_up_over_pytorch": base.get(row.shape, math.nan) / row.milliseconds,
-                "paper_tflops": paper.get(row.provider, {}).get(row.direction) if at_peak else None,
-                "ours": own.provider if own else "",
+                "speed_up_over_pytorch": standard_time.get(row.shape, math.nan) / row.milliseconds,
+                "paper_tflops": paper_tflops,
+                "ours": ours.provider if ours else "",
                 **with_ends("ratio", ratio),
                 **picked(row, "timing call_milliseconds iterations checked relative_error"),
                 **picked(row, "clock_mhz power_w note"),
@@ -140,7 +145,7 @@ def training_cost(results: Results) -> Table:
     paper = {(row["size"], row["context"]): row for row in reported()["gpu_hours"]}
     rows: list[list[Cell | str]] = []
     for cost in speed.costs(results):
-        printed = paper.get((cost.size, cost.context))
+        in_paper = paper.get((cost.size, cost.context))
         arms = (cost.sigmoid, cost.softmax)
         best = min(arms, key=lambda arm: arm.gpu_hours)
         hours = [interval(*estimate(arm, "gpu_hours"), significant(arm.gpu_hours)) for arm in arms]
@@ -151,8 +156,8 @@ def training_cost(results: Results) -> Table:
                 context_label(cost.context),
                 *(Cell(text, bold=arm is best) for arm, text in zip(arms, hours, strict=True)),
                 more_or_fewer(cost),
-                f"{printed['sigmoid']:,} / {printed['softmax']:,}" if printed else DASH,
-                f"{printed['saved']} % fewer" if printed else DASH,
+                f"{in_paper['sigmoid']:,} / {in_paper['softmax']:,}" if in_paper else DASH,
+                f"{in_paper['saved']} % fewer" if in_paper else DASH,
             ]
         )
     settings = results.config.benchmarks.training
@@ -193,9 +198,9 @@ def more_or_fewer(cost: Cost) -> str:
 
 
 def training_speed(results: Results) -> Table:
-    """Return the rate of each kernel and layout, and our rate divided by it."""
+    """Return the speed with each kernel and layout, and our speed divided by this speed."""
     settings = results.config.benchmarks.training
-    ours = fastest(results.training)
+    our_rows = fastest(results.training)
     best: dict[TrainingGroup, float] = {}
     for row in results.training:
         if row.rounds:
@@ -203,16 +208,16 @@ def training_speed(results: Results) -> Table:
     rows: list[list[Cell | str]] = []
     records = []
     for row in results.training:
-        own = ours.get(row.group)
-        rounds = own.over(row) if own and own is not row else []
-        ratio = median_interval(rounds, settings.confidence)
+        ours = our_rows.get(row.group)
+        ratios = ours.over(row) if ours and ours is not row else []  # one for each round
+        ratio = median_interval(ratios, settings.confidence)
         records.append(
             {
                 **picked(row, "size parameters context cells_per_step attention kernel layout"),
                 **picked(row, "device padding cells_per_second cells_per_second_low"),
                 **picked(row, "cells_per_second_high milliseconds tokens_per_second mfu"),
                 **picked(row, "peak_memory_gb cuda_graphs host_bound compiled recompiled rounds"),
-                "ours": own.kernel if own else "",
+                "ours": ours.kernel if ours else "",
                 **with_ends("ratio", ratio),
                 "note": row.note,
             }
@@ -254,22 +259,22 @@ def training_speed(results: Results) -> Table:
 
 
 def fastest(rows: list[TrainingRow]) -> dict[TrainingGroup, TrainingRow]:
-    """Return the fastest of our packed sigmoid kernels in each group."""
+    """Return the fastest row of each group among our packed sigmoid kernels."""
     packed = ("sigmoid", "packed")
-    ours = [row for row in rows if (row.attention, row.layout) == packed and row.rounds]
+    timed = [row for row in rows if (row.attention, row.layout) == packed and row.rounds]
     by_group: dict[TrainingGroup, TrainingRow] = {}
-    for row in sorted(ours, key=lambda row: row.milliseconds):
-        by_group.setdefault(row.group, row)
+    for row in sorted(timed, key=lambda row: row.milliseconds):
+        by_group.setdefault(row.group, row)  # keeps the first row, which is the fastest
     return by_group
 
 
 def percent(share: float) -> str:
-    """Return a share in percent, or a dash."""
+    """Return a share in percent, or a dash for NaN."""
     return DASH if math.isnan(share) else f"{share * 100:.0f} %"
 
 
 def training_label(row: TrainingRow) -> str:
-    """Return the kernel, layout, size, context and number of cells of a row."""
+    """Return the label of a row: kernel, layout, size, context and number of cells."""
     context = context_label(row.context)
     kernel = provider_label(row.kernel)
     return f"{kernel}, {row.layout}, {row.size} at {context}, {row.cells_per_step} cells"

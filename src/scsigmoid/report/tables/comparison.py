@@ -1,4 +1,4 @@
-"""The table of the paper's numbers and the numbers of a run."""
+"""The table that compares the paper's numbers with the numbers of a run."""
 
 import math
 
@@ -11,15 +11,23 @@ from scsigmoid.results.folder import Results
 
 
 def comparison(results: Results) -> Table:
-    """Compare the paper's numbers with this run. Only comparable groups have verdicts."""
-    found = differences(results.config, results)
-    reasons = {group: [str(row) for row in found if row.group == group] for group in GROUPS}
+    """Return the paper's numbers next to the numbers of this run.
+
+    Verdicts are given only for groups of numbers without differences between run and paper.
+    """
+    all_differences = differences(results.config, results)
+    reasons = {
+        group: [str(difference) for difference in all_differences if difference.group == group]
+        for group in GROUPS
+    }
     rows: list[list[Cell | str]] = []
     records: list[dict[str, object]] = []
     compared = numbers(results)
     for group, title in GROUPS.items():
         rows.append([f"{title}: {'not comparable' if reasons[group] else 'comparable'}"])
-        for row in (row for row in compared if row.group == group):
+        for row in compared:
+            if row.group != group:
+                continue
             verdict = NO_VERDICT if reasons[group] else row.verdict
             records.append(
                 {"group": group, "headline": row.headline, "number": row.title}
@@ -33,10 +41,10 @@ def comparison(results: Results) -> Table:
             rows.append(
                 [
                     Cell(row.title, bold=row.headline),
-                    " ".join(filter(None, [value(row.paper, brief=True), row.unit])),
-                    value(row.here),
+                    " ".join(filter(None, [as_text(row.paper, brief=True), row.unit])),
+                    as_text(row.here),
                     verdict,
-                    value(row.our_kernel),
+                    as_text(row.our_kernel),
                     f"{row.n:,}" if row.n else DASH,
                     row.location,
                 ]
@@ -60,11 +68,11 @@ def comparison(results: Results) -> Table:
     )
 
 
-def value(interval: Interval, *, brief: bool = False) -> str:
-    """Return a number, with its interval unless ``brief``."""
-    middle, low, high = interval
-    if math.isnan(middle):
+def as_text(interval: Interval, *, brief: bool = False) -> str:
+    """Return a number, with its interval unless ``brief``, or a range if there are only ends."""
+    value, low, high = interval
+    if math.isnan(value):
         return DASH if math.isnan(low) else f"{number(low)} to {number(high)}"
     if brief or math.isnan(low) or low == high:
-        return number(middle)
-    return f"{number(middle)} [{number(low)}, {number(high)}]"
+        return number(value)
+    return f"{number(value)} [{number(low)}, {number(high)}]"

@@ -10,52 +10,63 @@ from scsigmoid.report.tables.writing import Cell, Table, fixed, interval, with_e
 from scsigmoid.results.folder import Results
 
 ESTIMATORS = ("unbiased", "biased")
-#: Averages over pairs: suffix of the metric's name, and title in the table. The paper's 25.0 % is
-#: probably ``over_resamples``.
+#: Mean ratios over pairs of cell types, by name in the CSV file: suffix of the metric's name, and
+#: title in the notes. The paper's mean improvement of 25.0 % is probably ``over_resamples``.
 MEANS = {
     "ratio_of_means": ("mean_ratio_of_means", "ratio of the means"),
     "mean_of_ratios": ("mean_of_ratios", "mean of the pairs' ratios"),
     "over_resamples": ("bootstrap_mean_ratio_of_means", "ratio of the means over resamples"),
 }
-#: Measurements of a pair of cell types by name, or of averages by the key of :data:`MEANS`.
+#: Measurements of one pair of cell types by the names of :meth:`Results.mmd`, or mean ratios by the
+#: names of :data:`MEANS`.
 Measurements = Mapping[str, Measurement]
 
 
 def mmd(results: Results, dataset: str) -> Table:
-    """Return the MMD of every pair of cell types in both models, with both estimators."""
+    """Return the MMD of each pair of cell types in two models, with the two estimators."""
     config = results.config
     models, settings = config.evaluation.pair, config.evaluation.mmd
-    # The configured estimator comes first.
-    first, second = sorted(ESTIMATORS, key=lambda name: name != settings.estimator)
+    first = settings.estimator
+    (second,) = {*ESTIMATORS} - {first}
     pairs = {estimator: results.mmd(dataset, estimator) for estimator in (first, second)}
     means = {
         estimator: {
-            mean: results.measurement(f"mmd_{estimator}_{metric}", "mmd", dataset)
-            for mean, (metric, _) in MEANS.items()
+            mean: results.measurement(f"mmd_{estimator}_{suffix}", "mmd", dataset)
+            for mean, (suffix, _) in MEANS.items()
         }
         for estimator in pairs
     }
-    paper = {name: paper_pair(dataset, name) for name in pairs[first]}
-    is_in_paper = any(not math.isnan(mmd.value) for arms in paper.values() for mmd in arms.values())
+    paper = {pair: paper_mmd(dataset, pair) for pair in pairs[first]}
+    is_in_paper = any(
+        not math.isnan(by_attention[attention].value)
+        for by_attention in paper.values()
+        for attention in ATTENTIONS
+    )
     records: list[dict[str, object]] = []
-    for estimator, measured in pairs.items():
-        for name, row in measured.items():
-            about = {"pair": name, "estimator": estimator}
-            records.append(about | record(row, paper[name], models))
+    for estimator, by_pair in pairs.items():
+        for pair, measured in by_pair.items():
+            key = {"pair": pair, "estimator": estimator}
+            records.append(key | pair_record(measured, paper[pair], models))
         for mean, ratio in means[estimator].items():
-            about = {"pair": mean, "estimator": estimator}
+            key = {"pair": mean, "estimator": estimator}
             size = {"cells": ratio.n, "simulated": ratio.simulated}
-            records.append({**about, **size, **with_ends("ratio", ratio.interval)})
+            records.append({**key, **size, **with_ends("ratio", ratio.interval)})
     rows: list[list[Cell | str]] = []
-    for name, row in pairs[first].items():
-        other = pairs[second][name]
-        compared = [text(row[key].interval) for key in ("ratio", "difference")]
-        printed = [text(paper[name][arm]) for arm in ATTENTIONS if is_in_paper]
-        others: list[Cell | str] = [*arms(other), text(other["ratio"].interval)]
-        rows.append([name, *arms(row), *compared, *others, *printed])
+    for pair, by_first in pairs[first].items():
+        by_second = pairs[second][pair]
+        rows.append(
+            [
+                pair,
+                *mmd_cells(by_first),
+                *(as_text(by_first[name].interval) for name in ("ratio", "difference")),
+                *mmd_cells(by_second),
+                as_text(by_second["ratio"].interval),
+                *(as_text(paper[pair][attention]) for attention in ATTENTIONS if is_in_paper),
+            ]
+        )
     description = config.datasets[dataset].description
-    simulated = any(row["sigmoid"].simulated for row in pairs[first].values())
-    title = config.datasets[dataset].title + (" (simulated cells)" if simulated else "")
+    is_simulated = any(measured["sigmoid"].simulated for measured in pairs[first].values())
+    title = config.datasets[dataset].title + (" (simulated cells)" if is_simulated else "")
     return Table(
         caption=f"MMD (no unit) between cell types of {title}, in the embeddings of one training "
         f"run per model. The {first} estimator comes first, then the {second} estimator. Each "
@@ -81,42 +92,55 @@ def mmd(results: Results, dataset: str) -> Table:
     )
 
 
-def paper_pair(dataset: str, name: str) -> dict[str, Interval]:
-    """Return the paper's MMD of a pair (its types in any order) by arm, NaN if it has none."""
+def paper_mmd(dataset: str, pair: str) -> dict[str, Interval]:
+    """Return the paper's MMD of a pair by attention, NaN if the pair is not in the paper.
+
+    The order of the two cell types does not matter.
+    """
     for row in reported()["mmd"].get(dataset, ()):
-        if cell_types(row["pair"]) == cell_types(name):
-            return {arm: Interval(*row[arm]) for arm in ATTENTIONS}
+        if cell_types(row["pair"]) == cell_types(pair):
+            return {attention: Interval(*row[attention]) for attention in ATTENTIONS}
     return dict.fromkeys(ATTENTIONS, Interval(math.nan))
 
 
-def record(
-    row: Measurements, paper: Mapping[str, Interval], models: list[str]
+def pair_record(
+    measured: Measurements, paper: Mapping[str, Interval], models: list[str]
 ) -> dict[str, object]:
-    """Return the values of a pair in the CSV file."""
-    sigmoid, softmax = row["sigmoid"], row["softmax"]
-    values: dict[str, object] = {}
+    """Return a pair's columns in the CSV file, without its name and the estimator.
+
+    Args:
+        measured: measurements of the pair.
+        paper: the paper's MMD of the pair by attention.
+        models: names of the sigmoid model and of the softmax model.
+    """
+    sigmoid, softmax = measured["sigmoid"], measured["softmax"]
+    columns: dict[str, object] = {}
     for name in (*ATTENTIONS, "ratio", "difference"):
-        values |= with_ends(name, row[name].interval)
-    values["best"] = models[0] if sigmoid.value > softmax.value else models[1]
-    values |= {"cells": sigmoid.n, "simulated": sigmoid.simulated}
-    for arm in ATTENTIONS:
-        values |= with_ends(f"paper_{arm}", paper[arm])
-    return values | {f"{arm}_bootstrap_mean": row[f"{arm}_mean"].value for arm in ATTENTIONS}
+        columns |= with_ends(name, measured[name].interval)
+    columns["best"] = models[0] if sigmoid.value > softmax.value else models[1]
+    columns |= {"cells": sigmoid.n, "simulated": sigmoid.simulated}
+    for name in ATTENTIONS:
+        columns |= with_ends(f"paper_{name}", paper[name])
+    for name in ATTENTIONS:
+        columns[f"{name}_bootstrap_mean"] = measured[f"{name}_mean"].value
+    return columns
 
 
-def text(value: Interval) -> str:
+def as_text(value: Interval) -> str:
     """Return a value with its interval as text."""
     return interval(*value, 3)
 
 
-def arms(row: Measurements) -> list[Cell]:
-    """Return both models' MMD, the higher one bold, with the mean over resamples."""
+def mmd_cells(measured: Measurements) -> list[Cell]:
+    """Return the MMD of a pair in each model, with the mean over resamples. The higher is bold."""
     cells = []
-    lower = min(row[arm].value for arm in ATTENTIONS)
-    for arm in ATTENTIONS:
-        value, *brackets = text(row[arm].interval).split(" ", 1)
-        words = " ".join([value, f"({fixed(row[f'{arm}_mean'].value, 3)})", *brackets])
-        cells.append(Cell(words, bold=row[arm].value > lower))
+    lower = min(measured[attention].value for attention in ATTENTIONS)
+    for attention in ATTENTIONS:
+        mean = fixed(measured[f"{attention}_mean"].value, 3)
+        # The mean is inserted between the value and the interval: "0.467 (0.466) [0.461, 0.472]".
+        value, *brackets = as_text(measured[attention].interval).split(" ", 1)
+        text = " ".join([value, f"({mean})", *brackets])
+        cells.append(Cell(text, bold=measured[attention].value > lower))
     return cells
 
 
@@ -128,26 +152,33 @@ def notes(
 ) -> list[str]:
     """Return notes on wins, mean improvements, and pairs without a value or an interval.
 
-    ``pairs`` and ``means`` are measurements by estimator, the configured one first.
+    Args:
+        results: the results.
+        dataset: name of the evaluation dataset.
+        pairs: measurements by estimator and pair, the configured estimator first.
+        means: mean ratios by estimator.
     """
-    rows = next(iter(pairs.values())).values()
-    wins = sum(row["sigmoid"].value > row["softmax"].value for row in rows)
-    lines = [f"Sigmoid has the higher MMD on {wins} of {len(rows)} pairs."]
+    configured = next(iter(pairs.values())).values()
+    wins = sum(measured["sigmoid"].value > measured["softmax"].value for measured in configured)
+    sentences = [f"Sigmoid has the higher MMD on {wins} of {len(configured)} pairs."]
     for mean, (_, title) in MEANS.items():
-        words = []
-        for estimator, averages in means.items():
-            above = averages[mean].interval.map(lambda end: (end - 1) * 100)
-            words.append(f"{interval(*above, 1, '+')} % ({estimator})")
-        lines.append(f"Mean improvement as the {title}: {', '.join(words)}.")
+        improvements = []
+        for estimator, ratios in means.items():
+            percent = ratios[mean].interval.map(lambda ratio: (ratio - 1) * 100)
+            improvements.append(f"{interval(*percent, 1, '+')} % ({estimator})")
+        sentences.append(f"Mean improvement as the {title}: {', '.join(improvements)}.")
+    # Cell types with too few cells, and their numbers of cells.
     small = [row for row in results.measurements("mmd", dataset) if row.metric == "mmd_left_out"]
     if small:
-        named = ", ".join(f"{row.group} ({row.value:.0f})" for row in small)
-        least = results.config.evaluation.mmd.minimum_cells
-        lines.append(f"Left out for having fewer than {least} cells: {named}.")
-    unbiased = pairs["unbiased"].items()
-    if tiny := [name for name, row in unbiased if math.isnan(row["sigmoid"].low)]:
-        lines.append(
+        types = ", ".join(f"{row.group} ({row.value:.0f})" for row in small)
+        minimum = results.config.evaluation.mmd.minimum_cells
+        sentences.append(f"Left out for having fewer than {minimum} cells: {types}.")
+    without_interval = [
+        pair for pair, measured in pairs["unbiased"].items() if math.isnan(measured["sigmoid"].low)
+    ]
+    if without_interval:
+        sentences.append(
             "Too few cells for an unbiased interval of the pair and of the means: "
-            f"{', '.join(tiny)}."
+            f"{', '.join(without_interval)}."
         )
-    return lines
+    return sentences

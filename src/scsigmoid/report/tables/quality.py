@@ -22,6 +22,7 @@ from scsigmoid.report.tables.writing import (
 )
 from scsigmoid.results.folder import Results
 
+#: Sentence of the caption if logistic accuracy is among the metrics.
 LOGISTIC = (
     " Logistic accuracy is the balanced accuracy of logistic regression in 5-fold "
     "cross-validation, on the types with at least 10 cells."
@@ -35,36 +36,36 @@ def validation_loss(results: Results) -> Table:
     compared = pairs(config)
     records: list[dict[str, object]] = []
     rows: list[list[Cell | str]] = []
-    counts = []
+    donor_counts = []
     for dataset, entry in config.datasets.items():
         losses = {model: results.validation_loss(dataset, model) for model in models}
         donors = results.donors(dataset, models[0])
-        counts.append(f"{entry.title} {donors or 'unknown'}")
+        donor_counts.append(f"{entry.title} {donors or 'unknown'}")
         best = min(losses, key=lambda model: losses[model].value)
         paper = reported()["validation_loss"].get(dataset, {})
-        about = {"dataset": dataset, "title": entry.title}
+        key = {"dataset": dataset, "title": entry.title}
         cells: list[Cell | str] = [entry.title + (" (simulated)" if losses[best].simulated else "")]
         for model, loss in losses.items():
             over_donors = results.validation_loss(dataset, model, "validation_loss_over_donors")
-            masks = results.validation_loss(dataset, model, "validation_loss_over_masks")
-            printed = paper.get(model, (None, None))
+            over_masks = results.validation_loss(dataset, model, "validation_loss_over_masks")
+            paper_mean, paper_half_width = paper.get(model, (None, None))
             records.append(
-                about
+                key
                 | {"model": model, "mean": loss.value}
                 | with_ends("donor_mean", over_donors.interval)
-                | {"masks_low": masks.low, "masks_high": masks.high}
+                | {"masks_low": over_masks.low, "masks_high": over_masks.high}
                 | {"cells": loss.n, "donors": donors}
                 | {"best": model == best, "simulated": loss.simulated}
-                | {"paper_mean": printed[0], "paper_half_width": printed[1]}
+                | {"paper_mean": paper_mean, "paper_half_width": paper_half_width}
             )
             text = plus_minus(loss.value, over_donors.low, over_donors.high, 3)
-            over_masks = fixed((masks.high - masks.low) / 2, 3)
-            cells.append(Cell(f"{text} ({over_masks})", bold=model == best and len(models) > 1))
+            half_width = fixed((over_masks.high - over_masks.low) / 2, 3)
+            cells.append(Cell(f"{text} ({half_width})", bold=model == best and len(models) > 1))
         for first, second in compared:
             mean = losses[first].value - losses[second].value
             paired = results.paired_difference(dataset, first, second)
             records.append(
-                about
+                key
                 | {"model": f"{first} - {second}", "mean": mean}
                 | with_ends("donor_mean", paired)
                 | {"cells": losses[first].n, "donors": donors}
@@ -74,15 +75,13 @@ def validation_loss(results: Results) -> Table:
             cells.append(Cell(plus_minus(mean, paired.low, paired.high, 3, "+")))
         rows.append(cells)
         if paper:
-            means = (paper.get(model) for model in models)
-            differences = (paper_difference(paper, *pair) for pair in compared)
-            rows.append(
-                [
-                    "in the paper",
-                    *(f"{mean[0]:.3f} ± {mean[1]:.3f}" if mean else "" for mean in means),
-                    *("" if one is None else fixed(one, 3, "+") for one in differences),
-                ]
-            )
+            cells = ["in the paper"]
+            for model in models:
+                cells.append("{:.3f} ± {:.3f}".format(*paper[model]) if model in paper else "")
+            for first, second in compared:
+                difference = paper_difference(paper, first, second)
+                cells.append("" if difference is None else fixed(difference, 3, "+"))
+            rows.append(cells)
     settings = config.evaluation.validation_loss
     return Table(
         caption="Validation loss in nats per masked gene, one training run per model. Values are "
@@ -99,7 +98,7 @@ def validation_loss(results: Results) -> Table:
             *(f" {MINUS} ".join(short_label(config, name) for name in pair) for pair in compared),
         ),
         rows=rows,
-        notes=[f"Number of donors: {', '.join(counts)}."],
+        notes=[f"Number of donors: {', '.join(donor_counts)}."],
     )
 
 
@@ -107,11 +106,12 @@ def paper_difference(paper: Mapping[str, Sequence[float]], first: str, second: s
     """Return the difference of the paper's rounded means, None if a model is not in the paper."""
     if first not in paper or second not in paper:
         return None
+    # Remove the floating-point error of the subtraction: the paper's means have three decimals.
     return round(paper[first][0] - paper[second][0], 6)
 
 
 def scib(results: Results) -> Table:
-    """Return the scIB scores of both models and the controls on every dataset."""
+    """Return the scIB scores of the models and of the controls on every dataset."""
     config = results.config
     pair = config.evaluation.pair
     records: list[dict[str, object]] = []
@@ -120,8 +120,8 @@ def scib(results: Results) -> Table:
     for dataset, entry in config.datasets.items():
         scores = results.scores(dataset)
         metrics = list(scores)
-        simulated = any(row.simulated for row in scores[MEAN].values())
-        rows.append([entry.title + (" (simulated)" if simulated else "")])
+        is_simulated = any(score.simulated for score in scores[MEAN].values())
+        rows.append([entry.title + (" (simulated)" if is_simulated else "")])
         for name in (*pair, *config.evaluation.scib.controls):
             cells: list[Cell | str] = [representation_label(config, name)]
             for metric, by_model in scores.items():
@@ -130,13 +130,13 @@ def scib(results: Results) -> Table:
                     cells.append(DASH)
                     continue
                 highest = max(by_model[model].value for model in pair if model in by_model)
-                best = len(pair) > 1 and name in pair and score.value == highest
+                is_best = len(pair) > 1 and name in pair and score.value == highest
                 records.append(
                     {"dataset": dataset, "title": entry.title, "model": name, "metric": metric}
                     | picked(score, "value low high")
-                    | {"cells": score.n, "best": best, "simulated": score.simulated}
+                    | {"cells": score.n, "best": is_best, "simulated": score.simulated}
                 )
-                cells.append(Cell(interval(*score.interval, 3), bold=best))
+                cells.append(Cell(interval(*score.interval, 3), bold=is_best))
             rows.append(cells)
     return Table(
         caption="Biological conservation (scIB scores, no unit) of the embeddings, one training "
@@ -151,7 +151,7 @@ def scib(results: Results) -> Table:
 
 
 def donor_scores(results: Results) -> Table | None:
-    """Return means over donors of the scIB scores of each donor's cells, None without scores."""
+    """Return the mean over donors of the scIB scores of single donors, None without such scores."""
     config = results.config
     pair = config.evaluation.pair
     names = (*pair, *config.evaluation.scib.controls)
@@ -160,28 +160,33 @@ def donor_scores(results: Results) -> Table | None:
     rows: list[list[Cell | str]] = []
     metrics: list[str] = []
     for dataset, entry in config.datasets.items():
-        donors = [results.scores(dataset, donor) for donor in results.scored_donors(dataset)]
-        if not donors:
+        by_donor = [results.scores(dataset, donor) for donor in results.scored_donors(dataset)]
+        if not by_donor:
             continue
-        metrics = [metric for metric, scores in donors[0].items() if scores]
-        rows.append([f"{entry.title}: {len(donors)} donors"])
+        metrics = [metric for metric, scores in by_donor[0].items() if scores]
+        rows.append([f"{entry.title}: {len(by_donor)} donors"])
+        # For each model or control, an array (metrics, donors).
         values = {
-            name: np.array([[by[metric][name].value for by in donors] for metric in metrics])
+            name: np.array(
+                [[scores[metric][name].value for scores in by_donor] for metric in metrics]
+            )
             for name in names
         }
         for name in names:
-            cells = [plus_minus(*mean_interval(one, confidence), 3) for one in values[name]]
-            rows.append([representation_label(config, name), *cells])
+            means = [mean_interval(of_metric, confidence) for of_metric in values[name]]
+            rows.append(
+                [representation_label(config, name), *(plus_minus(*mean, 3) for mean in means)]
+            )
         for first, second in differences:
             if second not in names:
                 continue
             paired = values[first] - values[second]
-            cells = [plus_minus(*mean_interval(one, confidence), 3, "+") for one in paired]
+            means = [mean_interval(of_metric, confidence) for of_metric in paired]
             labels = [
                 short_label(config, name) if name in pair else representation_label(config, name)
                 for name in (first, second)
             ]
-            rows.append([f" {MINUS} ".join(labels), *cells])
+            rows.append([f" {MINUS} ".join(labels), *(plus_minus(*mean, 3, "+") for mean in means)])
     if not rows:
         return None
     return Table(

@@ -14,7 +14,7 @@ from scsigmoid.results.folder import Results
 
 
 def model_architecture(results: Results) -> Table:
-    """Return architecture and training settings, here and in the paper."""
+    """Return the architecture and training settings of this run and of the paper."""
     config, paper = results.config, reported()["model_architecture"]
     size = config.sizes[config.architecture.size]
     ours = {
@@ -45,7 +45,7 @@ def model_architecture(results: Results) -> Table:
 
 
 def format_architecture(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return settings as text by their names in the paper's Table 2."""
+    """Return settings as text, by the names of the paper's Table 2."""
     beta1, beta2 = values["betas"]
     warmup = values["warmup_steps"]
     return {
@@ -73,12 +73,12 @@ def format_architecture(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def encoder_parameters(results: Results) -> int:
-    """Return the number of parameters with the longest context, without the stress test."""
+    """Return the number of parameters at the longest context outside the stress test."""
     config = results.config
     settings = EncoderSettings.of(
         config.sizes[config.architecture.size],
         config.architecture,
-        "sigmoid",
+        "sigmoid",  # softmax attention has the same number of parameters
         max(model.context for model in config.models.values() if not model.stress),
         results.vocabulary_size,
     )
@@ -100,12 +100,11 @@ def hyperparameters(results: Results) -> Table:
             | {"paper_clipping": (paper["clipping"] or "none") if paper else None}
             | {"paper_steps": paper["steps"] if paper else None}
         )
-        clipping = training.clipping
         rows.append(
             [
                 model_label(config, name) + (", stress test" if model.stress else ""),
                 f"{model.context:,} tokens",
-                "none" if clipping is None else f"{compact(clipping)} (L2 norm)",
+                "none" if training.clipping is None else f"{compact(training.clipping)} (L2 norm)",
                 f"{training.steps:,} steps",
                 f"{training.global_batch * training.steps:,}",
                 compact(training.learning_rate),

@@ -13,9 +13,9 @@ from scsigmoid.files import write_text
 
 DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 INFINITY = "\N{INFINITY}"
-#: Suffixes of the columns of a value and of the ends of its interval.
+#: Suffixes of CSV columns: a value, and the lower and upper end of its interval.
 ENDS = ("", "_low", "_high")
-#: LaTeX for characters that are special in LaTeX or missing from its fonts.
+#: LaTeX code of characters that are special in LaTeX or missing from its fonts.
 LATEX = str.maketrans(
     {letter: f"\\{letter}" for letter in "&%$#_{}"}
     | {letter: f"\\text{name}{{}}" for letter, name in {
@@ -36,7 +36,7 @@ class Cell:
 
     Attributes:
         text: plain text.
-        bold: True for the best of a row.
+        bold: True for the best value of a row.
     """
 
     text: str
@@ -53,9 +53,9 @@ class Table:
         columns: names of the CSV columns, needed if ``records`` are sequences or can be empty.
         header: column titles of the formatted table (Markdown, LaTeX, report page).
         rows: rows of the formatted table. A string is short for ``Cell(string)``. A row with a
-            single cell is the title of the rows below it.
+            single cell is the title of the rows below.
         align: ``l``, ``r`` or ``c`` for each column. Further columns are centered.
-        latex_columns: number of columns in LaTeX (default: all).
+        latex_columns: number of columns in LaTeX, from the left (default: all).
         notes: lines below the formatted table.
     """
 
@@ -70,7 +70,7 @@ class Table:
 
     @property
     def sides(self) -> str:
-        """The alignment of every formatted column."""
+        """The alignment of every formatted column, one letter each."""
         return self.align.ljust(len(self.header), "c")
 
     @property
@@ -82,12 +82,12 @@ class Table:
 
 
 def picked(row: object, names: str) -> dict[str, Any]:
-    """Return attributes of an object by name. ``names`` are separated by spaces."""
+    """Return attributes of a row by name. ``names`` are separated by spaces."""
     return {name: getattr(row, name) for name in names.split()}
 
 
 def with_ends(name: str, values: Sequence[float]) -> dict[str, object]:
-    """Return the CSV columns of a value and the ends of its interval."""
+    """Return the CSV columns of a value and of the ends of its interval."""
     return {f"{name}{end}": value for end, value in zip(ENDS, values, strict=True)}
 
 
@@ -116,26 +116,31 @@ def as_csv(records: Records, columns: Sequence[str] | None = None) -> str:
 
 def as_markdown(table: Table) -> str:
     """Return the formatted table as Markdown: caption, table, notes."""
-    rule = {"l": ":---", "r": "---:", "c": ":---:"}
-    rows = [[markdown_escape(text) for text in table.header], [rule[side] for side in table.sides]]
+
+    def formatted(cell: Cell) -> str:
+        text = markdown_escape(cell.text)
+        return f"**{text}**" if cell.bold and text else text
+
+    rules = {"l": ":---", "r": "---:", "c": ":---:"}
+    rows = [[markdown_escape(text) for text in table.header], [rules[side] for side in table.sides]]
     for row in table.cells:
-        texts = (markdown_escape(cell.text) for cell in row)
-        bold = [f"**{t}**" if c.bold and t else t for t, c in zip(texts, row, strict=True)]
-        rows.append(bold + [""] * (len(table.header) - len(row)))
+        rows.append([*map(formatted, row), *[""] * (len(table.header) - len(row))])
     lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     paragraphs = [markdown_escape(table.caption), lines, *map(markdown_escape, table.notes)]
     return "\n\n".join(paragraphs) + "\n"
 
 
 def as_latex(table: Table, name: str) -> str:
-    """Return the formatted table as a LaTeX table environment. It needs the package booktabs."""
+    """Return the formatted table as a LaTeX table environment, which needs the package booktabs."""
 
     def text(cell: Any) -> str:
         return latex_escape(cell.text)
 
     header = [rf"\textbf{{{latex_escape(title)}}}" for title in table.header[: table.latex_columns]]
+    # Fill short rows with empty cells, and drop the columns that LaTeX does not show.
     rows = [[*row, *[Cell("")] * len(header)][: len(header)] for row in table.cells]
     style = pd.DataFrame(rows, columns=header).style.hide(axis="index")
+    # "--rwrap" makes pandas write \textbf{...}.
     style = style.format(text).map(lambda cell: "textbf:--rwrap;" if cell.bold else "")
     title, _, rest = table.caption.partition(". ")
     words = " ".join([rest, *table.notes]).strip()
@@ -168,17 +173,17 @@ def fixed(value: float, digits: int, sign: str = "-") -> str:
         return INFINITY if value > 0 else MINUS + INFINITY
     if math.isnan(value):
         return DASH
-    return f"{value:{sign}z,.{digits}f}".replace("-", MINUS)  # z: no sign before zero
+    return f"{value:{sign}z,.{digits}f}".replace("-", MINUS)  # z: no minus sign before a zero
 
 
 def interval(value: float, low: float, high: float, digits: int, sign: str = "-") -> str:
-    """Return ``0.467 [0.461, 0.472]``, or the value alone without an interval."""
+    """Return ``0.467 [0.461, 0.472]``, or only the value if there is no interval."""
     middle, lower, upper = (fixed(number, digits, sign) for number in (value, low, high))
     return middle if DASH in (middle, lower, upper) else f"{middle} [{lower}, {upper}]"
 
 
 def plus_minus(value: float, low: float, high: float, digits: int, sign: str = "-") -> str:
-    """Return ``2.526 ± 0.001`` (half the interval's width), or the value alone."""
+    """Return ``2.526 ± 0.001`` (half the interval's width), or only the value without interval."""
     middle = fixed(value, digits, sign)
     return middle if math.isnan(high - low) else f"{middle} ± {fixed((high - low) / 2, digits)}"
 
