@@ -41,7 +41,7 @@ def _activation(problem: Problem, dtype: torch.dtype) -> tuple[str, float]:
     """Return the form of the sigmoid, and the factor of its argument."""
     if not problem.accurate:
         return "tanh", 0.5
-    # With few keys, a bias that is passed or a negative scale, `vote` would often compute tanh.
+    # With few keys, a user's bias or a negative scale, `vote` would often compute tanh.
     vote = problem.longest_k >= VOTE_FROM and problem.bias is None and problem.scale > 0
     form = "vote" if vote and dtype == torch.bfloat16 else "pair"
     return form, -math.log2(math.e)

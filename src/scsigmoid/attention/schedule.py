@@ -6,8 +6,8 @@ batch. Long sequences at the end of the batch would keep a few processors busy w
 wait. Therefore a small kernel lists the tiles on the device. The host does not wait for this list.
 
 There are two kinds of lists. The portable kernels start one program for each tile
-(:func:`assign_tiles`). The Hopper kernels start one program for each processor, which takes the
-next tile from the list whenever it is free (:func:`schedule`).
+(:func:`assign_tiles`). The Hopper kernels start at most one program per multiprocessor. Each
+program takes the next tile from the list when it is free (:func:`schedule`).
 """
 
 import functools

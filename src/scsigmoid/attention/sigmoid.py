@@ -113,9 +113,9 @@ def sigmoid_attention(
         backend: ``auto``, ``hopper``, ``triton`` or ``reference``.
         accurate: compute an exact sigmoid (True) or the approximate tanh of the hardware (False).
             Default: exact if ``max_seqlen_k`` is above 8,192. Below, the error of tanh is smaller
-            than the rounding to bfloat16. float32 inputs always use the exact sigmoid. With
-            ``hopper`` in bfloat16, the error of the exact sigmoid is below the rounding of the
-            results (docs/assumptions.md).
+            than the rounding to bfloat16. float32 inputs always use the exact sigmoid. In
+            bfloat16, ``hopper`` computes weights only as exactly as the results need
+            (docs/assumptions.md).
         deterministic: compute the same bits in each run, also for gradients. Slower with
             ``hopper``. ``triton`` and ``reference`` are always deterministic. Default: the setting
             of :func:`torch.use_deterministic_algorithms`.

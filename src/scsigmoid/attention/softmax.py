@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 
-#: The function of each backend. They are imported here, because torch.compile does not trace
-#: imports.
+#: The function of each backend, resolved here so that torch.compile sees ordinary functions.
 ATTEND: dict[str, Callable[..., Tensor]] = {
     name: resolve_name(f"scsigmoid.attention.{backend.attend}")
     for name, backend in BACKENDS["softmax"].items()

@@ -295,7 +295,7 @@ def make_row(
 ) -> KernelRow:
     """Return the row of one kernel, shape and pass."""
     case, device, provider = candidate.inputs.case, candidate.inputs.device, candidate.provider
-    # Each reading is the time of both passes.
+    # Each reading contains the times of both passes.
     which = DIRECTIONS.index(direction)
     times, calls = ([both[which] for both in each] for each in (candidate.rounds, candidate.calls))
     readings = [reading for reading in times if not math.isnan(reading)]

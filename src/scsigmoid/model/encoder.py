@@ -56,7 +56,7 @@ class Block(nn.Module):
         self.feed_forward_dropout = KeyedDropout(settings.dropout, 2 * layer + 2)
 
     def heads(self, x: Tensor) -> Tensor:
-        """Compute q, k and v, (tokens, 3, heads, dim), from the residual stream (tokens, hidden)."""
+        """Compute q, k and v, (tokens, 3, heads, dim), from the residual stream ``x``."""
         shape = (3, self.settings.heads, self.settings.head_dimension)
         qkv: Tensor = self.qkv(self.attention_norm(x)).unflatten(-1, shape)
         if "qk_norm" in self.settings.variants:

@@ -81,8 +81,8 @@ class Masking:
         gene_positions = np.flatnonzero(is_gene)
         before = np.concatenate([[0], np.cumsum(is_gene)])[cu_seqlens]  # genes before each cell
         genes = np.diff(before)
-        # The counter of a gene is its rank in its cell, so a leading [CLS] has no effect. `ranks[:0]`
-        # is the result without cells.
+        # The counter of a gene is its rank in its cell, so a leading [CLS] has no effect. Without
+        # cells, the counters are the empty `ranks[:0]`.
         ranks = _mix(np.arange(genes.max(initial=0), dtype=np.uint64))
         counters = np.concatenate([ranks[:0], *(ranks[:count] for count in genes.tolist())])
 

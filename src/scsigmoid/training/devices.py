@@ -78,7 +78,8 @@ def claim_gpus(count: int) -> list[int]:
     folder = Path(tempfile.gettempdir()) / f"scsigmoid-gpus-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     chosen: list[int] = []
-    # Each claim of a GPU locks another place, so the GPUs with the lowest free place are chosen.
+    # Each claim of a GPU locks its own file, numbered by `place`. The GPUs with the fewest claims
+    # have the lowest free places.
     for place in itertools.count():
         for index, name in enumerate(visible):
             if index in chosen:

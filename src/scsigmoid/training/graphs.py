@@ -61,7 +61,7 @@ def most_tokens(settings: EncoderSettings) -> int:
 def bucket_of(batch: Batch, context: int, mask_fraction: float) -> Bucket:
     """Return the smallest bucket for a batch.
 
-    Buckets have 16 different numbers of tokens between two powers of two, but at least 128 apart.
+    Between two powers of two, buckets have up to 16 numbers of tokens, at least 128 apart.
     """
     spacing = max(_LEAST_SPACING, 2 ** (len(batch.tokens) - 1).bit_length() // 32)
     tokens = -(-len(batch.tokens) // spacing) * spacing

@@ -101,7 +101,8 @@ def train_together(
             if path := snapshots.get(step):
                 processes.on_first(lambda: save_encoder(encoder, run, loaded, step, path))
 
-        # Runs do not write a snapshot at their last step. This may be that of a shorter run.
+        # Missing if `step` was the last step of an earlier, shorter run. A run does not write a
+        # snapshot at its last step.
         snapshot(step)
         meter = Meter(batches.settings, processes.device, processes.count, seconds)
         facts = header(run, batches.settings, processes)

@@ -39,7 +39,8 @@ PATIENCE = timedelta(hours=2)
 #: Exit code of a run that wrote a checkpoint and stopped after a signal. The same command resumes
 #: the run. The value is EX_TEMPFAIL of sysexits.h. A process killed by a signal has other codes.
 STOPPED = 75
-# Signals that stop a run. Batch systems send the first two at or before the time limit.
+# Signals that stop a run. Batch systems send the first two at or before the time limit, Ctrl-C the
+# third.
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 # Seconds that torchrun waits for its processes to stop. Finishing a step and writing a checkpoint
 # may take longer than the default, 30 seconds.
@@ -47,7 +48,7 @@ SECONDS_TO_STOP = "600"
 #: Environment variable with the address at which the processes of several nodes connect,
 #: ``host:port``, set by :func:`run_on_nodes`.
 RENDEZVOUS = "SCSIGMOID_RENDEZVOUS"
-# Slurm variables of the job that ``srun`` needs. All others describe a job step and are removed.
+# Slurm variables of the job, which are passed to srun. All others describe a job step.
 KEPT = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
 
 
@@ -218,7 +219,7 @@ def join(count: int, device: str) -> Processes:
 
 @contextmanager
 def stop_requests() -> Iterator[list[signal.Signals]]:
-    """Yield a list to which :data:`SIGNALS` are added, instead of stopping the process.
+    """Yield a list of the received :data:`SIGNALS`, which do not stop the process in the block.
 
     A second Ctrl-C stops immediately. A second SIGTERM does not, because batch systems send SIGTERM
     to torchrun and to its processes, and torchrun forwards it.
