@@ -1,8 +1,8 @@
 """Checks of the arguments of attention.
 
-Shapes, dtypes and devices are always checked. The values of lengths are always checked on the CPU,
-where reading them costs nothing. On a GPU the host would wait for the device, so there they are
-checked only with ``check=True``.
+Shapes, dtypes and devices are always checked. The values of lengths on the CPU are also always
+checked, because reading them is fast. The values of lengths on a GPU are checked only with
+``check=True``, because the host must wait for the GPU.
 """
 
 import math
@@ -89,9 +89,9 @@ def _check_values(name: str, cu_seqlens: Tensor, tokens: int, max_length: int) -
 
 
 def _can_read(lengths: Tensor, check: bool) -> bool:
-    """Return True if the values of ``lengths`` may be read: on the CPU, or on a GPU with ``check``.
+    """Return True if the values of ``lengths`` are on the CPU, or on a GPU and ``check`` is True.
 
-    Fake tensors and tensors in a compiled region do not have values.
+    Return False for fake tensors and in a compiled region, where tensors do not have values.
     """
     check_booleans(check=check)
     return (

@@ -1,4 +1,4 @@
-"""Launches of the Hopper kernels: tiles, descriptors, the float32 sum of dQ."""
+"""Launches of the Hopper kernels: lists of tiles, descriptors, and the float32 sum of dQ."""
 
 import math
 
@@ -15,31 +15,33 @@ from scsigmoid.attention.launching import WRAP, allocate_output, is_describable,
 from scsigmoid.attention.problem import Problem
 from scsigmoid.attention.schedule import PIECE, schedule
 
-#: Compile-time arguments of the forward kernel by head dimension: groups of warps with 64 query
-#: rows each, keys of a block, blocks of keys and of values in flight, registers of a thread of the
-#: second and later groups. docs/kernel-log.md contains the measurements.
+#: Compile-time arguments of the forward kernel by head dimension. ``PIECES``: groups of warps with
+#: 64 query rows each. ``BLOCK_K``: keys of a block. ``STAGES``: blocks of keys and of values in
+#: flight. ``REGISTERS``: registers of a thread of the second and later groups. docs/kernel-log.md
+#: contains the measurements.
 FORWARD = {
     64: {"PIECES": 4, "BLOCK_K": 64, "STAGES": 4, "REGISTERS": 112},
     128: {"PIECES": 3, "BLOCK_K": 64, "STAGES": 3, "REGISTERS": 160},
 }
-#: Compile-time arguments of the backward kernel: queries of a block, blocks in flight.
+#: Compile-time arguments of the backward kernel by head dimension: queries of a block, blocks in
+#: flight.
 BACKWARD = {64: {"BLOCK_Q": 128, "STAGES": 2}, 128: {"BLOCK_Q": 64, "STAGES": 2}}
-#: Limit of registers per thread for the compiler: 65,536 / threads of the program. The backward
-#: kernel has two groups of warps and a producer, each rounded up to four warps.
+#: Maximum number of registers per thread for the compiler: 65,536 / threads of the program. The
+#: backward kernel has two groups of warps and a producer, each rounded up to four warps.
 FORWARD_REGISTERS, BACKWARD_REGISTERS = {64: 96, 128: 128}, 168
 #: Minimum number of keys of the longest sequence for which the exact sigmoid has form ``vote``.
 VOTE_FROM = 512
 #: Number of pieces, of 64 keys each, in a tile of the backward kernel.
 KEY_PIECES = 2
 
-_ELEMENTS = 1024  # of a program of `scaled_kernel`
+_ELEMENTS = 1024  # elements per program of `scaled_kernel`
 
 
 def _activation(problem: Problem, dtype: torch.dtype) -> tuple[str, float]:
     """Return the form of the sigmoid, and the factor of its argument."""
     if not problem.accurate:
         return "tanh", 0.5
-    # With few keys, another bias or a negative scale `vote` would often compute tanh.
+    # With few keys, a user's bias or a negative scale, `vote` would often compute tanh.
     vote = problem.longest_k >= VOTE_FROM and problem.bias is None and problem.scale > 0
     form = "vote" if vote and dtype == torch.bfloat16 else "pair"
     return form, -math.log2(math.e)
@@ -117,8 +119,8 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Launch the backward pass. Arguments and results are those of :func:`triton_launch.backward`.
 
-    The portable kernels compute the gradients if the bias needs a gradient, or if each run must
-    compute the same bits. The fused kernel adds to dQ in varying order.
+    The portable kernels compute the gradients if the bias needs a gradient or if the computation
+    must be deterministic. The fused kernel is not deterministic: it sums dQ in varying order.
     """
     if problem.deterministic or bias_grad or not _can_launch(q, k) or not problem.sequences:
         return triton_launch.backward(grad, q, k, v, problem, bias_grad, into)

@@ -2,13 +2,15 @@
 
 **Ragged descriptors** (TMA). The hardware copies tiles and checks bounds against the shape of a
 descriptor, which describes the whole batch. As in ``triton.tools.ragged_tma``, two leading
-dimensions shift the address so that the end of a sequence is at the end of the shape: the
-coordinates (2^30, end, 2^30 - n + row, head, column) address token ``end - n + row``, because the
-first term wraps around 64 bits. Rows past the sequence are out of bounds. They are read as zero
-and never written. So one descriptor, created on the host, serves all sequences and heads.
+dimensions shift the address so that the end of a sequence is at the end of the shape. The
+coordinates (2^30, end, 2^30 - n + row, head, column) address token ``end - n + row``, because
+address arithmetic wraps around at 64 bits. Rows past the end of a sequence are out of bounds. They
+are read as zero and never written. So one descriptor, created on the host, serves all sequences
+and heads.
 
-**Zeros in the padding.** Attention kernels write the tokens of sequences, and another kernel writes
-zeros to all others. For short sequences, zeroing the whole result would take a tenth more time.
+**Zeros in the padding.** Attention kernels write the results of tokens in sequences. Another kernel
+writes zeros for all other tokens. For short sequences, zeroing the whole result would take a tenth
+more time.
 
 **Direct launches.** ``kernel[grid](...)`` inspects each argument in each call. With descriptors
 this takes longer than attention of a short batch. The first launch returns the compiled kernel, and
@@ -67,6 +69,7 @@ def describe(tensor: Tensor, rows: int, columns: int) -> tuple[list[int], list[i
     )
 
 
+# Rows that a program of zero_gaps_kernel writes at once, and programs of a gap.
 _ROWS = 4
 _PROGRAMS = 64
 
@@ -120,6 +123,7 @@ def allocate_output(like: Tensor, problem: Problem, *, keys: bool = False) -> Te
     return out
 
 
+# Compiled kernels by signature (:func:`launch`).
 _compiled: dict[Hashable, Any] = {}
 
 

@@ -1,8 +1,8 @@
 """Attention as a torch operator: opaque to ``torch.compile``, differentiable once.
 
-``scsigmoid::attention`` takes the first and one-past-last token of each sequence instead of a
-layout, so packed and padded batches share one operator and one kernel. The boundaries stay on the
-device, and this module does not wait for it.
+``scsigmoid::attention`` takes the first and one-past-last token of each sequence, so packed and
+padded batches share one operator and one kernel. These numbers stay on the device, and this module
+does not wait for the device.
 
 Calling an operator from Python takes longer than attention of a short batch. Therefore
 :func:`attend` bypasses the operator in eager mode (:func:`is_eager`).
@@ -76,7 +76,7 @@ def register(
 
 @functools.cache
 def launcher(backend: str) -> ModuleType:
-    """Return the module whose ``forward`` and ``backward`` compute attention."""
+    """Return the module whose ``forward`` and ``backward`` compute attention with a backend."""
     return importlib.import_module(f"scsigmoid.attention.{BACKENDS['sigmoid'][backend].launcher}")
 
 
@@ -130,7 +130,8 @@ def compute_gradients(
         bias_grad: also compute the gradient of the bias, (sequences,).
 
     Returns:
-        Gradients of ``q``, ``k``, ``v`` and the bias, None without ``k``, ``v`` or ``bias_grad``.
+        Gradients of ``q``, ``k``, ``v`` and the bias. None for ``k`` and ``v`` if these are None,
+        and for the bias unless ``bias_grad``.
     """
     arguments = (grad, *_separate(q, k, v), problem.resolved(), bias_grad)
     launch = launcher(backend).backward
@@ -144,7 +145,8 @@ def compute_gradients(
         return gradient, None, None, dbias
 
 
-# Arguments of the operators: q, k, v and the fields of Problem. Autograd saves the first _TENSORS.
+# Arguments of the operators: q, k, v, the fields of Problem and the backend. The first _TENSORS
+# arguments are tensors, which autograd saves.
 _ARGUMENTS = (
     "Tensor q, Tensor? k, Tensor? v, "
     "Tensor starts_q, Tensor ends_q, Tensor starts_k, Tensor ends_k, Tensor? bias, "
@@ -153,6 +155,7 @@ _ARGUMENTS = (
 )
 _TENSORS = 8
 _BIAS = _TENSORS - 1
+# The fields of Problem have no gradients, except for the bias.
 _NO_GRADIENTS: Any = Problem(*[None] * len(Problem._fields))  # type: ignore[arg-type]
 
 
@@ -228,7 +231,7 @@ class _Attention(torch.autograd.Function):
 
 
 def attend(q: Tensor, k: Tensor | None, v: Tensor | None, problem: Problem, backend: str) -> Tensor:
-    """Compute differentiable attention (:func:`compute`), except in eager mode as an operator.
+    """Compute differentiable attention (:func:`compute`), by the operator unless in eager mode.
 
     Raises:
         NotImplementedError: if a tensor has a tangent, which the operator would silently drop.

@@ -1,7 +1,7 @@
 """Attention in PyTorch, with which all other backends are compared.
 
-Runs on any device, in float32 or, for float64 inputs, in float64. Loops over sequences and blocks
-of query rows, so that no buffer grows with the square of the sequence length.
+It runs on any device, in float32 or, for float64 inputs, in float64. It loops over sequences and
+blocks of query rows, so that no buffer grows with the square of the sequence length.
 """
 
 import math
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from scsigmoid.attention.problem import Kind, Problem, compute_dtype
 
-Span = tuple[int, int]
+Span = tuple[int, int]  # first and one-past-last token of a sequence
 
 #: Maximum number of elements of a block of scores, over all heads.
 BLOCK_ELEMENTS = 1 << 24
@@ -35,7 +35,7 @@ def _by_head(tensor: Tensor) -> Tensor:
 def _pairs(
     spans_q: Sequence[Span], spans_k: Sequence[Span], heads: int
 ) -> Iterator[tuple[int, slice, list[slice]]]:
-    """Yield the index, key rows and query blocks of each sequence with queries and keys."""
+    """Yield index, key rows and query blocks of each sequence that has queries and keys."""
     for sequence, ((qa, qb), (ka, kb)) in enumerate(zip(spans_q, spans_k, strict=True)):
         if qa < qb and ka < kb:
             step = max(1, BLOCK_ELEMENTS // max(1, (kb - ka) * heads))
@@ -126,6 +126,7 @@ def weight_statistics(
     """
     scale = 1 / math.sqrt(q.shape[-1])
     largest = torch.zeros((), dtype=compute_dtype(q), device=q.device)
+    # `keys` are effective numbers of keys, one for each row of weights, as `sums`.
     sums, keys, value_means = [], [], []
     for sequence, key_rows, blocks in _pairs(spans, spans, q.shape[1]):
         columns, values = (_by_head(x[key_rows]) for x in (k, v))

@@ -1,13 +1,13 @@
 """Order of the tiles of a jagged batch: longest sequences first.
 
-A kernel computes tiles: blocks of ``block`` rows of one sequence and head. If every sequence had as
-many programs as the longest, half of them would have no work in a typical batch. Long sequences at
-the end of the batch would keep a few processors busy while the others wait. Therefore a small
-kernel lists the tiles on the device, without the host waiting for it, and the programs of the
-attention kernels look up their tiles.
+A tile is a block of rows of one sequence and head, computed by one program. If every sequence had
+as many programs as the longest sequence, half of the programs would have no work in a typical
+batch. Long sequences at the end of the batch would keep a few processors busy while the others
+wait. Therefore a small kernel lists the tiles on the device. The host does not wait for this list.
 
-There are two forms. The portable kernels start one program for each tile (:func:`assign_tiles`).
-The programs of the Hopper kernels take tiles from one list when they are free (:func:`schedule`).
+There are two kinds of lists. The portable kernels start one program for each tile
+(:func:`assign_tiles`). The Hopper kernels start at most one program per multiprocessor. Each
+program takes the next tile from the list when it is free (:func:`schedule`).
 """
 
 import functools
@@ -22,7 +22,7 @@ from scsigmoid.attention.launching import FUSED, launch
 from scsigmoid.attention.problem import Problem
 from scsigmoid.attention.triton_tiles import WRAP
 
-#: Sequences of one program of the listing kernel, and tiles that it writes at once.
+#: Number of sequences of a program of ``_list_tiles``, and of tiles that it writes at once.
 _CHUNK = tl.constexpr(32)
 
 
@@ -130,12 +130,13 @@ def _list_tiles(STARTS, ENDS, WORK_STARTS, WORK_ENDS, TABLE, sequences, most, bl
         tl.store(TABLE + step + lane, tl.full([_CHUNK], -1, tl.int32), step + lane < most)
 
 
-#: int32 words of an entry, and of the header before the first entry (counter, number of tiles).
+#: Number of int32 words of an entry in the list of :func:`schedule`, and of the header before the
+#: first entry. The header contains a counter and the number of tiles.
 WORDS = 8
 #: Rows of a piece, which is the part of a tile that one group of warps computes.
 PIECE = 64
 
-#: Sequences and entries that a program of the listing kernel processes at once.
+#: Numbers of sequences and of entries that a program of ``schedule_kernel`` processes at once.
 _SCAN = tl.constexpr(256)
 _ENTRIES = tl.constexpr(64)
 

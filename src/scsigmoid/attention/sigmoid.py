@@ -1,4 +1,4 @@
-"""Sigmoid attention of packed and padded sequences, and the largest score."""
+"""Sigmoid attention of packed and of padded sequences, and the largest attention score."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -56,9 +56,9 @@ def _attend(
 ) -> Tensor:
     """Compute attention of checked tensors, [q, k, v] or [qkv].
 
-    ``spans`` are the starts and ends of queries and of keys, ``longest`` the maximum numbers of
-    queries and of keys of a sequence. The other arguments are those of :func:`sigmoid_attention`
-    and of :class:`Problem`.
+    ``spans`` are ``starts_q``, ``ends_q``, ``starts_k`` and ``ends_k`` of :class:`Problem`.
+    ``longest`` contains ``longest_q`` and ``longest_k``. The other arguments are those of
+    :func:`sigmoid_attention` and of :class:`Problem`.
     """
     check_booleans(accurate=accurate, deterministic=deterministic)
     tensors = cast_for_autocast(*tensors)
@@ -113,13 +113,14 @@ def sigmoid_attention(
         backend: ``auto``, ``hopper``, ``triton`` or ``reference``.
         accurate: compute an exact sigmoid (True) or the approximate tanh of the hardware (False).
             Default: exact if ``max_seqlen_k`` is above 8,192. Below, the error of tanh is smaller
-            than the rounding to bfloat16. float32 inputs always use the exact sigmoid. ``hopper``
-            in bfloat16 computes weights only as exactly as the results need (docs/assumptions.md).
-        deterministic: compute the same bits in each run, also of gradients. Slower with ``hopper``.
-            ``triton`` and ``reference`` are always deterministic. Default: the setting of
-            :func:`torch.use_deterministic_algorithms`.
-        check: also check the values of ``cu_seqlens`` on a GPU, which waits for the device. On the
-            CPU they are always checked.
+            than the rounding to bfloat16. float32 inputs always use the exact sigmoid. In
+            bfloat16, ``hopper`` computes weights only as exactly as the results need
+            (docs/assumptions.md).
+        deterministic: compute the same bits in each run, also for gradients. Slower with
+            ``hopper``. ``triton`` and ``reference`` are always deterministic. Default: the setting
+            of :func:`torch.use_deterministic_algorithms`.
+        check: also check the values of ``cu_seqlens`` on a GPU (default False). This waits for the
+            GPU. On the CPU the values are always checked.
 
     Returns:
         Contiguous tensor of the shape and dtype of ``q``. 0 in sequences without keys.
@@ -170,7 +171,7 @@ def sigmoid_attention_qkv(
     write one gradient, so three gradients need not be concatenated.
 
     Args:
-        qkv: (tokens, 3, heads, dim): q, k and v. Any strides, but 1 along ``dim``.
+        qkv: (tokens, 3, heads, dim): q, k and v. The stride along ``dim`` is 1, others are free.
         cu_seqlens, max_seqlen, scale, bias, backend, accurate, deterministic, check: as in
             :func:`sigmoid_attention`.
 
@@ -199,9 +200,10 @@ def sigmoid_attention_padded(
 ) -> Tensor:
     """Compute sigmoid attention of padded sequences, the interface of the paper's algorithms.
 
-    The kernels read the batch as a packed batch with gaps. Padding is never read, so it costs no
-    time and may contain NaN. Results and gradients of padding are 0. Inputs are not copied if their
-    first two dimensions can be viewed as one. Raises the same errors as :func:`sigmoid_attention`.
+    The kernels treat the batch as a packed batch with gaps. They do not read the padding, so it
+    costs no time and may contain NaN. Results and gradients of the padding are 0. Inputs are not
+    copied if their first two dimensions can be viewed as one. Raises the same errors as
+    :func:`sigmoid_attention`.
 
     Args:
         q: (sequences, length, heads, dim).

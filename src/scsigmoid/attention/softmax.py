@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 
-#: The function of each backend, imported here so that torch.compile sees ordinary functions.
+#: The function of each backend, resolved here so that torch.compile sees ordinary functions.
 ATTEND: dict[str, Callable[..., Tensor]] = {
     name: resolve_name(f"scsigmoid.attention.{backend.attend}")
     for name, backend in BACKENDS["softmax"].items()
@@ -87,7 +87,7 @@ def softmax_attention_qkv(
     instead of three.
 
     Args:
-        qkv: (tokens, 3, heads, dim): q, k and v. The stride along ``dim`` is 1.
+        qkv: (tokens, 3, heads, dim): q, k and v. The stride along ``dim`` is 1, others are free.
         cu_seqlens, max_seqlen, scale, backend, mask, check: as in :func:`softmax_attention`.
 
     Returns:

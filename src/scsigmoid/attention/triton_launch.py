@@ -76,7 +76,7 @@ def _launch(
         dbias: (sequences, heads, blocks) float32, filled by ``dq`` with each tile's bias gradient.
     """
     _, heads, dimension = tensors[0].shape
-    # The interpreter does not support inline assembly, so it computes the exact sigmoid.
+    # The interpreter does not support inline assembly, so it computes as for float32 (4 bytes).
     constants = make_constants(
         configuration,
         dimension,
@@ -117,7 +117,7 @@ def _find_for_device(
 
 
 def _find_configuration(kernel: Kernel, q: Tensor, *looped: Tensor) -> Configuration:
-    """Return a kernel's configuration. Its inner loop reads the tensors ``looped``."""
+    """Return the configuration of a kernel whose inner loop reads the tensors ``looped``."""
     if is_interpreted():
         return INTERPRETED
     configuration = _find_for_device(kernel, q.shape[-1], q.element_size(), q.device)

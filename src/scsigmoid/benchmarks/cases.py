@@ -56,10 +56,10 @@ class Case:
         return any(n != self.length for n in self.lengths)
 
     def flops(self, direction: str) -> float:
-        """Return the operations on valid tokens: 4 n^2 H D forward (appendix "FLOP Calculation").
+        """Return the operations on valid tokens (appendix "FLOP Calculation").
 
-        The backward pass counts five matrix products instead of two, because it computes the scores
-        again.
+        A forward pass counts 4 n^2 H D operations, two matrix products. A backward pass counts five
+        matrix products, because it computes the scores again.
         """
         return self.matrix_products(5 if direction == "backward" else 2)
 
@@ -95,8 +95,8 @@ def paper_case(dimension: int, heads: int, length: int, sequences: int, padding:
     """Return a shape of the paper: lengths uniform between (1 - padding) * length and length.
 
     The published benchmark draws lengths in this way: "25 % padding" is 12.5 % on average. One
-    length is drawn from each of as many equal parts of the range as there are sequences, so that
-    few sequences represent the distribution. Lengths are in random order.
+    length is drawn from each of ``sequences`` equal parts of the range, so that even few sequences
+    represent the distribution. Lengths are in random order.
     """
     generator = np.random.default_rng(derive(SEED, "lengths", length, sequences))
     places = (generator.permutation(sequences) + generator.random(sequences)) / sequences
@@ -105,7 +105,7 @@ def paper_case(dimension: int, heads: int, length: int, sequences: int, padding:
 
 
 def jagged_cases(dimension: int, heads: int, settings: KernelBenchmark) -> tuple[Case, Case]:
-    """Return sequences as long as cells (Fig. 1), and equal sequences with the same sum of n^2."""
+    """Return two batches: lengths of cells (Fig. 1), and equal lengths with the same sum of n^2."""
     lengths = cell_lengths(
         settings.tokens, settings.median_length, settings.sigma_length, max(settings.lengths)
     )
@@ -197,7 +197,7 @@ class Inputs:
 
     @cached_property
     def sample(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Checked (sequence, head): the longest with head 0, the shortest with the last head."""
+        """Checked sequences and heads: the longest with head 0, the shortest with the last head."""
         lengths = np.asarray(self.case.lengths)
         shortest = len(lengths) - 1 - int(lengths[::-1].argmin())
         return (int(lengths.argmax()), 0), (shortest, self.case.heads - 1)

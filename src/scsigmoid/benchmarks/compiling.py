@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # Maximum number of processes. Each needs about 2 GB of GPU memory for CUDA and a shape's tensors.
 MOST_PROCESSES = 16
-# Time limit. Kernels that are not compiled by then are compiled when they are prepared for timing.
+# Time limit. Kernels that are not compiled in time are compiled when they are prepared for timing.
 MOST_SECONDS = 150.0
 # Milliseconds of warm-up and timing that an autotuner spends on a configuration. Triton's defaults,
 # 25 and 100, are too long for fifty configurations of three kernels for each class of lengths.
@@ -43,7 +43,8 @@ CHOICE_MS = (5, 30)
 def kernel_jobs(
     cases: Sequence[Case], providers: Sequence[Provider], device: torch.device
 ) -> list[tuple[Any, ...]]:
-    """Return a call of :func:`compile_one` for each compiled code, the longest job first."""
+    """Return a job (function and arguments) for each code to compile, the longest job first."""
+    # the first case of each compiled code
     first: dict[Hashable, tuple[int, Case]] = {}
     for provider in providers:
         index = PROVIDERS.index(provider)
@@ -79,6 +80,7 @@ def in_processes(ordered: Sequence[tuple[Any, ...]], most: int) -> None:
     # Set here, because torch's compiler would change Triton's cache folder in some processes.
     os.environ.setdefault("TRITON_CACHE_DIR", triton.knobs.cache.dir)
     end = time.monotonic() + MOST_SECONDS
+    # Each process runs this function first.
     begin = (importlib.import_module, (first_with_torch(),))
     # Leaving the block terminates the processes, also processes that hang.
     with (
@@ -93,7 +95,8 @@ def in_processes(ordered: Sequence[tuple[Any, ...]], most: int) -> None:
         log(f"{unfinished} of {len(ordered)} kernels were not compiled in {MOST_SECONDS:g} s")
 
 
-# Number of processes that torch's compiler starts itself, by default one per core.
+# Environment variable with the number of processes that torch's compiler itself starts, by default
+# one per core.
 THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 
 
@@ -114,8 +117,8 @@ def first_with_torch() -> str:
     """Return the module that a process must import first to compute the same cache keys.
 
     The keys of torch's cache contain constants of torch, named after the first module in
-    ``sys.modules`` that has torch as an attribute. If it belongs to another program, a process may
-    not be able to import it, so the result is ``torch``.
+    ``sys.modules`` that has torch as an attribute. If this module belongs to another program, a
+    process may not be able to import it. Then the result is ``torch``.
     """
     first = next(
         name
@@ -148,7 +151,7 @@ def run_once(call: Callable[[], object], quantiles: object) -> list[float]:
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Hide errors and messages, which are reported when the kernel is prepared for timing."""
+    """Hide errors and messages in the block. Preparing a kernel for timing reports them later."""
     with suppress(Exception), Path(os.devnull).open("w") as nowhere, redirect_stderr(nowhere):
         yield
 
@@ -163,8 +166,8 @@ def compile_one(index: int, case: Case, device: torch.device) -> None:
         synchronise(device)
 
 
-# Fraction of the GPU's memory that all processes may use, and estimated bytes of a process: for
-# CUDA, and for each parameter (weight and gradient).
+# Fraction of the GPU's memory that all processes together may use, bytes that CUDA needs in each
+# process, and bytes of a parameter (weight and gradient).
 MEMORY_SHARE, CONTEXT_BYTES, PARAMETER_BYTES = 0.85, 2e9, 8
 
 
@@ -173,8 +176,8 @@ def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Condition
 
     Args:
         variants: the kernels and layouts.
-        groups: groups of one device and size. They share the graphs of packed variants. Padded
-            variants have a graph for each group.
+        groups: groups of one device and size. All groups share the graph of a packed variant. A
+            padded variant has a graph for each group.
     """
     like, device = groups[0].like, groups[0].device
     total = torch.cuda.get_device_properties(device).total_memory
@@ -182,6 +185,7 @@ def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Condition
     most = max(1, min(MOST_PROCESSES, int(MEMORY_SHARE * total / need)))
     share = MEMORY_SHARE / most
     names = {variant.kernel for variant in variants if variant.layout == "padded"}
+    # One batch with padding for each context, to compile the padded kernels with an autotuner.
     cases = [
         Case("jagged", like.head_dimension, like.heads, context, (context - 1,) * 2)
         for context in dict.fromkeys(group.group.context for group in groups)
@@ -202,7 +206,7 @@ def compile_step(variant: Variant, group: "Conditions", memory_share: float = 1.
     """
     # Do not store choices among kernels, because other processes use the GPU at the same time.
     torch._inductor.config.autotune_local_cache = False
-    # Neither compile nor time the configurations of autotuners.
+    # Autotuners neither compile nor time configurations: separate jobs compile them.
     choose_by(lambda call, quantiles: [0.0] * 3)
     with silenced():
         if group.device.type == "cuda":

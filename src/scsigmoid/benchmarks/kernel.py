@@ -1,8 +1,9 @@
 """The kernel benchmark (section "Kernel Performance"): forward and backward pass of attention.
 
-Before the first and after the last round, the output and gradients of each timer, for example of
-its CUDA graph, are compared with float64. The kernels of a group of shapes are timed in interleaved
-rounds, so that clock and load changes affect all of them equally.
+Before the first and after the last round, the output and gradients of each kernel are compared with
+float64. They are computed in the same way as in the timed runs, for example by a CUDA graph. The
+kernels of a group of shapes are timed in interleaved rounds, so that clock and load changes affect
+all of them equally.
 """
 
 import math
@@ -41,8 +42,8 @@ from scsigmoid.training.devices import device_name, resolve_device, synchronise
 
 CPU_NOTE = "CPU, reference attention, tiny shapes: not comparable with the paper"
 DIRECTIONS = ("forward", "backward")
-# Minimum number of rounds of a group. The 99 % interval of a median needs eight readings, also for
-# slow kernels, which are timed in every fourth round only.
+# Minimum number of rounds of a group. The 99 % interval of a median needs eight readings, and slow
+# kernels are timed in every fourth round only.
 LEAST_ROUNDS = 32
 # Kernels above SLOW times the median time are timed in every SELDOM-th round only.
 SLOW, SELDOM = 2.5, 4
@@ -103,9 +104,9 @@ def run_kernel_benchmark(
 ) -> None:
     """Time all kernels at all shapes, in bfloat16 on a GPU and float32 on a CPU.
 
-    If a kernel is missing, does not support a shape, fails its check or does not fit in memory, the
-    note of its rows is the reason. Rows are saved next to the output after each group of shapes, so
-    that a stopped benchmark can resume.
+    If a kernel is missing, does not support a shape, fails its check or does not fit in memory, its
+    rows contain the reason in ``note``. Rows are saved next to the output after each group of
+    shapes, so that a stopped benchmark can resume.
 
     Args:
         settings: shapes, kernels and repetitions.
@@ -144,7 +145,7 @@ def run_kernel_benchmark(
 
 
 def shape_of(case: Case) -> tuple[str, float, int, int]:
-    """Return the shape of a case as in its rows, without the direction."""
+    """Return the shape of a case, the first four fields of :class:`rows.Shape`."""
     return case.batch, case.padding, case.head_dimension, case.length
 
 
@@ -253,8 +254,9 @@ def measure(
 ) -> int:
     """Time the kernels in interleaved rounds, and append to their ``rounds``.
 
-    There are at most ``iterations`` rounds. After ``LEAST_ROUNDS``, no round starts later than
-    ``seconds``: times of long sequences vary little. A kernel that fails loses its readings.
+    There are at most ``iterations`` rounds. After ``LEAST_ROUNDS`` rounds, no round starts later
+    than ``seconds``: long sequences need fewer rounds, because their times vary little. The
+    readings of a kernel that fails are discarded.
 
     Returns:
         The number of rounds.
@@ -293,6 +295,7 @@ def make_row(
 ) -> KernelRow:
     """Return the row of one kernel, shape and pass."""
     case, device, provider = candidate.inputs.case, candidate.inputs.device, candidate.provider
+    # Each reading contains the times of both passes.
     which = DIRECTIONS.index(direction)
     times, calls = ([both[which] for both in each] for each in (candidate.rounds, candidate.calls))
     readings = [reading for reading in times if not math.isnan(reading)]

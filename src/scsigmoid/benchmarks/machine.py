@@ -23,7 +23,7 @@ TIMED_CODE = ("attention", "benchmarks", "model", "training")
 
 
 def machine_facts(device: torch.device, command: str) -> dict[str, str]:
-    """Return machine, versions and code. Values of missing packages and hardware are "".
+    """Return hardware, versions and a checksum of the code. Missing values are "".
 
     FlashSigmoid has no version, so its value is the first digits of its library's SHA-256.
     """
@@ -69,7 +69,7 @@ def driver_version() -> str:
 
 
 def code_version() -> str:
-    """Return a checksum of the kernels, the models and the benchmarks."""
+    """Return a checksum of the files in :data:`TIMED_CODE`."""
     import scsigmoid
 
     package = Path(scsigmoid.__file__).parent
@@ -81,11 +81,11 @@ def code_version() -> str:
 
 
 def identity(device: torch.device) -> str:
-    """Return the GPU's UUID or the name of the machine, which must not be published."""
+    """Return the GPU's UUID or, for a CPU, the host name. Neither may be published."""
     return gpu_identity(device) if device.type == "cuda" else platform.node()
 
 
-# Time between two readings in milliseconds. A reading takes the GPU a few microseconds.
+# Milliseconds between two readings. A reading occupies the GPU for a few microseconds.
 PERIOD_MS = 500
 
 

@@ -41,9 +41,9 @@ def import_optional(module: str) -> Any:
 def model_backend(
     attention: str, backend: str, inputs: Inputs, *, padded: bool = False, **options: Any
 ) -> Kernel:
-    """Return the kernel of a backend of this project's models.
+    """Return a kernel that this project's models use.
 
-    On a GPU ``sdpa`` is torch's ``varlen_attn``, FlashAttention-2 for sequences of any length.
+    On a GPU, backend ``sdpa`` is torch's ``varlen_attn``: FlashAttention-2 of packed sequences.
 
     Args:
         attention, backend: keys of :data:`scsigmoid.kernels.BACKENDS`.
@@ -78,10 +78,11 @@ def plain_pytorch(attention: str, inputs: Inputs) -> Kernel:
 
 
 def triton_sigmoid(inputs: Inputs) -> Kernel:
-    """Return the paper's kernel, triton-sigmoid 0.1.2: its padded function if there is padding.
+    """Return the paper's kernel, triton-sigmoid 0.1.2, padded or (without padding) dense.
 
-    Its functions copy the scale to the GPU in each call, which a CUDA graph cannot contain. During
-    a capture, the kernel calls their operators with a scale that is already on the GPU.
+    The package's functions copy the scale to the GPU in each call, which a CUDA graph cannot
+    contain. During a capture, the returned kernel calls the operators of these functions instead,
+    with a scale that is already on the GPU.
     """
     package = import_optional("triton_sigmoid")
     lengths = inputs.lengths
@@ -123,9 +124,9 @@ def flash_sigmoid(inputs: Inputs) -> Kernel:
 def torch_sdpa(backend: str, inputs: Inputs) -> Kernel:
     """Return one backend of torch's SDPA, over padded sequences.
 
-    Padding is masked, and its blocks are not skipped. Nested tensors, which need no padding, are
-    not used: cuDNN's gradients of them are wrong (dQ by more than its own norm, torch 2.11 with
-    cuDNN 9.19), and cuDNN can break the GPU's context.
+    Padding is masked, but not skipped. Nested tensors, which do not need padding, are not used:
+    cuDNN computes wrong gradients for nested tensors (the error of dQ is larger than its norm,
+    torch 2.11 with cuDNN 9.19), and can break the GPU's context.
     """
     mask = inputs.valid[:, None, None, :] if inputs.case.uneven else None
 
@@ -137,7 +138,7 @@ def torch_sdpa(backend: str, inputs: Inputs) -> Kernel:
 
 
 def flex(inputs: Inputs) -> Kernel:
-    """Return FlexAttention with a padding mask, made once as in the paper's softmax models."""
+    """Return FlexAttention with a padding mask, created once as in the paper's softmax models."""
     from torch._functorch import config
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -178,7 +179,8 @@ class Provider:
         is_timed_for: whether this entry is timed for a batch. Another entry of the same name may be
             timed for other batches.
         stores_scores: whether it stores the n x n matrices of all sequences and heads. If so, it is
-            timed without a CUDA graph, which would keep them. Launches take little of its time.
+            timed without a CUDA graph, which would keep the matrices in memory. Launches are only a
+            small part of its time.
         compiled_for: returns the part of a case on which the compiled code depends. None if the
             kernel is not compiled ahead.
         is_autotuned: whether Triton's autotuner compiles many configurations and chooses one.
@@ -214,7 +216,7 @@ class Provider:
         return self.make(inputs)
 
     def executed(self, case: Case, direction: str) -> float:
-        """Return the operations of its matrix products, without rounding lengths up to blocks."""
+        """Return the operations of its matrix products. Lengths are not rounded up to blocks."""
         products = self.backward_products if direction == "backward" else 2
         return case.matrix_products(products, padded=not self.skips_padding)
 
@@ -230,8 +232,9 @@ def length_class(case: Case) -> Hashable:
     return case.head_dimension, case.uneven, limit
 
 
-#: Plain PyTorch saves the scores, so its backward pass has four matrix products. The paper's kernel
-#: and FlexAttention have seven, because the loops for dQ and for dK and dV both compute scores.
+#: All kernels. Plain PyTorch saves the weights, so its backward pass has four matrix products. The
+#: paper's kernel and FlexAttention have seven, because they have two loops, one for dQ and one for
+#: dK and dV, which both compute the scores and the gradient of the weights.
 PROVIDERS = (
     *(
         Provider(

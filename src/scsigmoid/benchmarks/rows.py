@@ -44,7 +44,7 @@ class KernelRow:
         tokens: valid tokens of the batch.
         milliseconds: median time, with its interval ``milliseconds_low`` to ``_high``. NaN if the
             kernel was not timed. ``note`` is the reason.
-        tflops: counted operations on valid tokens divided by the median time.
+        tflops: counted operations on valid tokens divided by the median time, in 10^12 per second.
         executed_tflops: operations that the kernel executes divided by the median time.
         timing: ``graph`` (replay of a CUDA graph), ``events`` (calls queued on the GPU) or
             ``clock`` (single calls).
@@ -119,8 +119,8 @@ class TrainingRow:
         peak_memory_gb: memory of the first steps, with weights, gradients and optimizer state, in
             10^9 bytes. NaN on a CPU.
         cuda_graphs: fraction of the timed steps whose gradient a CUDA graph computed.
-        host_bound: whether the GPU waited for the host to launch kernels. Then the row says little
-            about the kernel.
+        host_bound: whether the GPU waited for the host to launch kernels. If so, the times depend
+            little on the kernel.
         compiled: graphs that ``torch.compile`` made before the first round. Rows of one size may
             share a graph.
         recompiled: graphs that ``torch.compile`` made during the rounds.
@@ -166,12 +166,13 @@ class TrainingRow:
 
     @property
     def group(self) -> "TrainingGroup":
-        """The rows that share rounds with this one."""
+        """The group of rows that were timed in the same rounds as this row."""
         return TrainingGroup(self.size, self.context, self.cells_per_step)
 
     def over(self, other: "TrainingRow") -> list[float]:
         """Return the rate divided by the rate of another row of the group, for each round."""
         own, theirs = numbers(self.readings), numbers(other.readings)
+        # A rate is inversely proportional to the time.
         return [slow / fast for fast, slow in zip(own, theirs, strict=False)]
 
 
@@ -192,8 +193,8 @@ class Sweep(Generic[Row]):
     """The rows of a benchmark, kept in a file next to its table until the table is complete.
 
     A stopped benchmark resumes with the rows of this file. The file is not an output of the
-    workflow, because Snakemake deletes the outputs of a failed job. Its name contains a checksum of
-    ``conditions``.
+    workflow, because Snakemake deletes the outputs of a failed job. The file's name contains a
+    checksum of ``conditions``.
 
     Args:
         kind: class of the rows.
@@ -201,7 +202,7 @@ class Sweep(Generic[Row]):
         conditions: machine, versions, code and settings, as values for JSON.
 
     Attributes:
-        rows: all rows, which were read from the file or added.
+        rows: all rows, both read from the file and added.
     """
 
     def __init__(self, kind: type[Row], output: str | Path, conditions: object) -> None:
@@ -231,13 +232,13 @@ class Sweep(Generic[Row]):
     def measure(
         self, groups: Sequence[Group], run: Callable[[Group], list[Row]], deadline: float
     ) -> None:
-        """Add the rows of each group, then write the table.
+        """Measure groups one by one, then write the table.
 
         Args:
             groups: the groups that are missing.
             run: returns the rows of a group.
-            deadline: value of ``time.monotonic`` after which no group starts. If groups are missing
-                then, the file is kept.
+            deadline: value of ``time.monotonic`` after which no group starts. If this leaves groups
+                missing, the file is kept.
         """
         missing = len(groups)
         for group in track(groups, label="groups"):
@@ -255,8 +256,8 @@ def median_interval(values: Sequence[float], confidence: float) -> Interval:
     """Return the median with an interval from order statistics, for any distribution.
 
     The interval is from the k-th smallest to the k-th largest value, with the largest k for which
-    the binomial distribution gives at least this confidence. The median is used because timings
-    have long tails.
+    the interval contains the median with probability ``confidence`` or more (binomial
+    distribution). The median is used because timings have long tails.
 
     Args:
         values: independent timings. If there are none, the result is NaN.
@@ -273,6 +274,6 @@ def median_interval(values: Sequence[float], confidence: float) -> Interval:
     while k < count and below + math.comb(count, k) <= limit:
         below += math.comb(count, k)
         k += 1
-    if k == 0:
+    if k == 0:  # too few values for an interval
         return Interval(middle)
     return Interval(middle, ordered[k - 1], ordered[count - k])

@@ -23,7 +23,7 @@ def simulated_batches(
     training: Training,
     seed: int,
 ) -> Iterator[Batch]:
-    """Yield batches of random genes without end. Lengths are log-normal, cut at the context.
+    """Yield batches of random genes, endlessly. Lengths are log-normal, cut at the context.
 
     Batches depend only on the arguments, so all kernels see the same batches.
     """
@@ -42,11 +42,12 @@ def simulated_batches(
         yield pack_genes(genes, lengths, np.arange(cells), masking)
 
 
-SHORTEST, LONGEST = 200, 16_000  # numbers of expressed genes
+SHORTEST, LONGEST = 200, 16_000  # minimum and maximum number of expressed genes of a cell
 TYPES = 32
 CELLS_A_BATCH = 1024
-# Each cell type has an order of genes. A cell lacks the fraction MISSING of the first genes. The
-# ranks of its genes vary by the fraction BLUR of the number of first genes (standard deviation).
+# Each cell type has an order of genes. A cell that expresses n genes draws them from the first
+# n / (1 - MISSING) genes of this order. Then noise is added to the ranks of the genes, with a
+# standard deviation of BLUR times the number of genes to draw from.
 MISSING = 0.3
 BLUR = 0.1
 
@@ -54,7 +55,10 @@ BLUR = 0.1
 def write_simulated_tokens(
     folder: Path, settings: TrainingBenchmark, cells: int, longest: int, seed: int
 ) -> None:
-    """Write ``tokens/`` and ``vocabulary.parquet``, the input of training."""
+    """Write ``tokens/`` and ``vocabulary.parquet``, the input of training.
+
+    Cells have at most ``longest`` tokens.
+    """
     size = settings.vocabulary
     names = (*SPECIAL, *(f"SIMULATED{gene:06d}" for gene in range(size - len(SPECIAL))))
     vocabulary = Vocabulary(names, names, np.full(size, cells), np.ones(size))
@@ -76,7 +80,10 @@ def write_simulated_tokens(
 def simulated_cells(
     settings: TrainingBenchmark, cells: int, longest: int, seed: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield cells in the columns of a token store, with log-normal lengths as in Fig. 1."""
+    """Yield cells in the columns of a token store, with log-normal lengths as in Fig. 1.
+
+    Lengths are cut at ``longest``. Cell types have different but correlated orders of genes.
+    """
     schema = store_schema(settings.vocabulary)
     generator = np.random.default_rng(derive(seed, "simulated tokens"))
     genes = settings.vocabulary - len(SPECIAL)
@@ -111,7 +118,7 @@ def simulated_cells(
 
 
 def draw_genes(order: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
-    """Draw the genes of a cell from the first genes in ``order``, and return them by rank."""
+    """Draw ``number`` genes of a cell from the first genes in ``order``. Return them by rank."""
     first = math.ceil(number / (1 - MISSING))
     kept = np.sort(generator.permutation(first)[:number])
     return order[kept[np.argsort(kept + generator.normal(scale=BLUR * first, size=number))]]

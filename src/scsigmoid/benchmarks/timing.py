@@ -1,4 +1,4 @@
-"""Timers, interleaved rounds and failures, for both benchmarks."""
+"""Timers, interleaved rounds and handling of failures, for both benchmarks."""
 
 import gc
 import math
@@ -19,11 +19,11 @@ from scsigmoid.seeds import derive
 from scsigmoid.training.devices import synchronise
 from scsigmoid.training.graphs import capture
 
-# The GPU is kept busy for about 0.2 ms before the timed launches, so that they are queued and the
-# time between launches is not measured.
+# Cycles for which the GPU is kept busy before the timed launches, about 0.2 ms. Meanwhile the
+# launches are queued, so that the time between launches is not measured.
 QUEUE_CYCLES = 400_000
-# A reading replays a graph for at least LEAST_MS, but at most MOST_REPLAYS times, so that the few
-# microseconds between two replays hardly count.
+# A graph is replayed for at least LEAST_MS in each reading, but at most MOST_REPLAYS times. The few
+# microseconds between two replays then hardly count.
 LEAST_MS = 1.0
 MOST_REPLAYS = 10
 # Number of runs before a graph is captured, which choose configurations and allocate workspaces.
@@ -32,7 +32,7 @@ WARM_RUNS = 3
 NO_ROOM = "does not fit in memory"
 
 Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
-Results = tuple[Tensor, tuple[Tensor, ...]]
+Results = tuple[Tensor, tuple[Tensor, ...]]  # output, gradients of q, k and v
 
 
 class Wrong(Exception):
@@ -64,7 +64,7 @@ def first_line(error: Exception) -> str:
 
 
 def release_frames(error: BaseException) -> None:
-    """Release the objects in the frames of an error and of its context, the earlier errors."""
+    """Release the local variables in the tracebacks of an error and of the errors before it."""
     following: BaseException | None = error
     while following is not None:
         traceback.clear_frames(following.__traceback__)
@@ -94,9 +94,9 @@ class Entry(Protocol):
 def record_failure(entry: Entry, setting: str, device: torch.device) -> Iterator[None]:
     """Drop an entry that fails in the block, and release the memory that the block used.
 
-    A UserError is the reason why a kernel cannot run here. Any other error of another project's
-    kernel, also of its compilation, is a result of the benchmark. A kernel of this project may run
-    out of memory, but must not fail in any other way.
+    A UserError explains why a kernel cannot run on this machine. Any other error of another
+    project's kernel or of its compilation is a result of the benchmark. A kernel of this project
+    may run out of memory, but must not fail in any other way.
 
     Args:
         entry: the kernel that is prepared or timed.
@@ -151,7 +151,7 @@ def rounds(count: int, least: int, most: int, seconds: float) -> Iterator[list[i
 class Clocked:
     """Timer of single calls, by the host's clock. On a GPU times include the launch."""
 
-    how = "clock"
+    how = "clock"  # value of the column `timing`
 
     def __init__(self, kernel: Kernel, tensors: list[Tensor]) -> None:
         self.kernel, self.tensors, self.device = kernel, tensors, tensors[0].device
@@ -170,7 +170,7 @@ class Clocked:
         return (middle - begin) * 1e3, (end - middle) * 1e3
 
     def results(self) -> Results:
-        """Return output and gradients of q, k and v, computed as when timed."""
+        """Return output and gradients of q, k and v, computed in the same way as in timed runs."""
         return run_passes(self.kernel, self.tensors)
 
 
@@ -236,7 +236,7 @@ class Replayed:
         return forward, backward
 
     def results(self) -> Results:
-        """Fill the tensors with NaN, replay both graphs and return what they wrote."""
+        """Fill the results with NaN, replay both graphs and return the results."""
         for tensor in (self.output, *self.gradients):
             tensor.detach().fill_(math.nan)
         self.forward.replay()
@@ -283,10 +283,10 @@ def run_passes(kernel: Kernel, tensors: list[Tensor]) -> Results:
 
 
 class Stopwatch:
-    """Stopwatch with marks. The first mark is its creation.
+    """Stopwatch with marks. The first mark is set when the stopwatch is created.
 
-    Marks on a GPU are events, so that marking does not wait and steps follow each other as in
-    training. Marks on a CPU are readings of the clock.
+    On a GPU marks are events, so that setting a mark does not wait and steps follow each other as
+    in training. On a CPU marks are readings of the clock.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -312,10 +312,10 @@ class Stopwatch:
         return begin.elapsed_time(end) / 1e3
 
     def behind(self) -> float:
-        """Return by how many seconds the GPU reached the last mark after the host. NaN on a CPU.
+        """Return how many seconds after the host the GPU reached the last mark. NaN on a CPU.
 
         The result is close to zero if the GPU waits for the host's launches. If the host is faster,
-        the result is a large part of a step, up to the length of the queue of launches.
+        the result is a large part of a step, limited by the length of the queue of launches.
         """
         if self._device.type == "cpu":
             return math.nan

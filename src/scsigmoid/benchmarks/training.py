@@ -45,8 +45,9 @@ FIRST_STEPS = 4
 LEAST_ROUNDS = 8
 # Untimed steps at the beginning of each round, because the GPU was idle before them.
 LEAD_STEPS = 1
-# If the GPU waits for its host, it is behind by less than this many steps at the end of a round: by
-# the optimizer's update, a seventh of a step. Otherwise it is behind by most of a step or more.
+# If the GPU is less than this many steps behind the host at the end of a round, it waits for the
+# host. It is then behind by the optimizer's update only, a seventh of a step. A GPU that does not
+# wait is behind by most of a step or more.
 LEAST_BEHIND = 0.25
 
 
@@ -60,7 +61,8 @@ class TimedVariant:
         error: relative error of the gradient (:func:`gradient_error`).
         compiled: graphs compiled before the first round.
         recompiled: graphs compiled during the rounds.
-        memory: peak memory of the first steps in bytes, without other models. NaN on a CPU.
+        memory: peak memory of the first steps in bytes, without the memory of other models. NaN on
+            a CPU.
         milliseconds: mean time of a step in each round.
         behind: number of steps that the GPU was behind the host at the end of each round.
         graphed: for each timed step, whether a CUDA graph computed the gradient.
@@ -131,8 +133,8 @@ def run_training_benchmark(
     """Time training steps of all kernels, group by group, and project the GPU hours of a corpus.
 
     On a GPU steps use bfloat16 and ``torch.compile``, on a CPU float32 without compiling. If a
-    kernel is missing, fails its check or does not fit in memory, the note of its rows is the
-    reason. Rows are saved next to the output after each group, so that a stopped run can resume.
+    kernel is missing, fails its check or does not fit in memory, its rows contain the reason in
+    ``note``. Rows are saved next to the output after each group, so that a stopped run can resume.
 
     Args:
         settings: sizes, contexts, cells, kernels and repetitions.
@@ -172,7 +174,8 @@ def run_training_benchmark(
         if group not in done:
             missing.append(Conditions(group, like, settings, unchanging, seed, torch_device))
     if torch_device.type == "cuda":
-        # One graph per packed variant, and per padded variant, context and number of cells.
+        # By default, torch stops compiling after eight graphs. There is one graph for each packed
+        # variant, and one for each padded variant, context and number of cells.
         torch._dynamo.config.recompile_limit = max(8, 2 * len(variants) * len(groups))
         bound_choices()
     errors: dict[tuple[Variant, str], float] = {}
@@ -250,6 +253,7 @@ def prepare(
     compiled_before = compiled_graphs(device)
     memory_of_others = reset_peak_memory(shared)
     encoder = variant.encoder(conditions.like, device)
+    # Share the parameters instead of copying them.
     encoder.load_state_dict(shared.encoder.state_dict(keep_vars=True), assign=True)
     trainer = Trainer(encoder, conditions.training, conditions.seed, device)
     trainer.optimiser = shared.optimiser
@@ -267,8 +271,8 @@ def prepare(
 def gradient_error(variant: Variant, conditions: Conditions) -> float:
     """Return the relative error of the gradient of the q, k and v projection.
 
-    Checks attention, including padding: an encoder of one layer is compared with plain PyTorch in
-    float32 on two packed cells, without dropout. Only the kernel is compiled.
+    This checks attention, including padding. An encoder of one layer without dropout is compared
+    with plain PyTorch in float32 on two cells. Only the kernel is compiled.
     """
     cells = next(conditions.batches(2))
     like = replace(conditions.like, layers=1, dropout=0.0)
@@ -297,8 +301,8 @@ def projection_gradient(encoder: Encoder, batch: Batch) -> Tensor:
 def reset_peak_memory(shared: Trainer) -> int:
     """Reset the GPU's peak memory, and return the allocated bytes that belong to other models.
 
-    Weights and optimizer state, which models share, count for each model. All other memory that is
-    allocated now belongs to other models.
+    All allocated memory belongs to other models, except for weights and optimizer state. The models
+    share these, but they count for each model.
     """
     if shared.device.type != "cuda":
         return 0
@@ -325,7 +329,7 @@ def time_rounds(
 ) -> list[tuple[int, int]]:
     """Time the models in interleaved rounds. Each round has its own order and cells.
 
-    After ``LEAST_ROUNDS``, no round starts later than ``settings.seconds``.
+    After ``LEAST_ROUNDS`` rounds, no round starts later than ``settings.seconds``.
 
     Returns:
         For each round, the valid tokens of its timed steps and the operations on these tokens.
@@ -392,6 +396,7 @@ def make_row(
     seconds = [settings.steps * reading / 1e3 for reading in readings]
     tokens, flops = zip(*work, strict=True)
     mean_tokens = statistics.fmean(tokens) / settings.steps
+    # tokens of a step, including padding
     computed = mean_tokens if variant.layout == "packed" else group.cells * group.context
     is_host_bound = bool(entry.behind) and statistics.median(entry.behind) < LEAST_BEHIND
     note = CPU_NOTE if conditions.device.type == "cpu" else HOST_NOTE * is_host_bound
@@ -428,6 +433,6 @@ def make_row(
 
 
 def median_rate(amounts: Sequence[int], seconds: Sequence[float]) -> float:
-    """Return the median of the amounts per second of the rounds, NaN without rounds."""
+    """Return the median of the amounts per second of the rounds, NaN without ``seconds``."""
     rates = [amount / time for amount, time in zip(amounts, seconds, strict=False)]
     return statistics.median(rates) if rates else math.nan

@@ -1,8 +1,8 @@
 """Attention kernels and layouts of the training benchmark.
 
-Training packs cells, the paper pads every cell to the context. A padded batch is a sequence of
-cells * context tokens for all layers of the encoder. Only attention separates the cells, and only
-the output layer ignores the padding. Padded and packed models do not differ otherwise.
+This project packs cells. The paper pads each cell to the context. A padded batch is one sequence of
+cells * context tokens. Only attention separates the cells, and only the output layer ignores the
+padding. Otherwise padded and packed models do not differ.
 """
 
 import functools
@@ -45,7 +45,7 @@ class PaddedAttention:
 def padded(batch: Batch, context: int) -> Batch:
     """Pad each cell of a packed batch to the context.
 
-    ``cu_seqlens`` still counts valid tokens. Targets and masked tokens are the same.
+    ``cu_seqlens`` and ``targets`` do not change: lengths do not count the padding.
     """
     lengths = torch.diff(batch.cu_seqlens).long()
     cells = len(lengths)
@@ -126,13 +126,18 @@ def padding_mask(lengths: Tensor, settings: EncoderSettings) -> "BlockMask":
     cells, context = len(lengths), settings.context
     blocks = (context + BLOCK - 1) // BLOCK
     block = torch.arange(blocks, dtype=torch.int32, device=lengths.device)
+    # (cells, 1): number of blocks that contain valid tokens, and that contain only valid tokens
     touched = ((lengths + BLOCK - 1) // BLOCK)[:, None]
     whole = (lengths // BLOCK)[:, None]
-    # Blocks before the last block of the cell are whole, the last block may be partial.
+    # (cells, blocks): only the last block of a cell with valid tokens can be partial.
     is_whole, is_partial = block < whole, (block >= whole) & (block < touched)
 
     def visits(active: Tensor, counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the number of blocks that each active block visits, and their order."""
+        """Return how many blocks each block visits, (cells, 1, blocks), and in which order.
+
+        Active blocks, (cells, blocks), visit the first ``counts``, (cells, 1), blocks in ``order``,
+        (cells, blocks). The returned order has shape (cells, 1, blocks, blocks).
+        """
         number = torch.where(active, counts, 0).to(torch.int32)[:, None]
         indices = order.to(torch.int32)[:, None, None].expand(cells, 1, blocks, blocks)
         return constant_shape(number), constant_shape(indices.contiguous())
@@ -180,9 +185,9 @@ def flex(q: Tensor, k: Tensor, v: Tensor, mask: "BlockMask") -> Tensor:
 
 
 def published_batch(lengths: Tensor, settings: EncoderSettings) -> tuple[Tensor, Tensor, Tensor]:
-    """Return lengths, biases and scale of triton-sigmoid, which all layers share.
+    """Return lengths, biases and scale for triton-sigmoid, computed once for all layers.
 
-    The package computes biases and scale at each call.
+    The package's own functions compute biases and scale in each call.
 
     Raises:
         UserError: if the package is not installed.
@@ -196,8 +201,8 @@ def published_batch(lengths: Tensor, settings: EncoderSettings) -> tuple[Tensor,
 def register_published() -> None:
     """Register triton-sigmoid's padded kernels as an operator that torch.compile does not trace.
 
-    The package's function copies the scale to the GPU in each call and waits for the copy. The
-    operators that this function calls, and which are used here, do not.
+    The package's function copies the scale to the GPU in each call and waits for the copy. This
+    operator avoids the copy, because it calls the package's operators directly.
     """
     package: Any = import_optional("triton_sigmoid.sigmoid_triton_padded")
 
@@ -273,6 +278,7 @@ class Variant:
         Raises:
             UserError: if the kernel cannot run on the device.
         """
+        # A padded encoder does not use the backend.
         backend = "reference" if self.padded else self.kernel
         settings = replace(like, attention=self.attention, backend=backend)
         backend_of(settings, device)
@@ -284,7 +290,8 @@ class Variant:
         return packed if self.padded is None else padded(packed, context)
 
 
-#: Kernels of this project first. Without the softmax reference, because SDPA runs everywhere.
+#: All kernels and layouts, those of this project first. The softmax reference is not timed, because
+#: SDPA runs on all devices.
 VARIANTS = (
     *(
         Variant(

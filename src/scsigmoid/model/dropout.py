@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from scsigmoid.seeds import derive
 
 _WORDS = 2**32
-# Odd factor with irregular bits, so that the words of neighboring positions differ in many bits.
+# Odd factors with irregular bits, so that the words of neighboring positions, channels or layers
+# differ in many bits.
 _SPREAD = 0x9E3779B1 - _WORDS
 _SITES = 0x85EBCA6B
 
@@ -55,7 +56,7 @@ class KeyedDropout(nn.Module):
 
     Args:
         share: probability of dropping an activation, at least 0 and below 1.
-        site: index of this dropout layer in the model, so that layers drop different activations.
+        site: index of this dropout layer in the model. Each layer drops different activations.
     """
 
     def __init__(self, share: float, site: int) -> None:
@@ -70,5 +71,6 @@ class KeyedDropout(nn.Module):
             return x
         channels = torch.arange(x.shape[1], dtype=torch.int32, device=x.device) * _SPREAD
         words = mix((keys ^ self.site).unsqueeze(1) ^ channels)
+        # Words are uniform from -2^31 to 2^31 - 1.
         dropped = words < self.dropped - _WORDS // 2
         return (x * (_WORDS / (_WORDS - self.dropped))).masked_fill(dropped, 0.0)

@@ -2,9 +2,9 @@
 
 Pre-norm transformer blocks with GELU, learned embeddings of tokens and rank positions, a final
 layer normalization, and an output layer whose weights are not shared. Batches have no padding.
-Sigmoid and softmax models have the same parameters and differ only in the attention function.
-There is no dropout of attention weights, so equal seeds give both models the same initial weights
-and the same dropout (:mod:`scsigmoid.model.dropout`).
+Sigmoid and softmax models have the same parameters and differ only in the attention function. With
+the same seed they have the same initial weights and the same dropout
+(:mod:`scsigmoid.model.dropout`). Attention weights have no dropout.
 
 Variants of attention for studies, none of which is in the paper:
 
@@ -56,7 +56,7 @@ class Block(nn.Module):
         self.feed_forward_dropout = KeyedDropout(settings.dropout, 2 * layer + 2)
 
     def heads(self, x: Tensor) -> Tensor:
-        """Compute q, k and v of the residual stream, (tokens, 3, heads, dim)."""
+        """Compute q, k and v, (tokens, 3, heads, dim), from the residual stream ``x``."""
         shape = (3, self.settings.heads, self.settings.head_dimension)
         qkv: Tensor = self.qkv(self.attention_norm(x)).unflatten(-1, shape)
         if "qk_norm" in self.settings.variants:
@@ -67,6 +67,7 @@ class Block(nn.Module):
     def attend(
         self, qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: "BlockMask | None"
     ) -> Tensor:
+        """Compute attention, (tokens, heads, dim), of the result of :meth:`heads`."""
         backend = self.settings.backend
         if self.settings.attention == "sigmoid":
             if "centred_values" not in self.settings.variants:
@@ -120,9 +121,9 @@ class Encoder(nn.Module):
     def initialise(self, seed: int) -> "Encoder":
         """Initialize weights with N(0, initializer_range), biases with 0 and gains with 1.
 
-        Each parameter has its own generator on the CPU, seeded by the parameter's name. So the
-        weights do not depend on the attention function or the device. Models that differ in the
-        context length share all weights except their position embeddings.
+        Each parameter has its own generator on the CPU, seeded by ``seed`` and the parameter's
+        name. So the weights do not depend on the attention function or the device. Models that
+        differ only in the context length have equal weights, except for position embeddings.
 
         Returns:
             The encoder itself.
@@ -184,8 +185,8 @@ class Encoder(nn.Module):
         """Return the dropout keys of a training step, (tokens,) int32, or None without dropout.
 
         Args:
-            cells: (cells,) int64, indices of the cells in the token store, on the CPU. Computing
-                the few keys of cells there takes less time than launching GPU kernels.
+            cells: (cells,) int64, indices of the cells in the token store, on the CPU. Cells are
+                few, so computing their keys on the CPU is faster than launching GPU kernels.
             positions, cu_seqlens: see :meth:`forward`.
             seed: seed of the run.
             step: number of the optimizer step.

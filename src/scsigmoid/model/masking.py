@@ -1,8 +1,8 @@
-"""Masks of the genes of a cell.
+"""Random masks of the genes of cells.
 
-The mask of a cell comes from a counter-based generator, splitmix64 of (seed, cell, draw, gene). So
-it does not depend on the batch, the order of cells, the device or the number of processes. Sigmoid
-and softmax models are trained with the same masks.
+A counter-based generator, splitmix64 of (seed, cell, draw, gene), draws the mask of each cell. So a
+mask does not depend on the batch, the order of cells, the device or the number of processes.
+Sigmoid and softmax models are trained with the same masks.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Masking:
 
     Attributes:
         seed: seed of the masks of a run.
-        draw: number of the mask of a cell: the step in training, the trial in evaluation.
+        draw: counter of the masks of a cell: the step in training, the trial in evaluation.
         fraction: fraction of the genes of a cell that are masked.
         replacement: ``mask``: masked genes become [MASK]. ``bert``: 80 % become [MASK], 10 % a
             random gene, and 10 % do not change.
@@ -81,7 +81,8 @@ class Masking:
         gene_positions = np.flatnonzero(is_gene)
         before = np.concatenate([[0], np.cumsum(is_gene)])[cu_seqlens]  # genes before each cell
         genes = np.diff(before)
-        # The counter of a gene is its rank among the genes, so a leading [CLS] has no effect.
+        # The counter of a gene is its rank in its cell, so a leading [CLS] has no effect. Without
+        # cells, the counters are the empty `ranks[:0]`.
         ranks = _mix(np.arange(genes.max(initial=0), dtype=np.uint64))
         counters = np.concatenate([ranks[:0], *(ranks[:count] for count in genes.tolist())])
 
@@ -92,7 +93,7 @@ class Masking:
         # Mask the genes with the smallest keys. Keys are distinct, because _mix is a bijection.
         counts = np.rint(self.fraction * genes).astype(np.int64)
         counts = np.minimum(genes, np.maximum(1, counts))
-        largest = np.zeros(len(cells), dtype=np.uint64)
+        largest = np.zeros(len(cells), dtype=np.uint64)  # largest key of the masked genes
         spans = zip(before[:-1].tolist(), before[1:].tolist(), counts.tolist(), strict=True)
         for cell, (start, stop, count) in enumerate(spans):
             if count:
@@ -105,6 +106,7 @@ class Masking:
             tokens[masked] = MASK
             return tokens, masked, targets
         words = _mix(keys[selected] ^ np.uint64(0xD1B54A32D192ED03))
+        # uniform in [0, 1)
         share = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
         random = first + (_mix(words) % np.uint64(end - first)).astype(np.int64)
         tokens[masked] = np.where(share < 0.8, MASK, np.where(share < 0.9, random, targets))

@@ -10,7 +10,7 @@ from scsigmoid.kernels import BACKENDS
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSettings:
-    """Settings of an encoder (tab:model_arch). The configuration's schema contains their limits.
+    """Settings of an encoder (table tab:model_arch). The schema contains their limits.
 
     Attributes:
         attention: ``sigmoid`` or ``softmax``.
@@ -115,8 +115,8 @@ def count_flops(settings: EncoderSettings, lengths: Sequence[int], masked: int) 
     hidden, wide = settings.hidden, settings.feed_forward
     tokens = sum(int(length) for length in lengths)
     weights = settings.layers * (4 * hidden * hidden + 2 * hidden * wide)
-    linear = 6 * weights * tokens
+    linear = 6 * weights * tokens  # 6 = 2 * (1 + 2)
     pairs = sum(int(length) ** 2 for length in lengths)
-    attention = 14 * settings.layers * hidden * pairs
+    attention = 14 * settings.layers * hidden * pairs  # 14 = 4 * (1 + 2.5)
     output = 6 * hidden * settings.vocabulary_size * masked
     return linear + attention + output

@@ -49,7 +49,7 @@ class Batch:
         cu_seqlens: (cells + 1,) int32, cumulative lengths.
         masked: (masked,) int64, indices into ``tokens`` of the genes to predict, if any.
         targets: (masked,) int64, the genes to predict.
-        cells: (cells,) int64, rows of the store, always on the CPU.
+        cells: (cells,) int64, indices of the cells in the store, always on the CPU.
         max_seqlen: length of the longest cell.
     """
 
@@ -80,7 +80,7 @@ class Batch:
 def pack(
     store: TokenStore, indices: Int64s, settings: EncoderSettings, masking: Masking | None = None
 ) -> Batch:
-    """Read rows of a store into a packed batch. Cells are truncated to the context."""
+    """Read cells of a store into a packed batch. Cells are truncated to the context."""
     genes, cu_seqlens = store.cells(indices, settings.genes)
     return pack_genes(genes, np.diff(cu_seqlens), indices, masking, cls_token=settings.cls_token)
 
@@ -123,7 +123,10 @@ def pack_genes(
 
 
 def split_by_tokens(lengths: Integers, budget: int) -> list[slice]:
-    """Split cells, in order, into slices of at most ``budget`` tokens, or a single longer cell."""
+    """Split cells, in order, into slices of at most ``budget`` tokens.
+
+    A cell with more tokens gets its own slice.
+    """
     slices = []
     start = tokens = 0
     for index, length in enumerate(lengths.tolist()):
@@ -138,7 +141,7 @@ def split_by_tokens(lengths: Integers, budget: int) -> list[slice]:
 def work_of_cells(lengths: Integers, settings: EncoderSettings, mask_fraction: float) -> Float64s:
     """Return the operations of each cell's training step (:func:`count_flops`), (cells,)."""
     one, two = (count_flops(settings, [length], 0) for length in (1, 2))
-    quadratic = two / 2 - one  # f(1) = a + b and f(2) = 2 a + 4 b
+    quadratic = two / 2 - one  # one = a + b and two = 2 a + 4 b
     linear = one - quadratic + mask_fraction * count_flops(settings, [], 1)
     tokens = lengths.astype(np.float64)
     return tokens * (linear + quadratic * tokens)
@@ -165,7 +168,7 @@ def divide(work: Float64s, parts: int) -> list[Int64s]:
 
 
 def micro_batches(lengths: Integers, work: Float64s, budget: int) -> list[Int64s]:
-    """Divide the cells of a process into as few micro-batches of equal work as possible.
+    """Divide the cells of a process into as few micro-batches as possible, of about equal work.
 
     Args:
         lengths: (cells,) tokens of each cell.
@@ -194,9 +197,9 @@ class Share:
 
 
 def validation_rows(cells: int, count: int) -> Int64s:
-    """Return the rows of the store that are held out for validation, (count,), ascending.
+    """Return the ascending indices of the validation cells in the store, (count,).
 
-    The rows are evenly spaced. The order of a store is random, so they are a random sample.
+    They are evenly spaced. Because the order of a store is random, they are a random sample.
     """
     if count >= cells:
         raise UserError(f"training.validation_cells: {count} of {cells} training cells; take fewer")
@@ -235,10 +238,11 @@ class GlobalBatches:
         self._lock = threading.Lock()
 
     def cells(self, step: int) -> Int64s:
-        """Return the rows of the store in the global batch of a step, counted from 1."""
+        """Return the indices of the cells of a step, counted from 1, in the store."""
         # `CellOrder` caches its last result and is not thread-safe.
         with self._lock:
             places = self._order.batch(step - 1, self.training.global_batch)
+        # Convert indices among the training cells to indices among all cells of the store.
         return places + np.searchsorted(self._before, places, side="right")
 
     def __getitem__(self, step: int) -> Share:
@@ -249,6 +253,7 @@ class GlobalBatches:
         lengths = genes + settings.cls_token
         work = work_of_cells(lengths, settings, training.mask_fraction)
         # All processes compute the same division, so that they need not communicate.
+        # shares[process][micro-batch]: indices into `cells`
         budget = training.micro_batch_tokens
         shares = [
             [members[part] for part in micro_batches(lengths[members], work[members], budget)]

@@ -1,10 +1,10 @@
 """Checkpoints: written atomically in the background, verified before they are read.
 
-``step-00000100.pt`` can be read with ``torch.load(weights_only=True)``. Its checksum is in
-``step-00000100.sha256`` next to it, in the format of ``sha256sum``.
+A checkpoint such as ``step-00000100.pt`` can be read with ``torch.load(weights_only=True)``. Its
+checksum is in ``step-00000100.sha256`` in the same folder, in the format of ``sha256sum``.
 
-A checkpoint is skipped only if it is damaged. The file is then renamed, not deleted. Errors of the
-file system are raised, because the file may be intact.
+A damaged checkpoint is renamed, not deleted, and the next older checkpoint is used. If the file
+system reports an error, the error is raised, because the checkpoint may be intact.
 """
 
 import os
@@ -24,6 +24,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, sha256, write_text
 from scsigmoid.progress import log, warn
 
+#: Version of the file format.
 VERSION = 3
 
 
@@ -83,7 +84,7 @@ class Checkpoints:
         return writing is not None and writing.done() and writing.exception() is not None
 
     def wait(self) -> None:
-        """Wait for the last write."""
+        """Wait for the last write, and raise its error if it failed."""
         if self._writing is not None:
             self._writing.result()
 
@@ -92,7 +93,7 @@ class Checkpoints:
         self._pool.shutdown()
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, then remove the oldest ones beyond ``keep``.
+        """Write a checkpoint, then remove all but the newest ``keep`` checkpoints.
 
         Raises:
             UserError: if writing fails, for example on a full disk. Older checkpoints are kept.
@@ -101,7 +102,7 @@ class Checkpoints:
         try:
             with atomic_path(path) as temporary:
                 write_values(temporary, {"version": VERSION, **vars(checkpoint)})
-                # Before the checkpoint is renamed, so that every checkpoint has a checksum.
+                # Before the checkpoint gets its final name, so that it always has a checksum.
                 write_text(checksum_path(path), f"{sha256(temporary)}  {path.name}\n")
         except OSError as error:
             if not path.exists():
@@ -121,7 +122,8 @@ class Checkpoints:
         Newer, damaged files are renamed to ``<name>.damaged``.
 
         Raises:
-            UserError: if all checkpoints are damaged, or if the newest intact one cannot be read.
+            UserError: if all checkpoints are damaged, or the newest intact checkpoint cannot be
+                read.
             OSError: if the file system cannot read a file.
         """
         paths = self.paths()
@@ -143,8 +145,8 @@ class Checkpoints:
     def resume(self, identity: Mapping[str, str], steps: int) -> int:
         """Return the step of the checkpoint to resume from, or 0 to train from the beginning.
 
-        Checkpoints of a *finished* run with other settings are removed, because its model is
-        complete and is being replaced.
+        Checkpoints of a *finished* run with other settings are removed, because the new run
+        replaces the finished model.
 
         Raises:
             UserError: as for :meth:`latest`, or if an unfinished run has other settings.
@@ -171,7 +173,7 @@ class Checkpoints:
 
 
 def on_host(value: Any) -> Any:
-    """Return a deep copy of nested mappings and lists whose tensors are in host memory."""
+    """Return a deep copy of nested mappings and lists, with all tensors in host memory."""
     if isinstance(value, Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, Mapping):
@@ -182,7 +184,7 @@ def on_host(value: Any) -> Any:
 
 
 def write_values(path: Path, values: Mapping[str, Any]) -> None:
-    """Write with :func:`torch.save`. A full disk raises OSError."""
+    """Write values with :func:`torch.save`. Raise OSError if the disk is full."""
     try:
         with path.open("wb") as handle:
             torch.save(values, handle)
@@ -230,7 +232,7 @@ def checksum_path(path: Path) -> Path:
 def is_damaged(path: Path) -> bool:
     """Return True if the bytes of a checkpoint have changed, or if it is truncated.
 
-    Without a checksum only a truncated file is recognized, and a warning is logged.
+    If the checksum is missing, only a truncated file is recognized, and a warning is logged.
 
     Raises:
         OSError: naming the file, if the file system cannot read it.
@@ -248,7 +250,10 @@ def is_damaged(path: Path) -> bool:
 
 
 def differences(there: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return the settings that differ, each with both values. Fingerprints are shortened."""
+    """Return the settings that differ between a checkpoint (``there``) and a run (``now``).
+
+    Each is described with both values. Long values, such as fingerprints, are shortened.
+    """
 
     def short(value: str) -> str:
         return value if len(value) <= 24 else f"{value[:12]}..."

@@ -36,8 +36,8 @@ PEAK_FLOPS = {
 def resolve_device(device: str) -> torch.device:
     """Return the device for ``auto`` (a GPU if there is one), ``cpu`` or ``cuda``.
 
-    Of several GPUs, the one with the fewest jobs is chosen (:func:`claim_gpus`) and becomes the
-    current device of PyTorch. Processes of torchrun choose their GPU by their rank.
+    Of several GPUs, the GPU with the fewest jobs is chosen (:func:`claim_gpus`) and becomes the
+    current device of PyTorch. Processes of torchrun choose their GPU by their rank later.
 
     Raises:
         UserError: if the device is unknown, or PyTorch finds no GPU.
@@ -58,7 +58,8 @@ def resolve_device(device: str) -> torch.device:
     return torch.device(device, torch.cuda.current_device())
 
 
-# Open files, whose locks are the claims of this process. The system releases locks at its end.
+# Open files whose locks are the claims of this process. The system releases the locks when the
+# process ends.
 _claims: list[IO[str]] = []
 
 
@@ -77,6 +78,8 @@ def claim_gpus(count: int) -> list[int]:
     folder = Path(tempfile.gettempdir()) / f"scsigmoid-gpus-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     chosen: list[int] = []
+    # Each claim of a GPU locks its own file, numbered by `place`. The GPUs with the fewest claims
+    # have the lowest free places.
     for place in itertools.count():
         for index, name in enumerate(visible):
             if index in chosen:
@@ -95,7 +98,7 @@ def claim_gpus(count: int) -> list[int]:
 
 
 def visible_gpus() -> list[str]:
-    """Return the entries of ``CUDA_VISIBLE_DEVICES``, or the numbers of the GPUs without it."""
+    """Return the entries of ``CUDA_VISIBLE_DEVICES``, or the indices of all GPUs without it."""
     count = torch.cuda.device_count()
     named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     return [name.strip() for name in named] if len(named) == count else [*map(str, range(count))]
@@ -140,7 +143,7 @@ def synchronise(device: torch.device) -> None:
 
 
 def peak_memory_gb(device: torch.device) -> float:
-    """Return the peak memory so far in 10^9 bytes: tensors on a GPU, the process on a CPU."""
+    """Return the peak memory so far in 10^9 bytes, of tensors on a GPU or of a CPU process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e9
     # Linux counts in KiB, macOS in bytes.
@@ -154,7 +157,7 @@ def out_of_memory_advice(context: int, micro_batch_tokens: int) -> Iterator[None
     try:
         yield
     except torch.OutOfMemoryError:
-        # Memory, except for the model and its optimizer, is proportional to the tokens.
+        # Except for the model and its optimizer, memory is proportional to the tokens.
         raise UserError(
             f"training.micro_batch_tokens: {micro_batch_tokens} tokens do not fit in the GPU's "
             f"memory; halve it (this changes results by rounding only) down to {context} tokens, a "

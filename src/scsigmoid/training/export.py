@@ -30,9 +30,9 @@ from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import Vocabulary
 from scsigmoid.training.run import TrainingRun
 
-KEY = "scsigmoid"
+KEY = "scsigmoid"  # of the metadata in the header
 MODEL = "model.safetensors"
-PREFIX = "vocabulary/"
+PREFIX = "vocabulary/"  # of the names of the vocabulary's tensors
 OUTPUT = "output."  # prefix of the output layer's weights
 VERSION = 2
 BLOCK = re.compile(r"blocks\.(\d+)\.")
@@ -89,6 +89,7 @@ def update_header(path: str | Path, output: str | Path) -> None:
         UserError: if the weights are damaged, or if the file has the current format already.
     """
     metadata, weights = read(path, vocabulary=False)
+    # These versions stored a checksum of the weights only, or none.
     digest = hashlib.sha256()
     for name in sorted(weights):
         digest.update(weights[name].numpy().tobytes())
@@ -121,7 +122,7 @@ def as_tensors(vocabulary: Vocabulary) -> dict[str, Tensor]:
 
 
 def read(path: str | Path, *, vocabulary: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the metadata of a model file, and the tensors of its vocabulary or of its weights."""
+    """Return the metadata of a model file, and the tensors of its vocabulary or its weights."""
     with safe_open(path, framework="pt") as handle:
         metadata = json.loads((handle.metadata() or {})[KEY])
         names = [k for k in handle.keys() if k.startswith(PREFIX) == vocabulary]  # noqa: SIM118
@@ -175,9 +176,9 @@ def checksum(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
 
 
 def settings_of(path: Path, backend: str) -> EncoderSettings:
-    """Return the settings in a header, after comparing them with the shapes of the tensors.
+    """Return the settings in the header of a model. Check that they fit the shapes of the tensors.
 
-    Tensors are not read, so that a damaged header with huge sizes does not allocate memory.
+    The encoder is not allocated for this check, because a damaged header may contain huge sizes.
 
     Raises:
         UserError: if another version of scsigmoid wrote the file.
@@ -189,7 +190,7 @@ def settings_of(path: Path, backend: str) -> EncoderSettings:
         shapes = {name: tuple(handle.get_slice(name).get_shape()) for name in names}
     if not {"model", "vocabulary"} <= metadata.keys():
         raise ValueError("its header does not name a model and a vocabulary")
-    if not NAME.fullmatch(metadata["model"]):  # becomes part of keys and paths
+    if not NAME.fullmatch(metadata["model"]):  # The name becomes part of keys and paths.
         raise ValueError(f"its header names the model {metadata['model']!r}")
     if metadata.get("version") != VERSION:
         raise UserError(

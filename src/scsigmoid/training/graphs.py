@@ -5,8 +5,8 @@ CUDA graph is a single launch. It repeats a recording with the same shapes at th
 a batch is copied into static memory and padded to the sizes of its bucket:
 
 - Tokens are padded with one more sequence, at most a sixteenth of the batch or 127 tokens, in which
-  nothing is predicted. Its gradients are zero. (The kernels do not write rows outside of all
-  sequences.)
+  nothing is predicted. Its gradients are zero. The padding must be a sequence, because the kernels
+  do not write the results of tokens outside of all sequences.
 - Empty sequences are added.
 - Masked positions are padded with targets that the cross-entropy ignores.
 
@@ -28,17 +28,19 @@ from scsigmoid.model.sizes import EncoderSettings, count_parameters
 from scsigmoid.progress import log
 from scsigmoid.training.batches import IGNORED, Batch
 
-#: Backends that do not read lengths on the host.
+#: Backends that can be recorded, because they do not read lengths on the host.
 GRAPHED = ("hopper", "triton", "fa4", "sdpa")
-#: Maximum number of tokens of a batch in a graph, and of tokens times parameters of a layer. Above,
-#: an H200 computes longer than its host launches. Estimated from 1.2 ms per layer and 400 TFLOPS,
-#: plus 50 %. Measured at 160M only, up to 8,225 tokens.
+#: Limits of a batch in a graph: the number of tokens, and the number of tokens times the number of
+#: parameters of a layer. For larger batches, an H200 computes longer than its host launches.
+#: Estimated from launches of 1.2 ms per layer and 400 TFLOPS, plus 50 %. Measured with 160 million
+#: parameters only, up to 8,225 tokens.
 MOST_TOKENS = 16_384
 MOST_WORK = 1.2e11
 #: Maximum number of graphs of a model. They share all memory except for their lists of kernels.
 MOST_GRAPHS = 128
 #: Number of runs before a recording, in which kernels are compiled, tuned and loaded.
 WARM_RUNS = 2
+# Minimum difference between the numbers of tokens of two buckets.
 _LEAST_SPACING = 128
 
 
@@ -57,11 +59,14 @@ def most_tokens(settings: EncoderSettings) -> int:
 
 
 def bucket_of(batch: Batch, context: int, mask_fraction: float) -> Bucket:
-    """Return the smallest bucket for a batch. There are 16 token numbers per power of two."""
+    """Return the smallest bucket for a batch.
+
+    Between two powers of two, buckets have up to 16 numbers of tokens, at least 128 apart.
+    """
     spacing = max(_LEAST_SPACING, 2 ** (len(batch.tokens) - 1).bit_length() // 32)
     tokens = -(-len(batch.tokens) // spacing) * spacing
     sequences = max(4, 2 ** len(batch.cells).bit_length())
-    # The number of masked genes of each cell is rounded, and at least 1.
+    # `+ sequences`, because the number of masked genes of each cell is rounded, and at least 1.
     masked = max(len(batch.masked), int(mask_fraction * tokens) + sequences)
     longest = min(tokens, max(context, spacing))
     # The kernels choose the form of the sigmoid by this bound. Padding must not change the form.
@@ -102,13 +107,15 @@ class Graphs:
         self.replayed = False
         self._loss, self._parameters = loss, parameters
         capacity = largest + max(_LEAST_SPACING, largest // 16)
-        # A cell has at least one token, and the number of cells is rounded up to a power of two.
+        # Limit of sequences and masked positions. A cell has at least one token, and the number of
+        # cells is rounded up to a power of two.
         places = 2 * capacity + 4
         self._tokens, self._positions = integers(capacity), integers(capacity)
         self._keys = integers(capacity, dtype=torch.int32)
         self._cu_seqlens = integers(places, dtype=torch.int32)
         self._masked, self._targets = integers(places), integers(places)
         self._weights = torch.zeros(places, 2, device=device)
+        # Start of the backward pass: gradient with respect to the loss, or to the weighted sums.
         self._mean = torch.ones((), device=device)
         self._first = torch.tensor([1.0, 0.0], device=device)
         self._recorded: dict[Bucket, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
@@ -154,7 +161,7 @@ class Graphs:
             keys: dropout keys of the batch.
             masked: divisor of the loss.
             weights: (masked, 2) float32, weights of the losses, for all batches or for none. With
-                weights, ``gradients`` are of the first weighted sum, which is not divided.
+                weights, ``gradients`` are those of the first weighted sum, which is not divided.
 
         Returns:
             Scalar on the device: the loss (or the second weighted sum) divided by ``masked``.
@@ -181,10 +188,11 @@ class Graphs:
     def _compute(self, held: Batch, keys: Tensor | None, weights: Tensor | None) -> Tensor:
         sums = self._loss(held, keys, weights)
         seed = self._mean if weights is None else self._first
-        # Waking another thread takes longer than the kernels of a small batch.
+        # By default, another thread runs the backward pass. Waking it takes longer than the kernels
+        # of a small batch.
         with torch.autograd.set_multithreading_enabled(False):
             gradients = torch.autograd.grad(sums, self._parameters, seed)
-        # Separate gradients of every graph would not fit in memory.
+        # All graphs share `self.gradients`, because separate gradients would not fit in memory.
         torch._foreach_copy_(self.gradients, gradients)
         return sums.detach()
 
@@ -220,8 +228,8 @@ class Graphs:
             log(f"batches of further sizes than {MOST_GRAPHS} are computed without CUDA graphs")
 
 
-# torch would record all graphs on one stream of the GPU that is current at the first recording, and
-# would not record kernels on another GPU.
+# By default, torch records all graphs on one stream, of the GPU that is current at the first
+# recording. Kernels on another GPU would not be recorded.
 @cache
 def _recording_stream(device: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
@@ -242,7 +250,7 @@ def capture(graph: torch.cuda.CUDAGraph, pool: Any, **options: Any) -> Iterator[
                 yield
         except BaseException:
             device = torch.cuda.current_device()
-            # Raised if the allocator has no open capture.
+            # The allocator raises RuntimeError if it has no open capture.
             with contextlib.suppress(RuntimeError):
                 torch._C._cuda_endAllocateToPool(device, pool)
                 torch._C._cuda_releasePool(device, pool)

@@ -80,14 +80,14 @@ LAYER_COLUMNS = tuple(field.name for field in fields(Layer))
 
 
 def as_csv(rows: Sequence[Row | Layer]) -> str:
-    """Return rows as CSV lines without column names. Floats are exact, None is empty."""
+    """Return rows as CSV lines without column names. Floats are exact, None is an empty field."""
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows(map(astuple, rows))
     return buffer.getvalue()
 
 
 def append(path: Path, rows: Sequence[Row | Layer]) -> str:
-    """Append rows to a file that other processes may be reading, and return the new text."""
+    """Append rows to a file that other processes may be reading. Return the appended text."""
     text = as_csv(rows)
     with room_for(path), path.open("a", encoding="utf-8", newline="\n") as handle:
         handle.write(text)
@@ -103,7 +103,7 @@ class Journal:
     """Writer of a journal."""
 
     def __init__(self, path: Path, header: Mapping[str, str], rows: str = "") -> None:
-        """Write the file with the header and the rows of the run so far."""
+        """Write the file with a header and the rows so far (CSV lines without column names)."""
         self.path = path
         self.rows = rows
         lines = [f"# {key}: {' '.join(value.split())}\n" for key, value in header.items()]
@@ -125,7 +125,7 @@ def validation_losses(rows: str) -> list[float]:
 
 
 def begin_layers(path: Path, step: int) -> None:
-    """Create ``layers.csv``, or remove its rows after ``step`` if a run resumes from ``step``."""
+    """Create ``layers.csv``, or, if a run resumes from ``step``, remove the rows after ``step``."""
     lines = whole_lines(path)[1:] if step and path.exists() else []
     kept = [line for line in lines if int(line.split(",")[0]) <= step]
     write_text(path, "\n".join([",".join(LAYER_COLUMNS), *kept]) + "\n")

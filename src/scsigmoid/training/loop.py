@@ -31,8 +31,9 @@ from scsigmoid.training.run import TrainingRun, header
 from scsigmoid.training.step import Trainer, autocast, eagerly_embedded, summed_loss
 
 CHECKPOINTS = "checkpoints"
-#: File in the checkpoint folder of a complete run, with its number of steps. If the file exists and
-#: the model is deleted or forced (``-R``), the workflow trains it from the beginning.
+#: File in the checkpoint folder of a complete run, with the run's number of steps. If this file
+#: exists and the model is missing or forced (``snakemake -R``), the workflow trains the model from
+#: the beginning.
 FINISHED = "finished"
 LOCK = ".training"
 #: Maximum number of validation cells whose attention weights are measured.
@@ -44,9 +45,9 @@ FLAT = 0.002
 def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Path) -> None:
     """Train a model, or continue from its last checkpoint.
 
-    Under torchrun, all processes train the model together. All must have access to the files.
-    On the CPU, and on GPUs with ``training.deterministic``, a resumed run gives the same bits as an
-    uninterrupted run. If the loss is not finite, it is logged and training continues, because
+    Under torchrun, all processes train the model together, and all need access to the files. On the
+    CPU, and on GPUs with ``training.deterministic``, a resumed run has bitwise the same results as
+    an uninterrupted run. If the loss is not finite, it is logged and training continues, because
     divergence is a result. With ``training.patience`` a run ends before its last step if the
     validation loss has flattened (:func:`has_flattened`). SIGTERM, SIGUSR1 and SIGINT end the run
     after the current step, with a checkpoint.
@@ -86,7 +87,7 @@ def train_together(
     checkpoints = Checkpoints(output / CHECKPOINTS, run.training.keep_checkpoints)
     snapshots = snapshot_paths(run.training, output)
     resumed = processes.on_first(lambda: resume(run, checkpoints, identity, snapshots))
-    # On the other ranks `resumed` is None. The sum sends them the step of rank 0.
+    # `resumed` is None on the other ranks, so the sum over all ranks is the step of rank 0.
     (step,) = processes.total([resumed or 0])
 
     with out_of_memory_advice(run.context, run.training.micro_batch_tokens):
@@ -100,7 +101,9 @@ def train_together(
             if path := snapshots.get(step):
                 processes.on_first(lambda: save_encoder(encoder, run, loaded, step, path))
 
-        snapshot(step)  # missing if this was the last step of an earlier, shorter run
+        # Missing if `step` was the last step of an earlier, shorter run. A run does not write a
+        # snapshot at its last step.
+        snapshot(step)
         meter = Meter(batches.settings, processes.device, processes.count, seconds)
         facts = header(run, batches.settings, processes)
         with (
@@ -130,10 +133,10 @@ def resume(
     identity: Mapping[str, str],
     snapshots: Mapping[int, Path],
 ) -> int:
-    """Return the step to resume from, or 0 to train from the beginning."""
+    """Remove outdated files. Return the step to resume from, or 0 to train from the beginning."""
     folder = checkpoints.folder.parent
     (checkpoints.folder / FINISHED).unlink(missing_ok=True)
-    # Incomplete files of a killed process.
+    # Files that a killed process has not completed.
     for where, name in ((folder, "model"), (checkpoints.folder, "step-")):
         for path in where.glob(f".{name}*.partial.*"):
             path.unlink()
@@ -154,7 +157,7 @@ def resume(
 def prepare(
     run: TrainingRun, stores: Sequence[Path], vocabulary: Path, processes: Processes
 ) -> tuple[Vocabulary, GlobalBatches]:
-    """Open the inputs of a run and check that they fit its settings."""
+    """Return the vocabulary and the batches of a run. Check that they fit its settings."""
     loaded = Vocabulary.read(vocabulary)
     settings = run.encoder_settings(loaded.size)
     backend_of(settings, processes.device)
@@ -179,7 +182,7 @@ def fingerprint(stores: Sequence[Path]) -> str:
 
 
 def restore(trainer: Trainer, path: Path) -> tuple[float, str]:
-    """Restore a checkpoint. Return the training time and the journal so far."""
+    """Restore a checkpoint. Return the training time in seconds and the journal's rows so far."""
     checkpoint = read(path)
     trainer.encoder.load_state_dict(checkpoint.model)
     trainer.optimiser.load_state_dict(checkpoint.optimiser)
@@ -222,6 +225,7 @@ def loop(
             waited = time.perf_counter() - begin
             is_failed = records is not None and records.checkpoints.failed
             masked, stop, has_failed = processes.total([share.masked, bool(signals), is_failed])
+            # If a checkpoint could not be written, `stop_after` raises the error on rank 0.
             if stop or has_failed:
                 signal = signals[-1].name if signals else "a signal"  # received by another process
                 processes.in_turn(partial(stop_after, step - 1, signal))
@@ -237,7 +241,7 @@ def loop(
             logging = validation_loss is not None or ends or step % training.log_every == 0
             score = trainer.attention_score_max(share.micro_batches) if logging else 0.0
             result = trainer.step(step, share.micro_batches, masked)
-            snapshot(step)  # before the checkpoint, so that a checkpoint implies its snapshots
+            snapshot(step)  # before the checkpoint, because `resume` requires earlier snapshots
             flat = validation_loss is not None and has_flattened(losses, training.patience)
             is_last = flat or step == training.steps
             if records is not None:
@@ -258,12 +262,12 @@ def loop(
 def has_flattened(losses: Sequence[float], patience: int) -> bool:
     """Return True if none of the last ``patience`` losses improves on the earlier losses.
 
-    An improvement is at least the fraction :data:`FLAT` below all earlier losses. Return False if
-    ``patience`` is 0 or there are no earlier losses.
+    A loss improves on the earlier losses if it is lower than all of them by at least the fraction
+    :data:`FLAT`. Return False if ``patience`` is 0 or there are no earlier losses.
     """
     if not 0 < patience < len(losses):
         return False
-    # NaN is not an improvement.
+    # `not any(<=)` instead of `all(>)`, so that NaN is not an improvement.
     limit = min(losses[:-patience]) * (1 - FLAT)
     return not any(loss <= limit for loss in losses[-patience:])
 
@@ -286,6 +290,7 @@ class Validation:
             replacement="mask",
             vocabulary_size=settings.vocabulary_size,
         )
+        # Rounding the stride up selects at most WATCHED cells.
         self.watched = pack(store, rows[:: -(-len(rows) // WATCHED)], settings, masking)
         lengths = np.minimum(store.lengths[rows], settings.genes) + settings.cls_token
         parts = split_by_tokens(lengths, training.micro_batch_tokens)
@@ -295,7 +300,7 @@ class Validation:
     def loss(self, trainer: Trainer) -> float:
         """Return the mean cross-entropy over all masked validation genes, without dropout."""
         encoder, device = trainer.encoder, trainer.device
-        total = torch.zeros(2, device=device)
+        total = torch.zeros(2, device=device)  # summed loss, number of masked genes
         with torch.no_grad(), autocast(device):
             for batch in self._batches:
                 total[0] += eagerly_embedded(summed_loss, encoder, batch.to(device))

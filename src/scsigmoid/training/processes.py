@@ -2,8 +2,8 @@
 
 Gradients are summed once per step, after the last micro-batch, in buckets with a fixed layout.
 ``DistributedDataParallel`` is not used because it changes the layout of its buckets after the first
-step of a process. A resumed run would then sum in another order. Its overlap of computation and
-communication would not help, because the compiled backward pass returns all gradients at its end.
+step of a process, so a resumed run would sum in another order. Overlapping communication with the
+backward pass would not help, because the compiled backward pass returns all gradients at the end.
 """
 
 import logging
@@ -32,20 +32,23 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 T = TypeVar("T")
-#: Gradients are all-reduced in buckets of this size in bytes, each of which is copied once.
+#: Size in bytes of the buckets in which gradients are all-reduced.
 BUCKET_BYTES = 1 << 26
-# Timeout of the other processes, which wait while the first process reads and writes.
+# Timeout of the gloo group. The other ranks wait while rank 0 reads and writes files.
 PATIENCE = timedelta(hours=2)
-#: Exit code of a run that a signal stopped, with a checkpoint. The same command resumes the run.
-#: (EX_TEMPFAIL of sysexits.h, which a process killed by a signal never returns.)
+#: Exit code of a run that wrote a checkpoint and stopped after a signal. The same command resumes
+#: the run. The value is EX_TEMPFAIL of sysexits.h. A process killed by a signal has other codes.
 STOPPED = 75
-# Signals of a batch system at the time limit and before it, and of Ctrl-C.
+# Signals that stop a run. Batch systems send the first two at or before the time limit, Ctrl-C the
+# third.
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-# Finishing a step and writing a checkpoint may take longer than torchrun's default, 30 seconds.
+# Seconds that torchrun waits for its processes to stop. Finishing a step and writing a checkpoint
+# may take longer than the default, 30 seconds.
 SECONDS_TO_STOP = "600"
-#: Variable with the rendezvous of several nodes, ``host:port``, set by :func:`run_on_nodes`.
+#: Environment variable with the address at which the processes of several nodes connect,
+#: ``host:port``, set by :func:`run_on_nodes`.
 RENDEZVOUS = "SCSIGMOID_RENDEZVOUS"
-# Slurm variables of the job. All others describe a job step and are not passed on.
+# Slurm variables of the job, which are passed to srun. All others describe a job step.
 KEPT = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
 
 
@@ -56,14 +59,14 @@ class Processes:
     rank: int = 0  # Rank 0 writes all files.
     count: int = 1  # number of processes
     device: torch.device
-    host: "ProcessGroup | None" = None  # gloo group for tensors on the host, if there are several
+    host: "ProcessGroup | None" = None  # gloo group for CPU tensors, None for a single process
 
     @property
     def first(self) -> bool:
         return self.rank == 0
 
     def total(self, values: Sequence[int]) -> list[int]:
-        """All-reduce integers by sum with gloo, for which GPUs do not have to wait."""
+        """Sum integers over all processes with gloo, without waiting for the GPUs."""
         if self.count == 1:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.int64)
@@ -73,7 +76,7 @@ class Processes:
 
     @contextmanager
     def connected(self) -> Iterator[None]:
-        """Run collectives in the block, and report a lost connection in one line.
+        """Report a lost connection in one line if a collective in the block fails.
 
         Raises:
             UserError: on rank 0, if another process has ended.
@@ -92,7 +95,7 @@ class Processes:
     def in_turn(self, work: Callable[[], T]) -> T:
         """Run ``work`` on rank 0 and then, if it succeeded, on the other ranks.
 
-        So an error in the user's settings is reported only once.
+        Therefore an error in the user's settings is reported only once.
 
         Raises:
             SystemExit: on the other ranks, if rank 0 failed.
@@ -110,11 +113,15 @@ class Processes:
         return result
 
     def on_first(self, work: Callable[[], T]) -> T | None:
-        """Run ``work`` on rank 0 only. The other ranks continue after it succeeded."""
+        """Run ``work`` on rank 0, while the other ranks wait, and return its result there.
+
+        Raises:
+            SystemExit: on the other ranks, if rank 0 failed.
+        """
         return self.in_turn(lambda: work() if self.first else None)
 
     def sum(self, tensors: Sequence[Tensor]) -> None:
-        """All-reduce tensors of one dtype by sum, in place, bucket by bucket."""
+        """Sum tensors of one dtype over all processes, in place, bucket by bucket."""
         if self.count == 1:
             return
         for bucket in buckets(tensors):
@@ -126,10 +133,10 @@ class Processes:
             torch._foreach_copy_(bucket, views)
 
     def largest(self, scalar: Tensor) -> Tensor:
-        """All-reduce a scalar by maximum. The result is NaN if the scalar is NaN on any rank."""
+        """Return the maximum of a scalar over all processes, NaN if it is NaN on any rank."""
         if self.count == 1:
             return scalar
-        # Gathered, because an all-reduce by maximum may drop NaN.
+        # Gather, because an all-reduce by maximum may drop NaN.
         scalars = [torch.empty_like(scalar) for _ in range(self.count)]
         with self.connected():
             dist.all_gather(scalars, scalar)
@@ -172,13 +179,15 @@ def joined(device: str) -> Iterator[Processes]:
     try:
         yield processes
     except BaseException:
-        # Do not wait for other processes: their GPUs may be blocked in a collective.
+        # Do not destroy the NCCL group: this would wait for other processes, whose GPUs may be
+        # blocked in a collective.
         dist.destroy_process_group(processes.host if processes.device.type == "cuda" else None)
         raise
     dist.destroy_process_group()
 
 
 def join(count: int, device: str) -> Processes:
+    """Connect this process of torchrun with the others, ``count`` in total (:func:`joined`)."""
     torch_device = resolve_device(device)
     if torch_device.type == "cuda":
         here, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
@@ -196,7 +205,8 @@ def join(count: int, device: str) -> Processes:
         torch.cuda.set_device(torch_device)
     try:
         dist.init_process_group("nccl" if torch_device.type == "cuda" else "gloo")
-        # Any: newer versions of torch type the result as a group or a marker of non-members.
+        # Any, because newer versions of torch annotate the result as a group or a marker of
+        # processes outside the group.
         host: Any = dist.new_group(backend="gloo", timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:160]
@@ -209,7 +219,7 @@ def join(count: int, device: str) -> Processes:
 
 @contextmanager
 def stop_requests() -> Iterator[list[signal.Signals]]:
-    """Add SIGTERM, SIGUSR1 and SIGINT to the yielded list instead of stopping immediately.
+    """Yield a list of the received :data:`SIGNALS`, which do not stop the process in the block.
 
     A second Ctrl-C stops immediately. A second SIGTERM does not, because batch systems send SIGTERM
     to torchrun and to its processes, and torchrun forwards it.
@@ -242,7 +252,10 @@ def launched() -> bool:
 
 
 def launch(nodes: int, processes: int, arguments: Sequence[str]) -> int:
-    """Run ``scsigmoid`` in ``processes`` processes per node, and return the exit code."""
+    """Run ``scsigmoid`` in ``processes`` processes per node, and return the exit code.
+
+    With several nodes, each node calls this function again, with :data:`RENDEZVOUS` set.
+    """
     endpoint = os.environ.get(RENDEZVOUS)
     if endpoint is not None:
         options = [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}"]
@@ -262,7 +275,8 @@ def torchrun(options: Sequence[str], processes: int, arguments: Sequence[str]) -
     Messages of torchrun are hidden, because the messages of the processes explain a failure.
 
     Returns:
-        The exit code of the process that failed first, or 0.
+        The exit code of the process that failed first, or 0. :data:`STOPPED` if torchrun received a
+        signal.
 
     Raises:
         UserError: if a process was killed by a signal.
@@ -280,7 +294,7 @@ def torchrun(options: Sequence[str], processes: int, arguments: Sequence[str]) -
     names = ",".join(number.name for number in SIGNALS)
     own = [f"--nproc-per-node={processes}", f"--signals-to-handle={names}", "-m", "scsigmoid"]
     parsed = parse_args([*options, *own])
-    # Not parsed, because torchrun would read our --log as an abbreviation of its own options.
+    # Set after parsing, because torchrun would read our --log as an abbreviation of its options.
     parsed.training_script_args = list(arguments)
     logging.disable(logging.ERROR)
     try:
@@ -305,7 +319,7 @@ def torchrun(options: Sequence[str], processes: int, arguments: Sequence[str]) -
 def run_on_nodes(nodes: int, arguments: Sequence[str]) -> int:
     """Run ``scsigmoid`` once on each node of this Slurm job, and return the largest exit code.
 
-    The rendezvous is a free port of this node.
+    The processes connect at a free port of this node.
     """
     if "SLURM_JOB_ID" not in os.environ or shutil.which("srun") is None:
         raise UserError(
@@ -327,7 +341,8 @@ def run_on_nodes(nodes: int, arguments: Sequence[str]) -> int:
         *("--whole", "--cpu-bind=none", "--kill-on-bad-exit=0", "--quiet"),
         *(sys.executable, "-m", "scsigmoid", *arguments),
     ]
-    # Slurm itself signals all steps of a job. A signal to this process only must be forwarded.
+    # In its own session, srun does not receive Ctrl-C, so signals to this process are forwarded.
+    # Slurm itself signals all steps of a job.
     child = subprocess.Popen(command, env=environment, start_new_session=True)
     with handled(lambda number, frame: child.send_signal(number)):
         return child.wait()

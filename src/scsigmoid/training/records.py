@@ -38,7 +38,7 @@ class Records(ExitStack):
         rows: str,
         output: Path,
     ) -> None:
-        """Continue after ``step`` with the header of the journal and its ``rows`` so far."""
+        """Continue after ``step``. ``header`` and ``rows`` are those of the journal so far."""
         super().__init__()
         self.run = run
         self.checkpoints = checkpoints
@@ -67,6 +67,7 @@ class Records(ExitStack):
         self.checkpoints.save(
             Checkpoint(
                 step=step,
+                # A run that ends early with `training.patience` is also finished.
                 steps=step if is_last else self.run.training.steps,
                 seconds=self.meter.seconds(),
                 identity=self.identity,
@@ -79,10 +80,13 @@ class Records(ExitStack):
 
 
 class Events:
-    """Writer of the journal's rows as TensorBoard events, if ``tensorboard`` is installed."""
+    """Writer of TensorBoard events, one for each value of the journal.
+
+    Writes nothing if ``tensorboard`` is not installed.
+    """
 
     def __init__(self, folder: Path, step: int) -> None:
-        """Continue after ``step``. TensorBoard hides later events of earlier runs."""
+        """Continue after ``step``. TensorBoard then hides old events of later steps."""
         self._folder = folder
         try:
             from torch.utils.tensorboard import SummaryWriter
@@ -106,13 +110,13 @@ class Events:
 
 
 class Progress:
-    """Loss, rate and remaining time: a progress bar on a terminal, otherwise lines.
+    """Progress of a run (loss, rate and remaining time): a bar on a terminal, otherwise lines.
 
-    If standard error is a log file, lines are also printed on the terminal of the workflow.
+    If standard error is a log file, the lines are also printed on the terminal of the workflow.
     """
 
     def __init__(self, label: str, first: int, steps: int) -> None:
-        """Start at step ``first`` of ``steps``."""
+        """Start after step ``first`` of ``steps``."""
         self.label, self.first, self.steps = label, first, steps
         self.begin = self.last = time.monotonic()
         hidden = not sys.stderr.isatty()
@@ -144,7 +148,7 @@ class Meter:
     def __init__(
         self, settings: EncoderSettings, device: torch.device, processes: int, seconds: float
     ) -> None:
-        """Start measuring. ``seconds`` is the training time of earlier runs."""
+        """Start measuring. ``seconds`` is the training time before the run was resumed."""
         self.settings = settings
         self.device = device
         peak = peak_flops(device_name(device))
@@ -158,11 +162,18 @@ class Meter:
         self._wait = 0.0
 
     def seconds(self) -> float:
-        """Return the training time so far, including earlier runs."""
+        """Return the training time so far, including the time before the run was resumed."""
         return self._before + time.perf_counter() - self._begin
 
     def count(self, share: Share, masked: int, waited: float, graphed: bool) -> None:
-        """Count a step."""
+        """Add a step to the current interval.
+
+        Args:
+            share: the micro-batches of this process.
+            masked: number of masked genes of the global batch.
+            waited: seconds for which this process waited for ``share``.
+            graphed: whether a CUDA graph computed the gradient.
+        """
         self._wait += waited
         self._steps += 1
         self._graphed += graphed
@@ -175,7 +186,15 @@ class Meter:
     def row(
         self, step: int, result: StepResult, rate: float, score: float, validation: float | None
     ) -> Row:
-        """Wait for the device, return the row of a logging step, and start the next interval."""
+        """Wait for the device, return the row of a logging step, and start the next interval.
+
+        Args:
+            step: number of the step.
+            result: result of the step.
+            rate: learning rate of the step.
+            score: largest attention score of the first layer.
+            validation: validation loss, or None if it was not measured.
+        """
         synchronise(self.device)
         now = time.perf_counter()
         elapsed = max(now - self._last, 1e-9)

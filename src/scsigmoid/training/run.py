@@ -45,11 +45,16 @@ class TrainingRun:
         )
 
     def identity(self, vocabulary: str, data: str) -> dict[str, str]:
-        """Return all settings that determine the trained model, by name."""
+        """Return all settings that determine the trained model, by name, and fingerprints.
+
+        Args:
+            vocabulary: fingerprint of the vocabulary.
+            data: fingerprint of the training cells.
+        """
         # The identity contains the dimensions of the size instead of its name.
         architecture = asdict(self.architecture)
         del architecture["size"]
-        if not self.architecture.variants:  # missing in checkpoints of version 0.1
+        if not self.architecture.variants:  # Checkpoints of version 0.1 do not contain them.
             del architecture["variants"]
         training = {
             name: value

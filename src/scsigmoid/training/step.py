@@ -1,4 +1,4 @@
-"""One optimizer step: loss, gradient, AdamW and its learning rate (tab:model_arch)."""
+"""One optimizer step: loss, gradient, AdamW and its learning rate (table tab:model_arch)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 Loss = Callable[..., Tensor]
-#: Options of torch.compile. Without this option, it fuses the reductions in the gradient of a layer
-#: normalization for large batches only, and compiles another graph for small batches.
+#: Options of torch.compile. By default, torch.compile fuses the reductions in the gradient of a
+#: layer normalization for large batches only, and compiles another graph for small batches.
 COMPILER: dict[str, Any] = {"triton.mix_order_reduction_non_strict_mode": True}
 
 
@@ -36,10 +36,10 @@ class StepResult:
 
 
 def make_optimiser(model: nn.Module, training: Training) -> torch.optim.AdamW:
-    """Return AdamW with weight decay of matrices and embeddings.
+    """Return AdamW with weight decay for matrices and embeddings only.
 
-    Biases and gains, which have one dimension, do not decay. The paper does not specify this. It is
-    the common choice for encoders.
+    Biases and gains, which have one dimension, do not decay. This is the common choice for
+    encoders. The paper does not specify which parameters decay.
     """
     parameters = list(model.parameters())
     decayed = [p for p in parameters if p.ndim >= 2]
@@ -99,7 +99,10 @@ def summed_loss(
     keys: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """Return the sum of :func:`place_losses`, a scalar, or (n,) with weights (masked, n)."""
+    """Return the sum of :func:`place_losses`, a scalar.
+
+    With ``weights``, (masked, n), return the n weighted sums, (n,).
+    """
     if weights is None:
         return place_losses(encoder, embedded, mask, batch, keys, "sum")
     losses = place_losses(encoder, embedded, mask, batch, keys)
@@ -109,8 +112,10 @@ def summed_loss(
 def sum_weights(batch: Batch) -> Tensor:
     """Return weights of the masked genes, (masked, 2) float32, on the CPU.
 
-    The first column sums the mean losses of the cells, the second all losses.
+    With the first column, the weighted sum of the losses is the sum of each cell's mean loss. With
+    the second column, it is the sum of all losses.
     """
+    # (masked,): the cell of each masked gene, counted from 1
     owner = torch.searchsorted(batch.cu_seqlens, batch.masked, right=True)
     shares = 1 / torch.bincount(owner)[owner].float()
     return torch.stack([shares, torch.ones_like(shares)], dim=1)
@@ -134,10 +139,16 @@ def with_two_of_each(batch: Batch) -> Batch:
 
 
 def eagerly_embedded(compute: Loss, encoder: Encoder, batch: Batch, *rest: Tensor | None) -> Tensor:
-    """Embed a batch, and return its loss by ``compute``, a function that may be compiled.
+    """Return the loss of a batch. Only ``compute`` may be compiled.
 
-    ``compute`` is :func:`summed_loss` or :func:`place_losses`. One compiled graph serves all
-    lengths, because the embedding and the mask of FlexAttention are not part of the graph.
+    The embedding and the mask of FlexAttention are not part of the compiled graph, so one graph
+    serves all lengths.
+
+    Args:
+        compute: :func:`summed_loss` or :func:`place_losses`, possibly compiled.
+        encoder: the encoder.
+        batch: a batch on the encoder's device.
+        rest: further arguments of ``compute``, starting with ``keys``.
     """
     batch = with_two_of_each(batch)
     embedded = encoder.embed(batch.tokens, batch.positions)
@@ -190,7 +201,7 @@ class Trainer:
                 self.graphed_tokens = most_tokens(settings)
 
     def compile(self, backend: str = "inductor") -> None:
-        """Compile the loss, see :func:`eagerly_embedded`."""
+        """Compile :func:`summed_loss`, the part of the loss after the embedding."""
         options = COMPILER if backend == "inductor" else None
         self._summed_loss = torch.compile(
             summed_loss, dynamic=True, backend=backend, options=options
@@ -199,6 +210,7 @@ class Trainer:
     def summed_loss(self, batch: Batch, step: int, weights: Tensor | None = None) -> Tensor:
         """Return the sum of the cross-entropy over the masked genes of a batch in a step."""
         if weights is not None:
+            # As `with_two_of_each` pads the masked positions.
             weights = pad(weights, (0, 0, 0, max(0, 2 - len(weights))))
         keys = self._dropout_keys(step, batch)
         return eagerly_embedded(self._summed_loss, self.encoder, batch, keys, weights)
@@ -209,16 +221,20 @@ class Trainer:
         )
 
     def prepare(self, batches: Sequence[Batch]) -> None:
-        """Take steps, so that later steps with one of these batches do not compile or record.
+        """Take a step with the largest batch of each kind that no earlier step had.
 
-        Takes a step with the largest batch of each kind that no earlier step had.
+        Later steps with one of these batches then neither compile nor record a graph.
         """
         for batch in sorted(batches, key=lambda batch: len(batch.tokens), reverse=True):
             if self._kind([batch]) not in self._seen_kinds:
                 self.step(1, [batch])
 
     def _kind(self, batches: Sequence[Batch]) -> Bucket | bool:
-        """Return the bucket of a step, or whether the sigmoid has the form for long sequences."""
+        """Return the kind of a step: steps of one kind use the same compiled or recorded graph.
+
+        The kind is the bucket of the step. For a step without a bucket, it is whether a cell is too
+        long for the approximate sigmoid.
+        """
         long = any(batch.max_seqlen > LONGEST_APPROXIMATE for batch in batches)
         return self._bucket(batches) or long
 
@@ -251,7 +267,7 @@ class Trainer:
 
         The returned loss is the mean over all masked genes of the global batch. It is also the
         objective, unless ``training.gradient`` is ``sum``. Then the objective is the sum of the
-        mean losses of the cells. Both do not depend on the division of the batch. The step is also
+        mean losses of the cells. Neither depends on how the batch is divided. The step is also
         taken if the loss or the norm is not finite, because divergence is a result.
 
         Args:
@@ -290,14 +306,18 @@ class Trainer:
                     part = part / masked
                 else:
                     objective = part = self.summed_loss(batch.to(self.device), step) / masked
-            # Waking another thread takes longer than the kernels of a small batch.
+            # By default, another thread runs the backward pass. Waking it takes longer than the
+            # kernels of a small batch.
             with torch.autograd.set_multithreading_enabled(False):
                 objective.backward()
             loss += part.detach()
         return loss
 
     def attention_score_max(self, batches: Sequence[Batch]) -> float:
-        """Return the largest attention score of the first layer over a global batch."""
+        """Return the largest attention score of the first layer over a global batch.
+
+        ``batches`` are the micro-batches of this process.
+        """
         largest = torch.zeros((), device=self.device)
         with torch.no_grad(), autocast(self.device):
             for batch in batches:
