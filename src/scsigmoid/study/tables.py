@@ -107,7 +107,7 @@ def difference(row: Row) -> str:
 
 def count_seeds(seeds: int) -> str:
     """Return a number of seeds as text."""
-    return f"{seeds} seed{'s' * (seeds > 1)}"
+    return "1 seed" if seeds == 1 else f"{seeds} seeds"
 
 
 #: Columns of both arms and of their difference.
@@ -332,7 +332,7 @@ def seeds_table(study: Study) -> Table:
         end = "There are too few measurements to say whether the loss still falls."
     return make_table(
         "Validation loss (nats) of both arms by step. Each arm is the mean over "
-        f"{count_seeds(int(means['seeds'].iloc[-1]))} (one run each). Difference: sigmoid minus "
+        f"{count_seeds(means['seeds'].iloc[-1])} (one run each). Difference: sigmoid minus "
         f"softmax, seed by seed, {BRACKETS}. The sign of the difference {sign}. {end}",
         means,
         {"Step": "{step:,.0f}", **ARMS},
