@@ -1,4 +1,4 @@
-"""The checked configuration, and functions that the rules use."""
+"""Check the configuration, and define the constants and functions that the rules use."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ def put_first(variable, folder):
 
 
 def stop(message):
-    """End Snakemake with a one-line error. An exception would print a traceback."""
+    """End Snakemake with a one-line error. Another exception would print a traceback."""
     sys.exit(f"scsigmoid: error: {message}")
 
 
@@ -31,7 +31,8 @@ elif "CONDA" in DEPLOYMENT:
     stop("--sdm conda: conda environments do not contain the package; use a clone as the module")
 if not DEPLOYMENT:
     put_first("PATH", Path(sys.executable).parent)
-# Jobs print a line on the terminal, and training prints its rate. Jobs of a cluster are silent.
+# With SCSIGMOID_LINES, a job prints a line on the terminal, and training prints its rate. With
+# SCSIGMOID_SILENT, the jobs of a cluster print only to their logs.
 os.environ.update({"SCSIGMOID_SILENT" if workflow.remote_exec else "SCSIGMOID_LINES": "1"})
 
 try:
@@ -53,7 +54,7 @@ if workflow.is_main_process and clear_stale_lock(".snakemake"):
 
 IS_MODULE = not workflow.modifier.is_main_snakefile()
 try:
-    # Snakemake has already read these files, but it accepts duplicate keys, for example.
+    # Snakemake has already read these files, but it accepts some errors, such as duplicate keys.
     for file in [] if IS_MODULE else workflow.configfiles:
         check.read_yaml(file)
     CONFIG = check.load(overrides=config, choose=choose)
@@ -67,10 +68,11 @@ if workflow.is_main_process:
         print(f"{setting} = {choice}", file=sys.stderr)
 TABLES, FIGURES = (registry.names(kind, PLAN) for kind in ("table", "figure"))
 DOWNLOADED = CONFIG.corpus.source == "cellxgene"
-# GPUs of a job, and of a training job on each node.
+# Number of GPUs of each job except training, and of training on each node. 0 for the device cpu.
 GPUS = int(CONFIG.device != "cpu")
 TRAINING_GPUS = GPUS * CONFIG.gpus
-# For each GPU, training has a process and threads that load batches.
+# For each GPU, training has a process and the threads that load its batches. On a CPU, the number
+# of threads is a setting.
 TRAINING_THREADS = TRAINING_GPUS * (1 + CONFIG.training.workers) or CONFIG.training.threads
 DAY = 24 * 60  # minutes
 ENVIRONMENT = "../../envs/scsigmoid.yaml"
@@ -94,18 +96,25 @@ def settings_of(rule):
 
 
 def get_device(wildcards, output):
-    """Return the device. Snakemake does not compare parameters that depend on outputs."""
+    """Return the device.
+
+    Snakemake does not compare parameters whose functions have the argument `output`, so jobs are
+    not rerun if the device changes.
+    """
     return CONFIG.device
 
 
 def default_resource(name):
-    """Return a default resource, which the profile of a cluster may set, or None."""
+    """Return a default resource, or None if the profile does not set it."""
     defaults = workflow.resource_settings.default_resources or {}
     return defaults[name].raw if name in defaults else None
 
 
 def gpu_resources(count, nodes=1):
-    """Return the resources of a job with `count` GPUs on each node, in the form of the profile."""
+    """Return the resources of a job with `count` GPUs on each of its nodes.
+
+    If the profile sets `use_gres`, Slurm's resource `gres` requests the GPUs, otherwise `gpu`.
+    """
     if not count:
         return {"gpu": 0}
     use_gres = default_resource("use_gres")
@@ -114,19 +123,22 @@ def gpu_resources(count, nodes=1):
 
 
 def memory(base, factor=0):
-    """Return a function that returns attempt * (base MB + factor * size of the input)."""
+    """Return a function that returns attempt * (base + factor * size of the input) in MB."""
     return lambda wildcards, input, attempt: (
         attempt * (base + int(factor * input.size_mb if factor else 0))
     )
 
 
 def minutes(base):
-    """Return a function that returns attempt * base minutes."""
+    """Return a function that returns attempt * base in minutes."""
     return lambda wildcards, attempt: attempt * base
 
 
 def result(pattern, **lists):
-    """Return paths in the results folder, for all combinations of the wildcards' values."""
+    """Return paths in the results folder, for all combinations of values of the wildcards.
+
+    `lists` contains the values of each wildcard of `pattern`.
+    """
     return expand(f"{RESULTS}/{pattern}", **lists)
 
 
@@ -146,7 +158,7 @@ def lock_file():
 
 
 def study_journals(wildcards):
-    """Return the journals of a study's runs."""
+    """Return the journals of a study's runs, or stop if the configuration has no study."""
     if not PLAN.study_runs:
         stop("the configuration has no study; add one, as in workflow/studies/arms.yaml")
     return result("training/{model}/journal.csv", model=PLAN.study_runs)
@@ -162,7 +174,7 @@ def mmd_embeddings(wildcards):
 
 
 def user_files(wildcards):
-    """Return the user's own training files. If one changes, the manifest is made again."""
+    """Return the user's own files that the manifest depends on: training files, or a manifest."""
     if CONFIG.corpus.source == "local":
         return [
             str(path)
@@ -171,22 +183,23 @@ def user_files(wildcards):
             if file.held_out is not True
         ]
     if CONFIG.corpus.manifest:
-        return [local(CONFIG.corpus.manifest)]  # `local`: without the prefix of a module
+        return [local(CONFIG.corpus.manifest)]  # `local` keeps a module from adding its prefix
     return []
 
 
 def user_file_of_dataset(wildcards):
-    """Return the user's own files with the held-out cells of a dataset, [] without such files."""
+    """Return the user's own files with the held-out cells of a dataset, or []."""
     file = PLAN.held_out_files.get(wildcards.dataset)
     return [str(path) for path in local_files.files_of(file.path)] if file else []
 
 
 def stored_configuration(wildcards, output):
-    """Return the path of the whole configuration. Jobs read titles and download settings from it.
+    """Return the path of the stored configuration.
 
+    It contains all settings. Jobs read titles, labels and download settings from it.
     The path is in `params`, not `input`, so that a job is rerun only if its `settings` change.
-    `onstart` writes the file. A module has no `onstart`, and its paths may have a prefix, so this
-    function writes the file.
+    `onstart` writes the file. If the workflow is a module, `onstart` does not run and paths may have
+    a prefix, so this function writes the file.
     """
     path = output[0].partition(RESULTS)[0] + f"{RESULTS}/config.yaml"
     if IS_MODULE and workflow.is_main_process and workflow.executor_plugin:
@@ -196,7 +209,7 @@ def stored_configuration(wildcards, output):
 
 
 def store_configuration(path):
-    """Write the configuration, unless the file already contains it."""
+    """Write the configuration to a file, unless the file already contains it."""
     text = check.as_yaml(CONFIG)
     try:
         if not Path(path).is_file() or Path(path).read_text(encoding="utf-8") != text:
@@ -206,10 +219,11 @@ def store_configuration(path):
 
 
 def start_over():
-    """Remove the checkpoints of finished models that are forced (-R train) or were deleted.
+    """Remove the checkpoints of finished models that are trained again from the beginning.
 
-    These models are trained from the beginning. Interrupted runs (without a file `finished`) and
-    runs with changed settings continue from their last checkpoint.
+    These are models whose training is forced (-R train) or whose files were deleted. Interrupted
+    runs (without a file `finished`) and runs with changed settings keep their checkpoints and
+    continue.
     """
     for job in [] if workflow.touch else workflow.dag.needrun_jobs():
         reason = workflow.dag.reason(job)

@@ -1,11 +1,11 @@
-# Cells: the manifest of all files, the files, and the lock file with their checksums.
+# Cells: the manifest that lists all files, the files, and the lock file with their checksums.
 #
-# Download settings are read from the stored configuration, which Snakemake does not compare. Jobs
-# are not rerun if these settings change.
+# Jobs read download settings from the stored configuration, which Snakemake does not compare, so
+# they are not rerun if these settings change.
 
 
 rule manifest:
-    """List the files of the corpus, for training or evaluation, and their held-out cells."""
+    """List the files of the corpus, their role (training or evaluation) and their held-out cells."""
     input:
         user_files,
     output:
@@ -88,7 +88,7 @@ rule evaluation_cells:
 
 
 rule lock:
-    """Write the manifest with the checksum of every file. Later runs can use it as manifest."""
+    """Write the manifest with a checksum of every file. Later runs can use the lock as manifest."""
     input:
         manifest=f"{RESULTS}/corpus/manifest.csv",
         cells=result("corpus/training/part-{part}", part=PLAN.parts),

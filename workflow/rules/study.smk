@@ -1,8 +1,8 @@
-# A study: its runs are collected in CSV files, from which tables and figures are made.
+# Study: collect the runs in CSV files, score their embeddings, and make tables and figures.
 
 
 rule study_runs:
-    """Collect the training runs of a study."""
+    """Collect the training runs of a study in CSV files."""
     input:
         journals=study_journals,
         training=result("tokens/training/part-{part}", part=PLAN.parts),
@@ -52,7 +52,7 @@ rule study_scores:
         " --settings {params.settings:q} --output {output:q} --log {log:q}"
 
 
-# The target: `snakemake --cores all --configfile workflow/studies/arms.yaml -- study`
+# Run a study with `snakemake --cores all --configfile workflow/studies/arms.yaml -- study`
 rule study:
     """Make the tables and figures of the configured study."""
     input:

@@ -1,4 +1,4 @@
-# Named targets: `snakemake --cores all <name>` makes these files and their inputs.
+# Named targets: `snakemake --cores all <name>` makes the files of a target and their inputs.
 
 DESCRIPTIONS = {
     "corpus": "Training cells, evaluation datasets and the lock file.",

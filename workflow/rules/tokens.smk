@@ -1,4 +1,4 @@
-# Tokens: gene statistics, vocabulary and medians, ranked gene tokens.
+# Tokens: gene statistics, the vocabulary with the medians of genes, and ranked gene tokens.
 
 
 rule gene_statistics:

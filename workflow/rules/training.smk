@@ -3,9 +3,9 @@
 
 # Checkpoints and snapshots are not outputs, because Snakemake deletes the outputs of a failed job,
 # and an interrupted run continues from its last checkpoint. A model is written after all its
-# snapshots. `gpu` and `nodes` are requested from a cluster, `processes` are started on each node.
-# `exec` replaces the shell. Otherwise, the signal that asks training to stop would kill the shell
-# and end the job before the checkpoint is written.
+# snapshots. `gpu` and `nodes` are requested from a cluster. `processes` is the number of processes
+# on each node. `exec` replaces the shell. Otherwise, the signal that asks training to stop would
+# kill the shell and end the job before the checkpoint is written.
 rule train:
     """Train one model."""
     input:
@@ -31,7 +31,7 @@ rule train:
         processes=max(1, TRAINING_GPUS),
         mem_mb=memory(4000 + 12_000 * TRAINING_GPUS),
         runtime=default_resource("longest") or DAY,
-        # A Slurm profile warns training before its time limit.
+        # A Slurm profile sets options that send training a signal before its time limit.
         slurm_extra=default_resource("training_extra"),
         cpus_per_task=TRAINING_GPUS * (default_resource("training_cpus_per_gpu") or 0) or None,
     params:

@@ -5,8 +5,11 @@
 Simulates the Hopper kernels at head dimension 64 with 12 heads. 132 programs take tiles from a
 list, longest sequence first. A forward tile has 256 queries and visits blocks of 64 keys. A
 backward tile has 128 keys and visits blocks of 128 queries. A visit takes one unit of time. The
-start of a tile takes two units (forward) or one (backward). No GPU is needed. Results:
-docs/kernel-log.md.
+start of a tile takes two units (forward) or one (backward).
+
+For each context and number of cells, the script prints the share of the programs' time in which
+they have a tile (``busy``), and the share of the busy time for valid tokens (``needed``). It needs
+no GPU. Results: docs/kernel-log.md.
 """
 
 import heapq
@@ -20,27 +23,28 @@ from scsigmoid.benchmarks.simulated import simulated_batches
 from scsigmoid.config.check import load
 
 PROGRAMS, HEADS, BATCHES = 132, 12, 6
-#: Rows of a tile, columns of a block, and time of the start of a tile.
+#: Tokens of a tile, tokens of a block, and time of the start of a tile.
 PASSES = {"forward": (256, 64, 2), "backward": (128, 128, 1)}
 
 
-def shares(lengths: NDArray[np.int32], rows: int, columns: int, start: int) -> tuple[float, float]:
-    """Return two shares of time: programs have work, and the part of it spent on valid tokens.
+def shares(lengths: NDArray[np.int32], tile: int, block: int, start: int) -> tuple[float, float]:
+    """Return the busy share of the programs' time, and the share of the busy time that is needed.
 
     Args:
         lengths: tokens of each cell of a batch.
-        rows, columns, start: see :data:`PASSES`.
+        tile, block, start: see :data:`PASSES`.
     """
-    tiles, visits = -(-lengths // rows), -(-lengths // columns)
+    tiles, visits = -(-lengths // tile), -(-lengths // block)  # rounded up, for each cell
     times = np.repeat(visits + start, tiles * HEADS)
-    programs = [0] * PROGRAMS
+    ends = [0] * PROGRAMS  # a heap: time at which each program has finished its tiles
     for time in sorted(times.tolist(), reverse=True):
-        heapq.heapreplace(programs, programs[0] + time)
-    needed = HEADS * float((lengths.astype(float) ** 2).sum()) / (rows * columns)
-    return times.sum() / (PROGRAMS * max(programs)), needed / times.sum()
+        heapq.heapreplace(ends, ends[0] + time)
+    needed = HEADS * float((lengths.astype(float) ** 2).sum()) / (tile * block)
+    return times.sum() / (PROGRAMS * max(ends)), needed / times.sum()
 
 
 def main() -> None:
+    """Print the mean shares over simulated batches of the training benchmark."""
     root = Path(__file__).parents[2]
     config = load(root / "config.yaml", root / "workflow/presets", {"preset": "paper"})
     for context in config.benchmarks.training.contexts:
@@ -48,10 +52,11 @@ def main() -> None:
             batches = simulated_batches(
                 config.benchmarks.training, context, cells, config.training, config.seed
             )
+            # The lengths of the cells of each batch.
             lengths = [np.diff(batch.cu_seqlens.numpy()) for batch in islice(batches, BATCHES)]
             line = [f"{context:,} tokens, {cells} cells:"]
-            for name, numbers in PASSES.items():
-                busy, needed = np.mean([shares(each, *numbers) for each in lengths], axis=0)
+            for name, sizes in PASSES.items():
+                busy, needed = np.mean([shares(batch, *sizes) for batch in lengths], axis=0)
                 line.append(f"{name} busy {busy:.3f}, needed {needed:.3f}")
             print(*line)
 

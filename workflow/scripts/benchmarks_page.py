@@ -2,8 +2,8 @@
 
     python workflow/scripts/benchmarks_page.py docs
 
-Tables replace the text between ``<!-- table NAME -->`` and ``<!-- end -->``. They are made from
-docs/measurements. docs/measuring.md describes the measurements.
+The tables are made from docs/measurements, and replace the text between ``<!-- table NAME -->`` and
+``<!-- end -->``. docs/measuring.md describes the measurements.
 """
 
 import re
@@ -48,19 +48,22 @@ DATASETS = {"pbmc_facs": "Blood cells", "lung_cell_lines": "Lung cancer cell lin
 GRAPHS = ("plain", "graphs")  # small steps without and with CUDA graphs
 #: Rows of the training benchmark of each run.
 Runs = Sequence[list[TrainingRow]]
-#: Rows by (kernel, layout), then by (head dimension, batch, length, pass).
+#: Rows by (kernel, layout), then by their place: (head dimension, batch, length, pass).
 Kernels = dict[tuple[str, str], dict[tuple[object, ...], KernelRow]]
 
 
 def read(folder: Path, name: str) -> pd.DataFrame:
     """Read a file of measurements. Empty text fields become empty strings."""
     table = pd.read_csv(folder / name)
-    text = table.select_dtypes(exclude="number").columns
-    return table.fillna(dict.fromkeys(text, ""))
+    text_columns = table.select_dtypes(exclude="number").columns
+    return table.fillna(dict.fromkeys(text_columns, ""))
 
 
 def read_kernels(path: Path, *, padded: bool = False) -> Kernels:
-    """Read the timings of a kernel benchmark, with padding or without."""
+    """Read the timings of a kernel benchmark, either with padding (``padded``) or without.
+
+    Of several timings of a kernel with any layout at the same place, the first is kept.
+    """
     timings: Kernels = {key: {} for key in KERNELS}
     for row in read_rows(path, KernelRow):
         place = (row.head_dimension, row.batch, row.length, row.direction)
@@ -71,13 +74,13 @@ def read_kernels(path: Path, *, padded: bool = False) -> Kernels:
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table with centered columns, except for the first."""
+    """Return a Markdown table. All columns but the first are centered."""
     lines = [header, ["---", *[":-:"] * (len(header) - 1)], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def number(value: float, digits: int | None = 0) -> str:
-    """Return a number with this many decimals (None: all decimals), or a dash for NaN."""
+    """Return a number with ``digits`` decimals (None: at most six digits), or a dash for NaN."""
     return f"{value:,g}" if digits is None else fixed(value, digits)
 
 
@@ -87,20 +90,22 @@ def span(row: pd.Series, column: str, digits: int | None = 0) -> str:
     Returns:
         ``1.5 [1.2 to 1.9]``, the range alone if the value is NaN, or the value without a range.
     """
-    ends = [row.get(f"{column}{end}", np.nan) for end in ("_low", "_high")]
-    middle = number(row.get(column, np.nan), digits)
+    ends = [row.get(f"{column}{suffix}", np.nan) for suffix in ("_low", "_high")]
+    value = number(row.get(column, np.nan), digits)
     if np.isnan(ends).any():
-        return middle
-    both = " to ".join(dict.fromkeys(number(end, digits) for end in ends))
-    return both if middle == DASH else f"{middle} [{both}]"
+        return value
+    # The dictionary removes the second end if both are the same text.
+    range_text = " to ".join(dict.fromkeys(number(end, digits) for end in ends))
+    return range_text if value == DASH else f"{value} [{range_text}]"
 
 
 def rows_table(rows: pd.DataFrame, columns: dict[str, tuple[str, int | None]]) -> str:
-    """Return a table of all rows.
+    """Return a table of all rows of a file of measurements.
 
     Args:
-        rows: a file of measurements.
-        columns: column and number of decimals by heading. Text columns are copied.
+        rows: the file.
+        columns: column of the file and number of decimals (see :func:`number`) by heading. Text is
+            copied.
     """
     lines = [
         [row[name] if isinstance(row.get(name), str) else span(row, name, digits)
@@ -111,23 +116,28 @@ def rows_table(rows: pd.DataFrame, columns: dict[str, tuple[str, int | None]]) -
 
 
 def kernel_table(rows: Kernels, *rivalries: tuple[tuple[str, str], tuple[str, str]]) -> str:
-    """Return TFLOPS (forward/backward) by kernel and shape, and ratios for pairs of kernels."""
+    """Return TFLOPS (forward/backward) by kernel and shape, and ratios for pairs of kernels.
+
+    Args:
+        rows: timings of all kernels.
+        rivalries: pairs of kernels. The ratio is the first kernel's TFLOPS over the second's.
+    """
     places = {place[:3] for timings in rows.values() for place in timings}
     shapes = [("paper", length) for length in (512, 2048, 8192, 16384)]
     shapes += sorted({(batch, length) for _, batch, length in places if batch == "jagged"})
     columns = [(dimension, *shape) for dimension in (64, 128) for shape in shapes]
     lines = []
     for key, timings in rows.items():
-        by_shape = [[timings.get((*column, way)) for way in PASSES] for column in columns]
-        cells = ([np.nan if row is None else row.tflops for row in both] for both in by_shape)
-        lines.append([KERNELS[key]["label"], *(slashed(both, 0) for both in cells)])
+        pairs = [[timings.get((*column, direction)) for direction in PASSES] for column in columns]
+        tflops = ([np.nan if row is None else row.tflops for row in pair] for pair in pairs)
+        lines.append([KERNELS[key]["label"], *(slashed(pair, 0) for pair in tflops)])
     for ours, theirs in rivalries:
         label, rival = (KERNELS[key]["label"] for key in (ours, theirs))
         ratios = [
-            slashed([kernel_ratio(rows[ours], rows[theirs], (*column, way)) for way in PASSES], 2)
+            [kernel_ratio(rows[ours], rows[theirs], (*column, direction)) for direction in PASSES]
             for column in columns
         ]
-        lines.append([f"**{label} over {rival}**", *(f"**{ratio}**" for ratio in ratios)])
+        lines.append([f"**{label} over {rival}**", *(f"**{slashed(pair, 2)}**" for pair in ratios)])
     titles = [
         f"D {dimension}: " * (shape == shapes[0])
         + ("cells" if shape[0] == "jagged" else f"{shape[1]:,}")
@@ -137,9 +147,9 @@ def kernel_table(rows: Kernels, *rivalries: tuple[tuple[str, str], tuple[str, st
     return markdown(["kernel", *titles], lines)
 
 
-def slashed(both: Sequence[float], digits: int) -> str:
-    """Return ``forward/backward`` as text, or a dash if neither was timed."""
-    return DASH if np.isnan(both).all() else "/".join(number(value, digits) for value in both)
+def slashed(pair: Sequence[float], digits: int) -> str:
+    """Return ``forward/backward`` as text, or a dash if both values are NaN (not timed)."""
+    return DASH if np.isnan(pair).all() else "/".join(number(value, digits) for value in pair)
 
 
 def kernel_ratio(
@@ -147,27 +157,34 @@ def kernel_ratio(
     theirs: dict[tuple[object, ...], KernelRow],
     place: tuple[object, ...],
 ) -> float:
-    """Return our TFLOPS divided by theirs: the median over the rounds that timed both."""
+    """Return our TFLOPS divided by theirs, as the median over the rounds that timed both kernels.
+
+    Return NaN if a kernel was not timed at this place.
+    """
     if place not in ours or place not in theirs:
         return np.nan
     return float(np.median(paired(ours[place], theirs[place])))
 
 
 def kernel_figure(rows: Kernels) -> "Figure":
-    """Draw TFLOPS by sequence length, one panel for each head dimension (rows) and pass."""
+    """Draw TFLOPS by sequence length, in one panel for each head dimension (rows) and pass."""
     figure = new_figure(DOUBLE, 4.6)
     grid = figure.subplots(2, 2, sharex=True)
-    lengths = sorted({x.length for rs in rows.values() for x in rs.values() if x.batch == "paper"})
-    for line, dimension in zip(grid, (64, 128), strict=True):
-        for axes, way in zip(line, PASSES, strict=True):
+    all_rows = [row for timings in rows.values() for row in timings.values()]
+    lengths = sorted({row.length for row in all_rows if row.batch == "paper"})
+    for panels, dimension in zip(grid, (64, 128), strict=True):
+        for axes, direction in zip(panels, PASSES, strict=True):
             for key, timings in rows.items():
-                places = {length: (dimension, "paper", length, way) for length in lengths}
-                tflops = {n: timings[at].tflops for n, at in places.items() if at in timings}
+                tflops = {
+                    length: timings[dimension, "paper", length, direction].tflops
+                    for length in lengths
+                    if (dimension, "paper", length, direction) in timings
+                }
                 width = 2.0 if key[0] == "hopper" else 1.2
                 axes.plot([*tflops], [*tflops.values()], markersize=3, lw=width, **KERNELS[key])
             axes.set_xscale("log", base=2)
             axes.set_xticks(lengths, [context_label(length) for length in lengths])
-            axes.set_title(f"{way.capitalize()}, head dimension {dimension}")
+            axes.set_title(f"{direction.capitalize()}, head dimension {dimension}")
             axes.set_ylim(bottom=0)
     for axes in grid[:, 0]:
         axes.set_ylabel("TFLOPS")
@@ -189,19 +206,19 @@ def contexts_of(rows: list[TrainingRow]) -> list[int]:
 
 
 def training_table(runs: Runs) -> str:
-    """Return cells/s by kernel, run and context, and the speed-up of our kernel over it."""
+    """Return cells/s by kernel, run and context, and the speed-up of our kernel over the kernel."""
     lines = []
     for key, look in KERNELS.items():
         cells = []
         for rows in runs:
-            by_context, ours = (training_rows(rows, which) for which in (key, SIGMOID[0]))
+            by_context, ours = training_rows(rows, key), training_rows(rows, SIGMOID[0])
             for context in contexts_of(rows):
                 if context not in by_context:
                     cells.append(DASH)
                     continue
                 row = by_context[context]
-                ratio = f" ({np.median(ours[context].over(row)):.2f} x)"
-                cells.append(number(row.cells_per_second) + (ratio if key != SIGMOID[0] else ""))
+                speed_up = f" ({np.median(ours[context].over(row)):.2f} x)" * (key != SIGMOID[0])
+                cells.append(number(row.cells_per_second) + speed_up)
         if set(cells) != {DASH}:
             lines.append([look["label"], *cells])
     names = ("first run: ", "second run: ") if len(runs) > 1 else ("",)
@@ -214,7 +231,7 @@ def training_table(runs: Runs) -> str:
 
 
 def sizes_table(costs: list[Cost]) -> str:
-    """Return cells/s of both arms, and their ratio, by size and context."""
+    """Return cells/s of both arms by size and context, with their ratio, or * if host-bound."""
     sizes = list(dict.fromkeys(cost.size for cost in costs))
     lines = []
     for context in sorted({cost.context for cost in costs}):
@@ -229,9 +246,10 @@ def sizes_table(costs: list[Cost]) -> str:
 
 
 def small_table(rows: pd.DataFrame) -> str:
-    """Return milliseconds per small step without/with CUDA graphs, and the ratio of the arms."""
+    """Return milliseconds per small step without and with CUDA graphs, and ratios of the arms."""
     lines = []
     for (context, tokens), group in rows.groupby(["context", "tokens"]):
+        # One row per round, columns by arm and way of launching the step (GRAPHS).
         times = group.pivot(index="round", columns=["arm", "way"], values="milliseconds")
         cells = [context_label(context), number(tokens)]
         for arm in ("sigmoid", "sdpa"):
@@ -243,7 +261,10 @@ def small_table(rows: pd.DataFrame) -> str:
 
 
 def small_fa4_table(rows: Sequence[TrainingRow]) -> str:
-    """Return cells/s of both arms with CUDA graphs, and their ratio, paired by reading."""
+    """Return cells/s of both arms with CUDA graphs, and their ratio, paired by reading.
+
+    ``rows`` has our row and FlashAttention-4's row of each context, one after the other.
+    """
     lines = []
     for ours, theirs in zip(rows[::2], rows[1::2], strict=True):
         rates = (number(row.cells_per_second, 1) for row in (ours, theirs))
@@ -258,7 +279,7 @@ def ratio_text(readings: Iterable[float], digits: int) -> str:
 
 
 def seeds_table(rows: pd.DataFrame) -> str:
-    """Return both arms, the controls and the difference, by dataset and metric."""
+    """Return scores of both arms and of the controls, and the difference of the arms."""
 
     def spread(row: pd.Series, name: str) -> str:
         value = number(row[name], 3)
@@ -275,7 +296,7 @@ def seeds_table(rows: pd.DataFrame) -> str:
 
 
 class Measured:
-    """The measurements shown on both pages."""
+    """The measurements that both pages show."""
 
     def __init__(self, folder: Path) -> None:
         self.h100, self.h200, self.cpu = (folder / name for name in ("h100", "h200", "cpu"))
@@ -284,12 +305,12 @@ class Measured:
         self.costs = costs(Results(self.h200, config))
         self.study = Study(self.h200 / "arms")
         self.kernels = read_kernels(self.benchmarks / "kernel_fa4.csv")
-        both = [
+        runs = [
             read_rows(self.benchmarks / name, TrainingRow)
             for name in ("training_fa4.csv", "training.csv")
         ]
-        self.training = [[row for row in rows if row.cells_per_step == 16] for rows in both]
-        self.small_fa4 = [row for row in both[0] if row.cells_per_step == 2]
+        self.training = [[row for row in rows if row.cells_per_step == 16] for rows in runs]
+        self.small_fa4 = [row for row in runs[0] if row.cells_per_step == 2]
 
 
 def benchmark_tables(measured: Measured) -> dict[str, str]:
@@ -334,11 +355,11 @@ def benchmark_tables(measured: Measured) -> dict[str, str]:
 
 def study_tables(measured: Measured) -> dict[str, str]:
     """Return the tables of docs/reproduction.md by name, with their captions."""
-    made = {}
+    texts = {}
     for name, table in tables(measured.study).items():
-        caption, rest = as_markdown(table).split("\n", 1)
-        made[name] = f"{textwrap.fill(caption, 128)}\n{rest}"
-    return made | {"real_cells": seeds_table(read(measured.h200, "real_cells_seeds.csv"))}
+        caption, body = as_markdown(table).split("\n", 1)
+        texts[name] = f"{textwrap.fill(caption, 128)}\n{body}"
+    return texts | {"real_cells": seeds_table(read(measured.h200, "real_cells_seeds.csv"))}
 
 
 def figures(measured: Measured) -> dict[str, "Figure"]:
@@ -352,7 +373,7 @@ def figures(measured: Measured) -> dict[str, "Figure"]:
 
 
 def fill_tables(text: str, tables: Mapping[str, str]) -> str:
-    """Replace the text between ``<!-- table NAME -->`` and ``<!-- end -->`` by the tables."""
+    """Replace the text between ``<!-- table NAME -->`` and ``<!-- end -->`` by the table NAME."""
     return re.sub(
         r"(<!-- table (\w+) -->\n).*?(<!-- end -->)",
         lambda match: f"{match[1]}{tables[match[2]].rstrip()}\n\n{match[3]}",

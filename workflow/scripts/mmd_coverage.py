@@ -2,12 +2,14 @@
 
     python workflow/scripts/mmd_coverage.py --output coverage.csv
 
-Two types of cells are drawn from normal distributions of unit variance whose means are some
-standard deviations apart. For a Gaussian kernel with squared bandwidth s^2 in d dimensions, the
-true MMD^2 is 2 (s^2 / (s^2 + 2))^(d/2) (1 - exp(-distance^2 / (2 s^2 + 4))). As in the workflow,
-s^2 is computed from each sample. Each row has a setting, an estimator, the share of simulations
-whose 95 % percentile interval contains the true MMD (``coverage``), and the share of simulations
-whose point estimate is outside its own interval (``point_outside``).
+Each simulation draws two types of cells from normal distributions with unit variance, whose means
+are ``distance`` apart. For a Gaussian kernel with squared bandwidth s^2 in d dimensions, the true
+MMD^2 is 2 (s^2 / (s^2 + 2))^(d/2) (1 - exp(-distance^2 / (2 s^2 + 4))). As in the workflow, s^2 is
+computed from each sample.
+
+The CSV file has one row per setting (``cells``, ``distance``) and ``estimator``. ``coverage`` is
+the share of simulations whose 95 % percentile interval contains the true MMD. ``point_outside`` is
+the share of simulations whose interval does not contain the point estimate.
 """
 
 import argparse
@@ -32,13 +34,16 @@ DISTANCES = [0.5, 1.0, 2.0, 4.0]
 def simulate(
     sizes: tuple[int, int], distance: float, dimensions: int, resamples: int, seed: int, device: str
 ) -> dict[str, tuple[bool, bool]]:
-    """Return for each estimator whether its interval contains the true MMD and the estimate."""
+    """Return for each estimator if its interval contains the true MMD, and the point estimate."""
     generator = np.random.default_rng([seed, *sizes])
     x, y = (generator.standard_normal((count, dimensions)) for count in sizes)
     y[:, 0] += distance
     bandwidth = median_squared_distance(torch.as_tensor(np.concatenate([x, y])).to(device))
-    w, v = (resample_counts(count, resamples, 2 * seed + arm) for arm, count in enumerate(sizes))
-    squares = mmd_squared(x, y, w, v, bandwidth=bandwidth, block=1024, device=device)
+    # How often each resample contains each cell. The first row is the sample itself.
+    x_counts, y_counts = (
+        resample_counts(count, resamples, 2 * seed + index) for index, count in enumerate(sizes)
+    )
+    squares = mmd_squared(x, y, x_counts, y_counts, bandwidth=bandwidth, block=1024, device=device)
     within = (bandwidth / (bandwidth + 2)) ** (dimensions / 2)
     true = np.sqrt(2 * within * -np.expm1(-(distance**2) / (2 * bandwidth + 4)))
     contains = {}
@@ -50,6 +55,7 @@ def simulate(
 
 
 def main(arguments: list[str] | None = None) -> None:
+    """Simulate all settings and write the CSV file."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--cells", nargs="+", default=CELLS, help="cells of both types, as 500+100")
     parser.add_argument("--distances", nargs="+", type=float, default=DISTANCES)
@@ -70,8 +76,8 @@ def main(arguments: list[str] | None = None) -> None:
                 for seed in range(options.simulations)
             ]
             for name in Estimates._fields:
-                covered, own = np.mean([simulation[name] for simulation in simulations], axis=0)
-                rows.append((cells, distance, name, covered, 1 - own, len(simulations)))
+                coverage, inside = np.mean([contains[name] for contains in simulations], axis=0)
+                rows.append((cells, distance, name, coverage, 1 - inside, len(simulations)))
             print(*rows[-2:], sep="\n", flush=True)
     columns = ["cells", "distance", "estimator", "coverage", "point_outside", "simulations"]
     pd.DataFrame(rows, columns=columns).to_csv(options.output, index=False)

@@ -1,8 +1,8 @@
-"""Check the paper's arithmetic against its own tables, and its theory numerically.
+"""Check the paper's theory numerically, and its arithmetic against its own tables.
 
     python workflow/scripts/paper_review.py docs/paper-review.md
 
-The paper's numbers are read from ``src/scsigmoid/paper/reported.yaml``.
+The script reads the paper's numbers from ``src/scsigmoid/paper/reported.yaml``.
 """
 
 import itertools
@@ -30,7 +30,7 @@ statement holds. The note explains it.
 The report of each run compares the numbers that need a run ([comparison.md](comparison.md)).
 `python workflow/scripts/paper_review.py docs/paper-review.md` writes this page.
 """  # noqa: E501
-#: Statement, part of the paper, result, True if it holds, note.
+#: Statement, part of the paper with the statement, result, True if the statement holds, note.
 Row = tuple[str, str, float, bool, str]
 
 
@@ -49,7 +49,7 @@ def page() -> str:
 
 
 def norm(matrix: np.ndarray) -> float:
-    """Return the spectral norm."""
+    """Return the spectral norm of a matrix."""
     return float(np.linalg.norm(matrix, 2))
 
 
@@ -67,6 +67,8 @@ def sigmoid_attention_norm(x: np.ndarray) -> float:
     n, d = x.shape
     weights = expit(x @ x.T / math.sqrt(d) - math.log(n))
     slopes = weights * (1 - weights) / math.sqrt(d)
+    # (output token, output dimension, input token, input dimension): sum of the derivatives with
+    # respect to values, keys and queries.
     jacobian = np.einsum("ij,ab->iajb", weights, np.eye(d))
     jacobian += np.einsum("ij,ja,ib->iajb", slopes, x, x)
     jacobian += np.einsum("il,ij,ja,jb->ialb", np.eye(n), slopes, x, x)
@@ -76,43 +78,45 @@ def sigmoid_attention_norm(x: np.ndarray) -> float:
 # fmt: off
 def theory() -> Iterator[Row]:
     """Yield the statements about derivatives (section 3 and appendix A.1)."""
-    random, place = np.random.default_rng(20240611), "Appendix A.1"
-    grid = expit(np.linspace(-40, 40, 800_001))
-    slopes = grid * (1 - grid)
-    yield ("The derivative of the sigmoid is at most 1/4", f"Abstract, {place}", slopes.max(),
+    random, appendix = np.random.default_rng(20240611), "Appendix A.1"
+    sigmoids = expit(np.linspace(-40, 40, 800_001))
+    slopes = sigmoids * (1 - sigmoids)
+    yield ("The derivative of the sigmoid is at most 1/4", f"Abstract, {appendix}", slopes.max(),
         slopes.max() == 0.25, "largest value at 800,001 points from -40 to 40")
-    yield ("The local derivative of the sigmoid layer is independent of the input", place,
+    yield ("The local derivative of the sigmoid layer is independent of the input", appendix,
         np.ptp(slopes), np.ptp(slopes) == 0,
         "largest minus smallest derivative. Only its bound of 1/4 is independent of the input")
     tokens = 4096
-    even, drawn = (expit(scores - math.log(tokens)).sum(-1).mean()
+    sum_for_zeros, sum_for_normal = (expit(scores - math.log(tokens)).sum(-1).mean()
         for scores in (np.zeros(tokens), random.normal(0, 1, (100, tokens))))
     yield ("The bias -log n makes sigmoid attention approximate the normalization of softmax",
-        "Section 3", even, abs(even - 1) < 0.01,
+        "Section 3", sum_for_zeros, abs(sum_for_zeros - 1) < 0.01,
         f"sum of the weights of a query over {tokens:,} tokens with scores of 0, as at the start "
-        f"of training. For standard normal scores, the mean sum is {drawn:.2f}")
+        f"of training. For standard normal scores, the mean sum is {sum_for_normal:.2f}")
     scales, rows = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0), random.normal(0, 1, (200, 8))
-    rows /= np.abs(rows).max(axis=1, keepdims=True)
-    norms = [max(softmax_norm(row) for row in ([x, x], *(x * rows))) for x in scales]
+    rows /= np.abs(rows).max(axis=1, keepdims=True)  # the largest |score| of each row is 1
+    norms = [max(softmax_norm(scores) for scores in ([scale, scale], *(scale * rows)))
+        for scale in scales]
     needed = max(value / math.exp(scale) for scale, value in zip(scales, norms, strict=True))
     yield ("The local Lipschitz constant of softmax is at most C exp(max \\|S\\|), with a "
-        "universal C", f"{place}, Proposition 1", needed, needed <= 0.5 * (1 + 1e-9),
+        "universal C", f"{appendix}, Proposition 1", needed, needed <= 0.5 * (1 + 1e-9),
         "smallest C for all tested scores. The constant itself never exceeds 1/2")
     slope = round(np.polyfit(scales[2:], np.log(norms[2:]), 1)[0], 9)
     yield ("The local Lipschitz constant of softmax grows exponentially with the scores",
-        f"Section 3, {place}", slope, slope >= 0.5,
+        f"Section 3, {appendix}", slope, slope >= 0.5,
         "slope of its logarithm over max \\|S\\|. The constant is 1/2 for two equal scores of any "
         "size, so the upper bound holds, but the growth does not")
-    even, sharp = (softmax_norm(on * 20 * np.eye(8)[0]) for on in (0, 1))
-    yield ("The spectral norm of the Jacobian of softmax grows as probability concentrates", place,
-        sharp / even, sharp >= even, "norm if one of 8 tokens has nearly all probability "
+    even, sharp = (softmax_norm(score * np.eye(8)[0]) for score in (0, 20))
+    yield ("The spectral norm of the Jacobian of softmax grows as probability concentrates",
+        appendix, sharp / even, sharp >= even, "norm if one of 8 tokens has nearly all probability "
         f"({sharp:.2g}) divided by the norm for equal probabilities ({even:.3g}). It tends to 0")
-    squares = {n: 2 * math.log(n) * math.sqrt(2) for n in (4, 64)}  # scores of 2 log n
+    # The smallest C is the norm of the Jacobian over the squared norm of the n identical tokens.
+    squared_norms = {n: 2 * math.log(n) * math.sqrt(2) for n in (4, 64)}  # scores of 2 log n
     few, many = (sigmoid_attention_norm(np.full((n, 2), math.sqrt(square / 2))) / square
-        for n, square in squares.items())
+        for n, square in squared_norms.items())
     small = sigmoid_attention_norm(np.full((16, 2), 1e-3)) / 2e-6
     yield ("The Jacobian of sigmoid attention is at most C times the mean squared norm of the "
-        "inputs, with a C that depends on neither length nor scores", f"{place}, Theorem 1",
+        "inputs, with a C that depends on neither length nor scores", f"{appendix}, Theorem 1",
         many / few, many <= 1.1 * few, f"smallest C for n = 64 ({many:.3g}) divided by the "
         f"smallest C for n = 4 ({few:.3g}), with n identical tokens and scores of 2 log n. For 16 "
         f"tokens of norm 0.0014, C is {small:.2g}, because the bound has no constant term")
@@ -141,19 +145,21 @@ def arithmetic() -> Iterator[Row]:
 
 
 def rounds_to(value: float, printed: float) -> bool:
-    """Return True if a number, rounded to the decimals of the printed number, equals it."""
+    """Return True if ``value`` rounds to ``printed``: an integer, or a number with one decimal."""
     return math.isclose(round(value, 0 if isinstance(printed, int) else 1), printed, rel_tol=1e-9)
 
 
 def quality(paper: dict[str, Any]) -> Iterator[Row]:
     """Yield the statements about MMD and validation loss."""
     rows, losses = paper["mmd"]["heart_oft"], paper["validation_loss"]
+    # 28 pairs x (MMD, low end, high end)
     ours, theirs = (np.array([row[arm] for row in rows]) for arm in ("sigmoid", "softmax"))
     mean = float(ours[:, 0].sum() / theirs[:, 0].sum() - 1) * 100
-    ratios = float((ours[:, 0] / theirs[:, 0]).mean() - 1) * 100
+    mean_of_ratios = float((ours[:, 0] / theirs[:, 0]).mean() - 1) * 100
     yield ("The mean improvement of the MMD table is 25.0 %", "Table 1", mean,
         rounds_to(mean, 25.0),
-        f"ratio of the means of both columns. The mean of the 28 improvements is {ratios:.1f} %")
+        "ratio of the means of both columns. The mean of the 28 improvements is "
+        f"{mean_of_ratios:.1f} %")
     measured, datasets = len(paper["mmd"]), len(paper["datasets"])
     yield ("The 25 % higher cell-type separation comes from six datasets",
         "Abstract, Section 1, Conclusion", measured, measured == datasets,
@@ -164,9 +170,10 @@ def quality(paper: dict[str, Any]) -> Iterator[Row]:
     types = {name for row in rows for name in row["pair"].split(" vs ")}
     pairs = math.comb(len(types), 2)
     yield "The cell types make 28 pairs", "Table 1", pairs, pairs == 28, f"{len(types)} types"
-    lost = [f"{paper['datasets'][name]['title']} at {at.upper()}: {mine:.3f} against {other:.3f}"
-        for name, row in losses.items() for at in ("2k", "4k")
-        if (mine := row[f"sigmoid_{at}"][0]) >= (other := row[f"softmax_{at}"][0])]
+    titles = {name: dataset["title"] for name, dataset in paper["datasets"].items()}
+    lost = [f"{titles[name]} at {context.upper()}: {own:.3f} against {rival:.3f}"
+        for name, row in losses.items() for context in ("2k", "4k")
+        if (own := row[f"sigmoid_{context}"][0]) >= (rival := row[f"softmax_{context}"][0])]
     yield ("The loss of sigmoid is lower on all six datasets, at both contexts",
         "Section 5, Table 5", 12 - len(lost), not lost, f"of 12. Not lower for {'; '.join(lost)}")
     longer = sum(row[f"{arm}_4k"][0] < row[f"{arm}_2k"][0]
@@ -182,7 +189,7 @@ def kernels(paper: dict[str, Any]) -> Iterator[Row]:
     own = tflops["triton_sigmoid"]
     for gain in printed["peak_gains"]:
         ratios, unit = [own[way] / tflops[gain["provider"]][way] for way in own], gain["unit"]
-        forward, backward = ((x - 1) * 100 if unit == "%" else x for x in ratios)
+        forward, backward = ((ratio - 1) * 100 if unit == "%" else ratio for ratio in ratios)
         yield (f"At the peak shape TritonSigmoid is faster than {provider_label(gain['provider'])}:"
             f" {gain['value']} {unit}", "Section 4", forward, rounds_to(forward, gain["value"]),
             f"forward. Backward: {backward:.{int(unit != '%')}f} {unit}")
@@ -206,52 +213,60 @@ def kernels(paper: dict[str, Any]) -> Iterator[Row]:
         "Section 4, Figure 8", min(behind), min(behind) >= 60 and max(behind) <= 85,
         f"smallest difference in %. The range is {min(behind):.0f} to {max(behind):.0f} %")
     n, d = 16384, 128
-    stated, forward = 2 * 2 * n * d**2, 4 * n**2 * d
+    products, forward = 2 * 2 * n * d**2, 4 * n**2 * d
     yield ("Twice the stated 2bhnd^2 of one product is the stated 4bhn^2d of the forward pass",
-        "Appendix A.4", stated / forward, stated == forward,
+        "Appendix A.4", products / forward, products == forward,
         "ratio at 16,384 tokens and head dimension 128. The first formula exchanges n and d")
     shapes = printed["kernel"]
-    made = [shapes["hidden"] / d for d in shapes["head_dimensions"]]
-    made += [shapes["tokens"] / n for n in shapes["lengths"]]
-    right = sum(x == y for x, y in zip(made, shapes["heads"] + shapes["batches"], strict=True))
+    computed = [shapes["hidden"] / d for d in shapes["head_dimensions"]]
+    computed += [shapes["tokens"] / n for n in shapes["lengths"]]
+    stated = shapes["heads"] + shapes["batches"]
+    right = sum(x == y for x, y in zip(computed, stated, strict=True))
     yield ("Hidden size 2,048 gives 32 and 16 heads; 16,384 tokens give batches of 32 to 1",
         "Section 4", right, right == 4, "of 4")
 
 
 def cost(rows: list[dict[str, Any]], weakest: float) -> Iterator[Row]:
-    """Yield the statements about GPU-hours. ``weakest`` is the smallest gain of the kernel in %."""
+    """Yield the statements about GPU-hours.
+
+    Args:
+        rows: GPU-hours of both arms by size and context, sorted by size, then by context.
+        weakest: smallest gain of the kernel in %.
+    """
+    # By size and context: GPU-hours saved, saved share of softmax's hours, and gained throughput.
     hours = {(row["size"], row["context"]): row["softmax"] - row["sigmoid"] for row in rows}
     names = {key: f"{key[0]} at {context_label(key[1])}" for key in hours}
     saved = {key: 100 * hours[key] / row["softmax"] for key, row in zip(hours, rows, strict=True)}
     gained = {key: 100 * hours[key] / row["sigmoid"] for key, row in zip(hours, rows, strict=True)}
-    both = {key: f"hours saved {saved[key]:.2f} %, throughput gained {gained[key]:.2f} %"
+    notes = {key: f"hours saved {saved[key]:.2f} %, throughput gained {gained[key]:.2f} %"
         for key in hours}
     for key, row in zip(hours, rows, strict=True):
         values = (saved[key], gained[key])
         value = next((x for x in values if rounds_to(x, row["saved"])), values[0])
         yield (f"{names[key]}: {row['sigmoid']} against {row['softmax']} GPU-hours is "
             f"{row['saved']} % faster", "Section 4", value,
-            rounds_to(value, row["saved"]), both[key])
-    last = hours["1.4B", 8192]
-    yield "1.4B at 8K saves 645 GPU-hours", "Section 4", last, last == 645, ""
+            rounds_to(value, row["saved"]), notes[key])
+    largest = hours["1.4B", 8192]
+    yield "1.4B at 8K saves 645 GPU-hours", "Section 4", largest, largest == 645, ""
     top = max(gained, key=lambda key: gained[key])
     yield ("The largest speed-up is 10 %", "Abstract, Section 4", gained[top],
-        rounds_to(gained[top], 10), both[top])
+        rounds_to(gained[top], 10), notes[top])
     by_size = {size: [saved[key] for key in sorted(hours) if key[0] == size] for size, _ in hours}
     several = {size: values for size, values in by_size.items() if len(values) > 1}
     grows = sum(values == sorted(values) for values in several.values())
     yield ("The saving grows with the context", "Section 4, Figure 3", grows,
         grows == len(several), f"of {len(several)} sizes with several contexts. " + "; ".join(
-            f"{size}: {', '.join(f'{x:.1f} %' for x in xs)}" for size, xs in several.items()))
-    # Rows are sorted by size, then by context.
+            f"{size}: {', '.join(f'{value:.1f} %' for value in values)}"
+            for size, values in several.items()))
+    # Increases of the context within a size, and of the size within a context.
     groups = [[key for key in hours if key[i] == x] for i in (0, 1)
         for x in dict.fromkeys(key[i] for key in hours)]
-    steps = [pair for group in groups for pair in itertools.pairwise(group)]
+    increases = [pair for group in groups for pair in itertools.pairwise(group)]
     falls = [f"{hours[a]} ({names[a]}) to {hours[b]} ({names[b]})"
-        for a, b in steps if hours[b] <= hours[a]]
+        for a, b in increases if hours[b] <= hours[a]]
     yield ("The GPU-hours saved grow with model size and with context", "Section 4",
-        len(steps) - len(falls), not falls,
-        f"of {len(steps)} increases. Not from {', nor from '.join(falls)}")
+        len(increases) - len(falls), not falls,
+        f"of {len(increases)} increases. Not from {', nor from '.join(falls)}")
     yield ("The end-to-end gains are smaller than those of the kernel", "Section 4",
         gained[top] - weakest, gained[top] < weakest, "difference in percentage points: "
         f"training gains up to {gained[top]:.1f} %, the kernel at least {weakest} %")

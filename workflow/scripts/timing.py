@@ -24,9 +24,10 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 Rows = Iterator[dict[str, Any]]
-#: The first optimizer steps are not timed, because they compile and start the data loader.
+#: For ``scaling``: number of first optimizer steps that are not timed (they compile and start the
+#: data loader), steps between logged steps, and confidence level of intervals.
 WARM_STEPS, LOG_EVERY, CONFIDENCE = 10, 5, 0.99
-#: Cells of the eight types of Heart OFT. The paper gives their sum only, 30,125.
+#: Assumed numbers of cells of the eight types of Heart OFT. The paper only gives their sum, 30,125.
 HEART_OFT = (15_000, 5_200, 3_800, 2_600, 1_500, 1_100, 600, 325)
 
 
@@ -58,13 +59,13 @@ def tokens(part: Path) -> None:
     tokenize_part(part, Tokenizer(vocabulary, 10_000.0, 8191, 32_768), part / "store")
 
 
-def measured(step: Callable[[Path], None], few: Path, part: Path) -> dict[str, float]:
-    """Return seconds, CPU seconds and peak memory (1e9 bytes) of a step, after a warm-up."""
-    step(few)  # compiles numba's functions
+def measured(step: Callable[[Path], None], small_part: Path, part: Path) -> dict[str, float]:
+    """Return seconds, CPU seconds and peak memory (1e9 bytes) of a step on ``part``."""
+    step(small_part)  # warm-up, which compiles numba's functions
     clock, cpu = time.perf_counter(), time.process_time()
     step(part)
     used = {"seconds": time.perf_counter() - clock, "cpu_seconds": time.process_time() - cpu}
-    # ru_maxrss would include the parent's memory.
+    # VmHWM is the peak of this process. ru_maxrss would include the parent's memory.
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return used | {"peak_gb": int(status["VmHWM"].split()[0]) * 1024 / 1e9}
 
@@ -97,21 +98,24 @@ def raw_counts(path: Path) -> Any:
 
 
 def time_tokens(options: argparse.Namespace) -> Rows:
-    """Time both passes from h5ad files to a token store, each in a new process."""
+    """Time both passes from h5ad files to tokens: gene statistics, and the token store.
+
+    Each repetition runs in a new process.
+    """
     for path in options.files:
         cells = raw_counts(path)
         for copies in options.copies:
             with TemporaryDirectory() as name:
-                few = write_part(cells[:64].copy(), 1, Path(name, "few"))
+                small_part = write_part(cells[:64].copy(), 1, Path(name, "few"))
                 part = write_part(cells, copies, Path(name, "part"))
                 size = {"cells": cells.n_obs * copies, "counts": cells.X.nnz * copies}
                 for step in (statistics, tokens):
                     for repetition in range(options.repetitions):
                         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-                            used = pool.submit(measured, step, few, part).result()
+                            used = pool.submit(measured, step, small_part, part).result()
                         row = {"step": step.__name__, "file": path.stem, "copies": copies, **size}
                         cpu = used["cpu_seconds"]
-                        rates = {f"{name}_per_cpu_second": n / cpu for name, n in size.items()}
+                        rates = {f"{unit}_per_cpu_second": n / cpu for unit, n in size.items()}
                         yield {**row, "repetition": repetition, **used, **rates}
 
 
@@ -129,32 +133,35 @@ def time_loading(options: argparse.Namespace) -> Rows:
     from scsigmoid.training.batches import GlobalBatches, ahead
 
     config = configuration(options.preset)
-    lengths, context = config.benchmarks.training, config.models[options.model].context
+    simulation, context = config.benchmarks.training, config.models[options.model].context
     size = config.sizes[config.architecture.size]
-    encoder = EncoderSettings.of(size, config.architecture, "sigmoid", context, lengths.vocabulary)
+    encoder = EncoderSettings.of(
+        size, config.architecture, "sigmoid", context, simulation.vocabulary
+    )
     training = replace(model_training(config, options.model), workers=options.workers)
     cells = (options.rounds + 1) * options.steps * training.global_batch
     steps = range(1, (options.rounds + 1) * options.steps + 1)
     with TemporaryDirectory() as name:
-        write_simulated_tokens(Path(name), lengths, cells, context - 1, config.seed)
+        write_simulated_tokens(Path(name), simulation, cells, context - 1, config.seed)
         batches = GlobalBatches(
             TokenStore.open(Path(name, "tokens")), encoder, training, config.seed
         )
         with closing(ahead(batches, steps, options.workers, torch.device("cpu"))) as loader:
-            for number in range(options.rounds + 1):  # the first round is a warm-up
+            for index in range(options.rounds + 1):
                 clock, cpu = time.perf_counter(), time.process_time()
                 loaded = sum(len(next(loader).lengths) for _ in range(options.steps))
-                clock, cpu = time.perf_counter() - clock, time.process_time() - cpu
-                if number:
-                    yield {"cells_per_second": loaded / clock, "per_cpu_second": loaded / cpu}
+                seconds, cpu_seconds = time.perf_counter() - clock, time.process_time() - cpu
+                if index > 0:  # the first round is a warm-up
+                    rates = {"cells_per_second": loaded / seconds}
+                    yield rates | {"per_cpu_second": loaded / cpu_seconds}
 
 
 def time_scaling(options: argparse.Namespace) -> Rows:
     """Train on each number of processes, with the same global batches.
 
     ``cells_per_second`` is the median over logged steps after the first ``WARM_STEPS`` steps.
-    ``efficiency`` is the median of this rate divided by ``processes`` times the rate of one process
-    at the same step.
+    ``efficiency`` is the median over these steps of the rate, divided by ``processes`` times the
+    rate of one process at the same step. It is NaN if one process was not timed before.
     """
     import numpy as np
 
@@ -169,12 +176,12 @@ def time_scaling(options: argparse.Namespace) -> Rows:
     config = configuration(options.preset)
     key = f"models.{options.model}"
     settings = {key: Plan(replace(config, device=options.device)).run(options.model)}
-    changed = {"steps": options.steps, "log_every": LOG_EVERY, "checkpoint_every": options.steps}
-    settings[key]["training"] |= changed
+    changes = {"steps": options.steps, "log_every": LOG_EVERY, "checkpoint_every": options.steps}
+    settings[key]["training"] |= changes
     cells = options.steps * settings[key]["training"]["global_batch"]
     facts = machine_facts(resolve_device(options.device), "timing.py")
     write_json(options.output.with_suffix(".json"), facts)
-    alone: Any = None
+    one_process: Any = None  # the journal of the run with one process
     with TemporaryDirectory() as name:
         folder, context = Path(name), settings[key]["context"]
         write_simulated_tokens(folder, config.benchmarks.training, cells, context - 1, config.seed)
@@ -189,10 +196,12 @@ def time_scaling(options: argparse.Namespace) -> Rows:
             columns, header = read_journal(folder / "model/journal.csv")
             shutil.rmtree(folder / "model")  # a checkpoint of a large model takes gigabytes
             columns = {key: values[columns["step"] > WARM_STEPS] for key, values in columns.items()}
-            alone = columns if count == 1 else alone
+            one_process = columns if count == 1 else one_process
             row = {key: header[key] for key in ("model", "parameters", "device", "backend")}
-            row |= {"processes": count, "context": context, **changed}
-            ratios = [np.nan] if alone is None else efficiencies(count, columns, alone)
+            row |= {"processes": count, "context": context, **changes}
+            ratios = [np.nan]
+            if one_process is not None:
+                ratios = efficiencies(count, columns, one_process)
             rates = columns["cells_per_second"].tolist()
             for label, values in (("cells_per_second", rates), ("efficiency", ratios)):
                 row |= median_interval(values, CONFIDENCE).columns(label)
@@ -202,20 +211,26 @@ def time_scaling(options: argparse.Namespace) -> Rows:
             yield row | {"readings": len(columns["step"])}
 
 
-def efficiencies(count: int, columns: Any, alone: Any) -> list[float]:
-    """Return the efficiency of ``count`` processes at each step that both runs logged."""
+def efficiencies(count: int, columns: Any, one_process: Any) -> list[float]:
+    """Return the efficiency of ``count`` processes at each step that both runs logged.
+
+    Args:
+        count: number of processes.
+        columns: columns of the journal of ``count`` processes.
+        one_process: columns of the journal of one process.
+    """
     import numpy as np
 
-    _, own, other = np.intersect1d(columns["step"], alone["step"], return_indices=True)
-    rates = columns["cells_per_second"][own] / (count * alone["cells_per_second"][other])
-    return [float(rate) for rate in rates]
+    _, own, other = np.intersect1d(columns["step"], one_process["step"], return_indices=True)
+    ratios = columns["cells_per_second"][own] / (count * one_process["cells_per_second"][other])
+    return [float(ratio) for ratio in ratios]
 
 
 # Evaluation.
 
 
 def time_mmd(options: argparse.Namespace) -> Rows:
-    """Time the MMD of both arms for all pairs of types, on as many simulated cells as Heart OFT."""
+    """Time the MMD of both arms for all pairs of types, on simulated cells (default: Heart OFT)."""
     import numpy as np
 
     from scsigmoid.evaluation.embedding_files import Embedding

@@ -1,4 +1,4 @@
-"""Numbers of the paper and of a run, and the rule for verdicts (docs/comparison.md)."""
+"""Compare numbers of a run with the paper's numbers, and give verdicts (docs/comparison.md)."""
 
 import math
 from dataclasses import dataclass
@@ -10,15 +10,17 @@ REPRODUCED = "reproduced"
 NOT_REPRODUCED = "not reproduced"
 INCONCLUSIVE = "inconclusive"
 NO_VERDICT = "no verdict"
-#: Titles of the groups of numbers. A group as a whole is comparable with the paper, or it is not.
+#: Titles of the groups of numbers. Either all numbers of a group are comparable with the paper, or
+#: none (:mod:`scsigmoid.paper.differences`).
 GROUPS = {
     "quality": "Quality of the models",
     "stability": "Training stability",
     "kernel": "Attention kernel",
     "cost": "Training cost",
 }
-#: Factors by which numbers may differ from the paper's: levels (values that compare nothing, for
-#: example a loss), and levels of which the paper states only the order of magnitude.
+#: Factor by which a level may differ from the paper's number. A level is a number that does not
+#: compare arms, for example a loss. ``ORDER`` is the factor if the paper states only an order of
+#: magnitude.
 LEVEL, ORDER = 1.1, math.sqrt(10)
 UNKNOWN = Interval(math.nan)
 
@@ -39,7 +41,7 @@ class Number:
             ratio, half of the cases for a count. None if the number is a level.
         factor: factor by which a level may differ from the paper's number.
         our_kernel: the same number for this project's kernel, if ``here`` is for TritonSigmoid.
-        headline: True for the paper's main statements.
+        headline: True if the number is one of the paper's main statements.
     """
 
     group: str
@@ -63,6 +65,7 @@ class Number:
         """
         value, *ends = self.paper
         if self.no_effect is None:
+            # A range that the paper prints without a value is an interval with the value NaN.
             low, high = ends if math.isnan(value) else (value, value)
             return low / self.factor, high * self.factor
         half = (value + self.no_effect) / 2
@@ -85,7 +88,7 @@ class Number:
 
 
 def numbers(results: Results) -> list[Number]:
-    """Return all numbers by group, in each group headlines first.
+    """Return all numbers, sorted by group. In each group, the headlines are first.
 
     Raises:
         UserError: if a result file is missing or damaged.
@@ -105,10 +108,12 @@ def exact(value: float) -> Interval:
 
 
 def count(leads: list[Interval]) -> Interval:
-    """Return how many leads (differences in favor of an arm) are above 0, with an interval.
+    """Return how many leads are above 0, with an interval.
 
-    The low end counts intervals that are entirely above 0, the high end intervals that contain a
-    value above 0. The result is :data:`UNKNOWN` if a lead is unknown or has no interval.
+    A lead is a difference that is positive if it favors the arm in question.
+    The low end is the number of leads whose whole interval is above 0. The high end is the number
+    of leads whose interval contains a value above 0. The result is :data:`UNKNOWN` if a lead is
+    unknown or has no interval, or if there are no leads.
     """
     if not leads or not all(math.isfinite(end) for lead in leads for end in lead):
         return UNKNOWN

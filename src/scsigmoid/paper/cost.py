@@ -1,4 +1,4 @@
-"""Numbers of the training cost (section 4), from the training benchmark."""
+"""Compare the training cost (section 4) with the training benchmark."""
 
 import math
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ def numbers(results: Results) -> Iterator[Number]:
     table, printed = reported()["gpu_hours"], reported()["printed"]
     measured = {(cost.size, cost.context): cost for cost in costs(results)}
     sizes = dict.fromkeys(row["size"] for row in table)
-    keys = [(size, context) for size in sizes for context in (2048, 4096, 8192)]
-    saved = [measured[key].saved if key in measured else UNKNOWN for key in keys]
+    cases = [(size, context) for size in sizes for context in (2048, 4096, 8192)]
+    saved = [measured[case].saved if case in measured else UNKNOWN for case in cases]
     yield Number(
         group=GROUP, title="Largest share of the GPU-hours that sigmoid saves", unit="%",
         location="Abstract", headline=True, no_effect=0,
@@ -29,13 +29,13 @@ def numbers(results: Results) -> Iterator[Number]:
     )  # fmt: skip
     yield Number(
         group=GROUP, title="Sizes and contexts in which sigmoid takes fewer GPU-hours",
-        unit=f"of {len(keys)}", location="Section 4, Figure 3", headline=True,
-        no_effect=len(keys) / 2, paper=Interval(len(keys)), here=count(saved), n=len(measured),
+        unit=f"of {len(cases)}", location="Section 4, Figure 3", headline=True,
+        no_effect=len(cases) / 2, paper=Interval(len(cases)), here=count(saved), n=len(measured),
     )  # fmt: skip
-    hours = printed["hours_saved"]
+    hours_saved = printed["hours_saved"]  # the paper prints it for one size and context only
     for row in table:
-        key = row["size"], row["context"]
-        cost, label = measured.get(key), f"{row['size']} at {context_label(row['context'])}"
+        case = row["size"], row["context"]
+        cost, label = measured.get(case), f"{row['size']} at {context_label(row['context'])}"
         common: dict[str, Any] = {"group": GROUP, "location": "Section 4"}
         for attention in ATTENTIONS:
             arm = getattr(cost, attention) if cost else None
@@ -49,9 +49,10 @@ def numbers(results: Results) -> Iterator[Number]:
             paper=Interval(row["saved"]), here=cost.saved if cost else UNKNOWN,
             n=cost.sigmoid.rounds if cost else 0,
         )  # fmt: skip
-        if key == (hours["size"], hours["context"]):
+        if case == (hours_saved["size"], hours_saved["context"]):
             yield Number(
                 **common, title=f"{label}: GPU-hours that sigmoid saves", unit="GPU-hours",
-                no_effect=0, paper=Interval(hours["value"]), here=cost.hours if cost else UNKNOWN,
+                no_effect=0, paper=Interval(hours_saved["value"]),
+                here=cost.hours if cost else UNKNOWN,
                 n=cost.sigmoid.rounds if cost else 0,
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Settings and facts of a run that differ from the paper.
+"""Find settings and facts of a run that differ from the paper.
 
 The numbers of a group are comparable with the paper if the group has no differences.
 """
@@ -17,11 +17,11 @@ from scsigmoid.paper.reported import cell_types, reported
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import costs, row_label
 
-#: Relative difference that is allowed between numbers of cells.
+#: Largest relative difference between numbers of cells that count as equal.
 CELLS = 0.01
 #: Model and number of the paper's GPUs.
 GPU, GPUS = "H100", 16
-#: The paper's models by group.
+#: Names of the paper's models by group.
 MODELS = {
     "quality": ("sigmoid_2k", "softmax_2k", "sigmoid_4k", "softmax_4k"),
     "stability": ("sigmoid_8k", "softmax_8k"),
@@ -36,8 +36,8 @@ class Difference:
     Attributes:
         group: key of :data:`~scsigmoid.paper.comparison.GROUPS`.
         name: dotted name of the setting, or name of the fact.
-        here: value in this run.
-        paper: value in the paper.
+        here: value in this run, as text.
+        paper: value in the paper, as text.
     """
 
     group: str
@@ -61,13 +61,16 @@ def differences(config: Config, results: Results | None = None) -> list[Differen
 
 
 def setting_differences(config: Config) -> Iterator[Difference]:
-    """Yield the settings that differ from the paper. Most lists may have further items."""
+    """Yield the settings that differ from the paper.
+
+    A list may contain more than the paper's items, except for ``evaluation.pair``.
+    """
     values: Any = asdict(config)
     for group in GROUPS:
         for name, paper in reported()["settings"][group].items():
-            here = reduce(getitem, name.split("."), values)
-            is_set = isinstance(paper, list) and name != "evaluation.pair"
-            is_same = set(paper) <= set(here) if is_set else here == paper
+            here = reduce(getitem, name.split("."), values)  # the value at a dotted name
+            allows_more = isinstance(paper, list) and name != "evaluation.pair"
+            is_same = set(paper) <= set(here) if allows_more else here == paper
             if not is_same:
                 yield Difference(group, name, setting_text(here), setting_text(paper))
         yield from model_differences(config, group, MODELS.get(group, ()))
@@ -86,12 +89,16 @@ def setting_differences(config: Config) -> Iterator[Difference]:
 
 
 def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Iterator[Difference]:
-    """Yield the differences of models. Differences that all models share do not name them."""
-    common = reported()["model_architecture"]
-    by_value: dict[tuple[str, str, str], list[str]] = {}
+    """Yield the differences of the models ``names``.
+
+    The difference of a setting names its models unless all models share the difference.
+    """
+    common = reported()["model_architecture"]  # shared by the paper's models
+    # Names of the models with each difference: setting, value here, value in the paper.
+    models_with: dict[tuple[str, str, str], list[str]] = {}
     for name in names:
         if name not in config.models:
-            by_value[f"models.{name}", MISSING, "trained"] = [name]
+            models_with[f"models.{name}", MISSING, "trained"] = [name]
             continue
         here: Mapping[str, Any] = {
             **asdict(config.size_of(name)),
@@ -104,17 +111,16 @@ def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Ite
         paper = {**common, **reported()["models"][name], "variants": [], "size": here["size"]}
         for key in sorted(here.keys() & paper.keys()):
             if here[key] != paper[key]:
-                by_value.setdefault(
-                    (key, setting_text(here[key]), setting_text(paper[key])), []
-                ).append(name)
-    for (key, here_value, paper_value), models in by_value.items():
-        is_common = key.startswith("models.") or len(models) == len(names)
-        name = key if is_common else f"{key} of {', '.join(models)}"
+                difference = (key, setting_text(here[key]), setting_text(paper[key]))
+                models_with.setdefault(difference, []).append(name)
+    for (key, here_value, paper_value), models in models_with.items():
+        is_complete = key.startswith("models.") or len(models) == len(names)
+        name = key if is_complete else f"{key} of {', '.join(models)}"
         yield Difference(group, name, here_value, paper_value)
 
 
 def result_differences(results: Results) -> Iterator[Difference]:
-    """Yield the differences in the result files."""
+    """Yield the differences that the result files show."""
     config = results.config
     cells, paper = results.training_cells, reported()["corpus"]["cells"]
     if abs(cells / paper - 1) > CELLS:
@@ -163,12 +169,12 @@ def dataset_differences(results: Results) -> Iterator[Difference]:
 
 
 def step_differences(results: Results) -> Iterator[Difference]:
-    """Yield the differences of the timed training steps: size, layout, kernel, bottleneck."""
+    """Yield the differences of the timed training steps: layout, kernel, bottleneck, model size."""
     paper_kernels = {"sigmoid": "triton_sigmoid", "softmax": "flex"}
-    sizes: dict[str, int] = {}
+    parameters_of_size: dict[str, int] = {}
     for cost in costs(results):
         if cost.has_other_size:
-            sizes.setdefault(cost.size, cost.sigmoid.parameters)
+            parameters_of_size.setdefault(cost.size, cost.sigmoid.parameters)
         for arm in (cost.sigmoid, cost.softmax):
             if arm.layout != "padded":
                 yield Difference("cost", "layout", f"{arm.layout} sequences", "padded sequences")
@@ -177,7 +183,7 @@ def step_differences(results: Results) -> Iterator[Difference]:
                 yield Difference("cost", name, arm.kernel, paper_kernels[arm.attention])
             if arm.host_bound:
                 yield Difference("cost", row_label(arm), "bound by the host", "bound by the GPU")
-    for size, parameters in sizes.items():
+    for size, parameters in parameters_of_size.items():
         yield Difference("cost", f"size {size}", f"{parameters:,} parameters", size)
 
 

@@ -1,7 +1,7 @@
-"""Numbers of the attention kernels (section 4), from the kernel benchmark.
+"""Compare the speed of attention kernels (section 4) with the kernel benchmark.
 
-The paper's numbers of TritonSigmoid are compared with measurements of TritonSigmoid. The same
-numbers of this project's kernel are given for information.
+The paper's numbers of TritonSigmoid are compared with measurements of TritonSigmoid. Each such
+number also contains the measurement of this project's kernel, which affects no verdict.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,18 +30,22 @@ Timings = dict[Shape, KernelRow]
 
 
 def timings(results: Results, provider: str, layout: str) -> Timings:
-    """Return the timings of a kernel at the paper's shapes, in ``layout`` if there are several."""
+    """Return the timings of a kernel by shape, for the paper's shapes.
+
+    If a shape was timed in several layouts, the timing in ``layout`` is returned.
+    """
     rows = [row for row in measured(results.kernel) if row.provider == provider]
-    preferred_last = sorted(rows, key=lambda row: row.layout == layout)  # the last one replaces
+    # If several rows have the same shape, the dictionary keeps the last row.
+    preferred_last = sorted(rows, key=lambda row: row.layout == layout)
     return {row.shape: row for row in preferred_last if row.batch in PAPER_BATCHES}
 
 
 def numbers(results: Results) -> Iterator[Number]:
-    """Yield TFLOPS, speed-ups and the cost of padding."""
+    """Yield the numbers of TFLOPS, speed-ups and the cost of padding."""
     tables, confidence = reported(), results.config.benchmarks.kernel.confidence
     tflops, printed = dict(tables["tflops"]), tables["printed"]
     shape = tflops.pop("shape")
-    peak = {name: shape[name] for name in ("padding", "head_dimension", "length")}
+    peak_shape = {name: shape[name] for name in ("padding", "head_dimension", "length")}
     times = {name: timings(results, name, "padded") for name in (*tflops, "pytorch_sigmoid")}
     ours = timings(results, our_backend(results), "packed")
 
@@ -49,7 +53,10 @@ def numbers(results: Results) -> Iterator[Number]:
         provider: str, title: str, unit: str, value: float, compute: Callable[[Timings], Interval],
         **attributes: object,
     ) -> Number:  # fmt: skip
-        """Return a number, computed by ``compute`` from the timings of ``provider``."""
+        """Return a number that ``compute`` computes from the timings of ``provider``.
+
+        ``value`` is the paper's number, ``attributes`` are further attributes of the number.
+        """
         details: dict[str, Any] = {"location": "Section 4", "n": len(times[provider])} | attributes
         return Number(
             group="kernel", title=f"{provider_label(provider)}: {title}", unit=unit,
@@ -58,7 +65,10 @@ def numbers(results: Results) -> Iterator[Number]:
         )  # fmt: skip
 
     def over(other: str, **selection: Any) -> Callable[[Timings], Interval]:
-        """Return a function of timings: their :func:`ratio` to the timings of ``other``."""
+        """Return a function that computes the :func:`ratio` of timings to the timings of ``other``.
+
+        ``selection`` are keyword arguments of :func:`ratio`.
+        """
         return partial(ratio, others=times[other], confidence=confidence, **selection)
 
     for provider, row in tflops.items():
@@ -66,7 +76,7 @@ def numbers(results: Results) -> Iterator[Number]:
             is_headline = (provider, direction) == (TRITON_SIGMOID, "forward")
             yield number(
                 provider, f"TFLOPS at 16,384 tokens, {direction}", "TFLOPS", row[direction],
-                partial(rate, direction=direction, **peak), headline=is_headline,
+                partial(rate, direction=direction, **peak_shape), headline=is_headline,
                 location="Abstract, Section 4" if is_headline else "Section 4",
             )  # fmt: skip
     for direction, value in printed["pytorch_sigmoid"].items():
@@ -79,10 +89,12 @@ def numbers(results: Results) -> Iterator[Number]:
             TRITON_SIGMOID,
             f"TFLOPS at the same shape over those of {provider_label(other)}, forward", "times",
             round(tflops[TRITON_SIGMOID]["forward"] / tflops[other]["forward"], 3),
-            over(other, direction="forward", **peak), no_effect=1, headline=other != STANDARD,
+            over(other, direction="forward", **peak_shape), no_effect=1,
+            headline=other != STANDARD,
         )  # fmt: skip
     for row in tables["speed_ups"]:
         label = f"speed-up over PyTorch, {row['pass']}, {row['padding']:.0%} padding"
+        # Rows without a range have a mean only.
         ends = zip(("lowest", "highest"), row.get("range", ()), strict=False)
         for choice, value in (("mean", row["mean"]), *ends):
             compute = over(STANDARD, choice=choice, padding=row["padding"], direction=row["pass"])
@@ -106,7 +118,7 @@ def numbers(results: Results) -> Iterator[Number]:
 
 
 def rate(own: Timings, choice: str = "mean", **where: object) -> Interval:
-    """Return the mean, lowest or highest TFLOPS over the shapes with these attributes."""
+    """Return the TFLOPS over the shapes with the attributes ``where``, reduced by ``choice``."""
     rates = [estimate(row, "tflops") for shape, row in own.items() if is_at(shape, where)]
     return CHOICES[choice](rates) if rates else UNKNOWN
 
@@ -114,14 +126,22 @@ def rate(own: Timings, choice: str = "mean", **where: object) -> Interval:
 def ratio(
     own: Timings, others: Timings, confidence: float, choice: str = "mean", **where: object
 ) -> Interval:
-    """Return the mean, lowest or highest ratio of TFLOPS over the shapes that both have."""
+    """Return the ratio of TFLOPS (``own`` over ``others``) over the shapes that both contain.
+
+    Args:
+        own: timings of one kernel.
+        others: timings of the other kernel.
+        confidence: confidence level of the intervals.
+        choice: key of :data:`CHOICES`.
+        where: attributes of the shapes.
+    """
     shapes = [shape for shape in own if shape in others and is_at(shape, where)]
     ratios = [ratio_of(own[shape], others[shape], confidence) for shape in shapes]
     return CHOICES[choice](ratios) if ratios else UNKNOWN
 
 
 def is_at(shape: Shape, where: Mapping[str, object]) -> bool:
-    """Return True if a shape has these attributes."""
+    """Return True if a shape has the attributes ``where``."""
     return all(getattr(shape, name) == value for name, value in where.items())
 
 
@@ -132,11 +152,12 @@ def share_left(own: Timings, direction: str) -> Interval:
 
 
 def mean(values: Sequence[Interval]) -> Interval:
-    """Return the mean of the values, and the means of the ends of their intervals."""
+    """Return the mean of the values, with the means of the low ends and of the high ends."""
     return Interval(*map(float, np.mean(values, axis=0)))
 
 
-#: How several values become one. Intervals are ordered by their values.
+#: Functions that reduce several numbers to one. ``min`` and ``max`` compare the values and return
+#: the number with its interval.
 CHOICES: Mapping[str, Callable[[Sequence[Interval]], Interval]] = {
     "mean": mean,
     "lowest": min,

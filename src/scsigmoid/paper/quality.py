@@ -1,4 +1,4 @@
-"""Numbers of the models' quality (section 5): validation loss, scIB scores, MMD."""
+"""Compare the quality of the models (section 5): validation loss, scIB scores, MMD."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +16,7 @@ GROUP = "quality"
 
 
 def numbers(results: Results) -> Iterator[Number]:
-    """Yield validation losses, scIB scores, MMD and the share of long cells."""
+    """Yield the numbers of long cells, validation losses, scIB scores and MMD."""
     yield long_cells(results)
     yield from losses(results)
     yield from scores(results)
@@ -35,7 +35,10 @@ def long_cells(results: Results) -> Number:
 
 
 def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
-    """Return the validation loss of ``rival`` minus the loss of ``model``, paired by cell."""
+    """Return the validation loss of ``rival`` minus that of ``model``, paired by cell.
+
+    Return :data:`UNKNOWN` if the run does not have the dataset or a model.
+    """
     config = results.config
     if dataset not in config.datasets or not {model, rival} <= set(config.models):
         return UNKNOWN
@@ -43,9 +46,10 @@ def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
 
 
 def losses(results: Results) -> Iterator[Number]:
-    """Yield the validation losses, their differences, and counts of comparisons won."""
+    """Yield counts of comparisons with a lower loss, the validation losses, and differences."""
     config, table = results.config, reported()["validation_loss"]
     at_2k, at_4k = (row["models"] for row in reported()["contexts"])
+    # Location in the paper: title, and the pairs of models whose first model has the lower loss.
     statements = {
         "Abstract, Figure 4": (
             "Comparisons in which sigmoid has the lower validation loss",
@@ -66,7 +70,7 @@ def losses(results: Results) -> Iterator[Number]:
     common: dict[str, Any] = {"group": GROUP, "location": "Table 5", "unit": "nats"}
     for dataset, row in table.items():
         title = reported()["datasets"][dataset]["title"]
-        for model, (value, half) in row.items():
+        for model, (value, half_width) in row.items():
             here, cells = UNKNOWN, 0
             if dataset in config.datasets and model in config.models:
                 here = results.validation_loss(
@@ -76,7 +80,7 @@ def losses(results: Results) -> Iterator[Number]:
             yield Number(
                 **common,
                 title=f"{title}, {short_name(model)}: validation loss (ours: over donors)",
-                paper=Interval(value, value - half, value + half), here=here, n=cells,
+                paper=Interval(value, value - half_width, value + half_width), here=here, n=cells,
             )  # fmt: skip
         for sigmoid, softmax in (at_2k, at_4k):
             context = sigmoid[-2:].upper()
@@ -116,19 +120,19 @@ def separation(results: Results) -> Iterator[Number]:
     measured = results.mmd(dataset) if dataset in results.plan.compared("mmd") else {}
     by_types = {cell_types(name): row for name, row in measured.items()}
     rows = [by_types.get(cell_types(row["pair"])) for row in table]
-    found = [row for row in rows if row]
-    is_complete = len(found) == len(table)
+    known = [row for row in rows if row]
+    is_complete = len(known) == len(table)
     common: dict[str, Any] = {"group": GROUP, "location": "Table 1"}
     headline: dict[str, Any] = common | {"location": "Abstract, Table 1", "headline": True}
     yield Number(
         **headline, title="Pairs of cell types for which sigmoid has the higher MMD",
-        unit=f"of {len(table)}", paper=Interval(len(table)), n=len(found), no_effect=len(table) / 2,
-        here=count([row["difference"].interval for row in found]) if is_complete else UNKNOWN,
+        unit=f"of {len(table)}", paper=Interval(len(table)), n=len(known), no_effect=len(table) / 2,
+        here=count([row["difference"].interval for row in known]) if is_complete else UNKNOWN,
     )  # fmt: skip
     yield Number(
         **headline, title="Increase of the mean MMD with sigmoid",
-        unit="%", paper=Interval(reported()["printed"]["separation"]), n=len(found), no_effect=0,
-        here=mean_ratio(found).map(lambda end: 100 * (end - 1)) if is_complete else UNKNOWN,
+        unit="%", paper=Interval(reported()["printed"]["separation"]), n=len(known), no_effect=0,
+        here=mean_ratio(known).map(lambda end: 100 * (end - 1)) if is_complete else UNKNOWN,
     )  # fmt: skip
     for paper, row in zip(table, rows, strict=True):
         for arm in ATTENTIONS:
@@ -149,9 +153,10 @@ def separation(results: Results) -> Iterator[Number]:
 def mean_ratio(rows: list[dict[str, Measurement]]) -> Interval:
     """Return the mean MMD of sigmoid over all pairs divided by the mean MMD of softmax.
 
-    It equals the mean of the pairs' ratios, weighted by the MMD of softmax. Its interval is the
-    weighted mean of the ends of their intervals, which is wider than the interval of the ratio.
+    This ratio equals the mean of the pairs' ratios, weighted by the MMD of softmax. The ends of its
+    interval are the weighted means of the ends of the pairs' intervals. This interval is wider than
+    an interval computed from the ratio of means.
     """
     weights = np.array([row["softmax"].value for row in rows])
-    ends = np.array([row["ratio"].interval for row in rows])
-    return Interval(*map(float, weights @ ends / weights.sum()))
+    ratios = np.array([row["ratio"].interval for row in rows])  # pairs x (value, low, high)
+    return Interval(*map(float, weights @ ratios / weights.sum()))

@@ -1,4 +1,4 @@
-"""What the paper reports, read from ``reported.yaml``."""
+"""Read the numbers and settings that the paper reports from ``reported.yaml``."""
 
 import functools
 from importlib.resources import files

@@ -1,4 +1,4 @@
-"""Numbers of the stress test (section "Training Stability"), from the training journals."""
+"""Compare the stress test (section "Training Stability") with the training journals."""
 
 import math
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from scsigmoid.paper.reported import reported
 from scsigmoid.results.folder import Journal, Results
 
 GROUP = "stability"
-#: The window of the trailing median, as a share of all rows. A short window detects a divergence at
-#: the end of a run.
+#: Window of the trailing median, as a share of all rows of the journal. A short window also detects
+#: a divergence near the end of a run.
 RECENT = 0.01
-#: A run can only diverge after its loss fell by this many nats. It diverges if its loss rises by as
-#: many nats above its minimum.
+#: A run has learned if its loss fell by this many nats. A run that has learned diverges if its loss
+#: rises by this many nats above its minimum.
 NATS = 1.0
 
 
@@ -55,7 +55,11 @@ def numbers(results: Results) -> Iterator[Number]:
 
 
 def facts(journal: Journal) -> dict[str, Interval]:
-    """Return the numbers of one run by name. Only diverged runs have numbers of a divergence."""
+    """Return the numbers of one run by name.
+
+    Only a run that has learned has ``diverged``. Only a diverged run has the numbers before and
+    after the divergence.
+    """
     loss, norm, score = (
         finite_or_inf(journal[name]) for name in ("loss", "gradient_norm", "attention_score_max")
     )
@@ -95,24 +99,24 @@ def trailing_median(values: np.ndarray) -> np.ndarray:
     The window is :data:`RECENT` times the number of rows, at least three rows. Values that are not
     finite count as infinite.
     """
-    size = max(3, int(len(values) * RECENT))
+    window = max(3, int(len(values) * RECENT))
     values = finite_or_inf(values)
     ends = range(1, len(values) + 1)
-    return np.array([np.median(values[max(0, end - size) : end]) for end in ends])
+    return np.array([np.median(values[max(0, end - window) : end]) for end in ends])
 
 
 def has_learned(journal: Journal) -> bool:
-    """Return True if a run's smoothed loss ever fell by :data:`NATS` below its first value."""
-    loss = trailing_median(journal["loss"])
-    first = loss[int(np.argmax(np.isfinite(loss)))]
-    return bool(np.isfinite(first) and loss.min() <= first - NATS)
+    """Return True if the smoothed loss ever fell by :data:`NATS` below its first finite value."""
+    smooth = trailing_median(journal["loss"])
+    first_loss = smooth[int(np.argmax(np.isfinite(smooth)))]  # infinite if all losses are
+    return bool(np.isfinite(first_loss) and smooth.min() <= first_loss - NATS)
 
 
 def divergence(journal: Journal) -> int | None:
     """Return the row from which a run stays diverged, or None if it does not diverge.
 
-    A run diverges if it has learned (:func:`has_learned`) and from some row to the end its smoothed
-    loss is at least :data:`NATS` above its lowest value, or its last loss is not finite.
+    A run diverges if it has learned (:func:`has_learned`), and its smoothed loss stays at least
+    :data:`NATS` above its lowest value until the end or its last loss is not finite.
     """
     if not has_learned(journal):
         return None
@@ -123,9 +127,9 @@ def divergence(journal: Journal) -> int | None:
     is_high[: lowest + 1] = False
     if not (is_high[-1] or np.isinf(loss[-1])):
         return None
-    # The first row of the stretch of high rows at the end. The last row counts as high.
-    first = int(np.flatnonzero(~is_high[:-1])[-1]) + 1
-    # The trailing median lags behind the loss by half a window.
-    while first > lowest + 1 and loss[first - 1] >= limit:
-        first -= 1
-    return first
+    # The row after the last row that is not high. The last row of the run counts as high.
+    start = int(np.flatnonzero(~is_high[:-1])[-1]) + 1
+    # The trailing median lags behind the loss by half a window, so the loss rises earlier.
+    while start > lowest + 1 and loss[start - 1] >= limit:
+        start -= 1
+    return start

@@ -1,4 +1,4 @@
-"""Losses of baselines without attention, from gene frequencies."""
+"""Compute the losses of baselines that predict genes from their frequencies, without attention."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -16,19 +16,19 @@ from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.training.batches import Batch, pack, validation_rows
 
-#: Number of classes of tokens: by rank within the cell (eighths) and by length of the cell (powers
-#: of two).
+#: Numbers of classes of tokens by rank within the cell (eighths of the cell) and by length of the
+#: cell (powers of two). A token has one of ``RANKS * LENGTHS`` classes.
 RANKS, LENGTHS = 8, 12
-#: Smoothing: number of tokens with the overall gene frequencies that is added to each class.
+#: Number of tokens with the overall gene frequencies that smoothing adds to each class.
 PRIOR = 2000.0
 
 
 def baselines(config: Config, results: Path, output: Path) -> None:
-    """Write the mean losses over masked genes of two baselines without attention.
+    """Write the mean losses of two baselines over the masked genes.
 
     The baseline ``frequencies`` predicts each gene by its share of all training tokens. The
-    baseline ``rank and length`` predicts it by its share of the training tokens of similar rank in
-    cells of similar length, and excludes the genes of the cell that are not masked.
+    baseline ``rank and length`` predicts each gene by its share of the training tokens of the same
+    class (similar rank in cells of similar length), and excludes the visible genes of the cell.
 
     Args:
         config: the configuration of the study.
@@ -36,21 +36,22 @@ def baselines(config: Config, results: Path, output: Path) -> None:
         output: CSV file with ``dataset`` (``validation`` or an evaluation dataset), ``baseline``
             and ``loss`` (nats).
     """
-    size = Vocabulary.read(results / "tokens/vocabulary.parquet").size
+    vocabulary_size = Vocabulary.read(results / "tokens/vocabulary.parquet").size
     longest = max(context for family in config.study.values() for context in family.context)
     settings = EncoderSettings.of(
         config.sizes[config.architecture.size],
         config.architecture,
         "sigmoid",
         longest,
-        size,
+        vocabulary_size,
         cls_token=config.tokens.cls,
     )
     training = TokenStore.open(sorted((results / "tokens/training").glob("part-*")))
-    held_out = validation_rows(len(training), config.training.validation_cells)
-    shares = ClassShares(training, np.setdiff1d(np.arange(len(training)), held_out), settings)
-    overall = np.log(shares.mean_share)
-    sets = {"validation": (training, held_out, derive(0, "validation"))}
+    validation = validation_rows(len(training), config.training.validation_cells)
+    shares = ClassShares(training, np.setdiff1d(np.arange(len(training)), validation), settings)
+    log_shares = np.log(shares.mean_share)
+    # Token store, cells (row numbers), and seed of the masks of each dataset.
+    sets = {"validation": (training, validation, derive(0, "validation"))}
     for dataset in config.datasets:
         store = TokenStore.open(results / "tokens/evaluation" / dataset)
         sets[dataset] = (store, np.arange(len(store)), derive(config.seed, dataset))
@@ -61,11 +62,11 @@ def baselines(config: Config, results: Path, output: Path) -> None:
             draw=0,
             fraction=config.training.mask_fraction,
             replacement="mask",
-            vocabulary_size=size,
+            vocabulary_size=vocabulary_size,
         )
         batch = pack(store, cells, settings, masking)
         losses = {
-            "frequencies": -overall[batch.targets.numpy()].mean(),
+            "frequencies": -log_shares[batch.targets.numpy()].mean(),
             "rank and length": shares.loss(batch),
         }
         for baseline, loss in losses.items():
@@ -74,40 +75,52 @@ def baselines(config: Config, results: Path, output: Path) -> None:
 
 
 class ClassShares:
-    """Shares of genes: ``mean_share`` in all tokens, ``shares`` in each class (rows), smoothed."""
+    """Smoothed shares of genes among training tokens.
+
+    Attributes:
+        mean_share: share of each gene among all tokens, (vocabulary,).
+        shares: share of each gene among the tokens of each class, (classes, vocabulary).
+    """
 
     def __init__(
         self, store: TokenStore, rows: NDArray[np.int64], settings: EncoderSettings
     ) -> None:
-        """Count the genes of these cells (row numbers) of the store."""
+        """Count the genes in the cells ``rows`` (row numbers) of the store."""
         batch = pack(store, rows, settings)
         lengths = np.diff(batch.cu_seqlens.numpy())
         classes = classes_of(batch.positions.numpy(), np.repeat(lengths, lengths))
         size = settings.vocabulary_size
-        flat = classes * size + batch.tokens.numpy()
-        counts = np.bincount(flat, minlength=RANKS * LENGTHS * size).reshape(-1, size)
+        indices = classes * size + batch.tokens.numpy()
+        counts = np.bincount(indices, minlength=RANKS * LENGTHS * size).reshape(-1, size)
         counts[:, : len(SPECIAL)] = 0
         total = counts.sum(0) + 0.5
         total[: len(SPECIAL)] = 0
+        # Special tokens have a count of 0. The minimum keeps the logarithm finite.
         self.mean_share = np.maximum(total / total.sum(), 1e-300)
-        smooth = counts + PRIOR * self.mean_share
-        self.shares = smooth / smooth.sum(1, keepdims=True)
+        smoothed = counts + PRIOR * self.mean_share
+        self.shares = smoothed / smoothed.sum(1, keepdims=True)
 
     def loss(self, batch: Batch) -> float:
-        """Return the mean loss over the masked genes of a batch, in nats."""
+        """Return the mean loss of ``rank and length`` over the masked genes of a batch, in nats."""
         tokens, masked = batch.tokens.numpy(), batch.masked.numpy()
         targets, edges = batch.targets.numpy(), batch.cu_seqlens.numpy()
         losses = []
         for begin, end in pairwise(edges):
-            inside = slice(*np.searchsorted(masked, [begin, end]))
-            classes = classes_of(masked[inside] - begin, end - begin)
-            visible = tokens[begin:end]
-            remaining = 1 - self.shares[:, visible[visible >= len(SPECIAL)]].sum(1)
-            losses.append(-np.log(self.shares[classes, targets[inside]] / remaining[classes]))
+            of_cell = slice(*np.searchsorted(masked, [begin, end]))
+            classes = classes_of(masked[of_cell] - begin, end - begin)
+            cell = tokens[begin:end]
+            visible = cell[cell >= len(SPECIAL)]  # masked genes are a special token
+            remaining = 1 - self.shares[:, visible].sum(1)
+            losses.append(-np.log(self.shares[classes, targets[of_cell]] / remaining[classes]))
         return float(np.concatenate(losses).mean())
 
 
 def classes_of(ranks: NDArray[np.integer], lengths: NDArray[np.integer] | int) -> NDArray[np.int64]:
-    """Return the class of each token, from its rank in the cell and the length of the cell."""
-    length = np.minimum(np.log2(np.maximum(lengths, 1)).astype(np.int64), LENGTHS - 1)
-    return (ranks * RANKS // lengths) + RANKS * length
+    """Return the class of each token, from 0 to ``RANKS * LENGTHS - 1``.
+
+    Args:
+        ranks: rank of each token in its cell, from 0.
+        lengths: number of tokens of the cell of each token, or of the one cell.
+    """
+    length_class = np.minimum(np.log2(np.maximum(lengths, 1)).astype(np.int64), LENGTHS - 1)
+    return (ranks * RANKS // lengths) + RANKS * length_class

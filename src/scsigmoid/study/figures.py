@@ -1,5 +1,6 @@
-"""Figures of a study (docs/reproduction.md)."""
+"""Draw the figures of a study (docs/reproduction.md)."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DPI = 200
+#: Titles of metrics.
 TITLES = METRICS | {"linear_probe": "Linear probe", "mmd": "MMD, mean over pairs"}
 SEEDS_NOTE = "Thin lines are single seeds, thick lines the mean over seeds."
-KEYS = "Effective number of keys"
+KEYS_TITLE = "Effective number of keys"
 KEYS_NOTE = (
     "Effective number of keys: exp(entropy) of the attention weights of a query, median over "
     "queries and layers."
@@ -34,6 +36,7 @@ KEYS_NOTE = (
 
 def draw(study: Study, output: Path) -> list[Path]:
     """Draw every figure that the study has runs for, and return the paths."""
+    # The function that draws each figure, and a value that is 0 or False without its runs.
     figures = {
         "loss": (loss_figure, len(loss_differences(study, "seeds"))),
         "embeddings": (embeddings_figure, len(score_differences(study))),
@@ -49,7 +52,7 @@ def draw(study: Study, output: Path) -> list[Path]:
 
 
 def loss_figure(study: Study) -> "Figure":
-    """Draw validation loss, paired difference and effective number of keys by step."""
+    """Draw validation loss, its paired difference, and effective number of keys by step."""
     figure = style.new_figure(DOUBLE, 2.7)
     left, middle, right = figure.subplots(1, 3)
     means = loss_differences(study, "seeds")
@@ -70,7 +73,7 @@ def loss_figure(study: Study) -> "Figure":
     keys = layers.groupby(["attention", "run", "step"])["keys"].median().reset_index()
     draw_arms(right, keys, "keys", keys.pivot_table("keys", "step", "attention").reset_index())
     style.set_log_scale(right)
-    right.set_title(KEYS)
+    right.set_title(KEYS_TITLE)
     for axes in (left, middle, right):
         axes.set_xlabel("Step")
         axes.locator_params(axis="x", nbins=4)
@@ -95,7 +98,12 @@ def draw_arms(
 ) -> None:
     """Draw a column of both arms by step: thin lines for runs, thick lines for means.
 
-    ``means`` has a column for each arm. ``marker`` is a format string of Matplotlib.
+    Args:
+        axes: axes to draw on.
+        runs: rows with ``attention``, ``run``, ``step`` and ``column``.
+        column: name of the drawn column.
+        means: rows with ``step``, and the mean over runs in a column for each arm.
+        marker: format string of Matplotlib for markers and lines.
     """
     for arm, color in COLORS.items():
         for _, run in runs[runs["attention"] == arm].groupby("run"):
@@ -110,15 +118,15 @@ def draw_reference(axes: "Axes", value: float, name: str, end: float) -> None:
 
 
 def embeddings_figure(study: Study) -> "Figure":
-    """Draw the scores of embeddings by step and of the controls, one panel per metric."""
-    metrics = {
+    """Draw the scores of embeddings by step, and of the controls, in one panel per metric."""
+    means_by_metric = {
         str(name): rows for name, rows in score_differences(study).groupby("metric", sort=False)
     }
     columns = 3
-    lines = -(-len(metrics) // columns)
-    figure = style.new_figure(DOUBLE, 2.1 * lines)
-    panels = figure.subplots(lines, columns, squeeze=False).ravel()
-    for axes, (metric, means) in zip(panels, metrics.items(), strict=False):
+    rows = math.ceil(len(means_by_metric) / columns)
+    figure = style.new_figure(DOUBLE, 2.1 * rows)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, (metric, means) in zip(panels, means_by_metric.items(), strict=False):
         scores = study.scores[study.scores["metric"] == metric]
         draw_arms(axes, scores, "value", means, ".-")
         for name, values in study.controls.items():
@@ -126,7 +134,7 @@ def embeddings_figure(study: Study) -> "Figure":
         axes.set_title(TITLES[metric])
         axes.set_xlabel("Step")
         axes.locator_params(axis="x", nbins=4)
-    for axes in panels[len(metrics) :]:
+    for axes in panels[len(means_by_metric) :]:
         axes.set_axis_off()
     panels[-1].legend(*panels[0].get_legend_handles_labels(), loc="center")
     style.remark(
@@ -139,15 +147,16 @@ def embeddings_figure(study: Study) -> "Figure":
 
 
 def stability_figure(study: Study) -> "Figure":
-    """Draw final losses by learning rate, and the runs at one rate by step.
+    """Draw final losses by learning rate, and below them the runs at one learning rate by step.
 
     The upper panels show the first two settings of the first family with the purpose ``stability``.
-    The lower panels show the first setting at the rate of :func:`shown_rate`.
+    The lower panels show the first setting at the learning rate of :func:`shown_rate`.
     """
     settings, baseline = first_family_settings(study)[:2], study.baseline("frequencies")
     runs = stability_runs(study)
     runs = runs[runs["setting"].isin(settings)]
     figure = style.new_figure(DOUBLE, 4.4)
+    # Four columns. In the upper row, one setting takes all columns, or two settings take two each.
     upper: list[Any] = [name for name in settings for _ in range(4 // len(settings))]
     grid = figure.subplot_mosaic([upper, list("abcd")])
     for setting in settings:
@@ -160,13 +169,13 @@ def stability_figure(study: Study) -> "Figure":
     first.set_ylabel("Final validation loss (nats)")
     first.legend(loc="lower right", fontsize=6, handletextpad=0.2)
     rate, reason = shown_rate(runs[runs["setting"] == settings[0]])
-    is_shown = "purpose == 'stability' and setting == @settings[0] and learning_rate == @rate"
-    curves, layers = study.curves.query(is_shown), study.layers.query(is_shown)
+    query = "purpose == 'stability' and setting == @settings[0] and learning_rate == @rate"
+    curves, layers = study.curves.query(query), study.layers.query(query)
     panels = (
         (curves, "loss", "Training loss (nats)", False),
         (curves, "gradient_norm", "Gradient norm", True),
         (curves, "attention_score_max", "Largest |score|, layer 0", True),
-        (layers, "keys", KEYS, True),
+        (layers, "keys", KEYS_TITLE, True),
     )
     for panel, (table, column, title, is_log) in zip("abcd", panels, strict=True):
         axes = grid[panel]
@@ -192,14 +201,15 @@ def stability_figure(study: Study) -> "Figure":
 
 
 def shown_rate(runs: pd.DataFrame) -> tuple[float, str]:
-    """Return the lowest learning rate at which all runs of an arm collapse, and a reason in words.
+    """Return the learning rate of the lower panels, and the reason for it in words.
 
-    If there is no such rate, return the highest rate.
+    It is the lowest rate at which all runs of an arm collapse, or the highest rate if there is no
+    such rate.
     """
     has_collapsed = runs.groupby(["learning_rate", "attention"])["collapsed"].all()
     if not has_collapsed.any():
         return runs["learning_rate"].max(), "the highest"
-    rate, arm = cast(tuple[float, str], has_collapsed.idxmax())  # the first
+    rate, arm = cast(tuple[float, str], has_collapsed.idxmax())  # the first True
     return rate, f"the lowest at which every {arm} run collapses"
 
 
@@ -208,6 +218,7 @@ def draw_final_losses(axes: "Axes", runs: pd.DataFrame) -> None:
 
     A loss that is not finite is drawn at the upper edge. Lines connect medians of finite losses.
     """
+    # Points of the arms are shifted apart so that they do not overlap.
     for shift, (arm, color) in zip((0.96, 1.04), COLORS.items(), strict=True):
         own = runs[runs["attention"] == arm]
         is_finite = np.isfinite(own["loss"])
@@ -218,9 +229,9 @@ def draw_final_losses(axes: "Axes", runs: pd.DataFrame) -> None:
         for collapsed, points in finite.groupby("collapsed"):
             marker, label = ("x", f"{arm}, collapsed") if collapsed else ("o", arm)
             axes.plot(points["learning_rate"] * shift, points["loss"], marker, label=label, **look)
-        edge = axes.get_xaxis_transform()
+        data_and_edge = axes.get_xaxis_transform()  # x in data units, y = 1 is the upper edge
         for rate in own[~is_finite]["learning_rate"]:
-            axes.plot(rate * shift, 1, "x", clip_on=False, transform=edge, **look)
+            axes.plot(rate * shift, 1, "x", clip_on=False, transform=data_and_edge, **look)
     axes.set_xscale("log", base=2)
     rates = sorted(runs["learning_rate"].unique())
     axes.set_xticks(rates, [f"{rate:g}" for rate in rates], fontsize=6)
@@ -233,11 +244,11 @@ def scale_figure(study: Study) -> "Figure":
     figure = style.new_figure(DOUBLE, 2.6)
     panels = figure.subplots(1, len(by_step), sharey=True, squeeze=False)[0]
     for axes, (step, rows) in zip(panels, by_step, strict=True):
-        places = range(len(rows))
-        axes.plot(places, rows["difference"], "_", color=INK, markersize=22)
-        axes.plot(places, rows.filter(regex=r"seed_\d"), "o", color=MUTED, alpha=0.6, markersize=4)
+        centers = range(len(rows))
+        axes.plot(centers, rows["difference"], "_", color=INK, markersize=22)
+        axes.plot(centers, rows.filter(regex=r"seed_\d"), "o", color=MUTED, alpha=0.6, markersize=4)
         axes.axhline(0, color=INK, linewidth=0.6)
-        axes.set_xticks(places, rows["size"])
+        axes.set_xticks(centers, rows["size"])
         axes.set_xlim(-0.5, len(rows) - 0.5)
         axes.set_xlabel("Size")
         axes.set_title(f"After {step:,} steps")

@@ -1,8 +1,10 @@
-"""The runs of a study, collected into tables.
+"""Collect the runs of a study into tables, and read the tables.
 
-``runs.csv`` has a row for each run. ``curves.csv`` contains the rows of all journals,
-``layers.csv`` statistics of attention by layer, and ``scores.csv`` scores of embeddings. Their
-column ``run`` is the number of the run in ``runs.csv``, in ``scores.csv`` the name of the run.
+- ``runs.csv``: one row per run, with its number ``run`` and its ``name``.
+- ``curves.csv``: the rows of all journals. ``run`` is the number of the run.
+- ``layers.csv``: statistics of attention by layer. ``run`` is the number of the run.
+- ``scores.csv`` (optional): scores of embeddings. ``run`` is the name of the run or control.
+- ``baselines.csv``: losses of baselines without attention.
 """
 
 import math
@@ -23,7 +25,7 @@ from scsigmoid.training.journal import JOURNAL, LAYERS, read_journal
 CURVES = ("step", "loss", "gradient_norm", "attention_score_max", "validation_loss")
 #: Settings of ``training`` that ``runs.csv`` contains.
 TRAINING = ("steps", "learning_rate", "clipping", "warmup_steps", "gradient")
-#: Settings that differ between runs with the purpose ``stability``, besides learning rate and seed.
+#: Settings in the label of a run (:func:`setting_label`).
 SETTINGS = ("clipping", "warmup_steps", "variants", "context")
 #: Fields of the journal's header that ``runs.csv`` contains.
 FACTS = ("parameters", "device", "backend", "torch", "commit")
@@ -34,7 +36,7 @@ def collect(config: Config, results: Path, output: Path) -> None:
 
     Args:
         config: the configuration with the study.
-        results: results folder. Missing runs are logged.
+        results: results folder. Names of runs without a journal are logged.
         output: folder for the tables.
 
     Raises:
@@ -88,25 +90,23 @@ def collect(config: Config, results: Path, output: Path) -> None:
 
 
 def first_names(names: Sequence[str]) -> str:
-    """Return the first six names and the number of further names."""
-    more = len(names) - 6
-    return ", ".join(names[:6]) + (f" and {more} more" if more > 0 else "")
+    """Return the first six names, and the number of other names, as text."""
+    others = len(names) - 6
+    return ", ".join(names[:6]) + (f" and {others} more" if others > 0 else "")
 
 
 class Study:
-    """The tables of a study.
-
-    A run is finished if it reached its last step.
+    """The tables of a study. A run is finished if it reached its last step.
 
     Attributes:
         folder: folder of the tables.
         runs: one row per finished run, with the column ``setting`` (:func:`setting_label`).
-        unfinished: names of the other runs.
-        all_curves: journal rows of all runs, with the settings of the runs.
-        curves: journal rows of the finished runs.
-        layers: attention statistics of the finished runs.
+        unfinished: names of the runs that are not finished.
+        all_curves: journal rows of all runs, with settings of the run.
+        curves: the rows of ``all_curves`` of the finished runs.
+        layers: attention statistics of the finished runs, with settings of the run.
         scores: scores of embeddings of the finished runs with the purpose ``seeds`` or
-            ``variants``. Without ``scores.csv``, it has no rows.
+            ``variants``, with settings of the run. It has no rows if ``scores.csv`` is missing.
         controls: scores of representations without a model (rows: metrics, columns: controls).
     """
 
@@ -134,13 +134,17 @@ class Study:
         if (folder / "scores.csv").is_file():
             scores = self.table("scores")
         by_name = settings[is_finished].set_index(self.runs["name"])
-        scored = by_name[by_name["purpose"].isin(["seeds", "variants"])]
-        self.scores = scores.join(scored, on="run", how="inner").astype({"step": int})
-        controls = scores[scores["step"].isna()]
+        scored_runs = by_name[by_name["purpose"].isin(["seeds", "variants"])]
+        self.scores = scores.join(scored_runs, on="run", how="inner").astype({"step": int})
+        controls = scores[scores["step"].isna()]  # controls have no training step
         self.controls = controls.pivot(index="metric", columns="run", values="value")
 
     def table(self, name: str) -> pd.DataFrame:
-        """Read one of the tables."""
+        """Read the table ``<name>.csv``.
+
+        Raises:
+            UserError: if the file is missing.
+        """
         path = self.folder / f"{name}.csv"
         if not path.is_file():
             raise UserError(f"{path}: no such file; make it with scsigmoid study-runs")
@@ -153,7 +157,7 @@ class Study:
 
 
 def setting_label(run: Mapping[Hashable, Any]) -> str:
-    """Return a run's clipping, warm-up, context and variants in words."""
+    """Return the :data:`SETTINGS` of a run in words."""
     words = [
         "no clipping" if math.isnan(run["clipping"]) else f"clipping at {run['clipping']:g}",
         f"{run['warmup_steps']:,} steps of warm-up",

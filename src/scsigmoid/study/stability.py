@@ -1,4 +1,4 @@
-"""Stability of training by learning rate: collapsed runs, gradient norms and clipping."""
+"""Find collapsed and diverged runs by learning rate, and summarize gradient norms and clipping."""
 
 import math
 from typing import cast
@@ -10,31 +10,33 @@ from scsigmoid.study.comparisons import final_loss
 from scsigmoid.study.runs import Study
 
 #: A run has collapsed if its final loss is less than ``BETTER`` nats below the gene-frequency
-#: baseline, or more than ``WORSE`` nats above its own minimum. For comparison, a model that uses
-#: only the rank of a gene is about 0.1 nats below the baseline.
+#: baseline, or more than ``WORSE`` nats above the lowest loss of the run. For comparison, a model
+#: that uses only the rank of a gene is about 0.1 nats below the baseline.
 BETTER, WORSE = 0.3, 0.3
 #: Other values of ``BETTER``, to show how the counts depend on it.
 LIMITS = (0.1, 0.3, 0.5, 0.7)
-#: A run has diverged (docs/preregistration.md) if three conditions are met. It learned: its loss
-#: fell at least ``LEARNED`` nats below the gene-frequency baseline. It left its lowest loss: the
-#: loss was later at least ``LEFT`` nats higher. Its gradient exploded: a norm in between is at
-#: least ``EXPLODED`` times the median norm before.
+#: A run has diverged (docs/preregistration.md) if three conditions are met. The run learned: its
+#: loss fell at least ``LEARNED`` nats below the gene-frequency baseline. The run left its lowest
+#: loss: a later loss is at least ``LEFT`` nats higher. The gradient exploded: between the lowest
+#: loss and the last such loss, a norm is at least ``EXPLODED`` times the median norm until then.
 LEARNED, LEFT, EXPLODED = 0.5, 1.0, 100
 
 
 def first_family_settings(study: Study) -> list[str]:
-    """Return the settings of the first family with the purpose ``stability``, [] if none has it."""
+    """Return the settings of the first family with the purpose ``stability``, or []."""
     runs = study.runs[study.runs["purpose"] == "stability"]
-    return runs[runs["family"].isin(runs["family"][:1])]["setting"].unique().tolist()
+    first_family = runs["family"][:1]  # empty if there are no such runs
+    return runs[runs["family"].isin(first_family)]["setting"].unique().tolist()
 
 
 def stability_runs(study: Study) -> pd.DataFrame:
-    """Return the final loss of each run with the purpose ``stability``, and whether it collapsed.
+    """Summarize each run with the purpose ``stability``.
 
     Returns:
         One row per run: ``setting``, ``attention``, ``learning_rate``, ``seed``, ``loss`` (final
-        validation loss in nats), ``rise`` (final minus lowest validation loss), ``collapsed``,
-        ``diverged``, ``gradient_norm`` and ``score`` (largest values of the run).
+        validation loss in nats), ``rise`` (final minus lowest validation loss), ``collapsed`` (see
+        :data:`BETTER`), ``diverged`` (see :func:`has_diverged`), and the largest ``gradient_norm``
+        and attention ``score`` of the run (infinity if one is NaN).
     """
     baseline, rows = study.baseline("frequencies"), []
     curves = study.curves[study.curves["purpose"] == "stability"]
@@ -57,11 +59,10 @@ def stability_runs(study: Study) -> pd.DataFrame:
 
 
 def has_diverged(curve: pd.DataFrame, baseline: float) -> bool:
-    """Return True if a run learned, left its lowest loss, and its gradient exploded.
+    """Return True if a run has diverged (see :data:`LEARNED`), or if a loss is not finite.
 
     Args:
-        curve: ``step``, ``loss``, ``validation_loss`` and ``gradient_norm`` of the run. A run with
-            a loss that is not finite has diverged.
+        curve: ``step``, ``loss``, ``validation_loss`` and ``gradient_norm`` of the run.
         baseline: gene-frequency baseline on the validation cells, in nats.
     """
     losses = curve.set_index("step")["validation_loss"].dropna()
@@ -70,28 +71,29 @@ def has_diverged(curve: pd.DataFrame, baseline: float) -> bool:
     smooth = losses.rolling(3).median().dropna()
     if smooth.empty or smooth.min() > baseline - LEARNED:
         return False
-    lowest = smooth.idxmin()
-    later = smooth[smooth >= smooth.min() + LEFT].loc[lowest:]
-    if later.empty:
+    lowest = smooth.idxmin()  # the step of the lowest loss
+    high_losses = smooth[smooth >= smooth.min() + LEFT].loc[lowest:]
+    if high_losses.empty:
         return False
     norms = curve.set_index("step")["gradient_norm"].fillna(math.inf)
     limit = EXPLODED * norms.loc[:lowest].median()
-    return bool((norms.loc[lowest : later.index[-1]] >= limit).any())
+    return bool((norms.loc[lowest : high_losses.index[-1]] >= limit).any())
 
 
 def largest_rates(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the largest learning rate up to which no seed collapsed.
+    """Return the largest learning rate up to which no run collapsed, by setting and arm.
 
     Args:
         runs: rows of :func:`stability_runs`.
 
     Returns:
-        One row per setting and one column per arm. The value is 0 if a seed collapsed at the
+        One row per setting and one column per arm. The value is 0 if a run collapsed at the
         smallest rate, and NaN if the arm has no runs.
     """
 
     def largest(arm: pd.DataFrame) -> float:
         has_collapsed = arm.groupby("learning_rate")["collapsed"].any()
+        # The rates below the smallest rate at which a run collapsed.
         stable = has_collapsed[~has_collapsed.cummax()]
         return float(stable.index[-1]) if len(stable) else 0.0
 
@@ -100,11 +102,11 @@ def largest_rates(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def count_collapsed(study: Study) -> pd.DataFrame:
-    """Count the collapsed runs for several values of :data:`BETTER`, and the diverged runs.
+    """Count the collapsed runs for each limit in :data:`LIMITS`, and the diverged runs.
 
     Returns:
-        One row per setting and arm: ``runs``, ``collapsed_<limit>`` for each of :data:`LIMITS`,
-        ``diverged`` and ``gradient_norm`` (largest norm of these runs).
+        One row per setting and arm: numbers of runs (``runs``, ``collapsed_<limit>`` for each
+        limit, ``diverged``), and ``gradient_norm`` (the largest norm of these runs).
     """
     runs = stability_runs(study)
     baseline = study.baseline("frequencies")
@@ -113,24 +115,25 @@ def count_collapsed(study: Study) -> pd.DataFrame:
         for limit in LIMITS
     }
     runs = runs.assign(runs=1, **columns)
-    counts = dict.fromkeys(("runs", *columns, "diverged"), "sum")
+    sums = dict.fromkeys(("runs", *columns, "diverged"), "sum")
     groups = runs.groupby(["setting", "attention"])
-    return groups.agg({**counts, "gradient_norm": "max"}).reset_index()
+    return groups.agg({**sums, "gradient_norm": "max"}).reset_index()
 
 
 def gradient_norms(study: Study) -> pd.DataFrame:
     """Return how often gradients were clipped, and the quartiles of their norms before clipping.
 
     Returns:
-        One row per family and arm with clipping: ``steps`` (number of logged steps of its runs),
-        ``clipped`` (share of these steps with a norm above the limit), and ``minimum``, ``lower``
-        and ``upper`` quartile, ``median`` and ``maximum`` of the norm. NaN counts as infinite.
+        One row per family and arm with clipping: ``steps`` (number of logged steps of all its
+        runs), ``clipped`` (share of these steps with a norm above the limit), and ``minimum``,
+        ``lower`` (quartile), ``median``, ``upper`` (quartile) and ``maximum`` of the norm. NaN
+        counts as infinite.
     """
     rows = study.all_curves[study.all_curves["clipping"].notna()]
     norms = rows["gradient_norm"].fillna(math.inf)
     rows = rows.assign(gradient_norm=norms, clipped=norms > rows["clipping"])
     groups = rows.groupby(["family", "attention"], sort=False)
     table = groups["clipped"].agg(steps="size", clipped="mean")
-    shares = {0.0: "minimum", 0.25: "lower", 0.5: "median", 0.75: "upper", 1.0: "maximum"}
-    quantiles = groups["gradient_norm"].quantile(pd.Index(shares), interpolation="lower").unstack()
-    return table.join(quantiles.rename(columns=shares)).reset_index()
+    names = {0.0: "minimum", 0.25: "lower", 0.5: "median", 0.75: "upper", 1.0: "maximum"}
+    quantiles = groups["gradient_norm"].quantile(pd.Index(names), interpolation="lower").unstack()
+    return table.join(quantiles.rename(columns=names)).reset_index()

@@ -10,14 +10,21 @@ import pandas as pd
 from scsigmoid.labels import ATTENTIONS
 from scsigmoid.report.tables.writing import DASH, Cell, Table, fixed, interval, write_table
 from scsigmoid.study import comparisons, stability
-from scsigmoid.study.comparisons import CONFIDENCE, loss_differences
+from scsigmoid.study.comparisons import CONFIDENCE, POWER, loss_differences
 from scsigmoid.study.runs import Study
 from scsigmoid.study.stability import BETTER, LIMITS, WORSE, first_family_settings, stability_runs
 
 INTERVAL = f"Student's {CONFIDENCE:.0%} interval"
+BRACKETS = f"in brackets {INTERVAL}"
+COLLAPSED = (
+    f"A run has collapsed if its final validation loss is less than {BETTER:g} nats below the "
+    f"gene-frequency baseline, or more than {WORSE:g} nats above the lowest loss of the run."
+)
+FINAL = "median of the last three validation losses of a run"
 
 Row = Mapping[str, Any]
-#: Cells of a column by its header: a format string with names of the row's values, or a function.
+#: Content of each column by its header: a format string for the values of a row, or a function of
+#: the row that returns the cell.
 Columns = Mapping[str, str | Callable[[Row], Cell | str]]
 
 
@@ -59,7 +66,15 @@ def tables(study: Study) -> dict[str, Table]:
 def make_table(
     caption: str, frame: pd.DataFrame, columns: Columns, align: str, shown: Any = slice(None)
 ) -> Table:
-    """Return a table of a data frame. The formatted table has the rows ``shown`` only."""
+    """Return a table of a data frame.
+
+    Args:
+        caption: caption of the table.
+        frame: rows of the CSV file.
+        columns: columns of the formatted table.
+        align: alignment of the columns.
+        shown: slice or mask of the rows of the formatted table (default: all rows).
+    """
 
     def cell(row: Row, content: str | Callable[[Row], Cell | str]) -> Cell | str:
         return content.format(**row) if isinstance(content, str) else content(row)
@@ -76,7 +91,7 @@ def make_table(
 
 
 def as_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows as dictionaries."""
+    """Return the rows of a data frame as dictionaries."""
     return cast(list[dict[str, Any]], frame.to_dict("records"))
 
 
@@ -86,8 +101,13 @@ def decimals(name: str, digits: int) -> Callable[[Row], str]:
 
 
 def difference(row: Row) -> str:
-    """Return the signed difference of a row with its interval."""
+    """Return the signed difference of a row, with its interval in brackets."""
     return interval(row["difference"], row["low"], row["high"], 3, "+")
+
+
+def count_seeds(seeds: int) -> str:
+    """Return a number of seeds as text."""
+    return "1 seed" if seeds == 1 else f"{seeds} seeds"
 
 
 #: Columns of both arms and of their difference.
@@ -107,12 +127,12 @@ def rates_table(study: Study) -> Table:
         by_seed = ", ".join(fixed(value, 2) for value in values)
         return Cell(f"{fixed(values.mean(), 3)} ({by_seed})", bold=bool(best[arm] == rate))
 
-    runs = [(arm, seed) for arm in best.index for seed in seeds]
-    frame = losses[runs].set_axis([f"{arm}_seed_{seed}" for arm, seed in runs], axis=1)
+    columns = [(arm, seed) for arm in best.index for seed in seeds]
+    frame = losses[columns].set_axis([f"{arm}_seed_{seed}" for arm, seed in columns], axis=1)
     return Table(
-        caption="Validation loss (nats) by learning rate, median of the last three measurements up "
-        f"to step {step:,}: mean over seeds and, in brackets, seeds {', '.join(map(str, seeds))}. "
-        "The best mean of each arm is bold.",
+        caption=f"Validation loss (nats) by learning rate. The loss is the {FINAL} up to step "
+        f"{step:,}. Each cell is the mean over {count_seeds(len(seeds))}, in brackets the loss of "
+        f"each run (seeds {', '.join(map(str, seeds))}). The lowest mean of each arm is bold.",
         records=as_records(frame.reset_index()),
         header=("Learning rate", *(arm.capitalize() for arm in best.index)),
         rows=[[f"{rate:g}", *(cell(rate, arm) for arm in best.index)] for rate in losses.index],
@@ -121,13 +141,14 @@ def rates_table(study: Study) -> Table:
 
 
 def largest_rates_table(study: Study) -> Table:
-    """Return the largest learning rate at which no seed collapses, by setting and arm."""
+    """Return the largest learning rate up to which no run collapsed, by setting and arm."""
     runs = stability_runs(study)
     groups = runs.groupby("setting")
     tried = groups["learning_rate"].agg(["min", "max"])
     largest = stability.largest_rates(runs).reindex(columns=ATTENTIONS).join(tried)
     return make_table(
-        "The largest learning rate up to which no seed collapsed, of the rates tried.",
+        "Largest learning rate up to which no run collapsed. Each arm has one run per seed at each "
+        f"rate tried. {COLLAPSED} none: a run collapsed at the lowest rate.",
         largest.assign(seeds=groups["seed"].nunique()).reset_index(),
         {
             "Setting": "{setting}",
@@ -140,12 +161,12 @@ def largest_rates_table(study: Study) -> Table:
 
 
 def largest_rate(arm: str) -> Callable[[Row], str]:
-    """Return a function that formats the largest rate of an arm, ``none`` for 0."""
+    """Return a function that formats the largest rate of an arm: ``none`` for 0, a dash for NaN."""
     return lambda row: DASH if math.isnan(row[arm]) else f"{row[arm]:g}" if row[arm] else "none"
 
 
 def frontier_table(study: Study) -> Table:
-    """Return collapsed seeds, final loss and number of keys by learning rate.
+    """Return collapsed runs, final loss and number of keys by learning rate.
 
     The formatted table has the settings of the first family, the CSV file all settings.
     """
@@ -167,9 +188,10 @@ def frontier_table(study: Study) -> Table:
     grid = pd.Series(texts, table.index).unstack("learning_rate").reindex(lines)
     grid = grid.dropna(axis="columns", how="all").fillna(DASH)
     return Table(
-        caption="Collapsed seeds; mean final validation loss of the other seeds "
-        "(nats); effective number of keys at the end, exp(entropy) of a query's weights (median of "
-        "queries, layers and seeds).",
+        caption="Stability by learning rate. Each cell has three values: number of collapsed runs "
+        "of all runs (one per seed); mean final validation loss (nats) of the other runs; "
+        "effective number of keys at the last step, which is exp(entropy) of the attention weights "
+        f"of a query, median over queries, layers and runs. {COLLAPSED} {DASH}: no value.",
         records=records,
         header=("Learning rate", *(f"{rate:g}" for rate in grid.columns)),
         rows=[
@@ -181,13 +203,14 @@ def frontier_table(study: Study) -> Table:
 
 
 def limits_table(study: Study) -> Table:
-    """Return how the number of collapsed runs depends on the limit."""
+    """Return the number of collapsed runs for several limits, and of diverged runs."""
     return make_table(
-        "Runs whose final validation loss is less than a limit (0.1 to 0.7 nats) below the "
-        f"gene-frequency baseline, or more than {WORSE:g} nats above the run's minimum. The rule "
-        f"for collapsed runs has the limit {BETTER:g}. Diverged: the run left a loss that it had "
-        "reached, and its gradient exploded (docs/preregistration.md). Norm: the largest gradient "
-        "norm of all logged steps.",
+        f"Number of collapsed runs by limit. The columns {LIMITS[0]:g} to {LIMITS[-1]:g} count the "
+        "runs whose final validation loss is less than this limit (nats) below the gene-frequency "
+        f"baseline, or more than {WORSE:g} nats above the lowest loss of the run. The limit of all "
+        f"other tables is {BETTER:g}. Runs: number of all runs. Diverged: number of runs that left "
+        "their lowest loss while the gradient exploded (docs/preregistration.md). Norm: largest "
+        "gradient norm at a logged step of these runs.",
         stability.count_collapsed(study),
         {
             "Setting": "{setting}",
@@ -203,13 +226,15 @@ def limits_table(study: Study) -> Table:
 
 def clipping_table(study: Study) -> Table:
     """Return how often gradients were clipped, and their norms."""
+    runs = study.all_curves[study.all_curves["clipping"].notna()]["run"].nunique()
 
     def norm(name: str) -> Callable[[Row], str]:
         return lambda row: fixed(row[name], 0 if row[name] >= 100 else 1)
 
     return make_table(
-        "Share of the logged steps of runs with clipping where the gradient norm is above "
-        "the limit, and minimum, quartiles and maximum of the norm before clipping.",
+        f"Gradient norms before clipping, in all {runs} runs with clipping. Steps: number of "
+        "logged steps of the runs of a family and arm. Clipped: share of these steps with a norm "
+        "above the limit. The other columns are the minimum, quartiles and maximum of the norm.",
         stability.gradient_norms(study),
         {
             "Family": "{family}",
@@ -229,9 +254,11 @@ def clipping_table(study: Study) -> Table:
 def power_table(study: Study) -> Table:
     """Return which differences between the arms the seeds can detect."""
     return make_table(
-        "What the seeds can resolve, in nats of validation loss: the standard deviation of "
-        f"the paired difference over seeds, half the width of {INTERVAL}, and the true difference "
-        "that such an interval would separate from zero in 80% of repetitions.",
+        "Differences of validation loss (nats) between the arms that the seeds can detect. Each "
+        "seed has one run per arm. Standard deviation: of the difference, sigmoid minus softmax, "
+        f"over seeds. Half width: half the width of {INTERVAL} of the mean difference. Found in "
+        f"{POWER:.0%}: the true difference for which the interval excludes zero with a probability "
+        f"of {POWER:.0%}.",
         comparisons.detectable_differences(study),
         {
             "Step": "{step:,.0f}",
@@ -245,12 +272,13 @@ def power_table(study: Study) -> Table:
 
 
 def variants_table(study: Study) -> Table:
-    """Compare each variant of attention with the same arm without it, at the same step."""
-    rows, last = comparisons.variant_differences(study)
+    """Compare each variant of attention with the plain attention of the same arm."""
+    rows, last_step = comparisons.variant_differences(study)
     return make_table(
-        "Variants of attention. Validation loss (nats), median of the last three measurements up "
-        f"to step {last:,}, mean over seeds, and the difference to the same arm without the "
-        f"variant, with {INTERVAL}.",
+        f"Validation loss (nats) of variants of attention. The loss is the {FINAL} up to step "
+        f"{last_step:,}, mean over seeds (one run each). Difference: variant minus the same arm "
+        f"without the variant, seed by seed, {BRACKETS}. Lower in: number of compared seeds in "
+        "which the variant has the lower loss.",
         rows,
         {
             "Arm": "{attention}",
@@ -264,13 +292,16 @@ def variants_table(study: Study) -> Table:
 
 
 def rivals_table(study: Study) -> Table:
-    """Compare each variant of sigmoid with softmax with normalized queries and keys."""
-    rows, last = comparisons.rival_differences(study)
+    """Compare each variant of sigmoid with softmax that has normalized queries and keys."""
+    rows, last_step = comparisons.rival_differences(study)
     return make_table(
-        "Variants of sigmoid compared with softmax with qk_norm. Validation loss (nats), median of "
-        f"the last three measurements up to step {last:,}, mean over {rows['seeds'].max()} seeds; "
-        f"the difference, sigmoid minus softmax, with {INTERVAL}; p of a paired t-test, corrected "
-        "by Holm's method; mean differences of the scores at the last step (higher is better).",
+        "Variants of sigmoid compared with the variant qk_norm of softmax. Loss: validation loss "
+        f"of sigmoid (nats), {FINAL} up to step {last_step:,}, mean over "
+        f"{count_seeds(rows['seeds'].max())} (one run each). Difference: sigmoid minus softmax, "
+        f"seed by seed, {BRACKETS}. p: paired t-test, corrected by Holm's method. Linear probe, "
+        "k-NN, NMI: mean score of sigmoid minus softmax at the last step, higher is better. A "
+        f"variant wins if its loss is lower with p below {1 - CONFIDENCE:.2g} and the three scores "
+        "are higher.",
         rows,
         {
             "Variant": "{variant}",
@@ -287,9 +318,9 @@ def rivals_table(study: Study) -> Table:
 
 
 def seeds_table(study: Study) -> Table:
-    """Return the difference between the arms over the steps, and whether the loss still falls."""
+    """Return the loss of both arms by step. The caption states how much the loss still falls."""
     means = loss_differences(study, "seeds")
-    shown = [1, *(round(means["step"].max() * tenths / 10) for tenths in range(1, 11))]
+    shown_steps = [1, *(round(means["step"].max() * tenths / 10) for tenths in range(1, 11))]
     change = comparisons.last_sign_change(means)
     sign = "never changes" if change is None else f"is the same from step {change:,} on"
     curves = study.curves[study.curves["purpose"] == "seeds"]
@@ -299,22 +330,23 @@ def seeds_table(study: Study) -> Table:
     end = f"From the ninth to the last tenth of the steps the mean loss falls by {falls}."
     if decreases.isna().any():
         end = "There are too few measurements to say whether the loss still falls."
-    count = int(means["seeds"].iloc[-1])
     return make_table(
-        f"Both arms, {count} seed{'s' * (count > 1)}. Mean validation loss (nats) and the "
-        f"difference, sigmoid minus softmax, seed by seed, with {INTERVAL}. Its sign {sign}. {end}",
+        "Validation loss (nats) of both arms by step. Each arm is the mean over "
+        f"{count_seeds(means['seeds'].iloc[-1])} (one run each). Difference: sigmoid minus "
+        f"softmax, seed by seed, {BRACKETS}. The sign of the difference {sign}. {end}",
         means,
         {"Step": "{step:,.0f}", **ARMS},
         "rccc",
-        means["step"].isin(shown),
+        means["step"].isin(shown_steps),
     )
 
 
 def scale_table(study: Study) -> Table:
-    """Compare the arms of each size at equal data, after steps that sizes share."""
+    """Compare the arms by size of the model, at the last step of each size."""
     return make_table(
-        "Sizes of the model on the same cells. Validation loss (nats); the difference, sigmoid "
-        f"minus softmax, with {INTERVAL}.",
+        "Validation loss (nats) of both arms by size of the model. All models are trained on the "
+        "same cells. Each arm is the mean over seeds (one run each). Difference: sigmoid minus "
+        f"softmax, seed by seed, {BRACKETS}.",
         comparisons.loss_differences_by_size(study),
         {
             "Steps": "{step:,.0f}",
@@ -333,6 +365,7 @@ def scores_table(study: Study) -> Table:
     The formatted table has the last step, the CSV file all steps.
     """
     rows = comparisons.score_differences(study).join(study.controls, on="metric")
+    controls = [str(name) for name in study.controls]
     scores = study.scores[study.scores["purpose"] == "seeds"]
     deviations = scores.groupby(["metric", "step", "attention"])["value"].std().unstack()
 
@@ -342,25 +375,25 @@ def scores_table(study: Study) -> Table:
         )
 
     return make_table(
-        "Scores of the embeddings at the last step. Mean ± standard deviation over "
-        f"seeds; the difference, sigmoid minus softmax, with {INTERVAL}. Higher is better.",
+        "Scores of the embeddings at the last step (no unit, higher is better). Each arm is the "
+        f"mean ± standard deviation over {count_seeds(rows['seeds'].max())} (one run each). "
+        f"Difference: sigmoid minus softmax, seed by seed, {BRACKETS}."
+        + f" Controls without a model: {', '.join(controls)}."
+        * bool(controls),
         rows,
         {
             "Metric": "{metric}",
             **{arm.capitalize(): spread(arm) for arm in ATTENTIONS},
-            **{str(name): decimals(str(name), 3) for name in study.controls},
+            **{name: decimals(name, 3) for name in controls},
             "Difference": difference,
         },
-        "l" + "c" * (3 + len(study.controls.columns)),
+        "l" + "c" * (3 + len(controls)),
         ~rows.duplicated("metric", keep="last"),
     )
 
 
 def claims_table(study: Study) -> Table:
-    """Compare the paper's claims with this study.
-
-    A difference agrees or disagrees with the paper if its whole interval is on one side of 0.
-    """
+    """Compare the paper's claims with this study. :func:`verdict` judges the differences."""
     rows = []
     for last in as_records(loss_differences(study, "seeds")[-1:]):
         claim, outcome = "Lower validation loss with sigmoid", verdict(-last["high"], -last["low"])
@@ -371,9 +404,11 @@ def claims_table(study: Study) -> Table:
         rows.append((claim, difference(last), verdict(last["low"], last["high"])))
     rows += stability_claims(study)
     return Table(
-        caption="What the paper says about its 160M models, and what the models of this study "
-        "show: the difference, sigmoid minus softmax, with its interval; the largest learning "
-        "rates at which no seed collapses; the number of diverged runs.",
+        caption="Claims of the paper about its 160M models, and the results of this study. "
+        "Differences of the validation loss (nats) or of a score (no unit) are sigmoid minus "
+        f"softmax, mean over seeds (one run each), {BRACKETS}. They agree or disagree with the "
+        "paper if the whole interval is on one side of zero. Learning rates are the largest up to "
+        "which no run collapsed. Diverged runs are counted over all learning rates.",
         columns=("claim", "result", "outcome"),
         records=rows,
         header=("The paper", "Here", "At this scale"),
@@ -383,7 +418,11 @@ def claims_table(study: Study) -> Table:
 
 
 def stability_claims(study: Study) -> list[tuple[str, str, str]]:
-    """Return the claims about training without clipping, [] if an arm has no such runs."""
+    """Return the claims about training without clipping.
+
+    Returns:
+        Claim, result and outcome of each claim. Empty if an arm has no runs without clipping.
+    """
     settings = [name for name in first_family_settings(study) if "no clipping" in name][:1]
     if not settings:
         return []
@@ -396,13 +435,13 @@ def stability_claims(study: Study) -> list[tuple[str, str, str]]:
     lead = largest["sigmoid"] - largest["softmax"]
     claim = "Without clipping sigmoid trains at higher learning rates than softmax"
     rows = [(claim, "sigmoid {}, softmax {}".format(*rates), verdict(lead, lead))]
-    shares = [
+    counts_text = [
         f"{row['attention']} {row['diverged']} of {row['runs']}" for row in as_records(counts)
     ]
     outcome = "agrees" if diverged["softmax"] else "open"
     outcome = "disagrees" if diverged["sigmoid"] else outcome
     claim = "Without clipping softmax diverges and sigmoid does not"
-    return [*rows, (claim, ", ".join(shares), outcome)]
+    return [*rows, (claim, ", ".join(counts_text), outcome)]
 
 
 def verdict(low: float, high: float) -> str:
