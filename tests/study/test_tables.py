@@ -99,7 +99,7 @@ def test_a_family_without_a_purpose_is_named(study: Study, capsys: pytest.Captur
     runs = (study.folder / "runs.csv").read_text().replace(",rates,rates,", ",mine,,")
     (study.folder / "runs.csv").write_text(runs)
     make_page(study)
-    assert "no table or figure shows families without a purpose: mine" in capsys.readouterr().out
+    assert "in no table; set study.<family>.purpose: mine" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

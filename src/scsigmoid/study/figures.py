@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 
 DPI = 200
 #: Titles of metrics.
-TITLES = METRICS | {"linear_probe": "Linear probe", "mmd": "MMD, mean over pairs"}
+TITLES = METRICS | {
+    "linear_probe": "Linear probe",
+    "knn": "Nearest neighbors",
+    "mmd": "MMD, mean over pairs",
+}
 SEEDS_NOTE = "Thin lines are single seeds, thick lines the mean over seeds."
 KEYS_TITLE = "Effective number of keys"
 KEYS_NOTE = (
@@ -126,9 +130,9 @@ def embeddings_figure(study: Study) -> "Figure":
     rows = math.ceil(len(means_by_metric) / columns)
     figure = style.new_figure(DOUBLE, 2.1 * rows)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    scores = study.scores[study.scores["purpose"] == "seeds"]
     for axes, (metric, means) in zip(panels, means_by_metric.items(), strict=False):
-        scores = study.scores[study.scores["metric"] == metric]
-        draw_arms(axes, scores, "value", means, ".-")
+        draw_arms(axes, scores[scores["metric"] == metric], "value", means, ".-")
         for name, values in study.controls.items():
             draw_reference(axes, float(values[metric]), CONTROLS[str(name)], means["step"].max())
         axes.set_title(TITLES[metric])
@@ -136,11 +140,11 @@ def embeddings_figure(study: Study) -> "Figure":
         axes.locator_params(axis="x", nbins=4)
     for axes in panels[len(means_by_metric) :]:
         axes.set_axis_off()
-    panels[-1].legend(*panels[0].get_legend_handles_labels(), loc="center")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     style.remark(
         figure,
         "Scores have no unit. Higher is better.",
-        SEEDS_NOTE if study.scores["seed"].nunique() > 1 else "",
+        SEEDS_NOTE if scores["seed"].nunique() > 1 else "",
         "Dotted lines are controls without a model." if len(study.controls.columns) else "",
     )
     return figure
