@@ -97,8 +97,8 @@ def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: 
     if len(ids) and (ids == np.arange(len(ids)).astype(str)).all():
         raise UserError(
             f"{path}: genes have no names, only the numbers 0 to {len(ids) - 1}; put their Ensembl "
-            "ids into the index of var, or name the column that has them (embed --genes; genes: in "
-            "corpus.local)"
+            "ids into the index of var, or name the column that has them (`embed --genes`, or the "
+            "setting `genes` of corpus.local)"
         )
     gene_ids = ids[is_gene].tolist()
     times = Counter(gene_ids)
@@ -153,17 +153,17 @@ def column_of_ids(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
     """
     if has_ids(column(var, str(var.attrs["_index"]))[is_gene]):
         return ""
-    is_complete: dict[str, bool] = {}  # only columns with Ensembl ids
+    complete_of: dict[str, bool] = {}  # for each column with Ensembl ids: whether none is missing
     for name in map(str, var.attrs["column-order"]):
         with suppress(OSError, UserError):  # a damaged column that is not needed
             values = column(var, name)
             if has_ids(values[is_gene]):
-                is_complete[name] = bool((values != "").all())
-    columns = " and ".join(f"var[{name!r}]" for name in is_complete)
-    if len(is_complete) == 1 and all(is_complete.values()):
+                complete_of[name] = bool((values != "").all())
+    columns = " and ".join(f"var[{name!r}]" for name in complete_of)
+    if len(complete_of) == 1 and all(complete_of.values()):
         log(f"{path}: genes by {columns}, which has Ensembl ids; the index does not")
-        return next(iter(is_complete))
-    if is_complete:
+        return next(iter(complete_of))
+    if complete_of:
         log(
             f"{path}: {columns}: several columns with Ensembl ids, or missing values, so genes are "
             "named by the index; set 'genes' to the column with the gene ids"
@@ -172,7 +172,7 @@ def column_of_ids(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
 
 
 def find_genes(var: Any, path: Path) -> NDArray[np.bool_]:
-    """Return which features are genes, and log the numbers of the others.
+    """Return which features are genes. Log the others that ``feature_types`` names.
 
     CELLxGENE files state the kind of a feature in ``feature_biotype``, Cell Ranger and muon in
     ``feature_types``. A feature of an unknown kind is taken for a gene.
@@ -231,6 +231,7 @@ def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
     for path, cells in sorted(local_files.items(), key=lambda item: -len(item[1].genes)):
         check_names(cells, human, path, "GENCODE")
         if comparable := find_comparable(cells.genes, known):
+            # Each comparable gene is a gene of a larger file.
             example = next(
                 file for file in larger if not comparable.isdisjoint(local_files[file].genes)
             )
@@ -258,7 +259,7 @@ def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: st
         other: source of the known genes, for messages.
     """
     comparable = find_comparable(cells.genes, known)
-    # One flag for each feature that is a gene.
+    # One flag for each feature of the file that counts: merged features count several times.
     is_known = np.array([gene in comparable for gene in cells.genes])[cells.gene_of_feature]
     shared = int(is_known.sum())
     share = shared / max(1, min(len(is_known), len(comparable)))

@@ -95,7 +95,7 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
             f"{cells.path}: {lacking} the cell types {', '.join(map(repr, missing))} of "
             f"datasets.{name}.types; nearest columns: "
             f"{nearest_columns(cells, text_columns, dataset.types)}; set datasets.{name}.label to "
-            "the column with these types, or datasets.{name}.types to the types to compare"
+            f"the column with these types, or datasets.{name}.types to the types to compare"
         )
     present = types_of[chosen] - {""}
     if len(present) < 2:

@@ -41,7 +41,7 @@ class CellOrder:
             raise ValueError("cells must be at least 1")
         self.cells = cells
         self.seed = seed
-        # Cached epoch, its order of blocks, and place of the last block, which may be shorter.
+        # Cached epoch, and the result of `blocks`.
         self._blocks: tuple[int, Int64s, int] = (-1, np.zeros(0, dtype=np.int64), 0)
         # Cached epoch, window and its rows.
         self._window: tuple[int, int, Int64s] = (-1, -1, np.zeros(0, dtype=np.int64))
@@ -59,18 +59,22 @@ class CellOrder:
             start += len(rows)
         return np.concatenate(parts)
 
-    def blocks(self, epoch: int) -> Int64s:
-        """Return the order of blocks in an epoch. The most recent epoch is cached."""
+    def blocks(self, epoch: int) -> tuple[Int64s, int]:
+        """Return the order of blocks in an epoch, and the index in it of the store's last block.
+
+        The last block may be shorter than the others. The most recent epoch is cached.
+        """
         if self._blocks[0] != epoch:
             generator = np.random.Generator(np.random.PCG64(derive(self.seed, "blocks", epoch)))
             order = generator.permutation(-(-self.cells // BLOCK_CELLS))
             self._blocks = epoch, order, int(np.argmax(order))
-        return self._blocks[1]
+        return self._blocks[1:]
 
     def window(self, epoch: int, window: int) -> Int64s:
         """Return the shuffled rows of a window. The most recent window is cached."""
         if self._window[:2] != (epoch, window):
-            blocks = self.blocks(epoch)[window * WINDOW_BLOCKS : (window + 1) * WINDOW_BLOCKS]
+            order, _ = self.blocks(epoch)
+            blocks = order[window * WINDOW_BLOCKS : (window + 1) * WINDOW_BLOCKS]
             rows = (blocks[:, None] * BLOCK_CELLS + np.arange(BLOCK_CELLS)).ravel()
             seed = derive(self.seed, "window", epoch, window)
             generator = np.random.Generator(np.random.PCG64(seed))
@@ -80,16 +84,15 @@ class CellOrder:
     def window_start(self, epoch: int, window: int) -> int:
         """Return the place in the epoch at which a window starts."""
         blocks_before = window * WINDOW_BLOCKS
-        self.blocks(epoch)  # sets self._blocks
-        place_of_shorter = self._blocks[2]
-        missing = -self.cells % BLOCK_CELLS  # cells missing from the shorter block
-        return blocks_before * BLOCK_CELLS - (missing if place_of_shorter < blocks_before else 0)
+        _, index_of_last = self.blocks(epoch)
+        missing = -self.cells % BLOCK_CELLS  # cells that the last block lacks
+        return blocks_before * BLOCK_CELLS - (missing if index_of_last < blocks_before else 0)
 
     def window_at(self, epoch: int, place: int) -> int:
         """Return the window that contains a place in the epoch."""
-        # This would be the window if all blocks had the same size. Windows after the shorter block
+        # This would be the window if all blocks had the same size. Windows after the last block
         # start earlier, so the place may be in the next window.
         window = place // (WINDOW_BLOCKS * BLOCK_CELLS)
-        windows = -(-len(self.blocks(epoch)) // WINDOW_BLOCKS)
+        windows = -(-len(self.blocks(epoch)[0]) // WINDOW_BLOCKS)
         is_in_next = window + 1 < windows and self.window_start(epoch, window + 1) <= place
         return window + is_in_next
