@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DPI = 200
-#: Titles of metrics.
 TITLES = METRICS | {
     "linear_probe": "Linear probe",
     "knn": "Nearest neighbors",
@@ -102,12 +101,7 @@ def draw_arms(
 ) -> None:
     """Draw a column of both arms by step: thin lines for runs, thick lines for means.
 
-    Args:
-        axes: axes to draw on.
-        runs: rows with ``attention``, ``run``, ``step`` and ``column``.
-        column: name of the drawn column.
-        means: rows with ``step``, and the mean over runs in a column for each arm.
-        marker: format string of Matplotlib for markers and lines.
+    ``means`` has a column for each arm. ``marker`` is a format string of Matplotlib.
     """
     for arm, color in COLORS.items():
         for _, run in runs[runs["attention"] == arm].groupby("run"):
