@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
-#: Description of the expected content in messages about damaged files.
+#: Expected content, in messages about damaged files.
 KIND = "a result file of this version"
 
 

@@ -93,10 +93,7 @@ def mmd(results: Results, dataset: str) -> Table:
 
 
 def paper_mmd(dataset: str, pair: str) -> dict[str, Interval]:
-    """Return the paper's MMD of a pair by attention, NaN if the pair is not in the paper.
-
-    The order of the two cell types does not matter.
-    """
+    """Return the paper's MMD of a pair (in any order) by attention, NaN if it has no such pair."""
     for row in reported()["mmd"].get(dataset, ()):
         if cell_types(row["pair"]) == cell_types(pair):
             return {attention: Interval(*row[attention]) for attention in ATTENTIONS}
@@ -106,13 +103,7 @@ def paper_mmd(dataset: str, pair: str) -> dict[str, Interval]:
 def pair_record(
     measured: Measurements, paper: Mapping[str, Interval], models: list[str]
 ) -> dict[str, object]:
-    """Return a pair's columns in the CSV file, without its name and the estimator.
-
-    Args:
-        measured: measurements of the pair.
-        paper: the paper's MMD of the pair by attention.
-        models: names of the sigmoid model and of the softmax model.
-    """
+    """Return a pair's columns in the CSV file, without its name and the estimator."""
     sigmoid, softmax = measured["sigmoid"], measured["softmax"]
     columns: dict[str, object] = {}
     for name in (*ATTENTIONS, "ratio", "difference"):
@@ -152,11 +143,7 @@ def notes(
 ) -> list[str]:
     """Return notes on wins, mean improvements, and pairs without a value or an interval.
 
-    Args:
-        results: the results.
-        dataset: name of the evaluation dataset.
-        pairs: measurements by estimator and pair, the configured estimator first.
-        means: mean ratios by estimator.
+    ``pairs`` has the configured estimator first.
     """
     configured = next(iter(pairs.values())).values()
     wins = sum(measured["sigmoid"].value > measured["softmax"].value for measured in configured)
@@ -167,7 +154,6 @@ def notes(
             percent = ratios[mean].interval.map(lambda ratio: (ratio - 1) * 100)
             improvements.append(f"{interval(*percent, 1, '+')} % ({estimator})")
         sentences.append(f"Mean improvement as the {title}: {', '.join(improvements)}.")
-    # Cell types with too few cells, and their numbers of cells.
     small = [row for row in results.measurements("mmd", dataset) if row.metric == "mmd_left_out"]
     if small:
         types = ", ".join(f"{row.group} ({row.value:.0f})" for row in small)
