@@ -17,9 +17,8 @@ GROUPS = {
     "kernel": "Attention kernel",
     "cost": "Training cost",
 }
-#: Factor by which a level may differ from the paper's number. A level is a number that does not
-#: compare arms, for example a loss. ``ORDER`` is the factor if the paper states only an order of
-#: magnitude.
+#: Factor by which a level (a number that does not compare arms, for example a loss) may differ from
+#: the paper's number. ``ORDER`` is the factor if the paper states only an order of magnitude.
 LEVEL, ORDER = 1.1, math.sqrt(10)
 UNKNOWN = Interval(math.nan)
 
@@ -69,10 +68,7 @@ class Number:
 
     @property
     def verdict(self) -> str:
-        """The verdict from the whole interval, valid if the group is comparable with the paper.
-
-        A number that was not measured, or has no interval, has no verdict.
-        """
+        """The verdict from the whole interval, valid if the group is comparable with the paper."""
         if not all(map(math.isfinite, self.here)):
             return NO_VERDICT
         low, high = self.allowed

@@ -80,10 +80,7 @@ def setting_differences(config: Config) -> Iterator[Difference]:
 
 
 def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Iterator[Difference]:
-    """Yield the differences of the models ``names``.
-
-    The difference of a setting names its models unless all models share the difference.
-    """
+    """Yield the differences of the models. A difference names its models unless all share it."""
     common = reported()["model_architecture"]  # shared by the paper's models
     # Names of the models with each difference: setting, value here, value in the paper.
     models_with: dict[tuple[str, str, str], list[str]] = {}

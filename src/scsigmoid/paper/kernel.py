@@ -139,8 +139,7 @@ def mean(values: Sequence[Interval]) -> Interval:
     return Interval(*map(float, np.mean(values, axis=0)))
 
 
-#: Functions that reduce several numbers to one. ``min`` and ``max`` compare the values and return
-#: the number with its interval.
+#: Functions that reduce several numbers to one. ``min`` and ``max`` compare the values only.
 CHOICES: Mapping[str, Callable[[Sequence[Interval]], Interval]] = {
     "mean": mean,
     "lowest": min,

@@ -30,17 +30,14 @@ MAXIMUM_OPEN_ROWS = 16
 SUFFIXES = {"figure": ("pdf", "png"), "table": ("csv", "md", "tex")}
 #: Folder of Snakemake's ``benchmark`` files, one per job: ``<rule>[/<wildcards>].tsv``.
 RECORDS = "resources"
-#: Packages that the results depend on.
 PACKAGES = (
     "snakemake", "torch", "triton", "numpy", "pyarrow", "scanpy", "anndata", "scib-metrics",
     "scikit-learn", "umap-learn", "matplotlib",
 )  # fmt: skip
-#: Note below the scores of the user's own cells.
 ONE_RUN = (
     "Each score is from a single run of training and has no interval. A study with several seeds "
     "gives the spread over seeds and the interval of the difference."
 )
-#: Part of the captions of a study's figures.
 CURVES = "for sigmoid and softmax (thin lines: single seeds, thick lines: mean over seeds)"
 VERDICTS = (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE)
 #: Titles and captions of the figures of a study.
@@ -70,10 +67,7 @@ STUDY_FIGURES = {
 
 
 def make_report(results: Results, output: str | Path) -> None:
-    """Write the report page, with links relative to the results folder.
-
-    Figures are read from their PNG files. Tables are made again from the result files.
-    """
+    """Write the report page, from PNG files and result files. Links are relative to the folder."""
     from jinja2 import Environment
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)

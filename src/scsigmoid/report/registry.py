@@ -14,7 +14,6 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.validate import nearest
 from scsigmoid.errors import UserError
 
-#: Inputs of the tables and figures of each benchmark.
 KERNEL = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
 TRAINING = ("benchmarks/training.csv", "benchmarks/training.json")
 #: Figures and tables that are made for the user's own cells, in the order of the report. Each text
@@ -270,7 +269,6 @@ def figures(plan: Plan) -> dict[str, Entry]:
     }
 
 
-#: Functions that return all entries of a kind.
 KINDS = {"table": tables, "figure": figures}
 
 
@@ -315,9 +313,6 @@ def write(kind: str, name: str, results: Any, stem: str | Path) -> list[Path]:
     """Write a table (CSV, Markdown, LaTeX) or a figure (PNG, PDF) and return the paths.
 
     ``stem`` is the path of the outputs without a suffix, e.g. ``results/demo/tables/scib``.
-
-    Raises:
-        UserError: if ``name`` is unknown, or a result file is missing or damaged.
     """
     if kind == "table":
         from scsigmoid.report.tables.writing import write_table

@@ -83,8 +83,7 @@ def separation(name: str, table: pd.DataFrame) -> str:
 def verdicts(scores: pd.DataFrame) -> str:
     """Return sentences that compare the models' mean scores over the datasets with the controls.
 
-    Models with the same verdict share a sentence. Without scores, the text is empty. ``scores`` are
-    the records of the table ``scib``.
+    Models with the same verdict share a sentence. ``scores`` are records of the table ``scib``.
     """
     metrics = scores["metric"].unique()
     metric = next((name for name in ("logistic", MEAN) if name in metrics), "")
@@ -129,8 +128,7 @@ def in_sentence(title: str) -> str:
     return title if title[:2].isupper() else title[0].lower() + title[1:]
 
 
-#: Lines with numbers: title, pattern of the table's name, and the function that returns the text
-#: after the title. Its arguments are the name and the table.
+#: Title of each line, pattern of the table's name, and function of name and table for the text.
 NUMBERS: tuple[tuple[str, str, Callable[[str, pd.DataFrame], str]], ...] = (
     ("Result", "scib", lambda _, table: verdicts(table)),
     ("Validation loss, nats", "validation_loss", losses),

@@ -104,8 +104,7 @@ class Cost:
     """The training costs of sigmoid and softmax attention at one model size and context.
 
     ``share`` is hours of sigmoid divided by hours of softmax, the median over rounds. A round times
-    both attentions on the same cells. With too few rounds for an interval of the median, the share
-    is computed from the hours and the ends of their intervals. This interval is wider.
+    both attentions on the same cells. With too few rounds, it is computed as in :func:`ratio_of`.
     """
 
     size: str
@@ -154,7 +153,7 @@ def cost_rows(results: Results) -> list[TrainingRow]:
 def costs(results: Results) -> list[Cost]:
     """Return the cost of each size and context that was timed with sigmoid and with softmax.
 
-    Costs are in the order of :func:`cost_rows`. They use the kernel with the fewest hours.
+    They have the order of :func:`cost_rows`. Each attention has its kernel with the fewest hours.
     """
     confidence = results.config.benchmarks.training.confidence
     best: dict[tuple[str, int], dict[str, TrainingRow]] = {}

@@ -199,11 +199,7 @@ def stability_figure(study: Study) -> "Figure":
 
 
 def shown_rate(runs: pd.DataFrame) -> tuple[float, str]:
-    """Return the learning rate of the lower panels, and the reason for it in words.
-
-    It is the lowest rate at which all runs of an arm collapse, or the highest rate if there is no
-    such rate.
-    """
+    """Return the lowest rate at which all runs of an arm collapse (or the highest), and why."""
     has_collapsed = runs.groupby(["learning_rate", "attention"])["collapsed"].all()
     if not has_collapsed.any():
         return runs["learning_rate"].max(), "the highest"
@@ -212,10 +208,7 @@ def shown_rate(runs: pd.DataFrame) -> tuple[float, str]:
 
 
 def draw_final_losses(axes: "Axes", runs: pd.DataFrame) -> None:
-    """Draw final validation losses by learning rate: dots, or crosses for collapsed runs.
-
-    A loss that is not finite is drawn at the upper edge. Lines connect medians of finite losses.
-    """
+    """Draw final validation losses by learning rate. Infinite losses are at the upper edge."""
     # Points of the arms are shifted apart so that they do not overlap.
     for shift, (arm, color) in zip((0.96, 1.04), COLORS.items(), strict=True):
         own = runs[runs["attention"] == arm]

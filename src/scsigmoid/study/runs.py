@@ -32,11 +32,7 @@ FACTS = ("parameters", "device", "backend", "torch", "commit")
 
 
 def collect(config: Config, results: Path, output: Path) -> None:
-    """Write ``runs.csv``, ``curves.csv`` and ``layers.csv`` from a study's runs.
-
-    Raises:
-        UserError: if all runs are missing, or if no run has validation losses.
-    """
+    """Write ``runs.csv``, ``curves.csv`` and ``layers.csv`` from the folders of a study's runs."""
     rows: list[dict[str, Any]] = []
     curves, layers, missing = [], [], []
     for name, run in study_runs(config).items():

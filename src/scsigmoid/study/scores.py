@@ -23,7 +23,6 @@ from scsigmoid.files import write_text
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
-#: Controls without a model that are scored next to the runs.
 CONTROLS = ("random", "pca_log_counts")
 
 
@@ -36,10 +35,6 @@ def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> N
 
     ``cells`` is the dataset's h5ad file. ``output`` is a CSV file with ``run`` (name of the run or
     control), ``step`` of training (empty for a control), ``metric`` and ``value``.
-
-    Raises:
-        UserError: if embeddings are of different cells or have no step, or if fewer than two types
-            have enough cells.
     """
     by_path = read_embeddings({str(path): path for path in embeddings}, cells.stem)
     for embedding in by_path.values():

@@ -23,8 +23,7 @@ COLLAPSED = (
 FINAL = "median of the last three validation losses of a run"
 
 Row = Mapping[str, Any]
-#: Content of each column by its header: a format string for the values of a row, or a function of
-#: the row that returns the cell.
+#: Content of each column by its header: a format string for a row, or a function of the row.
 Columns = Mapping[str, str | Callable[[Row], Cell | str]]
 
 
@@ -102,7 +101,6 @@ def count_seeds(seeds: int) -> str:
     return "1 seed" if seeds == 1 else f"{seeds} seeds"
 
 
-#: Columns of both arms and of their difference.
 ARMS: Columns = {
     **{arm.capitalize(): decimals(arm, 3) for arm in ATTENTIONS},
     "Difference": difference,

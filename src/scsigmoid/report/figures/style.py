@@ -19,8 +19,7 @@ SINGLE, DOUBLE = 3.35, 6.9
 #: Colors of text, of secondary text and lines, and of grid lines.
 INK, MUTED, RULE = "#222222", "#666666", "#d0d0d0"
 COLORS = {"sigmoid": "#0072B2", "softmax": "#D55E00"}
-#: Colors for color-blind readers: Okabe and Ito's, with Tol's wine instead of yellow, which is too
-#: pale on paper.
+#: Colors for color-blind readers: Okabe and Ito's, with Tol's wine instead of the pale yellow.
 PALETTE = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#000000",
 )  # fmt: skip

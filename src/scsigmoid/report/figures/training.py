@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 #: Window of the moving mean, as a share of the journal's rows. The caption contains this number.
 WINDOW = 0.05
-#: Line styles by context.
 LINES = ("--", "-", ":", "-.")
 
 

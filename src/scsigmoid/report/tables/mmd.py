@@ -17,8 +17,7 @@ MEANS = {
     "mean_of_ratios": ("mean_of_ratios", "mean of the pairs' ratios"),
     "over_resamples": ("bootstrap_mean_ratio_of_means", "ratio of the means over resamples"),
 }
-#: Measurements of one pair of cell types by the names of :meth:`Results.mmd`, or mean ratios by the
-#: names of :data:`MEANS`.
+#: Measurements of a pair by the names of :meth:`Results.mmd`, or mean ratios by key of ``MEANS``.
 Measurements = Mapping[str, Measurement]
 
 
@@ -141,11 +140,8 @@ def notes(
     pairs: Mapping[str, Mapping[str, Measurements]],
     means: Mapping[str, Measurements],
 ) -> list[str]:
-    """Return notes on wins, mean improvements, and pairs without a value or an interval.
-
-    ``pairs`` has the configured estimator first.
-    """
-    configured = next(iter(pairs.values())).values()
+    """Return notes on wins, mean improvements, and pairs without a value or an interval."""
+    configured = next(iter(pairs.values())).values()  # the configured estimator is first
     wins = sum(measured["sigmoid"].value > measured["softmax"].value for measured in configured)
     sentences = [f"Sigmoid has the higher MMD on {wins} of {len(configured)} pairs."]
     for mean, (_, title) in MEANS.items():

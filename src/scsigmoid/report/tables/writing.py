@@ -51,7 +51,6 @@ class Table:
             single cell is the title of the rows below.
         align: ``l``, ``r`` or ``c`` for each column. Further columns are centered.
         latex_columns: number of columns in LaTeX, from the left (default: all).
-        notes: lines below the formatted table.
     """
 
     caption: str
