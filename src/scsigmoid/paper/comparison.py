@@ -10,17 +10,15 @@ REPRODUCED = "reproduced"
 NOT_REPRODUCED = "not reproduced"
 INCONCLUSIVE = "inconclusive"
 NO_VERDICT = "no verdict"
-#: Titles of the groups of numbers. Either all numbers of a group are comparable with the paper, or
-#: none (:mod:`scsigmoid.paper.differences`).
+#: Titles of the groups of numbers (see :mod:`scsigmoid.paper.differences`).
 GROUPS = {
     "quality": "Quality of the models",
     "stability": "Training stability",
     "kernel": "Attention kernel",
     "cost": "Training cost",
 }
-#: Factor by which a level may differ from the paper's number. A level is a number that does not
-#: compare arms, for example a loss. ``ORDER`` is the factor if the paper states only an order of
-#: magnitude.
+#: Factor by which a level (a number that does not compare arms, for example a loss) may differ from
+#: the paper's number. ``ORDER`` is the factor if the paper states only an order of magnitude.
 LEVEL, ORDER = 1.1, math.sqrt(10)
 UNKNOWN = Interval(math.nan)
 
@@ -31,15 +29,12 @@ class Number:
 
     Attributes:
         group: key of :data:`GROUPS`.
-        title: name of the number.
         location: part of the paper with the number.
-        unit: unit of the number.
         paper: the paper's number, with its interval if the paper has one.
         here: the number of this run with its interval, NaN if it was not measured.
         n: number of cells, pairs, shapes, rounds or steps behind ``here``.
         no_effect: for effects, the value if the arms do not differ: 0 for a difference, 1 for a
             ratio, half of the cases for a count. None if the number is a level.
-        factor: factor by which a level may differ from the paper's number.
         our_kernel: the same number for this project's kernel, if ``here`` is for TritonSigmoid.
         headline: True if the number is one of the paper's main statements.
     """
@@ -73,10 +68,7 @@ class Number:
 
     @property
     def verdict(self) -> str:
-        """The verdict from the whole interval, valid if the group is comparable with the paper.
-
-        A number that was not measured, or has no interval, has no verdict.
-        """
+        """The verdict from the whole interval, valid if the group is comparable with the paper."""
         if not all(map(math.isfinite, self.here)):
             return NO_VERDICT
         low, high = self.allowed
@@ -88,11 +80,7 @@ class Number:
 
 
 def numbers(results: Results) -> list[Number]:
-    """Return all numbers, sorted by group. In each group, the headlines are first.
-
-    Raises:
-        UserError: if a result file is missing or damaged.
-    """
+    """Return all numbers, sorted by group. In each group, the headlines are first."""
     from scsigmoid.paper import cost, kernel, quality, stability
 
     return [
@@ -108,12 +96,11 @@ def exact(value: float) -> Interval:
 
 
 def count(leads: list[Interval]) -> Interval:
-    """Return how many leads are above 0, with an interval.
+    """Return how many leads (differences in favor of an arm) are above 0, with an interval.
 
-    A lead is a difference that is positive if it favors the arm in question.
-    The low end is the number of leads whose whole interval is above 0. The high end is the number
-    of leads whose interval contains a value above 0. The result is :data:`UNKNOWN` if a lead is
-    unknown or has no interval, or if there are no leads.
+    The low end counts the leads whose whole interval is above 0. The high end counts the leads
+    whose interval contains a value above 0. The result is :data:`UNKNOWN` if a lead is unknown or
+    has no interval, or if there are no leads.
     """
     if not leads or not all(math.isfinite(end) for lead in leads for end in lead):
         return UNKNOWN

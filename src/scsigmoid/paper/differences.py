@@ -31,14 +31,7 @@ MISSING = "missing"
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting or a fact that differs from the paper.
-
-    Attributes:
-        group: key of :data:`~scsigmoid.paper.comparison.GROUPS`.
-        name: dotted name of the setting, or name of the fact.
-        here: value in this run, as text.
-        paper: value in the paper, as text.
-    """
+    """A setting (dotted name) or a fact of a group of numbers that differs from the paper."""
 
     group: str
     name: str
@@ -52,9 +45,7 @@ class Difference:
 def differences(config: Config, results: Results | None = None) -> list[Difference]:
     """Return the differences between a run and the paper, each once per group.
 
-    Args:
-        config: the configuration of the run.
-        results: the result files of the run. If None, only the configuration is compared.
+    Without ``results``, only the configuration is compared.
     """
     rows = [*setting_differences(config), *(result_differences(results) if results else ())]
     return list(dict.fromkeys(rows))
@@ -89,10 +80,7 @@ def setting_differences(config: Config) -> Iterator[Difference]:
 
 
 def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Iterator[Difference]:
-    """Yield the differences of the models ``names``.
-
-    The difference of a setting names its models unless all models share the difference.
-    """
+    """Yield the differences of the models. A difference names its models unless all share it."""
     common = reported()["model_architecture"]  # shared by the paper's models
     # Names of the models with each difference: setting, value here, value in the paper.
     models_with: dict[tuple[str, str, str], list[str]] = {}

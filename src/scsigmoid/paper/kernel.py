@@ -30,10 +30,7 @@ Timings = dict[Shape, KernelRow]
 
 
 def timings(results: Results, provider: str, layout: str) -> Timings:
-    """Return the timings of a kernel by shape, for the paper's shapes.
-
-    If a shape was timed in several layouts, the timing in ``layout`` is returned.
-    """
+    """Return the timings of a kernel by shape, for the paper's shapes. ``layout`` is preferred."""
     rows = [row for row in measured(results.kernel) if row.provider == provider]
     # If several rows have the same shape, the dictionary keeps the last row.
     preferred_last = sorted(rows, key=lambda row: row.layout == layout)
@@ -53,10 +50,7 @@ def numbers(results: Results) -> Iterator[Number]:
         provider: str, title: str, unit: str, value: float, compute: Callable[[Timings], Interval],
         **attributes: object,
     ) -> Number:  # fmt: skip
-        """Return a number that ``compute`` computes from the timings of ``provider``.
-
-        ``value`` is the paper's number, ``attributes`` are further attributes of the number.
-        """
+        """Return a number that ``compute`` computes. ``value`` is the paper's number."""
         details: dict[str, Any] = {"location": "Section 4", "n": len(times[provider])} | attributes
         return Number(
             group="kernel", title=f"{provider_label(provider)}: {title}", unit=unit,
@@ -65,10 +59,7 @@ def numbers(results: Results) -> Iterator[Number]:
         )  # fmt: skip
 
     def over(other: str, **selection: Any) -> Callable[[Timings], Interval]:
-        """Return a function that computes the :func:`ratio` of timings to the timings of ``other``.
-
-        ``selection`` are keyword arguments of :func:`ratio`.
-        """
+        """Return a function for the :func:`ratio` of timings to the timings of ``other``."""
         return partial(ratio, others=times[other], confidence=confidence, **selection)
 
     for provider, row in tflops.items():
@@ -126,15 +117,7 @@ def rate(own: Timings, choice: str = "mean", **where: object) -> Interval:
 def ratio(
     own: Timings, others: Timings, confidence: float, choice: str = "mean", **where: object
 ) -> Interval:
-    """Return the ratio of TFLOPS (``own`` over ``others``) over the shapes that both contain.
-
-    Args:
-        own: timings of one kernel.
-        others: timings of the other kernel.
-        confidence: confidence level of the intervals.
-        choice: key of :data:`CHOICES`.
-        where: attributes of the shapes.
-    """
+    """Return the ratio of TFLOPS over the shapes that both contain, selected as in :func:`rate`."""
     shapes = [shape for shape in own if shape in others and is_at(shape, where)]
     ratios = [ratio_of(own[shape], others[shape], confidence) for shape in shapes]
     return CHOICES[choice](ratios) if ratios else UNKNOWN
@@ -156,8 +139,7 @@ def mean(values: Sequence[Interval]) -> Interval:
     return Interval(*map(float, np.mean(values, axis=0)))
 
 
-#: Functions that reduce several numbers to one. ``min`` and ``max`` compare the values and return
-#: the number with its interval.
+#: Functions that reduce several numbers to one. ``min`` and ``max`` compare the values only.
 CHOICES: Mapping[str, Callable[[Sequence[Interval]], Interval]] = {
     "mean": mean,
     "lowest": min,

@@ -35,10 +35,7 @@ def long_cells(results: Results) -> Number:
 
 
 def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
-    """Return the validation loss of ``rival`` minus that of ``model``, paired by cell.
-
-    Return :data:`UNKNOWN` if the run does not have the dataset or a model.
-    """
+    """Return the validation loss of ``rival`` minus ``model``'s, UNKNOWN if one is missing."""
     config = results.config
     if dataset not in config.datasets or not {model, rival} <= set(config.models):
         return UNKNOWN
@@ -154,8 +151,7 @@ def mean_ratio(rows: list[dict[str, Measurement]]) -> Interval:
     """Return the mean MMD of sigmoid over all pairs divided by the mean MMD of softmax.
 
     This ratio equals the mean of the pairs' ratios, weighted by the MMD of softmax. The ends of its
-    interval are the weighted means of the ends of the pairs' intervals. This interval is wider than
-    an interval computed from the ratio of means.
+    interval are weighted means too, so it is wider than an interval of the ratio of means.
     """
     weights = np.array([row["softmax"].value for row in rows])
     ratios = np.array([row["ratio"].interval for row in rows])  # pairs x (value, low, high)

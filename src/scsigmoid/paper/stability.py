@@ -55,11 +55,7 @@ def numbers(results: Results) -> Iterator[Number]:
 
 
 def facts(journal: Journal) -> dict[str, Interval]:
-    """Return the numbers of one run by name.
-
-    Only a run that has learned has ``diverged``. Only a diverged run has the numbers before and
-    after the divergence.
-    """
+    """Return the numbers of one run by name. Some need a run that has learned or diverged."""
     loss, norm, score = (
         finite_or_inf(journal[name]) for name in ("loss", "gradient_norm", "attention_score_max")
     )
@@ -94,11 +90,7 @@ def finite_or_inf(values: np.ndarray) -> np.ndarray:
 
 
 def trailing_median(values: np.ndarray) -> np.ndarray:
-    """Return the median over the window that ends at each row.
-
-    The window is :data:`RECENT` times the number of rows, at least three rows. Values that are not
-    finite count as infinite.
-    """
+    """Return the median over the window that ends at each row (at least three rows)."""
     window = max(3, int(len(values) * RECENT))
     values = finite_or_inf(values)
     ends = range(1, len(values) + 1)

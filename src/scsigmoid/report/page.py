@@ -30,17 +30,14 @@ MAXIMUM_OPEN_ROWS = 16
 SUFFIXES = {"figure": ("pdf", "png"), "table": ("csv", "md", "tex")}
 #: Folder of Snakemake's ``benchmark`` files, one per job: ``<rule>[/<wildcards>].tsv``.
 RECORDS = "resources"
-#: Packages that the results depend on.
 PACKAGES = (
     "snakemake", "torch", "triton", "numpy", "pyarrow", "scanpy", "anndata", "scib-metrics",
     "scikit-learn", "umap-learn", "matplotlib",
 )  # fmt: skip
-#: Note below the scores of the user's own cells.
 ONE_RUN = (
     "Each score is from a single run of training and has no interval. A study with several seeds "
     "gives the spread over seeds and the interval of the difference."
 )
-#: Part of the captions of a study's figures.
 CURVES = "for sigmoid and softmax (thin lines: single seeds, thick lines: mean over seeds)"
 VERDICTS = (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE)
 #: Titles and captions of the figures of a study.
@@ -70,14 +67,7 @@ STUDY_FIGURES = {
 
 
 def make_report(results: Results, output: str | Path) -> None:
-    """Write the report page, with links relative to the results folder.
-
-    Figures are read from their PNG files. Tables are made again from the result files. Versions and
-    devices come from the training journals and the benchmarks.
-
-    Raises:
-        UserError: if a file is missing or damaged.
-    """
+    """Write the report page, from PNG files and result files. Links are relative to the folder."""
     from jinja2 import Environment
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -139,7 +129,7 @@ def own_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str
         if name == "scib":
             table = replace(table, notes=[*table.notes, ONE_RUN])
         items.append(table_item(results, name, table) | {"folded": name.startswith("mmd")})
-    # The tables of donors and of cells are only on the page: they have no files.
+    # The tables of donors and of cells have no files.
     if donor_table := donor_scores(results):
         title = "Biological conservation, by donor"
         items.append({"kind": "table", "name": "scib_donors", "title": title, "table": donor_table})
@@ -201,14 +191,10 @@ def table_item(results: Results, name: str, table: Table) -> dict[str, Any]:
 
 
 def base_item(results: Results, kind: str, name: str) -> dict[str, Any]:
-    """Return the values that figures and tables share in the template.
-
-    Raises:
-        UserError: if a file of the figure or table is missing.
-    """
+    """Return the values that figures and tables share in the template."""
     paths = [f"{kind}s/{name}.{suffix}" for suffix in SUFFIXES[kind]]
     for path in paths:
-        results.path(path)  # raises the error
+        results.path(path)  # raises an error if the file is missing
     title = registry.find(kind, name, results.plan).title
     return {"kind": kind, "name": name, "title": title, "files": paths}
 
@@ -289,10 +275,7 @@ def simulated(results: Results) -> list[str]:
 
 
 def job_time(results: Results) -> str:
-    """Return the total wall-clock time of all jobs, or "" without records.
-
-    Only the last attempt of each job counts.
-    """
+    """Return the total wall-clock time of all jobs (last attempts only), or "" without records."""
     seconds = [
         results.cached(path.relative_to(results.folder).as_posix(), read_seconds)
         for path in (results.folder / RECORDS).rglob("*.tsv")
@@ -306,10 +289,7 @@ def read_seconds(path: Path) -> float:
 
 
 def versions(results: Results) -> dict[str, dict[str, str]]:
-    """Return facts for reproduction by title and name.
-
-    These are automatic settings, and versions and hardware of training, benchmarks and this page.
-    """
+    """Return automatic settings, versions and hardware, by title and name."""
     header = results.journal(results.config.evaluation.pair[0]).header
     keys = ("scsigmoid", "python", "torch", "cuda", "numpy", "device", "backend")
     facts = {"Settings that were auto, with the reason": dict(results.config.choices)}

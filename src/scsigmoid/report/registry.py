@@ -14,7 +14,6 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.validate import nearest
 from scsigmoid.errors import UserError
 
-#: Inputs of the tables and figures of each benchmark.
 KERNEL = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
 TRAINING = ("benchmarks/training.csv", "benchmarks/training.json")
 #: Figures and tables that are made for the user's own cells, in the order of the report. Each text
@@ -30,10 +29,9 @@ class Entry:
     """A table or a figure of a configuration.
 
     Attributes:
-        module: module of :mod:`scsigmoid.report` with the entry's function. The name of the
-            function is the entry's name without the dataset. The function takes
-            :class:`~scsigmoid.results.folder.Results`, and the dataset if the entry has one. It
-            returns a table or a Matplotlib figure.
+        module: module of :mod:`scsigmoid.report` with the entry's function, which has the entry's
+            name without the dataset. The function takes the results, and the dataset if the entry
+            has one. It returns a table or a Matplotlib figure.
         title: heading in the report (default: the name with spaces).
         caption: caption of a figure. The caption of a table is in its files.
         paper: corresponding figure, table or section of the paper, or "".
@@ -271,7 +269,6 @@ def figures(plan: Plan) -> dict[str, Entry]:
     }
 
 
-#: Functions that return all entries of a kind.
 KINDS = {"table": tables, "figure": figures}
 
 
@@ -290,11 +287,7 @@ def names(kind: str, plan: Plan) -> list[str]:
 
 
 def find(kind: str, name: str, plan: Plan) -> Entry:
-    """Return a table or figure.
-
-    Raises:
-        UserError: if ``name`` is unknown.
-    """
+    """Return a table or figure."""
     known = entries(kind, plan)
     if name not in known:
         raise UserError(f"{kind} {name}: no such {kind}{nearest(name, known)}")
@@ -309,11 +302,7 @@ def caption(kind: str, name: str, plan: Plan) -> str:
 
 
 def make(kind: str, name: str, results: Any) -> Any:
-    """Make a table or a Matplotlib figure from the result files.
-
-    Raises:
-        UserError: if ``name`` is unknown, or a result file is missing or damaged.
-    """
+    """Make a table or a Matplotlib figure from the result files."""
     entry = find(kind, name, results.plan)
     module = importlib.import_module(f"scsigmoid.report.{entry.module}")
     function = getattr(module, name.removesuffix(f"_{entry.dataset}"))
@@ -323,14 +312,7 @@ def make(kind: str, name: str, results: Any) -> Any:
 def write(kind: str, name: str, results: Any, stem: str | Path) -> list[Path]:
     """Write a table (CSV, Markdown, LaTeX) or a figure (PNG, PDF) and return the paths.
 
-    Args:
-        kind: ``table`` or ``figure``.
-        name: name of the table or figure.
-        results: the :class:`~scsigmoid.results.folder.Results` to show.
-        stem: path of the outputs without a suffix, e.g. ``results/demo/tables/scib``.
-
-    Raises:
-        UserError: if ``name`` is unknown, or a result file is missing or damaged.
+    ``stem`` is the path of the outputs without a suffix, e.g. ``results/demo/tables/scib``.
     """
     if kind == "table":
         from scsigmoid.report.tables.writing import write_table

@@ -1,8 +1,4 @@
-"""The main results in words.
-
-A run's output ends with :func:`summary`. The report on the user's own cells starts with
-:func:`verdicts`.
-"""
+"""The main results in words, at the end of a run's output and in the report on own cells."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -25,9 +21,7 @@ ADVICE = "train longer (training.steps), on more cells, or a larger model (archi
 def summary(results: str | Path, since: float) -> str:
     """Return the main numbers and the new files of a results folder as lines of text.
 
-    Args:
-        results: the results folder.
-        since: start of the run (Unix time in seconds). Older files are left out.
+    Files older than ``since`` (Unix time in seconds, the start of the run) are left out.
     """
     folder = Path(results)
 
@@ -89,11 +83,7 @@ def separation(name: str, table: pd.DataFrame) -> str:
 def verdicts(scores: pd.DataFrame) -> str:
     """Return sentences that compare the models' mean scores over the datasets with the controls.
 
-    Models with the same verdict share a sentence. Without scores, the text is empty.
-
-    Args:
-        scores: records of the table ``scib``: ``dataset``, ``model`` (or control), ``metric``,
-            ``value`` and ``cells``.
+    Models with the same verdict share a sentence. ``scores`` are records of the table ``scib``.
     """
     metrics = scores["metric"].unique()
     metric = next((name for name in ("logistic", MEAN) if name in metrics), "")
@@ -138,8 +128,7 @@ def in_sentence(title: str) -> str:
     return title if title[:2].isupper() else title[0].lower() + title[1:]
 
 
-#: Lines with numbers: title, pattern of the table's name, and the function that returns the text
-#: after the title. Its arguments are the name and the table.
+#: Title of each line, pattern of the table's name, and function of name and table for the text.
 NUMBERS: tuple[tuple[str, str, Callable[[str, pd.DataFrame], str]], ...] = (
     ("Result", "scib", lambda _, table: verdicts(table)),
     ("Validation loss, nats", "validation_loss", losses),

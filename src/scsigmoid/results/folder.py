@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
-#: Description of the expected content in messages about damaged files.
+#: Expected content, in messages about damaged files.
 KIND = "a result file of this version"
 
 
@@ -45,7 +45,10 @@ class Journal:
 
 
 class Results:
-    """The result files in a folder, e.g. ``results/demo``, and their configuration."""
+    """The result files in a folder, e.g. ``results/demo``, and their configuration.
+
+    Methods raise :class:`UserError` if a file is missing or damaged.
+    """
 
     def __init__(self, folder: str | Path, config: Config) -> None:
         self.folder = Path(folder)
@@ -57,22 +60,14 @@ class Results:
         self._vocabulary: str | None = None
 
     def path(self, relative: str) -> Path:
-        """Return the path of a result file, given its path relative to the folder.
-
-        Raises:
-            UserError: if the file does not exist.
-        """
+        """Return the path of a result file, given its path relative to the folder."""
         path = self.folder / relative
         if not path.exists():
             raise UserError(f"{path}: no such result file; run the target that makes it")
         return path
 
     def cached(self, relative: str, read: Callable[[Path], T]) -> T:
-        """Return the result of ``read`` for a file. Each file is read only once.
-
-        Raises:
-            UserError: if the file is missing or damaged.
-        """
+        """Return the result of ``read`` for a file. Each file is read only once."""
         if relative not in self._contents:
             path = self.path(relative)
             with parsing(path, KIND):
@@ -83,9 +78,7 @@ class Results:
     def measurements(self, metric: str, dataset: str, model: str = "") -> list[Measurement]:
         """Return the rows of a metric's file for a dataset, or for a dataset and a model.
 
-        Raises:
-            UserError: if a row belongs to another metric, dataset or model, or if its vocabulary
-                differs from the vocabulary of measurements that were read earlier.
+        All rows must have the same vocabulary as the measurements that were read earlier.
         """
         path = metric_file(metric, dataset, model)
         rows = self.cached(path, read_measurements)
@@ -111,14 +104,7 @@ class Results:
     def measurement(self, name: str, metric: str, dataset: str, model: str = "") -> Measurement:
         """Return a measurement of a whole dataset from the file of a metric.
 
-        Args:
-            name: e.g. ``validation_loss_over_donors``.
-            metric: name of the file, e.g. ``validation_loss``.
-            dataset: name of an evaluation dataset.
-            model: name of a model, or "" if the file contains all models.
-
-        Raises:
-            UserError: if the measurement is missing from the file.
+        The file of ``validation_loss`` contains e.g. ``validation_loss_over_donors``.
         """
         rows = {row.metric: row for row in self.measurements(metric, dataset, model)}
         with parsing(self.folder / metric_file(metric, dataset, model), KIND):
@@ -129,30 +115,22 @@ class Results:
     ) -> Measurement:
         """Return the mean validation loss of a model on a dataset in nats.
 
-        Args:
-            dataset: name of an evaluation dataset.
-            model: name of a model.
-            metric: ``validation_loss`` (mean over cells), ``validation_loss_over_masks`` (the same
-                mean with an interval over masks) or ``validation_loss_over_donors`` (mean over
-                donors with an interval over donors).
+        ``metric`` is ``validation_loss`` (mean over cells), ``validation_loss_over_masks`` (this
+        mean with an interval over masks) or ``validation_loss_over_donors`` (mean over donors with
+        an interval over donors).
         """
         return self.measurement(metric, "validation_loss", dataset, model)
 
     def mmd(self, dataset: str, estimator: str = "") -> dict[str, dict[str, Measurement]]:
         """Return the MMD between all pairs of cell types, in the order of the file.
 
-        Args:
-            dataset: name of an evaluation dataset.
-            estimator: ``unbiased`` or ``biased``. By default the configured estimator.
+        ``estimator`` is ``unbiased`` or ``biased`` (default: the configured estimator).
 
         Returns:
             For each pair, e.g. ``"Cardiac vs Neural"``: ``sigmoid`` and ``softmax`` (MMD in each
             model), ``ratio`` and ``difference`` (sigmoid divided by softmax, and sigmoid minus
             softmax, paired by resample), ``sigmoid_mean`` and ``softmax_mean`` (means over
             resamples).
-
-        Raises:
-            UserError: if a measurement of a pair is missing.
         """
         metric = f"mmd_{estimator or self.config.evaluation.mmd.estimator}"
         sigmoid, softmax = self.config.evaluation.pair
@@ -189,9 +167,6 @@ class Results:
         Losses are paired by cell. The two models see the same masks, so the difference varies far
         less than either loss. The mean and Student's interval are over donors. With too few donors,
         there is no interval (see :func:`scsigmoid.measurements.donor_mean`).
-
-        Raises:
-            UserError: if the two models were evaluated on different cells.
         """
         cells, losses, donors = self.cell_losses(dataset, first)
         other_cells, other_losses, _ = self.cell_losses(dataset, second)
@@ -208,15 +183,10 @@ class Results:
         return len(known_donors(self.cell_losses(dataset, model)[2]))
 
     def scores(self, dataset: str, donor: str = "") -> dict[str, dict[str, Measurement]]:
-        """Return the scIB scores of models and controls, on a dataset or on one donor's cells.
+        """Return the scIB scores by metric, then by model or control.
 
-        Args:
-            dataset: name of an evaluation dataset.
-            donor: a donor of :meth:`scored_donors`, or "" for all cells.
-
-        Returns:
-            The scores by metric, then by model or control. The last metric is the mean of the
-            paper's metrics, or of all metrics if none is in the paper.
+        ``donor`` is a donor of :meth:`scored_donors`, or "" for all cells. The last metric is the
+        mean of the paper's metrics, or of all metrics if none is in the paper.
         """
         metrics = [name for name in METRICS if name in self.config.evaluation.scib.metrics]
         scores = {
@@ -312,10 +282,7 @@ class Results:
 
     @property
     def excluded_cells(self) -> int:
-        """The number of cells left out of training because other cells have the same counts.
-
-        0 if ``corpus/manifest.json`` does not exist.
-        """
+        """The number of cells left out of training because other cells have the same counts."""
         summary = "corpus/manifest.json"
         if not (self.folder / summary).is_file():
             return 0
@@ -336,11 +303,7 @@ def parquet(path: Path) -> "pd.DataFrame":
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        ValueError: if the file does not contain a JSON object.
-    """
+    """Read a JSON object."""
     value = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(value, dict):
         raise ValueError("it is not a JSON object")
@@ -348,11 +311,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def load_journal(path: Path) -> Journal:
-    """Read a training journal.
-
-    Raises:
-        ValueError: if the journal has no rows.
-    """
+    """Read a training journal, which must have rows."""
     columns, header = read_journal(path)
     if not len(columns["step"]):
         raise ValueError("it has no rows")

@@ -29,10 +29,7 @@ def measured(rows: Sequence[KernelRow]) -> list[KernelRow]:
 
 
 def our_backend(results: Results) -> str:
-    """Return the fastest of this project's backends that was timed, or the portable backend.
-
-    :data:`OURS` starts with the fastest backend and ends with the portable backend.
-    """
+    """Return the first backend of :data:`OURS` (fastest first) that was timed, or the last."""
     timed = {row.provider for row in measured(results.kernel)}
     return next((name for name in OURS if name in timed), OURS[-1])
 
@@ -66,14 +63,7 @@ def speed_ups(
     padding: float,
     direction: str,
 ) -> list[float]:
-    """Return the speed-ups of a kernel over standard attention at the paper's shapes.
-
-    Args:
-        rows: timed rows of the kernel.
-        standard: timed rows of standard attention. Shapes without such a row are left out.
-        padding: share of padding of the shapes.
-        direction: ``forward`` or ``backward``.
-    """
+    """Return the speed-ups over standard attention at the paper's shapes that both contain."""
     standard_time = {row.shape: row.milliseconds for row in standard}
     return [
         standard_time[row.shape] / row.milliseconds
@@ -113,15 +103,8 @@ def paired(ours: KernelRow, theirs: KernelRow) -> list[float]:
 class Cost:
     """The training costs of sigmoid and softmax attention at one model size and context.
 
-    Attributes:
-        size: name of the model size.
-        context: context length in tokens.
-        sigmoid: the row of the training benchmark for sigmoid attention.
-        softmax: the row of the training benchmark for softmax attention.
-        share: hours of sigmoid divided by hours of softmax, the median over rounds. A round times
-            both attentions on the same cells. With too few rounds for an interval of the median,
-            the share is computed from the hours and the ends of their intervals. This interval is
-            wider.
+    ``share`` is hours of sigmoid divided by hours of softmax, the median over rounds. A round times
+    both attentions on the same cells. With too few rounds, it is computed as in :func:`ratio_of`.
     """
 
     size: str
@@ -137,10 +120,7 @@ class Cost:
 
     @property
     def has_other_size(self) -> bool:
-        """Whether the number of parameters is more than 15 % off the number in the size's name.
-
-        False if the name does not contain a number of parameters, such as ``160M``.
-        """
+        """Whether the parameters are more than 15 % off a number in the size's name (``160M``)."""
         match = re.fullmatch(r"([\d.]+)([MB])", self.size)
         if not match:
             return False
@@ -173,11 +153,9 @@ def cost_rows(results: Results) -> list[TrainingRow]:
 def costs(results: Results) -> list[Cost]:
     """Return the cost of each size and context that was timed with sigmoid and with softmax.
 
-    Costs are computed from :func:`cost_rows`, in the order of these rows. If an attention was timed
-    with several kernels, the kernel with the fewest hours is used.
+    They have the order of :func:`cost_rows`. Each attention has its kernel with the fewest hours.
     """
     confidence = results.config.benchmarks.training.confidence
-    # For each size and context: the row with the fewest hours of each attention.
     best: dict[tuple[str, int], dict[str, TrainingRow]] = {}
     for row in cost_rows(results):
         if row.gpu_hours > 0:
@@ -205,15 +183,10 @@ def cost_notes(results: Results) -> list[str]:
 
 
 def notes(rows: Sequence[Row], label: Callable[[Row], str]) -> list[str]:
-    """Return the notes of a benchmark's rows as sentences, each note once.
+    """Return the notes of one benchmark's rows as sentences, each note once.
 
-    The sentence of a note on rows that were not timed names these rows. The sentence of a note on
-    timed rows names them only in the training benchmark, and only if timed rows have different
-    notes.
-
-    Args:
-        rows: rows of one benchmark.
-        label: returns the name of a row.
+    Sentences name rows that were not timed by their labels. They name timed rows only in the
+    training benchmark, and only if timed rows have different notes.
     """
     # Labels by note and whether the rows were timed. The keys of a dict are an ordered set.
     labels: dict[tuple[str, bool], dict[str, None]] = {}

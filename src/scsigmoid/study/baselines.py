@@ -30,11 +30,8 @@ def baselines(config: Config, results: Path, output: Path) -> None:
     baseline ``rank and length`` predicts each gene by its share of the training tokens of the same
     class (similar rank in cells of similar length), and excludes the visible genes of the cell.
 
-    Args:
-        config: the configuration of the study.
-        results: results folder with tokens.
-        output: CSV file with ``dataset`` (``validation`` or an evaluation dataset), ``baseline``
-            and ``loss`` (nats).
+    ``output`` is a CSV file with ``dataset`` (``validation`` or an evaluation dataset),
+    ``baseline`` and ``loss`` (nats).
     """
     vocabulary_size = Vocabulary.read(results / "tokens/vocabulary.parquet").size
     longest = max(context for family in config.study.values() for context in family.context)
@@ -118,9 +115,8 @@ class ClassShares:
 def classes_of(ranks: NDArray[np.integer], lengths: NDArray[np.integer] | int) -> NDArray[np.int64]:
     """Return the class of each token, from 0 to ``RANKS * LENGTHS - 1``.
 
-    Args:
-        ranks: rank of each token in its cell, from 0.
-        lengths: number of tokens of the cell of each token, or of the one cell.
+    ``ranks`` are ranks in the cell, from 0. ``lengths`` are numbers of tokens of the cell of each
+    token, or of the one cell.
     """
     length_class = np.minimum(np.log2(np.maximum(lengths, 1)).astype(np.int64), LENGTHS - 1)
     return (ranks * RANKS // lengths) + RANKS * length_class

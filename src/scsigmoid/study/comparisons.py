@@ -21,13 +21,9 @@ DECIDING = ("linear_probe", "knn", "leiden_nmi")
 
 
 def final_loss(curve: pd.DataFrame) -> float:
-    """Return the median of the last three validation losses of a run.
+    """Return the median of the last three validation losses of a run's journal.
 
     Return infinity if a training loss or one of these three losses is not finite.
-
-    Args:
-        curve: columns ``loss`` (of training) and ``validation_loss`` of a journal. The validation
-            loss of a step without validation is NaN.
     """
     last_losses = curve["validation_loss"].dropna()[-3:]
     is_finite = np.isfinite(curve["loss"]).all() and np.isfinite(last_losses).all()
@@ -57,13 +53,7 @@ def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
 
 
 def loss_differences(study: Study, purpose: str, size: str | None = None) -> pd.DataFrame:
-    """Return :func:`arm_differences` of the validation losses of the runs with this purpose.
-
-    Args:
-        study: the study.
-        purpose: purpose of the runs.
-        size: size of the model. None selects all sizes.
-    """
+    """Return :func:`arm_differences` of the validation losses of the runs with this purpose."""
     curves = study.curves[study.curves["purpose"] == purpose].dropna(subset=["validation_loss"])
     if size is not None:
         curves = curves[curves["size"] == size]
@@ -73,8 +63,7 @@ def loss_differences(study: Study, purpose: str, size: str | None = None) -> pd.
 def loss_differences_by_size(study: Study) -> pd.DataFrame:
     """Compare the validation losses of both arms by size, at the last step of each size.
 
-    If the study has several sizes, a step that only one size has reached is left out. If a size has
-    runs with the purposes ``sizes`` and ``seeds``, the runs with the purpose ``sizes`` are used.
+    If the study has several sizes, a step that only one size has reached is left out.
 
     Returns:
         Rows of :func:`arm_differences` with ``size`` and ``parameters``, ordered by step and then
@@ -97,11 +86,7 @@ def loss_differences_by_size(study: Study) -> pd.DataFrame:
 
 
 def score_differences(study: Study) -> pd.DataFrame:
-    """Compare the scores of the runs with the purpose ``seeds``, metric by metric.
-
-    Returns:
-        Rows of :func:`arm_differences` with ``metric``. Empty if the study has no scores.
-    """
+    """Return :func:`arm_differences` of the scores with the purpose ``seeds``, by ``metric``."""
     scores = study.scores[study.scores["purpose"] == "seeds"]
     by_metric = scores.groupby("metric", sort=False)
     tables = {metric: arm_differences(rows, "value") for metric, rows in by_metric}
@@ -112,10 +97,6 @@ def score_differences(study: Study) -> pd.DataFrame:
 
 def arm_differences(values: pd.DataFrame, column: str) -> pd.DataFrame:
     """Compare a column of both arms at each step, seed by seed.
-
-    Args:
-        values: rows with ``attention``, ``seed``, ``step`` and ``column``.
-        column: name of the compared column.
 
     Returns:
         One row per step that all seeds of both arms have reached: ``step``, ``sigmoid`` and
@@ -154,9 +135,8 @@ def variant_differences(study: Study) -> tuple[pd.DataFrame, int]:
 def losses_of_variants(study: Study) -> tuple[pd.DataFrame, int]:
     """Return the final losses of the runs with the purposes ``seeds`` and ``variants``.
 
-    Returns:
-        Final losses (rows: attention and variants, columns: seeds) up to the last step of the
-        purpose with fewer steps, and this step.
+    Rows are attention and variants, columns are seeds. The second value is the last step used,
+    which is the last step of the purpose with fewer steps.
     """
     curves = study.curves[study.curves["purpose"].isin(["seeds", "variants"])]
     last_step = int(curves.groupby("purpose")["step"].max().min())
@@ -210,34 +190,21 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
 
 
 def student_intervals(by_seed: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean of each row over seeds, with Student's interval.
-
-    Args:
-        by_seed: one column per seed. NaN is left out.
-
-    Returns:
-        ``difference`` (the mean), ``low`` and ``high``, with the index of ``by_seed``.
-    """
+    """Return the mean of each row over seeds (``difference``), and the ends of its interval."""
     rows = by_seed.to_numpy(dtype=float)
     intervals = [mean_interval(row[~np.isnan(row)], CONFIDENCE) for row in rows]
     return pd.DataFrame(intervals, by_seed.index, ["difference", "low", "high"])
 
 
 def last_sign_change(differences: pd.DataFrame) -> int | None:
-    """Return the step from which the mean difference keeps its last sign.
-
-    Return None if the sign never changes.
-    """
+    """Return the step from which the mean difference keeps its sign, None if it never changes."""
     signs = np.sign(differences["difference"].to_numpy())
     rows = np.flatnonzero(signs != signs[-1])
     return None if not len(rows) else int(differences["step"].iloc[rows[-1] + 1])
 
 
 def loss_decrease(curve: pd.DataFrame) -> float:
-    """Return by how much the mean validation loss falls from the ninth to the last tenth of steps.
-
-    Return NaN if a tenth has no validation.
-    """
+    """Return the fall of the mean validation loss from the ninth to the last tenth, or NaN."""
     losses = curve.dropna(subset=["validation_loss"])
     end = losses["step"].max()
     ninth = losses[losses["step"].between(0.8 * end, 0.9 * end, "right")]
@@ -248,9 +215,7 @@ def loss_decrease(curve: pd.DataFrame) -> float:
 def detectable_difference(deviation: ArrayLike, seeds: ArrayLike) -> NDArray[np.float64]:
     """Return the true difference that a paired t-test detects with a probability of ``POWER``.
 
-    Args:
-        deviation: standard deviation of the paired difference over seeds.
-        seeds: number of seeds, at least 2.
+    ``deviation`` is the standard deviation of the paired difference over ``seeds`` (at least 2).
     """
     deviation, seeds = np.asarray(deviation), np.asarray(seeds)
     limit = stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1)
@@ -263,10 +228,8 @@ def detectable_difference(deviation: ArrayLike, seeds: ArrayLike) -> NDArray[np.
 def detectable_differences(study: Study) -> pd.DataFrame:
     """Return the loss differences that the seeds can detect after 20, 50 and 100 % of the steps.
 
-    Returns:
-        Rows of :func:`arm_differences` for the runs with the purpose ``seeds``, with the columns
-        ``half_width`` (half the width of Student's interval) and ``detectable``
-        (:func:`detectable_difference`).
+    These are rows of :func:`arm_differences` with the columns ``half_width`` (half the width of
+    Student's interval) and ``detectable`` (:func:`detectable_difference`).
     """
     means = loss_differences(study, "seeds")
     steps = [round(means["step"].max() * tenths / 10) for tenths in (2, 5, 10)]

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DPI = 200
-#: Titles of metrics.
 TITLES = METRICS | {
     "linear_probe": "Linear probe",
     "knn": "Nearest neighbors",
@@ -102,12 +101,7 @@ def draw_arms(
 ) -> None:
     """Draw a column of both arms by step: thin lines for runs, thick lines for means.
 
-    Args:
-        axes: axes to draw on.
-        runs: rows with ``attention``, ``run``, ``step`` and ``column``.
-        column: name of the drawn column.
-        means: rows with ``step``, and the mean over runs in a column for each arm.
-        marker: format string of Matplotlib for markers and lines.
+    ``means`` has a column for each arm. ``marker`` is a format string of Matplotlib.
     """
     for arm, color in COLORS.items():
         for _, run in runs[runs["attention"] == arm].groupby("run"):
@@ -205,11 +199,7 @@ def stability_figure(study: Study) -> "Figure":
 
 
 def shown_rate(runs: pd.DataFrame) -> tuple[float, str]:
-    """Return the learning rate of the lower panels, and the reason for it in words.
-
-    It is the lowest rate at which all runs of an arm collapse, or the highest rate if there is no
-    such rate.
-    """
+    """Return the lowest rate at which all runs of an arm collapse (or the highest), and why."""
     has_collapsed = runs.groupby(["learning_rate", "attention"])["collapsed"].all()
     if not has_collapsed.any():
         return runs["learning_rate"].max(), "the highest"
@@ -218,10 +208,7 @@ def shown_rate(runs: pd.DataFrame) -> tuple[float, str]:
 
 
 def draw_final_losses(axes: "Axes", runs: pd.DataFrame) -> None:
-    """Draw final validation losses by learning rate: dots, or crosses for collapsed runs.
-
-    A loss that is not finite is drawn at the upper edge. Lines connect medians of finite losses.
-    """
+    """Draw final validation losses by learning rate. Infinite losses are at the upper edge."""
     # Points of the arms are shifted apart so that they do not overlap.
     for shift, (arm, color) in zip((0.96, 1.04), COLORS.items(), strict=True):
         own = runs[runs["attention"] == arm]

@@ -32,16 +32,7 @@ FACTS = ("parameters", "device", "backend", "torch", "commit")
 
 
 def collect(config: Config, results: Path, output: Path) -> None:
-    """Write ``runs.csv``, ``curves.csv`` and ``layers.csv`` from the folders of a study's runs.
-
-    Args:
-        config: the configuration with the study.
-        results: results folder. Names of runs without a journal are logged.
-        output: folder for the tables.
-
-    Raises:
-        UserError: if all runs are missing, or if no run has validation losses.
-    """
+    """Write ``runs.csv``, ``curves.csv`` and ``layers.csv`` from the folders of a study's runs."""
     rows: list[dict[str, Any]] = []
     curves, layers, missing = [], [], []
     for name, run in study_runs(config).items():
@@ -99,7 +90,6 @@ class Study:
     """The tables of a study. A run is finished if it reached its last step.
 
     Attributes:
-        folder: folder of the tables.
         runs: one row per finished run, with the column ``setting`` (:func:`setting_label`).
         unfinished: names of the runs that are not finished.
         all_curves: journal rows of all runs, with settings of the run.
@@ -111,11 +101,7 @@ class Study:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Read the folder that :func:`collect` wrote.
-
-        Raises:
-            UserError: if a table is missing.
-        """
+        """Read the folder that :func:`collect` wrote."""
         self.folder = folder
         runs = self.table("runs").set_index("run")
         runs[["variants", "purpose"]] = runs[["variants", "purpose"]].fillna("")
@@ -140,11 +126,7 @@ class Study:
         self.controls = controls.pivot(index="metric", columns="run", values="value")
 
     def table(self, name: str) -> pd.DataFrame:
-        """Read the table ``<name>.csv``.
-
-        Raises:
-            UserError: if the file is missing.
-        """
+        """Read the table ``<name>.csv``."""
         path = self.folder / f"{name}.csv"
         if not path.is_file():
             raise UserError(f"{path}: no such file; make it with scsigmoid study-runs")

@@ -23,7 +23,6 @@ from scsigmoid.files import write_text
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
-#: Controls without a model that are scored next to the runs.
 CONTROLS = ("random", "pca_log_counts")
 
 
@@ -34,16 +33,8 @@ def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> N
     components with 95 % of the variance. The accuracy of a linear probe, and the mean MMD over all
     pairs of types, use the embeddings. Accuracies are balanced and cross-validated in 5 folds.
 
-    Args:
-        embeddings: embedding files of several runs and steps.
-        cells: h5ad file of the dataset.
-        seed: seed of the configuration.
-        output: CSV file with ``run`` (name of the run or control), ``step`` of training (empty for
-            a control), ``metric`` and ``value``.
-
-    Raises:
-        UserError: if embeddings are of different cells or have no step, or if fewer than two types
-            have enough cells.
+    ``cells`` is the dataset's h5ad file. ``output`` is a CSV file with ``run`` (name of the run or
+    control), ``step`` of training (empty for a control), ``metric`` and ``value``.
     """
     by_path = read_embeddings({str(path): path for path in embeddings}, cells.stem)
     for embedding in by_path.values():
@@ -96,10 +87,7 @@ def mean_mmd(values: NDArray[np.floating], types: NDArray[np.int64]) -> float:
     """Return the mean unbiased MMD over all pairs of types.
 
     The squared bandwidth of a pair is the median squared distance between all cells of the pair.
-
-    Args:
-        values: embedding of each cell, cells x dimensions.
-        types: index of the type of each cell, from 0.
+    ``values`` are cells x dimensions. ``types`` are indices of the types of the cells, from 0.
     """
     roots = []
     for pair in combinations(range(types.max() + 1), 2):

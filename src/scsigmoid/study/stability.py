@@ -59,12 +59,7 @@ def stability_runs(study: Study) -> pd.DataFrame:
 
 
 def has_diverged(curve: pd.DataFrame, baseline: float) -> bool:
-    """Return True if a run has diverged (see :data:`LEARNED`), or if a loss is not finite.
-
-    Args:
-        curve: ``step``, ``loss``, ``validation_loss`` and ``gradient_norm`` of the run.
-        baseline: gene-frequency baseline on the validation cells, in nats.
-    """
+    """Return True if a run has diverged (see :data:`LEARNED`), or if a loss is not finite."""
     losses = curve.set_index("step")["validation_loss"].dropna()
     if not (np.isfinite(curve["loss"]).all() and np.isfinite(losses).all()):
         return True
@@ -83,12 +78,8 @@ def has_diverged(curve: pd.DataFrame, baseline: float) -> bool:
 def largest_rates(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the largest learning rate up to which no run collapsed, by setting and arm.
 
-    Args:
-        runs: rows of :func:`stability_runs`.
-
-    Returns:
-        One row per setting and one column per arm. The value is 0 if a run collapsed at the
-        smallest rate, and NaN if the arm has no runs.
+    ``runs`` are rows of :func:`stability_runs`. The result has one row per setting and one column
+    per arm: 0 if a run collapsed at the smallest rate, NaN if the arm has no runs.
     """
 
     def largest(arm: pd.DataFrame) -> float:

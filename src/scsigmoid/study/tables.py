@@ -23,8 +23,7 @@ COLLAPSED = (
 FINAL = "median of the last three validation losses of a run"
 
 Row = Mapping[str, Any]
-#: Content of each column by its header: a format string for the values of a row, or a function of
-#: the row that returns the cell.
+#: Content of each column by its header: a format string for a row, or a function of the row.
 Columns = Mapping[str, str | Callable[[Row], Cell | str]]
 
 
@@ -66,15 +65,7 @@ def tables(study: Study) -> dict[str, Table]:
 def make_table(
     caption: str, frame: pd.DataFrame, columns: Columns, align: str, shown: Any = slice(None)
 ) -> Table:
-    """Return a table of a data frame.
-
-    Args:
-        caption: caption of the table.
-        frame: rows of the CSV file.
-        columns: columns of the formatted table.
-        align: alignment of the columns.
-        shown: slice or mask of the rows of the formatted table (default: all rows).
-    """
+    """Return a table of a data frame. ``shown`` selects the rows of the formatted table."""
 
     def cell(row: Row, content: str | Callable[[Row], Cell | str]) -> Cell | str:
         return content.format(**row) if isinstance(content, str) else content(row)
@@ -110,7 +101,6 @@ def count_seeds(seeds: int) -> str:
     return "1 seed" if seeds == 1 else f"{seeds} seeds"
 
 
-#: Columns of both arms and of their difference.
 ARMS: Columns = {
     **{arm.capitalize(): decimals(arm, 3) for arm in ATTENTIONS},
     "Difference": difference,
@@ -166,10 +156,7 @@ def largest_rate(arm: str) -> Callable[[Row], str]:
 
 
 def frontier_table(study: Study) -> Table:
-    """Return collapsed runs, final loss and number of keys by learning rate.
-
-    The formatted table has the settings of the first family, the CSV file all settings.
-    """
+    """Return collapsed runs, loss and keys by learning rate. Only the CSV has all settings."""
     keys = ["setting", "attention", "learning_rate"]
     runs = stability_runs(study)
     groups = runs.groupby(keys)
@@ -360,10 +347,7 @@ def scale_table(study: Study) -> Table:
 
 
 def scores_table(study: Study) -> Table:
-    """Return the scores of the embeddings and of the controls.
-
-    The formatted table has the last step, the CSV file all steps.
-    """
+    """Return the scores of embeddings and controls. Only the CSV file has all steps."""
     rows = comparisons.score_differences(study).join(study.controls, on="metric")
     controls = [str(name) for name in study.controls]
     scores = study.scores[study.scores["purpose"] == "seeds"]
@@ -418,11 +402,7 @@ def claims_table(study: Study) -> Table:
 
 
 def stability_claims(study: Study) -> list[tuple[str, str, str]]:
-    """Return the claims about training without clipping.
-
-    Returns:
-        Claim, result and outcome of each claim. Empty if an arm has no runs without clipping.
-    """
+    """Return claim, result and outcome for training without clipping, [] if an arm has no runs."""
     settings = [name for name in first_family_settings(study) if "no clipping" in name][:1]
     if not settings:
         return []

@@ -43,11 +43,7 @@ def drawn(results: Results) -> speed.Series:
 
 
 def looks(attentions: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], Look]:
-    """Return color, marker and label of each series.
-
-    Args:
-        attentions: ``sigmoid`` or ``softmax`` by series, a provider and a layout.
-    """
+    """Return color, marker and label of each series (provider and layout), by its attention."""
     used_shades = {"sigmoid": 0, "softmax": 0}
     by_series: dict[tuple[str, str], Look] = {}
     for key, attention in attentions.items():
@@ -66,12 +62,9 @@ def kernel_figure(
 ) -> "Figure":
     """Draw a panel for each padding and head dimension (rows) and pass (columns).
 
-    Args:
-        results: the results.
-        unit: label of the y axes.
-        interval_marks: start of the last sentence below the figure, before "are ... intervals".
-        draw: function that draws a series. It takes axes, rows sorted by length, look, all lengths
-            of the figure, index of the series and number of series.
+    ``interval_marks`` starts the last sentence below the figure, before "are ... intervals".
+    ``draw`` draws a series. It takes axes, rows sorted by length, look, all lengths of the figure,
+    index of the series and number of series.
     """
     by_series = drawn(results)
     # Our kernels first, then other sigmoid kernels, then softmax.
@@ -131,10 +124,7 @@ def tflops(results: Results) -> "Figure":
 def draw_bars(
     axes: "Axes", rows: list[KernelRow], look: Look, lengths: list[int], index: int, count: int
 ) -> None:
-    """Draw the bars of a series, next to the bars of other series of the same length.
-
-    ``index`` is the position of the series among ``count`` series.
-    """
+    """Draw the bars of series ``index`` of ``count``, side by side at each length."""
     width = 0.84 / count
     # Each is an array (rows,): medians, lower ends and upper ends.
     values, *ends = np.array([estimate(row, "tflops") for row in rows]).T

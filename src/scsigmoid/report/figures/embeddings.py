@@ -122,8 +122,8 @@ def umap(results: Results, dataset: str) -> "Figure":
 def label_clusters(axes: "Axes", cells: "pd.DataFrame") -> None:
     """Write each cell type near the median of its cells, the most frequent type first.
 
-    A label is moved until it is inside the panel and does not overlap another label. It is left out
-    if no offset of :data:`OFFSETS` is free. The legend contains all cell types.
+    A label is moved until it is inside the panel without overlap, or left out if no offset of
+    :data:`OFFSETS` is free. The legend contains all cell types.
     """
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox

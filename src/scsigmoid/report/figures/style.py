@@ -19,8 +19,7 @@ SINGLE, DOUBLE = 3.35, 6.9
 #: Colors of text, of secondary text and lines, and of grid lines.
 INK, MUTED, RULE = "#222222", "#666666", "#d0d0d0"
 COLORS = {"sigmoid": "#0072B2", "softmax": "#D55E00"}
-#: Colors for color-blind readers: Okabe and Ito's, with Tol's wine instead of yellow, which is too
-#: pale on paper.
+#: Colors for color-blind readers: Okabe and Ito's, with Tol's wine instead of the pale yellow.
 PALETTE = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#000000",
 )  # fmt: skip
@@ -91,10 +90,7 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def panels(figure: Any, count: int, columns: int, **shared: bool) -> list["Axes"]:
-    """Add ``count`` panels row by row. The lowest panel of each column has tick labels.
-
-    ``shared`` are arguments of :meth:`matplotlib.figure.Figure.subplots`, e.g. ``sharey``.
-    """
+    """Add ``count`` panels row by row. The lowest panel of each column has tick labels."""
     rows = math.ceil(count / columns)
     grid = list(figure.subplots(rows, columns, squeeze=False, **shared).flat)
     for axes in grid[count:]:
@@ -125,10 +121,7 @@ def save(
 
 
 def freeze_layout(figure: "Figure") -> None:
-    """Compute the layout of a figure and keep it.
-
-    Positions are rounded, because a PDF contains all digits and the last digits vary between runs.
-    """
+    """Compute the layout of a figure and keep it, rounded: the last digits vary between runs."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for axes in figure.axes:
@@ -177,10 +170,7 @@ def trained_on(results: Results) -> str:
 
 
 def evaluated_on(simulated: Mapping[str, bool]) -> str:
-    """Return a sentence on simulated evaluation datasets, or "" if all datasets are real.
-
-    ``simulated`` contains whether a dataset is simulated, by its name.
-    """
+    """Return a sentence on simulated evaluation datasets, or "" if all datasets are real."""
     if all(simulated.values()):
         return "Evaluated on simulated cells."
     return "Datasets marked * have simulated cells." if any(simulated.values()) else ""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 #: Window of the moving mean, as a share of the journal's rows. The caption contains this number.
 WINDOW = 0.05
-#: Line styles by context.
 LINES = ("--", "-", ":", "-.")
 
 
@@ -83,14 +82,9 @@ def draw_training(axes: "Axes", results: Results, models: list[str], contexts: l
 
 
 def moving_mean(values: np.ndarray, share: float = WINDOW) -> np.ndarray:
-    """Return the mean over a centered window around each value.
+    """Return the mean over a centered window, whose width is a ``share`` of the number of values.
 
-    The window is narrower near the first and the last value, so that it stays centered. A mean is
-    not finite if its window contains a value that is not finite.
-
-    Args:
-        values: values by step.
-        share: width of the window as a share of the number of values.
+    The window is narrower near the first and the last value, so that it stays centered.
     """
     count = len(values)
     means = []
@@ -174,13 +168,7 @@ def stability(results: Results) -> "Figure":
 
 
 def covered_share(lengths: np.ndarray, cells: np.ndarray, genes: int) -> float:
-    """Return the share of the cells that have at most this number of genes.
-
-    Args:
-        lengths: numbers of genes.
-        cells: number of cells of each length.
-        genes: the largest number of genes that counts.
-    """
+    """Return the share of cells with at most ``genes`` genes, from the ``cells`` of each length."""
     return float(cells[lengths <= genes].sum() / cells.sum())
 
 
@@ -188,11 +176,7 @@ def label_levels(positions: Sequence[int], end: float) -> list[int]:
     """Return the level of each label above an axis from 0 to ``end``. Level 0 is the lowest.
 
     Labels of the same level do not overlap: they are at least an eighth of the axis apart, which is
-    more than the width of four digits of 7 points.
-
-    Args:
-        positions: positions of the labels on the axis, ascending.
-        end: end of the axis.
+    more than the width of four digits of 7 points. ``positions`` are ascending.
     """
     last_position: dict[int, int] = {}  # position of the last label of each level
     levels = []
@@ -227,7 +211,6 @@ def sequence_lengths(results: Results) -> "Figure":
     right = axes.twinx()
     right.grid(False)
     right.spines["right"].set_visible(True)
-    # The curve starts at 0 and continues to the end of the axis.
     x, y = [0, *lengths, max(end, lengths[-1])], [0, *cumulative, 1]
     right.plot(x, y, color="black", drawstyle="steps-post")
     right.set_ylim(0, 1.0)

@@ -103,11 +103,7 @@ def speed_up_row(by_series: speed.Series, padding: float, direction: str) -> lis
 
 
 def kernel_records(results: Results) -> list[dict[str, object]]:
-    """Return the rows of the CSV file: timings, ratios, and the paper's TFLOPS.
-
-    ``ratio`` is the TFLOPS of our packed kernel at the same shape divided by the TFLOPS of the row,
-    paired by round. The paper has TFLOPS at one shape only.
-    """
+    """Return timings, our packed kernel's TFLOPS divided by the row's, and the paper's TFLOPS."""
     paper, confidence = reported()["tflops"], results.config.benchmarks.kernel.confidence
     paper_shape = [paper["shape"][name] for name in ("padding", "head_dimension", "length")]
     timed = speed.measured(results.kernel)

@@ -11,10 +11,7 @@ from scsigmoid.results.folder import Results
 
 
 def comparison(results: Results) -> Table:
-    """Return the paper's numbers next to the numbers of this run.
-
-    Verdicts are given only for groups of numbers without differences between run and paper.
-    """
+    """Return the paper's numbers next to this run's, with verdicts if they are comparable."""
     all_differences = differences(results.config, results)
     reasons = {
         group: [str(difference) for difference in all_differences if difference.group == group]

@@ -17,8 +17,7 @@ MEANS = {
     "mean_of_ratios": ("mean_of_ratios", "mean of the pairs' ratios"),
     "over_resamples": ("bootstrap_mean_ratio_of_means", "ratio of the means over resamples"),
 }
-#: Measurements of one pair of cell types by the names of :meth:`Results.mmd`, or mean ratios by the
-#: names of :data:`MEANS`.
+#: Measurements of a pair by the names of :meth:`Results.mmd`, or mean ratios by key of ``MEANS``.
 Measurements = Mapping[str, Measurement]
 
 
@@ -93,10 +92,7 @@ def mmd(results: Results, dataset: str) -> Table:
 
 
 def paper_mmd(dataset: str, pair: str) -> dict[str, Interval]:
-    """Return the paper's MMD of a pair by attention, NaN if the pair is not in the paper.
-
-    The order of the two cell types does not matter.
-    """
+    """Return the paper's MMD of a pair (in any order) by attention, NaN if it has no such pair."""
     for row in reported()["mmd"].get(dataset, ()):
         if cell_types(row["pair"]) == cell_types(pair):
             return {attention: Interval(*row[attention]) for attention in ATTENTIONS}
@@ -106,13 +102,7 @@ def paper_mmd(dataset: str, pair: str) -> dict[str, Interval]:
 def pair_record(
     measured: Measurements, paper: Mapping[str, Interval], models: list[str]
 ) -> dict[str, object]:
-    """Return a pair's columns in the CSV file, without its name and the estimator.
-
-    Args:
-        measured: measurements of the pair.
-        paper: the paper's MMD of the pair by attention.
-        models: names of the sigmoid model and of the softmax model.
-    """
+    """Return a pair's columns in the CSV file, without its name and the estimator."""
     sigmoid, softmax = measured["sigmoid"], measured["softmax"]
     columns: dict[str, object] = {}
     for name in (*ATTENTIONS, "ratio", "difference"):
@@ -150,15 +140,8 @@ def notes(
     pairs: Mapping[str, Mapping[str, Measurements]],
     means: Mapping[str, Measurements],
 ) -> list[str]:
-    """Return notes on wins, mean improvements, and pairs without a value or an interval.
-
-    Args:
-        results: the results.
-        dataset: name of the evaluation dataset.
-        pairs: measurements by estimator and pair, the configured estimator first.
-        means: mean ratios by estimator.
-    """
-    configured = next(iter(pairs.values())).values()
+    """Return notes on wins, mean improvements, and pairs without a value or an interval."""
+    configured = next(iter(pairs.values())).values()  # the configured estimator is first
     wins = sum(measured["sigmoid"].value > measured["softmax"].value for measured in configured)
     sentences = [f"Sigmoid has the higher MMD on {wins} of {len(configured)} pairs."]
     for mean, (_, title) in MEANS.items():
@@ -167,7 +150,6 @@ def notes(
             percent = ratios[mean].interval.map(lambda ratio: (ratio - 1) * 100)
             improvements.append(f"{interval(*percent, 1, '+')} % ({estimator})")
         sentences.append(f"Mean improvement as the {title}: {', '.join(improvements)}.")
-    # Cell types with too few cells, and their numbers of cells.
     small = [row for row in results.measurements("mmd", dataset) if row.metric == "mmd_left_out"]
     if small:
         types = ", ".join(f"{row.group} ({row.value:.0f})" for row in small)

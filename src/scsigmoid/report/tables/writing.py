@@ -32,12 +32,7 @@ Records = Sequence[Mapping[str, object]] | Sequence[Sequence[object]]
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a formatted table.
-
-    Attributes:
-        text: plain text.
-        bold: True for the best value of a row.
-    """
+    """A cell of a formatted table, in plain text. The best value of a row is bold."""
 
     text: str
     bold: bool = False
@@ -56,7 +51,6 @@ class Table:
             single cell is the title of the rows below.
         align: ``l``, ``r`` or ``c`` for each column. Further columns are centered.
         latex_columns: number of columns in LaTeX, from the left (default: all).
-        notes: lines below the formatted table.
     """
 
     caption: str
@@ -165,10 +159,7 @@ def markdown_escape(text: str) -> str:
 
 
 def fixed(value: float, digits: int, sign: str = "-") -> str:
-    """Return a number with ``digits`` decimals, or an en dash for NaN.
-
-    With the sign ``+``, positive numbers have a plus sign.
-    """
+    """Return a number with ``digits`` decimals, or a dash for NaN. ``sign`` + adds plus signs."""
     if math.isinf(value):
         return INFINITY if value > 0 else MINUS + INFINITY
     if math.isnan(value):
