@@ -56,9 +56,7 @@ def _attend(
 ) -> Tensor:
     """Compute attention of checked tensors, [q, k, v] or [qkv].
 
-    ``spans`` are ``starts_q``, ``ends_q``, ``starts_k`` and ``ends_k`` of :class:`Problem`.
-    ``longest`` contains ``longest_q`` and ``longest_k``. The other arguments are those of
-    :func:`sigmoid_attention` and of :class:`Problem`.
+    ``spans`` and ``longest`` are the first four fields and the lengths of :class:`Problem`.
     """
     check_booleans(accurate=accurate, deterministic=deterministic)
     tensors = cast_for_autocast(*tensors)

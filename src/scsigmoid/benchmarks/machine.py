@@ -51,7 +51,6 @@ def machine_facts(device: torch.device, command: str) -> dict[str, str]:
 
 
 def cpu_name() -> str:
-    """Return the CPU's model, or its architecture if the model is unknown."""
     path = Path("/proc/cpuinfo")
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     match = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)

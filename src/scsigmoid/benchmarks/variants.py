@@ -106,19 +106,14 @@ class PaddedEncoder(Encoder):
         return of_cells.repeat_interleave(self.settings.context)
 
     def mask(self, embedded: Tensor, cu_seqlens: Tensor) -> Any:
-        """Return the data that ``PaddedAttention.prepare`` makes for all layers."""
         return self.padded_attention.prepare(torch.diff(cu_seqlens), self.settings)
 
 
 def padding_mask(lengths: Tensor, settings: EncoderSettings) -> "BlockMask":
     """Return FlexAttention's block mask: tokens attend to the valid tokens of their cell.
 
-    The mask is computed from the lengths. This is faster than ``create_block_mask``, which visits
-    all pairs of tokens. Blocks of rows that contain only padding do not attend to any token.
-
-    Args:
-        lengths: (cells,) int32, valid tokens.
-        settings: settings of the encoder. Its context is the length of a padded cell.
+    Computing the mask from ``lengths``, (cells,) int32, is faster than ``create_block_mask``, which
+    visits all pairs of tokens. Blocks of rows that contain only padding do not attend to any token.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
@@ -188,9 +183,6 @@ def published_batch(lengths: Tensor, settings: EncoderSettings) -> tuple[Tensor,
     """Return lengths, biases and scale for triton-sigmoid, computed once for all layers.
 
     The package's own functions compute biases and scale in each call.
-
-    Raises:
-        UserError: if the package is not installed.
     """
     register_published()
     scale = torch.full((), settings.head_dimension**-0.5, device=lengths.device)
@@ -247,7 +239,6 @@ class Variant:
 
     Attributes:
         kernel: name in the column ``kernel``. For packed batches, the name of a backend.
-        attention: ``sigmoid`` or ``softmax``.
         devices: device types on which the variant is timed.
         padded: attention of padded batches, or None for packed batches.
     """
@@ -259,25 +250,18 @@ class Variant:
 
     @property
     def layout(self) -> str:
-        """``packed`` or ``padded``."""
         return "packed" if self.padded is None else "padded"
 
     @property
     def name(self) -> str:
-        """Kernel and layout."""
         return f"{self.kernel} {self.layout}"
 
     @property
     def is_ours(self) -> bool:
-        """Whether the kernel is part of this project."""
         return self.attention == "sigmoid" and self.kernel in BACKENDS["sigmoid"]
 
     def encoder(self, like: EncoderSettings, device: torch.device) -> Encoder:
-        """Make the encoder, with random weights.
-
-        Raises:
-            UserError: if the kernel cannot run on the device.
-        """
+        """Make the encoder, or raise UserError if the kernel cannot run on the device."""
         # A padded encoder does not use the backend.
         backend = "reference" if self.padded else self.kernel
         settings = replace(like, attention=self.attention, backend=backend)
@@ -286,7 +270,6 @@ class Variant:
             return PaddedEncoder(settings, self.padded) if self.padded else Encoder(settings)
 
     def batch(self, packed: Batch, context: int) -> Batch:
-        """Return a packed batch in this layout."""
         return packed if self.padded is None else padded(packed, context)
 
 
