@@ -1,8 +1,7 @@
 """Checks of the arguments of attention.
 
-Shapes, dtypes and devices are always checked. The values of lengths on the CPU are also always
-checked, because reading them is fast. The values of lengths on a GPU are checked only with
-``check=True``, because the host must wait for the GPU.
+The values of lengths on a GPU are checked only with ``check=True``, because the host must wait for
+the GPU. All other properties are always checked.
 """
 
 import math

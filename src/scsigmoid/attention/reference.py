@@ -55,10 +55,7 @@ def _weights(kind: Kind, q: Tensor, k: Tensor, scale: float, bias: Tensor | floa
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
-    """Compute attention of packed sequences, as :func:`ops.compute`.
-
-    Results are 0 outside sequences and in sequences without keys.
-    """
+    """Compute attention. Results are 0 outside sequences and in sequences without keys."""
     out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
     for sequence, key_rows, blocks in _pairs(*_spans(problem), q.shape[1]):
         keys, values = (_by_head(x[key_rows]) for x in (k, v))

@@ -42,9 +42,9 @@ class Tiling(NamedTuple):
 
 
 def assign_tiles(problem: Problem, tokens: int, block: int, *, keys: bool = False) -> Tiling:
-    """Divide rows into tiles of ``block`` rows, with a table unless all lengths are equal.
+    """Divide rows into tiles of ``block`` rows, with a table unless lengths are known to be equal.
 
-    Rows are queries, or ``keys``. There are ``tokens`` rows, including rows outside sequences.
+    There are ``tokens`` rows, including rows outside sequences: keys if ``keys``, else queries.
     """
     spans = (problem.starts_q, problem.ends_q), (problem.starts_k, problem.ends_k)
     rows, work = spans[::-1] if keys else spans
@@ -243,9 +243,7 @@ def schedule(
     one head are consecutive, so that its keys and values are read from the L2 cache.
 
     Args:
-        problem: the sequences.
         tokens: number of rows of the batch, including rows outside sequences.
-        heads: number of heads.
         pieces: maximum number of pieces of 64 rows in a tile.
         column_block: columns that a tile's loop processes in one step.
         factor: factor by which the activation multiplies the bias.

@@ -56,7 +56,7 @@ def _attend(
 ) -> Tensor:
     """Compute attention of checked tensors, [q, k, v] or [qkv].
 
-    ``spans`` and ``longest`` are the first four fields and the lengths of :class:`Problem`.
+    ``spans`` are the fields ``starts_q`` to ``ends_k`` of :class:`Problem`, ``longest`` the lengths.
     """
     check_booleans(accurate=accurate, deterministic=deterministic)
     tensors = cast_for_autocast(*tensors)

@@ -61,10 +61,7 @@ class Case:
         return self.matrix_products(5 if direction == "backward" else 2)
 
     def matrix_products(self, count: int, *, padded: bool = False) -> float:
-        """Return the operations of ``count`` products of size n x n x D per sequence and head.
-
-        ``padded`` products also cover the padding.
-        """
+        """Return the operations of ``count`` products, n x n x D, per sequence and head."""
         squares = sum((self.length if padded else n) ** 2 for n in self.lengths)
         return 2.0 * count * self.heads * self.head_dimension * squares
 
@@ -117,7 +114,7 @@ def jagged_cases(dimension: int, heads: int, settings: KernelBenchmark) -> tuple
 def cell_lengths(tokens: int, median: float, sigma: float, longest: int) -> tuple[int, ...]:
     """Return quantiles of a log-normal distribution, cut at ``longest``, in random order.
 
-    The number of quantiles is chosen such that their sum is closest to ``tokens``.
+    Their sum is as close to ``tokens`` as possible.
     """
 
     def quantiles(count: int) -> list[int]:

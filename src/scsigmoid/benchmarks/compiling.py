@@ -1,9 +1,8 @@
-"""Compilation in several processes before anything is timed.
+"""Compilation in parallel processes before anything is timed.
 
-A kernel with an autotuner compiles about fifty configurations for a shape, one after the other.
-``torch.compile`` takes half a minute or more for a large encoder, mostly on one core. This module
-compiles in parallel processes. The process that times kernels finds the results in the disk caches
-of Triton and torch, and chooses among configurations itself, on an idle GPU.
+An autotuner compiles about fifty configurations for a shape, one after the other. ``torch.compile``
+takes half a minute or more for a large encoder. The process that times kernels finds the results in
+the disk caches of Triton and torch, and chooses among configurations itself, on an idle GPU.
 """
 
 import functools
@@ -77,7 +76,6 @@ def in_processes(ordered: Sequence[tuple[Any, ...]], most: int) -> None:
     # Set here, because torch's compiler would change Triton's cache folder in some processes.
     os.environ.setdefault("TRITON_CACHE_DIR", triton.knobs.cache.dir)
     end = time.monotonic() + MOST_SECONDS
-    # Each process runs this function first.
     begin = (importlib.import_module, (first_with_torch(),))
     # Leaving the block terminates the processes, also processes that hang.
     with (
@@ -178,7 +176,7 @@ def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Condition
     most = max(1, min(MOST_PROCESSES, int(MEMORY_SHARE * total / need)))
     share = MEMORY_SHARE / most
     names = {variant.kernel for variant in variants if variant.layout == "padded"}
-    # One batch with padding for each context, to compile the padded kernels with an autotuner.
+    # A batch with padding for each context.
     cases = [
         Case("jagged", like.head_dimension, like.heads, context, (context - 1,) * 2)
         for context in dict.fromkeys(group.group.context for group in groups)

@@ -1,9 +1,8 @@
 """The kernel benchmark (section "Kernel Performance"): forward and backward pass of attention.
 
-Before the first and after the last round, the output and gradients of each kernel are compared with
-float64. They are computed in the same way as in the timed runs, for example by a CUDA graph. The
-kernels of a group of shapes are timed in interleaved rounds, so that clock and load changes affect
-all of them equally.
+The kernels of a group of shapes are timed in interleaved rounds, so that clock and load changes
+affect all of them equally. Before the first and after the last round, output and gradients are
+compared with float64, computed as in the timed runs, for example by a CUDA graph.
 """
 
 import math
@@ -112,8 +111,7 @@ def run_kernel_benchmark(
         seconds: seconds after which no further group of shapes starts (default: no limit).
 
     Raises:
-        UserError: if the requested GPU is missing, a kernel is unknown, or a length or head
-            dimension does not divide ``tokens`` or ``hidden``.
+        UserError: if a setting or the device is wrong.
         OwnKernelError: if a kernel of this project fails.
     """
     deadline = time.monotonic() + seconds

@@ -144,10 +144,7 @@ def read_all(terminal: int) -> str:
 
 
 def medians(text: str) -> tuple[float, float]:
-    """Return the medians of the two columns of ``clock, power`` lines, NaN without numbers.
-
-    An incomplete last line and unknown values (``[N/A]``) are ignored.
-    """
+    """Return the medians of complete ``clock, power`` lines without ``[N/A]``, else NaN."""
     columns: tuple[list[float], list[float]] = ([], [])
     for line in text.splitlines(keepends=True):
         if not line.endswith("\n"):

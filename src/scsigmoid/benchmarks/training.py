@@ -2,8 +2,7 @@
 
 The training step of this project is timed with each attention kernel, over packed cells and over
 cells padded to the context. A group is a model size, context and number of cells. The kernels of a
-group share one process and are timed in interleaved rounds on the same simulated cells, so clock
-and load changes affect all of them equally.
+group share one process and are timed in interleaved rounds on the same simulated cells.
 
 The models of a group also share weights and optimizer state, so that many fit in memory. The
 learning rate is 0, so that steps do not change the weights.
@@ -46,8 +45,8 @@ LEAST_ROUNDS = 8
 # Untimed steps at the beginning of each round, because the GPU was idle before them.
 LEAD_STEPS = 1
 # If the GPU is less than this many steps behind the host at the end of a round, it waits for the
-# host. It is then behind by the optimizer's update only, a seventh of a step. A GPU that does not
-# wait is behind by most of a step or more.
+# host. It is then behind by the optimizer's update only, a seventh of a step, otherwise by most of
+# a step or more.
 LEAST_BEHIND = 0.25
 
 
@@ -144,8 +143,7 @@ def run_training_benchmark(
         seconds: seconds after which no further group starts (default: no limit).
 
     Raises:
-        UserError: if the requested GPU is missing, a kernel is unknown, or a kernel leaves the GPU
-            unusable.
+        UserError: if a setting or the device is wrong, or a kernel leaves the GPU unusable.
         OwnKernelError: if a kernel of this project fails.
     """
     deadline = time.monotonic() + seconds
@@ -193,10 +191,7 @@ def run_training_benchmark(
 def run_group(
     conditions: Conditions, variants: Sequence[Variant], errors: dict[tuple[Variant, str], float]
 ) -> list[TrainingRow]:
-    """Time the variants of one group, and return their rows.
-
-    ``errors`` are gradient errors by variant and size. Missing errors are added.
-    """
+    """Time the variants of a group, and return their rows. Add missing gradient ``errors``."""
     batches = conditions.batches()
     torch.manual_seed(derive(conditions.seed, "weights"))
     with conditions.device:
@@ -229,12 +224,7 @@ def prepare(
 ) -> None:
     """Check an entry's attention, make its trainer and take its first steps.
 
-    Args:
-        entry: the variant. Its trainer and the measurements of the first steps are set.
-        conditions: conditions of the group.
-        shared: the trainer whose weights and optimizer all entries use.
-        batches: packed batches of the first steps.
-        errors: see :func:`run_group`.
+    All entries use the weights and the optimizer of the trainer ``shared``. ``batches`` are packed.
     """
     variant, device, group = entry.variant, conditions.device, conditions.group
     if (variant, group.size) not in errors:

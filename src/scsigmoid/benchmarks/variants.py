@@ -31,9 +31,8 @@ class PaddedAttention:
     """Attention of padded cells.
 
     Attributes:
-        prepare: takes the number of valid tokens of each cell, (cells,) int32, and the encoder's
-            settings. Returns data that all layers share, made once per batch outside the compiled
-            graph.
+        prepare: takes the valid tokens of each cell, (cells,) int32, and the encoder's settings.
+            Returns data that all layers share, made once per batch outside the compiled graph.
         attend: takes q, k and v, (cells, context, heads, dim), and the result of ``prepare``.
             Returns attention of the same shape, whose values in the padding are not used.
     """
@@ -43,10 +42,7 @@ class PaddedAttention:
 
 
 def padded(batch: Batch, context: int) -> Batch:
-    """Pad each cell of a packed batch to the context.
-
-    ``cu_seqlens`` and ``targets`` do not change: lengths do not count the padding.
-    """
+    """Pad each packed cell to the context. Lengths in ``cu_seqlens`` exclude the padding."""
     lengths = torch.diff(batch.cu_seqlens).long()
     cells = len(lengths)
     starts = torch.arange(cells) * context
@@ -63,10 +59,7 @@ def padded(batch: Batch, context: int) -> Batch:
 
 
 def constant_shape(tensor: Tensor) -> Tensor:
-    """Tell ``torch.compile`` that the shape of a tensor is constant, and return the tensor.
-
-    Among padded batches only the number of masked positions varies.
-    """
+    """Mark the shape of a tensor as constant: only the number of masked positions varies."""
     torch._dynamo.mark_static(tensor)
     return tensor
 
@@ -180,10 +173,7 @@ def flex(q: Tensor, k: Tensor, v: Tensor, mask: "BlockMask") -> Tensor:
 
 
 def published_batch(lengths: Tensor, settings: EncoderSettings) -> tuple[Tensor, Tensor, Tensor]:
-    """Return lengths, biases and scale for triton-sigmoid, computed once for all layers.
-
-    The package's own functions compute biases and scale in each call.
-    """
+    """Return lengths, biases and scale for triton-sigmoid, once instead of in each layer."""
     register_published()
     scale = torch.full((), settings.head_dimension**-0.5, device=lengths.device)
     return constant_shape(lengths), constant_shape(-torch.log(lengths.float())), scale
@@ -193,8 +183,8 @@ def published_batch(lengths: Tensor, settings: EncoderSettings) -> tuple[Tensor,
 def register_published() -> None:
     """Register triton-sigmoid's padded kernels as an operator that torch.compile does not trace.
 
-    The package's function copies the scale to the GPU in each call and waits for the copy. This
-    operator avoids the copy, because it calls the package's operators directly.
+    It calls the package's operators directly, because the package's function copies the scale to
+    the GPU in each call and waits for the copy.
     """
     package: Any = import_optional("triton_sigmoid.sigmoid_triton_padded")
 
