@@ -59,9 +59,6 @@ def register(
         differentiate: ``backward`` of :func:`torch.library.register_autograd`, with the second
             operator as an additional first argument.
         schemas: signatures of both operators. None: the signature of the function in ``passes``.
-
-    Returns:
-        Both operators. Differentiating the second operator raises NotImplementedError.
     """
     forward, backward = (
         torch.library.custom_op(f"scsigmoid::{name}{end}", function, mutates_args=(), schema=schema)

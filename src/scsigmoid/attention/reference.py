@@ -152,7 +152,7 @@ def largest_scores(
 ) -> Tensor:
     """Compute the maximum of ``|q . k * scale|`` of each head over all pairs within sequences.
 
-    Returns (heads,) float32, 0 if there are no tokens, NaN if a score is NaN.
+    Return (heads,) float32, 0 if there are no tokens, NaN if a score is NaN.
     """
     largest = torch.zeros(q.shape[1], dtype=compute_dtype(q), device=q.device)
     for _, key_rows, blocks in _pairs(spans_q, spans_k, q.shape[1]):

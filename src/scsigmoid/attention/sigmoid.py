@@ -56,7 +56,8 @@ def _attend(
 ) -> Tensor:
     """Compute attention of checked tensors, [q, k, v] or [qkv].
 
-    ``spans`` are the fields ``starts_q`` to ``ends_k`` of :class:`Problem`, ``longest`` the lengths.
+    ``spans`` are the fields ``starts_q`` to ``ends_k`` of :class:`Problem`, and ``longest`` its
+    ``longest_q`` and ``longest_k``.
     """
     check_booleans(accurate=accurate, deterministic=deterministic)
     tensors = cast_for_autocast(*tensors)

@@ -279,7 +279,6 @@ def round_intervals(milliseconds: Sequence[float]) -> list[int]:
 def make_row(
     candidate: Candidate, direction: str, confidence: float, monitor: GpuMonitor
 ) -> KernelRow:
-    """Return the row of one kernel, shape and pass."""
     case, device, provider = candidate.inputs.case, candidate.inputs.device, candidate.provider
     which = DIRECTIONS.index(direction)
     times, calls = ([both[which] for both in each] for each in (candidate.rounds, candidate.calls))

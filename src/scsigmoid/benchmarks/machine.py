@@ -144,7 +144,7 @@ def read_all(terminal: int) -> str:
 
 
 def medians(text: str) -> tuple[float, float]:
-    """Return the medians of complete ``clock, power`` lines without ``[N/A]``, else NaN."""
+    """Return the median of each column of complete ``clock, power`` lines. Ignore ``[N/A]``."""
     columns: tuple[list[float], list[float]] = ([], [])
     for line in text.splitlines(keepends=True):
         if not line.endswith("\n"):

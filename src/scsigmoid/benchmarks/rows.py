@@ -94,7 +94,6 @@ class KernelRow:
 
     @property
     def rounds(self) -> list[float]:
-        """The readings as numbers."""
         return numbers(self.readings)
 
 

@@ -186,10 +186,6 @@ class Replayed:
     The tensors saved by the forward pass are kept, so that each graph can be replayed alone, any
     number of times, with the same results. A graph contains addresses, not tensors. Therefore the
     kernel, with the lengths and masks in its closure, and its inputs are kept, too.
-
-    Raises:
-        RuntimeError: if the kernel cannot be captured.
-        Wrong: if a graph contains no kernel.
     """
 
     how = "graph"

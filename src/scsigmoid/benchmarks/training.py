@@ -45,8 +45,8 @@ LEAST_ROUNDS = 8
 # Untimed steps at the beginning of each round, because the GPU was idle before them.
 LEAD_STEPS = 1
 # If the GPU is less than this many steps behind the host at the end of a round, it waits for the
-# host. It is then behind by the optimizer's update only, a seventh of a step, otherwise by most of
-# a step or more.
+# host. It is then behind by the optimizer's update only, a seventh of a step. A GPU that does not
+# wait is behind by most of a step or more.
 LEAST_BEHIND = 0.25
 
 
