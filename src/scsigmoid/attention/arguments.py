@@ -1,8 +1,7 @@
 """Checks of the arguments of attention.
 
-Shapes, dtypes and devices are always checked. The values of lengths on the CPU are also always
-checked, because reading them is fast. The values of lengths on a GPU are checked only with
-``check=True``, because the host must wait for the GPU.
+The values of lengths on a GPU are checked only with ``check=True``, because the host must wait for
+the GPU. All other properties are always checked.
 """
 
 import math
@@ -38,13 +37,7 @@ def describe_devices(name: str, tensor: Tensor, q: Tensor) -> str:
 def check_tensors(q: Tensor, k: Tensor, v: Tensor, *, dimensions: int) -> None:
     """Check shapes, dtypes and devices of ``q``, ``k`` and ``v``.
 
-    Args:
-        q, k, v: (tokens, heads, dim) if ``dimensions`` is 3, (sequences, length, heads, dim) if 4.
-        dimensions: number of dimensions.
-
-    Raises:
-        TypeError: if an argument is not a dense tensor, or if dtypes are unsupported or differ.
-        ValueError: if a shape or device is wrong.
+    Shapes are (tokens, heads, dim), or with 4 ``dimensions`` (sequences, length, heads, dim).
     """
     layout = "(tokens, heads, dim)" if dimensions == 3 else "(sequences, length, heads, dim)"
     for name, tensor in (("q", q), ("k", k), ("v", v)):
@@ -156,12 +149,7 @@ def to_float(name: str, value: object) -> float:
 
 
 def resolve_scale(scale: float | None, dimension: int) -> float:
-    """Return the factor of the scores, by default 1 / sqrt(dim).
-
-    Raises:
-        TypeError: if ``scale`` is not a number.
-        ValueError: if ``scale`` is not finite.
-    """
+    """Return the factor of the scores, by default 1 / sqrt(dim). It must be a finite number."""
     if scale is None:
         return float(dimension) ** -0.5
     number = to_float("scale", scale)

@@ -16,7 +16,6 @@ from scsigmoid.attention.ops import register
 
 @functools.cache
 def _passes() -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Import the package's forward and backward pass."""
     from flash_attn.cute import interface
 
     return interface._flash_attn_fwd, interface._flash_attn_bwd

@@ -64,16 +64,9 @@ def _(cu_seqlens: Tensor, tokens: int) -> tuple[Tensor, Tensor, Tensor, Tensor, 
 
 
 def document_mask(cu_seqlens: Tensor, tokens: int) -> "BlockMask":
-    """Create the block mask of packed sequences: tokens attend to their own sequence only.
+    """Create the block mask of packed sequences, once per training step for all layers and heads.
 
-    A training step creates the mask once for all layers.
-
-    Args:
-        cu_seqlens: (sequences + 1,) int32.
-        tokens: number of tokens.
-
-    Returns:
-        Mask for all heads.
+    ``cu_seqlens`` is (sequences + 1,) int32. Tokens attend to their own sequence only.
     """
     from torch.nn.attention.flex_attention import BlockMask
 

@@ -46,12 +46,7 @@ def _layout(rows: int, columns: int, dtype: torch.dtype) -> Any:
 
 
 def descriptor(tensor: Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """Create a descriptor of tiles of one head of one sequence, see :mod:`launching`.
-
-    Args:
-        tensor: (tokens, heads, dim), for which :func:`launching.is_describable` is true.
-        rows, columns: shape of a tile.
-    """
+    """Create the descriptor of a tensor and its tiles (:func:`launching.describe`)."""
     # Skip the constructor, which spends most of its time on checks.
     result = object.__new__(TensorDescriptor)
     result.base = tensor

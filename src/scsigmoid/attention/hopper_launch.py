@@ -23,8 +23,7 @@ FORWARD = {
     64: {"PIECES": 4, "BLOCK_K": 64, "STAGES": 4, "REGISTERS": 112},
     128: {"PIECES": 3, "BLOCK_K": 64, "STAGES": 3, "REGISTERS": 160},
 }
-#: Compile-time arguments of the backward kernel by head dimension: queries of a block, blocks in
-#: flight.
+#: The same for the backward kernel: queries of a block, blocks in flight.
 BACKWARD = {64: {"BLOCK_Q": 128, "STAGES": 2}, 128: {"BLOCK_Q": 64, "STAGES": 2}}
 #: Maximum number of registers per thread for the compiler: 65,536 / threads of the program. The
 #: backward kernel has two groups of warps and a producer, each rounded up to four warps.
@@ -48,7 +47,6 @@ def _activation(problem: Problem, dtype: torch.dtype) -> tuple[str, float]:
 
 
 def _make_describable(tensor: Tensor) -> Tensor:
-    """Return the tensor, copied only if TMA does not support it."""
     if is_describable(tensor):
         return tensor
     return tensor.clone(memory_format=torch.contiguous_format)
@@ -119,8 +117,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Launch the backward pass. Arguments and results are those of :func:`triton_launch.backward`.
 
-    The portable kernels compute the gradients if the bias needs a gradient or if the computation
-    must be deterministic. The fused kernel is not deterministic: it sums dQ in varying order.
+    The portable kernels compute the gradient of the bias and deterministic gradients.
     """
     if problem.deterministic or bias_grad or not _can_launch(q, k) or not problem.sequences:
         return triton_launch.backward(grad, q, k, v, problem, bias_grad, into)

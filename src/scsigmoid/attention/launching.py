@@ -8,9 +8,8 @@ address arithmetic wraps around at 64 bits. Rows past the end of a sequence are 
 are read as zero and never written. So one descriptor, created on the host, serves all sequences
 and heads.
 
-**Zeros in the padding.** Attention kernels write the results of tokens in sequences. Another kernel
-writes zeros for all other tokens. For short sequences, zeroing the whole result would take a tenth
-more time.
+**Zeros in the padding.** Attention kernels write the tokens in sequences, and another kernel sets
+all other tokens to 0. For short sequences, zeroing the whole result would take a tenth more time.
 
 **Direct launches.** ``kernel[grid](...)`` inspects each argument in each call. With descriptors
 this takes longer than attention of a short batch. The first launch returns the compiled kernel, and
@@ -40,10 +39,7 @@ FUSED = {"enable_fp_fusion": True}
 
 
 def is_describable(tensor: Tensor) -> bool:
-    """Return True if TMA supports the tensor.
-
-    Elements must be contiguous, and rows and heads aligned to 16 bytes.
-    """
+    """Return True if TMA supports the tensor. Rows and heads must be aligned to 16 bytes."""
     rows, heads, inner = tensor.stride()
     size = tensor.element_size()
     return (
@@ -99,10 +95,7 @@ def zero_gaps_kernel(
 def allocate_output(like: Tensor, problem: Problem, *, keys: bool = False) -> Tensor:
     """Allocate a contiguous result of the shape of ``like`` with zeros outside sequences.
 
-    Args:
-        like: (tokens, heads, dim).
-        problem: the sequences.
-        keys: whether the tokens are keys (True) or queries.
+    ``like`` is (tokens, heads, dim). Its tokens are keys if ``keys``, otherwise queries.
     """
     out = torch.empty(like.shape, dtype=like.dtype, device=like.device)
     if problem.has_gaps and out.numel():
@@ -140,7 +133,6 @@ def launch(
 
     Args:
         kernel: a function of ``triton.jit`` or ``gluon.jit``.
-        device: index of the current device.
         programs: the first two dimensions of the grid.
         arguments: the run-time arguments, which precede all others in the kernel's signature.
         constants: the compile-time arguments, in the order of the signature.

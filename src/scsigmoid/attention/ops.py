@@ -59,9 +59,6 @@ def register(
         differentiate: ``backward`` of :func:`torch.library.register_autograd`, with the second
             operator as an additional first argument.
         schemas: signatures of both operators. None: the signature of the function in ``passes``.
-
-    Returns:
-        Both operators. Differentiating the second operator raises NotImplementedError.
     """
     forward, backward = (
         torch.library.custom_op(f"scsigmoid::{name}{end}", function, mutates_args=(), schema=schema)
@@ -96,16 +93,13 @@ def _separate(q: Tensor, k: Tensor | None, v: Tensor | None) -> tuple[Tensor, Te
 def compute(
     q: Tensor, k: Tensor | None, v: Tensor | None, problem: Problem, backend: str
 ) -> Tensor:
-    """Compute attention.
+    """Compute attention, (tokens, heads, dim), contiguous.
 
     Args:
         q: (tokens, heads, dim), or q, k and v in one tensor (tokens, 3, heads, dim).
         k, v: (key tokens, heads, dim), or None if ``q`` contains them.
         problem: the sequences, and how to compute their attention.
         backend: ``reference``, ``triton`` or ``hopper``.
-
-    Returns:
-        (tokens, heads, dim), contiguous.
     """
     q, k, v = _separate(q, k, v)
     with _on_device_of(q):
@@ -124,14 +118,8 @@ def compute_gradients(
 ) -> Gradients:
     """Compute the gradients of the arguments of :func:`compute`, contiguous.
 
-    Args:
-        grad: gradient of the result.
-        q, k, v, problem, backend: as for :func:`compute`.
-        bias_grad: also compute the gradient of the bias, (sequences,).
-
-    Returns:
-        Gradients of ``q``, ``k``, ``v`` and the bias. None for ``k`` and ``v`` if these are None,
-        and for the bias unless ``bias_grad``.
+    Return gradients of ``q``, ``k``, ``v`` and the bias, (sequences,). They are None for ``k`` and
+    ``v`` if these are None, and for the bias unless ``bias_grad``.
     """
     arguments = (grad, *_separate(q, k, v), problem.resolved(), bias_grad)
     launch = launcher(backend).backward

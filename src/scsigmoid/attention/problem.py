@@ -54,7 +54,6 @@ class Problem(NamedTuple):
 
     @property
     def sequences(self) -> int:
-        """Number of sequences."""
         return self.starts_q.shape[0]
 
     @property

@@ -20,7 +20,6 @@ BLOCK_ELEMENTS = 1 << 24
 
 
 def _spans(problem: Problem) -> tuple[list[Span], list[Span]]:
-    """Return the first and one-past-last token of each sequence, of queries and of keys."""
     return (
         list(zip(problem.starts_q.tolist(), problem.ends_q.tolist(), strict=True)),
         list(zip(problem.starts_k.tolist(), problem.ends_k.tolist(), strict=True)),
@@ -56,10 +55,7 @@ def _weights(kind: Kind, q: Tensor, k: Tensor, scale: float, bias: Tensor | floa
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
-    """Compute attention of packed sequences, as :func:`ops.compute`.
-
-    Results are 0 outside sequences and in sequences without keys.
-    """
+    """Compute attention. Results are 0 outside sequences and in sequences without keys."""
     out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
     for sequence, key_rows, blocks in _pairs(*_spans(problem), q.shape[1]):
         keys, values = (_by_head(x[key_rows]) for x in (k, v))
@@ -116,13 +112,8 @@ def weight_statistics(
 ) -> dict[str, float]:
     """Compute statistics of the attention weights, with the default scale and bias.
 
-    Args:
-        kind: ``sigmoid`` or ``softmax``.
-        q, k, v: (tokens, heads, dim).
-        spans: first and one-past-last token of each sequence.
-
-    Returns:
-        See :class:`scsigmoid.training.journal.Layer`.
+    ``q``, ``k`` and ``v`` are (tokens, heads, dim). :class:`scsigmoid.training.journal.Layer`
+    explains the results.
     """
     scale = 1 / math.sqrt(q.shape[-1])
     largest = torch.zeros((), dtype=compute_dtype(q), device=q.device)
@@ -161,8 +152,7 @@ def largest_scores(
 ) -> Tensor:
     """Compute the maximum of ``|q . k * scale|`` of each head over all pairs within sequences.
 
-    Returns:
-        (heads,) float32. 0 if there are no tokens, NaN if a score is NaN.
+    Return (heads,) float32, 0 if there are no tokens, NaN if a score is NaN.
     """
     largest = torch.zeros(q.shape[1], dtype=compute_dtype(q), device=q.device)
     for _, key_rows, blocks in _pairs(spans_q, spans_k, q.shape[1]):

@@ -42,14 +42,9 @@ class Tiling(NamedTuple):
 
 
 def assign_tiles(problem: Problem, tokens: int, block: int, *, keys: bool = False) -> Tiling:
-    """Divide rows into tiles, with a table unless all lengths are known to be equal.
+    """Divide rows into tiles of ``block`` rows, with a table unless lengths are known to be equal.
 
-    Args:
-        problem: the sequences.
-        tokens: number of rows, including rows outside sequences.
-        block: rows of a tile.
-        keys: whether rows are keys (sequences with more queries first) or queries (sequences with
-            more keys first).
+    There are ``tokens`` rows, including rows outside sequences: keys if ``keys``, else queries.
     """
     spans = (problem.starts_q, problem.ends_q), (problem.starts_k, problem.ends_k)
     rows, work = spans[::-1] if keys else spans
@@ -242,16 +237,13 @@ def schedule(
 ) -> tuple[Tensor, int]:
     """Create the tile list of the Hopper kernels on the device.
 
-    A tile is a block of rows of one head of one sequence. The work of a tile is proportional to the
-    columns of its sequence, so sequences are sorted by their number of columns. Programs take tiles
-    from the start of the list through a counter in global memory. Short tiles come last, so that
-    all programs end at about the same time. Tiles of one head are consecutive, so that its keys and
-    values are read from the L2 cache.
+    The work of a tile is proportional to the columns of its sequence, so sequences are sorted by
+    their number of columns. Programs take tiles from the start of the list through a counter in
+    global memory. Short tiles come last, so that all programs end at about the same time. Tiles of
+    one head are consecutive, so that its keys and values are read from the L2 cache.
 
     Args:
-        problem: the sequences.
         tokens: number of rows of the batch, including rows outside sequences.
-        heads: number of heads.
         pieces: maximum number of pieces of 64 rows in a tile.
         column_block: columns that a tile's loop processes in one step.
         factor: factor by which the activation multiplies the bias.

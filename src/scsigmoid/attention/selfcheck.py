@@ -26,7 +26,6 @@ LIMIT = 0.02
 
 
 def _compute(tensors: list[torch.Tensor], backend: str) -> list[torch.Tensor]:
-    """Return the result and the gradients of q, k and v."""
     grad, q, k, v = tensors
     cu_seqlens = torch.tensor([0, *LENGTHS]).cumsum(0).to(q.device, torch.int32)
     problem = of_packed(cu_seqlens, max(LENGTHS), q.shape[-1] ** -0.5)

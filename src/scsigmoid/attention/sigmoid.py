@@ -56,9 +56,8 @@ def _attend(
 ) -> Tensor:
     """Compute attention of checked tensors, [q, k, v] or [qkv].
 
-    ``spans`` are ``starts_q``, ``ends_q``, ``starts_k`` and ``ends_k`` of :class:`Problem`.
-    ``longest`` contains ``longest_q`` and ``longest_k``. The other arguments are those of
-    :func:`sigmoid_attention` and of :class:`Problem`.
+    ``spans`` are the fields ``starts_q`` to ``ends_k`` of :class:`Problem`, and ``longest`` its
+    ``longest_q`` and ``longest_k``.
     """
     check_booleans(accurate=accurate, deterministic=deterministic)
     tensors = cast_for_autocast(*tensors)

@@ -9,17 +9,11 @@ from triton.runtime.driver import driver
 def launch_compiled(
     compiled: Any, device: int, programs: tuple[int, int], arguments: tuple[Any, ...]
 ) -> None:
-    """Launch a compiled kernel on the current stream of ``device``.
+    """Launch ``compiled``, the result of a kernel's first launch, on the current stream.
 
     The public ``compiled[programs](*arguments)`` looks up the device and prepares arguments for a
     profiler's hooks at each launch, also if there is no profiler. For short batches this takes
-    longer than the kernels.
-
-    Args:
-        compiled: result of the kernel's first launch.
-        device: index of the current device.
-        programs: the first two dimensions of the grid.
-        arguments: run-time and compile-time arguments in the order of the kernel's signature.
+    longer than the kernels. ``arguments`` include the compile-time arguments.
     """
     hooks = knobs.runtime
     if hooks.launch_enter_hook.calls or hooks.launch_exit_hook.calls:

@@ -48,12 +48,10 @@ def make_constants(
 
 
 def make_inner_contiguous(tensor: Tensor) -> Tensor:
-    """Return the tensor, copied only if the elements of a head are not contiguous."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 def _make_descriptor(tensor: Tensor, rows: int) -> TensorDescriptor:
-    """Create the descriptor of a tensor, for a kernel that loads blocks of ``rows`` tokens."""
     return TensorDescriptor(tensor, *describe(tensor, rows, pad_dimension(tensor.shape[-1])))
 
 
@@ -65,15 +63,9 @@ def _launch(
     tiling: Tiling,
     dbias: Tensor | None = None,
 ) -> None:
-    """Launch a kernel.
+    """Launch a kernel. ``tensors`` are inputs and results in the order of its first arguments.
 
-    Args:
-        kernel: name of the kernel.
-        configuration: block sizes of the kernel.
-        tensors: inputs and results, in the order of the kernel's first arguments.
-        problem: the sequences.
-        tiling: programs and their tiles.
-        dbias: (sequences, heads, blocks) float32, filled by ``dq`` with each tile's bias gradient.
+    ``dq`` fills ``dbias``, (sequences, heads, blocks) float32, with each tile's bias gradient.
     """
     _, heads, dimension = tensors[0].shape
     # The interpreter does not support inline assembly, so it computes as for float32 (4 bytes).

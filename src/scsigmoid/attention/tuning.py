@@ -16,8 +16,7 @@ class Configuration:
     """Block sizes and other options of a kernel.
 
     Attributes:
-        block_q: query rows of a block.
-        block_k: key rows of a block.
+        block_q, block_k: query and key rows of a block.
         warps: warps of a program.
         stages: number of blocks in flight in the inner loop.
         tma: load the blocks of the inner loop by tensor descriptors.
@@ -65,14 +64,7 @@ def pad_dimension(dimension: int) -> int:
 def find_configuration(
     kernel: Kernel, dimension: int, itemsize: int, capability: tuple[int, int]
 ) -> Configuration:
-    """Return the configuration of a kernel.
-
-    Args:
-        kernel: ``forward``, ``dq`` or ``dkdv``.
-        dimension: head dimension, up to 128.
-        itemsize: bytes of an element.
-        capability: the GPU's compute capability.
-    """
+    """Return the configuration of a kernel for a head dimension up to 128."""
     width = pad_dimension(dimension)
     if itemsize == 4:
         # float32 runs without tensor cores, for exactness. Small blocks keep it in registers.

@@ -26,8 +26,6 @@ class Case:
     Attributes:
         batch: ``paper`` (a shape of the paper), ``jagged`` (lengths of cells, Fig. 1) or ``even``
             (equal lengths, with as many operations as the jagged batch).
-        head_dimension: dimension of each head.
-        heads: number of heads.
         length: tokens of a sequence, padding included.
         lengths: valid tokens of each sequence.
         padding: the paper's share of padding, 0 for ``jagged`` and ``even``.
@@ -42,7 +40,6 @@ class Case:
 
     @property
     def sequences(self) -> int:
-        """Number of sequences."""
         return len(self.lengths)
 
     @property
@@ -64,12 +61,7 @@ class Case:
         return self.matrix_products(5 if direction == "backward" else 2)
 
     def matrix_products(self, count: int, *, padded: bool = False) -> float:
-        """Return the operations of matrix products of size n x n x D in each sequence and head.
-
-        Args:
-            count: number of products for each sequence and head.
-            padded: whether the products also cover the padding.
-        """
+        """Return the operations of ``count`` products, n x n x D, per sequence and head."""
         squares = sum((self.length if padded else n) ** 2 for n in self.lengths)
         return 2.0 * count * self.heads * self.head_dimension * squares
 
@@ -122,7 +114,7 @@ def jagged_cases(dimension: int, heads: int, settings: KernelBenchmark) -> tuple
 def cell_lengths(tokens: int, median: float, sigma: float, longest: int) -> tuple[int, ...]:
     """Return quantiles of a log-normal distribution, cut at ``longest``, in random order.
 
-    The number of quantiles is chosen such that their sum is closest to ``tokens``.
+    Their sum is as close to ``tokens`` as possible.
     """
 
     def quantiles(count: int) -> list[int]:
@@ -177,13 +169,10 @@ class Inputs:
         self._expected: dict[str, list[list[Tensor]]] = {}
 
     def in_layout(self, layout: str) -> list[Tensor]:
-        """Return q, k, v and the output's gradient, which all kernels share.
+        """Return q, k, v (leaves that require gradients) and the output's gradient, all shared.
 
-        q, k and v are leaves that require gradients.
-
-        Args:
-            layout: ``packed`` (tokens, heads, dim), ``padded`` (sequences, length, heads, dim) or
-                ``heads`` (sequences, heads, length, dim).
+        ``layout`` is ``packed`` (tokens, heads, dim), ``padded`` (sequences, length, heads, dim) or
+        ``heads`` (sequences, heads, length, dim).
         """
         if layout not in self._arranged:
             if layout == "packed":

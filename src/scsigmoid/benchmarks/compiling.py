@@ -1,9 +1,8 @@
-"""Compilation in several processes before anything is timed.
+"""Compilation in parallel processes before anything is timed.
 
-A kernel with an autotuner compiles about fifty configurations for a shape, one after the other.
-``torch.compile`` takes half a minute or more for a large encoder, mostly on one core. This module
-compiles in parallel processes. The process that times kernels finds the results in the disk caches
-of Triton and torch, and chooses among configurations itself, on an idle GPU.
+An autotuner compiles about fifty configurations for a shape, one after the other. ``torch.compile``
+takes half a minute or more for a large encoder. The process that times kernels finds the results in
+the disk caches of Triton and torch, and chooses among configurations itself, on an idle GPU.
 """
 
 import functools
@@ -44,7 +43,6 @@ def kernel_jobs(
     cases: Sequence[Case], providers: Sequence[Provider], device: torch.device
 ) -> list[tuple[Any, ...]]:
     """Return a job (function and arguments) for each code to compile, the longest job first."""
-    # the first case of each compiled code
     first: dict[Hashable, tuple[int, Case]] = {}
     for provider in providers:
         index = PROVIDERS.index(provider)
@@ -66,11 +64,9 @@ def compile_ahead(
 
 
 def in_processes(ordered: Sequence[tuple[Any, ...]], most: int) -> None:
-    """Compile in parallel, for ``MOST_SECONDS`` at most. Do nothing for a single job.
+    """Run jobs in ``most`` processes, for ``MOST_SECONDS`` at most. Skip a single job.
 
-    Args:
-        ordered: for each job a function and its arguments, the longest job first.
-        most: maximum number of processes.
+    Each job in ``ordered`` is a function and its arguments, the longest job first.
     """
     processes = min(len(ordered), os.cpu_count() or 1, most)
     if processes < 2:
@@ -80,7 +76,6 @@ def in_processes(ordered: Sequence[tuple[Any, ...]], most: int) -> None:
     # Set here, because torch's compiler would change Triton's cache folder in some processes.
     os.environ.setdefault("TRITON_CACHE_DIR", triton.knobs.cache.dir)
     end = time.monotonic() + MOST_SECONDS
-    # Each process runs this function first.
     begin = (importlib.import_module, (first_with_torch(),))
     # Leaving the block terminates the processes, also processes that hang.
     with (
@@ -95,8 +90,7 @@ def in_processes(ordered: Sequence[tuple[Any, ...]], most: int) -> None:
         log(f"{unfinished} of {len(ordered)} kernels were not compiled in {MOST_SECONDS:g} s")
 
 
-# Environment variable with the number of processes that torch's compiler itself starts, by default
-# one per core.
+# Environment variable: number of processes that torch's compiler starts (default: one per core).
 THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 
 
@@ -172,12 +166,9 @@ MEMORY_SHARE, CONTEXT_BYTES, PARAMETER_BYTES = 0.85, 2e9, 8
 
 
 def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Conditions"]) -> None:
-    """Compile the training steps of all variants in parallel.
+    """Compile the training steps of all variants in parallel, for groups of one device and size.
 
-    Args:
-        variants: the kernels and layouts.
-        groups: groups of one device and size. All groups share the graph of a packed variant. A
-            padded variant has a graph for each group.
+    All groups share the graph of a packed variant. A padded variant has a graph for each group.
     """
     like, device = groups[0].like, groups[0].device
     total = torch.cuda.get_device_properties(device).total_memory
@@ -185,7 +176,7 @@ def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Condition
     most = max(1, min(MOST_PROCESSES, int(MEMORY_SHARE * total / need)))
     share = MEMORY_SHARE / most
     names = {variant.kernel for variant in variants if variant.layout == "padded"}
-    # One batch with padding for each context, to compile the padded kernels with an autotuner.
+    # A batch with padding for each context.
     cases = [
         Case("jagged", like.head_dimension, like.heads, context, (context - 1,) * 2)
         for context in dict.fromkeys(group.group.context for group in groups)

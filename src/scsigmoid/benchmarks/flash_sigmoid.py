@@ -36,7 +36,6 @@ def load(path: str) -> ctypes.CDLL:
 
 
 def stream() -> int:
-    """Return the handle of torch's current CUDA stream."""
     return torch.cuda.current_stream().cuda_stream
 
 
@@ -70,11 +69,7 @@ class FlashSigmoid(torch.autograd.Function):
 
 
 def call(function: Any, tensors: Sequence[Tensor], options: Any, more: Sequence[Tensor]) -> None:
-    """Call a function of the library.
-
-    Raises:
-        RuntimeError: with the error message that the function returned.
-    """
+    """Call a function of the library. Raise RuntimeError with the message of its error."""
     first, last = ([x.data_ptr() for x in each] for each in (tensors, more))
     failure = function(*first, *options, stream(), *last)
     if failure:

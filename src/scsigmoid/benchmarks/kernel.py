@@ -1,9 +1,8 @@
 """The kernel benchmark (section "Kernel Performance"): forward and backward pass of attention.
 
-Before the first and after the last round, the output and gradients of each kernel are compared with
-float64. They are computed in the same way as in the timed runs, for example by a CUDA graph. The
-kernels of a group of shapes are timed in interleaved rounds, so that clock and load changes affect
-all of them equally.
+The kernels of a group of shapes are timed in interleaved rounds, so that clock and load changes
+affect all of them equally. Before the first and after the last round, output and gradients are
+compared with float64, computed as in the timed runs, for example by a CUDA graph.
 """
 
 import math
@@ -58,7 +57,6 @@ class Candidate:
 
     Attributes:
         inputs: the batch, kept until the last check, because a CUDA graph reads fixed addresses.
-        provider: the kernel.
         timer: None if the kernel cannot be timed. ``note`` is the reason.
         error: largest relative error of output and gradients.
         note: reason why the kernel was not timed, or why it was timed in another way.
@@ -76,7 +74,6 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """Kernel and shape."""
         case = self.inputs.case
         return (
             f"{self.provider.name} ({self.provider.layout_name}, head dimension "
@@ -85,11 +82,9 @@ class Candidate:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the kernel is part of this project."""
         return self.provider.is_ours
 
     def drop(self, note: str) -> None:
-        """Discard the timer and all readings. ``note`` is the reason."""
         self.timer, self.note = None, note
         self.calls.clear()
         self.rounds.clear()
@@ -116,8 +111,7 @@ def run_kernel_benchmark(
         seconds: seconds after which no further group of shapes starts (default: no limit).
 
     Raises:
-        UserError: if the requested GPU is missing, a kernel is unknown, or a length or head
-            dimension does not divide ``tokens`` or ``hidden``.
+        UserError: if a setting or the device is wrong.
         OwnKernelError: if a kernel of this project fails.
     """
     deadline = time.monotonic() + seconds
@@ -205,7 +199,7 @@ def prepare(candidate: Candidate, warmup_ms: float) -> None:
 
 
 def timer_of(calls: Clocked, provider: Provider) -> tuple[Timer, str]:
-    """Return the timer for a kernel on a device, and a note if it is not the usual timer."""
+    """Return the timer for a kernel, and a note if it is not the usual timer."""
     if calls.device.type == "cpu":
         return calls, CPU_NOTE
     if provider.stores_scores:
@@ -252,14 +246,10 @@ def check_again(candidates: Sequence[Candidate]) -> None:
 def measure(
     candidates: Sequence[Candidate], iterations: int, seconds: float, device: torch.device
 ) -> int:
-    """Time the kernels in interleaved rounds, and append to their ``rounds``.
+    """Time the kernels in interleaved rounds, append to their ``rounds``, and return the number.
 
     There are at most ``iterations`` rounds. After ``LEAST_ROUNDS`` rounds, no round starts later
-    than ``seconds``: long sequences need fewer rounds, because their times vary little. The
-    readings of a kernel that fails are discarded.
-
-    Returns:
-        The number of rounds.
+    than ``seconds``: long sequences need fewer rounds, because their times vary little.
     """
     timed = [candidate for candidate in candidates if candidate.timer is not None]
     durations = [math.nan] * len(timed)
@@ -280,11 +270,7 @@ def measure(
 
 
 def round_intervals(milliseconds: Sequence[float]) -> list[int]:
-    """Return for each kernel the number n such that it is timed in every n-th round.
-
-    Args:
-        milliseconds: times of the kernels, NaN if unknown.
-    """
+    """Return n for each kernel, which is timed in every n-th round. Unknown times are NaN."""
     known = [duration for duration in milliseconds if not math.isnan(duration)]
     slow = SLOW * statistics.median(known) if known else math.inf
     return [SELDOM if duration > slow else 1 for duration in milliseconds]
@@ -293,9 +279,7 @@ def round_intervals(milliseconds: Sequence[float]) -> list[int]:
 def make_row(
     candidate: Candidate, direction: str, confidence: float, monitor: GpuMonitor
 ) -> KernelRow:
-    """Return the row of one kernel, shape and pass."""
     case, device, provider = candidate.inputs.case, candidate.inputs.device, candidate.provider
-    # Each reading contains the times of both passes.
     which = DIRECTIONS.index(direction)
     times, calls = ([both[which] for both in each] for each in (candidate.rounds, candidate.calls))
     readings = [reading for reading in times if not math.isnan(reading)]

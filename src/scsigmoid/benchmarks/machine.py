@@ -51,7 +51,6 @@ def machine_facts(device: torch.device, command: str) -> dict[str, str]:
 
 
 def cpu_name() -> str:
-    """Return the CPU's model, or its architecture if the model is unknown."""
     path = Path("/proc/cpuinfo")
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     match = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)
@@ -145,10 +144,7 @@ def read_all(terminal: int) -> str:
 
 
 def medians(text: str) -> tuple[float, float]:
-    """Return the medians of the two columns of ``clock, power`` lines, NaN without numbers.
-
-    An incomplete last line and unknown values (``[N/A]``) are ignored.
-    """
+    """Return the median of each column of complete ``clock, power`` lines. Ignore ``[N/A]``."""
     columns: tuple[list[float], list[float]] = ([], [])
     for line in text.splitlines(keepends=True):
         if not line.endswith("\n"):

@@ -27,11 +27,7 @@ from scsigmoid.kernels import BACKENDS, OURS
 
 
 def import_optional(module: str) -> Any:
-    """Import a module of an optional package.
-
-    Raises:
-        UserError: if the package is not installed.
-    """
+    """Import a module of an optional package. Raise UserError if it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError:
@@ -41,15 +37,10 @@ def import_optional(module: str) -> Any:
 def model_backend(
     attention: str, backend: str, inputs: Inputs, *, padded: bool = False, **options: Any
 ) -> Kernel:
-    """Return a kernel that this project's models use.
+    """Return a kernel that this project's models use, for packed or ``padded`` sequences.
 
     On a GPU, backend ``sdpa`` is torch's ``varlen_attn``: FlashAttention-2 of packed sequences.
-
-    Args:
-        attention, backend: keys of :data:`scsigmoid.kernels.BACKENDS`.
-        inputs: the batch.
-        padded: whether sequences are padded, as in the paper's interface, or packed.
-        options: options of sigmoid attention, for example ``accurate``.
+    ``options`` are options of sigmoid attention, for example ``accurate``.
     """
     choose_backend(attention, backend, inputs.device)
     if padded:
@@ -169,7 +160,6 @@ class Provider:
 
     Attributes:
         name: name in the column ``provider``.
-        attention: ``sigmoid`` or ``softmax``.
         layout: layout of its tensors, see :meth:`Inputs.in_layout`.
         make: makes the kernel for a batch on a supported device. Raises a UserError if it cannot.
         backward_products: number of matrix products of its backward pass. FLOP counts assume five.
@@ -201,12 +191,10 @@ class Provider:
 
     @property
     def layout_name(self) -> str:
-        """``packed`` or ``padded``."""
         return "packed" if self.layout == "packed" else "padded"
 
     @property
     def is_ours(self) -> bool:
-        """Whether the kernel is part of this project."""
         return self.name.removesuffix("_accurate") in (*OURS, "reference_sigmoid")
 
     def prepare(self, inputs: Inputs) -> Kernel:
@@ -222,7 +210,6 @@ class Provider:
 
 
 def is_of_paper(case: Case) -> bool:
-    """Return True if a batch has a shape of the paper."""
     return case.batch == "paper"
 
 
@@ -336,8 +323,7 @@ def select_kernels(
 ) -> list[Any]:
     """Return the kernels with these names (all if None) that are timed on a type of device.
 
-    Raises:
-        UserError: if a name is unknown, or no kernel with these names is timed on the device.
+    Raise UserError if a name is unknown or no kernel is left.
     """
     known = dict(table)
     for name in names or ():

@@ -90,12 +90,10 @@ class KernelRow:
 
     @property
     def shape(self) -> Shape:
-        """The shape at which kernels are compared."""
         return Shape(self.batch, self.padding, self.head_dimension, self.length, self.direction)
 
     @property
     def rounds(self) -> list[float]:
-        """The readings as numbers."""
         return numbers(self.readings)
 
 
@@ -104,7 +102,6 @@ class TrainingRow:
     """A row of ``training.csv``: one model size, context, batch size and attention kernel.
 
     Attributes:
-        kernel: name of the attention kernel.
         layout: ``packed``, or ``padded`` if each cell is padded to the context.
         cells_per_step: cells of a step on one device.
         tokens_per_step: mean number of valid tokens of a step.
@@ -166,7 +163,6 @@ class TrainingRow:
 
     @property
     def group(self) -> "TrainingGroup":
-        """The group of rows that were timed in the same rounds as this row."""
         return TrainingGroup(self.size, self.context, self.cells_per_step)
 
     def over(self, other: "TrainingRow") -> list[float]:
@@ -185,7 +181,6 @@ class TrainingGroup(NamedTuple):
 
 
 def numbers(readings: str) -> list[float]:
-    """Parse numbers separated by spaces."""
     return [float(reading) for reading in readings.split()]
 
 
@@ -194,12 +189,7 @@ class Sweep(Generic[Row]):
 
     A stopped benchmark resumes with the rows of this file. The file is not an output of the
     workflow, because Snakemake deletes the outputs of a failed job. The file's name contains a
-    checksum of ``conditions``.
-
-    Args:
-        kind: class of the rows.
-        output: path of the table.
-        conditions: machine, versions, code and settings, as values for JSON.
+    checksum of ``conditions``: machine, versions, code and settings, as values for JSON.
 
     Attributes:
         rows: all rows, both read from the file and added.
@@ -232,13 +222,10 @@ class Sweep(Generic[Row]):
     def measure(
         self, groups: Sequence[Group], run: Callable[[Group], list[Row]], deadline: float
     ) -> None:
-        """Measure groups one by one, then write the table.
+        """Measure the missing groups one by one, then write the table.
 
-        Args:
-            groups: the groups that are missing.
-            run: returns the rows of a group.
-            deadline: value of ``time.monotonic`` after which no group starts. If this leaves groups
-                missing, the file is kept.
+        After ``deadline``, a value of ``time.monotonic``, no group starts. If this leaves groups
+        missing, the file is kept.
         """
         missing = len(groups)
         for group in track(groups, label="groups"):
@@ -257,11 +244,7 @@ def median_interval(values: Sequence[float], confidence: float) -> Interval:
 
     The interval is from the k-th smallest to the k-th largest value, with the largest k for which
     the interval contains the median with probability ``confidence`` or more (binomial
-    distribution). The median is used because timings have long tails.
-
-    Args:
-        values: independent timings. If there are none, the result is NaN.
-        confidence: minimum probability that the interval contains the median, between 0 and 1.
+    distribution). The median is used because timings have long tails. It is NaN without values.
     """
     if not values:
         return Interval(math.nan)

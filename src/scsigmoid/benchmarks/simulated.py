@@ -55,10 +55,7 @@ BLUR = 0.1
 def write_simulated_tokens(
     folder: Path, settings: TrainingBenchmark, cells: int, longest: int, seed: int
 ) -> None:
-    """Write ``tokens/`` and ``vocabulary.parquet``, the input of training.
-
-    Cells have at most ``longest`` tokens.
-    """
+    """Write ``tokens/`` and ``vocabulary.parquet``, for cells of at most ``longest`` tokens."""
     size = settings.vocabulary
     names = (*SPECIAL, *(f"SIMULATED{gene:06d}" for gene in range(size - len(SPECIAL))))
     vocabulary = Vocabulary(names, names, np.full(size, cells), np.ones(size))

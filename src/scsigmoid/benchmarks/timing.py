@@ -72,7 +72,6 @@ def release_frames(error: BaseException) -> None:
 
 
 def release(device: torch.device) -> None:
-    """Return unused memory to the GPU."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -98,14 +97,9 @@ def record_failure(entry: Entry, setting: str, device: torch.device) -> Iterator
     project's kernel or of its compilation is a result of the benchmark. A kernel of this project
     may run out of memory, but must not fail in any other way.
 
-    Args:
-        entry: the kernel that is prepared or timed.
-        setting: the setting from which the kernel can be removed, for the message.
-        device: the device of the benchmark.
-
     Raises:
         OwnKernelError: if a kernel of this project fails in any other way.
-        UserError: if the failure left the GPU unusable for the kernels that follow.
+        UserError: if the failure left the GPU unusable. The message names ``setting``.
     """
     try:
         yield
@@ -129,16 +123,10 @@ def record_failure(entry: Entry, setting: str, device: torch.device) -> Iterator
 
 
 def rounds(count: int, least: int, most: int, seconds: float) -> Iterator[list[int]]:
-    """Yield the order of the kernels in each round.
+    """Yield the order of ``count`` kernels in each of at most ``most`` rounds.
 
-    Each round times all kernels, so that clock and load changes affect all of them equally. The
-    order is random, because the previous kernel affects the temperature of the GPU.
-
-    Args:
-        count: number of kernels.
-        least: minimum number of rounds, which may take longer than ``seconds``.
-        most: maximum number of rounds.
-        seconds: seconds after which no further round starts.
+    The order is random, because the previous kernel affects the temperature of the GPU. After
+    ``seconds`` no round starts, except for the first ``least`` rounds.
     """
     generator = np.random.default_rng(derive(0, "rounds"))
     end = time.perf_counter() + seconds
@@ -170,7 +158,7 @@ class Clocked:
         return (middle - begin) * 1e3, (end - middle) * 1e3
 
     def results(self) -> Results:
-        """Return output and gradients of q, k and v, computed in the same way as in timed runs."""
+        """Compute the results in the same way as in timed runs."""
         return run_passes(self.kernel, self.tensors)
 
 
@@ -198,10 +186,6 @@ class Replayed:
     The tensors saved by the forward pass are kept, so that each graph can be replayed alone, any
     number of times, with the same results. A graph contains addresses, not tensors. Therefore the
     kernel, with the lengths and masks in its closure, and its inputs are kept, too.
-
-    Raises:
-        RuntimeError: if the kernel cannot be captured.
-        Wrong: if a graph contains no kernel.
     """
 
     how = "graph"
@@ -236,7 +220,7 @@ class Replayed:
         return forward, backward
 
     def results(self) -> Results:
-        """Fill the results with NaN, replay both graphs and return the results."""
+        # A value that the graphs do not write stays NaN.
         for tensor in (self.output, *self.gradients):
             tensor.detach().fill_(math.nan)
         self.forward.replay()
@@ -276,7 +260,6 @@ def milliseconds(launch: Callable[[], None], count: int = 1) -> float:
 
 
 def run_passes(kernel: Kernel, tensors: list[Tensor]) -> Results:
-    """Call a kernel and return its output and the gradients of q, k and v."""
     q, k, v, gradient = tensors
     output = kernel(q, k, v)
     return output, torch.autograd.grad(output, (q, k, v), gradient)

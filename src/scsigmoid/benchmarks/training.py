@@ -2,8 +2,7 @@
 
 The training step of this project is timed with each attention kernel, over packed cells and over
 cells padded to the context. A group is a model size, context and number of cells. The kernels of a
-group share one process and are timed in interleaved rounds on the same simulated cells, so clock
-and load changes affect all of them equally.
+group share one process and are timed in interleaved rounds on the same simulated cells.
 
 The models of a group also share weights and optimizer state, so that many fit in memory. The
 learning rate is 0, so that steps do not change the weights.
@@ -58,9 +57,8 @@ class TimedVariant:
     Attributes:
         trainer: None if the variant cannot be timed. ``note`` is the reason.
         loss: loss of the first step.
-        error: relative error of the gradient (:func:`gradient_error`).
-        compiled: graphs compiled before the first round.
-        recompiled: graphs compiled during the rounds.
+        error: result of :func:`gradient_error`.
+        compiled, recompiled: graphs compiled before the first round and during the rounds.
         memory: peak memory of the first steps in bytes, without the memory of other models. NaN on
             a CPU.
         milliseconds: mean time of a step in each round.
@@ -82,16 +80,13 @@ class TimedVariant:
 
     @property
     def name(self) -> str:
-        """Kernel and layout."""
         return self.variant.name
 
     @property
     def is_ours(self) -> bool:
-        """Whether the kernel is part of this project."""
         return self.variant.is_ours
 
     def drop(self, note: str) -> None:
-        """Discard the model and all readings. ``note`` is the reason."""
         self.trainer, self.note = None, note
         for readings in (self.milliseconds, self.behind, self.graphed):
             readings.clear()
@@ -148,8 +143,7 @@ def run_training_benchmark(
         seconds: seconds after which no further group starts (default: no limit).
 
     Raises:
-        UserError: if the requested GPU is missing, a kernel is unknown, or a kernel leaves the GPU
-            unusable.
+        UserError: if a setting or the device is wrong, or a kernel leaves the GPU unusable.
         OwnKernelError: if a kernel of this project fails.
     """
     deadline = time.monotonic() + seconds
@@ -197,13 +191,7 @@ def run_training_benchmark(
 def run_group(
     conditions: Conditions, variants: Sequence[Variant], errors: dict[tuple[Variant, str], float]
 ) -> list[TrainingRow]:
-    """Time the variants of one group, and return their rows.
-
-    Args:
-        conditions: conditions of the group.
-        variants: the kernels and layouts to time.
-        errors: gradient errors by variant and size. Missing errors are added.
-    """
+    """Time the variants of a group, and return their rows. Add missing gradient ``errors``."""
     batches = conditions.batches()
     torch.manual_seed(derive(conditions.seed, "weights"))
     with conditions.device:
@@ -236,12 +224,7 @@ def prepare(
 ) -> None:
     """Check an entry's attention, make its trainer and take its first steps.
 
-    Args:
-        entry: the variant. Its trainer and the measurements of the first steps are set.
-        conditions: conditions of the group.
-        shared: the trainer whose weights and optimizer all entries use.
-        batches: packed batches of the first steps, during which kernels are compiled and chosen.
-        errors: see :func:`run_group`.
+    All entries use the weights and the optimizer of the trainer ``shared``. ``batches`` are packed.
     """
     variant, device, group = entry.variant, conditions.device, conditions.group
     if (variant, group.size) not in errors:
@@ -301,8 +284,7 @@ def projection_gradient(encoder: Encoder, batch: Batch) -> Tensor:
 def reset_peak_memory(shared: Trainer) -> int:
     """Reset the GPU's peak memory, and return the allocated bytes that belong to other models.
 
-    All allocated memory belongs to other models, except for weights and optimizer state. The models
-    share these, but they count for each model.
+    All allocated memory except the shared weights and optimizer state belongs to other models.
     """
     if shared.device.type != "cuda":
         return 0
@@ -329,10 +311,7 @@ def time_rounds(
 ) -> list[tuple[int, int]]:
     """Time the models in interleaved rounds. Each round has its own order and cells.
 
-    After ``LEAST_ROUNDS`` rounds, no round starts later than ``settings.seconds``.
-
-    Returns:
-        For each round, the valid tokens of its timed steps and the operations on these tokens.
+    Return for each round the valid tokens of its timed steps and the operations on these tokens.
     """
     settings, step = conditions.settings, FIRST_STEPS + 1
     work: list[tuple[int, int]] = []

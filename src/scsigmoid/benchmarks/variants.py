@@ -31,9 +31,8 @@ class PaddedAttention:
     """Attention of padded cells.
 
     Attributes:
-        prepare: takes the number of valid tokens of each cell, (cells,) int32, and the encoder's
-            settings. Returns data that all layers share, made once per batch outside the compiled
-            graph.
+        prepare: takes the valid tokens of each cell, (cells,) int32, and the encoder's settings.
+            Returns data that all layers share, made once per batch outside the compiled graph.
         attend: takes q, k and v, (cells, context, heads, dim), and the result of ``prepare``.
             Returns attention of the same shape, whose values in the padding are not used.
     """
@@ -43,10 +42,7 @@ class PaddedAttention:
 
 
 def padded(batch: Batch, context: int) -> Batch:
-    """Pad each cell of a packed batch to the context.
-
-    ``cu_seqlens`` and ``targets`` do not change: lengths do not count the padding.
-    """
+    """Pad each packed cell to the context. Lengths in ``cu_seqlens`` exclude the padding."""
     lengths = torch.diff(batch.cu_seqlens).long()
     cells = len(lengths)
     starts = torch.arange(cells) * context
@@ -63,10 +59,7 @@ def padded(batch: Batch, context: int) -> Batch:
 
 
 def constant_shape(tensor: Tensor) -> Tensor:
-    """Tell ``torch.compile`` that the shape of a tensor is constant, and return the tensor.
-
-    Among padded batches only the number of masked positions varies.
-    """
+    """Mark the shape of a tensor as constant: only the number of masked positions varies."""
     torch._dynamo.mark_static(tensor)
     return tensor
 
@@ -106,19 +99,14 @@ class PaddedEncoder(Encoder):
         return of_cells.repeat_interleave(self.settings.context)
 
     def mask(self, embedded: Tensor, cu_seqlens: Tensor) -> Any:
-        """Return the data that ``PaddedAttention.prepare`` makes for all layers."""
         return self.padded_attention.prepare(torch.diff(cu_seqlens), self.settings)
 
 
 def padding_mask(lengths: Tensor, settings: EncoderSettings) -> "BlockMask":
     """Return FlexAttention's block mask: tokens attend to the valid tokens of their cell.
 
-    The mask is computed from the lengths. This is faster than ``create_block_mask``, which visits
-    all pairs of tokens. Blocks of rows that contain only padding do not attend to any token.
-
-    Args:
-        lengths: (cells,) int32, valid tokens.
-        settings: settings of the encoder. Its context is the length of a padded cell.
+    Computing the mask from ``lengths``, (cells,) int32, is faster than ``create_block_mask``, which
+    visits all pairs of tokens. Blocks of rows that contain only padding do not attend to any token.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
@@ -185,13 +173,7 @@ def flex(q: Tensor, k: Tensor, v: Tensor, mask: "BlockMask") -> Tensor:
 
 
 def published_batch(lengths: Tensor, settings: EncoderSettings) -> tuple[Tensor, Tensor, Tensor]:
-    """Return lengths, biases and scale for triton-sigmoid, computed once for all layers.
-
-    The package's own functions compute biases and scale in each call.
-
-    Raises:
-        UserError: if the package is not installed.
-    """
+    """Return lengths, biases and scale for triton-sigmoid, once instead of in each layer."""
     register_published()
     scale = torch.full((), settings.head_dimension**-0.5, device=lengths.device)
     return constant_shape(lengths), constant_shape(-torch.log(lengths.float())), scale
@@ -201,8 +183,8 @@ def published_batch(lengths: Tensor, settings: EncoderSettings) -> tuple[Tensor,
 def register_published() -> None:
     """Register triton-sigmoid's padded kernels as an operator that torch.compile does not trace.
 
-    The package's function copies the scale to the GPU in each call and waits for the copy. This
-    operator avoids the copy, because it calls the package's operators directly.
+    It calls the package's operators directly, because the package's function copies the scale to
+    the GPU in each call and waits for the copy.
     """
     package: Any = import_optional("triton_sigmoid.sigmoid_triton_padded")
 
@@ -247,7 +229,6 @@ class Variant:
 
     Attributes:
         kernel: name in the column ``kernel``. For packed batches, the name of a backend.
-        attention: ``sigmoid`` or ``softmax``.
         devices: device types on which the variant is timed.
         padded: attention of padded batches, or None for packed batches.
     """
@@ -259,25 +240,18 @@ class Variant:
 
     @property
     def layout(self) -> str:
-        """``packed`` or ``padded``."""
         return "packed" if self.padded is None else "padded"
 
     @property
     def name(self) -> str:
-        """Kernel and layout."""
         return f"{self.kernel} {self.layout}"
 
     @property
     def is_ours(self) -> bool:
-        """Whether the kernel is part of this project."""
         return self.attention == "sigmoid" and self.kernel in BACKENDS["sigmoid"]
 
     def encoder(self, like: EncoderSettings, device: torch.device) -> Encoder:
-        """Make the encoder, with random weights.
-
-        Raises:
-            UserError: if the kernel cannot run on the device.
-        """
+        """Make the encoder, or raise UserError if the kernel cannot run on the device."""
         # A padded encoder does not use the backend.
         backend = "reference" if self.padded else self.kernel
         settings = replace(like, attention=self.attention, backend=backend)
@@ -286,7 +260,6 @@ class Variant:
             return PaddedEncoder(settings, self.padded) if self.padded else Encoder(settings)
 
     def batch(self, packed: Batch, context: int) -> Batch:
-        """Return a packed batch in this layout."""
         return packed if self.padded is None else padded(packed, context)
 
 
