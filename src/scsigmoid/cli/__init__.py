@@ -40,10 +40,9 @@ REMEDIES |= dict.fromkeys(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one subcommand.
+    """Run one subcommand and return its exit code.
 
-    Returns:
-        The exit code: 0, 1 after an error, 2 for an unknown stage, or 130 after an interruption.
+    The code is 0, 1 after an error, 2 for an unknown stage, or 130 after an interruption.
     """
     words = sys.argv[1:] if arguments is None else arguments
     if words and words[0] not in STAGES and not words[0].startswith("-"):
@@ -71,10 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
     """Run a subcommand and return the exit code. The traceback of an unexpected error is logged.
 
-    Args:
-        options: parsed arguments of the subcommand.
-        log: the log file. None means that standard error is not redirected.
-        terminal: the original standard error, for the line that the user should see.
+    If ``log`` is None, standard error is not redirected. ``terminal`` is as for
+    :func:`redirect_errors`.
     """
     try:
         outputs = getattr(options, "output", None) or []
@@ -109,8 +106,8 @@ def expected_error(error: Exception, log: Path | None) -> str | None:
 def start_log(path: Path, stage: str) -> None:
     """Append a first line to a log, so that the log is not empty if the job is killed.
 
-    Snakemake removes the log before each attempt. Therefore ``path`` is a link to a hidden file in
-    the same folder, which keeps the lines of all attempts.
+    Snakemake removes the log before each attempt. Therefore ``path`` links to a hidden file next to
+    it, which keeps the lines of all attempts.
     """
     now = datetime.now()
     job = next(filter(None, map(os.environ.get, JOB_IDS)), None)
@@ -133,8 +130,7 @@ def start_log(path: Path, stage: str) -> None:
 def redirect_errors(path: Path | None) -> Iterator[TextIO]:
     """Redirect standard error to a log file, including the output of C libraries.
 
-    Yields:
-        The original standard error, for the line that the user should see.
+    Yield the original standard error, for the line that the user should see.
     """
     if path is None:
         yield sys.stderr

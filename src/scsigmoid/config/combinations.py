@@ -14,14 +14,9 @@ WIDEST_HEAD = 128
 
 
 def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> None:
-    """Check combinations of settings.
+    """Raise a UserError at the first contradiction between settings.
 
-    Args:
-        config: the configuration.
-        runs: model and training of all models, including the runs of a study.
-
-    Raises:
-        UserError: at the first contradiction.
+    ``runs`` contains model and training of all models, including the runs of a study.
     """
     check_names(config)
     problem = next(find_problems(config, runs), None)
@@ -122,10 +117,7 @@ def find_mmd_problems(config: Config) -> Iterator[str]:
 
 
 def find_kernel_benchmark_problems(kernel: KernelBenchmark) -> Iterator[str]:
-    """Yield messages about sizes of the benchmark that are not divisors.
-
-    Head dimensions must divide ``hidden``, and lengths must divide ``tokens``.
-    """
+    """Yield messages about head dimensions and lengths that do not divide their totals."""
     for key, values, total_key, total in (
         ("head_dimensions", kernel.head_dimensions, "hidden", kernel.hidden),
         ("lengths", kernel.lengths, "tokens", kernel.tokens),

@@ -18,9 +18,8 @@ class Affects:
         rules: names of rules in ``workflow/rules``, separated by spaces. None of them by default.
         model: whether the setting determines the trained model. If not, an interrupted training
             continues with the new value.
-        otherwise: value for a rule that gets the section but is not affected by the setting. The
-            value is constant, so that the rule does not run again. Without it, the rule does not
-            get the setting.
+        otherwise: constant value for a rule that gets the section but is not affected by the
+            setting. By default, the rule does not get the setting.
     """
 
     def __init__(
@@ -49,10 +48,9 @@ def find_settings(
     """Yield the dotted name and the plain value of each setting that affects a rule.
 
     Args:
-        value: the configuration, or a part of it.
+        value: the configuration, or the part of it with the dotted name ``path``.
         rule: name of the rule.
         datasets: evaluation datasets of the job. None means all.
-        path: dotted name of ``value``.
     """
     if isinstance(value, Mapping):
         for key, item in value.items():

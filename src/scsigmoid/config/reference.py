@@ -43,7 +43,7 @@ def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) 
         section: dataclass of the schema.
         path: dotted name of the section.
         defaults: values of the section in ``config.yaml``. None for an entry of a mapping or list.
-        inherited: rules that the section affects. Settings without an annotation affect the same.
+        inherited: rules that the section affects.
     """
     properties = validator(section).json_schema()["properties"]
     meanings, effect_of = descriptions(section), effects(section)

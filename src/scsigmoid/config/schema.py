@@ -1,9 +1,8 @@
 """Every setting of the experiment with its type, limits, meaning and the rules that it affects.
 
-Sections are plain dataclasses, so that jobs do not need pydantic. A bare GPU image does not have
-pydantic, and its import takes longer than some jobs. :mod:`scsigmoid.config.validate` checks
-settings with pydantic before a job runs. Few settings have a default here, because ``config.yaml``
-states all values.
+Sections are plain dataclasses, so that jobs do not need pydantic, which a bare GPU image does not
+have, and whose import takes longer than some jobs. :mod:`scsigmoid.config.validate` uses pydantic
+before a job runs. Few settings have a default here, because ``config.yaml`` states all values.
 """
 
 import re

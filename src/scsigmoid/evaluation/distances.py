@@ -19,7 +19,7 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
 
 
 def silhouettes(points: Tensor, labels: Tensor) -> Tensor:
-    """Return the silhouette of each point (Rousseeuw 1987), in Euclidean distance.
+    """Return the silhouette of each point (Rousseeuw 1987), Euclidean, (points,) float64.
 
     The silhouette is (b - a) / max(a, b), where a is the mean distance to the other points of the
     same label and b the smallest mean distance to the points of another label. It is 0 if a and b
@@ -28,9 +28,6 @@ def silhouettes(points: Tensor, labels: Tensor) -> Tensor:
     Args:
         points: points x dimensions, float64.
         labels: (points,) int64, 0 to the number of labels - 1.
-
-    Returns:
-        (points,), float64.
     """
     members = torch.nn.functional.one_hot(labels).to(points.dtype)
     sums = torch.zeros_like(members)  # of distances: points x labels

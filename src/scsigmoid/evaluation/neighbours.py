@@ -63,7 +63,6 @@ def find_neighbours(
     Args:
         embeddings: model name to embedding file, with the same cells in the same order.
         cells: the dataset's h5ad file, named after the dataset.
-        settings: number of neighbors, variance that the PCA keeps, and controls.
         seed: the configuration's seed.
 
     Raises:
@@ -118,14 +117,8 @@ def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.floa
     """Return the control ``pca_log_counts``: principal components of log(1 + counts per 10,000).
 
     The PCA uses the 2,000 genes with the largest variance and keeps up to 50 components. Counts are
-    read twice, in chunks, so that only these genes are in memory.
-
-    Args:
-        path: the dataset's h5ad file.
-        rows: rows of the cells in the file, in the order of the result.
-
-    Returns:
-        cells x components.
+    read twice, in chunks, so that only these genes are in memory. The result, cells x components,
+    is in the order of ``rows``, the rows of the cells in the file.
     """
     from sklearn.decomposition import PCA
 
@@ -175,8 +168,7 @@ def principal_components(
         name: name of the values, for messages.
 
     Returns:
-        cells x components, float32, computed in float64 from the eigenvectors of the covariance,
-        exactly and without random numbers.
+        cells x components, float32, computed in float64, exactly and without random numbers.
 
     Raises:
         UserError: if all cells have the same values.
@@ -204,8 +196,7 @@ def nearest_cells(
         neighbours: neighbors per cell, including the cell itself. At most the number of cells.
 
     Returns:
-        Indices and Euclidean distances, cells x ``neighbours``, in ascending order of distance.
-        Neighbors at equal distances are in ascending order of index.
+        Indices and Euclidean distances, cells x ``neighbours``, by ascending distance, then index.
     """
     from sklearn.neighbors import NearestNeighbors
 

@@ -2,8 +2,8 @@
 
 The silhouette and Leiden scores are computed from the PCA coordinates and neighbors of
 :mod:`~.neighbours`, the accuracy of logistic regression from the representation. Higher is better.
-scib-metrics computes the Leiden scores. It does not compute the silhouette, because
-:mod:`~.distances` is faster (docs/benchmarks.md).
+scib-metrics computes the Leiden scores. :mod:`~.distances` computes the silhouette, because it is
+faster (docs/benchmarks.md).
 
 To add a metric, write its function, add the function to :data:`FUNCTIONS`, and describe the metric
 in ``scsigmoid.config.metrics``.
@@ -44,7 +44,6 @@ def scib(
     Args:
         embeddings: model name to embedding file, with the same cells in the same order.
         cells: the dataset's h5ad file, named after the dataset.
-        settings: as for :func:`~.neighbours.find_neighbours`.
         seed: the configuration's seed. All representations share the seeds derived from it.
         outputs: metric to CSV file of measurements. ``group`` is the donor, or empty for all cells.
         donors: whether to score the cells of each donor, too (:func:`split_by_donor`).
@@ -158,10 +157,8 @@ def logistic(cells: Neighbours, seed: int, device: str) -> Scores:
 def probe(values: NDArray[np.floating], kinds: NDArray[np.int64], seed: int) -> float:
     """Return the cross-validated balanced accuracy of logistic regression.
 
-    Args:
-        values: cells x dimensions. They are standardized.
-        kinds: code of each cell's type.
-        seed: seed of the folds.
+    ``values`` are cells x dimensions and are standardized. ``kinds`` has the code of each cell's
+    type.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline

@@ -51,9 +51,7 @@ def validation_loss(
         checkpoint: the model's ``model.safetensors``.
         store: token store of the dataset.
         dataset: name of the dataset.
-        settings: trials, masked share, confidence of the interval, tokens per forward pass.
         seed: the configuration's seed.
-        device: ``auto``, ``cpu`` or ``cuda``.
         output_csv: CSV file, named after the model, with mean losses in nats, see below.
         output_parquet: Parquet file with one row per cell: ``cell`` (int64, row in the dataset's
             file), ``donor`` (empty if unknown), ``loss`` (float64, nats).
@@ -124,17 +122,9 @@ def cell_losses(
     seed: int,
     compute: Loss = place_losses,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the validation loss of each cell, and the mean over cells of each trial, in nats.
+    """Return the loss of each cell, (cells,), and the mean over cells of each trial, (trials,).
 
-    Args:
-        encoder: model in evaluation mode, on its device.
-        tokens: the cells.
-        settings: trials, masked share and tokens per forward pass.
-        seed: seed of the masks.
-        compute: :func:`place_losses`, possibly compiled.
-
-    Returns:
-        Means over trials, (cells,), and means over cells, (trials,).
+    Losses are in nats. ``compute`` is :func:`place_losses`, possibly compiled.
     """
     device = next(encoder.parameters()).device
     cell_ids = tokens.metadata(["cell"])["cell"]

@@ -15,10 +15,7 @@ CELL_BYTES = 100  # metadata of a cell in the token store: ids, type, donor, tis
 def forecast(config: Config, results: Path) -> Iterator[str]:
     """Yield the lines of the forecast: files, disk, hours of training and parameters.
 
-    Args:
-        config: the configuration.
-        results: the results folder. If it contains a manifest or a vocabulary, they replace
-            estimates.
+    A manifest or a vocabulary in the folder ``results`` replaces estimates.
     """
     volume, vocabulary = estimate_volume(config, results), vocabulary_size(config, results)
     plan = Plan(config)
@@ -51,7 +48,6 @@ def forecast(config: Config, results: Path) -> Iterator[str]:
 
 
 def line(name: str, value: str, note: str) -> str:
-    """Return one line of the table."""
     return f"  {name:<13} {value:<26} {note}"
 
 
