@@ -77,17 +77,11 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def locked(path: str | Path, activity: str) -> Iterator[None]:
-    """Lock a file against other processes that call this function, while the block runs.
+    """Lock a file while the block runs. Raise a UserError if another process has locked it.
 
     The system releases the lock when the process ends. On file systems without locks (some network
-    file systems), other processes are not excluded.
-
-    Args:
-        path: the lock file. The process id and the host are written to it.
-        activity: what the other process is doing, for the message, e.g. ``"training"``.
-
-    Raises:
-        UserError: if another process holds the lock.
+    file systems), other processes are not excluded. The process id and the host are written to the
+    file. The message contains ``activity``, e.g. ``"training"``.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,12 +106,8 @@ def locked(path: str | Path, activity: str) -> Iterator[None]:
 def verified(path: Path, digest: str, made: Path) -> Iterator[None]:
     """Compute the SHA-256 of a file in another thread while the block reads the file.
 
-    When the block ends, with or without an error, raise a UserError if the SHA-256 differs.
-
-    Args:
-        path: the file.
-        digest: the expected SHA-256. If empty, nothing is checked.
-        made: file or folder to make again, which the message tells the user to delete.
+    When the block ends, with or without an error, raise a UserError if the SHA-256 is not
+    ``digest``, unless this is empty. The message tells the user to delete ``made``.
     """
     if not digest:
         yield

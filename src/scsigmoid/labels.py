@@ -27,10 +27,7 @@ def context_label(context: int) -> str:
 
 
 def short_label(config: Config, name: str) -> str:
-    """Return a model's attention and context, e.g. ``"Sigmoid 2K"``.
-
-    The context in the model's name takes precedence over its real context.
-    """
+    """Return a model's attention and nominal (else real) context, e.g. ``"Sigmoid 2K"``."""
     model = config.models[name]
     return f"{model.attention.capitalize()} {nominal_context(name) or context_label(model.context)}"
 

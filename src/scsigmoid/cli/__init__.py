@@ -40,10 +40,7 @@ REMEDIES |= dict.fromkeys(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one subcommand and return its exit code.
-
-    The code is 0, 1 after an error, 2 for an unknown stage, or 130 after an interruption.
-    """
+    """Run one subcommand. Return 0, 1 (error), 2 (unknown stage) or 130 (interruption)."""
     words = sys.argv[1:] if arguments is None else arguments
     if words and words[0] not in STAGES and not words[0].startswith("-"):
         known = nearest(words[0], STAGES) or "; scsigmoid --help lists all"
@@ -70,8 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
     """Run a subcommand and return the exit code. The traceback of an unexpected error is logged.
 
-    If ``log`` is None, standard error is not redirected. ``terminal`` is as for
-    :func:`redirect_errors`.
+    If ``log`` is None, standard error is not redirected. ``terminal`` is the original one.
     """
     try:
         outputs = getattr(options, "output", None) or []
@@ -128,10 +124,7 @@ def start_log(path: Path, stage: str) -> None:
 
 @contextmanager
 def redirect_errors(path: Path | None) -> Iterator[TextIO]:
-    """Redirect standard error to a log file, including the output of C libraries.
-
-    Yield the original standard error, for the line that the user should see.
-    """
+    """Redirect standard error, including that of C libraries, to a log. Yield the original."""
     if path is None:
         yield sys.stderr
         return
@@ -172,7 +165,6 @@ def print_error(message: str, terminal: TextIO) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of all subcommands."""
     top = argparse.ArgumentParser(
         prog="scsigmoid",
         description="Stages of the sigmoid-attention experiment; `snakemake` runs them all.",

@@ -51,7 +51,6 @@ class JobSettings(dict[str, Any]):
 
 
 def parse_settings(json_text: str) -> JobSettings:
-    """Parse a JSON object with settings."""
     try:
         values = json.loads(json_text)
         if not isinstance(values, dict):
@@ -136,7 +135,6 @@ class Stage:
     own: Mapping[str, dict[str, Any]]
 
     def add_to(self, stages: Any, name: str) -> None:
-        """Add the parser of this subcommand."""
         summary = self.run.__doc__ or ""
         parser = stages.add_parser(name, help=summary.rstrip("."), description=summary)
         parser.set_defaults(run=self.run)

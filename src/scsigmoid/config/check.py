@@ -121,7 +121,6 @@ def as_json(values: Any) -> str:
 
 
 def as_yaml(config: Config) -> str:
-    """Return a configuration as YAML."""
     return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True)
 
 

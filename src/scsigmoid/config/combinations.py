@@ -14,10 +14,7 @@ WIDEST_HEAD = 128
 
 
 def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> None:
-    """Raise a UserError at the first contradiction between settings.
-
-    ``runs`` contains model and training of all models, including the runs of a study.
-    """
+    """Raise a UserError at the first contradiction. ``runs`` are all models and runs of a study."""
     check_names(config)
     problem = next(find_problems(config, runs), None)
     if problem is not None:

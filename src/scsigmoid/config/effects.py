@@ -47,10 +47,8 @@ def find_settings(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the dotted name and the plain value of each setting that affects a rule.
 
-    Args:
-        value: the configuration, or the part of it with the dotted name ``path``.
-        rule: name of the rule.
-        datasets: evaluation datasets of the job. None means all.
+    ``value`` is the configuration, or the part of it with the dotted name ``path``. ``datasets``
+    are the evaluation datasets of the job. None means all.
     """
     if isinstance(value, Mapping):
         for key, item in value.items():

@@ -1,7 +1,6 @@
 """Files and job settings of a configuration, for the rules of the workflow.
 
-Paths are relative to the results folder. Tables and figures are in
-:mod:`scsigmoid.report.registry`.
+Paths are relative to the results folder. Tables and figures: :mod:`scsigmoid.report.registry`.
 """
 
 import dataclasses

@@ -30,7 +30,6 @@ def validate(values: Any, kind: type[T], path: str = "") -> T:
 
 @cache
 def validator(kind: type) -> Any:
-    """Return pydantic's validator of a dataclass."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)

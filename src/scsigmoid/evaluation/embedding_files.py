@@ -22,7 +22,6 @@ class Embedding:
     """The embedding of a dataset by one model.
 
     Attributes:
-        path: embedding file.
         values: cells x hidden, float32, finite.
         labels: cell type of each cell, ``""`` if it has no label.
         cells: row of each cell in the dataset's h5ad file, int64.
@@ -120,7 +119,6 @@ def read_embeddings(
 
     Args:
         paths: name to file. Each file must be named after its model.
-        dataset: expected dataset of the embeddings.
         scored: whether to leave out cells without a label (their number is logged).
 
     Raises:

@@ -90,7 +90,6 @@ def embed_cells(
     only if each process has one thread.
 
     Args:
-        label: name of the progress bar.
         devices: number of GPUs, or number of processes if the encoder is on the CPU.
 
     Raises:
@@ -205,10 +204,7 @@ def check_pooling(settings: Embeddings, encoder: EncoderSettings, checkpoint: Pa
 def provenance(
     checkpoint: Path, metadata: Mapping[str, Any], settings: Embeddings, simulated: bool
 ) -> dict[str, Any]:
-    """Return the model and the settings of an embedding, for ``uns`` of its file.
-
-    ``metadata`` is from :func:`~scsigmoid.training.export.load_encoder`.
-    """
+    """Return the model and the settings of an embedding, for ``uns`` of its file."""
     return {
         **{name: metadata[name] for name in ("model", "attention", "context", "step")},
         "pooling": settings.pooling,
@@ -221,9 +217,7 @@ def provenance(
 def open_tokens(store: Path, dataset: str, vocabulary: str) -> TokenStore:
     """Open the token store of an evaluation dataset, for a vocabulary with this fingerprint.
 
-    Raises:
-        UserError: if the tokens are missing, damaged or of another dataset or vocabulary, or if a
-            cell has no tokens.
+    Raise a UserError if the tokens are missing, damaged or do not match, or a cell has no tokens.
     """
     tokens = TokenStore.open(store, dataset=dataset, vocabulary=vocabulary)
     empty = np.flatnonzero(tokens.lengths == 0)

@@ -71,7 +71,6 @@ def mmd_dataset(
 
     Args:
         embeddings: model name to embedding file, two models, the sigmoid model first.
-        dataset: dataset of the embeddings.
         seed: the configuration's seed.
         output: CSV file of measurements, see below.
         device: device that computes the kernels, in float64.
@@ -163,7 +162,7 @@ def mmd_dataset(
 def choose_types(
     labels: NDArray[np.str_], minimum: int, order: Sequence[str] = ()
 ) -> tuple[list[str], dict[str, int]]:
-    """Return the compared types (``order`` first, then by name), and cell counts of smaller types."""
+    """Return the compared types (``order`` first, then by name) and cell counts of the others."""
     cells = Counter(labels.tolist())
     names = [*(name for name in order if name in cells), *sorted(cells.keys() - set(order))]
     kept = [name for name in names if cells[name] >= minimum]
@@ -230,10 +229,7 @@ def ratio(first: NDArray[np.float64], second: NDArray[np.float64]) -> Resampled:
 
 
 def resample_counts(cells: int, resamples: int, seed: int) -> Counts:
-    """Return how often each cell is drawn with replacement: (1 + resamples) x cells, int64.
-
-    The first row is all ones, the sample itself.
-    """
+    """Return how often each cell is drawn, (1 + resamples) x cells, int64. Row 0 is all ones."""
     drawn = np.random.default_rng(seed).integers(0, cells, size=(resamples, cells))
     drawn += np.arange(resamples)[:, None] * cells  # one `bincount` then counts all resamples
     counts = np.bincount(drawn.ravel(), minlength=resamples * cells).reshape(resamples, cells)

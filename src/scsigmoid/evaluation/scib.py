@@ -109,9 +109,7 @@ def split_by_donor(cells: Neighbours) -> Iterator[tuple[str, Neighbours]]:
 def silhouette(cells: Neighbours, seed: int, device: str) -> Scores:
     """Return the silhouette of the cell types, (s + 1) / 2, from 0 to 1.
 
-    s is the mean over cells of (b - a) / max(a, b), or of 0 for the only cell of a type. a is the
-    mean distance to cells of the same type, and b the mean distance to cells of the nearest other
-    type. Distances are Euclidean, in the PCA space.
+    s is the mean of the cells' :func:`~.distances.silhouettes` in the PCA space.
     """
     import torch
 
@@ -126,8 +124,7 @@ def silhouette(cells: Neighbours, seed: int, device: str) -> Scores:
 def leiden(cells: Neighbours, seed: int, device: str) -> Scores:
     """Return NMI and ARI of the cell types with Leiden clusters of the neighbor graph.
 
-    Cells are clustered at ten resolutions from 0.2 to 2. As in scIB, the clusters with the highest
-    NMI are scored.
+    Of ten resolutions from 0.2 to 2, the clusters with the highest NMI are scored, as in scIB.
     """
     from scib_metrics import nmi_ari_cluster_labels_leiden
     from scib_metrics.nearest_neighbors import NeighborsResults
@@ -142,8 +139,7 @@ def leiden(cells: Neighbours, seed: int, device: str) -> Scores:
 def logistic(cells: Neighbours, seed: int, device: str) -> Scores:
     """Return the cross-validated balanced accuracy of logistic regression on the representation.
 
-    Cell types with fewer than two cells per fold are left out. If fewer than two types are left,
-    the result is empty.
+    Types with fewer than two cells per fold are left out. Without two types, the result is empty.
     """
     types, counts = np.unique(cells.labels, return_counts=True)
     types = types[counts >= 2 * FOLDS]
@@ -157,8 +153,7 @@ def logistic(cells: Neighbours, seed: int, device: str) -> Scores:
 def probe(values: NDArray[np.floating], kinds: NDArray[np.int64], seed: int) -> float:
     """Return the cross-validated balanced accuracy of logistic regression.
 
-    ``values`` are cells x dimensions and are standardized. ``kinds`` has the code of each cell's
-    type.
+    ``values`` (cells x dimensions) are standardized. ``kinds`` has the code of each cell's type.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline

@@ -25,7 +25,6 @@ def umap_dataset(
 
     Args:
         embeddings: model name to embedding file, with the same cells in the same order.
-        dataset: dataset of the embeddings.
         seed: the configuration's seed. UMAP has the same seed for all models.
         outputs: model name to Parquet file with one row per cell, in the order of the embedding.
             Columns: ``x``, ``y`` (float32) and ``cell_type`` (empty for a cell without a label).

@@ -50,7 +50,6 @@ def validation_loss(
     Args:
         checkpoint: the model's ``model.safetensors``.
         store: token store of the dataset.
-        dataset: name of the dataset.
         seed: the configuration's seed.
         output_csv: CSV file, named after the model, with mean losses in nats, see below.
         output_parquet: Parquet file with one row per cell: ``cell`` (int64, row in the dataset's

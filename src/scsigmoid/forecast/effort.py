@@ -21,10 +21,7 @@ CHECKPOINT_BYTES, MODEL_BYTES = 12, 4
 
 @dataclass(frozen=True)
 class Lengths:
-    """A log-normal distribution of the number of genes that a cell expresses.
-
-    ``sigma`` is the standard deviation of the logarithm.
-    """
+    """A log-normal distribution of a cell's number of genes. ``sigma`` is of the logarithm."""
 
     median: float
     sigma: float

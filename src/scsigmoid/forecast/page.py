@@ -57,7 +57,6 @@ def number(value: int | None) -> str:
 
 
 def millions(value: int) -> str:
-    """Return a number of parameters in millions."""
     return f"{value / 1e6:.4g}M"
 
 
@@ -69,7 +68,6 @@ def gigabytes(size: float | None) -> str:
 
 
 def duration(hours: float) -> str:
-    """Return a time in hours or minutes, rounded for reading."""
     if hours >= 1:
         return f"{hours:,.3g} h" if hours < 1000 else f"{hours:,.0f} h"
     return f"{hours * 60:.3g} min" if hours * 60 >= 1 else "under 1 min"

@@ -113,10 +113,7 @@ def training_files(config: Config) -> list[Cells] | None:
 
 
 def check_own_files(config: Config) -> None:
-    """Check genes and labels of the user's h5ad files, as the first job does.
-
-    10x files are not checked, because they would have to be converted.
-    """
+    """Check genes and labels of the user's h5ad files (not 10x), as the first job does."""
     cells_of = {}
     with verbosity(False):
         for file in own_files(config.corpus, config.datasets):
