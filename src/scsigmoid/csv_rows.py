@@ -34,13 +34,9 @@ def write_rows(path: str | Path, kind: type, rows: Iterable[Any]) -> None:
 def read_rows(path: str | Path, kind: type[Row], *, exact: bool = False) -> list[Row]:
     """Read dataclass instances from a CSV file.
 
-    An empty float is NaN, an empty integer 0 and an empty boolean false.
-
-    Args:
-        path: the file to read.
-        kind: a dataclass whose fields are text, booleans, integers or floats.
-        exact: whether to require the columns of the dataclass in their order (default: ignore
-            additional columns).
+    Fields are text, booleans, integers or floats. An empty float is NaN, an empty integer 0 and an
+    empty boolean false. If ``exact``, the file must have exactly the columns of the dataclass, in
+    their order. By default, additional columns are ignored.
 
     Raises:
         KeyError: if a column is missing, or if the columns differ and ``exact`` is True.

@@ -21,10 +21,7 @@ from scsigmoid.errors import UserError
 
 @contextmanager
 def room_for(path: Path) -> Iterator[None]:
-    """Raise an OSError that names ``path`` if the disk becomes full in the block.
-
-    The errors of most libraries do not name the file.
-    """
+    """If the disk becomes full, raise an OSError that names ``path``, unlike most libraries."""
     try:
         yield
     except Exception as error:

@@ -16,8 +16,7 @@ from scsigmoid.files import atomic_path, sha256
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Key of the identity in the metadata of a Parquet file.
-KEY = "scsigmoid"
+KEY = "scsigmoid"  # of the identity in the metadata of a Parquet file
 FINGERPRINT = re.compile("[0-9a-f]{64}")
 MODEL_FILE = re.compile(r"(?P<model>.+?)(-step-(?P<step>\d{8}))?")
 

@@ -114,12 +114,9 @@ def mean_interval(values: NDArray[np.float64], confidence: float) -> Interval:
 
 
 class DonorMean(NamedTuple):
-    """A mean over the means of donors.
+    """A mean over the means of donors, and the number of known donors.
 
-    Attributes:
-        interval: the mean, and Student's interval over donors.
-        donors: number of known donors.
-        note: why there is no interval, or how many cells are left out. Empty for neither.
+    ``note`` says why there is no interval, or how many cells are left out. Empty for neither.
     """
 
     interval: Interval

@@ -12,8 +12,7 @@ from scsigmoid.errors import named, printable
 
 T = TypeVar("T")
 
-# The terminal, while the command line redirects standard error to a log. Otherwise None.
-terminal: TextIO | None = None
+terminal: TextIO | None = None  # not None while the command line redirects errors to a log
 
 
 class StandardError(logging.Handler):

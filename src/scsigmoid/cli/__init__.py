@@ -26,10 +26,9 @@ from scsigmoid.files import check_writable
 for module in ("pipeline", "evaluation", "benchmarks", "report"):
     import_module(f"scsigmoid.cli.{module}")  # registers subcommands
 
-#: Environment variable that keeps progress off the terminal, for jobs of a cluster.
-SILENT = "SCSIGMOID_SILENT"
-#: Environment variable that makes each job print one line on the terminal when it starts.
-LINES = "SCSIGMOID_LINES"
+# Environment variables.
+SILENT = "SCSIGMOID_SILENT"  # keeps progress off the terminal, for jobs of a cluster
+LINES = "SCSIGMOID_LINES"  # makes each job print one line on the terminal when it starts
 #: Variables that contain the id of a job on Slurm, PBS, LSF and Grid Engine.
 JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
 #: What to do after an error of the file system, by error number.

@@ -124,7 +124,6 @@ class Stage:
     """A subcommand.
 
     Attributes:
-        run: function of the subcommand.
         arguments: names of its arguments, with ``?`` if optional, ``+`` for one value or more, or
             ``*`` for both.
         own: options of ``add_argument`` that replace :data:`ARGUMENTS`, by argument.

@@ -21,8 +21,7 @@ from scsigmoid.config.study import study_runs
 from scsigmoid.config.validate import check_known, normalize, validate
 from scsigmoid.errors import UserError
 
-# Sections with an entry for each name. An entry that is null is removed.
-NAMED = ("datasets", "sizes", "models", "study")
+NAMED = ("datasets", "sizes", "models", "study")  # sections with named entries, removed if null
 SHIPPED = Path(__file__).parent / "shipped"
 
 

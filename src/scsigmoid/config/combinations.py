@@ -9,8 +9,7 @@ from scsigmoid.config.validate import check_known
 from scsigmoid.errors import UserError
 from scsigmoid.kernels import BACKENDS
 
-# Largest head dimension of the GPU kernels of sigmoid attention.
-WIDEST_HEAD = 128
+WIDEST_HEAD = 128  # largest head dimension of the GPU kernels of sigmoid attention
 
 
 def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> None:

@@ -59,8 +59,7 @@ def refuse_duplicates(values: list[T]) -> list[T]:
     return values
 
 
-#: A CELLxGENE id.
-IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # CELLxGENE id
 
 Whole = Annotated[int, Limits()]
 Count = Annotated[int, Limits(ge=1)]
@@ -93,8 +92,7 @@ Folder = Annotated[
 ]
 Host = Annotated[str, Limits("a host without https://", pattern="^([a-z0-9.-]+|::1)$")]
 
-#: Rules that train models, or time training steps.
-TRAIN = "train benchmark_training"
+TRAIN = "train benchmark_training"  # rules that train models, or time training steps
 
 
 class Settings:

@@ -27,7 +27,6 @@ class StudyRun:
     Attributes:
         model: attention and context. The other fields have their defaults.
         size: name of an entry of ``sizes``.
-        variants: variants of attention.
         seed: seed of weights, order of cells, masks and dropout.
     """
 

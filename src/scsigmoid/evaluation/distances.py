@@ -25,9 +25,7 @@ def silhouettes(points: Tensor, labels: Tensor) -> Tensor:
     same label and b the smallest mean distance to the points of another label. It is 0 if a and b
     are 0, and for the only point of a label.
 
-    Args:
-        points: points x dimensions, float64.
-        labels: (points,) int64, 0 to the number of labels - 1.
+    ``points`` are points x dimensions, float64. ``labels`` are (points,), int64, from 0.
     """
     members = torch.nn.functional.one_hot(labels).to(points.dtype)
     sums = torch.zeros_like(members)  # of distances: points x labels

@@ -43,8 +43,7 @@ from scsigmoid.measurements import Measurement, source_of, write_measurements
 from scsigmoid.progress import log, track
 from scsigmoid.seeds import derive
 
-# Largest number of cells from which a bandwidth is computed (8.4 million distances).
-BANDWIDTH_CELLS = 4096
+BANDWIDTH_CELLS = 4096  # largest number of cells for a bandwidth (8.4 million distances)
 
 Counts = NDArray[np.int64]
 #: A statistic of the sample (element 0 of the last axis) and of its resamples.
@@ -71,7 +70,6 @@ def mmd_dataset(
 
     Args:
         embeddings: model name to embedding file, two models, the sigmoid model first.
-        seed: the configuration's seed.
         output: CSV file of measurements, see below.
         device: device that computes the kernels, in float64.
         order: cell types that come first. The others follow by name.
@@ -181,13 +179,8 @@ def measure_pair(
     """Measure the MMD between cell types ``a`` and ``b`` in each model.
 
     Each model has its own bandwidth, from at most ``BANDWIDTH_CELLS`` random cells of the pair, the
-    same for all models.
-
-    Returns:
-        The number of cells, and sqrt(max(MMD^2, 0)): estimators x models x (1 + resamples).
-
-    Raises:
-        UserError: if more than half of the pairs of cells have equal embeddings (bandwidth 0).
+    same for all models. Return the number of cells, and sqrt(max(MMD^2, 0)): estimators x models x
+    (1 + resamples). Raise a UserError if most pairs of cells have equal embeddings (bandwidth 0).
     """
     name = f"{a} vs {b}"
     labels = next(iter(by_model.values())).labels

@@ -63,11 +63,9 @@ def find_neighbours(
     Args:
         embeddings: model name to embedding file, with the same cells in the same order.
         cells: the dataset's h5ad file, named after the dataset.
-        seed: the configuration's seed.
 
     Raises:
-        UserError: if the embeddings do not match each other or the cells, or have too few cells or
-            only one cell type.
+        UserError: if embeddings and cells do not match, or have too few cells or one cell type.
     """
     by_model = read_embeddings(embeddings, cells.stem)
     first = next(iter(by_model.values()))
@@ -162,16 +160,9 @@ def principal_components(
 ) -> NDArray[np.float32]:
     """Return coordinates on the first principal components that together explain ``variance``.
 
-    Args:
-        values: cells x dimensions.
-        variance: share of the variance, between 0 and 1 (the paper: 0.95).
-        name: name of the values, for messages.
-
-    Returns:
-        cells x components, float32, computed in float64, exactly and without random numbers.
-
-    Raises:
-        UserError: if all cells have the same values.
+    ``variance`` is between 0 and 1 (the paper: 0.95). Coordinates (cells x components, float32) are
+    computed in float64, exactly and without random numbers. Raise a UserError that contains
+    ``name`` if all cells have the same values (cells x dimensions).
     """
     from sklearn.decomposition import PCA
 
@@ -191,12 +182,9 @@ def nearest_cells(
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Return exact nearest neighbors of each cell, the cell itself first, as for scib-metrics.
 
-    Args:
-        coordinates: cells x components.
-        neighbours: neighbors per cell, including the cell itself. At most the number of cells.
-
-    Returns:
-        Indices and Euclidean distances, cells x ``neighbours``, by ascending distance, then index.
+    ``coordinates`` are cells x components. Indices and Euclidean distances are cells x
+    ``neighbours``, by ascending distance, then index. ``neighbours`` counts the cell itself and is
+    at most the number of cells.
     """
     from sklearn.neighbors import NearestNeighbors
 

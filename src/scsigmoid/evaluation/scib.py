@@ -25,8 +25,7 @@ from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
 Scores = Mapping[str, float]
-#: Folds of the cross-validation of :func:`probe`.
-FOLDS = 5
+FOLDS = 5  # of the cross-validation of `probe`
 
 
 def scib(

@@ -50,7 +50,6 @@ def validation_loss(
     Args:
         checkpoint: the model's ``model.safetensors``.
         store: token store of the dataset.
-        seed: the configuration's seed.
         output_csv: CSV file, named after the model, with mean losses in nats, see below.
         output_parquet: Parquet file with one row per cell: ``cell`` (int64, row in the dataset's
             file), ``donor`` (empty if unknown), ``loss`` (float64, nats).
@@ -59,8 +58,7 @@ def validation_loss(
 
     - ``validation_loss``: mean over cells, without an interval,
     - ``validation_loss_over_masks``: the same mean, with the Monte-Carlo interval over trials,
-    - ``validation_loss_over_donors``: mean over donors, with Student's interval. ``n`` is the
-      number of donors.
+    - ``validation_loss_over_donors``: mean over ``n`` donors, with Student's interval.
 
     Raises:
         UserError: if the model or the tokens are not the expected ones.
@@ -83,8 +81,7 @@ def validation_loss(
     write_table(output_parquet, pa.table({**cells, "loss": losses}), identity)
     mean, count = float(losses.mean()), len(losses)
     over_masks = mean_interval(trials, settings.confidence)
-    # Interval, n and note of each metric.
-    rows = {
+    rows = {  # interval, n and note of each metric
         "validation_loss": (Interval(mean), count, ""),
         "validation_loss_over_donors": donor_mean(losses, cells["donor"], settings.confidence),
         "validation_loss_over_masks": (over_masks._replace(value=mean), count, ""),

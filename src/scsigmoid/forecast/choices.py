@@ -26,8 +26,7 @@ AUTO = "auto"
 SAMPLE, BLOCKS = 2000, 4
 #: Fraction of the cells that the context does not cut, unless :attr:`Scale.context` limits it.
 COVERED = 0.95
-#: Contexts are multiples of this.
-MULTIPLE = 64
+MULTIPLE = 64  # contexts are multiples of this
 #: Number of validations of a run, and number of validations without progress that end training.
 VALIDATIONS, PATIENCE = 30, 5
 

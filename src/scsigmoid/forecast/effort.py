@@ -13,8 +13,7 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config, Size, Training
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 
-# Number of lengths that represent a distribution.
-QUANTILES = 500
+QUANTILES = 500  # number of lengths that represent a distribution
 # Bytes per parameter, in float32: weights and two moments in a checkpoint, weights in a model.
 CHECKPOINT_BYTES, MODEL_BYTES = 12, 4
 
