@@ -21,7 +21,7 @@ from scsigmoid.errors import UserError
 
 @contextmanager
 def room_for(path: Path) -> Iterator[None]:
-    """If the disk becomes full, raise an OSError that names ``path``, unlike most libraries."""
+    """If the disk becomes full, raise an OSError that names ``path`` (libraries do not)."""
     try:
         yield
     except Exception as error:

@@ -55,9 +55,9 @@ def provider_label(name: str) -> str:
 
 
 def series_label(series: tuple[str, str], among: Iterable[tuple[str, str]]) -> str:
-    """Return the label of a curve, a kernel and a layout.
+    """Return the label of a curve, a (kernel, layout).
 
-    It contains the layout if ``among``, all curves, has several layouts of the kernel.
+    It contains the layout if ``among`` (all curves) contains several layouts of the kernel.
     """
     provider, layout = series
     has_several_layouts = sum(name == provider for name, _ in among) > 1

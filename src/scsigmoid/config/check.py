@@ -61,7 +61,7 @@ def load(
 
 
 def check(values: Mapping[str, Any]) -> Config:
-    """Check a merged configuration and return it. Raises like :func:`load`."""
+    """Check a merged configuration. Raise a UserError that names the first wrong setting."""
     # The default title of a dataset with a file is its name.
     datasets = values.get("datasets")
     for name, dataset in datasets.items() if isinstance(datasets, Mapping) else ():

@@ -52,7 +52,7 @@ def normalize(values: Any) -> Any:
 def message(errors: list[Any], kind: Any, path: str) -> str:
     """Return one line about the first of pydantic's errors: setting, problem and value.
 
-    Unknown settings come first: if a name is misspelled, the correct name is missing, too.
+    Unknown settings come first, because a misspelled setting is reported as missing, too.
     """
     unknown = ("unexpected_keyword_argument", "invalid_key")
     unknown_errors = [error for error in errors if error["type"] in unknown]

@@ -217,7 +217,7 @@ def provenance(
 def open_tokens(store: Path, dataset: str, vocabulary: str) -> TokenStore:
     """Open the token store of an evaluation dataset, for a vocabulary with this fingerprint.
 
-    Raise a UserError if the tokens are missing, damaged or do not match, or a cell has no tokens.
+    Raise a UserError if tokens are missing, damaged or do not match, or if a cell has no tokens.
     """
     tokens = TokenStore.open(store, dataset=dataset, vocabulary=vocabulary)
     empty = np.flatnonzero(tokens.lengths == 0)

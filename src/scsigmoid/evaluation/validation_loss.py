@@ -131,8 +131,7 @@ def cell_losses(
     for cells in track(slices, label="validation loss"):
         rows = np.arange(cells.start, cells.stop)
         genes, cu_seqlens = tokens.cells(rows, encoder.settings.genes)
-        # Sum of each cell over the trials so far.
-        total = torch.zeros(len(rows), dtype=torch.float64, device=device)
+        total = torch.zeros(len(rows), dtype=torch.float64, device=device)  # of each cell
         for trial in range(settings.trials):
             masking = Masking(
                 seed=seed,

@@ -83,7 +83,7 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a merged configuration, not checked yet, with values in place of ``auto``.
 
     Its setting ``choices`` contains the chosen values with reasons. Unless ``corpus.source`` is
-    ``local``, it is not changed. Raise a UserError if ``corpus`` is wrong or a file unreadable.
+    ``local``, nothing changes. Raise a UserError if ``corpus`` is wrong or a file is unreadable.
     """
     if not isinstance(values.get("corpus"), Mapping) or values["corpus"].get("source") != "local":
         return dict(values)

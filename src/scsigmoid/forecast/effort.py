@@ -20,7 +20,7 @@ CHECKPOINT_BYTES, MODEL_BYTES = 12, 4
 
 @dataclass(frozen=True)
 class Lengths:
-    """A log-normal distribution of a cell's number of genes. ``sigma`` is of the logarithm."""
+    """Log-normal numbers of genes per cell. ``sigma`` is the logarithm's standard deviation."""
 
     median: float
     sigma: float
@@ -69,8 +69,8 @@ class Effort:
 def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
     """Return the cost of a model, or of a run of the study, for a ``vocabulary`` of this size.
 
-    The rate is of the measured model with the nearest number of operations per cell. The cost of
-    variants of attention is ignored.
+    It uses the rate of the measured model with the nearest number of operations per cell. The cost
+    of variants of attention is ignored.
     """
     run, config = plan.run(name), plan.config
     training, attention = Training(**run["training"]), run["attention"]
