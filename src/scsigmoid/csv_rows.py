@@ -15,13 +15,9 @@ csv.field_size_limit(2**31 - 1)  # one field of a manifest can exceed the defaul
 
 
 def write_rows(path: str | Path, kind: type, rows: Iterable[Any]) -> None:
-    """Write dataclass instances in order, atomically.
+    """Write instances of the dataclass ``kind`` in order, atomically.
 
-    Args:
-        path: the file to write.
-        kind: the dataclass. The name of a column is the name of its field, or ``column`` in the
-            metadata of the field.
-        rows: instances of the dataclass.
+    The name of a column is the name of its field, or ``column`` in the metadata of the field.
     """
     types = get_type_hints(kind)
     with (
@@ -38,18 +34,14 @@ def write_rows(path: str | Path, kind: type, rows: Iterable[Any]) -> None:
 def read_rows(path: str | Path, kind: type[Row], *, exact: bool = False) -> list[Row]:
     """Read dataclass instances from a CSV file.
 
-    An empty float is NaN, an empty integer 0 and an empty boolean false.
-
-    Args:
-        path: the file to read.
-        kind: a dataclass whose fields are text, booleans, integers or floats.
-        exact: if True, the file must have exactly the columns of the dataclass, in their order. By
-            default, additional columns are ignored.
+    Fields are text, booleans, integers or floats. An empty float is NaN, an empty integer 0 and an
+    empty boolean false. If ``exact``, the file must have exactly the columns of the dataclass, in
+    their order. By default, additional columns are ignored.
 
     Raises:
         KeyError: if a column is missing, or if the columns differ and ``exact`` is True.
-        ValueError: if a row is not as long as the header, a value does not have the type of its
-            field, or the file is not UTF-8.
+        ValueError: if a row is not as long as the header, a value has another type, or the file is
+            not UTF-8.
     """
     types = get_type_hints(kind)
     with Path(path).open(newline="", encoding="utf-8") as handle:
@@ -76,14 +68,12 @@ def columns(kind: type) -> dict[str, str]:
 
 
 def as_text(value: Any, kind: type) -> str:
-    """Return a value as the file contains it."""
     if kind is float:
         return repr(float(value))
     return str(value).lower() if kind is bool else str(value)
 
 
 def as_type(text: str, kind: type) -> str | bool | int | float:
-    """Convert a value of the file to the type of its field."""
     if kind is bool:  # pandas writes True, a spreadsheet TRUE
         if text.lower() not in ("true", "false", ""):
             raise ValueError(f"{text!r} is neither true nor false")

@@ -32,8 +32,7 @@ def shortened(message: str) -> str:
     return message if len(message) <= 800 else f"{message[:400]} … {message[-300:]}"
 
 
-# What messages show instead of a temporary path, by temporary path.
-_NAMES: dict[str, str] = {}
+_NAMES: dict[str, str] = {}  # what messages show, by temporary path
 
 
 @contextmanager

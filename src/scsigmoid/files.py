@@ -21,10 +21,7 @@ from scsigmoid.errors import UserError
 
 @contextmanager
 def room_for(path: Path) -> Iterator[None]:
-    """Raise an OSError that names ``path`` if the disk becomes full in the block.
-
-    Most libraries raise their own errors for a full disk, which do not name the file.
-    """
+    """If the disk becomes full, raise an OSError that names ``path`` (libraries do not)."""
     try:
         yield
     except Exception as error:
@@ -40,9 +37,6 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
     The temporary name keeps the suffix, because some writers choose the format by the suffix. After
     an error, the temporary file is removed and an existing file at ``path`` is unchanged.
-
-    Raises:
-        IsADirectoryError: if ``path`` is a folder.
     """
     path = Path(path)
     if path.is_dir():
@@ -80,17 +74,11 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def locked(path: str | Path, activity: str) -> Iterator[None]:
-    """Lock a file against other processes that call this function, while the block runs.
+    """Lock a file while the block runs. Raise a UserError if another process has locked it.
 
     The system releases the lock when the process ends. On file systems without locks (some network
-    file systems), other processes are not excluded.
-
-    Args:
-        path: the lock file. The process id and the host are written to it.
-        activity: what the other process is doing, for the message, e.g. ``"training"``.
-
-    Raises:
-        UserError: if another process holds the lock.
+    file systems), other processes are not excluded. The process id and the host are written to the
+    file. The message contains ``activity``, e.g. ``"training"``.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,13 +103,8 @@ def locked(path: str | Path, activity: str) -> Iterator[None]:
 def verified(path: Path, digest: str, made: Path) -> Iterator[None]:
     """Compute the SHA-256 of a file in another thread while the block reads the file.
 
-    Args:
-        path: the file.
-        digest: the expected SHA-256. Empty if it is not known, so that nothing is checked.
-        made: file or folder to make again, which the message tells the user to delete.
-
-    Raises:
-        UserError: when the block ends, with or without an error, if the SHA-256 differs.
+    When the block ends, with or without an error, raise a UserError if the SHA-256 is not
+    ``digest``, unless this is empty. The message tells the user to delete ``made``.
     """
     if not digest:
         yield
@@ -144,11 +127,7 @@ def verified(path: Path, digest: str, made: Path) -> Iterator[None]:
 
 
 def check_writable(paths: Iterable[Path]) -> None:
-    """Check, before any work, that files or folders can be created at these paths.
-
-    Raises:
-        UserError: if the nearest existing parent folder of a path is not writable.
-    """
+    """Raise a UserError if the nearest existing parent folder of a path is not writable."""
     for path in paths:
         folder = next(parent for parent in path.absolute().parents if parent.exists())
         try:
@@ -172,11 +151,8 @@ DAMAGE = (
 def parsing(path: str | Path, kind: str) -> Iterator[None]:
     """Raise a UserError that names ``path`` if its content cannot be parsed in the block.
 
-    Errors of the file system, which have an error number, are not changed.
-
-    Args:
-        path: the file.
-        kind: the expected content, e.g. ``"an embedding"``.
+    ``kind`` is the expected content, e.g. ``"an embedding"``. Errors of the file system, which have
+    an error number, are not changed.
     """
     try:
         yield

@@ -1,7 +1,7 @@
 """Identity of result files: the model, dataset, vocabulary and cells that a file was made from.
 
-The writer of a file stores these fields in its metadata. The reader compares them with the expected
-fields (:func:`check_identity`), to detect that another file is at this path by mistake.
+The writer stores these fields in the file's metadata. The reader compares them with the expected
+fields (:func:`check_identity`), to detect another file at this path.
 """
 
 import json
@@ -16,19 +16,15 @@ from scsigmoid.files import atomic_path, sha256
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Key of the identity in the metadata of a Parquet file.
-KEY = "scsigmoid"
+KEY = "scsigmoid"  # of the identity in the metadata of a Parquet file
 FINGERPRINT = re.compile("[0-9a-f]{64}")
 MODEL_FILE = re.compile(r"(?P<model>.+?)(-step-(?P<step>\d{8}))?")
 
 
 def check_identity(path: str | Path, stated: Mapping[str, Any], **expected: Any) -> None:
-    """Raise a UserError if an expected field is missing or has another value.
+    """Raise a UserError if an expected field of a file's metadata is missing or different.
 
-    Args:
-        path: the file, for messages.
-        stated: metadata of the file.
-        expected: values of fields, e.g. ``model="sigmoid_4k"``. Other fields are not checked.
+    ``expected`` has values of fields, e.g. ``model="sigmoid_4k"``. Other fields are not checked.
     """
     for field, value in expected.items():
         if field not in stated:

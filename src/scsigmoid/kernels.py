@@ -1,10 +1,8 @@
 """Attention kernels by name: this project's backends, and other kernels that benchmarks time.
 
-:data:`BACKENDS` and :data:`OTHERS` are read by the configuration, the choice of a backend for a
-device, the benchmarks, and the labels of tables and figures. To add a backend, add an entry to
-``BACKENDS``, a module to :mod:`scsigmoid.attention`, and tests. To compare with another kernel, add
-an entry to ``OTHERS``, a provider to :mod:`scsigmoid.benchmarks.providers`, and tests. This module
-imports only the standard library.
+To add a backend, add an entry to :data:`BACKENDS`, a module to :mod:`scsigmoid.attention`, and
+tests. To compare with another kernel, add an entry to :data:`OTHERS`, a provider to
+:mod:`scsigmoid.benchmarks.providers`, and tests. This module imports only the standard library.
 """
 
 from dataclasses import dataclass
@@ -26,7 +24,6 @@ class Backend:
         takes_qkv: whether ``attend`` accepts [qkv] too, with the shape (tokens, 3, heads, dim).
         capability: minimum compute capability of a GPU, or None if all GPUs are supported.
         needs_exact_capability: whether GPUs of a higher capability are not supported.
-        runs_on_cpu: whether the backend also runs on the CPU.
         is_automatic: whether ``auto`` may choose the backend.
         alternative: backend that messages recommend if this one does not run.
         kernels: module whose ``unavailable()`` returns why the kernels do not run on a GPU of the

@@ -27,10 +27,7 @@ def context_label(context: int) -> str:
 
 
 def short_label(config: Config, name: str) -> str:
-    """Return a model's attention and context, e.g. ``"Sigmoid 2K"``.
-
-    The context in the model's name takes precedence over its real context.
-    """
+    """Return a model's attention and nominal (else real) context, e.g. ``"Sigmoid 2K"``."""
     model = config.models[name]
     return f"{model.attention.capitalize()} {nominal_context(name) or context_label(model.context)}"
 
@@ -38,8 +35,7 @@ def short_label(config: Config, name: str) -> str:
 def model_label(config: Config, name: str) -> str:
     """Return a model's short label, and its size if ``models.<name>.size`` is set.
 
-    If the context in the model's name is not its real context, the label contains both, for example
-    ``"Sigmoid 2K (128 tokens)"`` in the demo.
+    If its name contains another context, the label has both: ``"Sigmoid 2K (128 tokens)"``.
     """
     model = config.models[name]
     differs = nominal_context(name) not in ("", context_label(model.context))
@@ -55,17 +51,13 @@ def representation_label(config: Config, name: str) -> str:
 
 
 def provider_label(name: str) -> str:
-    """Return the label of a kernel."""
     return LABELS.get(name, name)
 
 
 def series_label(series: tuple[str, str], among: Iterable[tuple[str, str]]) -> str:
-    """Return the label of a curve.
+    """Return the label of a curve, a (kernel, layout).
 
-    Args:
-        series: kernel and layout of the curve.
-        among: kernel and layout of all curves. If the kernel occurs with several layouts, the label
-            contains the layout.
+    It contains the layout if ``among`` (all curves) contains several layouts of the kernel.
     """
     provider, layout = series
     has_several_layouts = sum(name == provider for name, _ in among) > 1

@@ -48,8 +48,7 @@ class Measurement:
         vocabulary: fingerprint of the vocabulary of the tokens.
         metric: e.g. ``validation_loss``, ``silhouette_label``.
         value: the point estimate.
-        low: lower end of the interval; NaN without an interval.
-        high: upper end of the interval; NaN without an interval.
+        low, high: ends of the interval; NaN without an interval.
         n: number of cells, or of donors or pairs if the value is a mean over these.
         seed: seed of the random numbers; -1 if no random numbers are used.
         simulated: whether the cells were simulated.
@@ -75,21 +74,15 @@ class Measurement:
 
     @property
     def interval(self) -> Interval:
-        """The estimate with its interval."""
         return Interval(self.value, self.low, self.high)
 
 
 def write_measurements(path: str | Path, rows: Iterable[Measurement]) -> None:
-    """Write measurements as a CSV file, atomically."""
     write_rows(path, Measurement, rows)
 
 
 def read_measurements(path: str | Path) -> list[Measurement]:
-    """Read measurements that :func:`write_measurements` wrote.
-
-    Raises:
-        UserError: if the file is missing or damaged, or has other columns.
-    """
+    """Read measurements. Raise a UserError if the file is missing, damaged or another table."""
     if not Path(path).is_file():
         raise UserError(f"{path}: no such result file; run the target that makes it")
     try:
@@ -106,10 +99,7 @@ def known_donors(donors: NDArray[Any]) -> list[str]:
 
 
 def mean_interval(values: NDArray[np.float64], confidence: float) -> Interval:
-    """Return the mean of independent values and its two-sided Student interval.
-
-    The ends are NaN if there are fewer than two values.
-    """
+    """Return the mean of independent values and its Student interval (none below two values)."""
     # The same as scipy.stats.t.ppf, whose import takes a second longer.
     from scipy.special import stdtrit
 
@@ -124,12 +114,9 @@ def mean_interval(values: NDArray[np.float64], confidence: float) -> Interval:
 
 
 class DonorMean(NamedTuple):
-    """A mean over the means of donors.
+    """A mean over the means of donors, and the number of known donors.
 
-    Attributes:
-        interval: the mean, and Student's interval over donors.
-        donors: number of known donors.
-        note: why there is no interval, or how many cells are left out. Empty for neither.
+    ``note`` says why there is no interval, or how many cells are left out. Empty for neither.
     """
 
     interval: Interval
@@ -141,16 +128,8 @@ def donor_mean(values: NDArray[np.float64], donors: NDArray[Any], confidence: fl
     """Return the mean over the means of donors, with Student's interval over donors.
 
     Every donor has the same weight, so the coverage of the interval does not depend on the numbers
-    of cells (docs/evaluation.md). Cells without a known donor are left out.
-
-    Args:
-        values: value of each cell.
-        donors: donor of each cell.
-        confidence: confidence level of the interval, e.g. 0.95.
-
-    Returns:
-        The mean. It has no interval if fewer than three donors are known, or if more than half of
-        the cells have no known donor.
+    of cells (docs/evaluation.md). Cells without a known donor are left out. There is no interval
+    from fewer than three known donors, or if more than half of the cells have no known donor.
     """
     names = known_donors(donors)
     means = np.array([values[donors == name].mean() for name in names], dtype=np.float64)

@@ -12,8 +12,7 @@ from scsigmoid.errors import named, printable
 
 T = TypeVar("T")
 
-# The terminal, while the command line redirects standard error to a log. Otherwise None.
-terminal: TextIO | None = None
+terminal: TextIO | None = None  # not None while the command line redirects errors to a log
 
 
 class StandardError(logging.Handler):
@@ -63,10 +62,7 @@ def announce(message: str) -> None:
 def track(items: Iterable[T], *, label: str, total: int | None = None) -> Iterator[T]:
     """Iterate over ``items`` and show progress. In a log, print at most one line per 10 seconds.
 
-    Args:
-        items: the items.
-        label: name of the work, for example ``"tokenizing"``.
-        total: number of items (default: the length of ``items``, if it has one).
+    ``label`` names the work, e.g. ``"tokenizing"``. ``total`` is by default ``len(items)``, if any.
     """
     if not LOGGER.isEnabledFor(logging.INFO):
         yield from items

@@ -4,11 +4,6 @@ import hashlib
 
 
 def derive(seed: int, *names: str | int) -> int:
-    """Return a 63-bit seed that depends only on the arguments.
-
-    Args:
-        seed: seed of the configuration.
-        names: names of the purpose, for example ``"validation_loss", "heart_oft"``.
-    """
+    """Return a 63-bit seed for a purpose, for example ``"validation_loss", "heart_oft"``."""
     text = "\x1f".join([str(seed), *(f"{type(name).__name__}:{name}" for name in names)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

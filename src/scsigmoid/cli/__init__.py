@@ -26,10 +26,9 @@ from scsigmoid.files import check_writable
 for module in ("pipeline", "evaluation", "benchmarks", "report"):
     import_module(f"scsigmoid.cli.{module}")  # registers subcommands
 
-#: Environment variable that keeps progress off the terminal, for jobs of a cluster.
-SILENT = "SCSIGMOID_SILENT"
-#: Environment variable that makes each job print one line on the terminal when it starts.
-LINES = "SCSIGMOID_LINES"
+# Environment variables.
+SILENT = "SCSIGMOID_SILENT"  # keeps progress off the terminal, for jobs of a cluster
+LINES = "SCSIGMOID_LINES"  # makes each job print one line on the terminal when it starts
 #: Variables that contain the id of a job on Slurm, PBS, LSF and Grid Engine.
 JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
 #: What to do after an error of the file system, by error number.
@@ -40,11 +39,7 @@ REMEDIES |= dict.fromkeys(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one subcommand.
-
-    Returns:
-        The exit code: 0, 1 after an error, 2 for an unknown stage, or 130 after an interruption.
-    """
+    """Run one subcommand. Return 0, 1 (error), 2 (unknown stage) or 130 (interruption)."""
     words = sys.argv[1:] if arguments is None else arguments
     if words and words[0] not in STAGES and not words[0].startswith("-"):
         known = nearest(words[0], STAGES) or "; scsigmoid --help lists all"
@@ -71,10 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
     """Run a subcommand and return the exit code. The traceback of an unexpected error is logged.
 
-    Args:
-        options: parsed arguments of the subcommand.
-        log: the log file. None means that standard error is not redirected.
-        terminal: the original standard error, for the line that the user should see.
+    If ``log`` is None, standard error is not redirected. ``terminal`` is the original one.
     """
     try:
         outputs = getattr(options, "output", None) or []
@@ -109,8 +101,8 @@ def expected_error(error: Exception, log: Path | None) -> str | None:
 def start_log(path: Path, stage: str) -> None:
     """Append a first line to a log, so that the log is not empty if the job is killed.
 
-    Snakemake removes the log before each attempt. Therefore ``path`` is a link to a hidden file in
-    the same folder, which keeps the lines of all attempts.
+    Snakemake removes the log before each attempt. Therefore ``path`` links to a hidden file next to
+    it, which keeps the lines of all attempts.
     """
     now = datetime.now()
     job = next(filter(None, map(os.environ.get, JOB_IDS)), None)
@@ -131,11 +123,7 @@ def start_log(path: Path, stage: str) -> None:
 
 @contextmanager
 def redirect_errors(path: Path | None) -> Iterator[TextIO]:
-    """Redirect standard error to a log file, including the output of C libraries.
-
-    Yields:
-        The original standard error, for the line that the user should see.
-    """
+    """Redirect standard error, including that of C libraries, to a log. Yield the original."""
     if path is None:
         yield sys.stderr
         return
@@ -176,7 +164,6 @@ def print_error(message: str, terminal: TextIO) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of all subcommands."""
     top = argparse.ArgumentParser(
         prog="scsigmoid",
         description="Stages of the sigmoid-attention experiment; `snakemake` runs them all.",

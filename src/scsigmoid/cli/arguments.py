@@ -31,12 +31,7 @@ def text(summary: str) -> dict[str, Any]:
 
 
 class JobSettings(dict[str, Any]):
-    """Checked settings of one job, by dotted name.
-
-    Args:
-        values: the settings as plain values.
-        source: option or file that they come from, for messages.
-    """
+    """Checked settings of one job, by dotted name, from ``source`` (an option or a file)."""
 
     def __init__(self, values: Mapping[str, Any], source: str = "--settings") -> None:
         super().__init__(values)
@@ -46,11 +41,7 @@ class JobSettings(dict[str, Any]):
         raise UserError(f"{self.source}: the setting {key!r} is missing; add it")
 
     def section(self, key: str, kind: type[T]) -> T:
-        """Return a section as a dataclass of the schema, without checking it with pydantic.
-
-        Raises:
-            UserError: if the section or one of its settings is missing, or a setting is unknown.
-        """
+        """Return a section as a dataclass of the schema, without checking it with pydantic."""
         try:
             return kind(**self[key])
         except TypeError as error:
@@ -60,7 +51,6 @@ class JobSettings(dict[str, Any]):
 
 
 def parse_settings(json_text: str) -> JobSettings:
-    """Parse a JSON object with settings."""
     try:
         values = json.loads(json_text)
         if not isinstance(values, dict):
@@ -70,7 +60,7 @@ def parse_settings(json_text: str) -> JobSettings:
     return JobSettings(values)
 
 
-#: Options of ``add_argument`` for the arguments of all subcommands.
+#: Options of ``add_argument``, by argument.
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "input": path("cells with raw counts: h5ad, or a 10x file or folder", "INPUT.h5ad"),
     "output": path("file to write", "OUTPUT.h5ad"),
@@ -134,7 +124,6 @@ class Stage:
     """A subcommand.
 
     Attributes:
-        run: function of the subcommand.
         arguments: names of its arguments, with ``?`` if optional, ``+`` for one value or more, or
             ``*`` for both.
         own: options of ``add_argument`` that replace :data:`ARGUMENTS`, by argument.
@@ -145,7 +134,6 @@ class Stage:
     own: Mapping[str, dict[str, Any]]
 
     def add_to(self, stages: Any, name: str) -> None:
-        """Add the parser of this subcommand."""
         summary = self.run.__doc__ or ""
         parser = stages.add_parser(name, help=summary.rstrip("."), description=summary)
         parser.set_defaults(run=self.run)
@@ -165,13 +153,9 @@ STAGES: dict[str, Stage] = {}
 
 
 def stage(arguments: str, own: Mapping[str, dict[str, Any]] | None = None) -> Callable[[Run], Run]:
-    """Return a decorator that registers a function as a subcommand.
+    """Return a decorator that registers a function as a subcommand. Arguments: :class:`Stage`.
 
     The name and the docstring of the function become the name and the help of the subcommand.
-
-    Args:
-        arguments: see :class:`Stage`.
-        own: see :class:`Stage` (default: none).
     """
 
     def add(run: Run) -> Run:
@@ -195,8 +179,7 @@ def read_config(configuration: Path) -> Config:
 def corpus_of(configuration: Path) -> tuple[Config, Path]:
     """Return a stored configuration and the folder of its downloads.
 
-    Snakemake does not compare the stored configuration. Therefore the stages that call this
-    function do not run again if settings of downloads change.
+    Snakemake does not compare this file, so a change of download settings does not rerun a stage.
     """
     config = read_config(configuration)
     folder = config.corpus.download.folder

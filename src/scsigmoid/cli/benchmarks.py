@@ -6,8 +6,7 @@ from scsigmoid.cli.arguments import JobSettings, number, stage
 from scsigmoid.config.check import read_yaml
 from scsigmoid.config.schema import Architecture, KernelBenchmark, Size, Training, TrainingBenchmark
 
-#: Arguments of both benchmarks.
-BENCHMARK = "--settings --output --machine --seconds?"
+BENCHMARK = "--settings --output --machine --seconds?"  # arguments of both benchmarks
 
 
 @stage(BENCHMARK)

@@ -88,7 +88,6 @@ def validation_loss(options: argparse.Namespace) -> None:
 
 
 def checkpoints_and_outputs(options: argparse.Namespace) -> Iterator[tuple[Path, Path]]:
-    """Yield each checkpoint with its output."""
     if len(options.checkpoint) != len(options.output):
         counts = f"{len(options.output)} files for {len(options.checkpoint)} checkpoints"
         raise UserError(f"--output: {counts}; name one for each")

@@ -134,9 +134,7 @@ def tokenize(options: argparse.Namespace) -> None:
 def raw_files(options: argparse.Namespace, *, last: bool) -> Iterator[None]:
     """Make the raw files of a part available in the block, if ``--configuration`` is given.
 
-    Args:
-        options: arguments of the subcommand.
-        last: whether no later stage reads the raw files, so that they may be deleted.
+    If ``last``, no later stage reads the raw files, so that they may be deleted.
     """
     from scsigmoid.corpus import fetch as corpus
 

@@ -21,8 +21,7 @@ from scsigmoid.config.study import study_runs
 from scsigmoid.config.validate import check_known, normalize, validate
 from scsigmoid.errors import UserError
 
-# Sections with an entry for each name. An entry that is null is removed.
-NAMED = ("datasets", "sizes", "models", "study")
+NAMED = ("datasets", "sizes", "models", "study")  # sections with named entries, removed if null
 SHIPPED = Path(__file__).parent / "shipped"
 
 
@@ -62,11 +61,7 @@ def load(
 
 
 def check(values: Mapping[str, Any]) -> Config:
-    """Check a merged configuration and return it as a :class:`Config`.
-
-    Raises:
-        UserError: if a setting is wrong. The message names the first wrong setting.
-    """
+    """Check a merged configuration. Raise a UserError that names the first wrong setting."""
     # The default title of a dataset with a file is its name.
     datasets = values.get("datasets")
     for name, dataset in datasets.items() if isinstance(datasets, Mapping) else ():
@@ -114,11 +109,7 @@ def with_local_datasets(config: Config) -> Config:
 
 
 def model_training(config: Config, name: str) -> Training:
-    """Return ``training`` with the values of ``models.<name>.training``.
-
-    Raises:
-        UserError: if a setting of the model is wrong.
-    """
+    """Return ``training`` with the values of ``models.<name>.training``, checked."""
     values = dataclasses.asdict(config.training) | config.models[name].training
     return validate(values, Training, f"models.{name}.training")
 
@@ -129,16 +120,11 @@ def as_json(values: Any) -> str:
 
 
 def as_yaml(config: Config) -> str:
-    """Return a configuration as YAML."""
     return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True)
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Read a YAML mapping.
-
-    Raises:
-        UserError: if the file cannot be read, is not valid YAML, or is not a mapping.
-    """
+    """Read a YAML mapping. Raise a UserError if the file is anything else, or cannot be read."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -150,10 +136,9 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 class Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, with dates as text.
+    """PyYAML's safe loader, with dates as text, and errors for repeated keys.
 
-    Repeated keys are errors. Numbers that are not decimal are errors too, because YAML 1.1 reads
-    1:30 as 90 and 0100 as 64.
+    Numbers that are not decimal are errors too, because YAML 1.1 reads 1:30 as 90 and 0100 as 64.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -180,15 +165,7 @@ Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: node.
 
 
 def parse_yaml(text: str, source: str) -> Any:
-    """Parse YAML.
-
-    Args:
-        text: the YAML.
-        source: file or option that contains the text, for the message.
-
-    Raises:
-        UserError: if the text is not valid. The message names the line if it is known.
-    """
+    """Parse YAML. If it is not valid, raise a UserError with ``source`` and, if known, the line."""
     try:
         return normalize(yaml.load(text, Loader))  # noqa: S506 - it is a SafeLoader
     except yaml.MarkedYAMLError as error:
@@ -203,11 +180,7 @@ def parse_yaml(text: str, source: str) -> Any:
 
 
 def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
-    """Parse the settings of ``--config``, which have the form ``key=<value in YAML>``.
-
-    Raises:
-        UserError: if a pair has no key or value, or the value is not valid YAML.
-    """
+    """Parse the settings of ``--config``, which have the form ``key=<value in YAML>``."""
     settings = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

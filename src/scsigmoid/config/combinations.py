@@ -9,20 +9,11 @@ from scsigmoid.config.validate import check_known
 from scsigmoid.errors import UserError
 from scsigmoid.kernels import BACKENDS
 
-# Largest head dimension of the GPU kernels of sigmoid attention.
-WIDEST_HEAD = 128
+WIDEST_HEAD = 128  # largest head dimension of the GPU kernels of sigmoid attention
 
 
 def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> None:
-    """Check combinations of settings.
-
-    Args:
-        config: the configuration.
-        runs: model and training of all models, including the runs of a study.
-
-    Raises:
-        UserError: at the first contradiction.
-    """
+    """Raise a UserError at the first contradiction. ``runs`` are all models and runs of a study."""
     check_names(config)
     problem = next(find_problems(config, runs), None)
     if problem is not None:
@@ -122,10 +113,7 @@ def find_mmd_problems(config: Config) -> Iterator[str]:
 
 
 def find_kernel_benchmark_problems(kernel: KernelBenchmark) -> Iterator[str]:
-    """Yield messages about sizes of the benchmark that are not divisors.
-
-    Head dimensions must divide ``hidden``, and lengths must divide ``tokens``.
-    """
+    """Yield messages about head dimensions and lengths that do not divide their totals."""
     for key, values, total_key, total in (
         ("head_dimensions", kernel.head_dimensions, "hidden", kernel.hidden),
         ("lengths", kernel.lengths, "tokens", kernel.tokens),

@@ -18,9 +18,8 @@ class Affects:
         rules: names of rules in ``workflow/rules``, separated by spaces. None of them by default.
         model: whether the setting determines the trained model. If not, an interrupted training
             continues with the new value.
-        otherwise: value for a rule that gets the section but is not affected by the setting. The
-            value is constant, so that the rule does not run again. Without it, the rule does not
-            get the setting.
+        otherwise: constant value for a rule that gets the section but is not affected by the
+            setting. By default, the rule does not get the setting.
     """
 
     def __init__(
@@ -48,11 +47,8 @@ def find_settings(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the dotted name and the plain value of each setting that affects a rule.
 
-    Args:
-        value: the configuration, or a part of it.
-        rule: name of the rule.
-        datasets: evaluation datasets of the job. None means all.
-        path: dotted name of ``value``.
+    ``value`` is the configuration, or the part of it with the dotted name ``path``. ``datasets``
+    are the evaluation datasets of the job. None means all.
     """
     if isinstance(value, Mapping):
         for key, item in value.items():

@@ -44,9 +44,8 @@ def files_of(path: Path) -> list[Path]:
 def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
     """Return the files of ``corpus.local`` in the order of its entries. Files of a glob are sorted.
 
-    Raises:
-        UserError: if there are no entries, a path cannot be read, a file is listed twice, or an
-            entry gives one name to several files.
+    Raise a UserError if there are no entries, a path cannot be read, a file is listed twice, or an
+    entry gives one name to several files.
     """
     if not entries:
         raise UserError("corpus.local: empty; list your h5ad files (files, label, held_out)")

@@ -12,8 +12,7 @@ class ScibMetric:
 
     Attributes:
         title: name in tables and figures.
-        function: key of :data:`scsigmoid.evaluation.scib.FUNCTIONS`. Metrics that are computed
-            together have the same function.
+        function: key of :data:`scsigmoid.evaluation.scib.FUNCTIONS`. It may return several metrics.
         in_paper: whether the paper uses the metric. Only these metrics enter :data:`MEAN`.
         seeded: whether the metric depends on the seed of the configuration.
     """

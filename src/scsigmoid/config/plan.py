@@ -1,7 +1,6 @@
 """Files and job settings of a configuration, for the rules of the workflow.
 
-Paths are relative to the results folder. Tables and figures are in
-:mod:`scsigmoid.report.registry`.
+Paths are relative to the results folder. Tables and figures: :mod:`scsigmoid.report.registry`.
 """
 
 import dataclasses
@@ -94,9 +93,7 @@ class Plan:
     def settings_of(self, rule: str, dataset: str | None = None) -> dict[str, Any]:
         """Return the settings that affect a rule, by dotted name, as plain values.
 
-        Args:
-            rule: name of a rule in ``workflow/rules``, except for ``train`` (see :meth:`run`).
-            dataset: evaluation dataset of the job. None means all.
+        ``dataset`` is the job's evaluation dataset (default: all). For ``train``, use :meth:`run`.
         """
         settings = dict(find_settings(self.config, rule, None if dataset is None else [dataset]))
         settings |= version_of(rule)

@@ -31,7 +31,6 @@ key by key. Lists are replaced. `null` removes an entry of `datasets`, `sizes`, 
 
 
 def reference() -> str:
-    """Return the reference as Markdown."""
     defaults = read_yaml(SHIPPED / "config.yaml")
     return "\n".join([INTRODUCTION, *sections(Config, "", defaults, frozenset())])
 
@@ -39,11 +38,8 @@ def reference() -> str:
 def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) -> Iterator[str]:
     """Yield the lines about a section, then the lines about the sections that it contains.
 
-    Args:
-        section: dataclass of the schema.
-        path: dotted name of the section.
-        defaults: values of the section in ``config.yaml``. None for an entry of a mapping or list.
-        inherited: rules that the section affects. Settings without an annotation affect the same.
+    ``defaults`` are the section's values in ``config.yaml``, or None for an entry of a mapping or
+    list. ``inherited`` are the rules that the section affects.
     """
     properties = validator(section).json_schema()["properties"]
     meanings, effect_of = descriptions(section), effects(section)

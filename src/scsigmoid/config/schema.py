@@ -1,9 +1,8 @@
 """Every setting of the experiment with its type, limits, meaning and the rules that it affects.
 
-Sections are plain dataclasses, so that jobs do not need pydantic. A bare GPU image does not have
-pydantic, and its import takes longer than some jobs. :mod:`scsigmoid.config.validate` checks
-settings with pydantic before a job runs. Few settings have a default here, because ``config.yaml``
-states all values.
+Sections are plain dataclasses, so that jobs do not need pydantic, which a bare GPU image does not
+have, and whose import takes longer than some jobs. :mod:`scsigmoid.config.validate` uses pydantic
+before a job runs. Few settings have a default here, because ``config.yaml`` states all values.
 """
 
 import re
@@ -60,8 +59,7 @@ def refuse_duplicates(values: list[T]) -> list[T]:
     return values
 
 
-#: A CELLxGENE id.
-IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # CELLxGENE id
 
 Whole = Annotated[int, Limits()]
 Count = Annotated[int, Limits(ge=1)]
@@ -94,8 +92,7 @@ Folder = Annotated[
 ]
 Host = Annotated[str, Limits("a host without https://", pattern="^([a-z0-9.-]+|::1)$")]
 
-#: Rules that train models, or time training steps.
-TRAIN = "train benchmark_training"
+TRAIN = "train benchmark_training"  # rules that train models, or time training steps
 
 
 class Settings:

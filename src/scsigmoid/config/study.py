@@ -25,12 +25,9 @@ class StudyRun:
     """One run of a study.
 
     Attributes:
-        family: name of its family.
         model: attention and context. The other fields have their defaults.
         size: name of an entry of ``sizes``.
-        variants: variants of attention.
         seed: seed of weights, order of cells, masks and dropout.
-        training: training settings.
     """
 
     family: str
@@ -46,10 +43,7 @@ def study_runs(config: Config) -> dict[str, StudyRun]:
 
     A name consists of the family, the attention, the values that vary within the family, and the
     seed: ``frontier_softmax_learning_rate_0_002_seed_1``. A new seed does not rename other runs.
-
-    Raises:
-        UserError: if a setting is wrong, if two runs have the same name, or if a table would
-            average runs with different settings.
+    Raise a UserError if a setting is wrong, or two runs have the same name or would be averaged.
     """
     runs: dict[str, StudyRun] = {}
     for family in config.study:

@@ -14,15 +14,10 @@ T = TypeVar("T")
 
 
 def validate(values: Any, kind: type[T], path: str = "") -> T:
-    """Check settings and return them as a section of the schema.
+    """Return settings from YAML as a section of the schema, the dataclass ``kind``.
 
-    Args:
-        values: settings as read from YAML.
-        kind: dataclass of the schema.
-        path: dotted name of the section. Empty for the whole configuration.
-
-    Raises:
-        UserError: if a setting is unknown, missing, or has a wrong type or value.
+    Raise a UserError if a setting is unknown, missing, or has a wrong type or value. ``path`` is
+    the dotted name of the section, or empty for the whole configuration.
     """
     from pydantic import ValidationError
 
@@ -35,7 +30,6 @@ def validate(values: Any, kind: type[T], path: str = "") -> T:
 
 @cache
 def validator(kind: type) -> Any:
-    """Return pydantic's validator of a dataclass."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
@@ -58,8 +52,7 @@ def normalize(values: Any) -> Any:
 def message(errors: list[Any], kind: Any, path: str) -> str:
     """Return one line about the first of pydantic's errors: setting, problem and value.
 
-    An unknown setting comes before other errors, because a misspelled setting causes two: the wrong
-    name is unknown, and the correct name is missing.
+    Unknown settings come first, because a misspelled setting is reported as missing, too.
     """
     unknown = ("unexpected_keyword_argument", "invalid_key")
     unknown_errors = [error for error in errors if error["type"] in unknown]
@@ -94,10 +87,7 @@ def names_next_to(section: Any, place: list[str]) -> list[str]:
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """Return a hint for a message: the most similar known name, or all of at most 20 known names.
-
-    The hint is empty if no name is similar and there are more than 20 names.
-    """
+    """Return a hint for a message: the most similar name, or all names if at most 20, or ""."""
     known = list(known)
     matches = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     if matches:
@@ -106,14 +96,7 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 
 def check_known(setting: str, kind: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise a UserError if a setting contains an unknown name.
-
-    Args:
-        setting: dotted name of the setting.
-        kind: what the names refer to, for the message, e.g. ``"model"``.
-        names: names in the setting.
-        known: names that exist.
-    """
+    """Raise a UserError if a setting names an unknown ``kind``, e.g. ``"model"``."""
     known = list(known)
     for name in names:
         if name not in known:

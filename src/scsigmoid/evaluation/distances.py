@@ -19,18 +19,13 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
 
 
 def silhouettes(points: Tensor, labels: Tensor) -> Tensor:
-    """Return the silhouette of each point (Rousseeuw 1987), in Euclidean distance.
+    """Return the Euclidean silhouette of each point (Rousseeuw 1987), (points,), float64.
 
     The silhouette is (b - a) / max(a, b), where a is the mean distance to the other points of the
     same label and b the smallest mean distance to the points of another label. It is 0 if a and b
     are 0, and for the only point of a label.
 
-    Args:
-        points: points x dimensions, float64.
-        labels: (points,) int64, 0 to the number of labels - 1.
-
-    Returns:
-        (points,), float64.
+    ``points`` are points x dimensions, float64. ``labels`` are (points,), int64, 0 to n - 1.
     """
     members = torch.nn.functional.one_hot(labels).to(points.dtype)
     sums = torch.zeros_like(members)  # of distances: points x labels

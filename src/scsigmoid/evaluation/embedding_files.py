@@ -1,7 +1,4 @@
-"""Write and read embedding files (AnnData).
-
-They are separate from :mod:`~.embeddings`, so that metrics start without importing torch.
-"""
+"""Write and read embedding files (AnnData), without importing torch, for a fast start."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +22,6 @@ class Embedding:
     """The embedding of a dataset by one model.
 
     Attributes:
-        path: embedding file.
         values: cells x hidden, float32, finite.
         labels: cell type of each cell, ``""`` if it has no label.
         cells: row of each cell in the dataset's h5ad file, int64.
@@ -44,15 +40,10 @@ class Embedding:
 
 
 def check_finite(values: NDArray[np.float32], obs: Any, subject: str) -> None:
-    """Raise an error that counts the cells with values that are not finite, and names the first.
+    """Raise a UserError that counts the cells with NaN or infinity, and names the first.
 
-    Args:
-        values: cells x hidden.
-        obs: ``obs`` of these cells.
-        subject: start of the message, up to its verb, e.g. ``"model.safetensors: embeds"``.
-
-    Raises:
-        UserError: if a value is NaN or infinite.
+    ``values`` are cells x hidden. The message starts with ``subject``, which ends with a verb, e.g.
+    ``"model.safetensors: embeds"``.
     """
     # Extremes take less memory than a mask of all values. Those of a cell with NaN are NaN.
     extremes = values.min(axis=1), values.max(axis=1)
@@ -77,7 +68,6 @@ def write_embedding(
     """Write the embedding of a dataset as AnnData. Equal arguments give the same bytes.
 
     Args:
-        output: the h5ad file.
         values: cells x hidden.
         labels: cell type of each cell, ``""`` for none. Stored in ``obs["scsigmoid_cell_type"]``.
         cells: row of each cell in the dataset's file. Stored in ``uns["scsigmoid"]["rows"]``.
@@ -98,13 +88,9 @@ def write_embedding(
 def read_embedding(path: Path, **expected: Any) -> Embedding:
     """Read an embedding that :func:`write_embedding` wrote.
 
-    Args:
-        path: embedding file.
-        expected: expected values of metadata, such as ``dataset``.
-
     Raises:
         UserError: if the file is missing, damaged or not an embedding, if metadata differ from
-            ``expected``, or if values are not finite.
+            ``expected`` (such as ``dataset``), or if values are not finite.
     """
     import anndata
 
@@ -133,9 +119,7 @@ def read_embeddings(
 
     Args:
         paths: name to file. Each file must be named after its model.
-        dataset: expected dataset of the embeddings.
-        scored: whether to leave out cells without a label, which cannot be scored. The log has
-            their number.
+        scored: whether to leave out cells without a label (their number is logged).
 
     Raises:
         UserError: if a file is of another model or dataset, if the vocabulary, the cells or their

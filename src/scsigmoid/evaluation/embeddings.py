@@ -59,8 +59,6 @@ def embed(
         checkpoint: the model's ``model.safetensors``.
         store: token store of the dataset.
         cells: the dataset's h5ad file, named after the dataset. Its ``obs`` is copied.
-        settings: pooling and tokens per forward pass.
-        device: ``auto``, ``cpu`` or ``cuda``.
         output: h5ad file to write, named after the model. Contains the dataset's ``obs`` with the
             evaluated cell type, the embedding in ``obsm["X_<model>"]`` (float32), and settings and
             identity in ``uns["scsigmoid"]``.
@@ -92,11 +90,7 @@ def embed_cells(
     only if each process has one thread.
 
     Args:
-        encoder: the model. If it is on a GPU, GPUs are used, otherwise the CPU.
-        store: folder of the token store.
-        settings: pooling and tokens per forward pass.
-        label: name of the progress bar.
-        devices: number of GPUs, or number of processes on the CPU.
+        devices: number of GPUs, or number of processes if the encoder is on the CPU.
 
     Raises:
         UserError: if there are fewer GPUs than ``devices``, or if a process ends early.
@@ -190,22 +184,14 @@ def embed_batch(
 
 
 def return_free_memory() -> None:
-    """Make glibc return free memory to the system.
-
-    If blocks of changing sizes are allocated and freed, glibc keeps the gaps between them: up to
-    several KB per cell in a long run.
-    """
+    """Make glibc return the gaps between blocks of changing sizes: up to several KB per cell."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def check_pooling(settings: Embeddings, encoder: EncoderSettings, checkpoint: Path) -> None:
-    """Check that the pooling exists and that the model can compute it.
-
-    Raises:
-        UserError: if the pooling is unknown, or is ``cls`` and the model was trained without [CLS].
-    """
+    """Raise a UserError if pooling is unknown, or ``cls`` for a model trained without [CLS]."""
     if settings.pooling not in get_args(Pooling):
         raise UserError(f"pooling: {settings.pooling!r} is not a valid value; expected mean or cls")
     if settings.pooling == "cls" and not encoder.cls_token:
@@ -218,14 +204,7 @@ def check_pooling(settings: Embeddings, encoder: EncoderSettings, checkpoint: Pa
 def provenance(
     checkpoint: Path, metadata: Mapping[str, Any], settings: Embeddings, simulated: bool
 ) -> dict[str, Any]:
-    """Return the model and the settings of an embedding, for ``uns`` of its file.
-
-    Args:
-        checkpoint: the model's file, whose SHA-256 is stored.
-        metadata: metadata of the model, from :func:`~scsigmoid.training.export.load_encoder`.
-        settings: pooling and tokens per forward pass.
-        simulated: whether any cell is simulated.
-    """
+    """Return the model and the settings of an embedding, for ``uns`` of its file."""
     return {
         **{name: metadata[name] for name in ("model", "attention", "context", "step")},
         "pooling": settings.pooling,
@@ -236,16 +215,9 @@ def provenance(
 
 
 def open_tokens(store: Path, dataset: str, vocabulary: str) -> TokenStore:
-    """Open the token store of an evaluation dataset.
+    """Open the token store of an evaluation dataset, for a vocabulary with this fingerprint.
 
-    Args:
-        store: the store.
-        dataset: expected dataset of the cells.
-        vocabulary: fingerprint of the model's vocabulary.
-
-    Raises:
-        UserError: if the tokens are missing, damaged or of another dataset or vocabulary, or if a
-            cell has no tokens.
+    Raise a UserError if tokens are missing, damaged or do not match, or if a cell has no tokens.
     """
     tokens = TokenStore.open(store, dataset=dataset, vocabulary=vocabulary)
     empty = np.flatnonzero(tokens.lengths == 0)
@@ -258,7 +230,7 @@ def open_tokens(store: Path, dataset: str, vocabulary: str) -> TokenStore:
 
 
 def make_batches(tokens: TokenStore, settings: EncoderSettings, batch_tokens: int) -> list[slice]:
-    """Return batches: slices of consecutive cells with at most ``batch_tokens`` tokens in all."""
+    """Return slices of consecutive cells with at most ``batch_tokens`` tokens in each."""
     lengths = np.minimum(tokens.lengths, settings.genes) + settings.cls_token
     return split_by_tokens(lengths, batch_tokens)
 

@@ -1,15 +1,12 @@
 """Bootstrap MMD between cell types (appendix, "Maximum Mean Discrepancy").
 
-Compares a sigmoid and a softmax model. For each pair of cell types and each model, the MMD is
-computed with two estimators, with the mean and percentiles of bootstrap resamples. The files
-contain sqrt(max(MMD^2, 0)). Why two estimators, and the coverage of their intervals:
-docs/evaluation.md.
+Compares pairs of cell types in a sigmoid and a softmax model, by two estimators with the mean and
+percentiles of bootstrap resamples. The files contain sqrt(max(MMD^2, 0)). Why two estimators, and
+the coverage of their intervals: docs/evaluation.md.
 
-Resamples are drawn for each cell type, with seeds derived from dataset and cell type. Therefore
-
-- the interval of a pair depends on its two types only,
-- both models share the resamples, so their ratio and difference are paired, and
-- all pairs with a type share its resamples, so a mean over pairs can be resampled, too.
+Resamples are drawn for each cell type, with seeds derived from dataset and cell type. Therefore the
+interval of a pair depends on its two types only, ratios and differences of the models are paired,
+and a mean over pairs can be resampled, too, because all pairs with a type share its resamples.
 
 The kernel is k(x, y) = exp(-|x - y|^2 / (2 s^2)). s^2 is the median squared distance between two
 cells of the pooled pair (median heuristic), computed before resampling. A resample is a vector of
@@ -46,8 +43,7 @@ from scsigmoid.measurements import Measurement, source_of, write_measurements
 from scsigmoid.progress import log, track
 from scsigmoid.seeds import derive
 
-# Largest number of cells from which a bandwidth is computed (8.4 million distances).
-BANDWIDTH_CELLS = 4096
+BANDWIDTH_CELLS = 4096  # largest number of cells for a bandwidth (8.4 million distances)
 
 Counts = NDArray[np.int64]
 #: A statistic of the sample (element 0 of the last axis) and of its resamples.
@@ -74,9 +70,6 @@ def mmd_dataset(
 
     Args:
         embeddings: model name to embedding file, two models, the sigmoid model first.
-        dataset: dataset of the embeddings.
-        settings: resamples, confidence, minimum number of cells of a type, block size.
-        seed: the configuration's seed.
         output: CSV file of measurements, see below.
         device: device that computes the kernels, in float64.
         order: cell types that come first. The others follow by name.
@@ -167,10 +160,7 @@ def mmd_dataset(
 def choose_types(
     labels: NDArray[np.str_], minimum: int, order: Sequence[str] = ()
 ) -> tuple[list[str], dict[str, int]]:
-    """Return the compared cell types, and the number of cells of each smaller type.
-
-    Types in ``order`` come first, the others follow by name.
-    """
+    """Return the compared types (``order`` first, then by name) and cell counts of the others."""
     cells = Counter(labels.tolist())
     names = [*(name for name in order if name in cells), *sorted(cells.keys() - set(order))]
     kept = [name for name in names if cells[name] >= minimum]
@@ -188,14 +178,9 @@ def measure_pair(
 ) -> tuple[int, Resampled]:
     """Measure the MMD between cell types ``a`` and ``b`` in each model.
 
-    Each model has its own bandwidth. If the pair has more than ``BANDWIDTH_CELLS`` cells, it is
-    computed from a random subset of this size, the same for all models.
-
-    Returns:
-        The number of cells, and sqrt(max(MMD^2, 0)): estimators x models x (1 + resamples).
-
-    Raises:
-        UserError: if more than half of the pairs of cells have equal embeddings (bandwidth 0).
+    Each model has its own bandwidth, from at most ``BANDWIDTH_CELLS`` random cells of the pair, the
+    same for all models. Return the number of cells, and sqrt(max(MMD^2, 0)): estimators x models x
+    (1 + resamples). Raise a UserError if most pairs of cells have equal embeddings (bandwidth 0).
     """
     name = f"{a} vs {b}"
     labels = next(iter(by_model.values())).labels
@@ -237,11 +222,7 @@ def ratio(first: NDArray[np.float64], second: NDArray[np.float64]) -> Resampled:
 
 
 def resample_counts(cells: int, resamples: int, seed: int) -> Counts:
-    """Return how often each cell is drawn: (1 + resamples) x cells, int64.
-
-    The first row is all ones, the sample itself. Each other row draws ``cells`` cells with
-    replacement.
-    """
+    """Return how often each cell is drawn, (1 + resamples) x cells, int64. Row 0 is all ones."""
     drawn = np.random.default_rng(seed).integers(0, cells, size=(resamples, cells))
     drawn += np.arange(resamples)[:, None] * cells  # one `bincount` then counts all resamples
     counts = np.bincount(drawn.ravel(), minlength=resamples * cells).reshape(resamples, cells)
@@ -266,7 +247,7 @@ def bilinear_form(
         y: m x dimensions, or None for ``x`` itself, whose kernel is symmetric.
         w: (1 + resamples) x n.
         v: (1 + resamples) x m.
-        bandwidth: s^2.
+        bandwidth: s^2, above 0.
         block: rows and columns of the kernel in memory at a time.
     """
     other = x if y is None else y
@@ -295,14 +276,7 @@ def mmd_squared(
 ) -> Estimates:
     """Return both estimates of MMD^2 between two samples for each row of counts, in float64.
 
-    Args:
-        x: n x dimensions.
-        y: m x dimensions.
-        w: (1 + resamples) x n, rows sum to n.
-        v: (1 + resamples) x m, rows sum to m.
-        bandwidth: s^2, above 0.
-        block: rows and columns of the kernel in memory at a time.
-        device: device that computes the kernels.
+    Arguments as for :func:`bilinear_form`. Rows of ``w`` sum to n and rows of ``v`` to m.
     """
     n, m = len(x), len(y)
 
@@ -329,10 +303,9 @@ def mmd_squared(
 
 
 def percentile_interval(values: NDArray[np.float64], confidence: float) -> tuple[float, float]:
-    """Return the ends of a percentile interval.
+    """Return the ends of a percentile interval, rounded outward to one of ``values``.
 
-    Quantiles are not interpolated but rounded outward to one of ``values``. So taking the square
-    root before or after gives the same interval.
+    Without interpolation, taking the square root before or after gives the same interval.
     """
     tail = (1 - confidence) / 2
     low = np.quantile(values, tail, method="lower")

@@ -63,12 +63,9 @@ def find_neighbours(
     Args:
         embeddings: model name to embedding file, with the same cells in the same order.
         cells: the dataset's h5ad file, named after the dataset.
-        settings: number of neighbors, variance that the PCA keeps, and controls.
-        seed: the configuration's seed.
 
     Raises:
-        UserError: if the embeddings do not match each other or the cells, or have too few cells or
-            only one cell type.
+        UserError: if embeddings and cells do not match, or have too few cells or one cell type.
     """
     by_model = read_embeddings(embeddings, cells.stem)
     first = next(iter(by_model.values()))
@@ -118,14 +115,8 @@ def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.floa
     """Return the control ``pca_log_counts``: principal components of log(1 + counts per 10,000).
 
     The PCA uses the 2,000 genes with the largest variance and keeps up to 50 components. Counts are
-    read twice, in chunks, so that only these genes are in memory.
-
-    Args:
-        path: the dataset's h5ad file.
-        rows: rows of the cells in the file, in the order of the result.
-
-    Returns:
-        cells x components.
+    read twice, in chunks, so that only these genes are in memory. The result, cells x components,
+    is in the order of ``rows``, the rows of the cells in the file.
     """
     from sklearn.decomposition import PCA
 
@@ -169,17 +160,9 @@ def principal_components(
 ) -> NDArray[np.float32]:
     """Return coordinates on the first principal components that together explain ``variance``.
 
-    Args:
-        values: cells x dimensions.
-        variance: share of the variance, between 0 and 1 (the paper: 0.95).
-        name: name of the values, for messages.
-
-    Returns:
-        cells x components, float32, computed in float64 from the eigenvectors of the covariance,
-        exactly and without random numbers.
-
-    Raises:
-        UserError: if all cells have the same values.
+    ``variance`` is between 0 and 1 (the paper: 0.95). Coordinates (cells x components, float32) are
+    computed in float64, exactly and without random numbers. Raise a UserError that contains
+    ``name`` if all cells have the same values (cells x dimensions).
     """
     from sklearn.decomposition import PCA
 
@@ -199,13 +182,9 @@ def nearest_cells(
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Return exact nearest neighbors of each cell, the cell itself first, as for scib-metrics.
 
-    Args:
-        coordinates: cells x components.
-        neighbours: neighbors per cell, including the cell itself. At most the number of cells.
-
-    Returns:
-        Indices and Euclidean distances, cells x ``neighbours``, in ascending order of distance.
-        Neighbors at equal distances are in ascending order of index.
+    ``coordinates`` are cells x components. Indices and Euclidean distances are cells x
+    ``neighbours``, by ascending distance, then index. ``neighbours`` counts the cell itself and is
+    at most the number of cells.
     """
     from sklearn.neighbors import NearestNeighbors
 

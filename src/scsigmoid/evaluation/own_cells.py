@@ -204,8 +204,6 @@ def embed_file(
 
     Args:
         path: raw counts, with genes by Ensembl id or by name.
-        model: from :func:`load`.
-        settings: pooling and tokens per forward pass.
         output: h5ad file with the ``obs`` of the input, the embedding in ``obsm[key]`` (cells x
             hidden, float32) and its settings in ``uns[key]``. Cells without a gene of the
             vocabulary are left out, and the log lists them.
@@ -215,9 +213,7 @@ def embed_file(
         force: whether to replace an existing output.
 
     Raises:
-        UserError: if a file is damaged or does not fit the model, if the output exists, if cells
-            are of another organism, have no raw counts or no gene of the vocabulary, or if the
-            embedding is not finite.
+        UserError: as for :func:`embed`, or if a file is damaged or the output exists.
     """
     import anndata
     from anndata.io import write_elem
@@ -256,10 +252,7 @@ def embed_file(
 def token_store(
     model: Model, path: Path, layer: str, genes: str, name: str = "adata"
 ) -> Iterator[Path]:
-    """Make a temporary token store of a file, with the model's vocabulary and context.
-
-    ``name`` is the file's name in the store.
-    """
+    """Make a temporary token store of a file, in which the file is called ``name``."""
     with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
         cells = with_known_genes(open_cells(path, layer=layer, genes=genes), model.vocabulary)
         context = model.encoder.settings.genes
@@ -277,8 +270,7 @@ def adata_token_store(
 ) -> Iterator[Path]:
     """Make a temporary token store of an AnnData. Unless ``verbose``, log only warnings.
 
-    Raises:
-        UserError: if a cell has no gene of the vocabulary, because ``obsm`` needs a row per cell.
+    Raise a UserError if a cell has no gene of the vocabulary, because ``obsm`` needs all cells.
     """
     with (
         verbosity(verbose),
@@ -332,12 +324,10 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
     import pandas as pd
 
     def gene_columns(var: Any) -> Any:
-        """Return the columns of ``var`` that contain gene ids, gene names or feature types."""
         columns = ("feature_name", "feature_types", "feature_type", "feature_biotype", genes)
         return var[[name for name in var if name in columns or any(map(is_id, var[name]))]]
 
     def read(matrix: Any) -> Any:
-        """Read a matrix that may be backed by a file."""
         if matrix is None:
             return None
         return matrix.to_memory() if hasattr(matrix, "to_memory") else matrix[:]
@@ -396,10 +386,8 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     """Replace genes without an Ensembl id by the vocabulary's genes of the same name.
 
     A name is used only if a single gene of the file and a single gene of the vocabulary have it.
-    Names in R's spelling are found, too, such as ``HLA.A`` for ``HLA-A``.
-
-    Raises:
-        UserError: if genes are of another organism, or if the vocabulary has none of the genes.
+    Names in R's spelling are found, too, such as ``HLA.A`` for ``HLA-A``. Raise a UserError if
+    genes are of another organism, or if the vocabulary has none of them.
     """
     cells = cells.with_current_ids(vocabulary.retired)
     by_id = vocabulary.token_of.keys() & set(cells.genes)

@@ -2,8 +2,8 @@
 
 The silhouette and Leiden scores are computed from the PCA coordinates and neighbors of
 :mod:`~.neighbours`, the accuracy of logistic regression from the representation. Higher is better.
-scib-metrics computes the Leiden scores. It does not compute the silhouette, because
-:mod:`~.distances` is faster (docs/benchmarks.md).
+scib-metrics computes the Leiden scores. :mod:`~.distances` computes the silhouette, because it is
+faster (docs/benchmarks.md).
 
 To add a metric, write its function, add the function to :data:`FUNCTIONS`, and describe the metric
 in ``scsigmoid.config.metrics``.
@@ -25,8 +25,7 @@ from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
 Scores = Mapping[str, float]
-#: Folds of the cross-validation of :func:`probe`.
-FOLDS = 5
+FOLDS = 5  # of the cross-validation of `probe`
 
 
 def scib(
@@ -44,7 +43,6 @@ def scib(
     Args:
         embeddings: model name to embedding file, with the same cells in the same order.
         cells: the dataset's h5ad file, named after the dataset.
-        settings: as for :func:`~.neighbours.find_neighbours`.
         seed: the configuration's seed. All representations share the seeds derived from it.
         outputs: metric to CSV file of measurements. ``group`` is the donor, or empty for all cells.
         donors: whether to score the cells of each donor, too (:func:`split_by_donor`).
@@ -110,9 +108,7 @@ def split_by_donor(cells: Neighbours) -> Iterator[tuple[str, Neighbours]]:
 def silhouette(cells: Neighbours, seed: int, device: str) -> Scores:
     """Return the silhouette of the cell types, (s + 1) / 2, from 0 to 1.
 
-    s is the mean over cells of (b - a) / max(a, b), or of 0 for the only cell of a type. a is the
-    mean distance to cells of the same type, and b the mean distance to cells of the nearest other
-    type. Distances are Euclidean, in the PCA space.
+    s is the mean of the cells' :func:`~.distances.silhouettes` in the PCA space.
     """
     import torch
 
@@ -127,8 +123,7 @@ def silhouette(cells: Neighbours, seed: int, device: str) -> Scores:
 def leiden(cells: Neighbours, seed: int, device: str) -> Scores:
     """Return NMI and ARI of the cell types with Leiden clusters of the neighbor graph.
 
-    Cells are clustered at ten resolutions from 0.2 to 2. As in scIB, the clusters with the highest
-    NMI are scored.
+    Of ten resolutions from 0.2 to 2, the clusters with the highest NMI are scored, as in scIB.
     """
     from scib_metrics import nmi_ari_cluster_labels_leiden
     from scib_metrics.nearest_neighbors import NeighborsResults
@@ -143,8 +138,7 @@ def leiden(cells: Neighbours, seed: int, device: str) -> Scores:
 def logistic(cells: Neighbours, seed: int, device: str) -> Scores:
     """Return the cross-validated balanced accuracy of logistic regression on the representation.
 
-    Cell types with fewer than two cells per fold are left out. If fewer than two types are left,
-    the result is empty.
+    Types with fewer than two cells per fold are left out. Without two types, the result is empty.
     """
     types, counts = np.unique(cells.labels, return_counts=True)
     types = types[counts >= 2 * FOLDS]
@@ -158,10 +152,7 @@ def logistic(cells: Neighbours, seed: int, device: str) -> Scores:
 def probe(values: NDArray[np.floating], kinds: NDArray[np.int64], seed: int) -> float:
     """Return the cross-validated balanced accuracy of logistic regression.
 
-    Args:
-        values: cells x dimensions. They are standardized.
-        kinds: code of each cell's type.
-        seed: seed of the folds.
+    ``values`` (cells x dimensions) are standardized. ``kinds`` has the code of each cell's type.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline

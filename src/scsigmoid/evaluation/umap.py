@@ -21,12 +21,10 @@ def umap_dataset(
 ) -> None:
     """Project the embeddings of a dataset to two dimensions: PCA, then UMAP on the CPU.
 
-    UMAP has a seed and runs on one thread. It therefore always gives the same coordinates.
+    UMAP has a seed and runs on one thread, so it always gives the same coordinates.
 
     Args:
         embeddings: model name to embedding file, with the same cells in the same order.
-        dataset: dataset of the embeddings.
-        settings: variance that the PCA keeps, and UMAP's number of neighbors and minimum distance.
         seed: the configuration's seed. UMAP has the same seed for all models.
         outputs: model name to Parquet file with one row per cell, in the order of the embedding.
             Columns: ``x``, ``y`` (float32) and ``cell_type`` (empty for a cell without a label).

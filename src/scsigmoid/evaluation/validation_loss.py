@@ -50,10 +50,6 @@ def validation_loss(
     Args:
         checkpoint: the model's ``model.safetensors``.
         store: token store of the dataset.
-        dataset: name of the dataset.
-        settings: trials, masked share, confidence of the interval, tokens per forward pass.
-        seed: the configuration's seed.
-        device: ``auto``, ``cpu`` or ``cuda``.
         output_csv: CSV file, named after the model, with mean losses in nats, see below.
         output_parquet: Parquet file with one row per cell: ``cell`` (int64, row in the dataset's
             file), ``donor`` (empty if unknown), ``loss`` (float64, nats).
@@ -62,8 +58,7 @@ def validation_loss(
 
     - ``validation_loss``: mean over cells, without an interval,
     - ``validation_loss_over_masks``: the same mean, with the Monte-Carlo interval over trials,
-    - ``validation_loss_over_donors``: mean over donors, with Student's interval. ``n`` is the
-      number of donors.
+    - ``validation_loss_over_donors``: mean over ``n`` donors, with Student's interval.
 
     Raises:
         UserError: if the model or the tokens are not the expected ones.
@@ -86,8 +81,7 @@ def validation_loss(
     write_table(output_parquet, pa.table({**cells, "loss": losses}), identity)
     mean, count = float(losses.mean()), len(losses)
     over_masks = mean_interval(trials, settings.confidence)
-    # Interval, n and note of each metric.
-    rows = {
+    rows = {  # interval, n and note of each metric
         "validation_loss": (Interval(mean), count, ""),
         "validation_loss_over_donors": donor_mean(losses, cells["donor"], settings.confidence),
         "validation_loss_over_masks": (over_masks._replace(value=mean), count, ""),
@@ -124,17 +118,9 @@ def cell_losses(
     seed: int,
     compute: Loss = place_losses,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the validation loss of each cell, and the mean over cells of each trial, in nats.
+    """Return the loss of each cell, (cells,), and the mean over cells of each trial, (trials,).
 
-    Args:
-        encoder: model in evaluation mode, on its device.
-        tokens: the cells.
-        settings: trials, masked share and tokens per forward pass.
-        seed: seed of the masks.
-        compute: :func:`place_losses`, possibly compiled.
-
-    Returns:
-        Means over trials, (cells,), and means over cells, (trials,).
+    Losses are in nats. ``compute`` is :func:`place_losses`, possibly compiled.
     """
     device = next(encoder.parameters()).device
     cell_ids = tokens.metadata(["cell"])["cell"]
@@ -145,8 +131,7 @@ def cell_losses(
     for cells in track(slices, label="validation loss"):
         rows = np.arange(cells.start, cells.stop)
         genes, cu_seqlens = tokens.cells(rows, encoder.settings.genes)
-        # Sum of each cell over the trials so far.
-        total = torch.zeros(len(rows), dtype=torch.float64, device=device)
+        total = torch.zeros(len(rows), dtype=torch.float64, device=device)  # of each cell
         for trial in range(settings.trials):
             masking = Masking(
                 seed=seed,

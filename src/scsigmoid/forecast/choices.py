@@ -26,8 +26,7 @@ AUTO = "auto"
 SAMPLE, BLOCKS = 2000, 4
 #: Fraction of the cells that the context does not cut, unless :attr:`Scale.context` limits it.
 COVERED = 0.95
-#: Contexts are multiples of this.
-MULTIPLE = 64
+MULTIPLE = 64  # contexts are multiples of this
 #: Number of validations of a run, and number of validations without progress that end training.
 VALIDATIONS, PATIENCE = 30, 5
 
@@ -81,17 +80,10 @@ class Sample:
 
 
 def choose(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a merged configuration with values in place of ``auto``.
+    """Return a merged configuration, not checked yet, with values in place of ``auto``.
 
-    Args:
-        values: the merged configuration, which is not checked yet.
-
-    Returns:
-        The configuration. Its setting ``choices`` contains the chosen values with reasons. Unless
-        ``corpus.source`` is ``local``, the configuration is not changed.
-
-    Raises:
-        UserError: if ``corpus`` is wrong, or a file cannot be read.
+    Its setting ``choices`` contains the chosen values with reasons. Unless ``corpus.source`` is
+    ``local``, nothing changes. Raise a UserError if ``corpus`` is wrong or a file is unreadable.
     """
     if not isinstance(values.get("corpus"), Mapping) or values["corpus"].get("source") != "local":
         return dict(values)
@@ -162,10 +154,7 @@ def has_auto(value: Any) -> bool:
 
 
 def sample_cells(corpus: Corpus, seed: int) -> Sample:
-    """Count the training cells, and the genes of up to :data:`SAMPLE` cells of each file.
-
-    Files of which all cells are held out are sampled too.
-    """
+    """Count training cells, and genes of up to :data:`SAMPLE` cells per file, held out or not."""
     total, is_total_known = 0, True
     # Start with one cell of negligible weight, because the files may have no cells to sample.
     lengths, weights = [np.ones(1, np.int64)], [np.full(1, 1e-9)]

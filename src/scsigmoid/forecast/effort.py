@@ -13,20 +13,14 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config, Size, Training
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 
-# Number of lengths that represent a distribution.
-QUANTILES = 500
+QUANTILES = 500  # number of lengths that represent a distribution
 # Bytes per parameter, in float32: weights and two moments in a checkpoint, weights in a model.
 CHECKPOINT_BYTES, MODEL_BYTES = 12, 4
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """A log-normal distribution of the number of genes that a cell expresses.
-
-    Attributes:
-        median: median number of genes.
-        sigma: standard deviation of the logarithm.
-    """
+    """Log-normal numbers of genes per cell. ``sigma`` is the logarithm's standard deviation."""
 
     median: float
     sigma: float
@@ -39,13 +33,11 @@ class Lengths:
         return [min(length, longest) for length in lengths]
 
     def mean(self) -> float:
-        """Return the mean length."""
         return sum(self.sample()) / QUANTILES
 
 
 @cache
 def rates() -> dict[str, Any]:
-    """Return the content of ``rates.yaml``."""
     text = files("scsigmoid.forecast").joinpath("rates.yaml").read_text(encoding="utf-8")
     return dict(yaml.safe_load(text))
 
@@ -61,7 +53,6 @@ class Effort:
     """The cost of training one model.
 
     Attributes:
-        model: name of the model.
         parameters: number of parameters of the encoder.
         hours: training time on one device.
         device: name of the machine whose measured rate the estimate uses.
@@ -76,14 +67,10 @@ class Effort:
 
 
 def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
-    """Return the cost of a model, or of a run of the study.
+    """Return the cost of a model, or of a run of the study, for a ``vocabulary`` of this size.
 
-    Among the measured models, the estimate uses the model whose operations per cell are nearest.
-
-    Args:
-        plan: plan of the configuration.
-        name: name of the model or run. The cost of variants of attention is ignored.
-        vocabulary: number of tokens.
+    It uses the rate of the measured model with the nearest number of operations per cell. The cost
+    of variants of attention is ignored.
     """
     run, config = plan.run(name), plan.config
     training, attention = Training(**run["training"]), run["attention"]

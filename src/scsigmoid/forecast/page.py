@@ -15,10 +15,7 @@ CELL_BYTES = 100  # metadata of a cell in the token store: ids, type, donor, tis
 def forecast(config: Config, results: Path) -> Iterator[str]:
     """Yield the lines of the forecast: files, disk, hours of training and parameters.
 
-    Args:
-        config: the configuration.
-        results: the results folder. If it contains a manifest or a vocabulary, they replace
-            estimates.
+    A manifest or a vocabulary in the folder ``results`` replaces estimates.
     """
     volume, vocabulary = estimate_volume(config, results), vocabulary_size(config, results)
     plan = Plan(config)
@@ -51,7 +48,6 @@ def forecast(config: Config, results: Path) -> Iterator[str]:
 
 
 def line(name: str, value: str, note: str) -> str:
-    """Return one line of the table."""
     return f"  {name:<13} {value:<26} {note}"
 
 
@@ -61,7 +57,6 @@ def number(value: int | None) -> str:
 
 
 def millions(value: int) -> str:
-    """Return a number of parameters in millions."""
     return f"{value / 1e6:.4g}M"
 
 
@@ -73,7 +68,6 @@ def gigabytes(size: float | None) -> str:
 
 
 def duration(hours: float) -> str:
-    """Return a time in hours or minutes, rounded for reading."""
     if hours >= 1:
         return f"{hours:,.3g} h" if hours < 1000 else f"{hours:,.0f} h"
     return f"{hours * 60:.3g} min" if hours * 60 >= 1 else "under 1 min"

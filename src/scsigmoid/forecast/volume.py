@@ -42,8 +42,7 @@ class Volume:
 def estimate_volume(config: Config, results: Path) -> Volume:
     """Return the volume of a configuration.
 
-    For CELLxGENE, read the lock file or the manifest in the results folder. If there is neither,
-    estimate the volume.
+    For CELLxGENE, read the lock file or the manifest in ``results``, or else estimate the volume.
     """
     if config.corpus.source == "embedded":
         rows = list_embedded(config.corpus.embedded, config.datasets)
@@ -90,7 +89,6 @@ def listed_volume(rows: Sequence[ManifestRow], basis: str, config: Config) -> Vo
 
 
 def local_volume(config: Config) -> Volume:
-    """Return the volume of the user's own files."""
     files, training_cells = expand(config.corpus.local), training_files(config)
     return Volume(
         basis="the files",
@@ -101,10 +99,7 @@ def local_volume(config: Config) -> Volume:
 
 
 def training_files(config: Config) -> list[Cells] | None:
-    """Open the training cells of the user's files. Return None if a file is 10x.
-
-    A 10x file would have to be converted.
-    """
+    """Open the training cells of the user's files. Return None if a file is 10x (not converted)."""
     files = [file for file in expand(config.corpus.local) if file.held_out is not True]
     if any(is_tenx(file.path) for file in files):
         return None
@@ -118,13 +113,7 @@ def training_files(config: Config) -> list[Cells] | None:
 
 
 def check_own_files(config: Config) -> None:
-    """Check genes and labels of the user's h5ad files, as the first job does.
-
-    10x files are not checked, because they would have to be converted.
-
-    Raises:
-        UserError: if the genes of two files do not match, or a label is missing.
-    """
+    """Check genes and labels of the user's h5ad files (not 10x), as the first job does."""
     cells_of = {}
     with verbosity(False):
         for file in own_files(config.corpus, config.datasets):
