@@ -19,7 +19,7 @@ class EncoderSettings:
         context: maximum sequence length in tokens, the number of position embeddings.
         vocabulary_size: number of tokens, including special tokens.
         dropout: probability of dropping an activation after the embedding and each half of a block.
-        backend: ``auto`` or an entry of ``BACKENDS[attention]``.
+        backend: ``auto`` or a key of ``BACKENDS[attention]``.
         cls_token: whether [CLS] precedes the genes of a cell. It counts as a token of the context.
         variants: changes to attention (:mod:`scsigmoid.model.encoder`).
     """

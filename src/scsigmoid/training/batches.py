@@ -42,8 +42,7 @@ class Batch:
     """A packed batch: the cells' tokens concatenated, without padding.
 
     Attributes:
-        tokens: (tokens,) int64, the genes of each cell, with or without a leading [CLS]. Masked
-            genes are replaced.
+        tokens: (tokens,) int64, genes after masking, with or without [CLS] before each cell.
         positions: (tokens,) int64, 0 to n - 1 within each cell.
         cu_seqlens: (cells + 1,) int32, cumulative lengths.
         masked: (masked,) int64, indices into ``tokens`` of the genes to predict, if any.
@@ -146,7 +145,7 @@ def divide(work: Float64s, parts: int) -> list[Int64s]:
 
     Longest processing time first (Graham 1969): the heaviest remaining cell goes to the part with
     the least work. With at least 8 cells per part, and lengths as in Fig. 1, the work of the parts
-    differs by less than 2 %. Parts are empty if there are more parts than cells.
+    differs by less than 2 %. Some parts are empty if there are more parts than cells.
     """
     members: list[list[int]] = [[] for _ in range(parts)]
     heap = [(0.0, part) for part in range(parts)]
@@ -262,10 +261,10 @@ class GlobalBatches:
 def ahead(
     batches: GlobalBatches, steps: range, workers: int, device: torch.device
 ) -> Generator[Share, None, None]:
-    """Yield the shares of steps in order, prefetched by threads, or when needed without workers.
+    """Yield the shares of steps in order, prefetched by threads.
 
-    Reading, sorting and hashing release the GIL, so threads are as fast as processes. For a GPU,
-    shares are in page-locked memory.
+    Reading, sorting and hashing release the GIL, so threads are as fast as processes. With 0
+    workers, each share is prepared when needed. For a GPU, shares are in page-locked memory.
     """
     gpu = device.type == "cuda"
 

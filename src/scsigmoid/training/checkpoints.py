@@ -129,7 +129,7 @@ class Checkpoints:
         """Return the step of the checkpoint to resume from, or 0 to train from the beginning.
 
         Checkpoints of a *finished* run with other settings are removed, because the new run
-        replaces the finished model. Checkpoints of an unfinished run raise UserError.
+        replaces the finished model. If a run with other settings is unfinished, raise UserError.
         """
         checkpoint = self.latest()
         if checkpoint is None:

@@ -38,8 +38,7 @@ MOST_WORK = 1.2e11
 MOST_GRAPHS = 128
 #: Number of runs before a recording, in which kernels are compiled, tuned and loaded.
 WARM_RUNS = 2
-# Minimum difference between the numbers of tokens of two buckets.
-_LEAST_SPACING = 128
+_LEAST_SPACING = 128  # minimum difference between the numbers of tokens of two buckets
 
 
 class Bucket(NamedTuple):
@@ -142,9 +141,9 @@ class Graphs:
     ) -> Tensor:
         """Compute ``gradients`` of ``held``, the last result of :meth:`hold`. Return its loss.
 
-        The loss, a scalar on the device, is divided by ``masked``. Weights of the losses, (masked,
-        2) float32, must be set for all batches or for none. If they are set, ``gradients`` belong
-        to the first weighted sum, which is not divided, and the loss is the second weighted sum.
+        The loss, a scalar on the device, is divided by ``masked``. ``weights`` of the losses,
+        (masked, 2) float32, must be set for all batches or for none. If they are set, ``gradients``
+        are those of the first weighted sum, not divided, and the loss is the second weighted sum.
         """
         # Detached, because torch.compile compiles another graph for arguments that are views.
         if keys is not None:

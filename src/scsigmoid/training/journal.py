@@ -54,8 +54,7 @@ class Layer:
     Attributes:
         score_max: largest |q . k / sqrt(dim)|.
         weight_max: largest attention weight.
-        row_sum_low, row_sum, row_sum_high: 5th, 50th and 95th percentile of the row sums. 1 for
-            softmax.
+        row_sum_low, row_sum, row_sum_high: 5th, 50th and 95th percentile of row sums (softmax: 1).
         keys: effective number of keys, the median over rows of exp(entropy) of the normalized
             weights. 0 for a row whose weights are all 0.
         value_mean: |mean of v|^2 divided by the mean of |v|^2, averaged over heads and cells. 1 if

@@ -258,10 +258,7 @@ def loop(
 
 
 def has_flattened(losses: Sequence[float], patience: int) -> bool:
-    """Return True if none of the last ``patience`` losses improves on the minimum before them.
-
-    Return False if ``patience`` is 0 or there are no earlier losses.
-    """
+    """Return True if none of the last ``patience`` losses improves on the minimum before them."""
     if not 0 < patience < len(losses):
         return False
     # `not any(<=)` instead of `all(>)`, so that NaN is not an improvement.

@@ -41,7 +41,7 @@ PATIENCE = timedelta(hours=2)
 STOPPED = 75
 # Signals that stop a run: two that batch systems send at or before the time limit, and Ctrl-C.
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-# Seconds to stop in. A step and a checkpoint may take longer than torchrun's default, 30.
+# Seconds that torchrun waits for processes. A step and a checkpoint may exceed the default, 30.
 SECONDS_TO_STOP = "600"
 #: Environment variable with the ``host:port`` at which the processes of several nodes connect.
 RENDEZVOUS = "SCSIGMOID_RENDEZVOUS"
@@ -73,7 +73,7 @@ class Processes:
 
     @contextmanager
     def connected(self) -> Iterator[None]:
-        """If a collective in the block fails, raise UserError on rank 0, otherwise SystemExit."""
+        """If a collective in the block fails, raise UserError on rank 0, else SystemExit."""
         try:
             yield
         except RuntimeError:
@@ -218,7 +218,7 @@ def stop_requests() -> Iterator[list[signal.Signals]]:
 
 @contextmanager
 def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Let ``handler`` handle the signals in :data:`SIGNALS` in the block."""
+    """Let ``handler`` handle :data:`SIGNALS` in the block."""
     previous = {number: signal.signal(number, handler) for number in SIGNALS}
     try:
         yield
@@ -254,7 +254,7 @@ def torchrun(options: Sequence[str], processes: int, arguments: Sequence[str]) -
     """Run ``torchrun <options> --nproc-per-node <processes> -m scsigmoid <arguments>``.
 
     Messages of torchrun are hidden, because the messages of the processes explain a failure. Return
-    the exit code of the process that failed first, 0, or :data:`STOPPED` if torchrun got a signal.
+    0, the exit code of the process that failed first, or :data:`STOPPED` if torchrun got a signal.
     """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

@@ -129,7 +129,7 @@ def eagerly_embedded(compute: Loss, encoder: Encoder, batch: Batch, *rest: Tenso
     """Return the loss of a batch by :func:`summed_loss` or :func:`place_losses` (``compute``).
 
     Only ``compute`` may be compiled. The embedding and the mask of FlexAttention are not part of
-    the compiled graph, so one graph serves all lengths. ``rest`` starts with ``keys``.
+    the compiled graph, so one graph serves all lengths. ``rest`` are the arguments after ``batch``.
     """
     batch = with_two_of_each(batch)
     embedded = encoder.embed(batch.tokens, batch.positions)
@@ -153,10 +153,7 @@ class Trainer:
         device: torch.device,
         processes: Processes | None = None,
     ) -> None:
-        """Move the encoder, which has the same weights in all ``processes``, to the device.
-
-        ``seed`` determines the dropout. ``processes`` None means a single process.
-        """
+        """Move the encoder, which has the same weights in all ``processes``, to the device."""
         self.processes = processes or Processes(device=device)
         self.encoder = encoder.to(device)
         self.optimiser = make_optimiser(encoder, training)
@@ -206,10 +203,7 @@ class Trainer:
                 self.step(1, [batch])
 
     def _kind(self, batches: Sequence[Batch]) -> Bucket | bool:
-        """Return the bucket of a step, or whether a cell is too long for the approximate sigmoid.
-
-        Steps of one kind use the same compiled or recorded graph.
-        """
+        """Return a key of the graph, compiled or recorded, that a step with ``batches`` uses."""
         long = any(batch.max_seqlen > LONGEST_APPROXIMATE for batch in batches)
         return self._bucket(batches) or long
 
