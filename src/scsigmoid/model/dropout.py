@@ -31,10 +31,7 @@ def mix(words: Tensor) -> Tensor:
 def cell_keys(cells: Tensor, seed: int, step: int) -> Tensor:
     """Return the dropout keys of cells in a step, (cells,) int32.
 
-    Args:
-        cells: (cells,) int64, indices of the cells in the token store, below 2^31.
-        seed: seed of the run.
-        step: number of the optimizer step.
+    ``cells`` are indices in the token store, (cells,) int64 below 2^31.
     """
     drawn = derive(seed, "dropout", step)
     keys = mix(cells.to(torch.int32) ^ (drawn % 2**31))
@@ -42,21 +39,14 @@ def cell_keys(cells: Tensor, seed: int, step: int) -> Tensor:
 
 
 def token_keys(of_cells: Tensor, positions: Tensor) -> Tensor:
-    """Return the dropout keys of tokens, (tokens,) int32.
-
-    Args:
-        of_cells: (tokens,) int32, key of the cell of each token.
-        positions: (tokens,) int64, positions in the cell.
-    """
+    """Combine the keys of the tokens' cells, (tokens,) int32, with positions, (tokens,) int64."""
     return mix(of_cells ^ (positions.to(torch.int32) * _SPREAD))
 
 
 class KeyedDropout(nn.Module):
-    """Inverted dropout with a counter-based generator.
+    """Inverted dropout of each activation with probability ``share``, at least 0 and below 1.
 
-    Args:
-        share: probability of dropping an activation, at least 0 and below 1.
-        site: index of this dropout layer in the model. Each layer drops different activations.
+    ``site`` is the layer's index in the model. Each dropout layer drops different activations.
     """
 
     def __init__(self, share: float, site: int) -> None:

@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 
 
 class Block(nn.Module):
-    """One pre-norm block: x + attention(norm(x)), then x + feed_forward(norm(x)).
-
-    ``layer`` is the index of the block, from 0. Each layer drops different activations.
-    """
+    """One pre-norm block: x + attention(norm(x)), then x + feed_forward(norm(x))."""
 
     def __init__(self, settings: EncoderSettings, layer: int) -> None:
         super().__init__()
@@ -124,9 +121,6 @@ class Encoder(nn.Module):
         Each parameter has its own generator on the CPU, seeded by ``seed`` and the parameter's
         name. So the weights do not depend on the attention function or the device. Models that
         differ only in the context length have equal weights, except for position embeddings.
-
-        Returns:
-            The encoder itself.
         """
         for name, parameter in self.named_parameters():
             if name.endswith(".bias"):
@@ -184,12 +178,8 @@ class Encoder(nn.Module):
     ) -> Tensor | None:
         """Return the dropout keys of a training step, (tokens,) int32, or None without dropout.
 
-        Args:
-            cells: (cells,) int64, indices of the cells in the token store, on the CPU. Cells are
-                few, so computing their keys on the CPU is faster than launching GPU kernels.
-            positions, cu_seqlens: see :meth:`forward`.
-            seed: seed of the run.
-            step: number of the optimizer step.
+        ``cells``, (cells,) int64, are indices in the token store. They are on the CPU, because
+        computing the keys of few cells there is faster than launching GPU kernels.
         """
         if self.settings.dropout == 0:
             return None
@@ -220,11 +210,7 @@ class Encoder(nn.Module):
 
     @torch.no_grad()
     def attention_score_max(self, tokens: Tensor, positions: Tensor, cu_seqlens: Tensor) -> Tensor:
-        """Return the maximum of ``|q . k / sqrt(dim)|`` in the first layer, without dropout.
-
-        Returns:
-            A float32 scalar tensor.
-        """
+        """Return the float32 maximum of ``|q . k / sqrt(dim)|`` in layer 0, without dropout."""
         first = self.blocks[0]
         assert isinstance(first, Block)
         q, k, _ = first.heads(self.embed(tokens, positions)).unbind(1)

@@ -32,13 +32,9 @@ def _word(value: int) -> UInt64s:
 class Masking:
     """Settings of the masks.
 
-    Attributes:
-        seed: seed of the masks of a run.
-        draw: counter of the masks of a cell: the step in training, the trial in evaluation.
-        fraction: fraction of the genes of a cell that are masked.
-        replacement: ``mask``: masked genes become [MASK]. ``bert``: 80 % become [MASK], 10 % a
-            random gene, and 10 % do not change.
-        vocabulary_size: number of tokens, including special tokens.
+    ``draw`` counts the masks of a cell: the step in training, the trial in evaluation. With the
+    ``replacement`` ``mask``, masked genes become [MASK]. With ``bert``, 80 % become [MASK], 10 % a
+    random gene, and 10 % do not change.
     """
 
     seed: int
@@ -66,9 +62,6 @@ class Masking:
         Returns:
             The model's input (tokens,), the indices of the masked genes in it (masked,), ascending,
             and the masked genes (masked,).
-
-        Raises:
-            ValueError: if ``cu_seqlens`` does not match ``packed`` and ``cells``.
         """
         lengths = np.diff(cu_seqlens)
         if len(lengths) != len(cells) or cu_seqlens[0] != 0 or cu_seqlens[-1] != len(packed):
@@ -106,8 +99,7 @@ class Masking:
             tokens[masked] = MASK
             return tokens, masked, targets
         words = _mix(keys[selected] ^ np.uint64(0xD1B54A32D192ED03))
-        # uniform in [0, 1)
-        share = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        share = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53  # uniform in [0, 1)
         random = first + (_mix(words) % np.uint64(end - first)).astype(np.int64)
         tokens[masked] = np.where(share < 0.8, MASK, np.where(share < 0.9, random, targets))
         return tokens, masked, targets

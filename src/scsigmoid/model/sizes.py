@@ -10,20 +10,16 @@ from scsigmoid.kernels import BACKENDS
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSettings:
-    """Settings of an encoder (table tab:model_arch). The schema contains their limits.
+    """Settings of an encoder (table tab:model_arch).
+
+    :class:`Size` and :class:`Architecture` describe the settings that are not in this list.
 
     Attributes:
         attention: ``sigmoid`` or ``softmax``.
         context: maximum sequence length in tokens, the number of position embeddings.
-        layers: number of transformer blocks.
-        hidden: width of the residual stream.
-        heads: number of attention heads. ``hidden / heads`` is the head dimension.
-        feed_forward: width of the feed-forward layer.
         vocabulary_size: number of tokens, including special tokens.
         dropout: probability of dropping an activation after the embedding and each half of a block.
-        layer_norm_epsilon: epsilon of the layer normalizations.
-        initializer_range: standard deviation of the initial weights.
-        backend: attention backend.
+        backend: ``auto`` or a key of ``BACKENDS[attention]``.
         cls_token: whether [CLS] precedes the genes of a cell. It counts as a token of the context.
         variants: changes to attention (:mod:`scsigmoid.model.encoder`).
     """
@@ -106,11 +102,7 @@ def count_flops(settings: EncoderSettings, lengths: Sequence[int], masked: int) 
     A matrix product counts twice as much in the backward pass as in the forward pass. Attention
     counts 4 n^2 hidden in the forward pass and 2.5 times as much in the backward pass (appendix
     "FLOP Calculation" of the paper). Element-wise operations and the optimizer are not counted.
-
-    Args:
-        settings: the encoder.
-        lengths: number of tokens of each cell.
-        masked: number of masked positions, for which the output layer computes logits.
+    The output layer computes logits for ``masked`` positions only.
     """
     hidden, wide = settings.hidden, settings.feed_forward
     tokens = sum(int(length) for length in lengths)

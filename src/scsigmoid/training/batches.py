@@ -3,9 +3,8 @@
 The sequence of global batches depends only on the seed and the number of cells. Sigmoid and softmax
 models, and any number of processes, see the same cells in the same order with the same masks.
 
-A cell of n tokens costs a n + b n^2 floating-point operations: a n for the linear layers and the
-output layer, b n^2 for attention. Processes wait for each other once per step, so the slowest one
-determines the speed. Therefore processes, and the micro-batches of a process, get equal work.
+A cell of n tokens costs a n + b n^2 floating-point operations: a n for linear layers, b n^2 for
+attention. Processes wait for each other once per step, so all of them get equal work.
 """
 
 import heapq
@@ -43,8 +42,7 @@ class Batch:
     """A packed batch: the cells' tokens concatenated, without padding.
 
     Attributes:
-        tokens: (tokens,) int64, the genes of each cell, with or without a leading [CLS]. Masked
-            genes are replaced.
+        tokens: (tokens,) int64, genes after masking, with or without [CLS] before each cell.
         positions: (tokens,) int64, 0 to n - 1 within each cell.
         cu_seqlens: (cells + 1,) int32, cumulative lengths.
         masked: (masked,) int64, indices into ``tokens`` of the genes to predict, if any.
@@ -93,14 +91,12 @@ def pack_genes(
     *,
     cls_token: bool = True,
 ) -> Batch:
-    """Pack cells.
+    """Pack cells, unmasked if ``masking`` is None.
 
     Args:
         genes: (genes,) packed gene tokens.
         lengths: (cells,) number of genes of each cell.
         cells: (cells,) identity of each cell, on which its mask depends.
-        masking: settings of the masks. None: mask nothing.
-        cls_token: whether each cell starts with [CLS].
     """
     tokens = genes.astype(np.int64)
     cu_seqlens = np.append(0, np.cumsum(lengths, dtype=np.int64))
@@ -123,10 +119,7 @@ def pack_genes(
 
 
 def split_by_tokens(lengths: Integers, budget: int) -> list[slice]:
-    """Split cells, in order, into slices of at most ``budget`` tokens.
-
-    A cell with more tokens gets its own slice.
-    """
+    """Split cells, in order, into slices of at most ``budget`` tokens or a single longer cell."""
     slices = []
     start = tokens = 0
     for index, length in enumerate(lengths.tolist()):
@@ -148,15 +141,11 @@ def work_of_cells(lengths: Integers, settings: EncoderSettings, mask_fraction: f
 
 
 def divide(work: Float64s, parts: int) -> list[Int64s]:
-    """Partition cells into parts of about equal work.
+    """Partition cells into parts of about equal work. Return ascending indices for each part.
 
     Longest processing time first (Graham 1969): the heaviest remaining cell goes to the part with
     the least work. With at least 8 cells per part, and lengths as in Fig. 1, the work of the parts
-    differs by less than 2 %.
-
-    Returns:
-        The ascending indices of the cells of each part. Parts may be empty if there are more parts
-        than cells.
+    differs by less than 2 %. Some parts are empty if there are more parts than cells.
     """
     members: list[list[int]] = [[] for _ in range(parts)]
     heap = [(0.0, part) for part in range(parts)]
@@ -170,10 +159,8 @@ def divide(work: Float64s, parts: int) -> list[Int64s]:
 def micro_batches(lengths: Integers, work: Float64s, budget: int) -> list[Int64s]:
     """Divide the cells of a process into as few micro-batches as possible, of about equal work.
 
-    Args:
-        lengths: (cells,) tokens of each cell.
-        work: (cells,) work of each cell.
-        budget: maximum number of tokens of a micro-batch. A longer cell gets its own micro-batch.
+    A micro-batch has at most ``budget`` tokens or a single longer cell. ``lengths`` (in tokens) and
+    ``work`` are (cells,).
     """
     count = min(len(lengths), max(1, ceil(int(lengths.sum()) / budget)))
     while True:
@@ -197,10 +184,7 @@ class Share:
 
 
 def validation_rows(cells: int, count: int) -> Int64s:
-    """Return the ascending indices of the validation cells in the store, (count,).
-
-    They are evenly spaced. Because the order of a store is random, they are a random sample.
-    """
+    """Return evenly spaced indices of validation cells, (count,). The store's order is random."""
     if count >= cells:
         raise UserError(f"training.validation_cells: {count} of {cells} training cells; take fewer")
     return np.arange(count, dtype=np.int64) * cells // max(1, count)
@@ -219,7 +203,6 @@ class GlobalBatches:
         rank: int = 0,
         processes: int = 1,
     ) -> None:
-        """Open the batches as process ``rank`` of ``processes``."""
         if processes > training.global_batch:
             raise UserError(
                 f"training.global_batch: {training.global_batch} cells do not occupy {processes} "
@@ -280,13 +263,8 @@ def ahead(
 ) -> Generator[Share, None, None]:
     """Yield the shares of steps in order, prefetched by threads.
 
-    Reading, sorting and hashing release the GIL, so threads are as fast as processes.
-
-    Args:
-        batches: the batches of the run.
-        steps: numbers of the steps.
-        workers: number of threads. With 0, each share is prepared when it is needed.
-        device: device of the training. For a GPU, shares are in page-locked memory.
+    Reading, sorting and hashing release the GIL, so threads are as fast as processes. With 0
+    workers, each share is prepared when needed. For a GPU, shares are in page-locked memory.
     """
     gpu = device.type == "cuda"
 

@@ -3,8 +3,8 @@
 A checkpoint such as ``step-00000100.pt`` can be read with ``torch.load(weights_only=True)``. Its
 checksum is in ``step-00000100.sha256`` in the same folder, in the format of ``sha256sum``.
 
-A damaged checkpoint is renamed, not deleted, and the next older checkpoint is used. If the file
-system reports an error, the error is raised, because the checkpoint may be intact.
+A damaged checkpoint is renamed to ``<name>.damaged``, and the next older checkpoint is used. If the
+file system reports an error, the error is raised, because the checkpoint may be intact.
 """
 
 import os
@@ -24,8 +24,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, sha256, write_text
 from scsigmoid.progress import log, warn
 
-#: Version of the file format.
-VERSION = 3
+VERSION = 3  # of the file format
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +41,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The folder with the newest ``keep`` checkpoints of a run.
-
-    A background thread writes checkpoints, one at a time.
-    """
+    """The newest ``keep`` checkpoints of a run in a folder, written by one background thread."""
 
     def __init__(self, folder: Path, keep: int) -> None:
         self.folder = folder
@@ -66,11 +62,7 @@ class Checkpoints:
         return [self.folder / name for name in sorted(steps, reverse=True)]
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Wait for the previous write, copy the state to host memory, and start to write it.
-
-        Raises:
-            UserError: if the previous checkpoint could not be written.
-        """
+        """After :meth:`wait`, copy the state to host memory and start to write it."""
         self.wait()
         copy = replace(
             checkpoint, model=on_host(checkpoint.model), optimiser=on_host(checkpoint.optimiser)
@@ -95,8 +87,7 @@ class Checkpoints:
     def write(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint, then remove all but the newest ``keep`` checkpoints.
 
-        Raises:
-            UserError: if writing fails, for example on a full disk. Older checkpoints are kept.
+        If writing fails, for example on a full disk, keep older checkpoints and raise UserError.
         """
         path = self.path(checkpoint.step)
         try:
@@ -117,15 +108,7 @@ class Checkpoints:
             remove(old)
 
     def latest(self) -> Checkpoint | None:
-        """Return the newest checkpoint that is not damaged, or None if there is no checkpoint.
-
-        Newer, damaged files are renamed to ``<name>.damaged``.
-
-        Raises:
-            UserError: if all checkpoints are damaged, or the newest intact checkpoint cannot be
-                read.
-            OSError: if the file system cannot read a file.
-        """
+        """Return the newest intact checkpoint, if any. Raise UserError if all are damaged."""
         paths = self.paths()
         if not paths:
             return None
@@ -146,11 +129,7 @@ class Checkpoints:
         """Return the step of the checkpoint to resume from, or 0 to train from the beginning.
 
         Checkpoints of a *finished* run with other settings are removed, because the new run
-        replaces the finished model.
-
-        Raises:
-            UserError: as for :meth:`latest`, or if an unfinished run has other settings.
-            OSError: as for :meth:`latest`.
+        replaces the finished model. If a run with other settings is unfinished, raise UserError.
         """
         checkpoint = self.latest()
         if checkpoint is None:
@@ -196,12 +175,7 @@ def write_values(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> Checkpoint:
-    """Read a checkpoint. Its tensors are memory-mapped.
-
-    Raises:
-        UserError: if another version or program wrote the file, or torch cannot read it.
-        OSError: if the file system cannot read it.
-    """
+    """Read a checkpoint with memory-mapped tensors. Raise UserError if torch cannot read it."""
     try:
         with path.open("rb") as handle:
             if not is_zipfile(handle):
@@ -233,9 +207,7 @@ def is_damaged(path: Path) -> bool:
     """Return True if the bytes of a checkpoint have changed, or if it is truncated.
 
     If the checksum is missing, only a truncated file is recognized, and a warning is logged.
-
-    Raises:
-        OSError: naming the file, if the file system cannot read it.
+    Errors of the file system are raised with the name of the file.
     """
     checksum = checksum_path(path)
     try:
@@ -250,10 +222,7 @@ def is_damaged(path: Path) -> bool:
 
 
 def differences(there: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return the settings that differ between a checkpoint (``there``) and a run (``now``).
-
-    Each is described with both values. Long values, such as fingerprints, are shortened.
-    """
+    """Describe the settings that differ between a checkpoint (``there``) and a run (``now``)."""
 
     def short(value: str) -> str:
         return value if len(value) <= 24 else f"{value[:12]}..."

@@ -38,9 +38,6 @@ def resolve_device(device: str) -> torch.device:
 
     Of several GPUs, the GPU with the fewest jobs is chosen (:func:`claim_gpus`) and becomes the
     current device of PyTorch. Processes of torchrun choose their GPU by their rank later.
-
-    Raises:
-        UserError: if the device is unknown, or PyTorch finds no GPU.
     """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -58,19 +55,15 @@ def resolve_device(device: str) -> torch.device:
     return torch.device(device, torch.cuda.current_device())
 
 
-# Open files whose locks are the claims of this process. The system releases the locks when the
-# process ends.
+# Open files whose locks are the claims of this process. They are released when it ends.
 _claims: list[IO[str]] = []
 
 
 def claim_gpus(count: int) -> list[int]:
-    """Choose the GPUs with the fewest claims by other jobs of this user.
+    """Claim the ``count`` GPUs with the fewest claims by this user. Return ascending indices.
 
     This spreads simultaneous jobs evenly over the GPUs of a machine. A claim is a locked file in
-    the folder of temporary files.
-
-    Returns:
-        Ascending indices of ``count`` visible GPUs, or of all if there are no more than ``count``.
+    the folder of temporary files. If there are not more than ``count`` GPUs, return all.
     """
     visible = visible_gpus()
     if count >= len(visible):
@@ -122,10 +115,7 @@ def peak_flops(name: str) -> float | None:
 
 
 def be_deterministic() -> None:
-    """Make PyTorch deterministic. Operations without a deterministic algorithm raise an error.
-
-    Call this function before the GPU is used.
-    """
+    """Make operations deterministic or raise errors. Call this function before the GPU is used."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
     # Filling uninitialized memory is not needed: memory is never read before it is written.

@@ -1,10 +1,9 @@
 """Finished models: a safetensors file with weights, vocabulary and, in its header, the settings.
 
-Weights are float32. :func:`shrink` makes a smaller file for embeddings.
-
-The vocabulary is stored as tensors. ``vocabulary/gene_ids`` and ``vocabulary/names`` are UTF-8
-bytes with one line per token. ``vocabulary/cells`` and ``vocabulary/medians`` are numbers. If there
-are retired ids, ``vocabulary/retired`` has a line for each: the id, a tab, the id that replaced it.
+Weights are float32, or float16 after :func:`shrink`. The vocabulary is stored as tensors.
+``vocabulary/gene_ids`` and ``vocabulary/names`` are UTF-8 bytes with one line per token.
+``vocabulary/cells`` and ``vocabulary/medians`` are numbers. If there are retired ids,
+``vocabulary/retired`` has a line for each: the id, a tab, the id that replaced it.
 """
 
 import hashlib
@@ -72,7 +71,7 @@ def save_encoder(
 
 
 def write(path: str | Path, metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Write a model file whose header contains a checksum of header and weights."""
+    """Write a model file. Its header contains a checksum, which safetensors files do not have."""
     header = json.dumps({**metadata, "sha256": checksum(metadata, tensors)}, sort_keys=True)
     with atomic_path(path) as temporary:
         # safetensors makes files readable by their owner only. Use the default mode instead.
@@ -83,11 +82,7 @@ def write(path: str | Path, metadata: Mapping[str, Any], tensors: Mapping[str, T
 
 
 def update_header(path: str | Path, output: str | Path) -> None:
-    """Convert a model file of version 0.1 or 0.2 to the current format. Tensors do not change.
-
-    Raises:
-        UserError: if the weights are damaged, or if the file has the current format already.
-    """
+    """Convert a model file of version 0.1 or 0.2 to the current format. Tensors do not change."""
     metadata, weights = read(path, vocabulary=False)
     # These versions stored a checksum of the weights only, or none.
     digest = hashlib.sha256()
@@ -130,14 +125,10 @@ def read(path: str | Path, *, vocabulary: bool) -> tuple[dict[str, Any], dict[st
 
 
 def load_vocabulary(path: str | Path) -> Vocabulary:
-    """Read the vocabulary of a finished model.
-
-    Raises:
-        UserError: if the file does not contain a vocabulary (version 0.1), or if it is damaged.
-    """
+    """Read the vocabulary of a finished model. Raise UserError if it is missing or damaged."""
     try:
         metadata, tensors = read(path, vocabulary=True)
-        if not tensors:
+        if not tensors:  # version 0.1
             raise UserError(f"{path}: does not contain a vocabulary; train the model again")
         arrays = {name.removeprefix(PREFIX): tensor.numpy() for name, tensor in tensors.items()}
         lines = {
@@ -161,10 +152,7 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
 
 
 def checksum(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of header and weights. The format of safetensors has no checksum.
-
-    The vocabulary is not included, because the header contains its fingerprint.
-    """
+    """Return the SHA-256 of weights and header, which contains the vocabulary's fingerprint."""
     header = {name: value for name, value in metadata.items() if name != "sha256"}
     digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
@@ -176,14 +164,7 @@ def checksum(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
 
 
 def settings_of(path: Path, backend: str) -> EncoderSettings:
-    """Return the settings in the header of a model. Check that they fit the shapes of the tensors.
-
-    The encoder is not allocated for this check, because a damaged header may contain huge sizes.
-
-    Raises:
-        UserError: if another version of scsigmoid wrote the file.
-        ValueError: if settings are invalid or differ from the shapes.
-    """
+    """Return the settings in the header of a model. Check that they fit the tensors' shapes."""
     with safe_open(path, framework="pt") as handle:
         metadata = json.loads((handle.metadata() or {})[KEY])
         names = [k for k in handle.keys() if not k.startswith(PREFIX)]  # noqa: SIM118
@@ -208,7 +189,7 @@ def settings_of(path: Path, backend: str) -> EncoderSettings:
     layers = {match[1] for name in shapes if (match := BLOCK.match(name))}
     if settings.layers != len(layers):
         raise ValueError(f"{settings.layers} layers in its header, {len(layers)} in its tensors")
-    with torch.device("meta"):  # does not allocate memory
+    with torch.device("meta"):  # A damaged header may contain sizes that do not fit in memory.
         encoder = encoder_for(settings, shapes)
     expected = {k: tuple(v.shape) for k, v in encoder.state_dict().items()}
     if shapes != expected:
@@ -230,16 +211,11 @@ def encoder_for(settings: EncoderSettings, weights: Iterable[str]) -> Encoder:
 def load_encoder(
     path: str | Path, device: str | torch.device = "cpu", backend: str = "auto"
 ) -> tuple[Encoder, dict[str, Any]]:
-    """Load a trained encoder from ``model.safetensors`` in evaluation mode.
+    """Load a trained encoder from ``model.safetensors`` in evaluation mode, and its metadata.
 
-    Returns:
-        The encoder and its metadata: ``model``, ``attention``, ``context``, ``cls_token``,
-        ``size``, ``vocabulary`` (fingerprint), ``vocabulary_size``, ``step``, ``seed``,
-        ``training`` and the encoder's other settings. An encoder from a file of :func:`shrink` does
-        not have ``output``.
-
-    Raises:
-        UserError: if the file is missing or damaged, or is not a model.
+    The metadata are ``model``, ``attention``, ``context``, ``cls_token``, ``size``, ``vocabulary``
+    (fingerprint), ``vocabulary_size``, ``step``, ``seed``, ``training`` and the encoder's other
+    settings. An encoder from a file of :func:`shrink` does not have ``output``.
     """
     path = Path(path)
     if path.is_dir() or path.suffix == ".pt":

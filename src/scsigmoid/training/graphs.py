@@ -7,8 +7,7 @@ a batch is copied into static memory and padded to the sizes of its bucket:
 - Tokens are padded with one more sequence, at most a sixteenth of the batch or 127 tokens, in which
   nothing is predicted. Its gradients are zero. The padding must be a sequence, because the kernels
   do not write the results of tokens outside of all sequences.
-- Empty sequences are added.
-- Masked positions are padded with targets that the cross-entropy ignores.
+- Empty sequences are added, and masked positions with targets that the cross-entropy ignores.
 
 Padding does not change the loss, but it may change the order of sums over tokens. A graph computes
 the same bits as the same kernels without a graph, if these are deterministic.
@@ -30,18 +29,16 @@ from scsigmoid.training.batches import IGNORED, Batch
 
 #: Backends that can be recorded, because they do not read lengths on the host.
 GRAPHED = ("hopper", "triton", "fa4", "sdpa")
-#: Limits of a batch in a graph: the number of tokens, and the number of tokens times the number of
-#: parameters of a layer. For larger batches, an H200 computes longer than its host launches.
-#: Estimated from launches of 1.2 ms per layer and 400 TFLOPS, plus 50 %. Measured with 160 million
-#: parameters only, up to 8,225 tokens.
+#: Limits of a batch in a graph: its tokens, and its tokens times the parameters of a layer. For
+#: larger batches, an H200 computes longer than its host launches. Estimated from launches of 1.2 ms
+#: per layer and 400 TFLOPS, plus 50 %. Measured only with 160 million parameters, to 8,225 tokens.
 MOST_TOKENS = 16_384
 MOST_WORK = 1.2e11
 #: Maximum number of graphs of a model. They share all memory except for their lists of kernels.
 MOST_GRAPHS = 128
 #: Number of runs before a recording, in which kernels are compiled, tuned and loaded.
 WARM_RUNS = 2
-# Minimum difference between the numbers of tokens of two buckets.
-_LEAST_SPACING = 128
+_LEAST_SPACING = 128  # minimum difference between the numbers of tokens of two buckets
 
 
 class Bucket(NamedTuple):
@@ -59,10 +56,7 @@ def most_tokens(settings: EncoderSettings) -> int:
 
 
 def bucket_of(batch: Batch, context: int, mask_fraction: float) -> Bucket:
-    """Return the smallest bucket for a batch.
-
-    Between two powers of two, buckets have up to 16 numbers of tokens, at least 128 apart.
-    """
+    """Return the smallest bucket for a batch, of up to 16 sizes between two powers of two."""
     spacing = max(_LEAST_SPACING, 2 ** (len(batch.tokens) - 1).bit_length() // 32)
     tokens = -(-len(batch.tokens) // spacing) * spacing
     sequences = max(4, 2 ** len(batch.cells).bit_length())
@@ -91,16 +85,11 @@ class Graphs:
         largest: int,
         device: torch.device,
     ) -> None:
-        """Allocate memory for batches and gradients.
+        """Allocate memory for gradients and for batches of at most ``largest`` tokens.
 
-        Args:
-            loss: function of a batch on the device, its dropout keys (tokens,) and weights
-                (masked, 2). Returns the summed loss, (), or (2,) with weights.
-            parameters: the parameters to differentiate by.
-            largest: maximum number of tokens of a batch.
-            device: a GPU. On a CPU no graphs are recorded.
+        ``loss`` is a function of a batch on the device, its dropout keys (tokens,) and weights
+        (masked, 2). It returns the summed loss, (), or (2,) with weights.
         """
-
         integers = partial(torch.zeros, dtype=torch.int64, device=device)
         self.gradients = [torch.zeros_like(parameter) for parameter in parameters]
         self.recording = device.type == "cuda"
@@ -124,10 +113,7 @@ class Graphs:
             self._pool = torch.cuda.graph_pool_handle()
 
     def hold(self, batch: Batch, bucket: Bucket) -> Batch:
-        """Copy a batch into static memory and return it with its padding.
-
-        Does not wait for copies from page-locked memory. The next batch overwrites the memory.
-        """
+        """Return a padded copy of a batch in static memory, which the next batch overwrites."""
 
         def fill(memory: Tensor, values: Tensor, size: int, padding: int) -> Tensor:
             memory[: len(values)].copy_(values, non_blocking=True)
@@ -153,18 +139,11 @@ class Graphs:
         masked: int,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Compute ``gradients`` of a batch, and return its loss.
+        """Compute ``gradients`` of ``held``, the last result of :meth:`hold`. Return its loss.
 
-        Args:
-            held: last result of :meth:`hold`.
-            bucket: bucket of the batch.
-            keys: dropout keys of the batch.
-            masked: divisor of the loss.
-            weights: (masked, 2) float32, weights of the losses, for all batches or for none. With
-                weights, ``gradients`` are those of the first weighted sum, which is not divided.
-
-        Returns:
-            Scalar on the device: the loss (or the second weighted sum) divided by ``masked``.
+        The loss, a scalar on the device, is divided by ``masked``. ``weights`` of the losses,
+        (masked, 2) float32, must be set for all batches or for none. If they are set, ``gradients``
+        are those of the first weighted sum, not divided, and the loss is the second weighted sum.
         """
         # Detached, because torch.compile compiles another graph for arguments that are views.
         if keys is not None:
@@ -199,11 +178,7 @@ class Graphs:
     def _record(
         self, bucket: Bucket, held: Batch, keys: Tensor | None, weights: Tensor | None
     ) -> None:
-        """Record the graph of a bucket.
-
-        If CUDA reports an operation that cannot be captured, log it once and record no more graphs.
-        Any other error is raised.
-        """
+        """Record the graph of a bucket, or stop recording if an operation cannot be captured."""
         current = torch.cuda.current_stream()
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
@@ -240,8 +215,7 @@ def capture(graph: torch.cuda.CUDAGraph, pool: Any, **options: Any) -> Iterator[
     """Record the block as a CUDA graph, and restore the state of torch if that fails.
 
     After a failed capture, torch keeps the capture's stream as the current one, and its allocator
-    frees no memory, as if the capture continued. ``options`` are further options of
-    :class:`torch.cuda.graph`.
+    frees no memory, as if the capture continued.
     """
     with torch.cuda.stream(torch.cuda.current_stream()):
         try:

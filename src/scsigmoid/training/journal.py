@@ -47,17 +47,14 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """A row of ``layers.csv``: the attention of a layer on a fixed sample of cells.
+    """A row of ``layers.csv``: attention of a layer (from 0) on fixed cells, before the update.
 
     In the attributes, a row is a row of the attention matrix: the weights of a query in a head.
 
     Attributes:
-        step: number of the optimizer step. The attention is measured before the update.
-        layer: number of the layer, from 0.
         score_max: largest |q . k / sqrt(dim)|.
         weight_max: largest attention weight.
-        row_sum_low, row_sum, row_sum_high: 5th, 50th and 95th percentile of the row sums. 1 for
-            softmax.
+        row_sum_low, row_sum, row_sum_high: 5th, 50th and 95th percentile of row sums (softmax: 1).
         keys: effective number of keys, the median over rows of exp(entropy) of the normalized
             weights. 0 for a row whose weights are all 0.
         value_mean: |mean of v|^2 divided by the mean of |v|^2, averaged over heads and cells. 1 if
@@ -134,11 +131,7 @@ def begin_layers(path: Path, step: int) -> None:
 def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
     """Read a journal, also while its run is writing it.
 
-    Returns:
-        The columns (``step`` int64, others float64 with NaN for empty values) and the header.
-
-    Raises:
-        UserError: if the file is missing or is not a journal.
+    Return the columns (``step`` int64, others float64 with NaN for empty values) and the header.
     """
     path = Path(path)
     if not path.is_file():

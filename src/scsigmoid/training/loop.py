@@ -56,13 +56,11 @@ def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Pa
         run: settings of the run.
         stores: folders of the token store of the training cells, in order.
         vocabulary: ``vocabulary.parquet``.
-        output: folder of the model, for ``model.safetensors``, the snapshots, ``journal.csv``,
-            ``tensorboard/`` and ``checkpoints/``.
+        output: folder of the model, its snapshots, journal, TensorBoard events and checkpoints.
 
     Raises:
-        UserError: if the stores do not fit the vocabulary or context, the checkpoints are damaged
-            or have other settings, a snapshot is missing, the device or backend is not available,
-            or the memory or disk is full.
+        UserError: if stores, vocabulary, settings and checkpoints do not fit each other, a file is
+            missing or damaged, the device or backend is not available, or memory or disk is full.
         SystemExit: with code 75 after a signal, or code 1 if another process raised the UserError.
     """
     torch.set_num_threads(run.training.threads)
@@ -260,11 +258,7 @@ def loop(
 
 
 def has_flattened(losses: Sequence[float], patience: int) -> bool:
-    """Return True if none of the last ``patience`` losses improves on the earlier losses.
-
-    A loss improves on the earlier losses if it is lower than all of them by at least the fraction
-    :data:`FLAT`. Return False if ``patience`` is 0 or there are no earlier losses.
-    """
+    """Return True if none of the last ``patience`` losses improves on the minimum before them."""
     if not 0 < patience < len(losses):
         return False
     # `not any(<=)` instead of `all(>)`, so that NaN is not an improvement.

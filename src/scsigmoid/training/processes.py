@@ -39,14 +39,11 @@ PATIENCE = timedelta(hours=2)
 #: Exit code of a run that wrote a checkpoint and stopped after a signal. The same command resumes
 #: the run. The value is EX_TEMPFAIL of sysexits.h. A process killed by a signal has other codes.
 STOPPED = 75
-# Signals that stop a run. Batch systems send the first two at or before the time limit, Ctrl-C the
-# third.
+# Signals that stop a run: two that batch systems send at or before the time limit, and Ctrl-C.
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-# Seconds that torchrun waits for its processes to stop. Finishing a step and writing a checkpoint
-# may take longer than the default, 30 seconds.
+# Seconds that torchrun waits for processes. A step and a checkpoint may exceed the default, 30.
 SECONDS_TO_STOP = "600"
-#: Environment variable with the address at which the processes of several nodes connect,
-#: ``host:port``, set by :func:`run_on_nodes`.
+#: Environment variable with the ``host:port`` at which the processes of several nodes connect.
 RENDEZVOUS = "SCSIGMOID_RENDEZVOUS"
 # Slurm variables of the job, which are passed to srun. All others describe a job step.
 KEPT = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
@@ -76,12 +73,7 @@ class Processes:
 
     @contextmanager
     def connected(self) -> Iterator[None]:
-        """Report a lost connection in one line if a collective in the block fails.
-
-        Raises:
-            UserError: on rank 0, if another process has ended.
-            SystemExit: on the other ranks.
-        """
+        """If a collective in the block fails, raise UserError on rank 0, else SystemExit."""
         try:
             yield
         except RuntimeError:
@@ -95,10 +87,7 @@ class Processes:
     def in_turn(self, work: Callable[[], T]) -> T:
         """Run ``work`` on rank 0 and then, if it succeeded, on the other ranks.
 
-        Therefore an error in the user's settings is reported only once.
-
-        Raises:
-            SystemExit: on the other ranks, if rank 0 failed.
+        Otherwise they raise SystemExit, so an error in the user's settings is reported only once.
         """
         if not self.first:
             if self.total([0])[0]:
@@ -113,11 +102,7 @@ class Processes:
         return result
 
     def on_first(self, work: Callable[[], T]) -> T | None:
-        """Run ``work`` on rank 0, while the other ranks wait, and return its result there.
-
-        Raises:
-            SystemExit: on the other ranks, if rank 0 failed.
-        """
+        """Run ``work`` on rank 0, while the other ranks wait, and return its result there."""
         return self.in_turn(lambda: work() if self.first else None)
 
     def sum(self, tensors: Sequence[Tensor]) -> None:
@@ -161,10 +146,7 @@ def buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 def joined(device: str) -> Iterator[Processes]:
     """Initialize ``torch.distributed`` under torchrun. Otherwise yield a single process.
 
-    Raises:
-        UserError: in one process of each machine, if a GPU or NCCL is missing, or the processes
-            cannot connect.
-        SystemExit: in the other processes.
+    If this fails, raise UserError in one process of each machine, SystemExit in the others.
     """
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
@@ -205,8 +187,7 @@ def join(count: int, device: str) -> Processes:
         torch.cuda.set_device(torch_device)
     try:
         dist.init_process_group("nccl" if torch_device.type == "cuda" else "gloo")
-        # Any, because newer versions of torch annotate the result as a group or a marker of
-        # processes outside the group.
+        # Any, because newer versions of torch annotate the result as a union.
         host: Any = dist.new_group(backend="gloo", timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:160]
@@ -237,7 +218,7 @@ def stop_requests() -> Iterator[list[signal.Signals]]:
 
 @contextmanager
 def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Let ``handler`` handle the signals in :data:`SIGNALS` in the block."""
+    """Let ``handler`` handle :data:`SIGNALS` in the block."""
     previous = {number: signal.signal(number, handler) for number in SIGNALS}
     try:
         yield
@@ -272,14 +253,8 @@ def launch(nodes: int, processes: int, arguments: Sequence[str]) -> int:
 def torchrun(options: Sequence[str], processes: int, arguments: Sequence[str]) -> int:
     """Run ``torchrun <options> --nproc-per-node <processes> -m scsigmoid <arguments>``.
 
-    Messages of torchrun are hidden, because the messages of the processes explain a failure.
-
-    Returns:
-        The exit code of the process that failed first, or 0. :data:`STOPPED` if torchrun received a
-        signal.
-
-    Raises:
-        UserError: if a process was killed by a signal.
+    Messages of torchrun are hidden, because the messages of the processes explain a failure. Return
+    0, the exit code of the process that failed first, or :data:`STOPPED` if torchrun got a signal.
     """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -317,10 +292,7 @@ def torchrun(options: Sequence[str], processes: int, arguments: Sequence[str]) -
 
 
 def run_on_nodes(nodes: int, arguments: Sequence[str]) -> int:
-    """Run ``scsigmoid`` once on each node of this Slurm job, and return the largest exit code.
-
-    The processes connect at a free port of this node.
-    """
+    """Run ``scsigmoid`` once on each node of this Slurm job, and return the largest exit code."""
     if "SLURM_JOB_ID" not in os.environ or shutil.which("srun") is None:
         raise UserError(
             f"nodes: {nodes} nodes are started by Slurm; use workflow/profiles/slurm, or start "

@@ -80,10 +80,7 @@ class Records(ExitStack):
 
 
 class Events:
-    """Writer of TensorBoard events, one for each value of the journal.
-
-    Writes nothing if ``tensorboard`` is not installed.
-    """
+    """Writer of a TensorBoard event for each value of the journal, if tensorboard is installed."""
 
     def __init__(self, folder: Path, step: int) -> None:
         """Continue after ``step``. TensorBoard then hides old events of later steps."""
@@ -168,11 +165,8 @@ class Meter:
     def count(self, share: Share, masked: int, waited: float, graphed: bool) -> None:
         """Add a step to the current interval.
 
-        Args:
-            share: the micro-batches of this process.
-            masked: number of masked genes of the global batch.
-            waited: seconds for which this process waited for ``share``.
-            graphed: whether a CUDA graph computed the gradient.
+        ``masked`` counts the masked genes of the global batch. ``waited`` is the number of seconds
+        for which this process waited for ``share``.
         """
         self._wait += waited
         self._steps += 1
@@ -186,15 +180,7 @@ class Meter:
     def row(
         self, step: int, result: StepResult, rate: float, score: float, validation: float | None
     ) -> Row:
-        """Wait for the device, return the row of a logging step, and start the next interval.
-
-        Args:
-            step: number of the step.
-            result: result of the step.
-            rate: learning rate of the step.
-            score: largest attention score of the first layer.
-            validation: validation loss, or None if it was not measured.
-        """
+        """Wait for the device, return the row of a logging step, and start the next interval."""
         synchronise(self.device)
         now = time.perf_counter()
         elapsed = max(now - self._last, 1e-9)

@@ -45,12 +45,7 @@ class TrainingRun:
         )
 
     def identity(self, vocabulary: str, data: str) -> dict[str, str]:
-        """Return all settings that determine the trained model, by name, and fingerprints.
-
-        Args:
-            vocabulary: fingerprint of the vocabulary.
-            data: fingerprint of the training cells.
-        """
+        """Return the settings that determine the trained model, by name, and the fingerprints."""
         # The identity contains the dimensions of the size instead of its name.
         architecture = asdict(self.architecture)
         del architecture["size"]
@@ -102,10 +97,7 @@ def header(run: TrainingRun, encoder: EncoderSettings, processes: Processes) -> 
 
 
 def commit() -> str:
-    """Return the commit of the running code, with ``-dirty`` if files have changed since.
-
-    Return ``unknown`` if the code is not part of a git checkout.
-    """
+    """Return the commit of the code, with ``-dirty`` if files have changed, or ``unknown``."""
     source = Path(__file__).resolve()
 
     def git(*arguments: str) -> str:

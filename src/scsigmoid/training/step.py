@@ -36,10 +36,9 @@ class StepResult:
 
 
 def make_optimiser(model: nn.Module, training: Training) -> torch.optim.AdamW:
-    """Return AdamW with weight decay for matrices and embeddings only.
+    """Return AdamW with weight decay for matrices and embeddings only, not for biases and gains.
 
-    Biases and gains, which have one dimension, do not decay. This is the common choice for
-    encoders. The paper does not specify which parameters decay.
+    This is the common choice for encoders. The paper does not specify which parameters decay.
     """
     parameters = list(model.parameters())
     decayed = [p for p in parameters if p.ndim >= 2]
@@ -57,10 +56,7 @@ def make_optimiser(model: nn.Module, training: Training) -> torch.optim.AdamW:
 
 
 def learning_rate(step: int, training: Training) -> float:
-    """Return the learning rate of a step: linear warm-up, then constant.
-
-    Steps are counted from 1, so that the rate of the first step is not 0.
-    """
+    """Return the learning rate of a step, counted from 1: linear warm-up, then constant."""
     if step >= training.warmup_steps:
         return training.learning_rate
     return training.learning_rate * step / training.warmup_steps
@@ -76,15 +72,9 @@ def place_losses(
 ) -> Tensor:
     """Return the cross-entropy at each masked position, (masked,) float32.
 
-    The output layer is computed at these positions only.
-
-    Args:
-        encoder: the encoder.
-        embedded: (tokens, hidden), result of :meth:`Encoder.embed`.
-        mask: result of :meth:`Encoder.mask`.
-        batch: a batch on the encoder's device.
-        keys: result of :meth:`Encoder.dropout_keys`. None means no dropout.
-        reduction: ``"none"``, or ``"sum"`` for a scalar.
+    The output layer is computed at these positions only. ``embedded``, (tokens, hidden), ``mask``
+    and ``keys`` are results of :meth:`Encoder.embed`, :meth:`Encoder.mask` and
+    :meth:`Encoder.dropout_keys`. With ``reduction="sum"``, return a scalar.
     """
     residual = encoder.encode(embedded, batch.cu_seqlens, batch.max_seqlen, mask, keys)
     logits = encoder.predict(residual, batch.masked)
@@ -99,10 +89,7 @@ def summed_loss(
     keys: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """Return the sum of :func:`place_losses`, a scalar.
-
-    With ``weights``, (masked, n), return the n weighted sums, (n,).
-    """
+    """Return the sum of :func:`place_losses`, or n weighted sums with ``weights``, (masked, n)."""
     if weights is None:
         return place_losses(encoder, embedded, mask, batch, keys, "sum")
     losses = place_losses(encoder, embedded, mask, batch, keys)
@@ -139,16 +126,10 @@ def with_two_of_each(batch: Batch) -> Batch:
 
 
 def eagerly_embedded(compute: Loss, encoder: Encoder, batch: Batch, *rest: Tensor | None) -> Tensor:
-    """Return the loss of a batch. Only ``compute`` may be compiled.
+    """Return the loss of a batch by :func:`summed_loss` or :func:`place_losses` (``compute``).
 
-    The embedding and the mask of FlexAttention are not part of the compiled graph, so one graph
-    serves all lengths.
-
-    Args:
-        compute: :func:`summed_loss` or :func:`place_losses`, possibly compiled.
-        encoder: the encoder.
-        batch: a batch on the encoder's device.
-        rest: further arguments of ``compute``, starting with ``keys``.
+    Only ``compute`` may be compiled. The embedding and the mask of FlexAttention are not part of
+    the compiled graph, so one graph serves all lengths. ``rest`` are the arguments after ``batch``.
     """
     batch = with_two_of_each(batch)
     embedded = encoder.embed(batch.tokens, batch.positions)
@@ -172,15 +153,7 @@ class Trainer:
         device: torch.device,
         processes: Processes | None = None,
     ) -> None:
-        """Move the encoder to the device.
-
-        Args:
-            encoder: the encoder, with the same weights in all ``processes``.
-            training: settings of the training.
-            seed: seed of the dropout.
-            device: device of this process.
-            processes: processes that share each global batch. None means a single process.
-        """
+        """Move the encoder, which has the same weights in all ``processes``, to the device."""
         self.processes = processes or Processes(device=device)
         self.encoder = encoder.to(device)
         self.optimiser = make_optimiser(encoder, training)
@@ -230,11 +203,7 @@ class Trainer:
                 self.step(1, [batch])
 
     def _kind(self, batches: Sequence[Batch]) -> Bucket | bool:
-        """Return the kind of a step: steps of one kind use the same compiled or recorded graph.
-
-        The kind is the bucket of the step. For a step without a bucket, it is whether a cell is too
-        long for the approximate sigmoid.
-        """
+        """Return a key of the graph, compiled or recorded, that a step with ``batches`` uses."""
         long = any(batch.max_seqlen > LONGEST_APPROXIMATE for batch in batches)
         return self._bucket(batches) or long
 
@@ -263,17 +232,12 @@ class Trainer:
         return loss
 
     def step(self, step: int, batches: Sequence[Batch], masked: int | None = None) -> StepResult:
-        """Take one optimizer step on a global batch.
+        """Take one optimizer step on a global batch, with ``batches`` as this process's part.
 
-        The returned loss is the mean over all masked genes of the global batch. It is also the
-        objective, unless ``training.gradient`` is ``sum``. Then the objective is the sum of the
-        mean losses of the cells. Neither depends on how the batch is divided. The step is also
-        taken if the loss or the norm is not finite, because divergence is a result.
-
-        Args:
-            step: number of the step from 1, which determines learning rate and dropout.
-            batches: micro-batches of this process.
-            masked: number of masked genes of the global batch (default: of ``batches``).
+        The returned loss is the mean over all ``masked`` genes of the global batch (default: of
+        ``batches``). It is also the objective, unless ``training.gradient`` is ``sum``. Then the
+        objective is the sum of the mean losses of the cells. Neither depends on how the batch is
+        divided. The step is also taken if the loss or norm is not finite: divergence is a result.
         """
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(step, self.training)
@@ -306,18 +270,14 @@ class Trainer:
                     part = part / masked
                 else:
                     objective = part = self.summed_loss(batch.to(self.device), step) / masked
-            # By default, another thread runs the backward pass. Waking it takes longer than the
-            # kernels of a small batch.
+            # As in `Graphs._compute`.
             with torch.autograd.set_multithreading_enabled(False):
                 objective.backward()
             loss += part.detach()
         return loss
 
     def attention_score_max(self, batches: Sequence[Batch]) -> float:
-        """Return the largest attention score of the first layer over a global batch.
-
-        ``batches`` are the micro-batches of this process.
-        """
+        """Return the largest attention score of the first layer over a global batch."""
         largest = torch.zeros((), device=self.device)
         with torch.no_grad(), autocast(self.device):
             for batch in batches:
