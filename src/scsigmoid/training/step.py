@@ -153,7 +153,10 @@ class Trainer:
         device: torch.device,
         processes: Processes | None = None,
     ) -> None:
-        """Move the encoder, which has the same weights in all ``processes``, to the device."""
+        """Move the encoder, which has the same weights in all ``processes``, to the device.
+
+        ``seed`` determines the dropout. None for ``processes`` means a single process.
+        """
         self.processes = processes or Processes(device=device)
         self.encoder = encoder.to(device)
         self.optimiser = make_optimiser(encoder, training)
