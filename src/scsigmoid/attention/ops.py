@@ -118,8 +118,8 @@ def compute_gradients(
 ) -> Gradients:
     """Compute the gradients of the arguments of :func:`compute`, contiguous.
 
-    Return gradients of ``q``, ``k``, ``v`` and the bias, (sequences,). They are None for ``k`` and
-    ``v`` if these are None, and for the bias unless ``bias_grad``.
+    Return the gradients of ``q``, ``k``, ``v`` and the bias, (sequences,). If ``k`` and ``v`` are
+    None, their gradients are None. Without ``bias_grad``, the gradient of the bias is None.
     """
     arguments = (grad, *_separate(q, k, v), problem.resolved(), bias_grad)
     launch = launcher(backend).backward

@@ -12,7 +12,7 @@ def launch_compiled(
     """Launch ``compiled``, the result of a kernel's first launch, on the current stream.
 
     The public ``compiled[programs](*arguments)`` looks up the device and prepares arguments for a
-    profiler's hooks at each launch, also if there is no profiler. For short batches this takes
+    profiler's hooks at each launch, even without a profiler. For short batches this takes
     longer than the kernels. ``arguments`` include the compile-time arguments.
     """
     hooks = knobs.runtime
