@@ -56,10 +56,10 @@ INVALID = (
     ("q: its last dimension, dim, is 0", ValueError, dict.fromkeys("qkv", torch.zeros(6, 2, 0))),
     ("k: dtype torch.float16 differs", TypeError, {"k": Q.half()}),
     ("k: heads and dim", ValueError, {"k": Q[:, :1]}),
-    ("k: must be a dense tensor, is a sparse_coo one", TypeError, {"k": Q.to_sparse()}),
+    ("k: must be a dense tensor, is a sparse_coo tensor", TypeError, {"k": Q.to_sparse()}),
     ("k: 5 tokens but q has 6", ValueError, {"k": Q[:5], "v": Q[:5]}),
     ("v: shape", ValueError, {"v": Q[:5]}),
-    ("v: must be a dense tensor, is a nested one", TypeError, {"v": nested(Q)}),
+    ("v: must be a dense tensor, is a nested tensor", TypeError, {"v": nested(Q)}),
     ("cu_seqlens: must be a tensor, is NoneType", TypeError, {"cu_seqlens": None}),
     ("cu_seqlens: must be int32", TypeError, {"cu_seqlens": torch.tensor([0, 6])}),
     ("cu_seqlens: must have shape", ValueError, {"cu_seqlens": torch.zeros(2, 2).int()}),
@@ -97,7 +97,7 @@ INVALID_PADDED = (
         ValueError,
         dict.fromkeys("kv", torch.stack([Q, Q])[:, :5]),
     ),
-    ("k: 1 sequences, q has 2", ValueError, dict.fromkeys("kv", Q[None])),
+    ("k: 1 sequences but q has 2", ValueError, dict.fromkeys("kv", Q[None])),
     (r"q: must have shape \(sequences, length", ValueError, {"q": Q}),
 )
 

@@ -20,7 +20,7 @@ def check_tensor(name: str, value: object) -> None:
         raise TypeError(f"{name}: must be a tensor, is {type(value).__name__}")
     if value.layout != torch.strided or value.is_nested:
         kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
-        raise TypeError(f"{name}: must be a dense tensor, is a {kind} one")
+        raise TypeError(f"{name}: must be a dense tensor, is a {kind} tensor")
 
 
 def check_booleans(**settings: object) -> None:
@@ -31,13 +31,15 @@ def check_booleans(**settings: object) -> None:
 
 
 def describe_devices(name: str, tensor: Tensor, q: Tensor) -> str:
+    """Return the error message for a tensor that is not on the device of ``q``."""
     return f"{name}: is on {tensor.device} but q is on {q.device}; move them to one device"
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor, *, dimensions: int) -> None:
     """Check shapes, dtypes and devices of ``q``, ``k`` and ``v``.
 
-    Shapes are (tokens, heads, dim), or with 4 ``dimensions`` (sequences, length, heads, dim).
+    Shapes are (tokens, heads, dim) if ``dimensions`` is 3 (packed sequences), or (sequences,
+    length, heads, dim) if it is 4 (padded sequences).
     """
     layout = "(tokens, heads, dim)" if dimensions == 3 else "(sequences, length, heads, dim)"
     for name, tensor in (("q", q), ("k", k), ("v", v)):
@@ -60,11 +62,11 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor, *, dimensions: int) -> None:
     if v.shape != k.shape:
         raise ValueError(f"v: shape {tuple(v.shape)} differs from k's {tuple(k.shape)}")
     if dimensions == 4 and k.shape[0] != q.shape[0]:
-        raise ValueError(f"k: {k.shape[0]} sequences, q has {q.shape[0]}")
+        raise ValueError(f"k: {k.shape[0]} sequences but q has {q.shape[0]}")
 
 
 def _check_values(name: str, cu_seqlens: Tensor, tokens: int, max_length: int) -> None:
-    """Check that cumulative lengths go from 0 to ``tokens`` in steps of 0 to ``max_length``."""
+    """Check the first and last cumulative length, and that lengths are 0 to ``max_length``."""
     values = cu_seqlens.tolist()
     if values[0] != 0:
         raise ValueError(f"{name}: must start with 0, starts with {values[0]}")
@@ -97,9 +99,10 @@ def _can_read(lengths: Tensor, check: bool) -> bool:
 def check_packing(
     like: Tensor, cu_seqlens: Tensor, max_seqlen: int, check: bool, suffix: str = ""
 ) -> None:
-    """Check the cumulative lengths, (sequences + 1,) int32, of the packed sequences in ``like``.
+    """Check the lengths of the packed sequences in ``like``, (tokens, ...).
 
-    Error messages contain the names ``cu_seqlens`` and ``max_seqlen`` followed by ``suffix``.
+    ``cu_seqlens`` must be (sequences + 1,) int32. In error messages ``suffix`` (``_k`` for keys)
+    follows the names of the arguments.
     """
     name = f"cu_seqlens{suffix}"
     check_tensor(name, cu_seqlens)
@@ -149,7 +152,7 @@ def to_float(name: str, value: object) -> float:
 
 
 def resolve_scale(scale: float | None, dimension: int) -> float:
-    """Return the factor of the scores, by default 1 / sqrt(dim). It must be a finite number."""
+    """Return ``scale`` as a finite float, or 1 / sqrt(``dimension``) if it is None."""
     if scale is None:
         return float(dimension) ** -0.5
     number = to_float("scale", scale)
@@ -159,7 +162,7 @@ def resolve_scale(scale: float | None, dimension: int) -> float:
 
 
 def cast_for_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Cast tensors, except float64, as autocast casts the inputs of a matrix product."""
+    """Cast tensors to the dtype of autocast if it is enabled. Do not cast float64."""
     device = tensors[0].device.type
     if (
         device == "meta"

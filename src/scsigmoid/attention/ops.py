@@ -29,11 +29,11 @@ _SECOND_DERIVATIVE = (
     "example autograd.grad(..., create_graph=True) differentiated again) cannot be computed"
 )
 _FORWARD_MODE = (
-    "forward-mode derivatives of attention (torch.func.jvp, jacfwd) are not implemented; take the "
-    "gradient of backward()"
+    "forward-mode derivatives of attention (torch.func.jvp, jacfwd) are not implemented; use "
+    "reverse mode, for example backward()"
 )
 
-#: Gradients of q, k, v and the bias.
+#: Gradients of q (or qkv), k, v and the bias.
 Gradients = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 
@@ -78,13 +78,14 @@ def launcher(backend: str) -> ModuleType:
 
 
 def _on_device_of(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
-    """Make a tensor's GPU the current device, on which Triton launches kernels."""
+    """Return a context in which the tensor's GPU is current, as Triton's launches require."""
     if not tensor.is_cuda or tensor.get_device() == torch.cuda.current_device():
         return contextlib.nullcontext()
     return torch.cuda.device(tensor.device)
 
 
 def _separate(q: Tensor, k: Tensor | None, v: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return q, k and v. Without ``k`` and ``v``, ``q`` is (tokens, 3, heads, dim)."""
     if k is None or v is None:
         q, k, v = q.unbind(1)
     return q, k, v
@@ -128,9 +129,9 @@ def compute_gradients(
             gradients: Gradients = launch(*arguments)
             return gradients
         # The kernels write into one tensor, so that three gradients need not be concatenated.
-        gradient = q.new_empty(q.shape)
-        *_, dbias = launch(*arguments, gradient.unbind(1))
-        return gradient, None, None, dbias
+        dqkv = q.new_empty(q.shape)
+        *_, dbias = launch(*arguments, dqkv.unbind(1))
+        return dqkv, None, None, dbias
 
 
 # Arguments of the operators: q, k, v, the fields of Problem and the backend. The first _TENSORS
@@ -143,7 +144,7 @@ _ARGUMENTS = (
 )
 _TENSORS = 8
 _BIAS = _TENSORS - 1
-# The fields of Problem have no gradients, except for the bias.
+# Gradients of the fields of Problem. _differentiate replaces the gradient of the bias.
 _NO_GRADIENTS: Any = Problem(*[None] * len(Problem._fields))  # type: ignore[arg-type]
 
 
@@ -184,7 +185,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _differentiate(backward: Callable[..., Gradients], ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     tensors, bias_grad = ctx.saved_tensors, ctx.needs_input_grad[_BIAS]
     dq, dk, dv, dbias = backward(grad, *tensors, *ctx.options, bias_grad)
-    if tensors[1] is None:
+    if tensors[1] is None:  # for qkv, the operator returns empty tensors as dk and dv
         dk = dv = None
     return dq, dk, dv, *_NO_GRADIENTS._replace(bias=dbias if bias_grad else None), None
 
@@ -213,16 +214,17 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        # With create_graph, the operator raises the error for a second derivative.
+        # With create_graph=True, the operator is recorded and raises the error when differentiated.
         is_recorded = torch.is_grad_enabled() or not is_eager(grad)
         return _differentiate(attention_backward if is_recorded else _backward, ctx, grad)
 
 
 def attend(q: Tensor, k: Tensor | None, v: Tensor | None, problem: Problem, backend: str) -> Tensor:
-    """Compute differentiable attention (:func:`compute`), by the operator unless in eager mode.
+    """Compute differentiable attention (:func:`compute`), with the operator unless in eager mode.
 
     Raises:
-        NotImplementedError: if a tensor has a tangent, which the operator would silently drop.
+        NotImplementedError: if a tensor has a forward-mode tangent, which the operator would
+            silently drop.
     """
     if is_eager(q, k, v):
         if torch.is_grad_enabled():
@@ -244,7 +246,7 @@ def attend_softmax(
     scale: float,
     mask: object = None,
 ) -> Tensor:
-    """Compute softmax attention of packed q, k and v by the reference. Ignores ``mask``."""
+    """Compute softmax attention of packed [q, k, v] by the reference. Ignores ``mask``."""
     problem = of_packed(cu_seqlens, max_seqlen, scale, "softmax")
     q, k, v = tensors
     return attend(q, k, v, problem, "reference")

@@ -6,15 +6,16 @@ import torch
 from torch import Tensor
 
 #: Maximum number of keys for which the approximate tanh of the hardware is the default. With
-#: b = -log n and scores of standard deviation 1, the error of O is 1.05 times that of an exact
-#: sigmoid at 4,096 keys and 1.4 times at 16,384. docs/assumptions.md explains the limit.
+#: b = -log n and scores of standard deviation 1, the error of the output is 1.05 times as large
+#: as with an exact sigmoid at 4,096 keys and 1.4 times at 16,384. docs/assumptions.md explains the
+#: limit.
 LONGEST_APPROXIMATE = 8192
 
 Kind = Literal["sigmoid", "softmax"]
 
 
 class Problem(NamedTuple):
-    """Sequences, and options of their attention. The same for all backends.
+    """The sequences of a batch and the options of attention, the same for all backends.
 
     Attributes:
         starts_q, ends_q, starts_k, ends_k: (sequences,) int32, first and one-past-last token of
@@ -26,7 +27,8 @@ class Problem(NamedTuple):
             instead of the approximate tanh of the hardware. None: True if a sequence may have more
             than :data:`LONGEST_APPROXIMATE` keys.
         has_gaps: whether tokens may be outside all sequences (padding). Their results are 0.
-        deterministic: compute the same bits in each run. None: the setting of torch.
+        deterministic: compute the same bits in each run. None: as set by
+            :func:`torch.use_deterministic_algorithms`.
         kind: ``sigmoid`` or, with backend ``reference`` only, ``softmax``, which ignores the bias.
     """
 
@@ -58,7 +60,10 @@ class Problem(NamedTuple):
 
     @property
     def is_self_attention(self) -> bool:
-        """True if queries and keys are known to be the same tokens."""
+        """True if queries and keys have the same boundary tensors in memory.
+
+        Values are not compared, because the host would wait for the GPU.
+        """
         return (
             self.longest_q == self.longest_k
             and self.starts_q.data_ptr() == self.starts_k.data_ptr()

@@ -100,12 +100,13 @@ def sigmoid_attention(
 
     Args:
         q: (tokens, heads, dim), bfloat16, float16 or float32, dim up to 128. ``reference`` also
-            supports float64 and larger dims. Any strides, such as a slice of a fused projection.
+            supports float64 and larger dims. Any strides, for example of a slice of a projection.
         k, v: (key tokens, heads, dim), the dtype of ``q``.
         cu_seqlens: (sequences + 1,) int32, cumulative lengths from 0 to ``tokens``.
         max_seqlen: length of the longest sequence, or more.
-        cu_seqlens_k: cumulative lengths of the keys, if they differ from those of the queries.
-        max_seqlen_k: length of the longest sequence of keys, or more.
+        cu_seqlens_k: cumulative lengths of the keys (default ``cu_seqlens``).
+        max_seqlen_k: length of the longest sequence of keys, or more. Required with
+            ``cu_seqlens_k``.
         scale: factor of the scores (default 1 / sqrt(dim)).
         bias: b, a number or a tensor () or (sequences,), which may require a gradient. Default:
             -log(n) with n the number of keys of the sequence.
@@ -144,7 +145,7 @@ def sigmoid_attention(
         check_packing(k, cu_seqlens_k, max_seqlen_k, check, "_k")
         if cu_seqlens_k.shape != cu_seqlens.shape:
             raise ValueError(
-                f"cu_seqlens_k: {cu_seqlens_k.shape[0] - 1} sequences, cu_seqlens has "
+                f"cu_seqlens_k: {cu_seqlens_k.shape[0] - 1} sequences but cu_seqlens has "
                 f"{cu_seqlens.shape[0] - 1}"
             )
     spans = (cu_seqlens[:-1], cu_seqlens[1:], cu_seqlens_k[:-1], cu_seqlens_k[1:])
