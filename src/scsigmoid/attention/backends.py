@@ -29,7 +29,7 @@ def hopper_misfit(q: Tensor) -> str:
     """Return why the kernels for Hopper do not support ``q``, or "" if they do."""
     if q.dtype not in (torch.bfloat16, torch.float16):
         return "it computes bfloat16 and float16 only"
-    # Comparing makes torch.compile treat the dimension as a constant.
+    # Comparing with `in` makes torch.compile treat the dimension as a constant.
     if q.shape[-1] not in DIMENSIONS:
         return "it computes head dimensions 64 and 128 only"
     return ""
@@ -52,7 +52,8 @@ def _find_missing_part(backend: Backend) -> str:
 def _warn(attention: str, name: str, reason: str) -> None:
     """Warn, once per process and reason, that the fastest kernels are not used."""
     warnings.warn(
-        f"{attention} attention: backend {name} is not available: {reason}; a slower one is used",
+        f"{attention} attention: backend {name} is not available: {reason}; "
+        "a slower backend is used",
         stacklevel=2,
     )
 
@@ -82,7 +83,8 @@ def _find_obstacle(name: str, backend: Backend, device: torch.device, misfit: st
     reason = backend.kernels and (misfit or _find_missing_part(backend))
     if not reason and backend.launcher and not is_interpreted():
         reason = find_failure(name, device)
-        if reason and not backend.kernels:  # the portable kernels: only the slow reference is left
+        # Backend `triton`: do not fall back to `reference`, which is much slower.
+        if reason and not backend.kernels:
             raise UserError(f"backend {name!r}: {reason}; use a tested version or 'reference'")
     return f"{reason}; {remedy}" if reason else None
 
@@ -99,6 +101,7 @@ def _choose_automatically(attention: str, device: torch.device, misfit: str) -> 
         obstacle = _find_obstacle(name, backend, device, misfit)
         if obstacle is None:
             return name, "; ".join(reasons)
+        # An obstacle ends in "; remedy". The remedy is for users who requested the backend.
         reasons.append(f"{name}: {obstacle.split(';')[0]}")
         is_installed = not backend.package or version_of(backend.package)
         is_supported = torch.cuda.get_device_capability(device) == backend.capability and not misfit
@@ -136,11 +139,11 @@ def choose_backend(
     """Choose the attention backend for a device, and log each choice once.
 
     For sigmoid attention ``auto`` is ``hopper`` on GPUs of compute capability 9.0, ``triton`` on
-    other GPUs of 8.0 or more, and ``reference`` on all other devices. For softmax attention it is
-    ``fa4`` on GPUs of capability 9.0 if its package is installed, ``reference`` on GPUs below 8.0,
-    and ``sdpa`` on all other devices. A warning is issued once if ``hopper`` or an installed
-    ``fa4`` supports the GPU but not the installed versions of its packages. With an untested
-    version of Triton, results are checked first (:mod:`scsigmoid.attention.selfcheck`).
+    other GPUs of 8.0 or more, and ``reference`` on all other devices. For softmax attention
+    ``auto`` is ``fa4`` on GPUs of capability 9.0 if its package is installed, ``reference`` on GPUs
+    below 8.0, and ``sdpa`` on all other devices. A warning is issued once if ``hopper`` or an
+    installed ``fa4`` supports the GPU but not the installed versions of its packages. With an
+    untested version of Triton, results are checked first (:mod:`scsigmoid.attention.selfcheck`).
 
     Args:
         attention: ``sigmoid`` or ``softmax``.

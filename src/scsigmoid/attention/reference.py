@@ -20,6 +20,7 @@ BLOCK_ELEMENTS = 1 << 24
 
 
 def _spans(problem: Problem) -> tuple[list[Span], list[Span]]:
+    """Copy the spans of queries and keys to the host."""
     return (
         list(zip(problem.starts_q.tolist(), problem.ends_q.tolist(), strict=True)),
         list(zip(problem.starts_k.tolist(), problem.ends_k.tolist(), strict=True)),
@@ -27,7 +28,7 @@ def _spans(problem: Problem) -> tuple[list[Span], list[Span]]:
 
 
 def _by_head(tensor: Tensor) -> Tensor:
-    """Transpose (rows, heads, dim) to (heads, rows, dim), float32 or float64."""
+    """Convert (rows, heads, dim) to (heads, rows, dim) in float32, or float64 if it is float64."""
     return tensor.to(compute_dtype(tensor)).transpose(0, 1)
 
 
@@ -35,11 +36,15 @@ def _pairs(
     spans_q: Sequence[Span], spans_k: Sequence[Span], heads: int
 ) -> Iterator[tuple[int, slice, list[slice]]]:
     """Yield index, key rows and query blocks of each sequence that has queries and keys."""
-    for sequence, ((qa, qb), (ka, kb)) in enumerate(zip(spans_q, spans_k, strict=True)):
-        if qa < qb and ka < kb:
-            step = max(1, BLOCK_ELEMENTS // max(1, (kb - ka) * heads))
-            blocks = [slice(first, min(first + step, qb)) for first in range(qa, qb, step)]
-            yield sequence, slice(ka, kb), blocks
+    for sequence, ((start_q, end_q), (start_k, end_k)) in enumerate(
+        zip(spans_q, spans_k, strict=True)
+    ):
+        if start_q < end_q and start_k < end_k:
+            step = max(1, BLOCK_ELEMENTS // max(1, (end_k - start_k) * heads))
+            blocks = [
+                slice(first, min(first + step, end_q)) for first in range(start_q, end_q, step)
+            ]
+            yield sequence, slice(start_k, end_k), blocks
 
 
 def _bias(bias: Tensor | None, sequence: int, keys: int) -> Tensor | float:
@@ -59,9 +64,9 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
     for sequence, key_rows, blocks in _pairs(*_spans(problem), q.shape[1]):
         keys, values = (_by_head(x[key_rows]) for x in (k, v))
-        summand = _bias(problem.bias, sequence, keys.shape[1])
+        bias = _bias(problem.bias, sequence, keys.shape[1])
         for rows in blocks:
-            weights = _weights(problem.kind, _by_head(q[rows]), keys, problem.scale, summand)
+            weights = _weights(problem.kind, _by_head(q[rows]), keys, problem.scale, bias)
             out[rows] = torch.matmul(weights, values).transpose(0, 1).to(out.dtype)
     return out
 
@@ -75,22 +80,22 @@ def backward(
     bias_grad: bool = False,
     into: tuple[Tensor, Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Compute gradients. Arguments and results are those of :func:`triton_launch.backward`.
+    """Compute gradients. Arguments and results are as in :func:`triton_launch.backward`.
 
-    The weights are computed again, block by block, as in the paper's algorithms 2 and 3.
+    Recomputes the weights block by block, as in the paper's algorithms 2 and 3.
     """
-    precise, scale = compute_dtype(q), problem.scale
+    dtype, scale = compute_dtype(q), problem.scale
     dq, dk, dv = into or (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
     for gradient in (dq, dk, dv):
         gradient.zero_()
-    dbias = torch.zeros(problem.sequences, dtype=precise, device=q.device) if bias_grad else None
+    dbias = torch.zeros(problem.sequences, dtype=dtype, device=q.device) if bias_grad else None
     for sequence, key_rows, blocks in _pairs(*_spans(problem), q.shape[1]):
         keys, values = (_by_head(x[key_rows]) for x in (k, v))
-        summand = _bias(problem.bias, sequence, keys.shape[1])
-        dkeys, dvalues = (torch.zeros(keys.shape, dtype=precise, device=q.device) for _ in range(2))
+        bias = _bias(problem.bias, sequence, keys.shape[1])
+        dkeys, dvalues = (torch.zeros(keys.shape, dtype=dtype, device=q.device) for _ in range(2))
         for rows in blocks:
             queries, upstream = (_by_head(x[rows]) for x in (q, grad))
-            weights = _weights(problem.kind, queries, keys, scale, summand)
+            weights = _weights(problem.kind, queries, keys, scale, bias)
             dvalues += torch.matmul(weights.mT, upstream)
             dweights = torch.matmul(upstream, values.mT)
             if problem.kind == "softmax":
@@ -117,22 +122,22 @@ def weight_statistics(
     """
     scale = 1 / math.sqrt(q.shape[-1])
     largest = torch.zeros((), dtype=compute_dtype(q), device=q.device)
-    # `keys` are effective numbers of keys, one for each row of weights, as `sums`.
-    sums, keys, value_means = [], [], []
+    # Row sums and effective numbers of keys of all rows of weights.
+    sums, key_counts, value_means = [], [], []
     for sequence, key_rows, blocks in _pairs(spans, spans, q.shape[1]):
-        columns, values = (_by_head(x[key_rows]) for x in (k, v))
-        energy = values.square().sum(-1).mean(-1)
-        value_means.append(values.mean(1).square().sum(-1) / energy)
-        summand = _bias(None, sequence, columns.shape[1])
+        keys, values = (_by_head(x[key_rows]) for x in (k, v))
+        mean_square = values.square().sum(-1).mean(-1)
+        value_means.append(values.mean(1).square().sum(-1) / mean_square)
+        bias = _bias(None, sequence, keys.shape[1])
         for rows in blocks:
-            weights = _weights(cast(Kind, kind), _by_head(q[rows]), columns, scale, summand)
+            weights = _weights(cast(Kind, kind), _by_head(q[rows]), keys, scale, bias)
             largest = torch.maximum(largest, weights.amax())
             total = weights.sum(-1)
             # -sum(p log p) with p = w / sum(w)
             entropy = total.log() + torch.special.entr(weights).sum(-1) / total
             sums.append(total.flatten())
-            # A row whose weights are all 0 attends to no key.
-            keys.append(torch.where(total > 0, entropy.exp(), 0.0).flatten())
+            # A row whose weights are all 0 attends to 0 keys.
+            key_counts.append(torch.where(total > 0, entropy.exp(), 0.0).flatten())
     low, middle, high = torch.cat(sums).quantile(
         torch.tensor([0.05, 0.5, 0.95], dtype=largest.dtype, device=q.device)
     )
@@ -142,7 +147,7 @@ def weight_statistics(
         "row_sum_low": float(low),
         "row_sum": float(middle),
         "row_sum_high": float(high),
-        "keys": float(torch.cat(keys).median()),
+        "keys": float(torch.cat(key_counts).median()),
         "value_mean": float(torch.cat(value_means).mean()),
     }
 

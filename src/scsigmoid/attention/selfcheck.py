@@ -19,7 +19,7 @@ from scsigmoid.attention.problem import of_packed
 from scsigmoid.files import atomic_path
 from scsigmoid.progress import log
 
-#: Lengths of the sequences: several blocks, no token, one token, a block plus one token.
+#: Lengths of the sequences: several blocks, 0 tokens, 1 token, a block plus 1 token.
 LENGTHS = (300, 0, 1, 129)
 #: Maximum relative error. Rounding to bfloat16 causes less than 0.006.
 LIMIT = 0.02
@@ -43,7 +43,7 @@ def compare(backend: str, device: torch.device) -> str:
         generator = torch.Generator().manual_seed(0)
         shape = (4, sum(LENGTHS), 2, dimension)
         tensors = list(torch.randn(shape, generator=generator).bfloat16())
-        wanted = _compute([x.double() for x in tensors], "reference")
+        expected = _compute([x.double() for x in tensors], "reference")
         try:
             # The second call launches the compiled kernels directly (`launching.launch`).
             for _ in range(2):
@@ -57,8 +57,8 @@ def compare(backend: str, device: torch.device) -> str:
             while cause.__cause__ is not None:
                 cause = cause.__cause__
             return f"{type(cause).__name__}: {' '.join(str(cause).split())[:300]}"
-        for name, result, right in zip(("O", "dQ", "dK", "dV"), results, wanted, strict=True):
-            error_norm = (result.double().cpu() - right).norm() / right.norm()
+        for name, result, exact in zip(("O", "dQ", "dK", "dV"), results, expected, strict=True):
+            error_norm = (result.double().cpu() - exact).norm() / exact.norm()
             if not error_norm < LIMIT:  # also if NaN
                 return f"relative error of {name} {error_norm:.2g}, head dimension {dimension}"
     return ""
