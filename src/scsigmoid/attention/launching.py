@@ -2,11 +2,13 @@
 
 **Ragged descriptors** (TMA). The hardware copies tiles and checks bounds against the shape of a
 descriptor, which describes the whole batch. As in ``triton.tools.ragged_tma``, two leading
-dimensions shift the address so that the end of a sequence is at the end of the shape. The
-coordinates (2^30, end, 2^30 - n + row, head, column) address token ``end - n + row``, because
-address arithmetic wraps around at 64 bits. Rows past the end of a sequence are out of bounds. They
-are read as zero and never written. So one descriptor, created on the host, serves all sequences
-and heads.
+dimensions shift the address so that the end of a sequence is at the end of the shape. Row ``row``
+of a sequence of n tokens has the coordinates (2^30, end, 2^30 - n + row, head, column). With a
+stride of s per token and the strides in :func:`describe`, its offset is
+2^30 (2^34 - s) + end s + (2^30 - n + row) s = 2^64 + (end - n + row) s. Addresses wrap around at
+2^64, so this is token ``end - n + row``. Rows past the end of a sequence have third coordinates of
+2^30 or more, which are out of bounds. They are read as zero and never written. So one descriptor,
+created on the host, serves all sequences and heads.
 
 **Zeros in the padding.** Attention kernels write the tokens in sequences, and another kernel sets
 all other tokens to 0. For short sequences, zeroing the whole result would take a tenth more time.
@@ -65,7 +67,7 @@ def describe(tensor: Tensor, rows: int, columns: int) -> tuple[list[int], list[i
     )
 
 
-# Rows that a program of zero_gaps_kernel writes at once, and programs of a gap.
+# Rows that a program of zero_gaps_kernel writes at once, and number of programs per gap.
 _ROWS = 4
 _PROGRAMS = 64
 
@@ -133,10 +135,12 @@ def launch(
 
     Args:
         kernel: a function of ``triton.jit`` or ``gluon.jit``.
+        device: index of the current device.
         programs: the first two dimensions of the grid.
         arguments: the run-time arguments, which precede all others in the kernel's signature.
         constants: the compile-time arguments, in the order of the signature.
-        key: dtypes and other properties that differ between launches with equal ``constants``.
+        key: dtypes and other properties for which Triton compiles separate kernels, unless
+            ``constants`` determine them.
         options: options of the compiler, such as ``maxnreg``.
     """
     signature = (kernel.fn, device, key, *constants.values())

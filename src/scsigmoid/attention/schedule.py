@@ -22,7 +22,7 @@ from scsigmoid.attention.launching import FUSED, launch
 from scsigmoid.attention.problem import Problem
 from scsigmoid.attention.triton_tiles import WRAP
 
-#: Number of sequences of a program of ``_list_tiles``, and of tiles that it writes at once.
+#: Number of sequences per program of ``_list_tiles``, and number of tiles that it writes at once.
 _CHUNK = tl.constexpr(32)
 
 
@@ -31,8 +31,8 @@ class Tiling(NamedTuple):
 
     Attributes:
         blocks: number of tiles of one head of the longest sequence.
-        tiles: number of programs of each head.
-        table: sequences of the programs (:func:`list_tiles`), or None if each sequence has
+        tiles: number of programs of each head, over all sequences.
+        table: sequence of each program (:func:`list_tiles`), or None if each sequence has
             ``blocks`` programs.
     """
 
@@ -42,23 +42,27 @@ class Tiling(NamedTuple):
 
 
 def assign_tiles(problem: Problem, tokens: int, block: int, *, keys: bool = False) -> Tiling:
-    """Divide rows into tiles of ``block`` rows, with a table unless lengths are known to be equal.
+    """Divide the queries, or the keys if ``keys``, into tiles of ``block`` rows.
 
-    There are ``tokens`` rows, including rows outside sequences: keys if ``keys``, else queries.
+    ``tokens`` is the number of rows, including rows outside sequences. A table is created unless
+    all sequences are known to have the same length.
     """
     spans = (problem.starts_q, problem.ends_q), (problem.starts_k, problem.ends_k)
-    rows, work = spans[::-1] if keys else spans
+    row_spans, loop_spans = spans[::-1] if keys else spans
     longest = problem.longest_k if keys else problem.longest_q
     blocks = max(1, -(-longest // block))
     equal = not problem.has_gaps and problem.sequences * longest == tokens
     if equal or problem.sequences == 1:
         return Tiling(blocks, problem.sequences * blocks, None)
     tiles = max_tiles(tokens, problem.sequences, longest, block)
-    return Tiling(blocks, tiles, list_tiles(*rows, *work, block, tiles))
+    return Tiling(blocks, tiles, list_tiles(*row_spans, *loop_spans, block, tiles))
 
 
 def max_tiles(tokens: int, sequences: int, longest: int, block: int) -> int:
-    """Return the maximum number of tiles of one head of a batch whose lengths are not known."""
+    """Return the maximum number of tiles of one head of a batch whose lengths are not known.
+
+    Each sequence has at most one partial tile.
+    """
     return min((tokens + sequences * (block - 1)) // block, sequences * -(-longest // block))
 
 
@@ -76,8 +80,8 @@ def list_tiles(
     Returns:
         (most + sequences,) int32: the sequence of each tile, -1 past the last tile, then the first
         tile of each sequence. Tiles of a sequence are consecutive. With H heads a kernel has
-        ``most * H`` programs. Program p computes a tile of sequence s = table[p // H]. Its index
-        among the programs of this sequence is p - H * table[most + s].
+        ``most * H`` programs. Program p computes a tile of sequence s = table[p // H]. The
+        program's index among the programs of this sequence is p - H * table[most + s].
     """
     sequences = starts.shape[0]
     table = torch.empty(most + sequences, dtype=torch.int32, device=starts.device)
@@ -131,7 +135,7 @@ WORDS = 8
 #: Rows of a piece, which is the part of a tile that one group of warps computes.
 PIECE = 64
 
-#: Numbers of sequences and of entries that a program of ``schedule_kernel`` processes at once.
+# Numbers of sequences and of entries that a program of ``schedule_kernel`` processes at once.
 _SCAN = tl.constexpr(256)
 _ENTRIES = tl.constexpr(64)
 
@@ -237,17 +241,21 @@ def schedule(
 ) -> tuple[Tensor, int]:
     """Create the tile list of the Hopper kernels on the device.
 
+    Rows are divided into tiles, and each tile loops over the columns of its sequence. Rows are
+    queries and columns are keys, or the reverse if ``keys_are_rows``.
+
     The work of a tile is proportional to the columns of its sequence, so sequences are sorted by
-    their number of columns. Programs take tiles from the start of the list through a counter in
-    global memory. Short tiles come last, so that all programs end at about the same time. Tiles of
-    one head are consecutive, so that its keys and values are read from the L2 cache.
+    their number of columns, largest first. Programs take tiles from the start of the list through a
+    counter in global memory. Short tiles come last, so that all programs end at about the same
+    time. Tiles of one head are consecutive, so that its columns are read from the L2 cache.
 
     Args:
         tokens: number of rows of the batch, including rows outside sequences.
+        heads: number of heads.
         pieces: maximum number of pieces of 64 rows in a tile.
         column_block: columns that a tile's loop processes in one step.
         factor: factor by which the activation multiplies the bias.
-        keys_are_rows: whether rows are keys (backward) or queries (forward).
+        keys_are_rows: True in the backward pass.
 
     Returns:
         The list, and the number of programs to launch, at most one per multiprocessor.

@@ -13,13 +13,15 @@ def launch_compiled(
 
     The public ``compiled[programs](*arguments)`` looks up the device and prepares arguments for a
     profiler's hooks at each launch, even without a profiler. For short batches this takes
-    longer than the kernels. ``arguments`` include the compile-time arguments.
+    longer than the kernels. ``programs`` are the first two dimensions of the grid, and
+    ``arguments`` include the compile-time arguments.
     """
     hooks = knobs.runtime
     if hooks.launch_enter_hook.calls or hooks.launch_exit_hook.calls:
         compiled[(*programs, 1)](*arguments)
         return
     stream = driver.active.get_current_stream(device)
+    # The three None: no metadata for hooks, and no hooks before and after the launch.
     compiled.run(
         *(*programs, 1, stream, compiled.function, compiled.packed_metadata, None, None, None),
         *arguments,
