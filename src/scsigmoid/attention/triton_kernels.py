@@ -9,7 +9,7 @@ paper's pseudocode as follows, with the same results:
   any sum: V = 0 in P V, K = 0 in dS K, dO = 0 in P^T dO, Q = 0 in dS^T Q. Memory past the end is
   never read. Tensor descriptors (TMA) contain the end. Without them only the last block of a
   sequence is loaded with a mask.
-- Scale, bias and the factor of the activation are combined into one multiply-add per score.
+- Scale, bias and the constant factor of the sigmoid are combined into one multiply-add per score.
 - In a jagged batch programs look up their tile in a table, longest sequences first.
 
 The backward pass has one kernel for dQ and one for dK and dV. Each result is summed by one program
@@ -17,11 +17,12 @@ in a fixed order, without atomics, so each run computes the same bits.
 
 Arguments of all kernels:
 
-- Inputs and results are pointers to (tokens, heads, dim) with their strides of a row and of a head.
-  With TMA, the two tensors that the loop reads are descriptors (:mod:`launching`), whose strides
-  are not used.
+- Inputs and results are pointers to (tokens, heads, dim), with strides such as ``q_row`` and
+  ``q_head``. With TMA, the two tensors that the loop reads are descriptors (:mod:`launching`), and
+  their strides are not used.
 - ``STARTS_Q`` to ``ENDS_K`` and ``BIAS``: (sequences,), see :class:`problem.Problem`.
-- ``TILES``, ``most``: see :func:`assignment`. The grid is (most or sequences * blocks) * heads.
+- ``TILES``, ``most``: see :func:`assignment`. The grid has ``most * heads`` programs, or
+  ``sequences * blocks * heads`` if ``TILES`` is None.
 - ``blocks``: number of blocks of rows of the longest sequence.
 """
 

@@ -22,7 +22,7 @@ from scsigmoid.attention.tuning import (
     pad_dimension,
 )
 
-#: Largest head dimension.
+#: Largest supported head dimension.
 WIDEST = 128
 KERNELS: dict[Kernel, Any] = {"forward": forward_kernel, "dq": dq_kernel, "dkdv": dkdv_kernel}
 #: Indices of the tensor arguments that the inner loop reads.
@@ -63,9 +63,10 @@ def _launch(
     tiling: Tiling,
     dbias: Tensor | None = None,
 ) -> None:
-    """Launch a kernel. ``tensors`` are inputs and results in the order of its first arguments.
+    """Launch a kernel. ``tensors`` are its first arguments: inputs, then results.
 
-    ``dq`` fills ``dbias``, (sequences, heads, blocks) float32, with each tile's bias gradient.
+    Kernel ``dq`` fills ``dbias``, (sequences, heads, blocks) float32, with the bias gradient of
+    each tile.
     """
     _, heads, dimension = tensors[0].shape
     # The interpreter does not support inline assembly, so it computes as for float32 (4 bytes).
@@ -79,7 +80,7 @@ def _launch(
     looped = LOOPED[kernel] if configuration.tma else ()
     rows = configuration.block_q if kernel == "dkdv" else configuration.block_k
     KERNELS[kernel][(tiling.tiles * heads,)](
-        *(_make_descriptor(x, rows) if place in looped else x for place, x in enumerate(tensors)),
+        *(_make_descriptor(x, rows) if index in looped else x for index, x in enumerate(tensors)),
         problem.starts_q,
         problem.ends_q,
         problem.starts_k,
@@ -166,17 +167,17 @@ def backward(
     if dq.numel():
         configuration = _find_configuration("dq", q, k, v)
         tiling = assign_tiles(problem, q.shape[0], configuration.block_q)
-        parts = None
+        tile_dbias = None
         if bias_grad:
             shape = (problem.sequences, q.shape[1], tiling.blocks)
-            parts = torch.zeros(shape, dtype=torch.float32, device=q.device)
-        _launch("dq", configuration, (grad, q, k, v, dq), problem, tiling, parts)
-        dbias = dbias if parts is None else parts.sum(dim=(1, 2))
+            tile_dbias = torch.zeros(shape, dtype=torch.float32, device=q.device)
+        _launch("dq", configuration, (grad, q, k, v, dq), problem, tiling, tile_dbias)
+        dbias = dbias if tile_dbias is None else tile_dbias.sum(dim=(1, 2))
     if dk.numel():
-        block = configuration.block_q if dq.numel() else 0
+        dq_block = configuration.block_q if dq.numel() else 0
         configuration = _find_configuration("dkdv", q, q, grad)
-        # If keys and queries are the same tokens in blocks of one size, they have the same tiles.
-        if not (problem.is_self_attention and block == configuration.block_k):
+        # Otherwise keys and queries are the same tokens in equal blocks, so both have these tiles.
+        if not (problem.is_self_attention and dq_block == configuration.block_k):
             tiling = assign_tiles(problem, k.shape[0], configuration.block_k, keys=True)
         _launch("dkdv", configuration, (grad, q, k, v, dk, dv), problem, tiling)
     return dq, dk, dv, dbias

@@ -9,6 +9,7 @@ from scsigmoid.attention import launching
 WRAP = tl.constexpr(launching.WRAP)
 LOG2_E = tl.constexpr(1.4426950408889634)
 #: PTX of 1 / (1 + 2^x) for two elements with one reciprocal (:func:`sigmoid`).
+#: The constants are 60.0 (0f42700000) and 1.0 (0f3F800000).
 PAIR = tl.constexpr("""{ .reg .f32 a, b, r;
     min.NaN.f32 a, $2, 0f42700000; min.NaN.f32 b, $3, 0f42700000;
     ex2.approx.ftz.f32 a, a; ex2.approx.ftz.f32 b, b;

@@ -1,8 +1,8 @@
 """Block sizes of the Triton kernels, by kernel, head dimension, dtype and compute capability.
 
-For half precision at head dimensions 64 and 128 on compute capability 9.0 they are the fastest
-measured on an H200 (docs/kernel-log.md). All others were not measured, but fit into registers and
-shared memory.
+For half precision at head dimensions 64 and 128 on compute capability 9.0, the block sizes are the
+fastest measured on an H200 (docs/kernel-log.md). All other block sizes were not measured, but fit
+into registers and shared memory.
 """
 
 from dataclasses import dataclass
@@ -64,13 +64,16 @@ def pad_dimension(dimension: int) -> int:
 def find_configuration(
     kernel: Kernel, dimension: int, itemsize: int, capability: tuple[int, int]
 ) -> Configuration:
-    """Return the configuration of a kernel for a head dimension up to 128."""
+    """Return the configuration of a kernel for a head dimension up to 128.
+
+    ``itemsize`` is the number of bytes of an element.
+    """
     width = pad_dimension(dimension)
     if itemsize == 4:
         # float32 runs without tensor cores, for exactness. Small blocks keep it in registers.
         return Configuration(32, 32, 4, 2 if width < 128 else 1)
-    has_wide_units = capability[0] in (9, 10)
+    reads_shared_memory = capability[0] in (9, 10)
     if width < 64:
         block_q = 128 if kernel == "forward" else 64
-        return Configuration(block_q, 64, 4, 3, tail_last=has_wide_units)
-    return (_SHARED_MEMORY if has_wide_units else _REGISTERS)[kernel, width]
+        return Configuration(block_q, 64, 4, 3, tail_last=reads_shared_memory)
+    return (_SHARED_MEMORY if reads_shared_memory else _REGISTERS)[kernel, width]
