@@ -7,8 +7,8 @@ computes, transposed so that keys are rows,
     S^T = K Q^T,  dP^T = V dO^T,  P^T = sigmoid(S^T),  dS^T = P^T (1 - P^T) dP^T,
     dV += P^T dO,  dK += dS^T Q.
 
-P^T and dS^T stay in registers as operands. dQ = dS K sums over the keys of both groups, which
-therefore exchange dS^T through shared memory. Each group computes one half of the block of dQ
+P^T and dS^T stay in registers as operands. dQ = dS K sums over the keys of both groups, so the
+groups exchange dS^T through shared memory. Each group computes one half of the block of dQ
 (columns at head dimension 128, rows at 64) and adds it to a float32 buffer in global memory
 asynchronously. The order of these additions varies, so the last bits of dQ differ between runs. dK
 and dV are bit-identical.
@@ -67,6 +67,7 @@ def _producer(
         tile = gl.atomic_add(SCHEDULE, 1, sem="relaxed")
         mbarrier.wait(kv_empty, kv_phase)
         kv_phase ^= 1
+        # K and V: 2 tensors of 128 rows, 2 bytes per element.
         mbarrier.expect(kv_full, 2 * 128 * D * 2)
         for group in gl.static_range(2):
             load_tile(k_map, row_end, row + group * 64, head, kv_full, ks.index(group))
@@ -175,6 +176,7 @@ def _consumer(
         for _ in range(blocks):
             buffer = (count & 1) * 2
             stage = count & (STAGES - 1)
+            # STAGES // 2 is log2(STAGES) for 1, 2 and 4.
             phase = (count >> (STAGES // 2)) & 1
             mbarrier.wait(full.index(stage), phase)
             scores = product(k, qs.index(stage), no_scores)

@@ -64,6 +64,7 @@ def _producer(
             mbarrier.expect(q_full.index(piece), Q_BYTES)
             load_tile(q_map, row_end, row + piece * 64, head, q_full.index(piece), qs.index(piece))
         q_phase ^= 1
+        # Step `block` loads K of this block and V of the previous block.
         for block in range(blocks + 1):
             mbarrier.wait(empty.index(stage), phase)
             if block == 0 or block == blocks:
@@ -154,6 +155,7 @@ def _consumer(
             fence_async_shared()
             tma_store(out_map, [WRAP, row_end, row + PIECE * 64, head, 0], tile_of(staged, out_map))
         else:
+            # This consumer has no rows in the tile. It releases the ring slots unread.
             mbarrier.arrive(q_empty.index(PIECE), count=1)
             for _ in range(blocks + 1):
                 mbarrier.wait(full.index(stage), phase)

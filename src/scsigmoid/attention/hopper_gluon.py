@@ -31,7 +31,7 @@ from scsigmoid.attention.triton_tiles import PAIR
 #: :data:`scsigmoid.attention.launching.WRAP` as a constant of the kernels.
 WRAP = gl.constexpr(launching.WRAP)
 
-# Triton 3.6 has the names with `copy` only, triton 3.9 the short names only.
+# Triton 3.6 has only the long names with `copy`, triton 3.9 only the short names.
 if hasattr(tma, "async_load"):
     tma_load, tma_store = tma.async_load, tma.async_store
 else:
@@ -88,6 +88,8 @@ def product(left, right, zeros):
 def ring(SIZE: gl.constexpr, COUNT: gl.constexpr):
     """Allocate ``SIZE`` barriers that each wait for ``COUNT`` arrivals."""
     barriers = gl.allocate_shared_memory(gl.int64, [SIZE, 1], mbarrier.MBarrierLayout())
+    # A wait for phase 1 of a new barrier returns at once. Producers start with this phase, because
+    # all slots are empty at first.
     for index in gl.static_range(SIZE):
         mbarrier.init(barriers.index(index), count=COUNT)
     return barriers
@@ -106,28 +108,31 @@ def _vote(rounded: bool) -> str:
 
     The operands are the results (16 pairs of bfloat16 or 32 float32), then 32 for each argument.
     """
-    results = 16 if rounded else 32
-    scores = [f"${results + i}" for i in range(32)]
+    outputs = 16 if rounded else 32
+    scores = [f"${outputs + i}" for i in range(32)]
     # The other arguments are equal for all scores, so only their first operands are used.
-    half, half_summand, whole, whole_summand, limit = (f"${results + 32 * i}" for i in range(1, 6))
+    half, half_summand, whole, whole_summand, limit = (f"${outputs + 32 * i}" for i in range(1, 6))
+    # TO = e - e^2 with e = 2^(whole X + whole_summand), for a score X and its result TO.
     series = (
         f"fma.rn.f32 TO, X, {whole}, {whole_summand}; ex2.approx.ftz.f32 TO, TO;"
         "neg.ftz.f32 n, TO; fma.rn.ftz.f32 TO, n, TO, TO;"
     )
+    # TO = 0.5 + 0.5 tanh(half X + half_summand). 0f3F000000 is 0.5.
     tanh = (
         f"fma.rn.f32 TO, X, {half}, {half_summand}; tanh.approx.f32 TO, TO;"
         "fma.rn.f32 TO, TO, 0f3F000000, 0f3F000000;"
     )
 
+    # Scores are moved to the integer register i for the comparison.
     def largest(to: str, first: str, *others: str) -> str:
         chain = (f"mov.b32 i, {x}; max.s32 {to}, {to}, i;" for x in others)
         return f"mov.b32 {to}, {first}; {''.join(chain)}"
 
-    def weights(way: str) -> str:
+    def weights(formula: str) -> str:
         text = ""
         for i in range(0, 32, 2):
             for j, to in enumerate("tu"):
-                text += way.replace("TO", to).replace("X", scores[i + j])
+                text += formula.replace("TO", to).replace("X", scores[i + j])
             pair = f"cvt.rn.bf16x2.f32 ${i // 2}, u, t;"
             text += pair if rounded else f"mov.f32 ${i}, t; mov.f32 ${i + 1}, u;"
         return text

@@ -25,8 +25,9 @@ FORWARD = {
 }
 #: The same for the backward kernel: queries of a block, blocks in flight.
 BACKWARD = {64: {"BLOCK_Q": 128, "STAGES": 2}, 128: {"BLOCK_Q": 64, "STAGES": 2}}
-#: Maximum number of registers per thread for the compiler: 65,536 / threads of the program. The
-#: backward kernel has two groups of warps and a producer, each rounded up to four warps.
+#: Maximum number of registers per thread for the compiler: 65,536 / threads of the program, rounded
+#: down to a multiple of 8. Threads are those of all groups of warps, including the producer, which
+#: counts as four warps. The backward kernel has two groups and a producer.
 FORWARD_REGISTERS, BACKWARD_REGISTERS = {64: 96, 128: 128}, 168
 #: Minimum number of keys of the longest sequence for which the exact sigmoid has form ``vote``.
 VOTE_FROM = 512
@@ -37,7 +38,7 @@ _ELEMENTS = 1024  # elements per program of `scaled_kernel`
 
 
 def _activation(problem: Problem, dtype: torch.dtype) -> tuple[str, float]:
-    """Return the form of the sigmoid, and the factor of its argument."""
+    """Return the form of the sigmoid, and the factor of scores and bias in its argument."""
     if not problem.accurate:
         return "tanh", 0.5
     # With few keys, a user's bias or a negative scale, `vote` would often compute tanh.
@@ -47,6 +48,7 @@ def _activation(problem: Problem, dtype: torch.dtype) -> tuple[str, float]:
 
 
 def _make_describable(tensor: Tensor) -> Tensor:
+    """Return the tensor, or a contiguous copy if TMA does not support its strides."""
     if is_describable(tensor):
         return tensor
     return tensor.clone(memory_format=torch.contiguous_format)
@@ -58,7 +60,7 @@ def _can_launch(*tensors: Tensor) -> bool:
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
-    """Launch the forward pass. Arguments are those of :func:`triton_launch.forward`."""
+    """Launch the forward pass. Arguments are as in :func:`triton_launch.forward`."""
     if not _can_launch(q, k, v) or not problem.sequences:
         return triton_launch.forward(q, k, v, problem)
     heads, dimension = q.shape[1:]
@@ -115,7 +117,7 @@ def backward(
     bias_grad: bool,
     into: tuple[Tensor, Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Launch the backward pass. Arguments and results are those of :func:`triton_launch.backward`.
+    """Launch the backward pass. Arguments and results are as in :func:`triton_launch.backward`.
 
     The portable kernels compute the gradient of the bias and deterministic gradients.
     """
@@ -126,8 +128,9 @@ def backward(
     block_q = constants["BLOCK_Q"]
     form, factor = _activation(problem, q.dtype)
     grad, q, k, v = (_make_describable(x) for x in (grad, q, k, v))
-    total = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
+    dq_sum = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
     if into is None:
+        # `scaled_kernel` writes all tokens of dQ, so only dK and dV need zeros in gaps.
         dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         dk, dv = (allocate_output(x, problem, keys=True) for x in (k, v))
     else:
@@ -144,7 +147,7 @@ def backward(
             descriptor(grad, block_q, dimension),
             descriptor(k, PIECE, dimension),
             descriptor(v, PIECE, dimension),
-            descriptor(total, 64, 64),
+            descriptor(dq_sum, 64, 64),
             descriptor(dk, PIECE, dimension),
             descriptor(dv, PIECE, dimension),
             table,
@@ -159,7 +162,7 @@ def backward(
         scaled_kernel,
         q.get_device(),
         (triton.cdiv(dq.numel(), _ELEMENTS), 1),
-        (total, dq, problem.scale, dq.shape[0]),
+        (dq_sum, dq, problem.scale, dq.shape[0]),
         {"WIDTH": dq.shape[1] * dq.shape[2], "STRIDE": dq.stride(0), "BLOCK": _ELEMENTS},
         key=q.dtype,
     )
