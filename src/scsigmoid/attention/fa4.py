@@ -16,6 +16,7 @@ from scsigmoid.attention.ops import register
 
 @functools.cache
 def _passes() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Import the package's functions of the forward and backward pass."""
     from flash_attn.cute import interface
 
     return interface._flash_attn_fwd, interface._flash_attn_bwd
@@ -37,6 +38,7 @@ def _three(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
 
 
 def _boundaries(cu_seqlens: Tensor, max_seqlen: int) -> dict[str, Any]:
+    """Return the package's arguments for the lengths, equal for queries and keys."""
     bounds = dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), cu_seqlens)
     return bounds | dict.fromkeys(("max_seqlen_q", "max_seqlen_k"), max_seqlen)
 
@@ -65,7 +67,7 @@ def _backward(
     max_seqlen: int,
     scale: float,
 ) -> list[Tensor]:
-    """Compute the gradients of ``tensors``, contiguous."""
+    """Compute the gradients of ``tensors``, contiguous. ``sums`` are the log-sum-exps."""
     gradients = [x.new_empty(x.shape) for x in tensors]
     options = _boundaries(cu_seqlens, max_seqlen)
     options |= zip(("dq", "dk", "dv"), _three(gradients), strict=True)

@@ -23,15 +23,16 @@ BLOCK = 128
 def document_blocks(
     cu_seqlens: Tensor, tokens: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Compute the parts of the document mask. B is tokens / 128, rounded up.
+    """Compute the parts of the document mask. B is the number of blocks, tokens / 128 rounded up.
 
-    Compares the first and last sequences of all pairs of blocks instead of all pairs of tokens, and
-    does not wait for the device.
+    A block of the mask is full if all its pairs of tokens are in one sequence, and partial if only
+    some are. Compares the first and last sequences of all pairs of blocks instead of all pairs of
+    tokens, and does not wait for the device.
 
     Returns:
-        Five int32 tensors. The sequence of each token, (tokens,). For each row of blocks the number
-        of partly visited blocks, (1, 1, B), and the indices of all blocks, (1, 1, B, B), partly
-        visited blocks first. The same two tensors for fully visited blocks.
+        Five int32 tensors: the sequence of each token, (tokens,). For each row of blocks, the
+        number of partial blocks, (1, 1, B), and the indices of all blocks, (1, 1, B, B), partial
+        blocks first. The same two tensors with full blocks first.
     """
     device = cu_seqlens.device
     index = torch.arange(tokens, dtype=torch.int32, device=device)
@@ -40,16 +41,16 @@ def document_blocks(
     edges = torch.arange(blocks, device=device) * BLOCK
     first = document[edges]
     last = document[torch.clamp(edges + BLOCK - 1, max=tokens - 1)]
-    touching = (first[:, None] <= last[None, :]) & (first[None, :] <= last[:, None])
-    # The last block may extend past the end, so it is not a full block.
-    whole_block = (first == last) & (edges + BLOCK <= tokens)
-    whole = touching & whole_block[:, None] & whole_block[None, :]
+    overlapping = (first[:, None] <= last[None, :]) & (first[None, :] <= last[:, None])
+    # The last block may extend past the end, so its blocks of the mask are not full.
+    is_uniform = (first == last) & (edges + BLOCK <= tokens)
+    full = overlapping & is_uniform[:, None] & is_uniform[None, :]
 
-    def indices(chosen: Tensor) -> tuple[Tensor, Tensor]:
-        order = torch.argsort(chosen.to(torch.int8), dim=-1, descending=True, stable=True)
-        return chosen.sum(-1, dtype=torch.int32)[None, None], order.to(torch.int32)[None, None]
+    def count_and_sort(selected: Tensor) -> tuple[Tensor, Tensor]:
+        order = torch.argsort(selected.to(torch.int8), dim=-1, descending=True, stable=True)
+        return selected.sum(-1, dtype=torch.int32)[None, None], order.to(torch.int32)[None, None]
 
-    return (document, *indices(touching & ~whole), *indices(whole))
+    return (document, *count_and_sort(overlapping & ~full), *count_and_sort(full))
 
 
 @document_blocks.register_fake
@@ -70,7 +71,7 @@ def document_mask(cu_seqlens: Tensor, tokens: int) -> "BlockMask":
     """
     from torch.nn.attention.flex_attention import BlockMask
 
-    document, partial, partial_indices, whole, whole_indices = document_blocks(cu_seqlens, tokens)
+    document, partial, partial_indices, full, full_indices = document_blocks(cu_seqlens, tokens)
 
     def same_document(batch: Tensor, head: Tensor, row: Tensor, column: Tensor) -> Tensor:
         return document[row] == document[column]
@@ -80,12 +81,12 @@ def document_mask(cu_seqlens: Tensor, tokens: int) -> "BlockMask":
         seq_lengths=(tokens, tokens),
         kv_num_blocks=partial,
         kv_indices=partial_indices,
-        full_kv_num_blocks=whole,
-        full_kv_indices=whole_indices,
+        full_kv_num_blocks=full,
+        full_kv_indices=full_indices,
         q_num_blocks=partial,
         q_indices=partial_indices,
-        full_q_num_blocks=whole,
-        full_q_indices=whole_indices,
+        full_q_num_blocks=full,
+        full_q_indices=full_indices,
         BLOCK_SIZE=(BLOCK, BLOCK),
         mask_mod=same_document,
     )
@@ -113,7 +114,7 @@ def attend(
 
     if mask is None:
         mask = document_mask(cu_seqlens, q.shape[0])
-    rows = [x.transpose(0, 1)[None] for x in tensors]
+    qkv = [x.transpose(0, 1)[None] for x in tensors]  # (1, heads, tokens, dim)
     # In a compiled region, the enclosing torch.compile generates the kernel.
     kernel: Any = flex_attention if torch.compiler.is_compiling() else _compiled()
-    return kernel(*rows, block_mask=mask, scale=scale)[0].transpose(0, 1)
+    return kernel(*qkv, block_mask=mask, scale=scale)[0].transpose(0, 1)

@@ -26,7 +26,8 @@ def attend(
     if q.device.type == "cuda" and q.dtype in (torch.bfloat16, torch.float16):
         from torch.nn.attention.varlen import varlen_attn
 
-        # In some supported versions of PyTorch, varlen_attn always scales by 1 / sqrt(dim).
+        # In some supported versions of PyTorch, varlen_attn always scales by 1 / sqrt(dim). Another
+        # scale multiplies q.
         ratio = scale * q.shape[-1] ** 0.5
         scaled = q if abs(ratio - 1.0) < 1e-6 else q * ratio
         attended = varlen_attn(scaled, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
@@ -41,5 +42,5 @@ def attend(
         queries, keys, values = (x[start:end].transpose(0, 1)[None] for x in (q, k, v))
         attended = scaled_dot_product_attention(queries, keys, values, scale=scale)
         outputs.append(attended[0].transpose(0, 1))
-    # Without sequences q is empty. The product makes a differentiable result.
+    # Without sequences, q is empty. The result is a new empty tensor that depends on q.
     return torch.cat(outputs) if outputs else q * 1.0
