@@ -12,7 +12,7 @@ from scsigmoid.seeds import derive
 
 _WORDS = 2**32
 # Odd factors with irregular bits, so that the words of neighboring positions, channels or layers
-# differ in many bits.
+# differ in many bits. Subtracting _WORDS converts an unsigned to a signed 32-bit word.
 _SPREAD = 0x9E3779B1 - _WORDS
 _SITES = 0x85EBCA6B
 
@@ -33,7 +33,7 @@ def cell_keys(cells: Tensor, seed: int, step: int) -> Tensor:
 
     ``cells`` are indices in the token store, (cells,) int64 below 2^31.
     """
-    drawn = derive(seed, "dropout", step)
+    drawn = derive(seed, "dropout", step)  # two words of 31 bits
     keys = mix(cells.to(torch.int32) ^ (drawn % 2**31))
     return mix(keys ^ (drawn // 2**31 % 2**31))
 
@@ -51,8 +51,10 @@ class KeyedDropout(nn.Module):
 
     def __init__(self, share: float, site: int) -> None:
         super().__init__()
-        # Integers, because torch.compile treats floats of a module as variables.
+        # Number of the 2^32 words for which an activation is dropped. An integer, because
+        # torch.compile treats floats of a module as variables.
         self.dropped = round(share * _WORDS)
+        # site * _SITES as a signed 32-bit word
         self.site = (site * _SITES + _WORDS // 2) % _WORDS - _WORDS // 2
 
     def forward(self, x: Tensor, keys: Tensor | None) -> Tensor:
@@ -62,5 +64,5 @@ class KeyedDropout(nn.Module):
         channels = torch.arange(x.shape[1], dtype=torch.int32, device=x.device) * _SPREAD
         words = mix((keys ^ self.site).unsqueeze(1) ^ channels)
         # Words are uniform from -2^31 to 2^31 - 1.
-        dropped = words < self.dropped - _WORDS // 2
-        return (x * (_WORDS / (_WORDS - self.dropped))).masked_fill(dropped, 0.0)
+        is_dropped = words < self.dropped - _WORDS // 2
+        return (x * (_WORDS / (_WORDS - self.dropped))).masked_fill(is_dropped, 0.0)

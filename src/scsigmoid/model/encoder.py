@@ -1,9 +1,9 @@
 """The paper's encoder over packed tokens (tab:model_arch).
 
 Pre-norm transformer blocks with GELU, learned embeddings of tokens and rank positions, a final
-layer normalization, and an output layer whose weights are not shared. Batches have no padding.
-Sigmoid and softmax models have the same parameters and differ only in the attention function. With
-the same seed they have the same initial weights and the same dropout
+layer normalization, and an output layer that does not share weights with the token embedding.
+Batches have no padding. Sigmoid and softmax models have the same parameters and differ only in the
+attention function. With the same seed they have the same initial weights and the same dropout
 (:mod:`scsigmoid.model.dropout`). Attention weights have no dropout.
 
 Variants of attention for studies, none of which is in the paper:
@@ -83,6 +83,7 @@ class Block(nn.Module):
         mask: "BlockMask | None",
         keys: Tensor | None,
     ) -> Tensor:
+        """Compute the block for the residual stream ``x``, (tokens, hidden)."""
         attended = self.attend(self.heads(x), cu_seqlens, max_seqlen, mask)
         attended = self.projection(attended.flatten(1))
         if "hybrid_norm" in self.settings.variants:
@@ -93,12 +94,15 @@ class Block(nn.Module):
 
 
 def cell_means(values: Tensor, cu_seqlens: Tensor) -> Tensor:
-    """Return for each token the mean over its cell, (tokens, heads, dim), summed in float32."""
-    summed = torch.promote_types(values.dtype, torch.float32)
-    flat, lengths = values.flatten(1).to(summed), torch.diff(cu_seqlens)
+    """Return for each token the mean of ``values``, (tokens, heads, dim), over the token's cell.
+
+    The sum is computed in float32, or in float64 for float64 values.
+    """
+    sum_dtype = torch.promote_types(values.dtype, torch.float32)
+    flat, lengths = values.flatten(1).to(sum_dtype), torch.diff(cu_seqlens)
     means = torch.segment_reduce(flat, "mean", offsets=cu_seqlens.long(), axis=0)
-    spread = torch.repeat_interleave(means, lengths, dim=0, output_size=len(values))
-    return spread.to(values.dtype).view_as(values)
+    repeated = torch.repeat_interleave(means, lengths, dim=0, output_size=len(values))
+    return repeated.to(values.dtype).view_as(values)
 
 
 class Encoder(nn.Module):
@@ -163,7 +167,8 @@ class Encoder(nn.Module):
             (tokens, hidden) after the final normalization.
         """
         embedded = self.embed(tokens, positions)
-        x = self.encode(embedded, cu_seqlens, max_seqlen, self.mask(embedded, cu_seqlens), keys)
+        mask = self.mask(embedded, cu_seqlens)
+        x = self.encode(embedded, cu_seqlens, max_seqlen, mask, keys)
         # The vocabulary is large, so the output layer computes masked positions only.
         return self.final_norm(x) if masked is None else self.predict(x, masked)
 
@@ -183,8 +188,9 @@ class Encoder(nn.Module):
         """
         if self.settings.dropout == 0:
             return None
-        keys = cell_keys(cells, seed, step).to(positions.device, non_blocking=True)
-        return token_keys(self.for_tokens(keys, cu_seqlens, len(positions)), positions)
+        of_cells = cell_keys(cells, seed, step).to(positions.device, non_blocking=True)
+        of_tokens = self.for_tokens(of_cells, cu_seqlens, len(positions))
+        return token_keys(of_tokens, positions)
 
     def for_tokens(self, of_cells: Tensor, cu_seqlens: Tensor, tokens: int) -> Tensor:
         """Repeat the value of each cell for its tokens, (cells,) to (tokens,)."""

@@ -25,6 +25,7 @@ def _mix(state: UInt64s) -> UInt64s:
 
 
 def _word(value: int) -> UInt64s:
+    """Convert an integer to a 64-bit word, (1,)."""
     return np.array([value & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64)
 
 
@@ -60,22 +61,22 @@ class Masking:
             cu_seqlens: (cells + 1,) cumulative lengths.
 
         Returns:
-            The model's input (tokens,), the indices of the masked genes in it (masked,), ascending,
-            and the masked genes (masked,).
+            The model's input (tokens,), the ascending indices of the masked genes in this input
+            (masked,), and the masked genes (masked,).
         """
         lengths = np.diff(cu_seqlens)
         if len(lengths) != len(cells) or cu_seqlens[0] != 0 or cu_seqlens[-1] != len(packed):
             raise ValueError(
                 f"cu_seqlens: does not describe {len(cells)} cells of {len(packed)} tokens"
             )
-        first, end = len(SPECIAL), self.vocabulary_size
+        first_gene = len(SPECIAL)
         tokens = packed.astype(np.int64)
-        is_gene = tokens >= first
+        is_gene = tokens >= first_gene
         gene_positions = np.flatnonzero(is_gene)
         before = np.concatenate([[0], np.cumsum(is_gene)])[cu_seqlens]  # genes before each cell
         genes = np.diff(before)
-        # The counter of a gene is its rank in its cell, so a leading [CLS] has no effect. Without
-        # cells, the counters are the empty `ranks[:0]`.
+        # The counter of a gene is its rank in its cell, so a leading [CLS] has no effect. If there
+        # are no cells, `ranks[:0]` is the array that np.concatenate needs.
         ranks = _mix(np.arange(genes.max(initial=0), dtype=np.uint64))
         counters = np.concatenate([ranks[:0], *(ranks[:count] for count in genes.tolist())])
 
@@ -83,15 +84,16 @@ class Masking:
         stream = _mix(stream ^ _mix(_word(self.draw) + np.uint64(1)))
         keys = _mix(np.repeat(stream, genes) ^ counters)
 
-        # Mask the genes with the smallest keys. Keys are distinct, because _mix is a bijection.
+        # Mask the genes with the smallest keys. The keys of a cell are distinct, because _mix is a
+        # bijection.
         counts = np.rint(self.fraction * genes).astype(np.int64)
         counts = np.minimum(genes, np.maximum(1, counts))
-        largest = np.zeros(len(cells), dtype=np.uint64)  # largest key of the masked genes
+        thresholds = np.zeros(len(cells), dtype=np.uint64)  # largest key of the masked genes
         spans = zip(before[:-1].tolist(), before[1:].tolist(), counts.tolist(), strict=True)
         for cell, (start, stop, count) in enumerate(spans):
             if count:
-                largest[cell] = np.partition(keys[start:stop], count - 1)[count - 1]
-        selected = np.flatnonzero(keys <= np.repeat(largest, genes))
+                thresholds[cell] = np.partition(keys[start:stop], count - 1)[count - 1]
+        selected = np.flatnonzero(keys <= np.repeat(thresholds, genes))
 
         masked = gene_positions[selected]
         targets = tokens[masked]
@@ -100,6 +102,7 @@ class Masking:
             return tokens, masked, targets
         words = _mix(keys[selected] ^ np.uint64(0xD1B54A32D192ED03))
         share = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53  # uniform in [0, 1)
-        random = first + (_mix(words) % np.uint64(end - first)).astype(np.int64)
+        gene_count = np.uint64(self.vocabulary_size - first_gene)
+        random = first_gene + (_mix(words) % gene_count).astype(np.int64)
         tokens[masked] = np.where(share < 0.8, MASK, np.where(share < 0.9, random, targets))
         return tokens, masked, targets

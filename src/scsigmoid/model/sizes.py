@@ -100,14 +100,14 @@ def count_flops(settings: EncoderSettings, lengths: Sequence[int], masked: int) 
     """Return the floating-point operations of a forward and backward pass of a packed batch.
 
     A matrix product counts twice as much in the backward pass as in the forward pass. Attention
-    counts 4 n^2 hidden in the forward pass and 2.5 times as much in the backward pass (appendix
-    "FLOP Calculation" of the paper). Element-wise operations and the optimizer are not counted.
-    The output layer computes logits for ``masked`` positions only.
+    of n tokens counts 4 n^2 hidden in the forward pass and 2.5 times as much in the backward pass
+    (appendix "FLOP Calculation" of the paper). Element-wise operations and the optimizer are not
+    counted. The output layer computes logits for ``masked`` positions only.
     """
     hidden, wide = settings.hidden, settings.feed_forward
     tokens = sum(int(length) for length in lengths)
     weights = settings.layers * (4 * hidden * hidden + 2 * hidden * wide)
-    linear = 6 * weights * tokens  # 6 = 2 * (1 + 2)
+    linear = 6 * weights * tokens  # 6 = 2 operations per weight * (1 forward + 2 backward)
     pairs = sum(int(length) ** 2 for length in lengths)
     attention = 14 * settings.layers * hidden * pairs  # 14 = 4 * (1 + 2.5)
     output = 6 * hidden * settings.vocabulary_size * masked
