@@ -13,17 +13,11 @@ def assemble(kernel) -> str:
     ptx = kernel.asm["ptx"]
     target = re.search(r"\.target (sm_\w+)", ptx)[1]
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "kernel.ptx"
+        source, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx)
-        process = subprocess.run(
-            [
-                *(get_ptxas(kernel.metadata.target.arch).path, "-v", f"--gpu-name={target}"),
-                *(source, "-o", Path(folder) / "kernel.cubin"),
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        ptxas = get_ptxas(kernel.metadata.target.arch).path
+        command = [ptxas, "-v", f"--gpu-name={target}", source, "-o", cubin]
+        process = subprocess.run(command, capture_output=True, text=True, check=True)
     return process.stderr + process.stdout
 
 

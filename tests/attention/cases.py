@@ -46,7 +46,7 @@ def fused_softmax(q, k, v, *arguments, **options):
 
 
 def key_options(lengths_k, device):
-    """Return the arguments for ``lengths_k``, or none if keys have the lengths of the queries."""
+    """Return the arguments for the lengths of keys, or {} if ``lengths_k`` is None."""
     if lengths_k is None:
         return {}
     return {"cu_seqlens_k": cumulative(lengths_k, device), "max_seqlen_k": max(lengths_k)}
@@ -71,12 +71,12 @@ def check(
     tensors, lengths, lengths_k=None, *, tolerance, kind="sigmoid", bias=None, scale=None, **options
 ):
     """Compare attention and its gradients with the formula."""
-    of_sequences = [bias] * len(lengths) if isinstance(bias, float) else bias
+    biases = [bias] * len(lengths) if isinstance(bias, float) else bias
     if kind == "sigmoid":
         options["bias"] = bias
     got = compute(*tensors, lengths, lengths_k, scale=scale, **options)
     assert {x.dtype for x in got} == {tensors[0].dtype}
-    wanted = gradients(*tensors, lengths, lengths_k, kind=kind, bias=of_sequences, scale=scale)
+    wanted = gradients(*tensors, lengths, lengths_k, kind=kind, bias=biases, scale=scale)
     assert_close(got, wanted, tolerance)
 
 
@@ -95,25 +95,25 @@ def check_padded(tensors, lengths, lengths_k=None, *, tolerance, backend):
     device = tensors[0].device
     counts = torch.tensor(lengths, device=device)
     counts_k = None if lengths_k is None else torch.tensor(lengths_k, device=device)
-    ends = counts, counts, counts, counts
-    if counts_k is not None:
-        ends = counts, counts_k, counts_k, counts
-    valid = [
-        torch.arange(x.shape[1], device=device) < end[:, None]
-        for x, end in zip(tensors, ends, strict=True)
-    ]
-    packed = [x[inside] for x, inside in zip(tensors, valid, strict=True)]
+
+    def is_valid(tensor, counts):
+        """Return a mask (sequences, length) that is False in the padding of ``tensor``."""
+        return torch.arange(tensor.shape[1], device=device) < counts[:, None]
+
+    valid_q = is_valid(tensors[0], counts)
+    valid_k = is_valid(tensors[1], counts if counts_k is None else counts_k)
+    masks = valid_q, valid_k, valid_k, valid_q  # of q, k, v and the upstream gradient
+    packed = [x[mask] for x, mask in zip(tensors, masks, strict=True)]
     wanted = gradients(*packed, lengths, lengths_k)
-    for x, inside in zip(tensors, valid, strict=True):
-        x[~inside] = float("nan")
+    for x, mask in zip(tensors, masks, strict=True):
+        x[~mask] = float("nan")
     leaves = [x.requires_grad_() for x in tensors[:3]]
     out = sigmoid_attention_padded(*leaves, counts, counts_k, backend=backend)
     got = [out, *torch.autograd.grad(out, leaves, tensors[3])]
-    places = valid[0], *valid[:3]
-    inner = [x[inside] for x, inside in zip(got, places, strict=True)]
-    assert_close(inner, wanted, tolerance)
-    for x, inside in zip(got, places, strict=True):
-        assert (x[~inside] == 0).all()
+    masks = valid_q, valid_q, valid_k, valid_k  # of the result and the gradients of q, k and v
+    assert_close([x[mask] for x, mask in zip(got, masks, strict=True)], wanted, tolerance)
+    for x, mask in zip(got, masks, strict=True):
+        assert (x[~mask] == 0).all()
 
 
 def check_bias_gradient(

@@ -82,7 +82,8 @@ def main() -> None:
         block = constants["BLOCK_K"]
         forward = hopper_launch.forward_kernel.warmup(
             *(make_descriptor(n, dtype, dimension) for n in (64, block, block, 64)),
-            *(table, 1.0),
+            table,
+            1.0,  # factor
             **constants,
             **options,
             maxnreg=hopper_launch.FORWARD_REGISTERS[dimension],
@@ -93,7 +94,9 @@ def main() -> None:
             *(make_descriptor(n, dtype, dimension) for n in (block, block, 64, 64)),
             descriptor(torch.empty(4096, 4, dimension), 64, 64),
             *(make_descriptor(64, dtype, dimension) for _ in range(2)),
-            *(table, 1.0, 1.0),
+            table,
+            1.0,  # factor
+            1.0,  # scale
             **constants,
             **options,
             maxnreg=hopper_launch.BACKWARD_REGISTERS,

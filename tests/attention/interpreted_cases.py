@@ -87,12 +87,12 @@ def test_gradient_of_the_bias(lengths_k, bias):
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(
     rows=st.lists(st.integers(0, 90), min_size=1, max_size=70),
-    other=st.booleans(),
+    is_cross_attention=st.booleans(),
     seed=st.integers(0, 1000),
 )
-def test_tiles_are_listed_longest_first(rows, other, seed):
+def test_tiles_are_listed_longest_first(rows, is_cross_attention, seed):
     work = rows
-    if other:
+    if is_cross_attention:
         generator = torch.Generator().manual_seed(seed)
         work = torch.randint(0, 50, (len(rows),), generator=generator).tolist()
     listed, first = [], [0] * len(rows)
@@ -101,8 +101,9 @@ def test_tiles_are_listed_longest_first(rows, other, seed):
         listed += [sequence] * -(-rows[sequence] // 16)
     most = max_tiles(sum(rows), len(rows), max(rows), 16)
     assert len(listed) <= most <= len(listed) + len(rows)
-    places, works = cumulative(rows), cumulative(work)
-    table = list_tiles(places[:-1], places[1:], works[:-1], works[1:], 16, most)
+    bounds, work_bounds = cumulative(rows), cumulative(work)
+    spans = bounds[:-1], bounds[1:], work_bounds[:-1], work_bounds[1:]
+    table = list_tiles(*spans, 16, most)
     assert table.tolist() == [*listed, *[-1] * (most - len(listed)), *first]
 
 
@@ -115,12 +116,8 @@ def test_tiles_are_listed_longest_first(rows, other, seed):
 )
 def test_random_shapes(pairs, heads, dimension, seed):
     lengths, lengths_k = ([pair[side] for pair in pairs] for side in (0, 1))
-    tensors = inputs(
-        *(sum(lengths), torch.float32, dimension),
-        key_tokens=sum(lengths_k),
-        heads=heads,
-        seed=seed,
-    )
+    options = {"key_tokens": sum(lengths_k), "heads": heads, "seed": seed}
+    tensors = inputs(sum(lengths), torch.float32, dimension, **options)
     check(tensors, lengths, lengths_k, **OPTIONS)
 
 
@@ -173,13 +170,13 @@ def test_unsupported_inputs(dimension, dtype, error, message):
     lengths=st.lists(st.tuples(st.integers(0, 700), st.integers(0, 700)), min_size=1, max_size=6),
     heads=st.integers(1, 3),
     pieces=st.sampled_from([2, 3, 4]),
-    learned=st.booleans(),
+    has_bias=st.booleans(),
 )
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-def test_tiles_of_the_hopper_kernels(monkeypatch, keys_are_rows, lengths, heads, pieces, learned):
+def test_tiles_of_the_hopper_kernels(monkeypatch, keys_are_rows, lengths, heads, pieces, has_bias):
     rows, columns = (torch.tensor([pair[side] for pair in lengths]) for side in (0, 1))
     row_ends, column_ends = rows.cumsum(0), columns.cumsum(0)
-    bias = torch.linspace(-3, 1, len(lengths)) if learned else None
+    bias = torch.linspace(-3, 1, len(lengths)) if has_bias else None
     most = heads * (len(lengths) + int(rows.sum()) // (64 * pieces))
     table = torch.full(((most + 1) * 8,), -1, dtype=torch.int32)
     monkeypatch.setattr(schedule, "_SCAN", tl.constexpr(4))
@@ -195,19 +192,19 @@ def test_tiles_of_the_hopper_kernels(monkeypatch, keys_are_rows, lengths, heads,
         PIECES=pieces,
         COLUMN_BLOCK=64,
         KEYS_ARE_ROWS=keys_are_rows,
-        HAS_BIAS=learned,
+        HAS_BIAS=has_bias,
     )
     wanted = []
     for sequence in sorted(range(len(lengths)), key=lambda s: -lengths[s][1]):
         n, m = lengths[sequence]
         ends = row_ends[sequence].item(), column_ends[sequence].item()
-        b = bias[sequence] if learned else -math.log(max(n if keys_are_rows else m, 1))
-        blocks = -(-n // 64)
-        # Tiles of queries differ by at most one piece, tiles of keys are full except the last.
-        tiles = -(-blocks // pieces)
-        edges = [blocks * tile // max(tiles, 1) for tile in range(tiles + 1)]
+        b = bias[sequence] if has_bias else -math.log(max(n if keys_are_rows else m, 1))
+        count = -(-n // 64)  # pieces of the sequence
+        # Tiles of queries differ by at most one piece. Tiles of keys are full except the last.
+        tiles = -(-count // pieces)
+        edges = [count * tile // max(tiles, 1) for tile in range(tiles + 1)]
         if keys_are_rows:
-            edges = [*range(0, blocks, pieces), blocks]
+            edges = [*range(0, count, pieces), count]
         for head in range(heads):
             for first, end in pairwise(edges):
                 row, column = 64 * first - n + 2**30, 2**30 - m

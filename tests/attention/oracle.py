@@ -40,7 +40,7 @@ def bias_gradient(q, k, v, upstream, lengths_q, lengths_k=None, *, bias, **optio
 
 
 def cumulative(lengths, device="cpu"):
-    """Return cumulative lengths, int32."""
+    """Return cumulative lengths, (sequences + 1,) int32."""
     return torch.tensor([0, *lengths], device=device).cumsum(0).to(torch.int32)
 
 

@@ -29,30 +29,30 @@ OPERATIONS = {
 
 
 def execute(text, operands):
-    """Execute a block of PTX for a warp of one thread. Return the registers."""
+    """Execute a block of PTX for a warp of one thread. Return the values of all registers."""
     registers = {"0f3F000000": np.float32(0.5)} | operands
     lines = [x.strip() for x in re.split(r"[;{}]|(?<=:)\s", text) if x.strip()]
-    at = 0
-    while at < len(lines):
-        line = lines[at]
-        at += 1
+    index = 0
+    while index < len(lines):
+        line = lines[index]
+        index += 1
         if line.startswith((".reg", "vote.sync")) or line.endswith(":"):
             continue
         if line.startswith("@p"):
             if not registers["p"]:
                 continue
             line = line.removeprefix("@p ")
-        name, *places = re.split(r"[\s,]+", line)
+        name, target, *sources = re.split(r"[\s,]+", line)
         if name == "bra.uni":
-            at = lines.index(f"{places[0]}:")
+            index = lines.index(f"{target}:")
         else:
             operation = OPERATIONS[name.partition(".")[0]]
-            registers[places[0]] = operation(*(registers[x] for x in places[1:]))
+            registers[target] = operation(*(registers[x] for x in sources))
     return registers
 
 
 def weights_of(scores, rounded):
-    """Compute the weights of 32 scores q . k. Return them, and whether tanh computed them."""
+    """Compute the weights of 32 scores q . k with scale 1/8. Return them, and if tanh was used."""
     factor, summand = np.float32(-LOG2E / 8), np.float32(math.log2(KEYS))
     constants = [-math.log(2) / 2 * factor, -math.log(2) / 2 * summand, -factor, -summand]
     values = [*scores.astype(np.float32)]

@@ -37,7 +37,7 @@ def packed(tokens=6):
 def nested(like):
     """Return a nested tensor of sequences."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a prototype
+        warnings.simplefilter("ignore")  # nested tensors are a prototype
         return torch.nested.nested_tensor([like[:4], like[4:]])
 
 
@@ -355,6 +355,7 @@ def test_forward_mode_is_refused(function):
 
     with pytest.raises(NotImplementedError, match="forward-mode derivatives of attention"):
         torch.func.jvp(out, (q,), (q,))
+    # Attention of a constant is allowed in forward mode.
     one = torch.ones(())
     _, slope = torch.func.jvp(lambda x: out(q) * x, (one,), (one,))
     assert torch.equal(slope, out(q))
@@ -376,6 +377,7 @@ def test_compiles_once_for_all_lengths(function):
     def loss(q, k, v, bias, cu_seqlens, longest):
         is_softmax = function is softmax_attention
         options = {"backend": "reference"} if is_softmax else {"bias": bias, "backend": "auto"}
+        # Softmax attention has no bias. `0 * bias` makes its gradient 0 instead of an error.
         return (function(q, k, v, cu_seqlens, longest, **options) + 0 * bias).square().sum()
 
     compiled = torch.compile(loss, backend=counter, fullgraph=True, dynamic=True)
@@ -383,8 +385,8 @@ def test_compiles_once_for_all_lengths(function):
     for lengths, longest in (([4, 2], 4), ([3, 9, 5], 9), ([2, 2, 2, 11], 12), ([5, 3], 9000)):
         leaves = [x.requires_grad_() for x in (*packed(sum(lengths)), torch.tensor(-3.0))]
         arguments = cumulative(lengths), longest
-        got, wanted = (call(*leaves, *arguments) for call in (compiled, loss))
-        pairs = (torch.autograd.grad(value, leaves) for value in (got, wanted))
-        for one, other in zip(*pairs, strict=True):
+        got = torch.autograd.grad(compiled(*leaves, *arguments), leaves)
+        wanted = torch.autograd.grad(loss(*leaves, *arguments), leaves)
+        for one, other in zip(got, wanted, strict=True):
             torch.testing.assert_close(one, other)
     assert counter.frame_count == 1

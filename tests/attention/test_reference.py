@@ -75,20 +75,22 @@ def test_document_mask_equals_the_mask_of_all_pairs(lengths):
     document = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
     pairs = document[:, None] == document[None, :]
     blocks = -(-tokens // BLOCK)
-    full = torch.zeros(blocks * BLOCK, blocks * BLOCK, dtype=torch.bool)
-    full[:tokens, :tokens] = pairs
-    tiles = full.unflatten(0, (blocks, BLOCK)).unflatten(2, (blocks, BLOCK))
-    some, every = tiles.any(dim=3).any(dim=1), tiles.all(dim=3).all(dim=1)
+    padded = torch.zeros(blocks * BLOCK, blocks * BLOCK, dtype=torch.bool)
+    padded[:tokens, :tokens] = pairs
+    tiles = padded.unflatten(0, (blocks, BLOCK)).unflatten(2, (blocks, BLOCK))
+    is_full = tiles.all(dim=3).all(dim=1)
+    is_partial = tiles.any(dim=3).any(dim=1) & ~is_full
     mask = document_mask(cumulative(lengths), tokens)
 
-    def visited(counts, indices):
-        seen = torch.zeros(blocks, blocks, dtype=torch.bool)
+    def selected(counts, indices):
+        """Return a matrix (blocks, blocks) that is True for the first ``counts`` indices."""
+        matrix = torch.zeros(blocks, blocks, dtype=torch.bool)
         for row in range(blocks):
-            seen[row, indices[0, 0, row, : counts[0, 0, row]].long()] = True
-        return seen
+            matrix[row, indices[0, 0, row, : counts[0, 0, row]].long()] = True
+        return matrix
 
-    assert torch.equal(visited(mask.full_kv_num_blocks, mask.full_kv_indices), every)
-    assert torch.equal(visited(mask.kv_num_blocks, mask.kv_indices), some & ~every)
+    assert torch.equal(selected(mask.full_kv_num_blocks, mask.full_kv_indices), is_full)
+    assert torch.equal(selected(mask.kv_num_blocks, mask.kv_indices), is_partial)
 
 
 def test_flex_under_torch_compile():

@@ -62,14 +62,14 @@ def test_correct_kernels_are_checked_once(check):
     assert check(broken) == ""
 
 
-@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("index", range(4))
 @pytest.mark.parametrize("factor", [1.1, float("nan")])
-def test_wrong_results_are_found(check, place, factor):
+def test_wrong_results_are_found(check, index, factor):
     factors = [1.0] * 4
-    factors[place] = factor
-    name = ("O", "dQ", "dK", "dV")[place]
+    factors[index] = factor
+    name = ("O", "dQ", "dK", "dV")[index]
     assert f"relative error of {name} " in check(Kernels(*factors))
-    assert f"relative error of {name} " in check(Kernels(1, 1, 1, 1))  # stored
+    assert f"relative error of {name} " in check(Kernels(1, 1, 1, 1))  # the stored result
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,8 @@ def test_wrong_results_are_found(check, place, factor):
     ],
 )
 def test_errors_of_the_compiler_are_found(check, error):
-    assert f"({type(error).__name__}: " in (message := check(Kernels(error=error)))
+    message = check(Kernels(error=error))
+    assert f"({type(error).__name__}: " in message
     assert " failed); tested versions:" in message
 
 

@@ -13,8 +13,9 @@ from scsigmoid.attention.triton_launch import KERNELS, LOOPED, make_constants
 from scsigmoid.attention.tuning import find_configuration, pad_dimension
 
 ITEMSIZE = {"bf16": 2, "fp16": 2, "fp32": 4}
-#: Bytes of shared memory of a program: on Hopper and data-center Blackwell, and on GPUs with less.
+#: Maximum bytes of shared memory of a program on Hopper and data-center Blackwell.
 SHARED_MEMORY = {90: 232_448, 100: 232_448}
+#: The same on all other GPUs.
 SMALL_SHARED_MEMORY = 101_376
 INTEGERS = ("STARTS_Q", "ENDS_Q", "STARTS_K", "ENDS_K", "TILES")
 #: Arguments that a launch does not mark as multiples of 16.

@@ -10,7 +10,7 @@ SHARE, CHANNELS, LENGTH, CELLS = 0.1, 96, 50, 400
 
 
 def keys(seed=1, step=3, first=0):
-    """Return the keys of the tokens of some cells."""
+    """Return the keys of all tokens of ``CELLS`` cells with ``LENGTH`` tokens each."""
     of_cells = cell_keys(torch.arange(first, first + CELLS), seed, step)
     return token_keys(of_cells.repeat_interleave(LENGTH), torch.arange(LENGTH).repeat(CELLS))
 
@@ -49,7 +49,7 @@ def test_share_of_dropped_activations(share):
 
 def test_draws_are_independent():
     centered = dropped() - SHARE
-    others = {
+    pairs = {
         "channel": (centered[:, 1:], centered[:, :-1]),
         "token": (centered[1:], centered[:-1]),
         "cell": (centered[LENGTH:], centered[:-LENGTH]),
@@ -57,7 +57,7 @@ def test_draws_are_independent():
         "step": (centered, dropped(step=4) - SHARE),
         "seed": (centered, dropped(seed=2) - SHARE),
     }
-    for name, (one, other) in others.items():
+    for name, (one, other) in pairs.items():
         correlation = (one * other).mean() / (SHARE * (1 - SHARE))
         assert abs(correlation) * one.numel() ** 0.5 < 5, name
 

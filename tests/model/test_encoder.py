@@ -46,6 +46,10 @@ def compute_by_hand(model, tokens, keys=None):
         normal = (x - mean) / torch.sqrt(variance + 1e-5)
         return normal * weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
+    def rms_norm(x, name):
+        mean_square = x.square().mean(-1, keepdim=True)
+        return x * weights[f"{name}.weight"] / (mean_square + 1e-5).sqrt()
+
     x = weights["token_embedding.weight"][tokens] + weights["position_embedding.weight"][:n]
     x = drop(x, 0)
     for layer in range(2):
@@ -53,11 +57,7 @@ def compute_by_hand(model, tokens, keys=None):
         qkv = linear(norm(x, f"{block}.attention_norm"), f"{block}.qkv")
         q, k, v = qkv.view(n, 3, 2, 8).unbind(1)
         if "qk_norm" in model.settings.variants:
-            q, k = (
-                x * weights[f"{block}.{name}_norm.weight"]
-                / (x.square().mean(-1, keepdim=True) + model.settings.layer_norm_epsilon).sqrt()
-                for x, name in ((q, "query"), (k, "key"))
-            )  # fmt: skip
+            q, k = rms_norm(q, f"{block}.query_norm"), rms_norm(k, f"{block}.key_norm")
         scores = torch.einsum("ihd,jhd->hij", q, k) / math.sqrt(8)
         is_sigmoid = model.settings.attention == "sigmoid"
         attended = 1 / (1 + n * torch.exp(-scores)) if is_sigmoid else torch.softmax(scores, -1)
@@ -116,7 +116,8 @@ def test_contexts_share_all_weights_but_positions():
 
 
 def test_initial_weights():
-    for name, parameter in (model := encoder(vocabulary_size=5000)).named_parameters():
+    model = encoder(vocabulary_size=5000)
+    for name, parameter in model.named_parameters():
         if name.endswith("bias") or "norm" in name:
             assert (parameter == float(name.endswith("norm.weight"))).all()
     weights = model.output.weight
@@ -133,6 +134,7 @@ def test_dropout_depends_only_on_cell_seed_and_step(attention):
         keys = model.dropout_keys(torch.tensor(cells), positions, bounds, seed, step)
         return model(tokens, positions, bounds, longest, keys=keys)
 
+    # The first three cells have 38 tokens, and the last cell has 17.
     whole = hidden([7, 3, 12, 5])
     assert torch.equal(whole, hidden([7, 3, 12, 5]))
     for other in (hidden([7, 3, 12, 6]), hidden([7, 3, 12, 5], step=2)):

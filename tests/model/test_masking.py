@@ -75,8 +75,9 @@ def test_mask_of_a_cell_does_not_depend_on_its_batch():
     together = by_cell(mask(tokens, cells, bounds), bounds)
     for index in range(len(LENGTHS)):
         part = tokens[bounds[index] : bounds[index + 1]]
-        own = np.array([0, len(part)])
-        assert by_cell(mask(part, cells[[index]], own), own) == [together[index]]
+        own_bounds = np.array([0, len(part)])
+        alone = mask(part, cells[[index]], own_bounds)
+        assert by_cell(alone, own_bounds) == [together[index]]
 
 
 def test_every_pair_of_positions_is_equally_likely():
