@@ -42,7 +42,7 @@ def document_blocks(
     first = document[edges]
     last = document[torch.clamp(edges + BLOCK - 1, max=tokens - 1)]
     overlapping = (first[:, None] <= last[None, :]) & (first[None, :] <= last[:, None])
-    # The last block may extend past the end, so its blocks of the mask are not full.
+    # The last block of tokens may be shorter. Then its blocks of the mask are not full.
     is_uniform = (first == last) & (edges + BLOCK <= tokens)
     full = overlapping & is_uniform[:, None] & is_uniform[None, :]
 

@@ -2,13 +2,13 @@
 
 **Ragged descriptors** (TMA). The hardware copies tiles and checks bounds against the shape of a
 descriptor, which describes the whole batch. As in ``triton.tools.ragged_tma``, two leading
-dimensions shift the address so that the end of a sequence is at the end of the shape. Row ``row``
-of a sequence of n tokens has the coordinates (2^30, end, 2^30 - n + row, head, column). With a
-stride of s per token and the strides in :func:`describe`, its offset is
-2^30 (2^34 - s) + end s + (2^30 - n + row) s = 2^64 + (end - n + row) s. Addresses wrap around at
-2^64, so this is token ``end - n + row``. Rows past the end of a sequence have third coordinates of
-2^30 or more, which are out of bounds. They are read as zero and never written. So one descriptor,
-created on the host, serves all sequences and heads.
+dimensions shift the address so that the end of a sequence is at the end of the shape. Row i
+of a sequence of n tokens has the coordinates (2^30, end, 2^30 - n + i, head, column). If tokens are
+s elements apart, :func:`describe` gives this row the offset
+2^30 (2^34 - s) + end s + (2^30 - n + i) s = 2^64 + (end - n + i) s. Addresses wrap around at 2^64,
+so this is token ``end - n + i``. Rows past the end of a sequence have a third coordinate of 2^30 or
+more, which is out of bounds. They are read as zero and never written. So one descriptor, created on
+the host, serves all sequences and heads.
 
 **Zeros in the padding.** Attention kernels write the tokens in sequences, and another kernel sets
 all other tokens to 0. For short sequences, zeroing the whole result would take a tenth more time.

@@ -21,7 +21,7 @@ def launch_compiled(
         compiled[(*programs, 1)](*arguments)
         return
     stream = driver.active.get_current_stream(device)
-    # The three None: no metadata for hooks, and no hooks before and after the launch.
+    # None: launch metadata, the hook before and the hook after the launch.
     compiled.run(
         *(*programs, 1, stream, compiled.function, compiled.packed_metadata, None, None, None),
         *arguments,

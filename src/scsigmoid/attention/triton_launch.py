@@ -176,7 +176,7 @@ def backward(
     if dk.numel():
         dq_block = configuration.block_q if dq.numel() else 0
         configuration = _find_configuration("dkdv", q, q, grad)
-        # Otherwise keys and queries are the same tokens in equal blocks, so both have these tiles.
+        # Reuse the tiles of dQ if keys and queries are the same tokens in blocks of the same size.
         if not (problem.is_self_attention and dq_block == configuration.block_k):
             tiling = assign_tiles(problem, k.shape[0], configuration.block_k, keys=True)
         _launch("dkdv", configuration, (grad, q, k, v, dk, dv), problem, tiling)

@@ -33,7 +33,7 @@ def cell_keys(cells: Tensor, seed: int, step: int) -> Tensor:
 
     ``cells`` are indices in the token store, (cells,) int64 below 2^31.
     """
-    drawn = derive(seed, "dropout", step)  # two words of 31 bits
+    drawn = derive(seed, "dropout", step)  # 63 bits, of which 62 are used
     keys = mix(cells.to(torch.int32) ^ (drawn % 2**31))
     return mix(keys ^ (drawn // 2**31 % 2**31))
 
