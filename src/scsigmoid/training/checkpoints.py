@@ -62,16 +62,18 @@ class Checkpoints:
         return [self.folder / name for name in sorted(steps, reverse=True)]
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """After :meth:`wait`, copy the state to host memory and start to write it."""
+        """Wait for the last write, copy the state to host memory, and start to write the copy."""
         self.wait()
         copy = replace(
-            checkpoint, model=on_host(checkpoint.model), optimiser=on_host(checkpoint.optimiser)
+            checkpoint,
+            model=copied_to_host(checkpoint.model),
+            optimiser=copied_to_host(checkpoint.optimiser),
         )
         self._writing = self._pool.submit(self.write, copy)
 
     @property
     def failed(self) -> bool:
-        """Whether the last write is known to have failed. Does not wait for it."""
+        """Whether the last write has ended with an error. Does not wait for the write."""
         writing = self._writing
         return writing is not None and writing.done() and writing.exception() is not None
 
@@ -151,14 +153,14 @@ class Checkpoints:
         )
 
 
-def on_host(value: Any) -> Any:
+def copied_to_host(value: Any) -> Any:
     """Return a deep copy of nested mappings and lists, with all tensors in host memory."""
     if isinstance(value, Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, Mapping):
-        return {key: on_host(item) for key, item in value.items()}
+        return {key: copied_to_host(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [on_host(item) for item in value]
+        return [copied_to_host(item) for item in value]
     return value
 
 
@@ -227,8 +229,9 @@ def differences(there: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     def short(value: str) -> str:
         return value if len(value) <= 24 else f"{value[:12]}..."
 
-    return [
-        f"{name} ({short(old)} there, {short(new)} now)"
-        for name in sorted(there.keys() | now.keys())
-        if (old := there.get(name, "absent")) != (new := now.get(name, "absent"))
-    ]
+    different = []
+    for name in sorted(there.keys() | now.keys()):
+        old, new = there.get(name, "absent"), now.get(name, "absent")
+        if old != new:
+            different.append(f"{name} ({short(old)} there, {short(new)} now)")
+    return different

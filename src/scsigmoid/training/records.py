@@ -38,7 +38,7 @@ class Records(ExitStack):
         rows: str,
         output: Path,
     ) -> None:
-        """Continue after ``step``. ``header`` and ``rows`` are those of the journal so far."""
+        """Continue after ``step``, with the header and the rows (CSV) of the journal so far."""
         super().__init__()
         self.run = run
         self.checkpoints = checkpoints
@@ -115,7 +115,7 @@ class Progress:
     def __init__(self, label: str, first: int, steps: int) -> None:
         """Start after step ``first`` of ``steps``."""
         self.label, self.first, self.steps = label, first, steps
-        self.begin = self.last = time.monotonic()
+        self._begin = self._last_line = time.monotonic()
         hidden = not sys.stderr.isatty()
         if hidden and first < steps:
             announce(f"{label}: training, step {first + 1} of {steps}")
@@ -127,14 +127,14 @@ class Progress:
         """Show a row of the journal. The last step is always shown."""
         text = f"loss {row.loss:.4f}, {row.cells_per_second:.0f} cells/s"
         self.bar.set_postfix_str(text)
-        now, left = time.monotonic(), self.steps - row.step
-        if not self.bar.disable or (now - self.last < LINE_SECONDS and left):
+        now, steps_left = time.monotonic(), self.steps - row.step
+        if not self.bar.disable or (now - self._last_line < LINE_SECONDS and steps_left):
             return
-        self.last = now
-        seconds = now - self.begin
+        self._last_line = now
+        seconds = now - self._begin
         time_text = f"done in {tqdm.format_interval(seconds)}"
-        if left:
-            seconds_left = seconds / max(1, row.step - self.first) * left
+        if steps_left:
+            seconds_left = seconds / max(1, row.step - self.first) * steps_left
             time_text = f"{tqdm.format_interval(seconds_left)} left"
         announce(f"{self.label}: step {row.step} of {self.steps}, {text}, {time_text}")
 
@@ -178,7 +178,12 @@ class Meter:
             self._flops += count_flops(self.settings, share.lengths.tolist(), masked)
 
     def row(
-        self, step: int, result: StepResult, rate: float, score: float, validation: float | None
+        self,
+        step: int,
+        result: StepResult,
+        learning_rate: float,
+        score_max: float,
+        validation_loss: float | None,
     ) -> Row:
         """Wait for the device, return the row of a logging step, and start the next interval."""
         synchronise(self.device)
@@ -188,8 +193,8 @@ class Meter:
             step=step,
             loss=float(result.loss),
             gradient_norm=float(result.gradient_norm),
-            learning_rate=rate,
-            attention_score_max=score,
+            learning_rate=learning_rate,
+            attention_score_max=score_max,
             cells_per_second=self._cells / elapsed,
             tokens_per_second=self._tokens / elapsed,
             mfu=None if self._peak is None else self._flops / elapsed / self._peak,
@@ -197,7 +202,7 @@ class Meter:
             seconds=self._before + now - self._begin,
             data_wait=self._wait / elapsed,
             peak_memory_gb=peak_memory_gb(self.device),
-            validation_loss=validation,
+            validation_loss=validation_loss,
             cuda_graphs=self._graphed / max(1, self._steps),
         )
         self._last = now
