@@ -38,8 +38,8 @@ from scsigmoid.training.run import TrainingRun, header
 from scsigmoid.training.step import Trainer, autocast, eagerly_embedded, summed_loss
 
 CHECKPOINTS = "checkpoints"
-#: File in the checkpoint folder of a complete run, with the run's number of steps. If this file
-#: exists and the model is missing or forced (``snakemake -R``), the workflow trains the model from
+#: File in the checkpoint folder of a complete run. It contains the run's number of steps. If the
+#: model of such a run is missing or forced (``snakemake -R``), the workflow trains the model from
 #: the beginning.
 FINISHED = "finished"
 LOCK = ".training"
