@@ -193,10 +193,7 @@ def run_training_benchmark(
 def run_group(
     conditions: Conditions, variants: Sequence[Variant], errors: dict[tuple[Variant, str], float]
 ) -> list[TrainingRow]:
-    """Time the variants of a group, and return their rows.
-
-    ``errors`` contains the gradient errors of variants and sizes. Missing errors are added.
-    """
+    """Time the variants of a group, and return their rows. Add gradient errors to ``errors``."""
     batches = conditions.batches()
     torch.manual_seed(derive(conditions.seed, "weights"))
     with conditions.device:

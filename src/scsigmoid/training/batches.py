@@ -133,10 +133,7 @@ def split_by_tokens(lengths: Integers, budget: int) -> list[slice]:
 
 
 def work_of_cells(lengths: Integers, settings: EncoderSettings, mask_fraction: float) -> Float64s:
-    """Return the operations of training on each cell (:func:`count_flops`), (cells,).
-
-    ``lengths`` are the numbers of tokens, (cells,).
-    """
+    """Return the operations of training on cells with ``lengths`` tokens, both (cells,)."""
     # Cells of 1 and 2 tokens cost a + b and 2 a + 4 b, without the output layer.
     of_one, of_two = (count_flops(settings, [length], 0) for length in (1, 2))
     b = of_two / 2 - of_one

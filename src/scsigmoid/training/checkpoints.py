@@ -65,9 +65,7 @@ class Checkpoints:
         """Wait for the last write, copy the state to host memory, and start to write the copy."""
         self.wait()
         copy = replace(
-            checkpoint,
-            model=copied_to_host(checkpoint.model),
-            optimiser=copied_to_host(checkpoint.optimiser),
+            checkpoint, model=on_host(checkpoint.model), optimiser=on_host(checkpoint.optimiser)
         )
         self._writing = self._pool.submit(self.write, copy)
 
@@ -153,14 +151,14 @@ class Checkpoints:
         )
 
 
-def copied_to_host(value: Any) -> Any:
+def on_host(value: Any) -> Any:
     """Return a deep copy of nested mappings and lists, with all tensors in host memory."""
     if isinstance(value, Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, Mapping):
-        return {key: copied_to_host(item) for key, item in value.items()}
+        return {key: on_host(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [copied_to_host(item) for item in value]
+        return [on_host(item) for item in value]
     return value
 
 

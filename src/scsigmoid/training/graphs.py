@@ -58,10 +58,7 @@ def most_tokens(settings: EncoderSettings) -> int:
 
 
 def bucket_of(batch: Batch, context: int, mask_fraction: float) -> Bucket:
-    """Return the smallest bucket for a batch.
-
-    Between two powers of two, there are up to 16 numbers of tokens.
-    """
+    """Return the bucket of a batch. Buckets have up to 16 sizes between two powers of two."""
     next_power = 2 ** (len(batch.tokens) - 1).bit_length()
     spacing = max(_LEAST_SPACING, next_power // 32)
     tokens = math.ceil(len(batch.tokens) / spacing) * spacing

@@ -235,17 +235,15 @@ def loop(
                 # If a checkpoint could not be written, `stop_after` raises the error on rank 0.
                 processes.in_turn(partial(stop_after, step - 1, signal))
                 return None
-            is_first_or_last = step in (1, training.steps)
+            is_end = step in (1, training.steps)  # the first or the last step
             # Measured before the update, with the same weights as the training loss.
             validation_loss = None
-            if validation and (is_first_or_last or step % training.validate_every == 0):
+            if validation and (is_end or step % training.validate_every == 0):
                 validation_loss = validation.loss(trainer)
                 losses.append(validation_loss)
                 if records is not None:
                     append(records.layers, validation.layers(trainer, step))
-            is_logged = (
-                validation_loss is not None or is_first_or_last or step % training.log_every == 0
-            )
+            is_logged = validation_loss is not None or is_end or step % training.log_every == 0
             score = trainer.attention_score_max(share.micro_batches) if is_logged else 0.0
             result = trainer.step(step, share.micro_batches, masked)
             snapshot(step)  # before the checkpoint, because `resume` requires earlier snapshots

@@ -178,12 +178,7 @@ class Meter:
             self._flops += count_flops(self.settings, share.lengths.tolist(), masked)
 
     def row(
-        self,
-        step: int,
-        result: StepResult,
-        learning_rate: float,
-        score_max: float,
-        validation_loss: float | None,
+        self, step: int, result: StepResult, rate: float, score: float, validation: float | None
     ) -> Row:
         """Wait for the device, return the row of a logging step, and start the next interval."""
         synchronise(self.device)
@@ -193,8 +188,8 @@ class Meter:
             step=step,
             loss=float(result.loss),
             gradient_norm=float(result.gradient_norm),
-            learning_rate=learning_rate,
-            attention_score_max=score_max,
+            learning_rate=rate,
+            attention_score_max=score,
             cells_per_second=self._cells / elapsed,
             tokens_per_second=self._tokens / elapsed,
             mfu=None if self._peak is None else self._flops / elapsed / self._peak,
@@ -202,7 +197,7 @@ class Meter:
             seconds=self._before + now - self._begin,
             data_wait=self._wait / elapsed,
             peak_memory_gb=peak_memory_gb(self.device),
-            validation_loss=validation_loss,
+            validation_loss=validation,
             cuda_graphs=self._graphed / max(1, self._steps),
         )
         self._last = now

@@ -198,10 +198,9 @@ class Trainer:
         )
 
     def prepare(self, batches: Sequence[Batch]) -> None:
-        """Take a step with one batch of each kind, unless an earlier step had this kind.
+        """Take a step with the largest batch of each kind, unless an earlier step had this kind.
 
-        Later steps with one of ``batches`` then neither compile nor record a graph. The largest
-        batch of each kind is used.
+        Later steps with one of ``batches`` then neither compile nor record a graph.
         """
         for batch in sorted(batches, key=lambda batch: len(batch.tokens), reverse=True):
             if self._kind([batch]) not in self._seen_kinds:
