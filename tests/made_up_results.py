@@ -257,7 +257,7 @@ class MadeUp:
             for (attention, provider, layout), speed in SPEEDS.items():
                 rate = speed * 1e8 * (1 if direction == "forward" else 0.6)
                 rate *= (case.length / 64) ** 0.3 * self.random.uniform(0.97, 1.03)
-                rate *= 0.9 if case.uneven and provider != "triton" else 1
+                rate *= 0.9 if case.has_padding and provider != "triton" else 1
                 rows.append(kernel_row(case, direction, attention, provider, layout, rate))
             absent = kernel_row(case, direction, "sigmoid", "flash_sigmoid", "padded", np.nan)
             rows.append(replace(absent, note="flash_sigmoid is not installed"))

@@ -18,7 +18,7 @@ def test_the_papers_shapes() -> None:
     assert len(shapes) == 2 * 2 * 6
     assert {(case.head_dimension, case.heads) for case in shapes} == {(64, 32), (128, 16)}
     assert {case.sequences * case.length for case in shapes} == {16384}
-    assert {case.uneven for case in shapes if case.padding == 0} == {False}
+    assert {case.has_padding for case in shapes if case.padding == 0} == {False}
     # Compared batches are in one group: with and without padding, jagged and even.
     kinds = [[(case.batch, case.padding) for case in group] for group in groups(PAPER)]
     assert kinds.count([("paper", 0.0), ("paper", 0.25)]) == 12
@@ -51,7 +51,7 @@ def test_cells_are_as_long_as_in_figure_1() -> None:
 def test_even_batches_need_as_many_operations_as_jagged() -> None:
     (jagged, even) = next(group for group in groups(PAPER) if group[0].batch == "jagged")
     assert len(set(even.lengths)) == 1
-    assert not even.uneven
+    assert not even.has_padding
     assert even.flops("forward") == pytest.approx(jagged.flops("forward"), rel=1e-3)
     assert even.tokens == pytest.approx(jagged.tokens, rel=0.1)
 

@@ -47,7 +47,7 @@ from scsigmoid.benchmarks import compiling
 from benchmarks.cache_key import write_key
 compiling.MOST_SECONDS = 60
 paths = [Path({str(tmp_path)!r}) / name for name in ("one", "two", "own")]
-compiling.in_processes([(write_key, path) for path in paths[:2]], 2)
+compiling.run_in_processes([(write_key, path) for path in paths[:2]], 2)
 write_key(paths[2])
 print(len({{path.read_bytes() for path in paths}}))
 """
@@ -74,13 +74,13 @@ def test_each_graph_is_compiled_once(
     monkeypatch: pytest.MonkeyPatch, gigabytes: int, most: int
 ) -> None:
     """The number of processes is limited by the GPU's memory."""
-    in_processes = MagicMock()
-    monkeypatch.setattr(compiling, "in_processes", in_processes)
+    run_in_processes = MagicMock()
+    monkeypatch.setattr(compiling, "run_in_processes", run_in_processes)
     memory = SimpleNamespace(total_memory=gigabytes * 1e9)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: memory)
     groups = [conditions(context, cells) for cells in (4, 2) for context in (1024, 2048, 4096)]
     compile_steps_ahead(choose_variants(["sdpa", "flex", "triton_sigmoid"], "cuda"), groups)
-    jobs, number = in_processes.call_args.args
+    jobs, number = run_in_processes.call_args.args
     assert number == most
     graphs = [(job[1].name, job[2].group) for job in jobs if job[0] is compile_step]
     assert graphs == [

@@ -14,7 +14,7 @@ from scsigmoid.benchmarks.cases import Case, Inputs
 from scsigmoid.benchmarks.kernel import run_kernel_benchmark
 from scsigmoid.benchmarks.providers import choose_providers
 from scsigmoid.benchmarks.rows import KernelRow, read_rows
-from scsigmoid.benchmarks.timing import Clocked, Kernel, Queued, Replayed, Wrong, run_passes
+from scsigmoid.benchmarks.timing import Clocked, Kernel, Queued, Replayed, WrongResult, run_passes
 from scsigmoid.errors import UserError
 
 pytestmark = [
@@ -142,7 +142,7 @@ class Nothing(torch.autograd.Function):
 
 def test_a_graph_without_kernels_is_rejected() -> None:
     inputs = Inputs(CASE, torch.device("cuda"))
-    with pytest.raises(Wrong, match="contains no kernel"):
+    with pytest.raises(WrongResult, match="contains no kernel"):
         Replayed(Nothing.apply, inputs.in_layout("heads"))
 
 

@@ -93,14 +93,14 @@ def test_rows_follow_from_the_readings(rows: list[KernelRow]) -> None:
 
 def test_executed_operations_cover_the_padding(rows: list[KernelRow]) -> None:
     shape = ("paper", 0.25, 8, 16, "forward")
-    at = {row.provider: row for row in rows if row.shape == shape}
+    by_name = {row.provider: row for row in rows if row.shape == shape}
     (case,) = [case for case in CASES if kernel.shape_of(case) == shape[:4]]
     share = case.sequences * 16**2 / sum(n * n for n in case.lengths)
     assert share > 1
-    assert at["pytorch"].executed_tflops == pytest.approx(at["pytorch"].tflops * share)
-    reference = at["reference_sigmoid"]
+    pytorch, reference = by_name["pytorch"], by_name["reference_sigmoid"]
+    assert pytorch.executed_tflops == pytest.approx(pytorch.tflops * share)
     assert reference.executed_tflops == pytest.approx(reference.tflops)
-    assert at["pytorch"].tokens == sum(case.lengths) < 32
+    assert pytorch.tokens == sum(case.lengths) < 32
 
 
 Change = Callable[[int, Tensor], Tensor]

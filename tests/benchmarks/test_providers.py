@@ -28,7 +28,7 @@ EQUAL = Case("paper", 8, 2, 12, (12, 12, 12))
 UNEQUAL = Case("paper", 8, 2, 12, (9, 12, 7), 0.5)
 
 
-def error(kernel: Kernel, attention: str, layout: str, inputs: Inputs) -> float:
+def error_of(kernel: Kernel, attention: str, layout: str, inputs: Inputs) -> float:
     """Return the largest relative error of output and gradients."""
     q, k, v, gradient = inputs.in_layout(layout)
     output = kernel(q, k, v)
@@ -48,19 +48,19 @@ def install(monkeypatch: pytest.MonkeyPatch, name: str, **functions: object) -> 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
 def test_plain_pytorch(attention: str, case: Case) -> None:
     inputs = Inputs(case, CPU)
-    assert error(providers.plain_pytorch(attention, inputs), attention, "heads", inputs) < 1e-5
+    assert error_of(providers.plain_pytorch(attention, inputs), attention, "heads", inputs) < 1e-5
 
 
 @pytest.mark.parametrize("case", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
 def test_torch_sdpa(case: Case) -> None:
     inputs = Inputs(case, CPU)
-    assert error(providers.torch_sdpa("MATH", inputs), "softmax", "heads", inputs) < 1e-5
+    assert error_of(providers.torch_sdpa("MATH", inputs), "softmax", "heads", inputs) < 1e-5
 
 
 def test_backends_of_softmax_models() -> None:
     inputs = Inputs(UNEQUAL, CPU)
     kernel = providers.model_backend("softmax", "sdpa", inputs)
-    assert error(kernel, "softmax", "packed", inputs) < 1e-5
+    assert error_of(kernel, "softmax", "packed", inputs) < 1e-5
     with pytest.raises(UserError, match="'fa4' for softmax attention: it needs a CUDA GPU"):
         providers.model_backend("softmax", "fa4", inputs)
     assert "fa4" in [provider.name for provider in PROVIDERS]
@@ -104,7 +104,7 @@ def test_triton_sigmoid(monkeypatch: pytest.MonkeyPatch, is_capturing: bool) -> 
     for case in (EQUAL, UNEQUAL):
         inputs = Inputs(case, CPU)
         kernel = providers.triton_sigmoid(inputs)
-        assert error(kernel, "sigmoid", "padded", inputs) < 1e-5
+        assert error_of(kernel, "sigmoid", "padded", inputs) < 1e-5
     ending = " operator" if is_capturing else ""
     assert calls == [f"dense{ending}", f"padded{ending}"]
 
@@ -164,7 +164,7 @@ def test_flash_sigmoid(monkeypatch: pytest.MonkeyPatch) -> None:
         providers.flash_sigmoid(inputs)
     monkeypatch.setenv(flash_sigmoid.VARIABLE, "flash.so")
     kernel = providers.flash_sigmoid(inputs)
-    assert error(kernel, "sigmoid", "padded", inputs) < 1e-5
+    assert error_of(kernel, "sigmoid", "padded", inputs) < 1e-5
     thirteen = torch.zeros(1, 13, 1, 64)
     with pytest.raises(RuntimeError, match="FlashSigmoid: thirteen"):
         kernel(thirteen, thirteen, thirteen)
@@ -180,5 +180,5 @@ def test_the_backend_and_the_sigmoid_are_passed_on(
     attend = MagicMock(wraps=sigmoid_attention)
     monkeypatch.setattr(providers, "sigmoid_attention", attend)
     kernel = providers.model_backend("sigmoid", "reference", inputs, accurate=accurate)
-    assert error(kernel, "sigmoid", "packed", inputs) < 1e-5
+    assert error_of(kernel, "sigmoid", "packed", inputs) < 1e-5
     assert attend.call_args.kwargs == {"backend": "reference", "accurate": accurate}

@@ -138,7 +138,8 @@ def test_rounds_time_the_cells_that_are_counted(
     packed, _, other = benchmark(tmp_path, replace(TRAINING_BENCHMARK, contexts=[32]))
 
     batches = simulated_batches(TRAINING_BENCHMARK, 32, 3, TRAINING, 42)
-    made = [next(batches) for _ in range(4 + 3 * 9)]
+    # 4 steps before the rounds, and 9 rounds of 3 steps, the first of which is not timed.
+    made = [next(batches) for _ in range(4 + 9 * 3)]
     rounds = [made[first + 1 : first + 3] for first in range(4, len(made), 3)]
     tokens = [sum(len(batch.tokens) for batch in cells) for cells in rounds]
     assert [float(reading) for reading in packed.readings.split()] == pytest.approx(
@@ -165,7 +166,8 @@ def test_rounds_time_the_cells_that_are_counted(
     steps = {name: sorted(entry[1:] for entry in seen if entry[0] == name) for name, *_ in seen}
     assert len(steps) == 3
     assert steps["Encoder sigmoid"] == steps["Encoder softmax"] == steps["PaddedEncoder softmax"]
-    orders = {tuple(name for name, *_ in seen[at : at + 9 : 3]) for at in range(12, 93, 9)}
+    names = [name for name, *_ in seen[4 * 3 :: 3]]  # one for each model and round
+    orders = {tuple(names[first : first + 3]) for first in range(0, len(names), 3)}
     assert len(orders) > 1
 
 

@@ -18,13 +18,13 @@ from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import CLS, MASK
 from scsigmoid.training.batches import (
     Batch,
-    ahead,
     divide,
     micro_batches,
     pack,
     pack_genes,
+    prefetch,
     split_by_tokens,
-    validation_rows,
+    validation_indices,
     work_of_cells,
 )
 
@@ -76,7 +76,7 @@ def test_a_batch_moves_to_another_device():
     meta = torch.device("meta")
     moved = pack_genes(np.arange(4, 9), np.array([5]), np.array([7])).to(meta)
     assert moved.tokens.device == moved.cu_seqlens.device == meta
-    assert moved.cells.tolist() == [7]  # row numbers stay on the CPU
+    assert moved.cells.tolist() == [7]  # indices of cells stay on the CPU
 
 
 def test_split_by_tokens_keeps_order_and_budget():
@@ -136,7 +136,7 @@ def test_masks_differ_between_steps(run, make_batches, corpus):
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_workers_do_not_change_batches(run, make_batches, workers):
     made = make_batches(run)
-    with closing(ahead(made, range(4, 12), workers, torch.device("cpu"))) as shares:
+    with closing(prefetch(made, range(4, 12), workers, torch.device("cpu"))) as shares:
         for step, share in zip(range(4, 12), shares, strict=True):
             for batch, expected in zip(share.micro_batches, made[step].micro_batches, strict=True):
                 assert torch.equal(batch.tokens, expected.tokens)
@@ -203,7 +203,7 @@ def test_validation_cells_are_never_trained_on(run, make_batches):
     batches = make_batches(run, validation_cells=6, global_batch=8)
     epoch = np.concatenate([batches.cells(step) for step in (1, 2, 3)])
     assert sorted(epoch.tolist()) == [row for row in range(30) if row % 5]
-    assert validation_rows(30, 6).tolist() == [0, 5, 10, 15, 20, 25]
-    assert validation_rows(30, 0).tolist() == []
+    assert validation_indices(30, 6).tolist() == [0, 5, 10, 15, 20, 25]
+    assert validation_indices(30, 0).tolist() == []
     with pytest.raises(UserError, match=r"validation_cells: 30 of 30 training cells"):
-        validation_rows(30, 30)
+        validation_indices(30, 30)

@@ -26,7 +26,8 @@ from scsigmoid.training.journal import read_journal
 from scsigmoid.training.loop import train
 from scsigmoid.training.processes import STOPPED, joined, stop_requests
 
-OBJECTIVES = list(product(("sigmoid", "softmax"), ("mean", "sum")))
+# Name, `attention` and `training.gradient` of each tested model.
+OBJECTIVES = [(" ".join(pair), *pair) for pair in product(("sigmoid", "softmax"), ("mean", "sum"))]
 # Script of each process, which calls the parts of a training step and saves the results.
 WORKER = """
 import json, sys
@@ -83,28 +84,28 @@ def test_three_processes_have_the_loss_and_gradient_of_one(run, corpus, make, tm
     (tmp_path / "worker.py").write_text(WORKER)
     divided = changed(run, clipping=None, micro_batch_tokens=24)
     runs = [
-        asdict(replace(changed(divided, gradient=kind), attention=arm, model=f"{arm} {kind}"))
-        for arm, kind in OBJECTIVES
+        asdict(replace(changed(divided, gradient=gradient), attention=attention, model=name))
+        for name, attention, gradient in OBJECTIVES
     ]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
     command += [tmp_path / "worker.py", tmp_path, json.dumps(runs), *corpus.stores]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     results = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(3)]
 
-    for arm, kind in OBJECTIVES:
-        whole = replace(run, attention=arm)
-        trainer, batches = make(whole, gradient=kind, clipping=None, micro_batch_tokens=10**6)
+    for name, attention, gradient in OBJECTIVES:
+        whole = replace(run, attention=attention)
+        trainer, batches = make(whole, gradient=gradient, clipping=None, micro_batch_tokens=10**6)
         (batch,) = batches[1].micro_batches
         score = trainer.attention_score_max([batch])
         result = trainer.step(1, [batch])
-        theirs = [each[f"{arm} {kind}"] for each in results]
-        assert len({each["micro-batches"] for each in theirs}) > 1
-        for each in theirs:
+        of_ranks = [each[name] for each in results]
+        assert len({each["micro-batches"] for each in of_ranks}) > 1
+        for each in of_ranks:
             torch.testing.assert_close(each["loss"], result.loss)
             torch.testing.assert_close(each["norm"], result.gradient_norm)
             assert each["score"] == pytest.approx(score, rel=1e-5)
-            for name, parameter in trainer.encoder.named_parameters():
-                torch.testing.assert_close(each["gradients"][name], parameter.grad, msg=name)
+            for key, parameter in trainer.encoder.named_parameters():
+                torch.testing.assert_close(each["gradients"][key], parameter.grad, msg=key)
     # Communication between processes.
     for each in results:
         assert each["total"] == [1 + 2 + 3, 30]

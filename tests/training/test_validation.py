@@ -10,7 +10,7 @@ from small_training import changed
 from torch.nn.functional import cross_entropy
 
 from scsigmoid.attention.reference import weight_statistics
-from scsigmoid.training.batches import validation_rows
+from scsigmoid.training.batches import validation_indices
 from scsigmoid.training.checkpoints import Checkpoints
 from scsigmoid.training.export import load_encoder
 from scsigmoid.training.journal import LAYER_COLUMNS, read_journal
@@ -30,7 +30,7 @@ def test_the_loss_is_the_mean_over_masked_genes_without_dropout(run, make, make_
         cells += b.cells.tolist()
     expected = cross_entropy(torch.cat(logits), torch.cat(targets))
     assert validation.loss(trainer) == pytest.approx(expected.item(), rel=1e-6)
-    assert cells == validation_rows(30, 7).tolist()
+    assert cells == validation_indices(30, 7).tolist()
     assert len(validation._batches) > 2
 
     # Two processes share the cells.

@@ -130,7 +130,7 @@ def time_loading(options: argparse.Namespace) -> Rows:
     from scsigmoid.config.check import model_training
     from scsigmoid.model.sizes import EncoderSettings
     from scsigmoid.tokens.store import TokenStore
-    from scsigmoid.training.batches import GlobalBatches, ahead
+    from scsigmoid.training.batches import GlobalBatches, prefetch
 
     config = configuration(options.preset)
     simulation, context = config.benchmarks.training, config.models[options.model].context
@@ -146,7 +146,7 @@ def time_loading(options: argparse.Namespace) -> Rows:
         batches = GlobalBatches(
             TokenStore.open(Path(name, "tokens")), encoder, training, config.seed
         )
-        with closing(ahead(batches, steps, options.workers, torch.device("cpu"))) as loader:
+        with closing(prefetch(batches, steps, options.workers, torch.device("cpu"))) as loader:
             for index in range(options.rounds + 1):
                 clock, cpu = time.perf_counter(), time.process_time()
                 loaded = sum(len(next(loader).lengths) for _ in range(options.steps))

@@ -28,7 +28,7 @@ class Case:
             (equal lengths, with as many operations as the jagged batch).
         length: tokens of a sequence, padding included.
         lengths: valid tokens of each sequence.
-        padding: the paper's share of padding, 0 for ``jagged`` and ``even``.
+        padding: the paper's amount of padding (:func:`paper_case`), 0 for ``jagged`` and ``even``.
     """
 
     batch: str
@@ -48,8 +48,8 @@ class Case:
         return sum(self.lengths)
 
     @property
-    def uneven(self) -> bool:
-        """Whether a padded layout contains padding."""
+    def has_padding(self) -> bool:
+        """Whether a padded layout of the batch contains padding."""
         return any(n != self.length for n in self.lengths)
 
     def flops(self, direction: str) -> float:
@@ -169,10 +169,10 @@ class Inputs:
         self._expected: dict[str, list[list[Tensor]]] = {}
 
     def in_layout(self, layout: str) -> list[Tensor]:
-        """Return q, k, v (leaves that require gradients) and the output's gradient, all shared.
+        """Return q, k, v (leaves that require gradients) and the output's gradient.
 
         ``layout`` is ``packed`` (tokens, heads, dim), ``padded`` (sequences, length, heads, dim) or
-        ``heads`` (sequences, heads, length, dim).
+        ``heads`` (sequences, heads, length, dim). All kernels of a layout share the tensors.
         """
         if layout not in self._arranged:
             if layout == "packed":
@@ -186,10 +186,13 @@ class Inputs:
 
     @cached_property
     def sample(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Checked sequences and heads: the longest with head 0, the shortest with the last head."""
+        """The two checked pairs (sequence, head).
+
+        The longest sequence with head 0, and the last of the shortest sequences with the last head.
+        """
         lengths = np.asarray(self.case.lengths)
-        shortest = len(lengths) - 1 - int(lengths[::-1].argmin())
-        return (int(lengths.argmax()), 0), (shortest, self.case.heads - 1)
+        last_shortest = len(lengths) - 1 - int(lengths[::-1].argmin())
+        return (int(lengths.argmax()), 0), (last_shortest, self.case.heads - 1)
 
     def one_head(self, tensor: Tensor, layout: str, sequence: int, head: int) -> Tensor:
         """Return one sequence and head of a tensor in ``layout``, (n, dim) float64."""
@@ -208,11 +211,11 @@ class Inputs:
         Output and gradients of q, k and v are compared with float64. NaN if an error is NaN.
         """
         tensors = {"output": output} | dict(zip(("dQ", "dK", "dV"), gradients, strict=True))
-        errors = [
-            (relative_error(self.one_head(tensor.detach(), layout, *place), exact), name)
-            for place, expected in zip(self.sample, self.expected(attention), strict=True)
-            for (name, tensor), exact in zip(tensors.items(), expected, strict=True)
-        ]
+        errors = []
+        for place, expected in zip(self.sample, self.expected(attention), strict=True):
+            for (name, tensor), exact in zip(tensors.items(), expected, strict=True):
+                actual = self.one_head(tensor.detach(), layout, *place)
+                errors.append((relative_error(actual, exact), name))
         return max(errors, key=lambda error: math.inf if math.isnan(error[0]) else error[0])
 
     def expected(self, attention: str) -> list[list[Tensor]]:

@@ -42,13 +42,18 @@ CHOICE_MS = (5, 30)
 def kernel_jobs(
     cases: Sequence[Case], providers: Sequence[Provider], device: torch.device
 ) -> list[tuple[Any, ...]]:
-    """Return a job (function and arguments) for each code to compile, the longest job first."""
+    """Return a job for each code to compile, the longest job first.
+
+    A job is a function and its arguments, for another process. Jobs name a provider by its index,
+    because a provider cannot be pickled.
+    """
     first: dict[Hashable, tuple[int, Case]] = {}
     for provider in providers:
+        if provider.compiled_for is None:
+            continue
         index = PROVIDERS.index(provider)
         for case in filter(provider.is_timed_for, cases):
-            if provider.compiled_for is not None:
-                first.setdefault((index, provider.compiled_for(case)), (index, case))
+            first.setdefault((index, provider.compiled_for(case)), (index, case))
     # Kernels with many configurations take most time, in particular for long sequences.
     ordered = sorted(
         first.values(), key=lambda job: (-PROVIDERS[job[0]].is_autotuned, -job[1].length)
@@ -60,15 +65,15 @@ def compile_ahead(
     cases: Sequence[Case], providers: Sequence[Provider], device: torch.device
 ) -> None:
     """Compile the kernels of the providers with ``compiled_for``, for all cases."""
-    in_processes(kernel_jobs(cases, providers, device), MOST_PROCESSES)
+    run_in_processes(kernel_jobs(cases, providers, device), MOST_PROCESSES)
 
 
-def in_processes(ordered: Sequence[tuple[Any, ...]], most: int) -> None:
-    """Run jobs in ``most`` processes, for ``MOST_SECONDS`` at most. Skip a single job.
+def run_in_processes(jobs: Sequence[tuple[Any, ...]], most: int) -> None:
+    """Run jobs (function and arguments) in up to ``most`` processes, for up to ``MOST_SECONDS``.
 
-    Each job in ``ordered`` is a function and its arguments, the longest job first.
+    Jobs start in order. Do nothing if only one process could run: this would not save time.
     """
-    processes = min(len(ordered), os.cpu_count() or 1, most)
+    processes = min(len(jobs), os.cpu_count() or 1, most)
     if processes < 2:
         return
     import triton
@@ -76,38 +81,38 @@ def in_processes(ordered: Sequence[tuple[Any, ...]], most: int) -> None:
     # Set here, because torch's compiler would change Triton's cache folder in some processes.
     os.environ.setdefault("TRITON_CACHE_DIR", triton.knobs.cache.dir)
     end = time.monotonic() + MOST_SECONDS
-    begin = (importlib.import_module, (first_with_torch(),))
+    spawn = multiprocessing.get_context("spawn")
     # Leaving the block terminates the processes, also processes that hang.
     with (
-        few_threads(max(1, (os.cpu_count() or 1) // processes)),
-        multiprocessing.get_context("spawn").Pool(processes, *begin) as pool,
+        limited_compiler_processes(max(1, (os.cpu_count() or 1) // processes)),
+        spawn.Pool(processes, importlib.import_module, (first_module_with_torch(),)) as pool,
     ):
-        running = [pool.apply_async(work, arguments) for work, *arguments in ordered]
-        for job in running:
-            job.wait(max(0.0, end - time.monotonic()))
-        unfinished = sum(not job.ready() for job in running)
+        results = [pool.apply_async(work, arguments) for work, *arguments in jobs]
+        for result in results:
+            result.wait(max(0.0, end - time.monotonic()))
+        unfinished = sum(not result.ready() for result in results)
     if unfinished:
-        log(f"{unfinished} of {len(ordered)} kernels were not compiled in {MOST_SECONDS:g} s")
+        log(f"{unfinished} of {len(jobs)} kernels were not compiled in {MOST_SECONDS:g} s")
 
 
 # Environment variable: number of processes that torch's compiler starts (default: one per core).
-THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
+COMPILER_PROCESSES = "TORCHINDUCTOR_COMPILE_THREADS"
 
 
 @contextmanager
-def few_threads(count: int) -> Iterator[None]:
-    """Limit the compiler's own processes to ``count`` in each process started in the block."""
-    before = os.environ.get(THREADS)
-    os.environ[THREADS] = str(count)
+def limited_compiler_processes(count: int) -> Iterator[None]:
+    """Let torch's compiler start only ``count`` processes in each process started in the block."""
+    before = os.environ.get(COMPILER_PROCESSES)
+    os.environ[COMPILER_PROCESSES] = str(count)
     try:
         yield
     finally:
-        del os.environ[THREADS]
+        del os.environ[COMPILER_PROCESSES]
         if before is not None:
-            os.environ[THREADS] = before
+            os.environ[COMPILER_PROCESSES] = before
 
 
-def first_with_torch() -> str:
+def first_module_with_torch() -> str:
     """Return the module that a process must import first to compute the same cache keys.
 
     The keys of torch's cache contain constants of torch, named after the first module in
@@ -122,15 +127,15 @@ def first_with_torch() -> str:
     return first if first.partition(".")[0] in ("scsigmoid", "torch") else "torch"
 
 
-def bound_choices() -> None:
+def limit_autotuning() -> None:
     """Limit the time that Triton's autotuner spends on each configuration, in this process."""
     from triton.testing import do_bench
 
     warmup, repetitions = CHOICE_MS
-    choose_by(functools.partial(do_bench, warmup=warmup, rep=repetitions))
+    set_autotuner_timer(functools.partial(do_bench, warmup=warmup, rep=repetitions))
 
 
-def choose_by(bench: Callable[..., list[float]]) -> None:
+def set_autotuner_timer(bench: Callable[..., list[float]]) -> None:
     """Set the function with which Triton's autotuner times a configuration, in this process."""
     from triton.runtime.autotuner import Autotuner
 
@@ -153,7 +158,7 @@ def silenced() -> Iterator[None]:
 def compile_one(index: int, case: Case, device: torch.device) -> None:
     """Run one kernel once at one shape, with each configuration that its autotuner tries."""
     provider = PROVIDERS[index]
-    choose_by(run_once)
+    set_autotuner_timer(run_once)
     with silenced():
         inputs = Inputs(case, device)
         run_passes(provider.prepare(inputs), inputs.in_layout(provider.layout))
@@ -171,22 +176,22 @@ def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Condition
     All groups share the graph of a packed variant. A padded variant has a graph for each group.
     """
     like, device = groups[0].like, groups[0].device
-    total = torch.cuda.get_device_properties(device).total_memory
-    need = CONTEXT_BYTES + PARAMETER_BYTES * count_parameters(like)
-    most = max(1, min(MOST_PROCESSES, int(MEMORY_SHARE * total / need)))
+    gpu_bytes = torch.cuda.get_device_properties(device).total_memory
+    process_bytes = CONTEXT_BYTES + PARAMETER_BYTES * count_parameters(like)
+    most = max(1, min(MOST_PROCESSES, int(MEMORY_SHARE * gpu_bytes / process_bytes)))
     share = MEMORY_SHARE / most
     names = {variant.kernel for variant in variants if variant.layout == "padded"}
-    # A batch with padding for each context.
+    # For each context, a batch with padding. All groups of a context use the same kernels.
     cases = [
         Case("jagged", like.head_dimension, like.heads, context, (context - 1,) * 2)
         for context in dict.fromkeys(group.group.context for group in groups)
     ]
     autotuned = [one for one in PROVIDERS if one.is_autotuned and one.name in names]
-    ordered = kernel_jobs(cases, autotuned, device)
+    jobs = kernel_jobs(cases, autotuned, device)
     for variant in variants:
-        own = groups if variant.layout == "padded" else groups[:1]
-        ordered += [(compile_step, variant, group, share) for group in own]
-    in_processes(ordered, most)
+        with_own_graph = groups if variant.layout == "padded" else groups[:1]
+        jobs += [(compile_step, variant, group, share) for group in with_own_graph]
+    run_in_processes(jobs, most)
 
 
 def compile_step(variant: Variant, group: "Conditions", memory_share: float = 1.0) -> None:
@@ -198,7 +203,7 @@ def compile_step(variant: Variant, group: "Conditions", memory_share: float = 1.
     # Do not store choices among kernels, because other processes use the GPU at the same time.
     torch._inductor.config.autotune_local_cache = False
     # Autotuners neither compile nor time configurations: separate jobs compile them.
-    choose_by(lambda call, quantiles: [0.0] * 3)
+    set_autotuner_timer(lambda call, quantiles: [0.0] * 3)
     with silenced():
         if group.device.type == "cuda":
             torch.cuda.set_per_process_memory_fraction(memory_share)

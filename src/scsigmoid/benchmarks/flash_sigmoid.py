@@ -53,7 +53,7 @@ class FlashSigmoid(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
         ctx.options = (*q.shape, q.shape[-1] ** -0.5, bias)
         ctx.library = library
-        call(library.flash_sigmoid_forward, tensors, ctx.options, [])
+        call(library.flash_sigmoid_forward, tensors, ctx.options)
         return tensors[3]
 
     @staticmethod
@@ -63,14 +63,18 @@ class FlashSigmoid(torch.autograd.Function):
         sequences, length, heads, dimension, *_ = ctx.options
         rows = -(-length // 128) * 128  # the workspace needs whole blocks of 128 rows
         workspace = grad.new_empty(sequences, rows, heads, dimension, dtype=torch.float32)
-        more = [grad.contiguous(), *gradients, workspace]
-        call(ctx.library.flash_sigmoid_backward, tensors, ctx.options, more)
+        last = [grad.contiguous(), *gradients, workspace]
+        call(ctx.library.flash_sigmoid_backward, tensors, ctx.options, last)
         return *gradients, None, None
 
 
-def call(function: Any, tensors: Sequence[Tensor], options: Any, more: Sequence[Tensor]) -> None:
-    """Call a function of the library. Raise RuntimeError with the message of its error."""
-    first, last = ([x.data_ptr() for x in each] for each in (tensors, more))
-    failure = function(*first, *options, stream(), *last)
+def call(function: Any, first: Sequence[Tensor], options: Any, last: Sequence[Tensor] = ()) -> None:
+    """Call a function of the library. Raise RuntimeError with the message of its error.
+
+    Its arguments are ``first``, ``options`` (sizes, scale and bias), the stream, and ``last``.
+    """
+    first_addresses = [tensor.data_ptr() for tensor in first]
+    last_addresses = [tensor.data_ptr() for tensor in last]
+    failure = function(*first_addresses, *options, stream(), *last_addresses)
     if failure:
         raise RuntimeError(f"FlashSigmoid: {failure.decode()}")

@@ -2,7 +2,7 @@
 
 The kernels of a group of shapes are timed in interleaved rounds, so that clock and load changes
 affect all of them equally. Before the first and after the last round, output and gradients are
-compared with float64, computed as in the timed runs, for example by a CUDA graph.
+computed as in the timed runs, for example by a CUDA graph, and compared with float64.
 """
 
 import math
@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from scsigmoid.benchmarks.cases import TOLERANCE, Case, Inputs, dtype_of, groups
-from scsigmoid.benchmarks.compiling import bound_choices, compile_ahead
+from scsigmoid.benchmarks.compiling import compile_ahead, limit_autotuning
 from scsigmoid.benchmarks.machine import GpuMonitor, identity, machine_facts
 from scsigmoid.benchmarks.providers import SETTING, Provider, choose_providers
 from scsigmoid.benchmarks.rows import KernelRow, Sweep, median_interval
@@ -24,7 +24,7 @@ from scsigmoid.benchmarks.timing import (
     Queued,
     Replayed,
     Timer,
-    Wrong,
+    WrongResult,
     first_line,
     out_of_memory,
     record_failure,
@@ -46,7 +46,7 @@ DIRECTIONS = ("forward", "backward")
 LEAST_ROUNDS = 32
 # Kernels above SLOW times the median time are timed in every SELDOM-th round only.
 SLOW, SELDOM = 2.5, 4
-SAT_OUT = (math.nan, math.nan)  # reading of a round that a kernel skips
+SKIPPED = (math.nan, math.nan)  # reading of a round that a kernel skips
 # Number of timed single calls from Python of each kernel.
 CALLS = 5
 
@@ -131,7 +131,7 @@ def run_kernel_benchmark(
         torch._dynamo.config.recompile_limit = max(8, 4 * len(cases))
         log(f"compiling kernels for {len(cases)} shapes")
         compile_ahead(cases, providers, torch_device)
-        bound_choices()
+        limit_autotuning()
     write_json(output_json, facts)
     sweep.measure(
         missing, lambda group: run_group(group, providers, settings, torch_device), deadline
@@ -185,12 +185,12 @@ def prepare_case(
 def prepare(candidate: Candidate, warmup_ms: float) -> None:
     """Prepare a kernel, check the results of its timer, and warm it up."""
     inputs, provider = candidate.inputs, candidate.provider
-    calls = Clocked(provider.prepare(inputs), inputs.in_layout(provider.layout))
-    timer, candidate.note = timer_of(calls, provider)
+    clocked = Clocked(provider.prepare(inputs), inputs.in_layout(provider.layout))
+    timer, candidate.note = timer_of(clocked, provider)
     check(candidate, timer)
     if inputs.device.type == "cuda":
-        calls.once()
-        candidate.calls = [calls.once() for _ in range(CALLS)]
+        clocked.once()
+        candidate.calls = [clocked.once() for _ in range(CALLS)]
     end = time.perf_counter() + warmup_ms / 1e3
     timer.once()
     while time.perf_counter() < end:
@@ -198,24 +198,24 @@ def prepare(candidate: Candidate, warmup_ms: float) -> None:
     candidate.timer = timer
 
 
-def timer_of(calls: Clocked, provider: Provider) -> tuple[Timer, str]:
-    """Return the timer for a kernel, and a note if it is not the usual timer."""
-    if calls.device.type == "cpu":
-        return calls, CPU_NOTE
+def timer_of(clocked: Clocked, provider: Provider) -> tuple[Timer, str]:
+    """Return the timer for the kernel of ``clocked``, and a note if it is not the usual timer."""
+    if clocked.device.type == "cpu":
+        return clocked, CPU_NOTE
     if provider.stores_scores:
-        return Queued(calls.kernel, calls.tensors), ""
+        return Queued(clocked.kernel, clocked.tensors), ""
     # Compile the kernel and choose its configuration before a graph is captured.
-    calls.once()
+    clocked.once()
     try:
-        return Replayed(calls.kernel, calls.tensors), ""
+        return Replayed(clocked.kernel, clocked.tensors), ""
     except RuntimeError as error:
         if provider.is_ours or out_of_memory(error):
             raise
         note = f"{provider.name} is timed without a CUDA graph ({first_line(error)})"
         release_frames(error)
-    synchronise(calls.device)
-    release(calls.device)
-    return Queued(calls.kernel, calls.tensors), note
+    synchronise(clocked.device)
+    release(clocked.device)
+    return Queued(clocked.kernel, clocked.tensors), note
 
 
 def check(candidate: Candidate, timer: Timer) -> None:
@@ -226,7 +226,7 @@ def check(candidate: Candidate, timer: Timer) -> None:
     )
     # `not <=` instead of `>`, so that NaN is an error.
     if not candidate.error <= TOLERANCE[dtype_of(inputs.device)]:
-        raise Wrong(f"{name} has a relative error of {candidate.error:.2g}")
+        raise WrongResult(f"{name} has a relative error of {candidate.error:.2g}")
 
 
 def check_again(candidates: Sequence[Candidate]) -> None:
@@ -237,7 +237,7 @@ def check_again(candidates: Sequence[Candidate]) -> None:
         with record_failure(candidate, SETTING, candidate.inputs.device):
             try:
                 check(candidate, candidate.timer)
-            except Wrong as error:
+            except WrongResult as error:
                 if candidate.is_ours:
                     raise
                 candidate.drop(f"wrong after its last round: {error}; readings dropped")
@@ -246,10 +246,11 @@ def check_again(candidates: Sequence[Candidate]) -> None:
 def measure(
     candidates: Sequence[Candidate], iterations: int, seconds: float, device: torch.device
 ) -> int:
-    """Time the kernels in interleaved rounds, append to their ``rounds``, and return the number.
+    """Time the kernels in interleaved rounds, and append the readings to their ``rounds``.
 
-    There are at most ``iterations`` rounds. After ``LEAST_ROUNDS`` rounds, no round starts later
-    than ``seconds``: long sequences need fewer rounds, because their times vary little.
+    Return the number of rounds, at most ``iterations``. After ``LEAST_ROUNDS`` rounds, no round
+    starts later than ``seconds``. Long sequences then have fewer rounds, which are sufficient
+    because their times vary little.
     """
     timed = [candidate for candidate in candidates if candidate.timer is not None]
     durations = [math.nan] * len(timed)
@@ -262,10 +263,11 @@ def measure(
     number = 0
     for number, order in enumerate(rounds(len(timed), LEAST_ROUNDS, iterations, seconds), start=1):
         for index in order:
-            candidate, is_skipped = timed[index], (number - 1) % intervals[index]
+            candidate = timed[index]
+            is_skipped = (number - 1) % intervals[index] != 0
             if candidate.timer is not None:
                 with record_failure(candidate, SETTING, device):
-                    candidate.rounds.append(SAT_OUT if is_skipped else candidate.timer.once())
+                    candidate.rounds.append(SKIPPED if is_skipped else candidate.timer.once())
     return number
 
 
@@ -280,8 +282,9 @@ def make_row(
     candidate: Candidate, direction: str, confidence: float, monitor: GpuMonitor
 ) -> KernelRow:
     case, device, provider = candidate.inputs.case, candidate.inputs.device, candidate.provider
-    which = DIRECTIONS.index(direction)
-    times, calls = ([both[which] for both in each] for each in (candidate.rounds, candidate.calls))
+    column = DIRECTIONS.index(direction)
+    times = [reading[column] for reading in candidate.rounds]
+    calls = [reading[column] for reading in candidate.calls]
     readings = [reading for reading in times if not math.isnan(reading)]
     duration = median_interval(readings, confidence)
     work = case.flops(direction) / 1e9

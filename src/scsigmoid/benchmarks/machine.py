@@ -23,9 +23,10 @@ TIMED_CODE = ("attention", "benchmarks", "model", "training")
 
 
 def machine_facts(device: torch.device, command: str) -> dict[str, str]:
-    """Return hardware, versions and a checksum of the code. Missing values are "".
+    """Return hardware, versions, a checksum of the code, and ``command``, the running command.
 
-    FlashSigmoid has no version, so its value is the first digits of its library's SHA-256.
+    Missing values are "". FlashSigmoid has no version, so its value is the first digits of its
+    library's SHA-256.
     """
     gpu = device.type == "cuda"
     capability = torch.cuda.get_device_capability(device) if gpu else ()
@@ -149,8 +150,8 @@ def medians(text: str) -> tuple[float, float]:
     for line in text.splitlines(keepends=True):
         if not line.endswith("\n"):
             continue
-        for column, cell in zip(columns, line.split(","), strict=False):
+        for column, value in zip(columns, line.split(","), strict=False):
             with suppress(ValueError):
-                column.append(float(cell))
+                column.append(float(value))
     clock, power = (statistics.median(column) if column else math.nan for column in columns)
     return clock, power

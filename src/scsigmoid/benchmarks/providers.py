@@ -40,7 +40,8 @@ def model_backend(
     """Return a kernel that this project's models use, for packed or ``padded`` sequences.
 
     On a GPU, backend ``sdpa`` is torch's ``varlen_attn``: FlashAttention-2 of packed sequences.
-    ``options`` are options of sigmoid attention, for example ``accurate``.
+    ``options`` are options of sigmoid attention, for example ``accurate``. Raise UserError if the
+    backend does not run on the device of ``inputs``.
     """
     choose_backend(attention, backend, inputs.device)
     if padded:
@@ -55,7 +56,7 @@ def model_backend(
 def plain_pytorch(attention: str, inputs: Inputs) -> Kernel:
     """Return attention in plain PyTorch, which stores n x n matrices."""
     bias = -torch.log(inputs.lengths.float())[:, None, None, None]
-    padding = ~inputs.valid[:, None, None, :] if inputs.case.uneven else None
+    padding = ~inputs.valid[:, None, None, :] if inputs.case.has_padding else None
 
     def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         scores = q @ k.mT * inputs.case.head_dimension**-0.5
@@ -78,10 +79,12 @@ def triton_sigmoid(inputs: Inputs) -> Kernel:
     package = import_optional("triton_sigmoid")
     lengths = inputs.lengths
     scale = torch.tensor(inputs.case.head_dimension**-0.5, device=inputs.device)
+    # bias, no change of the scores, scale, not causal
     arguments: tuple[Any, ...] = (-torch.log(lengths.float()), None, scale, False)
-    if inputs.case.uneven:
+    if inputs.case.has_padding:
         module = import_optional("triton_sigmoid.sigmoid_triton_padded")
-        operator, arguments = module.sigmoid_attn_padded_fwd_op, (lengths, lengths, *arguments)
+        operator = module.sigmoid_attn_padded_fwd_op
+        arguments = (lengths, lengths, *arguments)
         public = partial(package.sigmoid_attention_padded, seq_lens_k=lengths, seq_lens_q=lengths)
     else:
         operator = import_optional("triton_sigmoid.sigmoid_triton_dense").sigmoid_attention_fwd_op
@@ -98,7 +101,7 @@ def triton_sigmoid(inputs: Inputs) -> Kernel:
 def flash_sigmoid(inputs: Inputs) -> Kernel:
     """Return FlashSigmoid (Ramapuram et al.) from the library in an environment variable."""
     case, path = inputs.case, os.environ.get(flash.VARIABLE)
-    if case.uneven:
+    if case.has_padding:
         raise UserError("takes no padding")
     if case.head_dimension not in (64, 128):
         raise UserError("is built for head dimensions 64 and 128")
@@ -119,7 +122,7 @@ def torch_sdpa(backend: str, inputs: Inputs) -> Kernel:
     cuDNN computes wrong gradients for nested tensors (the error of dQ is larger than its norm,
     torch 2.11 with cuDNN 9.19), and can break the GPU's context.
     """
-    mask = inputs.valid[:, None, None, :] if inputs.case.uneven else None
+    mask = inputs.valid[:, None, None, :] if inputs.case.has_padding else None
 
     def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         with sdpa_kernel(getattr(SDPBackend, backend)):
@@ -137,7 +140,7 @@ def flex(inputs: Inputs) -> Kernel:
     config.donated_buffer = False
     case, lengths = inputs.case, inputs.lengths
     mask = None
-    if case.uneven:
+    if case.has_padding:
 
         def attends(sequence: Tensor, head: Tensor, row: Tensor, column: Tensor) -> Tensor:
             return (column < lengths[sequence]) & (row < lengths[sequence])
@@ -162,9 +165,10 @@ class Provider:
         name: name in the column ``provider``.
         layout: layout of its tensors, see :meth:`Inputs.in_layout`.
         make: makes the kernel for a batch on a supported device. Raises a UserError if it cannot.
-        backward_products: number of matrix products of its backward pass. FLOP counts assume five.
+        backward_products: number of matrix products that its backward pass executes. The column
+            ``tflops`` counts five for all kernels.
         skips_padding: whether it does not compute the padding.
-        devices: device types for which it has rows.
+        devices: device types for which the table has rows of it.
         runs_on_cpu: whether it runs on a CPU. Otherwise its rows for a CPU have no times.
         is_timed_for: whether this entry is timed for a batch. Another entry of the same name may be
             timed for other batches.
@@ -216,7 +220,7 @@ def is_of_paper(case: Case) -> bool:
 def length_class(case: Case) -> Hashable:
     """Return the class of lengths for which triton-sigmoid is compiled, dense or padded."""
     limit = next((limit for limit in (512, 2048, 8192) if case.length <= limit), None)
-    return case.head_dimension, case.uneven, limit
+    return case.head_dimension, case.has_padding, limit
 
 
 #: All kernels. Plain PyTorch saves the weights, so its backward pass has four matrix products. The
@@ -283,14 +287,14 @@ PROVIDERS = (
         "softmax",
         "heads",
         partial(torch_sdpa, "FLASH_ATTENTION"),
-        is_timed_for=lambda case: not case.uneven,
+        is_timed_for=lambda case: not case.has_padding,
     ),
     Provider(
         "flash_attention_2",
         "softmax",
         "packed",
         partial(model_backend, "softmax", "sdpa"),
-        is_timed_for=lambda case: case.uneven,
+        is_timed_for=lambda case: case.has_padding,
     ),
     *(
         Provider(name, "softmax", "packed", partial(model_backend, "softmax", name))
@@ -321,19 +325,20 @@ def choose_providers(names: Sequence[str] | None, device: str) -> list[Provider]
 def select_kernels(
     table: Sequence[tuple[str, Any]], setting: str, names: Sequence[str] | None, device: str
 ) -> list[Any]:
-    """Return the kernels with these names (all if None) that are timed on a type of device.
+    """Return the kernels in ``table`` (names and kernels) that are timed on a type of device.
 
-    Raise UserError if a name is unknown or no kernel is left.
+    Return only kernels in ``names``, or all if None. Raise UserError, which names ``setting``, if a
+    name is unknown or no kernel is left.
     """
     known = dict(table)
     for name in names or ():
         if name not in known:
             raise UserError(f"{setting}: unknown kernel {name!r}; choose from: {', '.join(known)}")
-    here = [(name, kernel) for name, kernel in table if device in kernel.devices]
-    kernels = [kernel for name, kernel in here if names is None or name in names]
+    on_device = [(name, kernel) for name, kernel in table if device in kernel.devices]
+    kernels = [kernel for name, kernel in on_device if names is None or name in names]
     if not kernels:
         raise UserError(
             f"{setting}: none of these kernels is timed on device {device!r}; choose from: "
-            f"{', '.join(dict(here))}"
+            f"{', '.join(dict(on_device))}"
         )
     return kernels

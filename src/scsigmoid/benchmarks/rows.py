@@ -40,7 +40,7 @@ class KernelRow:
         direction: ``forward`` or ``backward`` (column ``pass``).
         batch: ``paper``, ``jagged`` or ``even``, see :class:`scsigmoid.benchmarks.cases.Case`.
         length: tokens of a sequence, padding included.
-        padding: the paper's share of padding.
+        padding: the paper's amount of padding, see ``Case``.
         tokens: valid tokens of the batch.
         milliseconds: median time, with its interval ``milliseconds_low`` to ``_high``. NaN if the
             kernel was not timed. ``note`` is the reason.
@@ -167,13 +167,13 @@ class TrainingRow:
 
     def over(self, other: "TrainingRow") -> list[float]:
         """Return the rate divided by the rate of another row of the group, for each round."""
-        own, theirs = numbers(self.readings), numbers(other.readings)
+        own_times, other_times = numbers(self.readings), numbers(other.readings)
         # A rate is inversely proportional to the time.
-        return [slow / fast for fast, slow in zip(own, theirs, strict=False)]
+        return [theirs / own for own, theirs in zip(own_times, other_times, strict=False)]
 
 
 class TrainingGroup(NamedTuple):
-    """A group whose kernels are compared, and timed in the same rounds."""
+    """A model size, context and number of cells, at which kernels are timed in the same rounds."""
 
     size: str
     context: int
@@ -230,7 +230,7 @@ class Sweep(Generic[Row]):
         missing = len(groups)
         for group in track(groups, label="groups"):
             if time.monotonic() > deadline:
-                log(f"{missing} groups are missing: the time is over")
+                log(f"the time limit is reached: {missing} groups are missing")
                 break
             self.add(run(group))
             missing -= 1
@@ -242,8 +242,8 @@ class Sweep(Generic[Row]):
 def median_interval(values: Sequence[float], confidence: float) -> Interval:
     """Return the median with an interval from order statistics, for any distribution.
 
-    The interval is from the k-th smallest to the k-th largest value, with the largest k for which
-    the interval contains the median with probability ``confidence`` or more (binomial
+    The interval is from the k-th smallest to the k-th largest value. k is the largest number for
+    which the interval contains the median with probability ``confidence`` or more (binomial
     distribution). The median is used because timings have long tails. It is NaN without values.
     """
     if not values:

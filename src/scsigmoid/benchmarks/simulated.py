@@ -86,12 +86,12 @@ def simulated_cells(
     genes = settings.vocabulary - len(SPECIAL)
     common = generator.normal(size=genes)
     orders = [np.argsort(common + 2 * generator.normal(size=genes)) for _ in range(TYPES)]
-    middle, sigma = math.log(settings.median_length), settings.sigma_length
+    log_median, sigma = math.log(settings.median_length), settings.sigma_length
     most = min(LONGEST, int(genes * (1 - MISSING)))
     for start in range(0, cells, CELLS_A_BATCH):
         size = min(CELLS_A_BATCH, cells - start)
-        drawn = np.rint(generator.lognormal(middle, sigma, size))
-        expressed = np.clip(drawn, min(SHORTEST, most), most).astype(np.int32)
+        drawn = np.rint(generator.lognormal(log_median, sigma, size))
+        expressed = np.clip(drawn, min(SHORTEST, most), most).astype(np.int32)  # number of genes
         types = generator.integers(TYPES, size=size)
         tokens = [
             len(SPECIAL) + draw_genes(orders[kind], number, generator)[:longest]
@@ -107,15 +107,19 @@ def simulated_cells(
             "cell_type": pa.array([f"type {kind}" for kind in types]),
             "is_primary": pa.array([True] * size),
         }
-        blank = pa.array([""] * size)
+        empty = pa.array([""] * size)
         yield pa.RecordBatch.from_arrays(
-            [pa.array(columns.get(field.name, blank)).cast(field.type) for field in schema],
+            [pa.array(columns.get(field.name, empty)).cast(field.type) for field in schema],
             schema=schema,
         )
 
 
 def draw_genes(order: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
-    """Draw ``number`` genes of a cell from the first genes in ``order``. Return them by rank."""
+    """Draw ``number`` genes of a cell from the first genes of its type's ``order``.
+
+    Return the genes in this order, except for noise.
+    """
     first = math.ceil(number / (1 - MISSING))
-    kept = np.sort(generator.permutation(first)[:number])
-    return order[kept[np.argsort(kept + generator.normal(scale=BLUR * first, size=number))]]
+    ranks = np.sort(generator.permutation(first)[:number])
+    noisy_ranks = ranks + generator.normal(scale=BLUR * first, size=number)
+    return order[ranks[np.argsort(noisy_ranks)]]

@@ -35,8 +35,8 @@ Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
 Results = tuple[Tensor, tuple[Tensor, ...]]  # output, gradients of q, k and v
 
 
-class Wrong(Exception):
-    """The results of a kernel are wrong. The message contains the error."""
+class WrongResult(Exception):
+    """A kernel computed a wrong result. The message says which, and how large its error is."""
 
 
 class OwnKernelError(Exception):
@@ -45,7 +45,7 @@ class OwnKernelError(Exception):
 
 def reason(error: Exception) -> str:
     """Return in one line why a kernel was not timed."""
-    if isinstance(error, Wrong):
+    if isinstance(error, WrongResult):
         return f"wrong: {error}; not timed"
     if out_of_memory(error):
         return NO_ROOM
@@ -64,11 +64,14 @@ def first_line(error: Exception) -> str:
 
 
 def release_frames(error: BaseException) -> None:
-    """Release the local variables in the tracebacks of an error and of the errors before it."""
-    following: BaseException | None = error
-    while following is not None:
-        traceback.clear_frames(following.__traceback__)
-        following = following.__context__
+    """Release the local variables, such as tensors, that the tracebacks of an error keep alive.
+
+    Also release the variables of the errors during whose handling it was raised.
+    """
+    current: BaseException | None = error
+    while current is not None:
+        traceback.clear_frames(current.__traceback__)
+        current = current.__context__
 
 
 def release(device: torch.device) -> None:
@@ -78,7 +81,7 @@ def release(device: torch.device) -> None:
 
 
 class Entry(Protocol):
-    """A timed kernel, or a model with a kernel. ``drop`` discards it and its readings."""
+    """A kernel or model to time. ``drop`` discards its timer and readings, and keeps ``note``."""
 
     @property
     def name(self) -> str: ...
@@ -233,13 +236,13 @@ Timer = Clocked | Replayed
 
 @contextmanager
 def capturing(graph: torch.cuda.CUDAGraph, pool: Any, direction: str) -> Iterator[None]:
-    """Capture the block with :func:`capture`, and raise :class:`Wrong` if it runs no kernel."""
+    """Capture the block as a CUDA graph. Raise :class:`WrongResult` if it launches no kernel."""
     with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         with capture(graph, pool):
             yield
     if any("Graph is empty" in str(each.message) for each in messages):
-        raise Wrong(f"the CUDA graph of its {direction} pass contains no kernel")
+        raise WrongResult(f"the CUDA graph of its {direction} pass contains no kernel")
 
 
 def count_replays(duration: float) -> int:
@@ -298,7 +301,7 @@ class Stopwatch:
         """Return how many seconds after the host the GPU reached the last mark. NaN on a CPU.
 
         The result is close to zero if the GPU waits for the host's launches. If the host is faster,
-        the result is a large part of a step, limited by the length of the queue of launches.
+        the result is a large part of a step or more, limited by the length of the launch queue.
         """
         if self._device.type == "cpu":
             return math.nan

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from scsigmoid.benchmarks.cases import TOLERANCE, dtype_of, relative_error
-from scsigmoid.benchmarks.compiling import bound_choices, compile_steps_ahead
+from scsigmoid.benchmarks.compiling import compile_steps_ahead, limit_autotuning
 from scsigmoid.benchmarks.machine import identity, machine_facts
 from scsigmoid.benchmarks.rows import Sweep, TrainingGroup, TrainingRow, median_interval
 from scsigmoid.benchmarks.simulated import simulated_batches
-from scsigmoid.benchmarks.timing import Stopwatch, Wrong, record_failure, release, rounds
+from scsigmoid.benchmarks.timing import Stopwatch, WrongResult, record_failure, release, rounds
 from scsigmoid.benchmarks.variants import SETTING, Variant, choose_variants
 from scsigmoid.config.schema import Architecture, Size, Training, TrainingBenchmark
 from scsigmoid.files import write_json
@@ -44,9 +44,9 @@ FIRST_STEPS = 4
 LEAST_ROUNDS = 8
 # Untimed steps at the beginning of each round, because the GPU was idle before them.
 LEAD_STEPS = 1
-# If the GPU is less than this many steps behind the host at the end of a round, it waits for the
-# host. It is then behind by the optimizer's update only, a seventh of a step. A GPU that does not
-# wait is behind by most of a step or more.
+# A model is bound by the host if the GPU is less than this many steps behind the host at the end of
+# a round. A GPU that waits for the host is behind by the optimizer's update, a seventh of a step.
+# Any other GPU is behind by most of a step or more.
 LEAST_BEHIND = 0.25
 
 
@@ -98,6 +98,7 @@ class Conditions:
 
     Attributes:
         like: settings of the encoder. Each variant replaces attention and backend.
+        training: settings of the optimizer and of masking, with a learning rate of 0.
         seed: seed of weights, cells, masks and dropout.
     """
 
@@ -171,7 +172,8 @@ def run_training_benchmark(
         # By default, torch stops compiling after eight graphs. There is one graph for each packed
         # variant, and one for each padded variant, context and number of cells.
         torch._dynamo.config.recompile_limit = max(8, 2 * len(variants) * len(groups))
-        bound_choices()
+        limit_autotuning()
+    # Gradient error of each variant and size.
     errors: dict[tuple[Variant, str], float] = {}
 
     def run(conditions: Conditions) -> list[TrainingRow]:
@@ -191,7 +193,7 @@ def run_training_benchmark(
 def run_group(
     conditions: Conditions, variants: Sequence[Variant], errors: dict[tuple[Variant, str], float]
 ) -> list[TrainingRow]:
-    """Time the variants of a group, and return their rows. Add missing gradient ``errors``."""
+    """Time the variants of a group, and return their rows. Add gradient errors to ``errors``."""
     batches = conditions.batches()
     torch.manual_seed(derive(conditions.seed, "weights"))
     with conditions.device:
@@ -232,7 +234,7 @@ def prepare(
     entry.error = errors[variant, group.size]
     # `not <=` instead of `>`, so that NaN is an error.
     if not entry.error <= TOLERANCE[dtype_of(device)]:
-        raise Wrong(f"a gradient has a relative error of {entry.error:.2g}")
+        raise WrongResult(f"a gradient has a relative error of {entry.error:.2g}")
     compiled_before = compiled_graphs(device)
     memory_of_others = reset_peak_memory(shared)
     encoder = variant.encoder(conditions.like, device)
@@ -378,7 +380,10 @@ def make_row(
     # tokens of a step, including padding
     computed = mean_tokens if variant.layout == "packed" else group.cells * group.context
     is_host_bound = bool(entry.behind) and statistics.median(entry.behind) < LEAST_BEHIND
-    note = CPU_NOTE if conditions.device.type == "cpu" else HOST_NOTE * is_host_bound
+    if conditions.device.type == "cpu":
+        note = CPU_NOTE
+    else:
+        note = HOST_NOTE if is_host_bound else ""
     rate = step.map(lambda milliseconds: group.cells * 1e3 / milliseconds)
     hours = step.map(lambda ms: settings.projected_cells / group.cells * ms / 3.6e6)
     return TrainingRow(

@@ -1,8 +1,8 @@
 """Attention kernels and layouts of the training benchmark.
 
 This project packs cells. The paper pads each cell to the context. A padded batch is one sequence of
-cells * context tokens. Only attention separates the cells, and only the output layer ignores the
-padding. Otherwise padded and packed models do not differ.
+cells * context tokens. Attention separates the cells, and the output layer skips the padding. All
+other layers compute the padding like any token, and are the same as for packed batches.
 """
 
 import functools
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from scsigmoid.attention.flex import BLOCK
 from scsigmoid.benchmarks.providers import import_optional, select_kernels
-from scsigmoid.kernels import BACKENDS
+from scsigmoid.kernels import BACKENDS, Backend
 from scsigmoid.model.encoder import Block, Encoder
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import PAD
@@ -123,15 +123,16 @@ def padding_mask(lengths: Tensor, settings: EncoderSettings) -> "BlockMask":
     def visits(active: Tensor, counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
         """Return how many blocks each block visits, (cells, 1, blocks), and in which order.
 
-        Active blocks, (cells, blocks), visit the first ``counts``, (cells, 1), blocks in ``order``,
-        (cells, blocks). The returned order has shape (cells, 1, blocks, blocks).
+        Blocks that are ``active``, (cells, blocks) bool, visit the first ``counts`` blocks of their
+        cell, (cells, 1), in ``order``, (cells, blocks). All other blocks visit none. The returned
+        order has the shape (cells, 1, blocks, blocks).
         """
         number = torch.where(active, counts, 0).to(torch.int32)[:, None]
         indices = order.to(torch.int32)[:, None, None].expand(cells, 1, blocks, blocks)
         return constant_shape(number), constant_shape(indices.contiguous())
 
     rows_first = block.expand(cells, blocks)
-    partial_first = (block + whole) % blocks
+    partial_first = (block + whole) % blocks  # the partial block of a cell has the index `whole`
     valid_rows = block < touched
     kv_number, kv_indices = visits(valid_rows, touched - whole, partial_first)
     full_kv_number, full_kv_indices = visits(valid_rows, whole, rows_first)
@@ -183,10 +184,11 @@ def published_batch(lengths: Tensor, settings: EncoderSettings) -> tuple[Tensor,
 def register_published() -> None:
     """Register triton-sigmoid's padded kernels as an operator that torch.compile does not trace.
 
-    It calls the package's operators directly, because the package's function copies the scale to
-    the GPU in each call and waits for the copy.
+    The operator calls the package's operators directly, because the package's function copies the
+    scale to the GPU in each call and waits for the copy.
     """
     package: Any = import_optional("triton_sigmoid.sigmoid_triton_padded")
+    # `rest` below: lengths of keys and queries, bias, no change of the scores, scale, not causal
 
     def attend(
         q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, bias: Tensor, scale: Tensor
@@ -263,14 +265,21 @@ class Variant:
         return packed if self.padded is None else padded(packed, context)
 
 
-#: All kernels and layouts, those of this project first. The softmax reference is not timed, because
-#: SDPA runs on all devices.
+def devices_of(backend: Backend) -> tuple[str, ...]:
+    """Return the device types on which a backend is timed."""
+    cuda = ("cuda",) if backend.capability is not None else ()
+    cpu = ("cpu",) if backend.runs_on_cpu else ()
+    return cuda + cpu
+
+
+#: All kernels and layouts, this project's kernels first. The softmax reference is not timed,
+#: because SDPA runs on all devices.
 VARIANTS = (
     *(
         Variant(
             name,
             attention,
-            ("cuda",) * (backend.capability is not None) + ("cpu",) * backend.runs_on_cpu,
+            devices_of(backend),
         )
         for attention, backends in BACKENDS.items()
         for name, backend in backends.items()

@@ -14,7 +14,7 @@ from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.training.batches import Batch, pack, validation_rows
+from scsigmoid.training.batches import Batch, pack, validation_indices
 
 #: Numbers of classes of tokens by rank within the cell (eighths of the cell) and by length of the
 #: cell (powers of two). A token has one of ``RANKS * LENGTHS`` classes.
@@ -44,7 +44,7 @@ def baselines(config: Config, results: Path, output: Path) -> None:
         cls_token=config.tokens.cls,
     )
     training = TokenStore.open(sorted((results / "tokens/training").glob("part-*")))
-    validation = validation_rows(len(training), config.training.validation_cells)
+    validation = validation_indices(len(training), config.training.validation_cells)
     shares = ClassShares(training, np.setdiff1d(np.arange(len(training)), validation), settings)
     log_shares = np.log(shares.mean_share)
     # Token store, cells (row numbers), and seed of the masks of each dataset.

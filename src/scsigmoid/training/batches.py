@@ -70,8 +70,9 @@ class Batch:
         return self._mapped(Tensor.pin_memory)
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        changed: dict[str, Any] = {name: change(tensor) for name, tensor in tensors.items()}
+        changed: dict[str, Any] = {
+            name: change(value) for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
         return replace(self, **changed)
 
 
@@ -96,13 +97,13 @@ def pack_genes(
     Args:
         genes: (genes,) packed gene tokens.
         lengths: (cells,) number of genes of each cell.
-        cells: (cells,) identity of each cell, on which its mask depends.
+        cells: (cells,) index of each cell in the store. The mask of a cell depends on its index.
     """
     tokens = genes.astype(np.int64)
     cu_seqlens = np.append(0, np.cumsum(lengths, dtype=np.int64))
     if cls_token:
         tokens = np.insert(tokens, cu_seqlens[:-1], CLS)
-        cu_seqlens += np.arange(len(cu_seqlens))
+        cu_seqlens += np.arange(len(cu_seqlens))  # one [CLS] for each earlier cell
     positions = np.arange(len(tokens)) - np.repeat(cu_seqlens[:-1], np.diff(cu_seqlens))
     masked = targets = np.zeros(0, dtype=np.int64)
     if masking is not None:
@@ -132,12 +133,14 @@ def split_by_tokens(lengths: Integers, budget: int) -> list[slice]:
 
 
 def work_of_cells(lengths: Integers, settings: EncoderSettings, mask_fraction: float) -> Float64s:
-    """Return the operations of each cell's training step (:func:`count_flops`), (cells,)."""
-    one, two = (count_flops(settings, [length], 0) for length in (1, 2))
-    quadratic = two / 2 - one  # one = a + b and two = 2 a + 4 b
-    linear = one - quadratic + mask_fraction * count_flops(settings, [], 1)
+    """Return the operations of training on cells with ``lengths`` tokens, both (cells,)."""
+    # Cells of 1 and 2 tokens cost a + b and 2 a + 4 b, without the output layer.
+    of_one, of_two = (count_flops(settings, [length], 0) for length in (1, 2))
+    b = of_two / 2 - of_one
+    a = of_one - b
+    output_layer = mask_fraction * count_flops(settings, [], 1)
     tokens = lengths.astype(np.float64)
-    return tokens * (linear + quadratic * tokens)
+    return tokens * (a + output_layer + b * tokens)
 
 
 def divide(work: Float64s, parts: int) -> list[Int64s]:
@@ -183,8 +186,11 @@ class Share:
         return sum(len(batch.masked) for batch in self.micro_batches)
 
 
-def validation_rows(cells: int, count: int) -> Int64s:
-    """Return evenly spaced indices of validation cells, (count,). The store's order is random."""
+def validation_indices(cells: int, count: int) -> Int64s:
+    """Return the indices of ``count`` validation cells among the ``cells`` cells of a store.
+
+    The indices are evenly spaced. They are a random sample, because a store is shuffled.
+    """
     if count >= cells:
         raise UserError(f"training.validation_cells: {count} of {cells} training cells; take fewer")
     return np.arange(count, dtype=np.int64) * cells // max(1, count)
@@ -214,22 +220,22 @@ class GlobalBatches:
         self.rank = rank
         self.processes = processes
         self.mask_seed = derive(seed, "masks")
-        kept_out = validation_rows(len(store.lengths), training.validation_cells)
+        validation = validation_indices(len(store.lengths), training.validation_cells)
         # Number of training cells before each validation cell.
-        self._before = kept_out - np.arange(len(kept_out))
-        self._order = CellOrder(len(store.lengths) - len(kept_out), seed)
+        self._before = validation - np.arange(len(validation))
+        self._order = CellOrder(len(store.lengths) - len(validation), seed)
         self._lock = threading.Lock()
 
     def cells(self, step: int) -> Int64s:
-        """Return the indices of the cells of a step, counted from 1, in the store."""
+        """Return the indices in the store of the cells of a step. Steps are counted from 1."""
         # `CellOrder` caches its last result and is not thread-safe.
         with self._lock:
-            places = self._order.batch(step - 1, self.training.global_batch)
-        # Convert indices among the training cells to indices among all cells of the store.
-        return places + np.searchsorted(self._before, places, side="right")
+            indices = self._order.batch(step - 1, self.training.global_batch)
+        # `indices` count the training cells only. Add the number of validation cells before each.
+        return indices + np.searchsorted(self._before, indices, side="right")
 
     def __getitem__(self, step: int) -> Share:
-        """Return the micro-batches of this process in a step, counted from 1."""
+        """Return the micro-batches of this process in a step. Steps are counted from 1."""
         training, settings = self.training, self.settings
         cells = self.cells(step)
         genes = np.minimum(self.store.lengths[cells], settings.genes).astype(np.int64)
@@ -238,10 +244,10 @@ class GlobalBatches:
         # All processes compute the same division, so that they need not communicate.
         # shares[process][micro-batch]: indices into `cells`
         budget = training.micro_batch_tokens
-        shares = [
-            [members[part] for part in micro_batches(lengths[members], work[members], budget)]
-            for members in divide(work, self.processes)
-        ]
+        shares = []
+        for members in divide(work, self.processes):
+            parts = micro_batches(lengths[members], work[members], budget)
+            shares.append([members[part] for part in parts])
         masking = Masking(
             seed=self.mask_seed,
             draw=step,
@@ -258,7 +264,7 @@ class GlobalBatches:
         )
 
 
-def ahead(
+def prefetch(
     batches: GlobalBatches, steps: range, workers: int, device: torch.device
 ) -> Generator[Share, None, None]:
     """Yield the shares of steps in order, prefetched by threads.
@@ -266,17 +272,17 @@ def ahead(
     Reading, sorting and hashing release the GIL, so threads are as fast as processes. With 0
     workers, each share is prepared when needed. For a GPU, shares are in page-locked memory.
     """
-    gpu = device.type == "cuda"
+    is_gpu = device.type == "cuda"
 
     def prepare(step: int) -> Share:
         share = batches[step]
-        if gpu:
+        if is_gpu:
             share = replace(share, micro_batches=[part.pinned() for part in share.micro_batches])
         return share
 
     def use_device() -> None:
         # Otherwise the thread would allocate memory on the first GPU of the machine.
-        if gpu and device.index is not None:
+        if is_gpu and device.index is not None:
             torch.cuda.set_device(device)
 
     if not workers:

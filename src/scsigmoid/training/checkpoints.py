@@ -62,7 +62,7 @@ class Checkpoints:
         return [self.folder / name for name in sorted(steps, reverse=True)]
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """After :meth:`wait`, copy the state to host memory and start to write it."""
+        """Wait for the last write, copy the state to host memory, and start to write the copy."""
         self.wait()
         copy = replace(
             checkpoint, model=on_host(checkpoint.model), optimiser=on_host(checkpoint.optimiser)
@@ -71,7 +71,7 @@ class Checkpoints:
 
     @property
     def failed(self) -> bool:
-        """Whether the last write is known to have failed. Does not wait for it."""
+        """Whether the last write has ended with an error. Does not wait for the write."""
         writing = self._writing
         return writing is not None and writing.done() and writing.exception() is not None
 
@@ -227,8 +227,9 @@ def differences(there: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     def short(value: str) -> str:
         return value if len(value) <= 24 else f"{value[:12]}..."
 
-    return [
-        f"{name} ({short(old)} there, {short(new)} now)"
-        for name in sorted(there.keys() | now.keys())
-        if (old := there.get(name, "absent")) != (new := now.get(name, "absent"))
-    ]
+    different = []
+    for name in sorted(there.keys() | now.keys()):
+        old, new = there.get(name, "absent"), now.get(name, "absent")
+        if old != new:
+            different.append(f"{name} ({short(old)} there, {short(new)} now)")
+    return different

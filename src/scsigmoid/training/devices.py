@@ -37,7 +37,8 @@ def resolve_device(device: str) -> torch.device:
     """Return the device for ``auto`` (a GPU if there is one), ``cpu`` or ``cuda``.
 
     Of several GPUs, the GPU with the fewest jobs is chosen (:func:`claim_gpus`) and becomes the
-    current device of PyTorch. Processes of torchrun choose their GPU by their rank later.
+    current device of PyTorch. Under torchrun, ``cuda`` is returned without an index: the caller
+    chooses the GPU by the rank of the process.
     """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -55,7 +56,7 @@ def resolve_device(device: str) -> torch.device:
     return torch.device(device, torch.cuda.current_device())
 
 
-# Open files whose locks are the claims of this process. They are released when it ends.
+# Open files whose locks are the claims of this process. The locks end with the process.
 _claims: list[IO[str]] = []
 
 
@@ -63,7 +64,7 @@ def claim_gpus(count: int) -> list[int]:
     """Claim the ``count`` GPUs with the fewest claims by this user. Return ascending indices.
 
     This spreads simultaneous jobs evenly over the GPUs of a machine. A claim is a locked file in
-    the folder of temporary files. If there are not more than ``count`` GPUs, return all.
+    the folder of temporary files. With ``count`` GPUs or fewer, return all and claim none.
     """
     visible = visible_gpus()
     if count >= len(visible):
@@ -71,13 +72,13 @@ def claim_gpus(count: int) -> list[int]:
     folder = Path(tempfile.gettempdir()) / f"scsigmoid-gpus-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     chosen: list[int] = []
-    # Each claim of a GPU locks its own file, numbered by `place`. The GPUs with the fewest claims
-    # have the lowest free places.
-    for place in itertools.count():
+    # The n-th claim of a GPU locks the file with the number n - 1. All GPUs are tried with number 0
+    # first, then with 1, and so on, so the GPUs with the fewest claims are found first.
+    for number in itertools.count():
         for index, name in enumerate(visible):
             if index in chosen:
                 continue
-            file = (folder / f"{name}-{place}").open("w")
+            file = (folder / f"{name}-{number}").open("w")
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -91,10 +92,15 @@ def claim_gpus(count: int) -> list[int]:
 
 
 def visible_gpus() -> list[str]:
-    """Return the entries of ``CUDA_VISIBLE_DEVICES``, or the indices of all GPUs without it."""
+    """Return the entries of ``CUDA_VISIBLE_DEVICES``.
+
+    If it does not name each GPU that PyTorch finds, return the indices of the GPUs.
+    """
     count = torch.cuda.device_count()
-    named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    return [name.strip() for name in named] if len(named) == count else [*map(str, range(count))]
+    names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if len(names) != count:
+        return [str(index) for index in range(count)]
+    return [name.strip() for name in names]
 
 
 def device_name(device: torch.device) -> str:

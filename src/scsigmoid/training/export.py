@@ -39,7 +39,7 @@ BLOCK = re.compile(r"blocks\.(\d+)\.")
 
 def snapshot_paths(training: Training, folder: Path) -> dict[int, Path]:
     """Return the paths of the snapshots in the model's folder, by step."""
-    return {step: folder / f"model{after}.safetensors" for step, after in training.kept.items()}
+    return {step: folder / f"model{suffix}.safetensors" for step, suffix in training.kept.items()}
 
 
 def save_encoder(
@@ -109,11 +109,12 @@ def shrink(path: str | Path, output: str | Path) -> None:
 def as_tensors(vocabulary: Vocabulary) -> dict[str, Tensor]:
     """Return the tensors of a vocabulary by their names in the file."""
     lines = {"gene_ids": vocabulary.gene_ids, "names": vocabulary.names}
-    numbers = {"cells": vocabulary.cells, "medians": vocabulary.medians}
     if vocabulary.retired:
         lines["retired"] = tuple(map("\t".join, vocabulary.retired.items()))
-    arrays = {k: np.array([*"\n".join(v).encode()], np.uint8) for k, v in lines.items()}
-    return {f"{PREFIX}{k}": torch.tensor(v) for k, v in {**arrays, **numbers}.items()}
+    arrays = {"cells": vocabulary.cells, "medians": vocabulary.medians}
+    for name, values in lines.items():
+        arrays[name] = np.frombuffer("\n".join(values).encode(), np.uint8)
+    return {f"{PREFIX}{name}": torch.tensor(array) for name, array in arrays.items()}
 
 
 def read(path: str | Path, *, vocabulary: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -152,7 +153,7 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
 
 
 def checksum(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of weights and header, which contains the vocabulary's fingerprint."""
+    """Return the SHA-256 of weights and header. The header identifies the vocabulary's tensors."""
     header = {name: value for name, value in metadata.items() if name != "sha256"}
     digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
@@ -193,7 +194,7 @@ def settings_of(path: Path, backend: str) -> EncoderSettings:
         encoder = encoder_for(settings, shapes)
     expected = {k: tuple(v.shape) for k, v in encoder.state_dict().items()}
     if shapes != expected:
-        name = min(shapes.items() ^ expected.items())[0]
+        name, _ = min(shapes.items() ^ expected.items())  # the first tensor that differs
         raise ValueError(
             f"tensor {name} has shape {shapes.get(name)}, expected {expected.get(name)}"
         )

@@ -14,6 +14,7 @@ the same bits as the same kernels without a graph, if these are deterministic.
 """
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -29,9 +30,10 @@ from scsigmoid.training.batches import IGNORED, Batch
 
 #: Backends that can be recorded, because they do not read lengths on the host.
 GRAPHED = ("hopper", "triton", "fa4", "sdpa")
-#: Limits of a batch in a graph: its tokens, and its tokens times the parameters of a layer. For
-#: larger batches, an H200 computes longer than its host launches. Estimated from launches of 1.2 ms
-#: per layer and 400 TFLOPS, plus 50 %. Measured only with 160 million parameters, to 8,225 tokens.
+#: Limits of a batch in a graph: its tokens, and its tokens times the parameters of a layer. Above
+#: these limits, computing takes an H200 longer than launching kernels takes its host. Estimated
+#: from launches of 1.2 ms per layer, 6 operations per token and parameter, and 400 TFLOPS, plus
+#: 50 %. Measured only with 160 million parameters and up to 8,225 tokens.
 MOST_TOKENS = 16_384
 MOST_WORK = 1.2e11
 #: Maximum number of graphs of a model. They share all memory except for their lists of kernels.
@@ -56,9 +58,11 @@ def most_tokens(settings: EncoderSettings) -> int:
 
 
 def bucket_of(batch: Batch, context: int, mask_fraction: float) -> Bucket:
-    """Return the smallest bucket for a batch, of up to 16 sizes between two powers of two."""
-    spacing = max(_LEAST_SPACING, 2 ** (len(batch.tokens) - 1).bit_length() // 32)
-    tokens = -(-len(batch.tokens) // spacing) * spacing
+    """Return the bucket of a batch. Buckets have up to 16 sizes between two powers of two."""
+    next_power = 2 ** (len(batch.tokens) - 1).bit_length()
+    spacing = max(_LEAST_SPACING, next_power // 32)
+    tokens = math.ceil(len(batch.tokens) / spacing) * spacing
+    # A power of two above the number of cells, because the padding is one more sequence.
     sequences = max(4, 2 ** len(batch.cells).bit_length())
     # `+ sequences`, because the number of masked genes of each cell is rounded, and at least 1.
     masked = max(len(batch.masked), int(mask_fraction * tokens) + sequences)
@@ -104,7 +108,8 @@ class Graphs:
         self._cu_seqlens = integers(places, dtype=torch.int32)
         self._masked, self._targets = integers(places), integers(places)
         self._weights = torch.zeros(places, 2, device=device)
-        # Start of the backward pass: gradient with respect to the loss, or to the weighted sums.
+        # Initial gradients of the backward pass: for the mean of the losses (1 / masked genes), and
+        # for the first of two weighted sums.
         self._mean = torch.ones((), device=device)
         self._first = torch.tensor([1.0, 0.0], device=device)
         self._recorded: dict[Bucket, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
@@ -112,7 +117,7 @@ class Graphs:
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             self._pool = torch.cuda.graph_pool_handle()
 
-    def hold(self, batch: Batch, bucket: Bucket) -> Batch:
+    def copy_padded(self, batch: Batch, bucket: Bucket) -> Batch:
         """Return a padded copy of a batch in static memory, which the next batch overwrites."""
 
         def fill(memory: Tensor, values: Tensor, size: int, padding: int) -> Tensor:
@@ -133,17 +138,18 @@ class Graphs:
 
     def differentiate(
         self,
-        held: Batch,
+        padded: Batch,
         bucket: Bucket,
         keys: Tensor | None,
         masked: int,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Compute ``gradients`` of ``held``, the last result of :meth:`hold`. Return its loss.
+        """Compute ``gradients`` for ``padded``, the last result of :meth:`copy_padded`.
 
-        The loss, a scalar on the device, is divided by ``masked``. ``weights`` of the losses,
-        (masked, 2) float32, must be set for all batches or for none. If they are set, ``gradients``
-        are those of the first weighted sum, not divided, and the loss is the second weighted sum.
+        Return the sum of the losses divided by ``masked``, a scalar on the device. ``gradients``
+        are its gradients, unless ``weights`` of the losses, (masked, 2) float32, are set. Then they
+        are the gradients of the first weighted sum, which is not divided, and the returned loss is
+        the second weighted sum divided by ``masked``. Set weights for all batches or for none.
         """
         # Detached, because torch.compile compiles another graph for arguments that are views.
         if keys is not None:
@@ -155,41 +161,41 @@ class Graphs:
             self._weights[: len(weights)].copy_(weights, non_blocking=True)
             weights = self._weights[: bucket.masked].detach()
         if self.recording and bucket not in self._recorded:
-            self._record(bucket, held, keys, weights)
+            self._record(bucket, padded, keys, weights)
         self.replayed = bucket in self._recorded
         if self.replayed:
             graph, sums = self._recorded[bucket]
             graph.replay()
         else:
-            sums = self._compute(held, keys, weights)
+            sums = self._compute(padded, keys, weights)
         return (sums if weights is None else sums[1]) / masked
 
-    def _compute(self, held: Batch, keys: Tensor | None, weights: Tensor | None) -> Tensor:
-        sums = self._loss(held, keys, weights)
-        seed = self._mean if weights is None else self._first
+    def _compute(self, padded: Batch, keys: Tensor | None, weights: Tensor | None) -> Tensor:
+        sums = self._loss(padded, keys, weights)
+        initial = self._mean if weights is None else self._first
         # By default, another thread runs the backward pass. Waking it takes longer than the kernels
         # of a small batch.
         with torch.autograd.set_multithreading_enabled(False):
-            gradients = torch.autograd.grad(sums, self._parameters, seed)
+            gradients = torch.autograd.grad(sums, self._parameters, initial)
         # All graphs share `self.gradients`, because separate gradients would not fit in memory.
         torch._foreach_copy_(self.gradients, gradients)
         return sums.detach()
 
     def _record(
-        self, bucket: Bucket, held: Batch, keys: Tensor | None, weights: Tensor | None
+        self, bucket: Bucket, padded: Batch, keys: Tensor | None, weights: Tensor | None
     ) -> None:
         """Record the graph of a bucket, or stop recording if an operation cannot be captured."""
         current = torch.cuda.current_stream()
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
             for _ in range(WARM_RUNS):
-                self._compute(held, keys, weights)
+                self._compute(padded, keys, weights)
         current.wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
         try:
-            # Meanwhile, other threads may allocate page-locked memory for batches.
+            # "thread_local" lets other threads allocate page-locked memory for batches meanwhile.
             with capture(graph, self._pool, capture_error_mode="thread_local"):
-                sums = self._compute(held, keys, weights)
+                sums = self._compute(padded, keys, weights)
         except RuntimeError as error:
             # CUDA: "operation not permitted when stream is capturing", "... during capture".
             if "captur" not in str(error):

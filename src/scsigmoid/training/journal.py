@@ -47,18 +47,19 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """A row of ``layers.csv``: attention of a layer (from 0) on fixed cells, before the update.
+    """A row of ``layers.csv``: attention of one layer on fixed cells, before a step's update.
 
-    In the attributes, a row is a row of the attention matrix: the weights of a query in a head.
+    Below, "row" means a row of the attention matrix: the weights of one query in one head.
 
     Attributes:
+        layer: index of the layer, from 0.
         score_max: largest |q . k / sqrt(dim)|.
         weight_max: largest attention weight.
         row_sum_low, row_sum, row_sum_high: 5th, 50th and 95th percentile of row sums (softmax: 1).
         keys: effective number of keys, the median over rows of exp(entropy) of the normalized
             weights. 0 for a row whose weights are all 0.
         value_mean: |mean of v|^2 divided by the mean of |v|^2, averaged over heads and cells. 1 if
-            all keys of each cell have the same value.
+            all keys of a cell have the same v.
     """
 
     step: int
@@ -138,13 +139,16 @@ def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[st
         raise UserError(f"{path}: no such journal; train the model first")
     lines = whole_lines(path)
     comments = list(takewhile(lambda line: line.startswith("# "), lines))
-    header = {key: value for key, _, value in (line[2:].partition(": ") for line in comments)}
+    header = {}
+    for comment in comments:
+        key, _, value = comment.removeprefix("# ").partition(": ")
+        header[key] = value
     rows = [line.split(",") for line in lines[len(comments) :]]
     try:
         if not rows:
             raise ValueError("it is empty")
         names = rows.pop(0)
-        # Older versions did not write the last column, or the last two.
+        # Older versions did not write the last one or two columns.
         if tuple(names) not in (COLUMNS, COLUMNS[:-1], COLUMNS[:-2]):
             raise ValueError("other columns")
         if any(len(row) != len(names) for row in rows):

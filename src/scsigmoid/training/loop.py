@@ -1,6 +1,7 @@
 """Training of one model, from the token store to the weights."""
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
@@ -20,7 +21,13 @@ from scsigmoid.progress import announce, log
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore, read_index
 from scsigmoid.tokens.vocabulary import Vocabulary
-from scsigmoid.training.batches import GlobalBatches, ahead, pack, split_by_tokens, validation_rows
+from scsigmoid.training.batches import (
+    GlobalBatches,
+    pack,
+    prefetch,
+    split_by_tokens,
+    validation_indices,
+)
 from scsigmoid.training.checkpoints import Checkpoints, read
 from scsigmoid.training.devices import backend_of, be_deterministic, out_of_memory_advice
 from scsigmoid.training.export import MODEL, save_encoder, snapshot_paths
@@ -31,8 +38,8 @@ from scsigmoid.training.run import TrainingRun, header
 from scsigmoid.training.step import Trainer, autocast, eagerly_embedded, summed_loss
 
 CHECKPOINTS = "checkpoints"
-#: File in the checkpoint folder of a complete run, with the run's number of steps. If this file
-#: exists and the model is missing or forced (``snakemake -R``), the workflow trains the model from
+#: File in the checkpoint folder of a complete run. It contains the run's number of steps. If the
+#: model of such a run is missing or forced (``snakemake -R``), the workflow trains the model from
 #: the beginning.
 FINISHED = "finished"
 LOCK = ".training"
@@ -66,10 +73,10 @@ def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Pa
     torch.set_num_threads(run.training.threads)
     if run.training.deterministic:
         be_deterministic()
-    with joined(run.device) as processes, ExitStack() as alone:
+    with joined(run.device) as processes, ExitStack() as stack:
         # Two runs in the same folder would overwrite each other's checkpoints.
         processes.on_first(
-            lambda: alone.enter_context(locked(output / LOCK, "training this model"))
+            lambda: stack.enter_context(locked(output / LOCK, "training this model"))
         )
         finished = train_together(run, stores, vocabulary, output, processes)
     if not finished:
@@ -99,8 +106,8 @@ def train_together(
             if path := snapshots.get(step):
                 processes.on_first(lambda: save_encoder(encoder, run, loaded, step, path))
 
-        # Missing if `step` was the last step of an earlier, shorter run. A run does not write a
-        # snapshot at its last step.
+        # A run writes no snapshot at its last step. If an earlier, shorter run ended at `step`, the
+        # snapshot is written now.
         snapshot(step)
         meter = Meter(batches.settings, processes.device, processes.count, seconds)
         facts = header(run, batches.settings, processes)
@@ -215,42 +222,42 @@ def loop(
 
     with (
         stop_requests() as signals,
-        closing(ahead(batches, steps, training.workers, trainer.device)) as shares,
+        closing(prefetch(batches, steps, training.workers, trainer.device)) as shares,
     ):
         for step in steps:
             begin = time.perf_counter()
             share = next(shares)
             waited = time.perf_counter() - begin
-            is_failed = records is not None and records.checkpoints.failed
-            masked, stop, has_failed = processes.total([share.masked, bool(signals), is_failed])
-            # If a checkpoint could not be written, `stop_after` raises the error on rank 0.
-            if stop or has_failed:
+            has_failed = records is not None and records.checkpoints.failed
+            masked, stops, failures = processes.total([share.masked, bool(signals), has_failed])
+            if stops or failures:
                 signal = signals[-1].name if signals else "a signal"  # received by another process
+                # If a checkpoint could not be written, `stop_after` raises the error on rank 0.
                 processes.in_turn(partial(stop_after, step - 1, signal))
                 return None
-            ends = step in (1, training.steps)
+            is_end = step in (1, training.steps)  # the first or the last step
             # Measured before the update, with the same weights as the training loss.
             validation_loss = None
-            if validation and (ends or step % training.validate_every == 0):
+            if validation and (is_end or step % training.validate_every == 0):
                 validation_loss = validation.loss(trainer)
                 losses.append(validation_loss)
                 if records is not None:
                     append(records.layers, validation.layers(trainer, step))
-            logging = validation_loss is not None or ends or step % training.log_every == 0
-            score = trainer.attention_score_max(share.micro_batches) if logging else 0.0
+            is_logged = validation_loss is not None or is_end or step % training.log_every == 0
+            score = trainer.attention_score_max(share.micro_batches) if is_logged else 0.0
             result = trainer.step(step, share.micro_batches, masked)
             snapshot(step)  # before the checkpoint, because `resume` requires earlier snapshots
-            flat = validation_loss is not None and has_flattened(losses, training.patience)
-            is_last = flat or step == training.steps
+            is_flat = validation_loss is not None and has_flattened(losses, training.patience)
+            is_last = is_flat or step == training.steps
             if records is not None:
                 records.meter.count(share, masked, waited, result.graphed)
                 records.progress.bar.update()
-                if logging:
+                if is_logged:
                     rate = trainer.optimiser.param_groups[0]["lr"]
                     records.append(records.meter.row(step, result, rate, score, validation_loss))
                 if is_last or step % training.checkpoint_every == 0:
                     records.checkpoint(trainer, step, is_last)
-                if flat:
+                if is_flat:
                     announce(f"{run.model}: the validation loss is flat: done after step {step}")
             if is_last:
                 break
@@ -276,7 +283,7 @@ class Validation:
     def __init__(self, batches: GlobalBatches) -> None:
         """Pack and mask this process's share of the validation cells."""
         store, settings, training = batches.store, batches.settings, batches.training
-        rows = validation_rows(len(store.lengths), training.validation_cells)
+        cells = validation_indices(len(store.lengths), training.validation_cells)
         masking = Masking(
             seed=derive(0, "validation"),
             draw=0,
@@ -284,12 +291,12 @@ class Validation:
             replacement="mask",
             vocabulary_size=settings.vocabulary_size,
         )
-        # Rounding the stride up selects at most WATCHED cells.
-        self.watched = pack(store, rows[:: -(-len(rows) // WATCHED)], settings, masking)
-        lengths = np.minimum(store.lengths[rows], settings.genes) + settings.cls_token
+        stride = math.ceil(len(cells) / WATCHED)
+        self.watched = pack(store, cells[::stride], settings, masking)
+        lengths = np.minimum(store.lengths[cells], settings.genes) + settings.cls_token
         parts = split_by_tokens(lengths, training.micro_batch_tokens)
         own_parts = parts[batches.rank :: batches.processes]
-        self._batches = [pack(store, rows[part], settings, masking) for part in own_parts]
+        self._batches = [pack(store, cells[part], settings, masking) for part in own_parts]
 
     def loss(self, trainer: Trainer) -> float:
         """Return the mean cross-entropy over all masked validation genes, without dropout."""

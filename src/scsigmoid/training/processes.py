@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: Size in bytes of the buckets in which gradients are all-reduced.
 BUCKET_BYTES = 1 << 26
-# Timeout of the gloo group. The other ranks wait while rank 0 reads and writes files.
-PATIENCE = timedelta(hours=2)
+# Long, because the other ranks wait while rank 0 reads and writes files.
+GLOO_TIMEOUT = timedelta(hours=2)
 #: Exit code of a run that wrote a checkpoint and stopped after a signal. The same command resumes
 #: the run. The value is EX_TEMPFAIL of sysexits.h. A process killed by a signal has other codes.
 STOPPED = 75
@@ -45,7 +45,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 SECONDS_TO_STOP = "600"
 #: Environment variable with the ``host:port`` at which the processes of several nodes connect.
 RENDEZVOUS = "SCSIGMOID_RENDEZVOUS"
-# Slurm variables of the job, which are passed to srun. All others describe a job step.
+# Slurm variables that are passed to srun. All others describe the current step of the job.
 KEPT = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
 
 
@@ -85,9 +85,10 @@ class Processes:
             raise SystemExit(1) from None
 
     def in_turn(self, work: Callable[[], T]) -> T:
-        """Run ``work`` on rank 0 and then, if it succeeded, on the other ranks.
+        """Run ``work`` on rank 0, then on the other ranks.
 
-        Otherwise they raise SystemExit, so an error in the user's settings is reported only once.
+        If ``work`` fails on rank 0, the other ranks raise SystemExit instead of running it, so that
+        an error in the user's settings is reported only once.
         """
         if not self.first:
             if self.total([0])[0]:
@@ -144,9 +145,9 @@ def buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 @contextmanager
 def joined(device: str) -> Iterator[Processes]:
-    """Initialize ``torch.distributed`` under torchrun. Otherwise yield a single process.
+    """Yield this process of torchrun, connected with the others, or a single process.
 
-    If this fails, raise UserError in one process of each machine, SystemExit in the others.
+    If connecting fails, raise UserError in one process of each machine, SystemExit in the others.
     """
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
@@ -188,7 +189,7 @@ def join(count: int, device: str) -> Processes:
     try:
         dist.init_process_group("nccl" if torch_device.type == "cuda" else "gloo")
         # Any, because newer versions of torch annotate the result as a union.
-        host: Any = dist.new_group(backend="gloo", timeout=PATIENCE)
+        host: Any = dist.new_group(backend="gloo", timeout=GLOO_TIMEOUT)
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:160]
         raise UserError(
@@ -327,15 +328,15 @@ def requeue() -> None:
     canceled or has exceeded its time limit is not requeued.
     """
     job = os.environ.get("SLURM_JOB_ID")
-    if job is None or ask("squeue", "--noheader", "--jobs", job, "--format=%T") != "RUNNING":
+    if job is None or run_slurm("squeue", "--noheader", "--jobs", job, "--format=%T") != "RUNNING":
         return
-    if ask("scontrol", "requeue", job) is None:
+    if run_slurm("scontrol", "requeue", job) is None:
         log(f"Slurm cannot requeue job {job}; submit it again to continue from the checkpoint")
     else:
         log(f"Slurm has requeued job {job}, to continue from the checkpoint")
 
 
-def ask(*command: str) -> str | None:
+def run_slurm(*command: str) -> str | None:
     """Return the output of a Slurm command, or None if it fails or does not exist."""
     try:
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

@@ -38,7 +38,7 @@ class Records(ExitStack):
         rows: str,
         output: Path,
     ) -> None:
-        """Continue after ``step``. ``header`` and ``rows`` are those of the journal so far."""
+        """Continue after ``step``, with the header and the rows (CSV) of the journal so far."""
         super().__init__()
         self.run = run
         self.checkpoints = checkpoints
@@ -115,7 +115,7 @@ class Progress:
     def __init__(self, label: str, first: int, steps: int) -> None:
         """Start after step ``first`` of ``steps``."""
         self.label, self.first, self.steps = label, first, steps
-        self.begin = self.last = time.monotonic()
+        self._begin = self._last_line = time.monotonic()
         hidden = not sys.stderr.isatty()
         if hidden and first < steps:
             announce(f"{label}: training, step {first + 1} of {steps}")
@@ -127,14 +127,14 @@ class Progress:
         """Show a row of the journal. The last step is always shown."""
         text = f"loss {row.loss:.4f}, {row.cells_per_second:.0f} cells/s"
         self.bar.set_postfix_str(text)
-        now, left = time.monotonic(), self.steps - row.step
-        if not self.bar.disable or (now - self.last < LINE_SECONDS and left):
+        now, steps_left = time.monotonic(), self.steps - row.step
+        if not self.bar.disable or (now - self._last_line < LINE_SECONDS and steps_left):
             return
-        self.last = now
-        seconds = now - self.begin
+        self._last_line = now
+        seconds = now - self._begin
         time_text = f"done in {tqdm.format_interval(seconds)}"
-        if left:
-            seconds_left = seconds / max(1, row.step - self.first) * left
+        if steps_left:
+            seconds_left = seconds / max(1, row.step - self.first) * steps_left
             time_text = f"{tqdm.format_interval(seconds_left)} left"
         announce(f"{self.label}: step {row.step} of {self.steps}, {text}, {time_text}")
 

@@ -20,7 +20,7 @@ from scsigmoid.training.processes import Processes
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRun:
-    """Settings of the training of one model: its name, and the result of ``Plan.run``."""
+    """Settings of the training of one model, from :meth:`scsigmoid.config.plan.Plan.run`."""
 
     model: str  # name of the model
     attention: str  # "sigmoid" or "softmax"
@@ -45,17 +45,19 @@ class TrainingRun:
         )
 
     def identity(self, vocabulary: str, data: str) -> dict[str, str]:
-        """Return the settings that determine the trained model, by name, and the fingerprints."""
-        # The identity contains the dimensions of the size instead of its name.
+        """Return the names and values of all settings and data that determine the trained model.
+
+        ``vocabulary`` and ``data`` are fingerprints of the vocabulary and of the training cells.
+        """
         architecture = asdict(self.architecture)
+        # The dimensions of the size replace its name.
         del architecture["size"]
         if not self.architecture.variants:  # Checkpoints of version 0.1 do not contain them.
             del architecture["variants"]
-        training = {
-            name: value
-            for name, value in asdict(self.training).items()
-            if (effect := effects(Training)[name]) is None or effect.model
-        }
+        training = asdict(self.training)
+        for name, effect in effects(Training).items():
+            if effect is not None and not effect.model:
+                del training[name]
         settings = {
             "attention": self.attention,
             "context": self.context,

@@ -126,10 +126,11 @@ def with_two_of_each(batch: Batch) -> Batch:
 
 
 def eagerly_embedded(compute: Loss, encoder: Encoder, batch: Batch, *rest: Tensor | None) -> Tensor:
-    """Return the loss of a batch by :func:`summed_loss` or :func:`place_losses` (``compute``).
+    """Embed a batch, and return its loss: the result of ``compute``.
 
-    Only ``compute`` may be compiled. The embedding and the mask of FlexAttention are not part of
-    the compiled graph, so one graph serves all lengths. ``rest`` are the arguments after ``batch``.
+    ``compute`` is :func:`summed_loss` or :func:`place_losses`, possibly compiled. ``rest`` are its
+    arguments after ``batch``. The embedding and the mask of FlexAttention are not part of the
+    compiled graph, so one graph serves all lengths.
     """
     batch = with_two_of_each(batch)
     embedded = encoder.embed(batch.tokens, batch.positions)
@@ -186,7 +187,7 @@ class Trainer:
     def summed_loss(self, batch: Batch, step: int, weights: Tensor | None = None) -> Tensor:
         """Return the sum of the cross-entropy over the masked genes of a batch in a step."""
         if weights is not None:
-            # As `with_two_of_each` pads the masked positions.
+            # `with_two_of_each` pads the masked positions in the same way.
             weights = pad(weights, (0, 0, 0, max(0, 2 - len(weights))))
         keys = self._dropout_keys(step, batch)
         return eagerly_embedded(self._summed_loss, self.encoder, batch, keys, weights)
@@ -197,18 +198,22 @@ class Trainer:
         )
 
     def prepare(self, batches: Sequence[Batch]) -> None:
-        """Take a step with the largest batch of each kind that no earlier step had.
+        """Take a step with the largest batch of each kind, unless an earlier step had this kind.
 
-        Later steps with one of these batches then neither compile nor record a graph.
+        Later steps with one of ``batches`` then neither compile nor record a graph.
         """
         for batch in sorted(batches, key=lambda batch: len(batch.tokens), reverse=True):
             if self._kind([batch]) not in self._seen_kinds:
                 self.step(1, [batch])
 
     def _kind(self, batches: Sequence[Batch]) -> Bucket | bool:
-        """Return a key of the graph, compiled or recorded, that a step with ``batches`` uses."""
-        long = any(batch.max_seqlen > LONGEST_APPROXIMATE for batch in batches)
-        return self._bucket(batches) or long
+        """Return the key of the graph, recorded or compiled, that a step with ``batches`` uses.
+
+        The key is the bucket of the step. For a step without a bucket, it is True if a sequence is
+        so long that kernels compute an exact sigmoid.
+        """
+        has_long = any(batch.max_seqlen > LONGEST_APPROXIMATE for batch in batches)
+        return self._bucket(batches) or has_long
 
     def _bucket(self, batches: Sequence[Batch]) -> Bucket | None:
         """Return the bucket of a step with a single small batch, None for other steps."""
@@ -218,18 +223,18 @@ class Trainer:
         return bucket_of(batches[0], context, self.training.mask_fraction)
 
     def _differentiate(self, step: int, batch: Batch, bucket: Bucket, masked: int) -> Tensor:
-        """Compute the gradients of a small batch, and return its loss."""
+        """Compute the gradients of a small batch by a CUDA graph if possible. Return its loss."""
 
-        def compute(held: Batch, keys: Tensor | None, weights: Tensor | None) -> Tensor:
+        def compute(padded: Batch, keys: Tensor | None, weights: Tensor | None) -> Tensor:
             with autocast(self.device):
-                return eagerly_embedded(self._summed_loss, self.encoder, held, keys, weights)
+                return eagerly_embedded(self._summed_loss, self.encoder, padded, keys, weights)
 
         if self._graphs is None:
             self._graphs = Graphs(compute, self._parameters, self.graphed_tokens, self.device)
-        held = self._graphs.hold(batch, bucket)
+        padded = self._graphs.copy_padded(batch, bucket)
         weights = sum_weights(batch) if self.training.gradient == "sum" else None
-        keys = self._dropout_keys(step, held)
-        loss = self._graphs.differentiate(held, bucket, keys, masked, weights)
+        keys = self._dropout_keys(step, padded)
+        loss = self._graphs.differentiate(padded, bucket, keys, masked, weights)
         for parameter, gradient in zip(self._parameters, self._graphs.gradients, strict=True):
             parameter.grad = gradient
         return loss
@@ -238,8 +243,8 @@ class Trainer:
         """Take one optimizer step on a global batch, with ``batches`` as this process's part.
 
         The returned loss is the mean over all ``masked`` genes of the global batch (default: of
-        ``batches``). It is also the objective, unless ``training.gradient`` is ``sum``. Then the
-        objective is the sum of the mean losses of the cells. Neither depends on how the batch is
+        ``batches``). The step follows the gradient of this mean, or, if ``training.gradient`` is
+        ``sum``, of the sum of the cells' mean losses. Neither depends on how the global batch is
         divided. The step is also taken if the loss or norm is not finite: divergence is a result.
         """
         for group in self.optimiser.param_groups:
@@ -263,7 +268,10 @@ class Trainer:
         return StepResult(loss=loss, gradient_norm=norm, graphed=graphed)
 
     def _accumulate(self, step: int, batches: Sequence[Batch], masked: int) -> Tensor:
-        """Add the gradients of micro-batches to ``grad`` of the parameters. Return the loss."""
+        """Add the gradients of micro-batches to ``grad`` of the parameters.
+
+        Return the sum of the losses divided by ``masked``, the masked genes of the global batch.
+        """
         loss = torch.zeros((), device=self.device)
         for batch in batches:
             with autocast(self.device):
@@ -273,7 +281,7 @@ class Trainer:
                     part = part / masked
                 else:
                     objective = part = self.summed_loss(batch.to(self.device), step) / masked
-            # As in `Graphs._compute`.
+            # Run the backward pass in this thread, as in `Graphs._compute`.
             with torch.autograd.set_multithreading_enabled(False):
                 objective.backward()
             loss += part.detach()
