@@ -180,7 +180,7 @@ def test_changed_files_of_a_lock(lock, server, tmp_path):
 def test_a_lock_must_fit_the_configuration(lock, tmp_path):
     first, second, heart = read_manifest(lock.manifest)
     for changed, message in [
-        ({"collection_id": heart.collection_id}, "is of the collection of heart"),
+        ({"collection_id": heart.collection_id}, "belongs to the collection of heart"),
         ({"file": "../a"}, "'../a' is not a valid file"),
         ({"dataset_version_id": "../../a"}, "'../../a' is not a CELLxGENE id"),
         ({"source": "local", "location": "/etc/passwd"}, "is 'local', not CELLxGENE"),
@@ -256,5 +256,5 @@ def test_training_files_in_cellxgene(corpus, published, tmp_path):
         row = tmp_path / f"{name}.csv"
         write_evaluation_row(name, corpus, datasets, 42, tmp_path / "downloads", row)
     check_not_trained_on(tmp_path / "heart.csv", tmp_path / "m.csv", corpus, datasets, 42)
-    with pytest.raises(UserError, match=rf"training file {trained.file} is of the dataset"):
+    with pytest.raises(UserError, match=rf"training file {trained.file} belongs to the dataset"):
         check_not_trained_on(row, tmp_path / "m.csv", corpus, datasets, 42)

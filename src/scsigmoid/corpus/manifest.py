@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.local_files import LocalFile, own_files, slug
 from scsigmoid.config.schema import Corpus, Dataset
-from scsigmoid.corpus.discover import Service, resolve, snapshot, terms
+from scsigmoid.corpus.discover import Service, find_evaluation_dataset, list_versions, terms
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import check_alike, organisms_of
@@ -112,7 +112,7 @@ def write_evaluation_row(
         if corpus.manifest is not None:
             row = read_lock(corpus.manifest, corpus, requested)[-1]
         else:
-            row = resolve(Service(corpus.api, downloads.web), name, datasets[name])
+            row = find_evaluation_dataset(Service(corpus.api, downloads.web), name, datasets[name])
         rows = check_available([row], downloads, f"datasets.{name}", locked=bool(corpus.manifest))
     evaluation = rows[-1:]  # training rows come first
     check_rows(evaluation, f"datasets.{name}")
@@ -310,7 +310,7 @@ def list_remote(
         return rows, {"origin": f"the lock {corpus.manifest}"}
     service = Service(corpus.api, downloads.web)
     origin = f"CELLxGENE Discover as of {corpus.snapshot}"
-    versions, without_file = snapshot(
+    versions, without_file = list_versions(
         service,
         corpus.snapshot,
         corpus.leave_out,
@@ -318,7 +318,7 @@ def list_remote(
         downloads.folder / "versions",
     )
     evaluated = {
-        name: resolve(service, name, dataset)
+        name: find_evaluation_dataset(service, name, dataset)
         for name, dataset in datasets.items()
         if not dataset.file
     }
