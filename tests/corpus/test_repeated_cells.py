@@ -158,11 +158,11 @@ def test_hashes_differ_exactly_where_counts_differ(tmp_path):
         cells[350 + row] = generator.permutation(base)
     write(tmp_path / "a.h5ad", cells)
     opened = open_cells(tmp_path / "a.h5ad")
-    hashes = hash_cells(opened, {*GENES}, NOTHING, NOTHING)
+    hashed = hash_cells(opened, {*GENES}, NOTHING, NOTHING)
     by_counts = np.unique(cells, axis=0, return_inverse=True)[1].ravel()  # a column in numpy 2.0.0
-    _, by_hash = np.unique(hashes.counts, return_inverse=True)
+    _, by_hash = np.unique(hashed.hashes, return_inverse=True)
     np.testing.assert_array_equal(by_counts[:, None] == by_counts, by_hash[:, None] == by_hash)
-    np.testing.assert_array_equal(hashes.is_comparable, (cells > 0).sum(axis=1) >= FEWEST_GENES)
+    np.testing.assert_array_equal(hashed.is_comparable, (cells > 0).sum(axis=1) >= FEWEST_GENES)
 
 
 def test_rows_as_ranges():
