@@ -76,7 +76,7 @@ def heart() -> dict[str, Dataset]:
 
 @pytest.fixture
 def published(server):
-    """Four human datasets (the second is evaluated, the third of its collection), one of mouse."""
+    """Four human datasets and one of mouse. Datasets 2 (evaluated) and 3 are in one collection."""
     server.add(1, b"11", cells=5)
     server.add(2, b"222", cells=7, collection=50)
     server.add(3, b"3333", cells=9, collection=50)
@@ -240,11 +240,11 @@ def test_own_file_next_to_another_corpus(config, tmp_path, write_h5ad, counts):
     path = write_h5ad(counts, name="mine")
     datasets = {**config.datasets, "mine": Dataset(title="Mine", file=str(path))}
     build(config.corpus, datasets, tmp_path / "m.csv")
-    assert "mine" not in {one.dataset for one in read_manifest(tmp_path / "m.csv")}
-    row = tmp_path / "mine.csv"
-    write_evaluation_row("mine", config.corpus, datasets, 42, tmp_path, row)
-    check_not_trained_on(row, tmp_path / "m.csv", config.corpus, datasets, 42)
-    [mine] = read_manifest(row)
+    assert "mine" not in {row.dataset for row in read_manifest(tmp_path / "m.csv")}
+    row_file = tmp_path / "mine.csv"
+    write_evaluation_row("mine", config.corpus, datasets, 42, tmp_path, row_file)
+    check_not_trained_on(row_file, tmp_path / "m.csv", config.corpus, datasets, 42)
+    [mine] = read_manifest(row_file)
     assert (mine.location, mine.held_out, mine.cells) == (str(path), "all", str(len(counts)))
 
 

@@ -247,15 +247,8 @@ def find_evaluation_dataset(service: Service, name: str, dataset: Dataset) -> Ma
             failures.append(f"as {kind}: {getattr(error, 'reason', error)}")
         else:
             log(f"datasets.{name}.id: {identifier} is the id of a {kind}")
-            return replace(
-                version.row,
-                file=name,
-                role="evaluation",
-                dataset=name,
-                title=dataset.title,
-                label="",
-                held_out="all",
-            )
+            row = replace(version.row, role="evaluation", label="", held_out="all")
+            return replace(row, file=name, dataset=name, title=dataset.title)
     raise UserError(
         f"datasets.{name}.id: nothing at {service.api} has the id {identifier} "
         f"({'; '.join(failures)}); correct the id"

@@ -226,7 +226,7 @@ def list_file(
         )
         training = evaluation = np.zeros(0, dtype=np.int64)
         if held_out != "all":
-            training = cells.part(held_out, "training").rows
+            training = cells.select(held_out, "training").rows
             name = f"{training_row.file}_training" if held_out else training_row.file
             name = make_unique(name, names)
             rows.append(replace(training_row, file=name, cells=str(len(training))))
@@ -237,7 +237,7 @@ def list_file(
                     f"{local.path}: the dataset of its held-out cells, {local.dataset!r}, is "
                     "missing from 'datasets'; add it there"
                 )
-            evaluated = cells.part(held_out, "evaluation")
+            evaluated = cells.select(held_out, "evaluation")
             evaluation = evaluated.rows
             evaluated_label(evaluated, local.dataset, dataset)  # raises if labels are missing
             rows.append(
