@@ -1,10 +1,10 @@
-"""Listing and resolving datasets, with a real HTTP server."""
+"""Listing dataset versions and finding evaluation datasets, with a real HTTP server."""
 
 import pytest
 from loopback import uuid
 
 from scsigmoid.config.schema import Dataset
-from scsigmoid.corpus.discover import Service, resolve, snapshot
+from scsigmoid.corpus.discover import Service, find_evaluation_dataset, list_versions
 from scsigmoid.errors import UserError
 
 DAY = "2024-06-11"
@@ -27,7 +27,7 @@ def test_newest_version_of_the_day(service, server):
     for size in (-1, None, "12", False, 10**16):
         assets = [{"filetype": "H5AD", "filesize": size, "url": "https://x/y"}]
         server.answers[f"/datasets/{uuid(2)}/versions"][0]["assets"] = assets
-        (first, second), _ = snapshot(service, DAY)
+        (first, second), _ = list_versions(service, DAY)
         assert (first.row.file, second.row.bytes) == (uuid(1011), "")
     assert (first.row.cells, first.row.bytes, first.row.published) == ("20", "2", "2024-05-01")
     assert (first.row.collection_id, first.row.doi) == (uuid(2001), "10.1000/1")
@@ -46,12 +46,12 @@ def test_newest_version_of_the_day(service, server):
 )
 def test_datasets_without_a_usable_description_are_left_out(changes, reason, service, server):
     server.answers[f"/datasets/{uuid(1)}/versions"][1].update(changes)
-    versions, left_out = snapshot(service, DAY)
+    versions, left_out = list_versions(service, DAY)
     assert [version.row.dataset_id for version in versions] == [uuid(2)]
     assert reason in left_out[uuid(1)]
     assert len(left_out[uuid(1)]) < 300
     assert left_out[uuid(1)].isprintable()
-    assert snapshot(service, DAY, [uuid(1)])[1] == {uuid(1): "named in corpus.leave_out"}
+    assert list_versions(service, DAY, [uuid(1)])[1] == {uuid(1): "named in corpus.leave_out"}
 
 
 @pytest.fixture
@@ -68,10 +68,10 @@ def versions_path(number: int) -> str:
 
 def test_number_of_missing_datasets_is_limited(many, server):
     server.script = {versions_path(number): ["404"] for number in range(3, 8)}
-    assert len(snapshot(many, DAY)[0]) == 15
+    assert len(list_versions(many, DAY)[0]) == 15
     server.script = {versions_path(number): ["403"] * 99 for number in range(1, 21)}
     with pytest.raises(UserError, match=r"20 of 20 datasets cannot be described.*HTTP 403"):
-        snapshot(many, DAY)
+        list_versions(many, DAY)
 
 
 def test_only_datasets_that_can_be_wanted_are_requested(many, server):
@@ -83,7 +83,7 @@ def test_only_datasets_that_can_be_wanted_are_requested(many, server):
     def is_human(entry) -> bool:
         return entry["organism"][0]["label"] == "Homo sapiens"
 
-    versions, left_out = snapshot(many, DAY, can_be_wanted=is_human)
+    versions, left_out = list_versions(many, DAY, can_be_wanted=is_human)
     assert (len(versions), len(left_out)) == (19, 1)
     assert len(server.requests) == 1 + 5
 
@@ -91,23 +91,23 @@ def test_only_datasets_that_can_be_wanted_are_requested(many, server):
 def test_a_stopped_command_continues(many, server, tmp_path):
     server.script = {versions_path(number): ["410"] * 99 for number in range(15, 21)}
     with pytest.raises(UserError, match="6 of 20 datasets"):
-        snapshot(many, DAY, answers=tmp_path)
+        list_versions(many, DAY, answers=tmp_path)
     server.script = {}
 
     def requested_versions(day: str) -> int:
         server.requests.clear()
-        snapshot(many, day, answers=tmp_path)
+        list_versions(many, day, answers=tmp_path)
         return len(server.requests) - 1
 
     assert requested_versions(DAY) == 6
-    assert snapshot(many, DAY, answers=tmp_path) == snapshot(many, DAY)
+    assert list_versions(many, DAY, answers=tmp_path) == list_versions(many, DAY)
     # Answers of another day, and damaged ones, are requested again.
     assert requested_versions("2024-06-12") == 20
     next(tmp_path.glob(f"*{DAY}.json")).write_text("{")
     assert requested_versions(DAY) == 1
     # Answers of a day that is not over are not kept.
     kept = len(list(tmp_path.iterdir()))
-    snapshot(many, "2999-01-01", answers=tmp_path)
+    list_versions(many, "2999-01-01", answers=tmp_path)
     assert len(list(tmp_path.iterdir())) == kept
 
 
@@ -118,7 +118,7 @@ def test_malformed_lists_are_refused(answer, service, server):
     server.answers["/datasets"] = answer
     message = r"datasets: (expected a list|its answer is not JSON)|passwd' is not a CELLxGENE id"
     with pytest.raises(UserError, match=message):
-        snapshot(service, DAY)
+        list_versions(service, DAY)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_malformed_lists_are_refused(answer, service, server):
     ],
 )
 def test_ids_of_evaluation_datasets(identifier, kind, version, collection, service, capfd):
-    row = resolve(service, "heart", Dataset(title="Heart", id=identifier))
+    row = find_evaluation_dataset(service, "heart", Dataset(title="Heart", id=identifier))
     assert f"is the id of a {kind}" in capfd.readouterr().err
     assert (row.dataset_version_id, row.collection_id) == (version, collection)
 
@@ -147,4 +147,4 @@ def test_ids_of_evaluation_datasets(identifier, kind, version, collection, servi
 def test_unknown_ids(identifier, message, service, server):
     server.script[versions_path(7)] = ["410"]
     with pytest.raises(UserError, match=rf"datasets\.heart\.id: .*{message}"):
-        resolve(service, "heart", Dataset(title="Heart", id=identifier))
+        find_evaluation_dataset(service, "heart", Dataset(title="Heart", id=identifier))

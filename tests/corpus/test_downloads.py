@@ -75,7 +75,7 @@ def test_changed_files(downloads, row, server, path):
 
 
 def test_a_file_is_downloaded_and_hashed_once(downloads, row, server, path, monkeypatch):
-    """It is hashed again if it was written, even with the same bytes, or replaced."""
+    """A file is hashed again after it was written, even with the same bytes, or replaced."""
     hashed = []
     monkeypatch.setattr(
         "scsigmoid.corpus.downloads.sha256", lambda path: hashed.append(path) or sha256(path)
@@ -148,11 +148,11 @@ def test_resuming(fetch, server, tmp_path):
     server.script[PATH] = ["cut", "410"]
     with pytest.raises(UserError, match="withdrawn"):
         fetch()
-    have = (tmp_path / "a.partial").stat().st_size
-    assert have > len(BYTES) / 3
+    received = (tmp_path / "a.partial").stat().st_size
+    assert received > len(BYTES) / 3
     # another process resumes
     fetch(size=len(BYTES))
-    assert server.asked(PATH) == ["", f"bytes={have}-", f"bytes={have}-"]
+    assert server.asked(PATH) == ["", f"bytes={received}-", f"bytes={received}-"]
     assert (tmp_path / "a.h5ad").read_bytes() == BYTES
     # an unknown partial file is replaced
     (tmp_path / "a.partial").write_bytes(BYTES[:1000])
@@ -189,7 +189,7 @@ A, B = bytes(range(64)), bytes(range(64, 128))
 def test_any_order_of_answers_gives_one_of_the_files(answers, size, server, web):
     """The file changes between attempts. The server honors If-Range."""
 
-    def answerer(content, sent, tag, status):
+    def make_answer(content, sent, tag, status):
         tag = tag.format(content[0])
 
         def answer(handler) -> None:
@@ -204,7 +204,7 @@ def test_any_order_of_answers_gives_one_of_the_files(answers, size, server, web)
 
         return answer
 
-    server.script[PATH] = [*(answerer(*answer) for answer in answers), "410"]
+    server.script[PATH] = [*(make_answer(*answer) for answer in answers), "410"]
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(web_module, "BLOCK", 8)
         path = Path(folder) / "a.h5ad"

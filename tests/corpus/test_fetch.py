@@ -24,7 +24,7 @@ BLOOD = Dataset(title="Blood")
 
 
 def local_row(path: Path, name: str) -> ManifestRow:
-    """The manifest row of a local file."""
+    """Return the manifest row of a local file."""
     size, digest = str(path.stat().st_size), sha256(path)
     return ManifestRow(file=name, role="training", part="0", source="local", location=str(path),
                        bytes=size, sha256=digest)  # fmt: skip
@@ -63,7 +63,7 @@ def test_local(counts, write_h5ad, tmp_path):
     [(row, trained)] = cells_of_part(make_part(corpus, folder))
     assert cells_of_part(make_part(corpus, folder, 1)) == []
     assert trained.path == path.resolve()
-    held = open_cells(path).part(row.held_out, "evaluation")
+    held = open_cells(path).select(row.held_out, "evaluation")
     copied = open_cells(make_evaluation(corpus, "blood", BLOOD, folder)[0])
     assert sorted([*trained.rows, *held.rows]) == list(range(30))
     # messages number the rows of the user's file
@@ -151,7 +151,7 @@ HEART = {"heart": Dataset(title="Heart", id=uuid(1002))}
 
 
 def test_failed_downloads(corpus, server, files, tmp_path):
-    """A part is written when all its files are there. Finished downloads are kept."""
+    """A part is written only if all files are downloaded. Finished downloads are kept."""
     make_manifest(corpus, HEART, tmp_path)
     server.script[files[0]] = ["410"]
     server.script[files[3]] = ["cut", "404"]

@@ -18,6 +18,7 @@ from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 
 def latin(file):
+    """Store a cell type in Latin-1 instead of UTF-8."""
     types = file["obs/cell_type"]
     name = "categories" if "categories" in types else "values"  # the latter with pandas 3
     values = np.array([b"Caf\xe9", *[b"a", b"b"] * len(types[name])], dtype=object)
@@ -44,16 +45,16 @@ def change(name, place, value):
 
 
 def filtered(number, content):
-    """Return a function that makes the values a chunk with these bytes and this HDF5 filter."""
+    """Return a function that stores the values as a chunk with this content and HDF5 filter."""
 
     def store(file):
         stored = file["X/data"]
         space = h5py.h5s.create_simple(stored.shape)
-        plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        plan.set_chunk(stored.shape)
-        plan.set_filter(number, h5py.h5z.FLAG_OPTIONAL, (4,))  # the level, if it is gzip
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk(stored.shape)
+        properties.set_filter(number, h5py.h5z.FLAG_OPTIONAL, (4,))  # the level, if it is gzip
         del file["X/data"]
-        data = h5py.h5d.create(file["X"].id, b"data", h5py.h5t.IEEE_F32LE, space, plan)
+        data = h5py.h5d.create(file["X"].id, b"data", h5py.h5t.IEEE_F32LE, space, properties)
         data.write_direct_chunk((0,), content)
 
     return store
@@ -67,7 +68,7 @@ FAULTS = {
     "a damaged chunk": ("csr", filtered(1, b"not gzip"), r"damaged \(Can.t .*read data"),
     "a column outside": ("csr", change("X/indices", 7, 10_000), "damaged"),
     "a row outside": ("csc", change("X/indices", 7, 10_000), "damaged"),
-    # it would need a block of any size
+    # the row would need a block of any size
     "a row with more values than genes": ("csr", change("X/indptr", slice(1, None), 99), "damaged"),
     "no data": ("csr", lambda file: file["X"].pop("data"), "X is not a matrix as anndata"),
     "one dimension": ("dense", lambda f: replace(f, "X", [1.0, 2.0]), "X is not a matrix as"),
@@ -81,7 +82,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_in_hdf5(fault, counts, write_h5ad):
-    """Compiled loops would follow wrong indices out of the matrix."""
+    """Wrong indices would make compiled loops read outside the matrix."""
     storage, make_fault, message = FAULTS[fault]
     path = write_h5ad(STORAGES[storage](counts.astype(np.float32)))
     with h5py.File(path, "r+") as file:
@@ -237,7 +238,7 @@ def test_other_h5_files(tmp_path):
 
 
 def test_flipped_bit_of_a_gene_id(counts, write_h5ad, tmp_path):
-    """It makes another gene, which HDF5 cannot detect."""
+    """A flipped bit makes an id of another gene, which HDF5 does not detect."""
     path, folder = write_h5ad(sp.csr_matrix(counts.astype(np.float32))), tmp_path / "run"
     corpus = local(path, held_out=0.2, name="mine")
     make_manifest(corpus, DATASETS, folder)
@@ -247,11 +248,12 @@ def test_flipped_bit_of_a_gene_id(counts, write_h5ad, tmp_path):
     gather(part, 10_000, statistics)
     build_vocabulary([statistics], 1, vocabulary)
     statistics.unlink()
-    store = (Tokenizer(Vocabulary.read(vocabulary), 10_000, 9, 25), tmp_path / "store")
+    tokenizer = Tokenizer(Vocabulary.read(vocabulary), 10_000, 9, 25)
+    store = tmp_path / "store"
     for file, remake, read in (
         (path, part, lambda: gather(part, 10_000, statistics)),
-        (path, part, lambda: tokenize_part(part, *store)),
-        (held, held, lambda: tokenize_evaluation(held, metadata, *store)),
+        (path, part, lambda: tokenize_part(part, tokenizer, store)),
+        (held, held, lambda: tokenize_evaluation(held, metadata, tokenizer, store)),
     ):
         whole = file.read_bytes()
         place = whole.index(b"ENSG00000000004") + 14
@@ -262,7 +264,7 @@ def test_flipped_bit_of_a_gene_id(counts, write_h5ad, tmp_path):
             read()
         file.write_bytes(whole)
         assert not statistics.exists()
-        assert not store[-1].exists()
+        assert not store.exists()
 
 
 @pytest.mark.parametrize("signature", [b"TREE", b"HEAP", b"SNOD"])

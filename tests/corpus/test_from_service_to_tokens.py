@@ -36,7 +36,7 @@ def draw(cells: int, seed: int) -> np.ndarray:
 
 
 def content(path: Path, counts: np.ndarray, schema: str, kind: str = "csr", **obs) -> bytes:
-    """A file as the schema has it: counts in ``raw.X``, or in ``X`` if the kind is not CSR."""
+    """Return a file in a version of the schema. Counts are in ``raw.X``, or in ``X`` if not CSR."""
     genes = pd.Index([*GENES, "ERCC-00002", "ENSSASG00005000004"])
     others = np.ones((len(counts), 2)) * counts.any(axis=1, keepdims=True)
     matrix = sp.csr_matrix(np.hstack([counts, others]).astype(np.float32))
@@ -55,7 +55,7 @@ def content(path: Path, counts: np.ndarray, schema: str, kind: str = "csr", **ob
 
 @pytest.fixture
 def spots() -> dict[str, np.ndarray]:
-    """Counts of 30 Visium spots: ten are off the tissue; of the others two have no counts."""
+    """Counts of 30 Visium spots. Ten are off the tissue. Two of the others have no counts."""
     counts = draw(30, 2)
     counts[[3, 4, 25]] = 0
     return {"counts": counts, "in_tissue": (np.arange(30) < 20).astype(np.int64)}
@@ -104,7 +104,7 @@ def versions(dataset: int) -> str:
 
 
 def make_tokens(corpus: Corpus, folder: Path) -> tuple[Path, TokenStore, list[str]]:
-    """Take the corpus from the manifest to tokens; return the lock, the store and the summary."""
+    """Run all stages from manifest to tokens. Return the lock, the store and the summary."""
     lines, part = make_manifest(corpus, HEART, folder), make_part(corpus, folder)
     held = make_evaluation(corpus, "heart", HEART["heart"], folder)
     write_lock(folder / "manifest.csv", [part], [held[1]], folder / "lock.csv")
@@ -178,7 +178,7 @@ def test_tokens_of_a_corpus(published, corpus, spots, tmp_path, capfd):
 
 @pytest.mark.parametrize("in_tissue", [[0, 1, 1, 0] * 5, [False, True] * 10])
 def test_spots_off_the_tissue_of_own_files(in_tissue, tmp_path):
-    """They are neither trained on nor held out. Cells with equal counts are compared by row."""
+    """Spots off the tissue are neither trained on nor held out."""
     path, on = tmp_path / "mine.h5ad", np.flatnonzero(in_tissue)
     counts = draw(20, 7)
     counts[0] = counts[on[0]]

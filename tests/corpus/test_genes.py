@@ -81,7 +81,7 @@ def test_names_of_another_file(write, capfd):
 
 
 def test_renamed_genes_are_not_contradictions(write, capfd):
-    """Old names, and the spelling of R."""
+    """Old names, and names as R spells them."""
     renamed = ["older name" if index % 3 else name for index, name in enumerate(NAMES)]
     spelled = [name.replace("-", ".").lower() for name in NAMES]
     compare(

@@ -46,26 +46,26 @@ def test_genes_are_cleaned(counts, write_h5ad):
     assert cells.genes == [genes[index].split(".")[0] for index in kept]
 
 
-def test_parts_are_disjoint_and_complete(counts, write_h5ad):
+def test_training_and_held_out_cells_are_disjoint_and_complete(counts, write_h5ad):
     path = write_h5ad(counts)
     for held_out in ("fraction=0.2 seed=1", "cell_type=B cell", "all", ""):
-        parts = []
-        for part in ("training", "evaluation"):
+        rows = []
+        for role in ("training", "evaluation"):
             try:
-                cells = open_cells(path).part(held_out, part)
+                cells = open_cells(path).select(held_out, role)
                 np.testing.assert_array_equal(dense(cells), counts[cells.rows])
-                parts.append(cells.rows)
+                rows += cells.rows.tolist()
             except UserError as error:
-                assert f"leaves no cell for {part}" in str(error)  # noqa: PT017
-        assert sorted(np.concatenate(parts).tolist()) == list(range(30))
-    held = open_cells(path).part("cell_type=B cell", "evaluation")
+                assert f"leaves no cell for {role}" in str(error)  # noqa: PT017
+        assert sorted(rows) == list(range(30))
+    held = open_cells(path).select("cell_type=B cell", "evaluation")
     assert set(cell_types(held, "cell_type")) == {"B cell"}
 
 
 def test_held_out_fractions(write_h5ad):
     cells = open_cells(write_h5ad(np.full((10_000, 1), 2)))
     for fraction, count in ((0.5, 5000), (0.00001, 1), (0.99999, 9999)):
-        held = [cells.part(held_out_text(fraction, s), "evaluation").rows for s in (3, 3, 4)]
+        held = [cells.select(held_out_text(fraction, s), "evaluation").rows for s in (3, 3, 4)]
         assert len(held[0]) == count
         assert held[0].tolist() == held[1].tolist() != held[2].tolist()
         assert fraction != 0.5 or abs(held[0].mean() - 5000) < 150
@@ -114,9 +114,9 @@ def test_wrong_counts(value, message, counts, write_h5ad):
 def test_held_out_column_or_value_missing(counts, write_h5ad):
     path = write_h5ad(counts)
     with pytest.raises(UserError, match="no column 'donor' for the held-out cells"):
-        open_cells(path).part("donor=A", "training")
+        open_cells(path).select("donor=A", "training")
     with pytest.raises(UserError, match="no cell has cell_type 'T'; its values: B cell, NK cell"):
-        open_cells(path).part("cell_type=T", "training")
+        open_cells(path).select("cell_type=T", "training")
 
 
 @pytest.mark.parametrize(

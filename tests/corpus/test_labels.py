@@ -34,6 +34,7 @@ def test_columns_are_joined(cells):
     ]  # fmt: skip
     joined = cell_types(cells(), "{age} {kind}", WANTED)
     assert joined[:3].tolist() == ["", *WANTED[1:]]
+    assert cell_types(cells(), "{kind} or {kind}")[0] == "Immune or Immune"
 
 
 def test_missing_labels(cells):
@@ -71,6 +72,8 @@ def test_missing_types(cells):
 def test_missing_column(cells):
     with pytest.raises(UserError, match=r"no column 'celltype'.*its columns: 'cell_type'"):
         chosen(cells(), ["celltype", "none"])
+    with pytest.raises(UserError, match="no column 'none'"):
+        chosen(cells(), "{age} {none}")
 
 
 @pytest.mark.parametrize(("types", "only"), [(["T", None], "'T'"), (["", "unknown"], "none")])

@@ -76,7 +76,7 @@ def heart() -> dict[str, Dataset]:
 
 @pytest.fixture
 def published(server):
-    """Four human datasets (the second is evaluated, the third of its collection), one of mouse."""
+    """Four human datasets and one of mouse. Datasets 2 (evaluated) and 3 are in one collection."""
     server.add(1, b"11", cells=5)
     server.add(2, b"222", cells=7, collection=50)
     server.add(3, b"3333", cells=9, collection=50)
@@ -180,7 +180,7 @@ def test_changed_files_of_a_lock(lock, server, tmp_path):
 def test_a_lock_must_fit_the_configuration(lock, tmp_path):
     first, second, heart = read_manifest(lock.manifest)
     for changed, message in [
-        ({"collection_id": heart.collection_id}, "is of the collection of heart"),
+        ({"collection_id": heart.collection_id}, "belongs to the collection of heart"),
         ({"file": "../a"}, "'../a' is not a valid file"),
         ({"dataset_version_id": "../../a"}, "'../../a' is not a CELLxGENE id"),
         ({"source": "local", "location": "/etc/passwd"}, "is 'local', not CELLxGENE"),
@@ -240,11 +240,11 @@ def test_own_file_next_to_another_corpus(config, tmp_path, write_h5ad, counts):
     path = write_h5ad(counts, name="mine")
     datasets = {**config.datasets, "mine": Dataset(title="Mine", file=str(path))}
     build(config.corpus, datasets, tmp_path / "m.csv")
-    assert "mine" not in {one.dataset for one in read_manifest(tmp_path / "m.csv")}
-    row = tmp_path / "mine.csv"
-    write_evaluation_row("mine", config.corpus, datasets, 42, tmp_path, row)
-    check_not_trained_on(row, tmp_path / "m.csv", config.corpus, datasets, 42)
-    [mine] = read_manifest(row)
+    assert "mine" not in {row.dataset for row in read_manifest(tmp_path / "m.csv")}
+    row_file = tmp_path / "mine.csv"
+    write_evaluation_row("mine", config.corpus, datasets, 42, tmp_path, row_file)
+    check_not_trained_on(row_file, tmp_path / "m.csv", config.corpus, datasets, 42)
+    [mine] = read_manifest(row_file)
     assert (mine.location, mine.held_out, mine.cells) == (str(path), "all", str(len(counts)))
 
 
@@ -256,5 +256,5 @@ def test_training_files_in_cellxgene(corpus, published, tmp_path):
         row = tmp_path / f"{name}.csv"
         write_evaluation_row(name, corpus, datasets, 42, tmp_path / "downloads", row)
     check_not_trained_on(tmp_path / "heart.csv", tmp_path / "m.csv", corpus, datasets, 42)
-    with pytest.raises(UserError, match=rf"training file {trained.file} is of the dataset"):
+    with pytest.raises(UserError, match=rf"training file {trained.file} belongs to the dataset"):
         check_not_trained_on(row, tmp_path / "m.csv", corpus, datasets, 42)

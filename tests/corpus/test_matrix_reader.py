@@ -24,10 +24,11 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(matrix_reader, "BLOCK_VALUES", 64)
 
 
-def store(path: Path, values: np.ndarray, kind: str, **how) -> Path:
+def store(path: Path, values: np.ndarray, kind: str, **options) -> Path:
+    """Write a matrix with these options of h5py."""
     with h5py.File(path, "w") as file:
         matrix = {"csr": sp.csr_matrix, "csc": sp.csc_matrix, "dense": np.asarray}[kind](values)
-        write_elem(file, "X", matrix, dataset_kwargs=how)
+        write_elem(file, "X", matrix, dataset_kwargs=options)
     return path
 
 
@@ -47,14 +48,16 @@ CHUNKS = [(7, 13), (20, 40), (90, 1)]
 
 
 @pytest.mark.parametrize(
-    ("kind", "how"),
+    ("kind", "options"),
     [
-        *((kind, how) for kind in ("csr", "csc") for how in SPARSE),
-        *(("dense", how) for how in ({}, *({"chunks": chunks} for chunks in CHUNKS))),
+        *(("csr", options) for options in SPARSE),
+        *(("csc", options) for options in SPARSE),
+        ("dense", {}),
+        *(("dense", {"chunks": chunks}) for chunks in CHUNKS),
     ],
 )
-def test_blocks_of_rows(kind, how, values, small_blocks, tmp_path):
-    path = store(tmp_path / "m.h5", values, kind, **how)
+def test_blocks_of_rows(kind, options, values, small_blocks, tmp_path):
+    path = store(tmp_path / "m.h5", values, kind, **options)
     for wanted in (np.arange(90), np.array([3, 50, 89])):
         rows, sizes = rows_of(path, wanted)
         np.testing.assert_array_equal(rows, values[wanted])
@@ -104,7 +107,8 @@ def test_memory_is_bounded_by_the_blocks(tmp_path, monkeypatch):
     with h5py.File(path, "w") as file:
         write_elem(file, "X", matrix)
     del matrix
-    rows_of(store(tmp_path / "few.h5", np.eye(90, 40), "csr"), np.arange(90))  # imports, compiles
+    # The first call imports modules, which needs memory.
+    rows_of(store(tmp_path / "few.h5", np.eye(90, 40), "csr"), np.arange(90))
     tracemalloc.start()
     with h5py.File(path) as file:
         blocks = Matrix(file["X"], path, "X").counts(np.arange(100_000), np.arange(80), 80)

@@ -55,7 +55,7 @@ def run(tmp_path: Path) -> Callable[..., tuple[Counts, Counts, dict[str, Any]]]:
     """
     numbers = count()
 
-    def take(*entries: LocalFiles) -> tuple[Counts, Counts, dict[str, Any]]:
+    def fetch_cells(*entries: LocalFiles) -> tuple[Counts, Counts, dict[str, Any]]:
         folder = tmp_path / f"run-{next(numbers)}"
         corpus = local_corpus(*entries, parts=2)
         paths = {Path(entry.files).stem for entry in entries if entry.held_out}
@@ -70,11 +70,11 @@ def run(tmp_path: Path) -> Callable[..., tuple[Counts, Counts, dict[str, Any]]]:
             held_out += counts_of(open_cells(make_evaluation(corpus, name, dataset, folder)[0]))
         return training, held_out, json.loads((folder / "manifest.json").read_text())
 
-    return take
+    return fetch_cells
 
 
 def test_cells_twice_in_one_file(run, tmp_path):
-    """A part of the cells is held out."""
+    """Some of the cells are held out."""
     counts = draw(150)
     twice = np.vstack([counts, counts[:100]])
     entry = write(tmp_path / "a.h5ad", twice, held_out=0.3)
@@ -158,11 +158,11 @@ def test_hashes_differ_exactly_where_counts_differ(tmp_path):
         cells[350 + row] = generator.permutation(base)
     write(tmp_path / "a.h5ad", cells)
     opened = open_cells(tmp_path / "a.h5ad")
-    hashes = hash_cells(opened, {*GENES}, NOTHING, NOTHING)
-    by_counts = np.unique(cells, axis=0, return_inverse=True)[1].ravel()  # a column in numpy 2.0.0
-    _, by_hash = np.unique(hashes.counts, return_inverse=True)
+    hashed = hash_cells(opened, {*GENES}, NOTHING, NOTHING)
+    by_counts = np.unique(cells, axis=0, return_inverse=True)[1].ravel()  # numpy 2.0.0: column
+    _, by_hash = np.unique(hashed.hashes, return_inverse=True)
     np.testing.assert_array_equal(by_counts[:, None] == by_counts, by_hash[:, None] == by_hash)
-    np.testing.assert_array_equal(hashes.is_comparable, (cells > 0).sum(axis=1) >= FEWEST_GENES)
+    np.testing.assert_array_equal(hashed.is_comparable, (cells > 0).sum(axis=1) >= FEWEST_GENES)
 
 
 def test_rows_as_ranges():

@@ -1,4 +1,4 @@
-"""Requests to a real server that misbehaves, and addresses that are refused."""
+"""Requests to a faulty server on loopback, and addresses that are refused."""
 
 import dataclasses
 import time
@@ -47,7 +47,7 @@ def test_pauses_between_attempts(server, web, monkeypatch):
     server.script[PATH] = ["503", "429 7", "503", "500", "429 3600"]
     assert patient.size(server.address + PATH) == 1000
     assert pauses == [1, 7, 4, 8, 9]
-    server.script[PATH] = ["403"] * 99  # as a firewall says to clients that it suspects
+    server.script[PATH] = ["403"] * 99  # as firewalls answer to clients that seem suspicious
     with pytest.raises(UserError, match=r"HTTP 403 \(6 attempts\); check the network"):
         patient.size(server.address + PATH)
 
@@ -68,10 +68,10 @@ def test_a_server_that_sends_a_byte_at_a_time(chunked, server, web, monkeypatch)
                 server.released.wait(0.05)
 
     server.script[PATH] = [slow]
-    begun = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(UserError, match=r"less than 1 MiB arrived in 0.3 s \(1 attempts\)"):
         web.json(server.address + PATH)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - start < 10
 
 
 def test_one_failure_ends_the_others(web):

@@ -1,1 +1,1 @@
-"""Where cells come from: manifest, downloads, embedded cells, and the one reader of h5ad files."""
+"""The corpus: manifest, downloads, embedded cells, and reading of h5ad files."""

@@ -1,6 +1,6 @@
 """Find dataset versions with CELLxGENE Discover's curation API.
 
-Training files are the versions of a day. Evaluation datasets are found by their ids.
+Training files are the newest versions as of a day. Evaluation datasets are found by their ids.
 """
 
 import json
@@ -18,18 +18,18 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
 from scsigmoid.progress import log
 
-NAMED = "named in corpus.leave_out"
+IN_LEAVE_OUT = "named in corpus.leave_out"  # reason to leave out a dataset
 INDEX_PATIENCE = 3.0  # timeout factor: the service may need 180 s to list all datasets
-# At most this number, or this share of the wanted datasets if it is larger, may be left out because
-# the service cannot describe them.
-MISSING, MISSING_SHARE = 5, 0.02
+# Maximum number of wanted datasets that the service may fail to describe: MOST_FAILED or, if it is
+# larger, this share of the wanted datasets.
+MOST_FAILED, MOST_FAILED_SHARE = 5, 0.02
 
 
 @dataclass(frozen=True)
 class Version:
     """One version of one dataset."""
 
-    row: ManifestRow  # manifest row, as a training file
+    row: ManifestRow  # with the role "training"
     organisms: Collection[str]  # e.g. "Homo sapiens"
     assays: Mapping[str, str]  # labels with ontology ids, e.g. "10x 3' v3": "EFO:0009922"
 
@@ -69,7 +69,7 @@ class Service:
         return answer
 
 
-def snapshot(
+def list_versions(
     service: Service,
     day: str,
     leave_out: Collection[str] = (),
@@ -102,7 +102,7 @@ def snapshot(
         for entry in service.datasets()
         if is_published(entry, day)
     }
-    left_out = dict.fromkeys(entries.keys() & {*leave_out}, NAMED)
+    left_out = dict.fromkeys(entries.keys() & {*leave_out}, IN_LEAVE_OUT)
     wanted = {key for key, entry in entries.items() if key not in left_out and can_be_wanted(entry)}
     if day >= datetime.now(UTC).date().isoformat():
         answers = None  # do not cache, because versions may still be published on this day
@@ -115,7 +115,7 @@ def snapshot(
                 entry = version_of_day(service, dataset_id, day, answers)
             return read_version(entry, entries[dataset_id])
         except UserError as error:
-            service.web.check_stopped()
+            service.web.check_stopped()  # raise, if another thread failed
             left_out[dataset_id] = getattr(error, "reason", str(error))
             return None
 
@@ -124,7 +124,7 @@ def snapshot(
     for identifier, reason in sorted(left_out.items()):
         log(f"left out: {identifier}: {reason}")
     failed = sorted(wanted & left_out.keys())
-    if len(failed) > max(MISSING, MISSING_SHARE * len(wanted)):
+    if len(failed) > max(MOST_FAILED, MOST_FAILED_SHARE * len(wanted)):
         raise UserError(
             f"{service.api}: {len(failed)} of {len(wanted)} datasets cannot be described, such "
             f"as {failed[0]} ({left_out[failed[0]]}); run again, or name them in corpus.leave_out"
@@ -138,7 +138,7 @@ def snapshot(
 def version_of_day(
     service: Service, dataset_id: str, day: str, answers: Path | None
 ) -> Mapping[str, Any]:
-    """Return the newest version as of a day, from the folder of answers or from the service."""
+    """Return the newest description as of a day, and cache it in ``answers`` if given."""
     if answers is None:
         return find_newest(service.versions(dataset_id), day)
     path = answers / f"{dataset_id}-{day}.json"
@@ -152,7 +152,7 @@ def version_of_day(
 
 
 def find_newest(entries: Iterable[Mapping[str, Any]], day: str | None = None) -> Mapping[str, Any]:
-    """Return the newest description (up to a day, if given). Raise `Unusable` if there is none."""
+    """Return the newest description, as of a day if given. Raise `Unusable` if there is none."""
     candidates = [entry for entry in entries if is_published(entry, day)]
     if not candidates:
         raise Unusable(f"has no version of {day} or before" if day else "has no published version")
@@ -168,7 +168,7 @@ def is_published(entry: Mapping[str, Any], day: str | None) -> bool:
 def read_version(entry: Mapping[str, Any], dataset: Mapping[str, Any] | None = None) -> Version:
     """Read the service's description of a version. Unknown fields are ignored.
 
-    ``dataset`` is the description of its dataset. It is used if ``entry`` does not name the
+    ``dataset`` is the description of its dataset, which is used if ``entry`` does not name the
     collection or the DOI.
 
     Raises:
@@ -184,8 +184,8 @@ def read_version(entry: Mapping[str, Any], dataset: Mapping[str, Any] | None = N
     cells, size = as_count(entry.get("cell_count")), as_count(assets[0].get("filesize"))
     if cells is None:
         raise UserError(
-            f"{version_id}: its number of cells is {one_line(entry.get('cell_count'), 40)!r}; name "
-            "it in corpus.leave_out"
+            f"{version_id}: its number of cells is {one_line(entry.get('cell_count'), 40)!r}; "
+            "name the version in corpus.leave_out"
         )
     organisms, assays = terms(entry, "organism"), terms(entry, "assay")
     collection = entry.get("collection_id") or (dataset or {}).get("collection_id")
@@ -225,7 +225,7 @@ def entries_of(entry: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     return [value for value in values if isinstance(value, Mapping)]
 
 
-def resolve(service: Service, name: str, dataset: Dataset) -> ManifestRow:
+def find_evaluation_dataset(service: Service, name: str, dataset: Dataset) -> ManifestRow:
     """Return the manifest row of an evaluation dataset, found by its id.
 
     The id of a dataset or a collection stands for the newest version, because the day of the
@@ -247,8 +247,8 @@ def resolve(service: Service, name: str, dataset: Dataset) -> ManifestRow:
             failures.append(f"as {kind}: {getattr(error, 'reason', error)}")
         else:
             log(f"datasets.{name}.id: {identifier} is the id of a {kind}")
-            row = replace(version.row, file=name, dataset=name, title=dataset.title)
-            return replace(row, role="evaluation", label="", held_out="all")
+            row = replace(version.row, role="evaluation", label="", held_out="all")
+            return replace(row, file=name, dataset=name, title=dataset.title)
     raise UserError(
         f"datasets.{name}.id: nothing at {service.api} has the id {identifier} "
         f"({'; '.join(failures)}); correct the id"

@@ -50,11 +50,12 @@ class Downloads:
         locks.mkdir(parents=True, exist_ok=True)
         with FileLock(locks / f"{path.stem}.lock"):  # released even if the process is killed
             recorded = record.read_text(encoding="ascii").split() if record.exists() else []
-            first_digest = "".join(recorded[:1])
+            first_digest = recorded[0] if recorded else ""
             if path.exists():
                 digest = first_digest if recorded[1:] == state_of(path) else sha256(path)
-                # `row.sha256` and `first_digest` are empty if unknown.
-                if {row.sha256, first_digest} <= {digest, ""} and self.has(row):
+                # Both expected checksums are empty if unknown.
+                is_expected = row.sha256 in ("", digest) and first_digest in ("", digest)
+                if is_expected and self.has(row):
                     write_record(path, digest)
                     return digest
                 if not first_digest:  # may be the user's own file, so do not delete it
@@ -93,17 +94,19 @@ def download(
 ) -> str:
     """Download a file with retries, check it, and return its SHA-256.
 
-    Only one process at a time may download to ``destination``. The file must have ``size`` bytes
-    and the SHA-256 ``digest`` (``None`` or empty if unknown).
+    Only one process at a time may download to ``destination``. ``size`` is the expected number of
+    bytes (``None`` if unknown). ``digest`` is the expected SHA-256 (empty if unknown).
 
     Raises:
         UserError: if the host is not allowed, or the file is gone, has another size or checksum, or
             could not be downloaded.
     """
     partial = destination.with_suffix(".partial")
-    web.retry(
-        url, lambda: continue_download(web, url, partial, size), lambda: size_on_disk(partial)
-    )
+
+    def attempt() -> None:
+        continue_download(web, url, partial, size)
+
+    web.retry(url, attempt, progress=lambda: size_on_disk(partial))
     actual = sha256(partial)
     if digest and actual != digest:
         remove_partial(partial)
@@ -133,8 +136,10 @@ def continue_download(web: Web, url: str, partial: Path, size: int | None) -> No
             raise Transient("the server does not have the rest of the file")
         check_status(url, response)
         is_rest = response.status_code == 206  # partial content, from `start` on
-        expected, length = size, content_length(response)
-        if length is not None:
+        length = content_length(response)
+        if length is None:
+            expected = size
+        else:
             expected = start + length if is_rest else length
         if expected is None:
             raise UserError(

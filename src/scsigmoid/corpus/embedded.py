@@ -30,7 +30,6 @@ made-up genes, ``ENSG90000000000`` and up, a range that Ensembl does not use.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +44,10 @@ from scsigmoid.corpus.metadata import ManifestRow
 from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
 
-CELLS = 700
-HELD_OUT = 210  # 30 %
-TITLE = "PBMC 68k"
+CELLS = 700  # number of real cells
+HELD_OUT = 210  # number of held-out real cells, 30 %
+TITLE = "PBMC 68k"  # of the real cells
+# Names of recipes: held-out real cells, the other real cells, prefix of simulated training cells.
 REAL = "pbmc68k"
 REAL_TRAINING = "pbmc68k_training"
 TRAINING = "simulated_training_"
@@ -59,13 +59,13 @@ SIGMA_LENGTH = 0.65  # sigma of the log-normal number of expressed genes
 LONGEST_SHARE = 0.8  # maximum share of the genome that a cell expresses on average
 SHORTEST = 10  # minimum number of genes that a cell expresses on average
 DROPOUT = 0.1  # probability that a count becomes zero
-DISPERSION = 3.0  # shape of the gamma distribution
+DISPERSION = 3.0  # shape of the gamma distribution of rates
 DONOR_SHIFT = 0.15  # standard deviation of the shifts of log-rates
 ACTIVITY_NOISE = 0.3  # sigma of the log-normal noise of activities
 BACKGROUND = 0.1  # mean background activity
 PROGRAMS_PER_FACET = 2
-FACET_ACTIVITY = 2.5  # of the programs of a facet
-TYPE_ACTIVITY = 2.0  # of the programs of the cell type itself
+FACET_ACTIVITY = 2.5  # added to the programs of a facet
+TYPE_ACTIVITY = 2.0  # added to the programs of the cell type itself
 BASE_SPREAD = 0.8  # standard deviation of log-rates without regulators
 ENHANCER_SHAPE, ENHANCER_SCALE = 2.0, 0.8  # gamma distribution of the weights of enhancers
 DRIVE = 5.0  # factor of the weights, divided by the number of regulators
@@ -144,13 +144,10 @@ def list_embedded(sizes: EmbeddedCorpus, datasets: Mapping[str, Dataset]) -> lis
 
     Their ``bytes`` and ``sha256`` are empty.
     """
-    # Row numbers at which the files end, if all training cells are numbered.
-    ends = [
-        sizes.training_cells * number // sizes.training_files
-        for number in range(sizes.training_files + 1)
-    ]
     rows = []
-    for index, (start, end) in enumerate(pairwise(ends)):
+    for index in range(sizes.training_files):
+        start = sizes.training_cells * index // sizes.training_files
+        end = sizes.training_cells * (index + 1) // sizes.training_files
         title = f"Simulated training cells {index + 1}"
         rows.append(make_row(f"{TRAINING}{index:02d}", title, end - start))
     rows.append(make_row(REAL_TRAINING, f"{TITLE}, training part", CELLS - HELD_OUT))
@@ -183,12 +180,14 @@ def write_recipe(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) 
     if name in (REAL, REAL_TRAINING):
         write_cells(path, real_cells(seed, held_out=name == REAL))
         return
-    training = {row.file: int(row.cells) for row in list_embedded(sizes, {})}
+    cells_in = {row.file: int(row.cells) for row in list_embedded(sizes, {})}
     if name in DATASETS:
-        cells, (tissue, cell_types) = sizes.evaluation_cells, DATASETS[name]
+        cells = sizes.evaluation_cells
+        tissue, cell_types = DATASETS[name]
         tissues = dict.fromkeys(cell_types, tissue)
-    elif name in training:
-        cells, tissues = training[name], {}
+    elif name in cells_in:
+        cells = cells_in[name]
+        tissues = {}
         # Training cells of a cell type that occurs in several tissues are from the first tissue.
         for tissue, cell_types in DATASETS.values():
             for cell_type in cell_types:
@@ -251,7 +250,7 @@ class Genome:
     genes: list[str]  # Ensembl ids, real ones first
     names: list[str]  # symbols
     base: NDArray[np.float64]  # (genes,): log-rate without regulators
-    # (genes, programmes): weights of enhancers, 0 where a gene has no enhancer of a regulator.
+    # (genes, programs): weight of the enhancer of each program's regulator, 0 if there is none.
     weights: NDArray[np.float64]
 
 
@@ -273,22 +272,23 @@ def make_genome(sizes: EmbeddedCorpus, seed: int) -> Genome:
 
 
 def type_activity(cell_type: str, programmes: int, seed: int) -> NDArray[np.float64]:
-    """Return the regulator activities of a cell type, (programmes,).
+    """Return the regulator activities of a cell type, (programs,).
 
-    Each facet of the cell type raises the activities of its programs, and the cell type those of a
-    few random programs. Programs are assigned to facets in turn, so facets share programs only if
-    there are too few.
+    Each facet of the cell type raises the activities of the facet's programs. The cell type also
+    raises the activities of a few random programs. Programs are assigned to facets in turn, so
+    facets share programs only if there are too few programs.
     """
     order = np.random.default_rng(derive(seed, "simulated", "programmes")).permutation(programmes)
     facets = list(dict.fromkeys(facet for names in FACETS.values() for facet in names))
     activity = np.zeros(programmes)
     for facet in FACETS[cell_type]:
         first = PROGRAMS_PER_FACET * facets.index(facet)
-        places = np.arange(first, first + PROGRAMS_PER_FACET) % programmes
-        np.add.at(activity, order[places], FACET_ACTIVITY)  # unlike +=, counts repeated places
+        positions = np.arange(first, first + PROGRAMS_PER_FACET) % programmes
+        # Unlike `+=`, adds several times at a repeated position.
+        np.add.at(activity, order[positions], FACET_ACTIVITY)
     generator = np.random.default_rng(derive(seed, "simulated", "type", cell_type))
-    own = generator.permutation(programmes)[:PROGRAMS_PER_FACET]
-    activity[own] += TYPE_ACTIVITY
+    own_programs = generator.permutation(programmes)[:PROGRAMS_PER_FACET]
+    activity[own_programs] += TYPE_ACTIVITY
     return activity
 
 
@@ -305,7 +305,7 @@ def simulate(
     generator = np.random.default_rng(derive(seed, "simulated", "cells", name))
     frequency = np.linspace(1.0, 0.5, len(cell_types))
     ends = np.rint(np.cumsum(frequency) / frequency.sum() * cells).astype(np.int64)
-    # (cells,): position of the cell type in `cell_types`.
+    # (cells,): index of the cell type in `cell_types`.
     types = generator.permutation(np.searchsorted(ends, np.arange(cells), side="right"))
     donors = generator.integers(sizes.donors, size=cells)
 
@@ -344,10 +344,11 @@ def simulate(
 def library_sizes(
     rates: NDArray[np.float64], types: NDArray[np.int64], lengths: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return library sizes for which cells express ``lengths`` genes on average.
+    """Return library sizes, (cells,), for which cells express ``lengths`` genes on average.
 
     For the mean profile of each cell type, the expected number of expressed genes is computed for a
     grid of library sizes. Interpolation then gives the library size for a number of genes.
+    ``rates``, (cells, genes), sum to 1 in each cell. ``types`` are the cell types as numbers.
     """
     grid = np.exp(np.linspace(np.log(1.0), np.log(1e6), 96))
     library = np.empty(len(lengths))

@@ -39,7 +39,7 @@ def fetch_part(
 ) -> None:
     """Make, link or download the training files of one part, as ``<file>.h5ad``.
 
-    ``files.csv`` next to them has the part's manifest rows with cells, bytes and SHA-256.
+    ``files.csv`` in the same folder has the part's manifest rows with cells, bytes and SHA-256.
     Downloads without raw counts are skipped. Their rows have the role ``skipped``.
 
     Raises:
@@ -56,7 +56,7 @@ def fetch_part(
     downloads = Downloads(downloads_folder, Web.of(corpus))
     digests = download_all(rows, downloads)
     with atomic_folder(output_folder) as folder:
-        done = []
+        completed = []
         for row in rows:
             path = folder / f"{row.file}.h5ad"
             if row.source in REMOTE:
@@ -65,16 +65,17 @@ def fetch_part(
                 with naming(path, row.location):
                     make_or_link(row, corpus, seed, path)
             try:
-                done.append(complete_row(row, path, digests.get(row.file, "")))
+                completed.append(complete_row(row, path, digests.get(row.file, "")))
             except NoCountsError as error:
                 if row.source not in REMOTE:
                     raise
                 log(f"skipped: {error}")
-                reason = one_line(str(error).partition(": ")[2])
-                done.append(replace(row, role="skipped", reason=reason, sha256=digests[row.file]))
+                reason = one_line(str(error).partition(": ")[2])  # without the path
+                skipped = replace(row, role="skipped", reason=reason, sha256=digests[row.file])
+                completed.append(skipped)
                 path.unlink()
-        check_skipped(done, training)
-        write_manifest(folder / FILES, done)
+        check_skipped(completed, training)
+        write_manifest(folder / FILES, completed)
 
 
 def download_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str, str]:
@@ -193,10 +194,10 @@ def make_or_link(row: ManifestRow, corpus: Corpus, seed: int, path: Path) -> Non
 
 
 def complete_row(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
-    """Return a row with cells, bytes and SHA-256 of its file.
+    """Return a row with the number of cells with counts, and the size and SHA-256 of its file.
 
-    ``cells`` is the number of cells with counts. ``reason`` states how many cells and features are
-    left out or merged. ``digest`` is the SHA-256 of the file, empty if unknown.
+    The column ``reason`` of the row states how many cells and features are left out or merged.
+    ``digest`` is the SHA-256 of the file, empty if unknown.
 
     Raises:
         NoCountsError: if no cell has counts.
@@ -206,11 +207,11 @@ def complete_row(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
         expressing = cells.count_expressing()
         if not expressing:
             raise NoCountsError(f"{path}: no raw counts, all are zero; leave the file out")
-    others = {**cells.changed, "cells without counts": cells.n_cells - expressing}
+    changed = {**cells.changed, "cells without counts": cells.n_cells - expressing}
     return replace(
         row,
         cells=str(expressing),
-        reason=", ".join(f"{count} {name}" for name, count in others.items() if count),
+        reason=", ".join(f"{count} {name}" for name, count in changed.items() if count),
         bytes=str(path.stat().st_size),
         sha256=digest or sha256(path),
     )

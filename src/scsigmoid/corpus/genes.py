@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.hdf5 import Strings, check_column, column, length
+from scsigmoid.corpus.hdf5 import Strings, check_column, count_rows, read_column
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log, warn
 
@@ -30,10 +30,10 @@ OTHER_FEATURES = re.compile(
     r".* capture|custom|peaks?|adt|hto|atac|antibod(y|ies)|hashtags?|(surface )?prot(eins?)?"
 )
 CELLXGENE_BIOTYPES = {"gene", "spike-in", ""}
-NAMED = 5  # maximum number of examples in a message
-# Share of the compared genes that have the id of one gene and the name of another. This share is
-# below 1 % between annotations of different years, and almost 100 % if ids and names are shifted
-# against each other. Above the first value there is a warning, above the second an error.
+EXAMPLES = 5  # maximum number of genes in a message
+# A contradiction is a gene with the id of one gene and the name of another. Their share of the
+# compared genes is below 1 % between annotations of different years, and almost 100 % if the ids
+# are shifted by a row. Above the first share there is a warning, above the second an error.
 FEW_CONTRADICTIONS, MANY_CONTRADICTIONS = 0.05, 0.5
 FEWEST_COMPARED = 10  # names of fewer genes are not checked
 
@@ -43,9 +43,9 @@ class Genes(NamedTuple):
 
     ids: list[str]  # unique, without version
     names: list[str]  # symbol of each gene, or its id if the file has no symbol
-    of_feature: NDArray[np.int64]  # position of each feature's gene in `ids`, -1 if left out
+    gene_of_feature: NDArray[np.int64]  # index in `ids` of each feature, -1 if it is left out
     column: str  # column of `var` with the ids; empty for the index
-    changed: dict[str, int]  # number of features that are left out or merged, by kind
+    changed: dict[str, int]  # numbers of features that are left out or merged, by kind
 
 
 def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
@@ -57,35 +57,34 @@ def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
     if gene_column:
         check_column(var, gene_column, path, "the genes")
     index = str(var.attrs["_index"])
-    names = column(var, "feature_name" if "feature_name" in var else index)
+    names = read_column(var, "feature_name" if "feature_name" in var else index)
     is_gene = find_genes(var, path)
     gene_column = gene_column or column_of_ids(var, is_gene, path)
-    ids = column(var, gene_column or index)
+    ids = read_column(var, gene_column or index)
     check_ids(ids, is_gene, gene_column, path)
-    names_of: dict[str, str] = {}
-    position: dict[str, int] = {}
-    of_feature = np.full(len(ids), -1, dtype=np.int64)
+    name_of: dict[str, str] = {}  # genes in the order of their index
+    index_of: dict[str, int] = {}
+    gene_of_feature = np.full(len(ids), -1, dtype=np.int64)
     for feature, (identifier, name) in enumerate(zip(ids, names, strict=True)):
         gene = without_version(identifier)
         if is_gene[feature] and not gene.startswith(FOREIGN):
-            of_feature[feature] = position.setdefault(gene, len(position))
-            names_of.setdefault(gene, without_version(name) or gene)
-    if not position:
+            gene_of_feature[feature] = index_of.setdefault(gene, len(index_of))
+            name_of.setdefault(gene, without_version(name) or gene)
+    if not name_of:
         raise UserError(f"{path}: has no genes; leave the file out")
-    used = int((of_feature >= 0).sum())
-    left_out, merged = len(ids) - used, used - len(position)
+    used = int((gene_of_feature >= 0).sum())
+    left_out, merged = len(ids) - used, used - len(name_of)
     if left_out or merged:
         log(
             f"{path}: of {len(ids):,} features, {left_out:,} are left out (spike-ins, virus genes "
             f"or not genes) and {merged:,} merged (same gene id)"
         )
     changed = {"features left out": left_out, "features merged": merged}
-    # `names_of` has the genes in the order of `position`.
-    return Genes([*position], [*names_of.values()], of_feature, gene_column, changed)
+    return Genes(list(name_of), list(name_of.values()), gene_of_feature, gene_column, changed)
 
 
 def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: Path) -> None:
-    """Raise an error if an id is missing, or if all are numbers or most are repeated.
+    """Raise an error if an id is missing, if all ids are row numbers, or if most are repeated.
 
     If most genes have Ensembl ids, warn about the other genes.
     """
@@ -111,7 +110,7 @@ def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: 
         )
     without_id = [gene for gene in times if not is_id(gene) and not gene.startswith(FOREIGN)]
     if without_id and has_ids(gene_ids):
-        examples = ", ".join(without_id[:NAMED]) + ", ..." * (len(without_id) > NAMED)
+        examples = ", ".join(without_id[:EXAMPLES]) + ", ..." * (len(without_id) > EXAMPLES)
         warn(
             f"{path}: {len(without_id):,} of {len(gene_ids):,} genes have no Ensembl id "
             f"({examples}); if they are proteins, say so in var['feature_types'] or remove them"
@@ -148,22 +147,22 @@ def column_of_ids(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
     """Find the column of ``var`` with Ensembl ids if the index has none, as in scanpy's 10x files.
 
     Returns:
-        The name of the column, which is logged. Empty, for the index, if the index has Ensembl ids,
-        or if not exactly one column has them, or if a value of this column is missing.
+        The name of the column, which is logged. Empty for the index: if the index has Ensembl ids,
+        if several columns or none have them, or if a value of the only column is missing.
     """
-    if has_ids(column(var, str(var.attrs["_index"]))[is_gene]):
+    if has_ids(read_column(var, str(var.attrs["_index"]))[is_gene]):
         return ""
-    complete_of: dict[str, bool] = {}  # for each column with Ensembl ids: whether none is missing
+    is_complete: dict[str, bool] = {}  # for each column with Ensembl ids: no value is missing
     for name in map(str, var.attrs["column-order"]):
         with suppress(OSError, UserError):  # a damaged column that is not needed
-            values = column(var, name)
+            values = read_column(var, name)
             if has_ids(values[is_gene]):
-                complete_of[name] = bool((values != "").all())
-    columns = " and ".join(f"var[{name!r}]" for name in complete_of)
-    if len(complete_of) == 1 and all(complete_of.values()):
+                is_complete[name] = bool((values != "").all())
+    columns = " and ".join(f"var[{name!r}]" for name in is_complete)
+    if len(is_complete) == 1 and all(is_complete.values()):
         log(f"{path}: genes by {columns}, which has Ensembl ids; the index does not")
-        return next(iter(complete_of))
-    if complete_of:
+        return next(iter(is_complete))
+    if is_complete:
         log(
             f"{path}: {columns}: several columns with Ensembl ids, or missing values, so genes are "
             "named by the index; set 'genes' to the column with the gene ids"
@@ -172,19 +171,19 @@ def column_of_ids(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
 
 
 def find_genes(var: Any, path: Path) -> NDArray[np.bool_]:
-    """Return which features are genes. Log the others that ``feature_types`` names.
+    """Return which features are genes. Log the numbers of other features by ``feature_types``.
 
     CELLxGENE files state the kind of a feature in ``feature_biotype``, Cell Ranger and muon in
     ``feature_types``. A feature of an unknown kind is taken for a gene.
     """
     if "feature_biotype" in var:
-        biotypes = column(var, "feature_biotype")
+        biotypes = read_column(var, "feature_biotype")
         if set(biotypes) <= CELLXGENE_BIOTYPES:
             return np.asarray(biotypes != "spike-in", dtype=bool)
     for name in ("feature_types", "feature_type"):
         if name not in var:
             continue
-        types = column(var, name)
+        types = read_column(var, name)
         kinds = [kind.strip().lower() for kind in types]
         is_gene = np.array([OTHER_FEATURES.fullmatch(kind) is None for kind in kinds], dtype=bool)
         if not is_gene.all():
@@ -198,16 +197,16 @@ def find_genes(var: Any, path: Path) -> NDArray[np.bool_]:
                 f"{format_words(types[is_unknown])}"
             )
         return is_gene
-    return np.ones(length(var), dtype=bool)
+    return np.ones(count_rows(var), dtype=bool)
 
 
 def format_words(words: Strings) -> str:
-    """Return the different words with their numbers, for a message."""
+    """Return how often each word occurs, for a message."""
     return ", ".join(f"{count} {word!r}" for word, count in sorted(Counter(words).items()))
 
 
 def find_comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
-    """Return the known genes that a file may have.
+    """Return the known genes with which the genes of a file can be compared.
 
     If more than 90 % of the file's genes have Ensembl ids of one organism, genes of other organisms
     are left out.
@@ -219,7 +218,7 @@ def find_comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
 
 
 def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
-    """Compare the genes of each file with the files that have more genes, and names with GENCODE.
+    """Compare the genes of each file with the files that have more genes, and with GENCODE.
 
     Raises:
         UserError: if a file shares hardly any genes with the other files, or if many of its genes
@@ -231,7 +230,6 @@ def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
     for path, cells in sorted(local_files.items(), key=lambda item: -len(item[1].genes)):
         check_names(cells, human, path, "GENCODE")
         if comparable := find_comparable(cells.genes, known):
-            # Each comparable gene is a gene of a larger file.
             example = next(
                 file for file in larger if not comparable.isdisjoint(local_files[file].genes)
             )
@@ -240,7 +238,7 @@ def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
         else:
             log(f"{path}: {len(cells.genes):,} genes, such as {cells.genes[0]!r}")
         pairs = zip(cells.genes, cells.names, strict=True)
-        # If the file has no symbol of a gene, its name is the id. Then keep a known symbol.
+        # A name that equals the id means that the file has no symbol. Then keep a known symbol.
         known |= {gene: name for gene, name in pairs if gene not in known or name != gene}
         larger.append(path)
 
@@ -259,8 +257,9 @@ def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: st
         other: source of the known genes, for messages.
     """
     comparable = find_comparable(cells.genes, known)
-    # One flag for each feature of the file that counts: merged features count several times.
-    is_known = np.array([gene in comparable for gene in cells.genes])[cells.gene_of_feature]
+    # One flag for each feature that is used, so a gene with two features counts twice.
+    gene_of_feature = cells.gene_of_feature[cells.gene_of_feature >= 0]
+    is_known = np.array([gene in comparable for gene in cells.genes])[gene_of_feature]
     shared = int(is_known.sum())
     share = shared / max(1, min(len(is_known), len(comparable)))
     summary = f"{path}: {shared:,} of {len(is_known):,} genes are"
@@ -284,7 +283,7 @@ def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: st
 def check_names(cells: "Cells", known: Mapping[str, str], path: Path, other: str) -> None:
     """Compare the ids and names of genes in a file with known ids and names.
 
-    A gene counts as a contradiction if its id and its name are both known, but of different genes,
+    A gene is a contradiction if its id and its name are both known, but belong to different genes,
     as after a shift of one column. New names, and names of several genes, are not compared. Warn if
     there are some contradictions. Raise an error if there are many.
     """
@@ -296,7 +295,7 @@ def check_names(cells: "Cells", known: Mapping[str, str], path: Path, other: str
         (gene, name)
         for gene, name in zip(cells.genes, cells.names, strict=True)
         if name != gene  # the file has a symbol
-        and known.get(gene, gene) != gene  # and so do the known genes
+        and known.get(gene, gene) != gene  # the symbol of this id is known
         and times[name] == 1
         and normalize(name) in ids_of
     ]

@@ -15,7 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.corpus.genes import read_genes
-from scsigmoid.corpus.hdf5 import FALSE, Strings, check_column, check_layout, column, length, opened
+from scsigmoid.corpus.hdf5 import (
+    FALSE,
+    Strings,
+    check_column,
+    check_layout,
+    count_rows,
+    opened,
+    read_column,
+)
 from scsigmoid.corpus.matrix_reader import Matrix, NoCountsError, find_counts
 from scsigmoid.corpus.metadata import FILES, ManifestRow, are_in_ranges, read_manifest
 from scsigmoid.errors import UserError
@@ -23,8 +31,9 @@ from scsigmoid.files import verified
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
+# A fraction in the text that held_out_text returns.
 FRACTION = re.compile(r"fraction=(?P<share>\d*\.?\d+(e-\d+)?) seed=(?P<seed>-?\d+)")
-Part = Literal["training", "evaluation"]
+Role = Literal["training", "evaluation"]
 
 CHUNK_CELLS = 1 << 15
 ON_TISSUE = "in_tissue"  # column of obs in spatial data; 0 for spots off the tissue
@@ -50,7 +59,8 @@ class Cells:
         names: symbols of the genes, or their ids if the file has no symbols.
         rows: rows of the selected cells in the file, ascending. Spots off the tissue are never
             selected.
-        changed: number of spots and features of the file that are left out or merged, by kind.
+        changed: numbers of spots and features of the file that are left out or merged, by kind.
+        gene_of_feature: index in ``genes`` of each feature of the file, -1 if it is left out.
         gene_column: column of ``var`` with the gene ids; empty for the index.
         sha256: expected SHA-256 of the file, which :meth:`chunks` checks; empty if unknown.
         made: file or folder to delete so that the file is made again, for messages.
@@ -61,20 +71,15 @@ class Cells:
     names: list[str]
     rows: NDArray[np.int64]
     changed: Mapping[str, int]
+    gene_of_feature: NDArray[np.int64]
     gene_column: str
     _matrix: str  # path of the matrix with counts in the file
-    _columns: NDArray[np.int64]  # position in `genes` of each feature, -1 if it is left out
     sha256: str = ""
     made: Path = Path()
 
     @property
     def n_cells(self) -> int:
         return len(self.rows)
-
-    @property
-    def gene_of_feature(self) -> NDArray[np.int64]:
-        """Position in ``genes`` of each feature that is not left out."""
-        return self._columns[self._columns >= 0]
 
     def with_current_ids(self, retired: Mapping[str, str]) -> "Cells":
         """Replace retired gene ids by current ones. Counts of genes with the same id are added."""
@@ -84,12 +89,13 @@ class Cells:
         name_of: dict[str, str] = {}
         for gene, name in zip(ids, self.names, strict=True):
             name_of.setdefault(gene, name)
-        position = {gene: index for index, gene in enumerate(name_of)}
-        new_positions = np.array([position[gene] for gene in ids], dtype=np.int64)
-        columns = np.where(self._columns >= 0, new_positions[self._columns], -1)
-        return replace(self, genes=[*name_of], names=[*name_of.values()], _columns=columns)
+        index_of = {gene: index for index, gene in enumerate(name_of)}
+        new_index = np.array([index_of[gene] for gene in ids], dtype=np.int64)
+        features = np.where(self.gene_of_feature >= 0, new_index[self.gene_of_feature], -1)
+        genes, names = list(name_of), list(name_of.values())
+        return replace(self, genes=genes, names=names, gene_of_feature=features)
 
-    def part(self, held_out: str, part: Part) -> "Cells":
+    def select(self, held_out: str, role: Role) -> "Cells":
         """Select the held-out cells (``"evaluation"``) or the other cells (``"training"``).
 
         ``held_out`` is the text that :func:`held_out_text` returns.
@@ -112,27 +118,29 @@ class Cells:
             if not is_held_out.any():
                 known = ", ".join(sorted({*values.tolist()} - {""})[:8])
                 raise UserError(f"{self.path}: no cell has {name} {value!r}; its values: {known}")
-        rows = self.rows[is_held_out if part == "evaluation" else ~is_held_out]
+        rows = self.rows[is_held_out if role == "evaluation" else ~is_held_out]
         if not len(rows):
             raise UserError(
-                f"{self.path}: held_out {held_out!r} leaves no cell for {part}; choose other cells"
+                f"{self.path}: held_out {held_out!r} leaves no cell for {role}; choose other cells"
             )
         return replace(self, rows=rows)
 
     def obs(self, columns: Iterable[str]) -> dict[str, Strings]:
-        """Read columns of ``obs`` for the selected cells as strings, ``""`` for missing values."""
+        """Read columns of ``obs`` for the selected cells as strings.
+
+        Missing values, and all values of a missing column, are ``""``.
+        """
+        values = {name: np.full(self.n_cells, "", dtype=object) for name in columns}
         with opened(self.path) as file:
-            return {
-                name: column(file["obs"], name)[self.rows]
-                if name in file["obs"]
-                else np.full(self.n_cells, "", dtype=object)
-                for name in columns
-            }
+            for name in values:
+                if name in file["obs"]:
+                    values[name] = read_column(file["obs"], name)[self.rows]
+        return values
 
     def count_expressing(self) -> int:
         """Return the number of selected cells with counts.
 
-        Of a CSR matrix, only ``indptr`` is read. A cell with only stored zeros is then included.
+        Of a CSR matrix, only ``indptr`` is read, so cells with only stored zeros are included.
         """
         with opened(self.path) as file:
             matrix = Matrix(file[self._matrix], self.path, self._matrix)
@@ -140,8 +148,8 @@ class Cells:
                 return int((matrix.count_stored()[self.rows] > 0).sum())
         return sum(int((np.diff(chunk.counts.indptr) > 0).sum()) for chunk in self.chunks())
 
-    def chunks(self, rows: int = CHUNK_CELLS) -> Iterator[Chunk]:
-        """Read the raw counts in bounded memory, at most ``rows`` cells at a time.
+    def chunks(self, size: int = CHUNK_CELLS) -> Iterator[Chunk]:
+        """Read the raw counts in bounded memory, at most ``size`` cells at a time.
 
         A cell may have no counts.
 
@@ -151,16 +159,16 @@ class Cells:
         """
         with verified(self.path, self.sha256, self.made), opened(self.path) as file:
             matrix = Matrix(file[self._matrix], self.path, self._matrix.replace("/", "."))
-            for start, counts in matrix.counts(self.rows, self._columns, len(self.genes)):
+            for start, counts in matrix.counts(self.rows, self.gene_of_feature, len(self.genes)):
                 stop = start + counts.shape[0]
                 first, last = np.searchsorted(self.rows, [start, stop])
                 cells = self.rows[first:last]
                 if len(cells) < stop - start:
                     counts = counts[cells - start]
-                for begin in range(0, len(cells), rows):
-                    part = slice(begin, begin + rows)
+                for begin in range(0, len(cells), size):
+                    chunk = slice(begin, begin + size)
                     # Slicing would copy the only chunk.
-                    yield Chunk(cells[part], counts if len(cells) <= rows else counts[part])
+                    yield Chunk(cells[chunk], counts if len(cells) <= size else counts[chunk])
 
 
 def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
@@ -178,7 +186,7 @@ def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
             layer or column.
     """
     path = Path(path)
-    if path.is_symlink():  # so that messages name the user's own file, not a link to it
+    if path.is_symlink():  # messages name the user's own file, not a link to it
         path = Path(os.path.realpath(path))  # unlike Path.resolve, accepts a link to itself
     with opened(path) as file:
         check_layout(file, path)
@@ -186,17 +194,18 @@ def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
         matrix = find_counts(file, path, layer)
         n_cells, n_features = Matrix(file[matrix], path, matrix).shape
         var = file["raw/var" if matrix == "raw/X" else "var"]
-        if (n_cells, n_features) != (length(obs), length(var)):
+        obs_rows, var_rows = count_rows(obs), count_rows(var)
+        if (n_cells, n_features) != (obs_rows, var_rows):
             raise UserError(
                 f"{path}: {matrix.replace('/', '.')} has {n_cells} rows and {n_features} columns, "
-                f"but obs has {length(obs)} rows and var {length(var)}; write the file again"
+                f"but obs has {obs_rows} rows and var {var_rows}; write the file again"
             )
         if n_cells == 0:
             raise UserError(f"{path}: has no cells; leave the file out")
         file_genes = read_genes(var, path, genes)
         is_selected = np.ones(n_cells, dtype=bool)
         if ON_TISSUE in obs:
-            is_selected = ~np.isin(column(obs, ON_TISSUE), FALSE)
+            is_selected = ~np.isin(read_column(obs, ON_TISSUE), FALSE)
     rows = np.flatnonzero(is_selected)
     off_tissue = n_cells - len(rows)
     if off_tissue:
@@ -209,16 +218,16 @@ def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
         names=file_genes.names,
         rows=rows,
         changed={"spots off the tissue": off_tissue, **file_genes.changed},
+        gene_of_feature=file_genes.gene_of_feature,
         gene_column=file_genes.column,
         _matrix=matrix,
-        _columns=file_genes.of_feature,
     )
 
 
 def cells_of(row: ManifestRow, path: str | Path) -> Cells:
     """Open the file of a manifest row, and select the row's cells."""
-    part: Part = "evaluation" if row.role == "evaluation" else "training"
-    cells = open_cells(path, layer=row.layer, genes=row.genes).part(row.held_out, part)
+    role: Role = "evaluation" if row.role == "evaluation" else "training"
+    cells = open_cells(path, layer=row.layer, genes=row.genes).select(row.held_out, role)
     return replace(cells, rows=cells.rows[~are_in_ranges(cells.rows, row.excluded)])
 
 

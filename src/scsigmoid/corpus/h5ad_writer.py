@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.local_files import files_of
 from scsigmoid.corpus.h5ad import Cells
-from scsigmoid.corpus.hdf5 import data_frame, opened
+from scsigmoid.corpus.hdf5 import opened, read_data_frame
 from scsigmoid.corpus.metadata import one_line
 from scsigmoid.errors import UserError, naming
 from scsigmoid.files import DAMAGE, atomic_path, sha256
@@ -25,7 +25,7 @@ HUMAN = {"organism": "Homo sapiens", "organism_ontology_term_id": "NCBITaxon:960
 # Further columns of ``obs`` that the CELLxGENE schema requires.
 ORDINARY = {"tissue_type": "tissue", "disease": "normal", "suspension_type": "cell"}
 TARGET_SUM = 10_000  # total of a cell's normalized values
-# Column of ``obs`` in a copy of selected cells: their rows in the user's file, for messages.
+# Column of ``obs`` in a copy of selected cells: rows of the cells in the user's file, for messages.
 OWN_ROW = "scsigmoid_row"
 
 
@@ -87,7 +87,7 @@ def storing(title: str) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, IORegistryError) as error:
-        # anndata adds the place in the file as a note.
+        # anndata adds a note with the element of the file that cannot be written.
         where = next(iter(getattr(error, "__notes__", [])), "")
         raise UserError(
             f"{title}: cannot be stored as h5ad: {one_line(f'{error}. {where}')}; convert or "
@@ -156,7 +156,7 @@ def as_h5ad(path: Path) -> Iterator[Path]:
 
 
 def fingerprint(path: Path) -> tuple[str, int]:
-    """Return SHA-256 and bytes of a file, or of all files of a 10x folder.
+    """Return the SHA-256 and the size in bytes of a file, or of all files of a 10x folder.
 
     The SHA-256 of a folder is the SHA-256 of a list of its files, as ``sha256sum`` prints it.
     """
@@ -171,7 +171,7 @@ def fingerprint(path: Path) -> tuple[str, int]:
 
 
 def copy_cells(cells: Cells, path: Path, title: str) -> None:
-    """Write the selected cells: counts in ``X``, and ``obs`` with the row of each cell."""
+    """Write the selected cells as h5ad: counts in ``X``, and ``obs`` with :data:`OWN_ROW`."""
     import anndata
     import pandas as pd
     from scipy.sparse import vstack
@@ -179,7 +179,7 @@ def copy_cells(cells: Cells, path: Path, title: str) -> None:
     counts = vstack([chunk.counts for chunk in cells.chunks()], format="csr")
     counts.sort_indices()
     with opened(cells.path) as file:
-        obs = data_frame(file["obs"]).iloc[cells.rows].copy()
+        obs = read_data_frame(file["obs"]).iloc[cells.rows].copy()
     for name in obs.columns[obs.dtypes == "category"]:
         obs[name] = obs[name].cat.remove_unused_categories()
     obs[OWN_ROW] = cells.rows

@@ -14,7 +14,7 @@ from scsigmoid.errors import UserError
 
 Strings = NDArray[np.object_]
 
-FALSE = ("False", "FALSE", "false", "0", "0.0")  # spellings of false in columns
+FALSE = ("False", "FALSE", "false", "0", "0.0")  # spellings of false in columns of text
 ADVICE = (
     "give an h5ad file, a 10x .h5 file or a folder with 10x's matrix.mtx; convert other formats "
     "with anndata.io"
@@ -44,7 +44,7 @@ def opened(path: Path) -> Iterator[Any]:
     except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
         raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
         if not isinstance(error, (OSError, KeyError)) and "h5py" not in raised_in:
-            raise  # an error of the block, not of the file
+            raise  # a mistake in the block, not a damaged file
         if not h5py.is_hdf5(path):
             raise UserError(f"{path}: not an h5ad file; {ADVICE}") from None
         reason = " ".join(str(error).split())
@@ -69,7 +69,7 @@ def check_layout(file: Any, path: Path) -> None:
 
 
 def check_column(frame: Any, name: str, path: Path, purpose: str) -> None:
-    """Raise an error, with the columns of similar names, if ``obs`` or ``var`` lacks a column.
+    """Raise an error if ``obs`` or ``var`` lacks a column, and suggest columns of similar names.
 
     ``purpose`` states in the error what the column is for.
     """
@@ -77,29 +77,29 @@ def check_column(frame: Any, name: str, path: Path, purpose: str) -> None:
         present = [str(item) for item in frame.attrs["column-order"]]
         raise UserError(
             f"{path}: {frame.name.strip('/').replace('/', '.')} has no column {name!r} for "
-            f"{purpose}; its columns: {listed(name, present)}"
+            f"{purpose}; its columns: {format_names(name, present)}"
         )
 
 
-def listed(name: str, present: Sequence[str]) -> str:
+def format_names(name: str, present: Sequence[str]) -> str:
     """List at most eight ``present`` names for a message, those similar to ``name`` first."""
     close = difflib.get_close_matches(name, present, n=3, cutoff=0.4)
     others = [item for item in present if item not in close]
     return ", ".join(repr(item) for item in [*close, *others][:8]) or "none"
 
 
-def column(frame: Any, name: str) -> Strings:
+def read_column(frame: Any, name: str) -> Strings:
     """Read a column of a stored data frame as strings, ``""`` for missing values.
 
     Raises:
         UserError: if the column has values other than text, numbers or categories, or several
             values per row.
-        OSError: if it is not stored as anndata stores columns, or has the wrong length.
+        OSError: if the column is not stored as anndata stores it, or has the wrong length.
     """
     import pandas as pd
 
     check_values(frame, name)
-    values = read(frame[name], f"column {name!r}", length(frame))
+    values = read_checked(frame[name], f"column {name!r}", count_rows(frame))
     if isinstance(values, pd.Categorical):
         categories = np.array([*map(str, values.categories), ""], dtype=object)
         return categories[values.codes]
@@ -126,15 +126,15 @@ def has_values(stored: Any) -> bool:
     return stored.ndim == 1 and (is_text or stored.dtype.kind in "biuf")
 
 
-def data_frame(stored: Any) -> Any:
+def read_data_frame(stored: Any) -> Any:
     """Read a data frame that anndata stored, or raise ``OSError`` or ``UserError``."""
     for name in stored.attrs["column-order"]:
         check_values(stored, name)
-    return read(stored, stored.name, length(stored))
+    return read_checked(stored, stored.name, count_rows(stored))
 
 
-def read(stored: Any, title: str, rows: int) -> Any:
-    """Read a column or a data frame that anndata stored. Errors name it ``title``.
+def read_checked(stored: Any, title: str, rows: int) -> Any:
+    """Read a column or a data frame that anndata stored. ``title`` is its name in errors.
 
     Raises:
         OSError: if anndata cannot read it, or if it does not have ``rows`` rows.
@@ -162,7 +162,7 @@ def reading(title: str) -> Iterator[None]:
         raise OSError(f"{title}: {error}") from error
 
 
-def length(frame: Any) -> int:
+def count_rows(frame: Any) -> int:
     """Return the number of rows of a stored data frame."""
     import h5py
 

@@ -19,7 +19,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
 IN_BRACES = re.compile(r"\{([^{}]+)\}")
-ANY = "*"  # as a label: every column of text
+ANY = "*"  # label that stands for all columns of text
 # Values that mean "no label". The CELLxGENE schema has "unknown", exports of R have "NA".
 ABSENT = ("", "na", "nan", "unknown")
 NEAREST = 3  # maximum number of columns in a message
@@ -49,19 +49,22 @@ def cell_types(cells: Cells, label: str, types: Sequence[str] = ()) -> Strings:
     import pandas as pd
 
     columns = cells.obs(columns_of(label))
-    # The different combinations of values, and the number of the combination of each cell.
-    codes, combinations = pd.factorize(pd.MultiIndex.from_arrays(list(columns.values())))
+    # The different combinations of values, and for each cell the index of its combination.
+    index, combinations = pd.factorize(pd.MultiIndex.from_arrays(list(columns.values())))
     spelling = {normalize(kind): kind for kind in types}
 
     def type_of(values: tuple[str, ...]) -> str:
         """Return the cell type for a value of each column."""
         if any(value.strip().casefold() in ABSENT for value in values):
             return ""
-        parts = iter(values)
-        text = IN_BRACES.sub(lambda _: next(parts), label) if IN_BRACES.search(label) else values[0]
+        value_of = dict(zip(columns, values, strict=True))
+        if IN_BRACES.search(label):
+            text = IN_BRACES.sub(lambda match: value_of[match[1]], label)
+        else:
+            text = value_of[label]
         return text if text in types else spelling.get(normalize(text), text)
 
-    return np.array([type_of(values) for values in combinations] or [""], dtype=object)[codes]
+    return np.array([type_of(values) for values in combinations], dtype=object)[index]
 
 
 def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
@@ -85,9 +88,10 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
                 "the cell types that held-out cells need (set 'label' to one of its columns, or "
                 "remove 'held_out' or the dataset)"
             )
-            check_column(obs, columns_of(wanted[0])[0], cells.path, purpose)
+            for column in columns_of(wanted[0]):
+                check_column(obs, column, cells.path, purpose)
     types_of = {label: set(cell_types(cells, label, dataset.types)) for label in labels}
-    chosen = max(labels, key=lambda label: len(types_of[label] & {*dataset.types}), default="")
+    chosen = max(labels, key=lambda label: len(types_of[label] & set(dataset.types)), default="")
     missing = [kind for kind in dataset.types if not labels or kind not in types_of[chosen]]
     if missing:
         lacking = f"{chosen!r} lacks" if chosen else f"has no column {wanted[0]!r} and lacks"
@@ -105,10 +109,10 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
             "evaluation needs at least two cell types"
         )
     kinds = cell_types(cells, chosen)  # as the file spells them
-    without = int((kinds == "").sum())
+    without_type = int((kinds == "").sum())
     log(
-        f"{name}: {len(present)} cell types from {chosen!r}; {without} of {cells.n_cells} cells "
-        "have none" + (" and are left out of scores" if without else "")
+        f"{name}: {len(present)} cell types from {chosen!r}; {without_type} of {cells.n_cells} "
+        "cells have none" + (" and are left out of scores" if without_type else "")
     )
     for kind in sorted({*kinds} - {*present, ""}):
         log(f"{name}: {kind!r} is spelled as datasets.{name}.types spells it")
@@ -127,20 +131,20 @@ def check_enough(
         mmd: smallest number of cells of a compared type; 0 if MMD is not computed.
         umap: number of neighbors of UMAP; 0 if UMAP is not computed.
     """
-    cells = Counter(kinds.tolist())
-    del cells[""]
+    size_of = Counter(kinds.tolist())
+    del size_of[""]
     lacking = []
-    if scib and cells.total() <= scib:
+    if scib and size_of.total() <= scib:
         lacking.append(f"scIB needs more than {scib} (evaluation.scib.neighbours)")
-    if mmd and sum(count >= mmd for count in cells.values()) < 2:
+    if mmd and sum(size >= mmd for size in size_of.values()) < 2:
         lacking.append(f"MMD needs two types of at least {mmd} (evaluation.mmd.minimum_cells)")
     if umap and len(kinds) <= umap:
         lacking.append(f"UMAP needs more than {umap} cells in all (evaluation.umap.neighbours)")
     if lacking:
-        largest = ", ".join(f"{count} {kind!r}" for kind, count in cells.most_common(2))
+        largest = ", ".join(f"{size} {kind!r}" for kind, size in size_of.most_common(2))
         raise UserError(
-            f"{source}: {cells.total()} of {len(kinds)} evaluated cells have a cell type "
-            f"({len(cells)} types; the largest: {largest}), too few: {'; '.join(lacking)}; "
+            f"{source}: {size_of.total()} of {len(kinds)} evaluated cells have a cell type "
+            f"({len(size_of)} types; the largest: {largest}), too few: {'; '.join(lacking)}; "
             "evaluate more cells (a larger held_out), choose another label or lower the setting"
         )
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.local_files import LocalFile, own_files, slug
 from scsigmoid.config.schema import Corpus, Dataset
-from scsigmoid.corpus.discover import Service, resolve, snapshot, terms
+from scsigmoid.corpus.discover import Service, find_evaluation_dataset, list_versions, terms
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import check_alike, organisms_of
@@ -104,15 +104,15 @@ def write_evaluation_row(
     own_file = next((file for file in own_files(corpus, datasets) if file.dataset == name), None)
     requested = {name: datasets[name]}
     if own_file is not None:
-        rows, _ = list_file(own_file, datasets, seed, set())
+        rows, _ = list_file(own_file, datasets, seed, names=set())
     elif corpus.source == "embedded":
         rows = list_embedded(corpus.embedded, requested)
     else:
         downloads = Downloads(folder, Web.of(corpus))
         if corpus.manifest is not None:
-            row = read_lock(corpus.manifest, corpus, requested)[-1]
+            row = read_lock(corpus.manifest, corpus, requested)[-1]  # evaluation rows come last
         else:
-            row = resolve(Service(corpus.api, downloads.web), name, datasets[name])
+            row = find_evaluation_dataset(Service(corpus.api, downloads.web), name, datasets[name])
         rows = check_available([row], downloads, f"datasets.{name}", locked=bool(corpus.manifest))
     evaluation = rows[-1:]  # training rows come first
     check_rows(evaluation, f"datasets.{name}")
@@ -163,7 +163,7 @@ def check_not_trained_on(
 
 
 class LocalCells(NamedTuple):
-    """All cells of one of the user's files, and the row numbers of those in each role."""
+    """All cells of one of the user's files, and the rows of its training and held-out cells."""
 
     path: Path
     cells: Cells
@@ -180,9 +180,11 @@ def list_local(
         Their manifest rows, and entries for the summary.
     """
     names: set[str] = set()
-    listed = [list_file(local, datasets, seed, names) for local in local_files]
-    rows = [row for file_rows, _ in listed for row in file_rows]
-    files = [file for _, file in listed]
+    rows, files = [], []
+    for local in local_files:
+        file_rows, file = list_file(local, datasets, seed, names)
+        rows += file_rows
+        files.append(file)
     check_alike({file.path: file.cells for file in files})
     excluded = find_repeated(files)
     summary: dict[str, Any] = {"origin": "corpus.local"}
@@ -207,14 +209,14 @@ def list_file(
     with as_h5ad(local.path) as path:
         cells = open_cells(path, layer=local.layer, genes=local.genes)
         with opened(path) as file:
-            label = next(iter(labels_in(file["obs"], local.labels)), local.labels[0])
+            labels = labels_in(file["obs"], local.labels) or local.labels
         training_row = ManifestRow(
             file=slug(local.path.stem),
             role="training",
             source="local",
             location=str(local.path),
             title=local.path.stem,
-            label=label,
+            label=labels[0],
             held_out=held_out,
             bytes=str(size),
             sha256=digest,
@@ -224,8 +226,8 @@ def list_file(
         )
         training = evaluation = np.zeros(0, dtype=np.int64)
         if held_out != "all":
+            training = cells.select(held_out, "training").rows
             name = f"{training_row.file}_training" if held_out else training_row.file
-            training = cells.part(held_out, "training").rows
             name = make_unique(name, names)
             rows.append(replace(training_row, file=name, cells=str(len(training))))
         if local.dataset:
@@ -235,7 +237,7 @@ def list_file(
                     f"{local.path}: the dataset of its held-out cells, {local.dataset!r}, is "
                     "missing from 'datasets'; add it there"
                 )
-            evaluated = cells.part(held_out, "evaluation")
+            evaluated = cells.select(held_out, "evaluation")
             evaluation = evaluated.rows
             evaluated_label(evaluated, local.dataset, dataset)  # raises if labels are missing
             rows.append(
@@ -258,11 +260,11 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
     Returns:
         The cells to exclude, by path of the file. Files without such cells are missing.
     """
-    shared_genes = set.intersection(*({*file.cells.genes} for file in files))
+    shared_genes = set.intersection(*(set(file.cells.genes) for file in files))
     hashed = []
     for file in files:
         with as_h5ad(file.path) as path:
-            cells = replace(file.cells, path=path)
+            cells = replace(file.cells, path=path)  # the h5ad file of a 10x file is temporary
             hashed.append(hash_cells(cells, shared_genes, file.training, file.held_out))
     excluded_by_path = {}
     for file, excluded in zip(files, exclude_repeated(hashed), strict=True):
@@ -310,7 +312,7 @@ def list_remote(
         return rows, {"origin": f"the lock {corpus.manifest}"}
     service = Service(corpus.api, downloads.web)
     origin = f"CELLxGENE Discover as of {corpus.snapshot}"
-    versions, without_file = snapshot(
+    versions, without_file = list_versions(
         service,
         corpus.snapshot,
         corpus.leave_out,
@@ -318,7 +320,7 @@ def list_remote(
         downloads.folder / "versions",
     )
     evaluated = {
-        name: resolve(service, name, dataset)
+        name: find_evaluation_dataset(service, name, dataset)
         for name, dataset in datasets.items()
         if not dataset.file
     }
@@ -397,10 +399,11 @@ def read_lock(
             )
         evaluation.append(replace(row, title=dataset.title, label=""))
     leave_out = set(corpus.leave_out)
-    training = [  # including skipped files
+    training = [
         row
         for row in rows
-        if row.role != "evaluation" and not {row.dataset_id, row.dataset_version_id} & leave_out
+        if row.role in ("training", "skipped")
+        and leave_out.isdisjoint((row.dataset_id, row.dataset_version_id))
     ]
     check_separate(training, in_lock, str(path), "remove it")
     return [*training, *evaluation]
@@ -469,7 +472,7 @@ def write_lock(
     """
     downloaded = {row.file: row for part in parts for row in read_manifest(Path(part) / FILES)}
     rows = [row for row in read_manifest(manifest) if row.role != "evaluation"]
-    # Files that an earlier lock skipped are in no part.
+    # Files that were skipped when an earlier lock was made are not in any part.
     downloaded |= {row.file: row for row in rows if row.role == "skipped"}
     check_skipped(downloaded.values(), rows)
     for path in map(Path, metadata):

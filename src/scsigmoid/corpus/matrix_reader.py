@@ -15,17 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from scsigmoid.corpus.hdf5 import listed, reading
+from scsigmoid.corpus.hdf5 import format_names, reading
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
-CANDIDATES = ("raw/X", "X")
+CANDIDATES = ("raw/X", "X")  # matrices that may have raw counts, in this order
 SAMPLE = 65536  # number of stored values that are read to find raw counts
 FEWEST_ONES = 1024  # fewer counts may all be 1 by chance
 TOLERANCE = 1e-6  # in CELLxGENE files, counts are integers only up to 1e-11
-UNFILLED = "fill missing values with 0, as anndata.concat(..., fill_value=0) does"
 BLOCK_VALUES = 1 << 22  # stored values of a block: 32 MB of a sparse matrix
+# Ends of messages.
 BINARY = "says only whether genes are expressed; ranks need counts: store raw counts in raw.X"
+FILL = "fill missing values with 0, as anndata.concat(..., fill_value=0) does"
 
 # Consecutive rows: the number of the first row, and a SciPy CSR matrix of the rows.
 Block = tuple[int, Any]
@@ -79,13 +80,14 @@ class Matrix:
 
     def count_stored(self) -> NDArray[np.int64]:
         """Return the number of stored values in each row of a CSR matrix."""
-        stored = np.diff(self._stored["indptr"][:].astype(np.int64))
-        if len(stored) != self.shape[0] or not ((stored >= 0) & (stored <= self.shape[1])).all():
-            raise OSError(f"{self.name}: indptr does not describe {self.shape[0]} rows")
-        return stored
+        n_rows, n_columns = self.shape
+        per_row = np.diff(self._stored["indptr"][:].astype(np.int64))
+        if len(per_row) != n_rows or (per_row < 0).any() or (per_row > n_columns).any():
+            raise OSError(f"{self.name}: indptr does not describe {n_rows} rows")
+        return per_row
 
     def blocks(self, wanted: NDArray[np.int64]) -> Iterator[Block]:
-        """Read blocks of rows that together contain the wanted rows.
+        """Read blocks of rows that together contain the wanted rows (ascending row numbers).
 
         A block has about ``BLOCK_VALUES`` values and at least one row. A block of a dense matrix
         consists of whole HDF5 chunks. A CSC matrix is a single block.
@@ -102,8 +104,8 @@ class Matrix:
                 return
             if self.kind == "csr":
                 stored = sparse_dataset(self._stored)
-                values = self.count_stored()
-                values_before = np.cumsum(values) - values
+                values_in_row = self.count_stored()
+                values_before = np.cumsum(values_in_row) - values_in_row
                 block_of_row = values_before // BLOCK_VALUES
             else:
                 stored = self._stored
@@ -125,9 +127,9 @@ class Matrix:
         """Read the counts of genes, in blocks of rows that together contain the wanted rows.
 
         Args:
-            wanted: rows, ascending.
-            gene_of_column: position of the gene of each column, or -1 to leave the column out.
-                Counts of the same gene are added.
+            wanted: ascending row numbers.
+            gene_of_column: index of the gene of each column, or -1 to leave the column out. Counts
+                of the same gene are added.
             genes: number of genes.
 
         Yields:
@@ -141,7 +143,7 @@ class Matrix:
             (ones, (columns, gene_of_column[columns])), shape=(len(gene_of_column), genes)
         )
         for start, block in self.blocks(wanted):
-            block.data = self._integers(block, start)
+            block.data = self._as_integers(block, start)
             counts = block @ selection
             counts.eliminate_zeros()
             if counts.nnz and counts.data.max() > np.iinfo(np.int32).max:
@@ -152,8 +154,8 @@ class Matrix:
             counts.data = counts.data.astype(np.int32)
             yield start, counts
 
-    def _integers(self, block: Any, start: int) -> NDArray[np.int64]:
-        """Return the values of a block as integers. ``start`` is its first row, for messages."""
+    def _as_integers(self, block: Any, start: int) -> NDArray[np.int64]:
+        """Return the stored values of a block as integers. ``start`` is its first row."""
         values = block.data
         rounded = np.rint(values) if values.dtype.kind == "f" else values
         is_wrong = ~(are_integers(values) & (rounded >= 0) & (rounded < 2**31))
@@ -164,7 +166,7 @@ class Matrix:
             raise UserError(
                 f"{self.path}: {self.name} has {value:.8g} in row {row}, which is not a count from "
                 "0 to 2^31 - 1; "
-                f"{UNFILLED if np.isnan(value) else 'store the raw integer counts in raw.X'}"
+                f"{FILL if np.isnan(value) else 'store the raw integer counts in raw.X'}"
             )
         return rounded.astype(np.int64)
 
@@ -178,13 +180,15 @@ def are_integers(values: Any) -> Any:
 def find_counts(file: Any, path: Path, layer: str = "") -> str:
     """Return the name of the matrix with raw counts: ``layer`` or, if empty, ``raw/X`` or ``X``.
 
-    Raw counts are integers, and hardly any normalized values are, so a sample of the first values
-    is enough. All values are checked when they are read.
+    Raw counts are integers. Normalized values hardly ever are, so a sample of the first values is
+    enough. All values are checked when they are read.
     """
     layers = file.get("layers")
     present = list(layers) if isinstance(layers, h5py.Group) else []
     if layer and layer not in present:
-        raise UserError(f"{path}: has no layer {layer!r}; its layers: {listed(layer, present)}")
+        raise UserError(
+            f"{path}: has no layer {layer!r}; its layers: {format_names(layer, present)}"
+        )
     findings, advice = [], "store the integer counts in raw.X"
     for name in [f"layers/{layer}"] if layer else CANDIDATES:
         if name not in file:
@@ -195,7 +199,7 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
             return name
         findings.append(f"{matrix.name} has values such as {fraction:.8g}")
         if np.isnan(fraction):
-            advice = UNFILLED
+            advice = FILL
     for name in present:
         with suppress(UserError):  # the layer is not a matrix
             if first_fraction(Matrix(layers[name], path, name)) is None:

@@ -29,7 +29,7 @@ class ManifestRow:
     file: str  # name in the results, without suffix; unique
     role: str  # "training", "evaluation", or "skipped" (see reason)
     dataset: str = ""  # name of the evaluation dataset
-    part: str = ""  # of a training file: number of the part of the corpus, which one job reads
+    part: str = ""  # of a training file: number of its part of the corpus; a job reads one part
     source: str  # "embedded", "local" or "cellxgene"
     snapshot: str = ""  # of a training file from CELLxGENE: corpus.snapshot
     location: str  # recipe of the embedded corpus, absolute path, or URL
@@ -49,7 +49,7 @@ class ManifestRow:
     collection_id: str = ""
     layer: str = ""  # layer of a local file with the raw counts; empty for raw.X or X
     genes: str = ""  # column of var of a local file with the gene ids; empty for the index
-    excluded: str = ""  # format_ranges of the rows that are not trained on (repeated_cells.py)
+    excluded: str = ""  # rows that are not trained on (repeated_cells.py), as by format_ranges
     reason: str = ""  # why a file was skipped, or numbers of cells and features left out or merged
 
 
@@ -72,7 +72,7 @@ class Metadata:
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
 LONGEST = 200  # maximum number of characters of a title or other text from a service
 LARGEST = 10**15  # largest plausible number of bytes or cells
-LARGEST_SKIPPED_SHARE = 0.05  # limit of the share of training cells in files without raw counts
+LARGEST_SKIPPED_SHARE = 0.05  # the share of cells in files without raw counts must be smaller
 FILES = "files.csv"  # manifest rows of a part, in the folder with its h5ad files
 REMOTE = ("cellxgene",)  # sources whose files are downloaded
 # Patterns of the columns that are used in paths, messages or computations.
@@ -135,7 +135,8 @@ def write_manifest(path: str | Path, rows: Iterable[ManifestRow]) -> None:
 def check_skipped(rows: Iterable[ManifestRow], training: Iterable[ManifestRow]) -> None:
     """Raise an error if skipped files contain too many of the cells of all training files."""
     skipped = [row for row in rows if row.role == "skipped"]
-    cells, total = (sum(int(row.cells or 0) for row in group) for group in (skipped, training))
+    cells = sum(int(row.cells or 0) for row in skipped)
+    total = sum(int(row.cells or 0) for row in training)
     if skipped and cells >= LARGEST_SKIPPED_SHARE * total:
         named = ", ".join(row.file for row in skipped[:5])
         raise UserError(
@@ -147,7 +148,9 @@ def check_skipped(rows: Iterable[ManifestRow], training: Iterable[ManifestRow]) 
 
 def format_ranges(rows: NDArray[np.int64]) -> str:
     """Return ascending row numbers as text, such as ``0-49,77``."""
-    runs = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1) if len(rows) else []
+    if not len(rows):
+        return ""
+    runs = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)  # of consecutive numbers
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
@@ -158,7 +161,7 @@ def are_in_ranges(rows: NDArray[np.int64], ranges: str) -> NDArray[np.bool_]:
         return np.zeros(len(rows), dtype=bool)
     firsts = np.array([int(first) for first, _, _ in parts])
     lasts = np.array([int(last or first) for first, _, last in parts])
-    # Index of the last range that starts at or before each row, -1 if there is none.
+    # For each row: index of the last range that starts at or before it, -1 if there is none.
     index = np.searchsorted(firsts, rows, side="right") - 1
     return (index >= 0) & (rows <= lasts[index])
 

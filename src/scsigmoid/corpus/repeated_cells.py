@@ -29,8 +29,8 @@ class HashedFile:
     Arrays of hashes and flags have an item for each row of the file up to the last selected cell.
     """
 
-    counts: Hashes  # over all genes of the file; 0 for a cell without counts
-    shared: Hashes  # over the genes that all files have; 0 if a cell expresses too few of them
+    hashes: Hashes  # over all genes of the file; 0 for a cell without counts
+    shared_hashes: Hashes  # over the genes that all files have; 0 if a cell expresses too few
     is_comparable: Flags  # whether a cell expresses at least FEWEST_GENES genes
     n_genes: int
     gene_set: int  # a hash of the genes of the file
@@ -54,7 +54,7 @@ def hash_cells(
 
     The hash of a cell is the sum over its genes of a hash of gene and count, so the order of the
     genes does not matter. ``shared_genes`` are the genes that all files have. ``training`` and
-    ``held_out`` are the rows of these cells.
+    ``held_out`` are the rows of the training and held-out cells.
     """
     digests = (hashlib.blake2b(gene.encode(), digest_size=8).digest() for gene in cells.genes)
     keys = np.frombuffer(b"".join(digests), dtype="<u8")
@@ -63,7 +63,7 @@ def hash_cells(
     hashes, shared_hashes = np.zeros((2, size), dtype=np.uint64)
     is_comparable = np.zeros(size, dtype=bool)
     for chunk in cells.chunks():
-        # One item of `genes`, `counts`, `terms` and `has_shared_gene` per stored entry.
+        # `genes`, `counts`, `terms` and `has_shared_gene` have an item for each stored entry.
         indptr, genes, counts = chunk.counts.indptr, chunk.counts.indices, chunk.counts.data
         terms = scramble(keys[genes] + scramble(counts.astype(np.uint64)))
         has_shared_gene = is_shared[genes]
@@ -73,8 +73,8 @@ def hash_cells(
         shared_hashes[chunk.cells] = shared_sums
         is_comparable[chunk.cells] = np.diff(indptr) >= FEWEST_GENES
     return HashedFile(
-        counts=hashes,
-        shared=shared_hashes,
+        hashes=hashes,
+        shared_hashes=shared_hashes,
         is_comparable=is_comparable,
         n_genes=len(keys),
         gene_set=int(keys.sum()),
@@ -107,15 +107,16 @@ def exclude_repeated(files: Sequence[HashedFile]) -> list[Excluded]:
     """
     order = sorted(range(len(files)), key=lambda index: -files[index].n_genes)
     ordered = [files[index] for index in order]
-    counts = np.concatenate([file.counts[file.training] for file in ordered])
+    # Arrays over the training cells of all files.
+    hashes = np.concatenate([file.hashes[file.training] for file in ordered])
     is_comparable = np.concatenate([file.is_comparable[file.training] for file in ordered])
-    held_out_counts = np.concatenate([file.counts[file.held_out] for file in ordered])
+    held_out_hashes = np.concatenate([file.hashes[file.held_out] for file in ordered])
     # The default `kind` overflows with uint64 in numpy 2.0.
-    is_held_out = (counts != 0) & np.isin(counts, held_out_counts, kind="sort")
+    is_held_out = (hashes != 0) & np.isin(hashes, held_out_hashes, kind="sort")
     is_held_out |= occur_in_other_files(ordered)
     candidates = np.flatnonzero(is_comparable & ~is_held_out)
-    _, first_occurrences = np.unique(counts[candidates], return_index=True)
-    is_repeated = np.zeros(len(counts), dtype=bool)
+    _, first_occurrences = np.unique(hashes[candidates], return_index=True)
+    is_repeated = np.zeros(len(hashes), dtype=bool)
     is_repeated[np.delete(candidates, first_occurrences)] = True
 
     excluded = {}
@@ -134,11 +135,11 @@ def occur_in_other_files(files: Sequence[HashedFile]) -> Flags:
     """
     flags = []
     for file in files:
-        shared = file.shared[file.training]
-        others = [
-            other.shared[other.held_out] for other in files if other.gene_set != file.gene_set
-        ]
-        # `concatenate` needs at least one array, so the empty one comes first.
-        held_out = np.concatenate([shared[:0], *others])
-        flags.append((shared != 0) & np.isin(shared, held_out, kind="sort"))
+        training = file.shared_hashes[file.training]
+        held_out = [training[:0]]  # `concatenate` needs at least one array
+        for other in files:
+            if other.gene_set != file.gene_set:
+                held_out.append(other.shared_hashes[other.held_out])
+        is_equal = np.isin(training, np.concatenate(held_out), kind="sort")
+        flags.append((training != 0) & is_equal)
     return np.concatenate(flags)

@@ -12,13 +12,13 @@ from typing import Any
 
 from scsigmoid.config.schema import Corpus
 from scsigmoid.config.validate import check_known
-from scsigmoid.corpus.discover import NAMED, Version
+from scsigmoid.corpus.discover import IN_LEAVE_OUT, Version
 from scsigmoid.corpus.genes import read_table
 from scsigmoid.corpus.metadata import ManifestRow
 from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
 
-RNA = "rna"  # in corpus.assays: all assays of rna_assays.csv
+RNA = "rna"  # value in corpus.assays that stands for all assays of rna_assays.csv
 PAPER_CELLS = 131_600_000  # cells in the paper's snapshot of 11 June 2024
 
 
@@ -26,8 +26,8 @@ PAPER_CELLS = 131_600_000  # cells in the paper's snapshot of 11 June 2024
 class Selection:
     """The training files, and why the others are left out."""
 
-    training: list[ManifestRow]  # in the order of the listing
-    held_out: dict[str, str]  # reason (reason_held_out) by dataset id
+    training: list[ManifestRow]  # in the order of the versions
+    held_out: dict[str, str]  # by dataset id: why it is held out (reason_held_out)
     left_out: dict[str, int]  # number of other versions, by reason
 
 
@@ -36,15 +36,15 @@ def select(
 ) -> Selection:
     """Choose the training files, at random if the configuration limits cells or bytes."""
     organisms: set[str] = set()
-    assays = {RNA}  # labels and ontology ids
-    offered: set[str] = set()
+    assays = {RNA}  # "rna", labels and ontology ids
+    known_ids: set[str] = set()
     for version in versions:
         organisms |= {*version.organisms}
         assays |= {*version.assays, *version.assays.values()}
-        offered |= {version.row.dataset_id, version.row.dataset_version_id}
+        known_ids |= {version.row.dataset_id, version.row.dataset_version_id}
     check_known("corpus.organisms", "organism", corpus.organisms, sorted(organisms))
     check_known("corpus.assays", "assay", corpus.assays or (), sorted(assays))
-    if unknown := set(corpus.leave_out) - offered:
+    if unknown := set(corpus.leave_out) - known_ids:
         raise UserError(
             f"corpus.leave_out: {min(unknown)} is neither a dataset nor a dataset version of the "
             "snapshot; correct the id"
@@ -94,13 +94,14 @@ def reason_unwanted(version: Version, corpus: Corpus) -> str:
     """Return why the configuration excludes a version, or "" if it does not."""
     row = version.row
     if {row.dataset_id, row.dataset_version_id} & set(corpus.leave_out):
-        return NAMED
+        return IN_LEAVE_OUT
     if not version.organisms or not set(version.organisms) <= set(corpus.organisms):
         return "other organisms"
     wanted = wanted_assays(corpus)
-    assays = version.assays.items()
-    if wanted is not None and (not assays or any(wanted.isdisjoint(names) for names in assays)):
-        return "other assays"
+    if wanted is not None:
+        is_wanted = [bool(wanted & {label, term}) for label, term in version.assays.items()]
+        if not is_wanted or not all(is_wanted):
+            return "other assays"
     if corpus.maximum_file_gb is not None:
         if not row.bytes:
             return "size unknown"
@@ -152,7 +153,7 @@ def check_separate(
     for row in training:
         if reason := reason_held_out(row, evaluation):
             raise UserError(
-                f"{where}: training file {row.file} is of the {reason}, which is evaluated; "
+                f"{where}: training file {row.file} belongs to the {reason}, which is evaluated; "
                 f"{remedy}"
             )
 
@@ -187,12 +188,13 @@ def count_by(rows: Sequence[ManifestRow], column: str) -> dict[str, dict[str, in
     """Return the totals of the rows (:func:`count_totals`) by the values of a column."""
     values = sorted({getattr(row, column) for row in rows} - {""})
     return {
-        value: count_totals([r for r in rows if getattr(r, column) == value]) for value in values
+        value: count_totals([row for row in rows if getattr(row, column) == value])
+        for value in values
     }
 
 
 def count_totals(rows: Sequence[ManifestRow]) -> dict[str, int | None]:
-    """Return the numbers of files, cells and bytes, ``None`` if a file's number is unknown."""
+    """Return the numbers of files, cells and bytes. A total is ``None`` if a value is unknown."""
     totals: dict[str, int | None] = {"files": len(rows)}
     for key in ("cells", "bytes"):
         values = [getattr(row, key) for row in rows]
@@ -200,26 +202,26 @@ def count_totals(rows: Sequence[ManifestRow]) -> dict[str, int | None]:
     return totals
 
 
-def format_summary(numbers: Mapping[str, Any]) -> list[str]:
-    """Return the summary as lines of text."""
-    lines = [f"Corpus: {numbers['origin']}"]
-    if "offered" in numbers:
-        offered = numbers["offered"]
+def format_summary(summary: Mapping[str, Any]) -> list[str]:
+    """Return a summary of a manifest as lines of text."""
+    lines = [f"Corpus: {summary['origin']}"]
+    if "offered" in summary:
+        offered = summary["offered"]
         lines.append(f"  offered    {offered['files']:,} datasets, {offered['cells']:,} cells")
-        for identifier, reason in numbers["without_file"].items():
+        for identifier, reason in summary["without_file"].items():
             lines.append(f"  not used   {identifier}: {reason}")
-    for name, dataset in numbers["evaluation"].items():
+    for name, dataset in summary["evaluation"].items():
         lines.append(
             f"  evaluated  {name}: {format_count(dataset['cells'])} cells, version "
             f"{dataset['dataset_version_id']} of {dataset['published'] or 'an unknown day'}"
         )
         if not dataset["collection_id"]:
             lines.append(f"  caution    {name}: collection unknown, held out by dataset alone")
-    for dataset_id, reason in numbers.get("held_out", {}).items():
+    for dataset_id, reason in summary.get("held_out", {}).items():
         lines.append(f"  held out   {dataset_id}: {reason}")
-    for reason, datasets in numbers.get("left_out", {}).items():
-        lines.append(f"  left out   {datasets:,} datasets: {reason}")
-    training = numbers["training"]
+    for reason, number in summary.get("left_out", {}).items():
+        lines.append(f"  left out   {number:,} datasets: {reason}")
+    training = summary["training"]
     size = "" if training["bytes"] is None else f", {training['bytes'] / 1e9:,.1f} GB"
     lines.append(
         f"  training   {training['files']:,} datasets, {format_count(training['cells'])} cells"

@@ -26,10 +26,11 @@ T = TypeVar("T")
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 BLOCK = 1 << 16  # bytes read at a time
-ADVANCE = 1 << 20  # an attempt that receives this number of bytes resets the count of attempts
-SLOWEST = 60.0  # seconds within which ADVANCE bytes must arrive
+ADVANCE = 1 << 20  # number of bytes that count as progress
+SLOWEST = 60.0  # maximum number of seconds in which ADVANCE bytes must arrive
 GONE = {404: "not found", 410: "withdrawn"}
-# Statuses after which a request is repeated. Firewalls answer 403 to suspicious clients.
+# Requests with these statuses are repeated. 403 may be temporary: firewalls answer it to clients
+# that seem suspicious.
 BUSY = (403, 408, 425, 429)
 HEADERS = {"Accept-Encoding": "identity", "User-Agent": f"scsigmoid/{__version__}"}
 
@@ -75,7 +76,7 @@ class Web:
 
     hosts: Sequence[str]  # allowed hosts, also for redirects
     settings: Download  # attempts, time-outs and number of connections
-    stopping: threading.Event = field(default_factory=threading.Event)  # set after a failure
+    stopping: threading.Event = field(default_factory=threading.Event)  # set if a thread fails
 
     @classmethod
     def of(cls, corpus: Corpus) -> "Web":
@@ -160,31 +161,31 @@ class Web:
     def retry(
         self, url: str, action: Callable[[], T], progress: Callable[[], int] = lambda: 0
     ) -> T:
-        """Call ``action`` until it succeeds. The pause doubles with every attempt.
+        """Call ``action`` until it succeeds. The pause doubles after every failure.
 
         Args:
             url: address, for messages.
             action: function to call. It raises :class:`Transient` if another attempt may succeed.
-            progress: function that returns the number of bytes received so far. An attempt with at
-                least ``ADVANCE`` new bytes resets the count of attempts.
+            progress: function that returns the number of bytes received so far. ``ADVANCE`` new
+                bytes reset the count of attempts.
         """
-        received, tries = progress(), 0
+        received, failures = progress(), 0
         while True:
             try:
                 return action()
             except Transient as error:
-                failed = error
+                failure = error
             if progress() >= received + ADVANCE:
-                received, tries = progress(), 0
-            tries += 1
-            if tries >= self.settings.attempts:
+                received, failures = progress(), 0
+            failures += 1
+            if failures >= self.settings.attempts:
                 raise UserError(
-                    f"{one_line(url)}: {failed} ({tries} attempts); check the network, or raise "
-                    "corpus.download.timeout or corpus.download.attempts, and run again"
-                ) from failed
-            pause = failed.pause if failed.pause is not None else 2.0 ** (tries - 1)
+                    f"{one_line(url)}: {failure} ({failures} attempts); check the network, or "
+                    "raise corpus.download.timeout or corpus.download.attempts, and run again"
+                ) from failure
+            pause = failure.pause if failure.pause is not None else 2.0 ** (failures - 1)
             pause = min(pause, self.settings.longest_pause)
-            log(f"{one_line(url)}: {failed}; trying again in {pause:g} s")
+            log(f"{one_line(url)}: {failure}; trying again in {pause:g} s")
             self.stopping.wait(pause)
             self.check_stopped()
 
@@ -225,7 +226,7 @@ def check_address(url: str, hosts: Collection[str]) -> None:
 
 
 def check_status(url: str, response: requests.Response) -> None:
-    """Raise an error unless a response has content.
+    """Raise an error if the status of a response is not 200 or 206.
 
     Raises:
         Transient: if another attempt may succeed.
@@ -249,7 +250,7 @@ def content_length(response: requests.Response) -> int | None:
 
 
 def retry_after(text: str) -> float | None:
-    """Return the seconds to wait from a ``Retry-After`` header with seconds or a date."""
+    """Return the seconds to wait from a ``Retry-After`` header, ``None`` if it is malformed."""
     try:
         return Retry().parse_retry_after(text)
     except (InvalidHeader, ValueError, TypeError, OverflowError):

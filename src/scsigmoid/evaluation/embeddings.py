@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from scsigmoid.config.schema import Embeddings, Pooling
-from scsigmoid.corpus.hdf5 import data_frame, opened
+from scsigmoid.corpus.hdf5 import opened, read_data_frame
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import check_finite, write_embedding
 from scsigmoid.files import sha256
@@ -74,7 +74,7 @@ def embed(
     values = embed_cells(encoder, store, settings, f"embedding {metadata['model']}")
     columns = tokens.metadata(["cell", "cell_type"])
     with opened(cells) as file:
-        obs = data_frame(file["obs"])
+        obs = read_data_frame(file["obs"])
     obs = obs.iloc[columns["cell"]]
     check_finite(values, obs, f"{checkpoint}: embeds")
     identity = {**provenance(checkpoint, metadata, settings, tokens.simulated), **tokens.identity}

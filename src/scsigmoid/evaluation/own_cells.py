@@ -21,7 +21,7 @@ from scsigmoid.config.schema import Embeddings, Pooling
 from scsigmoid.corpus.genes import is_id, organism_of
 from scsigmoid.corpus.h5ad import Cells, open_cells
 from scsigmoid.corpus.h5ad_writer import as_h5ad, storing
-from scsigmoid.corpus.hdf5 import data_frame, listed, opened, reading
+from scsigmoid.corpus.hdf5 import format_names, opened, read_data_frame, reading
 from scsigmoid.corpus.matrix_reader import find_counts
 from scsigmoid.errors import UserError, naming
 from scsigmoid.evaluation.embedding_files import check_finite
@@ -340,7 +340,7 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
             f"{names})"
         )
     if genes and not any(genes in data.var for data in (adata, adata.raw) if data is not None):
-        columns = listed(genes, [str(name) for name in adata.var])
+        columns = format_names(genes, [str(name) for name in adata.var])
         raise UserError(f"adata: var has no column {genes!r} for the genes; its columns: {columns}")
     part = anndata.AnnData(
         X=None if layer else read(adata.X),
@@ -368,7 +368,7 @@ def check_counts(path: Path, layers: list[str]) -> None:
         try:
             find_counts(file, path)
         except UserError as error:
-            names = listed("counts", layers)
+            names = format_names("counts", layers)
             raise UserError(
                 f"{error}, or set 'layer' to the layer with counts (layers: {names})"
             ) from None
@@ -379,7 +379,7 @@ def read_obs(path: Path) -> tuple[Any, bool]:
     with opened(path) as file:
         mark = file.get("uns/scsigmoid/simulated")
         is_simulated = isinstance(mark, h5py.Dataset) and bool(np.any(mark[()]))
-        return data_frame(file["obs"]), is_simulated
+        return read_data_frame(file["obs"]), is_simulated
 
 
 def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:

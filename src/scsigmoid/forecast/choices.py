@@ -164,7 +164,7 @@ def sample_cells(corpus: Corpus, seed: int) -> Sample:
             continue
         cells = open_cells(file.path, layer=file.layer, genes=file.genes)
         if file.held_out is not True:
-            cells = cells.part(held_out_text(file.held_out, seed), "training")
+            cells = cells.select(held_out_text(file.held_out, seed), "training")
             total += cells.n_cells
         block = SAMPLE // BLOCKS
         starts = np.linspace(0, max(0, cells.n_cells - block), BLOCKS).astype(int)

@@ -105,7 +105,7 @@ def training_files(config: Config) -> list[Cells] | None:
         return None
     with verbosity(False):  # choosing the settings has already logged the columns of genes
         return [
-            open_cells(file.path, layer=file.layer, genes=file.genes).part(
+            open_cells(file.path, layer=file.layer, genes=file.genes).select(
                 held_out_text(file.held_out, config.seed), "training"
             )
             for file in files
@@ -122,7 +122,7 @@ def check_own_files(config: Config) -> None:
             cells = open_cells(file.path, layer=file.layer, genes=file.genes)
             cells_of[file.path] = cells
             if file.dataset:
-                part = cells.part(held_out_text(file.held_out, config.seed), "evaluation")
+                part = cells.select(held_out_text(file.held_out, config.seed), "evaluation")
                 evaluated_label(part, file.dataset, config.datasets[file.dataset])
         if config.corpus.source == "local":
             check_alike(cells_of)
