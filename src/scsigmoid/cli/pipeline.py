@@ -107,14 +107,14 @@ def vocabulary(options: argparse.Namespace) -> None:
 def tokenize(options: argparse.Namespace) -> None:
     """Turn cells into ranked gene tokens."""
     from scsigmoid.corpus.manifest import check_not_trained_on
-    from scsigmoid.tokens.make import WHOLE, Tokenizer, tokenize_evaluation, tokenize_part
+    from scsigmoid.tokens.make import UNLIMITED, Tokenizer, tokenize_evaluation, tokenize_part
     from scsigmoid.tokens.vocabulary import Vocabulary
 
     settings = options.settings
     tokenizer = Tokenizer(
         Vocabulary.read(options.vocabulary),
         target_sum=settings["tokens.target_sum"],
-        maximum_length=WHOLE,
+        maximum_length=UNLIMITED,
         shard_cells=settings["tokens.shard_cells"],
         # Evaluation cells (with metadata) are not left out for their number of genes.
         minimum_genes=0 if options.metadata else settings["corpus.minimum_genes"],
