@@ -13,7 +13,10 @@ WIDEST_HEAD = 128  # largest head dimension of the GPU kernels of sigmoid attent
 
 
 def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> None:
-    """Raise a UserError at the first contradiction. ``runs`` are all models and runs of a study."""
+    """Raise a UserError at the first contradiction.
+
+    ``runs`` contains the model and training settings of each model and study run, by name.
+    """
     check_names(config)
     problem = next(find_problems(config, runs), None)
     if problem is not None:
@@ -113,7 +116,7 @@ def find_mmd_problems(config: Config) -> Iterator[str]:
 
 
 def find_kernel_benchmark_problems(kernel: KernelBenchmark) -> Iterator[str]:
-    """Yield messages about head dimensions and lengths that do not divide their totals."""
+    """Yield messages about head dimensions and lengths that do not divide the batch's sizes."""
     for key, values, total_key, total in (
         ("head_dimensions", kernel.head_dimensions, "hidden", kernel.hidden),
         ("lengths", kernel.lengths, "tokens", kernel.tokens),
