@@ -182,11 +182,6 @@ class TokenStore:
             _starts=np.cumsum(rows) - rows,
         )
 
-    @property
-    def vocabulary(self) -> str:
-        """Fingerprint of the vocabulary."""
-        return self.identity["vocabulary"]
-
     def __len__(self) -> int:
         return len(self.lengths)
 
