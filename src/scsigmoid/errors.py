@@ -18,11 +18,12 @@ class UserError(Exception):
 
 
 def printable(message: str) -> str:
-    """Escape control characters, which could change what a terminal shows."""
+    """Escape control characters, because a terminal would execute them."""
     if message.isprintable():
         return message
     return "".join(
-        char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in message
+        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode()
+        for char in message
     )
 
 

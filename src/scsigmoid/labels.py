@@ -73,7 +73,8 @@ def series_label(series: tuple[str, str], among: Iterable[tuple[str, str]]) -> s
 
 def pairs(config: Config) -> list[tuple[str, str]]:
     """Return the (sigmoid, softmax) models of each context and size, without stress-test models."""
-    groups: dict[tuple[int, str], dict[str, str]] = {}  # models by attention, for each pair
+    # The first model of each attention, by context and size.
+    groups: dict[tuple[int, str], dict[str, str]] = {}
     for name, model in config.models.items():
         if not model.stress:
             group = groups.setdefault((model.context, model.size or ""), {})

@@ -25,14 +25,14 @@ def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]
 
 def check_names(config: Config) -> None:
     """Raise a UserError if a setting names a size, model or dataset that does not exist."""
-    sizes_of = {
+    sizes_in = {
         "architecture.size": [config.architecture.size],
         "benchmarks.training.sizes": config.benchmarks.training.sizes,
     }
     for name, model in config.models.items():
         if model.size:
-            sizes_of[f"models.{name}.size"] = [model.size]
-    for setting, names in sizes_of.items():
+            sizes_in[f"models.{name}.size"] = [model.size]
+    for setting, names in sizes_in.items():
         check_known(setting, "size", names, config.sizes)
     evaluation = config.evaluation
     check_known("evaluation.pair", "model", evaluation.pair, config.models)

@@ -59,7 +59,7 @@ def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) 
         rules = inherited if effect is None else effect.rules
         kind = hints[name]
         suffix = {dict: ".<name>", list: ".<number>"}.get(typing.get_origin(kind), "")
-        # The setting is a section, or a mapping or list of sections, or a value.
+        # A section, or the sections in a mapping or list, have tables of their own.
         for nested in filter(dataclasses.is_dataclass, (kind, *typing.get_args(kind))):
             values = None if suffix or defaults is None else defaults[name]
             nested_sections.append((nested, f"{path}.{name}".lstrip(".") + suffix, values, rules))

@@ -138,7 +138,7 @@ def rank_cells(
         for i in range(n):
             low, high = min(low, bits[i]), max(high, bits[i])
         scale = (2 * n - 1) / max(float(high - low), 1.0)
-        ends[: 2 * n + 1] = 0
+        ends[: 2 * n + 1] = 0  # first, element b + 1 counts the values of bucket b
         for i in range(n):
             bucket[i] = np.int32(float(high - bits[i]) * scale)
             ends[bucket[i] + 1] += 1
