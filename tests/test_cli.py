@@ -39,7 +39,7 @@ def test_an_unknown_stage_is_one_line(
 
 
 def test_a_plan_may_be_cut_short() -> None:
-    """As in `scsigmoid plan | head`, after which nobody reads."""
+    """The reader of the pipe ends first, as in `scsigmoid plan | head`."""
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "scsigmoid", "plan", "--config", "preset=demo"]
@@ -92,7 +92,7 @@ def test_an_error_is_in_the_log_and_one_line_on_the_terminal(tmp_path: Path) -> 
     assert run.stderr in log.read_text()
 
 
-REPLACED = """
+PROGRAM = """
 import os, sys
 from scsigmoid import cli, progress
 cli.STAGES["lengths"].run = lambda options: {action}
@@ -102,7 +102,7 @@ sys.exit(cli.main(sys.argv[1:]))
 
 def command_that(action: str) -> list[str]:
     """Return a command whose subcommand evaluates a Python expression."""
-    code = REPLACED.replace("{action}", action)
+    code = PROGRAM.replace("{action}", action)
     return [sys.executable, "-c", code, "lengths", "--tokens", "t", "--output", "o"]
 
 
@@ -121,9 +121,9 @@ def test_the_log_of_a_killed_job_has_a_line_of_each_attempt(tmp_path: Path) -> N
     assert second.endswith("job 18")
 
 
-@pytest.mark.parametrize("seen", [True, False])
-def test_an_announcement_also_appears_on_the_terminal(seen: bool, tmp_path: Path) -> None:
-    """Except in jobs of a cluster, whose terminal nobody sees."""
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_an_announcement_also_appears_on_the_terminal(is_silent: bool, tmp_path: Path) -> None:
+    """In jobs of a cluster, which set SCSIGMOID_SILENT, it is only in the log."""
     log = tmp_path / "x.log"
     command = command_that("(progress.log('in the log'), progress.announce('for the user'))")
     process = subprocess.run(
@@ -131,10 +131,10 @@ def test_an_announcement_also_appears_on_the_terminal(seen: bool, tmp_path: Path
         capture_output=True,
         text=True,
         check=True,
-        env=os.environ | ({} if seen else {SILENT: "1"}),
+        env=os.environ | ({SILENT: "1"} if is_silent else {}),
     )
     assert log.read_text().endswith("\nin the log\nfor the user\n")
-    assert process.stderr == "for the user\n" * seen
+    assert process.stderr == ("" if is_silent else "for the user\n")
 
 
 def test_lines_do_not_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -128,12 +128,12 @@ def test_the_interval_over_donors_covers(donors: int, spread: float):
 
 
 def test_ratios_of_intervals_contain_the_ratios_of_all_values():
-    """Against every combination of values within the two intervals."""
+    """Compare with all combinations of values within the two intervals."""
     ours, theirs = Interval(6.0, 5.0, 8.0), Interval(2.0, 1.0, 4.0)
     grids = np.meshgrid(np.linspace(*ours[1:], 7), np.linspace(*theirs[1:], 7))
     for result, values in (
         (ours.over(theirs), grids[0] / grids[1]),
-        (ours.map(lambda one: 1 / one), 1 / grids[0]),
+        (ours.map(lambda value: 1 / value), 1 / grids[0]),
     ):
         assert result[1:] == pytest.approx((values.min(), values.max()))
         assert result.low < result.value < result.high

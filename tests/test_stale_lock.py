@@ -11,8 +11,8 @@ import pytest
 from scsigmoid.stale_lock import NOTE, clear_stale_lock, note_run
 
 
-def locked(folder: Path) -> Path:
-    """Make a lock, as Snakemake does, older than the note of the run."""
+def make_lock(folder: Path) -> Path:
+    """Make a lock as Snakemake does, a second before now. Return the folder of the lock."""
     (folder / "locks").mkdir()
     lock = folder / "locks" / "0.output.lock"
     lock.touch()
@@ -24,7 +24,7 @@ def locked(folder: Path) -> Path:
 def test_the_lock_of_a_killed_run_is_removed(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     note_run(tmp_path, child.pid)
-    locks = locked(tmp_path)
+    locks = make_lock(tmp_path)
     assert not clear_stale_lock(tmp_path)
     assert locks.is_dir()
     child.kill()
@@ -38,18 +38,19 @@ def test_the_lock_of_a_killed_run_is_removed(tmp_path):
     [
         ({"started": 0}, False, True),  # another process has the id of the run now
         ({"started": 0, "host": "elsewhere"}, False, False),
-        # The note is from an earlier run. The run with the lock has not written one yet.
+        # The note is from an earlier run. The run with the lock has not written its note yet.
         ({"started": 0}, True, False),
         (None, False, False),
     ],
 )
 def test_only_the_lock_of_a_process_that_ended_is_removed(changed, newer, is_removed, tmp_path):
-    locks, note = locked(tmp_path), tmp_path / NOTE
+    locks, note = make_lock(tmp_path), tmp_path / NOTE
     if changed is not None:
         note_run(tmp_path, os.getpid())
         note.write_text(json.dumps(json.loads(note.read_text()) | changed))
     if newer:
         (lock,) = locks.iterdir()
-        os.utime(lock, ns=2 * (note.stat().st_mtime_ns + 1,))
+        after = note.stat().st_mtime_ns + 1
+        os.utime(lock, ns=(after, after))
     assert clear_stale_lock(tmp_path) == is_removed
     assert locks.exists() != is_removed

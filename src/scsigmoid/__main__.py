@@ -1,4 +1,4 @@
-"""``python -m scsigmoid``."""
+"""Entry point of ``python -m scsigmoid``."""
 
 import sys
 

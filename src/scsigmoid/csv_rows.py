@@ -68,18 +68,21 @@ def columns(kind: type) -> dict[str, str]:
 
 
 def as_text(value: Any, kind: type) -> str:
+    """Return the text of a value in a file. :func:`as_type` reads it back exactly."""
     if kind is float:
         return repr(float(value))
     return str(value).lower() if kind is bool else str(value)
 
 
 def as_type(text: str, kind: type) -> str | bool | int | float:
+    """Return the value of a text in a file. Raise a ValueError if its type is not ``kind``."""
     if kind is bool:  # pandas writes True, a spreadsheet TRUE
         if text.lower() not in ("true", "false", ""):
             raise ValueError(f"{text!r} is neither true nor false")
         return text.lower() == "true"
     if kind is int:  # pandas writes 3.0 in a column with gaps
-        if not (number := float(text or 0)).is_integer():
+        number = float(text or 0)
+        if not number.is_integer():
             raise ValueError(f"{text!r} is not a whole number")
         return int(number)
     if kind is float:

@@ -18,11 +18,12 @@ class UserError(Exception):
 
 
 def printable(message: str) -> str:
-    """Escape control characters, which could change what a terminal shows."""
+    """Escape control characters, because a terminal would execute them."""
     if message.isprintable():
         return message
     return "".join(
-        char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in message
+        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode()
+        for char in message
     )
 
 
@@ -32,12 +33,15 @@ def shortened(message: str) -> str:
     return message if len(message) <= 800 else f"{message[:400]} … {message[-300:]}"
 
 
-_NAMES: dict[str, str] = {}  # what messages show, by temporary path
+_NAMES: dict[str, str] = {}  # by temporary path, the file or address that messages show instead
 
 
 @contextmanager
 def naming(temporary: Path, location: str) -> Iterator[None]:
-    """Show the user's file or address instead of a temporary path, in errors and the log."""
+    """Show ``location`` instead of a temporary path in errors and log lines of the block.
+
+    ``location`` is the user's file or address.
+    """
     _NAMES[str(temporary)] = location
     try:
         yield

@@ -21,10 +21,10 @@ from scsigmoid.errors import UserError
 
 @contextmanager
 def room_for(path: Path) -> Iterator[None]:
-    """If the disk becomes full, raise an OSError that names ``path`` (libraries do not)."""
+    """If the disk becomes full in the block, raise an OSError that names ``path``."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # libraries raise other errors, with the system's text
         for number in (errno.ENOSPC, errno.EDQUOT):
             if os.strerror(number) in str(error) and not isinstance(error, UserError):
                 raise OSError(number, os.strerror(number), str(path)) from None
@@ -46,9 +46,8 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     try:
         with room_for(path):
             yield temporary
-        if temporary.is_file():
-            with temporary.open("rb") as handle:
-                os.fsync(handle.fileno())
+        with temporary.open("rb") as handle:
+            os.fsync(handle.fileno())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -77,8 +76,8 @@ def locked(path: str | Path, activity: str) -> Iterator[None]:
     """Lock a file while the block runs. Raise a UserError if another process has locked it.
 
     The system releases the lock when the process ends. On file systems without locks (some network
-    file systems), other processes are not excluded. The process id and the host are written to the
-    file. The message contains ``activity``, e.g. ``"training"``.
+    file systems), other processes are not excluded. The file contains the process id and the host.
+    The message contains them and ``activity``, e.g. ``"training"``.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +103,8 @@ def verified(path: Path, digest: str, made: Path) -> Iterator[None]:
     """Compute the SHA-256 of a file in another thread while the block reads the file.
 
     When the block ends, with or without an error, raise a UserError if the SHA-256 is not
-    ``digest``, unless this is empty. The message tells the user to delete ``made``.
+    ``digest``. If ``digest`` is empty, the file is not checked. The message tells the user to
+    delete ``made``, the file or folder that a job makes again.
     """
     if not digest:
         yield

@@ -1,7 +1,7 @@
 """Identity of result files: the model, dataset, vocabulary and cells that a file was made from.
 
 The writer stores these fields in the file's metadata. The reader compares them with the expected
-fields (:func:`check_identity`), to detect another file at this path.
+fields (:func:`check_identity`), to detect that another file is at the path.
 """
 
 import json
@@ -16,9 +16,9 @@ from scsigmoid.files import atomic_path, sha256
 if TYPE_CHECKING:
     import pyarrow as pa
 
-KEY = "scsigmoid"  # of the identity in the metadata of a Parquet file
+KEY = "scsigmoid"  # key of the identity in the metadata of a Parquet file
 FINGERPRINT = re.compile("[0-9a-f]{64}")
-MODEL_FILE = re.compile(r"(?P<model>.+?)(-step-(?P<step>\d{8}))?")
+SNAPSHOT = re.compile(r"(.+)-step-(\d{8})")  # name of a file from a snapshot, without suffix
 
 
 def check_identity(path: str | Path, stated: Mapping[str, Any], **expected: Any) -> None:
@@ -44,7 +44,7 @@ def check_cells(path: Path, expected: str) -> None:
 
 
 def for_message(value: Any) -> str:
-    """Return a value as text for a message. Of a fingerprint, return the first 12 digits."""
+    """Return a value as text for a message. Fingerprints are shortened to 12 digits."""
     if isinstance(value, str) and FINGERPRINT.fullmatch(value):
         return value[:12]
     return repr(value) if value != "" else "empty"
@@ -52,10 +52,10 @@ def for_message(value: Any) -> str:
 
 def model_of(path: Path) -> dict[str, Any]:
     """Return ``model`` from the name of a file, and ``step`` if the file is from a snapshot."""
-    match = MODEL_FILE.fullmatch(path.stem)
-    fields = match.groupdict() if match else {}
-    step = {"step": int(fields["step"])} if fields.get("step") else {}
-    return {"model": fields.get("model", ""), **step}
+    snapshot = SNAPSHOT.fullmatch(path.stem)
+    if snapshot is None:
+        return {"model": path.stem}
+    return {"model": snapshot[1], "step": int(snapshot[2])}
 
 
 def write_table(path: Path, table: "pa.Table", identity: Mapping[str, Any]) -> None:

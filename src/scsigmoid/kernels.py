@@ -14,14 +14,15 @@ AMPERE, HOPPER = (8, 0), (9, 0)
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """An implementation of attention. Modules are those of :mod:`scsigmoid.attention`.
+    """An implementation of attention. Names of modules are relative to :mod:`scsigmoid.attention`.
 
     Attributes:
         label: name in tables and figures.
         launcher: for sigmoid attention, the module with the functions ``forward`` and ``backward``.
-        attend: for softmax attention, the function as ``module:function``. Its arguments are
-            [q, k, v], ``cu_seqlens``, ``max_seqlen``, the scale and the mask of FlexAttention.
-        takes_qkv: whether ``attend`` accepts [qkv] too, with the shape (tokens, 3, heads, dim).
+        attend: for softmax attention, the function as ``module:function``. Its arguments are the
+            list [q, k, v], ``cu_seqlens``, ``max_seqlen``, the scale and the mask of FlexAttention.
+        takes_qkv: whether ``attend`` also accepts the list [qkv], where qkv has the shape (tokens,
+            3, heads, head dimension).
         capability: minimum compute capability of a GPU, or None if all GPUs are supported.
         needs_exact_capability: whether GPUs of a higher capability are not supported.
         is_automatic: whether ``auto`` may choose the backend.
@@ -51,7 +52,7 @@ class Backend:
 
     @property
     def package(self) -> str:
-        """Return the optional package with the kernels, or "" if none is needed."""
+        """The optional package with the kernels, or "" if none is needed."""
         return self.packages[0] if self.packages else ""
 
 
@@ -119,14 +120,11 @@ OTHERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "cudnn": ("Softmax, cuDNN", ()),
 }
 
-#: Label of each kernel in tables and figures. ``reference`` has the label of sigmoid attention,
-#: which comes last.
+#: Label of each kernel in tables and figures. Both attentions have a backend ``reference``, whose
+#: label here is the label of sigmoid attention.
 LABELS = {
-    **{
-        name: backend.label
-        for kind in reversed(BACKENDS.values())
-        for name, backend in kind.items()
-    },
+    **{name: backend.label for name, backend in BACKENDS["softmax"].items()},
+    **{name: backend.label for name, backend in BACKENDS["sigmoid"].items()},
     **{name: f"{BACKENDS['sigmoid'][name].label} (ours)" for name in OURS},
     **{f"{name}_accurate": f"{BACKENDS['sigmoid'][name].label} (ours, exact)" for name in OURS},
     **{name: label for name, (label, _) in OTHERS.items()},

@@ -27,7 +27,10 @@ def context_label(context: int) -> str:
 
 
 def short_label(config: Config, name: str) -> str:
-    """Return a model's attention and nominal (else real) context, e.g. ``"Sigmoid 2K"``."""
+    """Return a model's attention and context, e.g. ``"Sigmoid 2K"``.
+
+    This is the context in the model's name if there is one, otherwise ``models.<name>.context``.
+    """
     model = config.models[name]
     return f"{model.attention.capitalize()} {nominal_context(name) or context_label(model.context)}"
 
@@ -35,12 +38,15 @@ def short_label(config: Config, name: str) -> str:
 def model_label(config: Config, name: str) -> str:
     """Return a model's short label, and its size if ``models.<name>.size`` is set.
 
-    If its name contains another context, the label has both: ``"Sigmoid 2K (128 tokens)"``.
+    If the model's name contains another context, the label has both: ``"Sigmoid 2K (128 tokens)"``.
     """
     model = config.models[name]
-    differs = nominal_context(name) not in ("", context_label(model.context))
-    size = f" {model.size}" if model.size else ""
-    return short_label(config, name) + size + (f" ({model.context:,} tokens)" if differs else "")
+    label = short_label(config, name)
+    if model.size:
+        label += f" {model.size}"
+    if nominal_context(name) not in ("", context_label(model.context)):
+        label += f" ({model.context:,} tokens)"
+    return label
 
 
 def representation_label(config: Config, name: str) -> str:
@@ -51,13 +57,14 @@ def representation_label(config: Config, name: str) -> str:
 
 
 def provider_label(name: str) -> str:
+    """Return the label of a kernel."""
     return LABELS.get(name, name)
 
 
 def series_label(series: tuple[str, str], among: Iterable[tuple[str, str]]) -> str:
-    """Return the label of a curve, a (kernel, layout).
+    """Return the label of a curve. A curve is a pair (kernel, layout).
 
-    It contains the layout if ``among`` (all curves) contains several layouts of the kernel.
+    The label contains the layout if ``among`` (all curves) contains several layouts of the kernel.
     """
     provider, layout = series
     has_several_layouts = sum(name == provider for name, _ in among) > 1
@@ -66,7 +73,8 @@ def series_label(series: tuple[str, str], among: Iterable[tuple[str, str]]) -> s
 
 def pairs(config: Config) -> list[tuple[str, str]]:
     """Return the (sigmoid, softmax) models of each context and size, without stress-test models."""
-    groups: dict[tuple[int, str], dict[str, str]] = {}  # models by attention, for each pair
+    # The first model of each attention, by context and size.
+    groups: dict[tuple[int, str], dict[str, str]] = {}
     for name, model in config.models.items():
         if not model.stress:
             group = groups.setdefault((model.context, model.size or ""), {})
@@ -84,7 +92,7 @@ def short_name(name: str) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with four significant digits. Integers and large numbers have all digits."""
+    """Return a number with four significant digits. From 10,000 to 1e9, round it to an integer."""
     if math.isfinite(value) and abs(value) < 1e9 and (value == int(value) or abs(value) >= 1e4):
         return f"{value:,.0f}"
     return f"{value:.4g}"

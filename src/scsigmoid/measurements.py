@@ -27,7 +27,7 @@ class Interval(NamedTuple):
         return Interval(value, *sorted(ends))
 
     def over(self, other: "Interval") -> "Interval":
-        """Return the ratio of two positive estimates, from low / high to high / low."""
+        """Return the ratio of two positive estimates. Its ends are low / high and high / low."""
         return Interval(self.value / other.value, self.low / other.high, self.high / other.low)
 
     def columns(self, name: str) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Measurement:
         metric: e.g. ``validation_loss``, ``silhouette_label``.
         value: the point estimate.
         low, high: ends of the interval; NaN without an interval.
-        n: number of cells, or of donors or pairs if the value is a mean over these.
+        n: number of cells. For a mean over donors or pairs, their number.
         seed: seed of the random numbers; -1 if no random numbers are used.
         simulated: whether the cells were simulated.
         note: why there is no interval, or which cells are left out.
@@ -99,7 +99,10 @@ def known_donors(donors: NDArray[Any]) -> list[str]:
 
 
 def mean_interval(values: NDArray[np.float64], confidence: float) -> Interval:
-    """Return the mean of independent values and its Student interval (none below two values)."""
+    """Return the mean of independent values and its Student interval.
+
+    There is no interval from fewer than two values, and the mean of none is NaN.
+    """
     # The same as scipy.stats.t.ppf, whose import takes a second longer.
     from scipy.special import stdtrit
 
@@ -116,7 +119,7 @@ def mean_interval(values: NDArray[np.float64], confidence: float) -> Interval:
 class DonorMean(NamedTuple):
     """A mean over the means of donors, and the number of known donors.
 
-    ``note`` says why there is no interval, or how many cells are left out. Empty for neither.
+    ``note`` says why there is no interval, or how many cells are left out. Otherwise it is empty.
     """
 
     interval: Interval
@@ -133,14 +136,16 @@ def donor_mean(values: NDArray[np.float64], donors: NDArray[Any], confidence: fl
     """
     names = known_donors(donors)
     means = np.array([values[donors == name].mean() for name in names], dtype=np.float64)
-    unknown = int((~np.isin(donors, names)).sum())
-    note = f"{unknown} of {len(values)} cells have no known donor" if unknown else ""
     interval = mean_interval(means, confidence)
-    if 2 * unknown > len(values) or len(names) < 3:
-        reason = f"no interval from fewer than 3 donors ({len(names)})" if len(names) < 3 else ""
-        note = "; ".join(filter(None, (reason, note)))
-        return DonorMean(Interval(interval.value), len(names), note)
-    return DonorMean(interval, len(names), note and f"{note} and are left out")
+    unknown = int((~np.isin(donors, names)).sum())
+    notes = []
+    if len(names) < 3:
+        notes.append(f"no interval from fewer than 3 donors ({len(names)})")
+    if unknown:
+        notes.append(f"{unknown} of {len(values)} cells have no known donor")
+    if len(names) < 3 or 2 * unknown > len(values):
+        return DonorMean(Interval(interval.value), len(names), "; ".join(notes))
+    return DonorMean(interval, len(names), f"{notes[0]} and are left out" if unknown else "")
 
 
 def source_of(output: Path, *inputs: Path) -> str:

@@ -12,7 +12,8 @@ from scsigmoid.errors import named, printable
 
 T = TypeVar("T")
 
-terminal: TextIO | None = None  # not None while the command line redirects errors to a log
+# The terminal, while the command line redirects standard error to a log. Otherwise None.
+terminal: TextIO | None = None
 
 
 class StandardError(logging.Handler):
@@ -52,7 +53,10 @@ def verbosity(is_verbose: bool) -> Iterator[None]:
 
 
 def announce(message: str) -> None:
-    """Print one line of progress to standard error. If this is a log, print to the terminal too."""
+    """Print one line of progress to standard error.
+
+    If standard error is redirected to a log, print the line to the terminal, too.
+    """
     log(message)
     if terminal is not None:
         with suppress(OSError):  # the terminal may be closed
@@ -62,14 +66,15 @@ def announce(message: str) -> None:
 def track(items: Iterable[T], *, label: str, total: int | None = None) -> Iterator[T]:
     """Iterate over ``items`` and show progress. In a log, print at most one line per 10 seconds.
 
-    ``label`` names the work, e.g. ``"tokenizing"``. ``total`` is by default ``len(items)``, if any.
+    ``label`` names the work, e.g. ``"tokenizing"``. ``total`` is the number of items. By default,
+    it is ``len(items)`` if ``items`` has a length, and otherwise unknown.
     """
     if not LOGGER.isEnabledFor(logging.INFO):
         yield from items
         return
     if total is None and isinstance(items, Sized):
         total = len(items)
-    is_notebook = hasattr(sys.modules.get("ipykernel"), "kernelapp")
+    is_notebook = "ipykernel.kernelapp" in sys.modules
     if is_notebook or sys.stderr.isatty():
         from tqdm.auto import tqdm
 

@@ -1,7 +1,8 @@
 """Removal of the lock that Snakemake leaves in its working directory if it is killed.
 
 Each run writes a note with its host and process id. The next run on the same host removes the lock
-if that process has ended, unless the lock is newer than the note: its run has not written one yet.
+if that process has ended. A lock that is newer than the note is kept, because it belongs to a later
+run, which has not written its note yet.
 """
 
 import json

@@ -71,10 +71,10 @@ def test_every_number_has_limits(wrong: float) -> None:
         if place == ("seed",) and wrong == -1:
             continue  # any whole number is a seed
         changed = copy.deepcopy(values)
-        at = changed
+        section = changed
         for key in place[:-1]:
-            at = at[key]
-        at[place[-1]] = wrong
+            section = section[key]
+        section[place[-1]] = wrong
         with pytest.raises(UserError) as caught:
             check(changed)
         assert str(caught.value).startswith(".".join(map(str, place)) + ": "), place

@@ -72,7 +72,7 @@ def test_metadata_and_reproducible_bytes(checkpoint, store, cells, tmp_path):
         "step": 0,
         "pooling": "mean",
         "checkpoint": sha256(checkpoint),
-        "vocabulary": TokenStore.open(store).vocabulary,
+        "vocabulary": TokenStore.open(store).identity["vocabulary"],
         "dataset": "toy",
         "cells": sha256(cells),
         "simulated": True,

@@ -24,12 +24,21 @@ def tokenized(folder, vocabulary, output, maximum_length=9) -> TokenStore:
 
 def evaluated(h5ad, vocabulary, output) -> TokenStore:
     """Tokenize an evaluation dataset that is named like its h5ad file, and open its store."""
-    metadata = h5ad.with_suffix(".json")
-    standard = {"simulated": False, "label": "cell_type", "title": "Cells", "types": []}
-    unused = {"cells": 30, "genes": 20, "sha256": sha256(h5ad), "location": ""}
-    stated = Metadata(dataset=h5ad.stem, file=h5ad.stem, **standard, **unused)
-    write_json(metadata, asdict(stated))
-    tokenize_evaluation(h5ad, metadata, Tokenizer(vocabulary, 1e4, 9, 25), output)
+    metadata = Metadata(
+        dataset=h5ad.stem,
+        file=h5ad.stem,
+        simulated=False,
+        label="cell_type",
+        title="Cells",
+        types=[],
+        cells=30,
+        genes=20,
+        sha256=sha256(h5ad),
+        location="",
+    )
+    path = h5ad.with_suffix(".json")
+    write_json(path, asdict(metadata))
+    tokenize_evaluation(h5ad, path, Tokenizer(vocabulary, 1e4, 9, 25), output)
     return TokenStore.open(output, vocabulary=vocabulary.fingerprint)
 
 

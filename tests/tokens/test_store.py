@@ -22,7 +22,7 @@ def batch(first: int, lengths: list[int], vocabulary_size: int) -> pa.RecordBatc
     names = [f"t{cell % 3}" for cell in cells]
     return pa.record_batch(
         [tokens, lengths, [n + (n == 8) for n in lengths], list(cells), ["f"] * len(lengths), names]
-        + [[""] * len(lengths)] * 3
+        + [[""] * len(lengths)] * 3  # donor, tissue and assay
         + [[cell % 2 == 0 for cell in cells]],
         schema=store_schema(vocabulary_size),
     )

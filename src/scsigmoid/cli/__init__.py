@@ -19,7 +19,7 @@ from typing import TextIO
 
 from scsigmoid import __version__, progress
 from scsigmoid.cli.arguments import STAGES
-from scsigmoid.config.validate import nearest
+from scsigmoid.config.validate import suggest
 from scsigmoid.errors import UserError, shortened
 from scsigmoid.files import check_writable
 
@@ -27,7 +27,7 @@ for module in ("pipeline", "evaluation", "benchmarks", "report"):
     import_module(f"scsigmoid.cli.{module}")  # registers subcommands
 
 # Environment variables.
-SILENT = "SCSIGMOID_SILENT"  # keeps progress off the terminal, for jobs of a cluster
+SILENT = "SCSIGMOID_SILENT"  # no progress on the terminal, for jobs of a cluster
 LINES = "SCSIGMOID_LINES"  # makes each job print one line on the terminal when it starts
 #: Variables that contain the id of a job on Slurm, PBS, LSF and Grid Engine.
 JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
@@ -39,18 +39,22 @@ REMEDIES |= dict.fromkeys(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one subcommand. Return 0, 1 (error), 2 (unknown stage) or 130 (interruption)."""
+    """Run one subcommand. Return exit code 0, 1 (error), 2 (unknown stage) or 130 (interruption).
+
+    If a model is trained by several processes, this process launches them with torchrun. Each of
+    them then runs the subcommand.
+    """
     words = sys.argv[1:] if arguments is None else arguments
     if words and words[0] not in STAGES and not words[0].startswith("-"):
-        known = nearest(words[0], STAGES) or "; scsigmoid --help lists all"
-        print_error(f"unknown stage {words[0]!r}{known}", sys.stderr)
+        hint = suggest(words[0], STAGES) or "; scsigmoid --help lists all"
+        print_error(f"unknown stage {words[0]!r}{hint}", sys.stderr)
         return 2
     options = make_parser().parse_args(words)
     log, rank = options.log, os.environ.get("RANK")
     if log is not None and rank not in (None, "0"):  # each process of torchrun has its own log
         log = log.with_suffix(f".{rank}{log.suffix}")
     try:
-        if log is not None and rank is None:  # not in a process that torchrun started
+        if log is not None and rank is None:  # torchrun sets RANK in the processes that it starts
             start_log(log, words[0])
         if max(getattr(options, "gpus", 1), getattr(options, "nodes", 1)) > 1:
             from scsigmoid.training.processes import launch, launched
@@ -64,9 +68,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
-    """Run a subcommand and return the exit code. The traceback of an unexpected error is logged.
+    """Run a subcommand and return the exit code.
 
-    If ``log`` is None, standard error is not redirected. ``terminal`` is the original one.
+    Args:
+        options: arguments of the subcommand.
+        log: file to which standard error is redirected, or None. An unexpected error is printed
+            with its traceback to the log. Without a log, it is raised.
+        terminal: the original standard error.
     """
     try:
         outputs = getattr(options, "output", None) or []
@@ -76,12 +84,13 @@ def run(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
         return 130
     except Exception as error:
         problem = expected_error(error, log)
-        if problem is None and log is None:
+        if problem is not None:
+            return print_error(problem, terminal)
+        if log is None:
             raise
-        print_error(problem or f"unexpected {type(error).__name__}: {error}; see {log}", terminal)
-        if problem is None:
-            with suppress(OSError):
-                traceback.print_exc()
+        print_error(f"unexpected {type(error).__name__}: {error}; see {log}", terminal)
+        with suppress(OSError):
+            traceback.print_exc()
         return 1
     return 0
 
@@ -91,7 +100,7 @@ def expected_error(error: Exception, log: Path | None) -> str | None:
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
-        # Errors of stages name a file. An error without a file name is from writing the log.
+        # Errors of stages have a file name. An error without a file name is from writing the log.
         parts = (error.filename or log, error.strerror)
         remedy = REMEDIES.get(error.errno or 0)
         return ": ".join(str(part) for part in parts if part) + (f"; {remedy}" if remedy else "")
@@ -164,6 +173,7 @@ def print_error(message: str, terminal: TextIO) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, with all subcommands."""
     top = argparse.ArgumentParser(
         prog="scsigmoid",
         description="Stages of the sigmoid-attention experiment; `snakemake` runs them all.",

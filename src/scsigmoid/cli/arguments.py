@@ -31,7 +31,10 @@ def text(summary: str) -> dict[str, Any]:
 
 
 class JobSettings(dict[str, Any]):
-    """Checked settings of one job, by dotted name, from ``source`` (an option or a file)."""
+    """Settings of one job, by dotted name. They were checked before the job.
+
+    ``source`` is the option or the file with the settings, for messages.
+    """
 
     def __init__(self, values: Mapping[str, Any], source: str = "--settings") -> None:
         super().__init__(values)
@@ -51,6 +54,7 @@ class JobSettings(dict[str, Any]):
 
 
 def parse_settings(json_text: str) -> JobSettings:
+    """Parse the JSON of ``--settings``."""
     try:
         values = json.loads(json_text)
         if not isinstance(values, dict):
@@ -110,7 +114,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "type": float,
         "metavar": "S",
         "default": math.inf,
-        "help": "start no further measurements after this time; the same command continues them",
+        "help": "seconds after which no measurement is started; the same command continues them",
     },
     "--runs": path("output folder of study-runs"),
 }
@@ -124,8 +128,9 @@ class Stage:
     """A subcommand.
 
     Attributes:
-        arguments: names of its arguments, with ``?`` if optional, ``+`` for one value or more, or
-            ``*`` for both.
+        run: the function to call with the parsed arguments.
+        arguments: names of the arguments, separated by spaces. A suffix means: ``?`` optional,
+            ``+`` one value or more, ``*`` optional with one value or more.
         own: options of ``add_argument`` that replace :data:`ARGUMENTS`, by argument.
     """
 
@@ -134,12 +139,13 @@ class Stage:
     own: Mapping[str, dict[str, Any]]
 
     def add_to(self, stages: Any, name: str) -> None:
+        """Add the subcommand to ``stages``, argparse's subparsers."""
         summary = self.run.__doc__ or ""
         parser = stages.add_parser(name, help=summary.rstrip("."), description=summary)
         parser.set_defaults(run=self.run)
         for argument in ("--log?", *self.arguments.split()):
             key = argument.rstrip("?+*")
-            options = dict({**ARGUMENTS, **self.own}[key])
+            options = dict(self.own[key] if key in self.own else ARGUMENTS[key])
             if options.get("default"):  # an argument with a default is not required
                 options["help"] += " (default: %(default)s)"
             elif key.startswith("--"):
@@ -153,9 +159,10 @@ STAGES: dict[str, Stage] = {}
 
 
 def stage(arguments: str, own: Mapping[str, dict[str, Any]] | None = None) -> Callable[[Run], Run]:
-    """Return a decorator that registers a function as a subcommand. Arguments: :class:`Stage`.
+    """Return a decorator that registers a function as a subcommand.
 
-    The name and the docstring of the function become the name and the help of the subcommand.
+    The name and the docstring of the function become the name and the help of the subcommand. The
+    arguments are those of :class:`Stage`.
     """
 
     def add(run: Run) -> Run:
@@ -179,7 +186,7 @@ def read_config(configuration: Path) -> Config:
 def corpus_of(configuration: Path) -> tuple[Config, Path]:
     """Return a stored configuration and the folder of its downloads.
 
-    Snakemake does not compare this file, so a change of download settings does not rerun a stage.
+    A stage does not run again if only this file changes, for example its download settings.
     """
     config = read_config(configuration)
     folder = config.corpus.download.folder

@@ -31,7 +31,7 @@ def plan(options: argparse.Namespace) -> None:
     lines = forecast(config, Path(config.results or f"results/{config.preset}"))
     try:
         print(*lines, sep="\n", flush=True)
-    except BrokenPipeError:  # `head`, for example, has ended: do not flush the rest at exit
+    except BrokenPipeError:  # the reader, e.g. `head`, has ended. Do not flush the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -55,9 +55,11 @@ def fetch(options: argparse.Namespace) -> None:
     from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
     from scsigmoid.corpus.manifest import write_evaluation_row
 
-    has_part = options.part.isdecimal() and options.manifest is not None
-    has_dataset = bool(options.dataset) and options.metadata is not None
-    if not (has_dataset if options.dataset else has_part):
+    if options.dataset:
+        is_complete = options.metadata is not None
+    else:
+        is_complete = options.part.isdecimal() and options.manifest is not None
+    if not is_complete:
         raise UserError("fetch: expected --part and --manifest, or --dataset and --metadata")
     config, downloads = corpus_of(options.configuration)
     shared = (config.corpus, config.seed, downloads, options.output)
@@ -67,7 +69,7 @@ def fetch(options: argparse.Namespace) -> None:
         if dataset is None:
             raise UserError(f"--dataset {name}: not one of {', '.join(config.datasets)}")
         needed_cells = Plan(config).needed_cells(name)
-        row = options.metadata.with_suffix(".csv")  # file with one row, for this dataset
+        row = options.metadata.with_suffix(".csv")  # manifest with one row, for this dataset
         write_evaluation_row(name, config.corpus, config.datasets, config.seed, downloads, row)
         fetch_evaluation(row, name, dataset, *shared, options.metadata, needed_cells)
     else:
@@ -107,14 +109,14 @@ def vocabulary(options: argparse.Namespace) -> None:
 def tokenize(options: argparse.Namespace) -> None:
     """Turn cells into ranked gene tokens."""
     from scsigmoid.corpus.manifest import check_not_trained_on
-    from scsigmoid.tokens.make import WHOLE, Tokenizer, tokenize_evaluation, tokenize_part
+    from scsigmoid.tokens.make import UNLIMITED, Tokenizer, tokenize_evaluation, tokenize_part
     from scsigmoid.tokens.vocabulary import Vocabulary
 
     settings = options.settings
     tokenizer = Tokenizer(
         Vocabulary.read(options.vocabulary),
         target_sum=settings["tokens.target_sum"],
-        maximum_length=WHOLE,
+        maximum_length=UNLIMITED,
         shard_cells=settings["tokens.shard_cells"],
         # Evaluation cells (with metadata) are not left out for their number of genes.
         minimum_genes=0 if options.metadata else settings["corpus.minimum_genes"],
@@ -134,7 +136,7 @@ def tokenize(options: argparse.Namespace) -> None:
 def raw_files(options: argparse.Namespace, *, last: bool) -> Iterator[None]:
     """Make the raw files of a part available in the block, if ``--configuration`` is given.
 
-    If ``last``, no later stage reads the raw files, so that they may be deleted.
+    ``last`` says that no later stage reads the raw files, so that they may be deleted.
     """
     from scsigmoid.corpus import fetch as corpus
 
@@ -169,6 +171,7 @@ def train(options: argparse.Namespace) -> None:
     try:
         run_training(run, options.tokens, options.vocabulary, options.output)
     except SystemExit as end:
-        if end.code == STOPPED and not launched():  # with torchrun, the launching process does it
+        # If torchrun started this process, the process that launched torchrun requeues the job.
+        if end.code == STOPPED and not launched():
             requeue()
         raise

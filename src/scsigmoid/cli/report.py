@@ -18,7 +18,10 @@ def results_of(configuration: Path) -> "Results":
 
 
 def write(kind: str, options: argparse.Namespace) -> None:
-    """Write all files of the table or figure ``options.name``, like the file ``options.output``."""
+    """Write all files of the table or figure ``options.name``.
+
+    They have the name of ``options.output`` with different suffixes.
+    """
     from scsigmoid.report import registry
 
     results = results_of(options.configuration)

@@ -21,7 +21,7 @@ from scsigmoid.config.study import study_runs
 from scsigmoid.config.validate import check_known, normalize, validate
 from scsigmoid.errors import UserError
 
-NAMED = ("datasets", "sizes", "models", "study")  # sections with named entries, removed if null
+NAMED = ("datasets", "sizes", "models", "study")  # sections whose entries ``null`` removes
 SHIPPED = Path(__file__).parent / "shipped"
 
 
@@ -62,11 +62,12 @@ def load(
 
 def check(values: Mapping[str, Any]) -> Config:
     """Check a merged configuration. Raise a UserError that names the first wrong setting."""
-    # The default title of a dataset with a file is its name.
     datasets = values.get("datasets")
-    for name, dataset in datasets.items() if isinstance(datasets, Mapping) else ():
-        if isinstance(dataset, dict) and dataset.get("file"):
-            dataset.setdefault("title", str(name).replace("_", " "))
+    if isinstance(datasets, Mapping):
+        for name, dataset in datasets.items():
+            # The default title of a dataset with a file is its name.
+            if isinstance(dataset, dict) and dataset.get("file"):
+                dataset.setdefault("title", str(name).replace("_", " "))
     config = validate(values, Config)
     if config.corpus.source == "local":
         config = with_local_datasets(config)
@@ -90,7 +91,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def with_local_datasets(config: Config) -> Config:
     """Return a configuration with an evaluation dataset for each local file with held-out cells.
 
-    Of the other datasets, only those with ``file`` are kept.
+    Other datasets are kept only if they have a ``file``.
     """
     files = expand(config.corpus.local)
     datasets = {name: dataset for name, dataset in config.datasets.items() if dataset.file}
@@ -120,11 +121,12 @@ def as_json(values: Any) -> str:
 
 
 def as_yaml(config: Config) -> str:
+    """Return a configuration as YAML, in the order of the schema."""
     return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True)
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Read a YAML mapping. Raise a UserError if the file is anything else, or cannot be read."""
+    """Read a YAML mapping. Raise a UserError if the file cannot be read or has other content."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -13,7 +13,10 @@ WIDEST_HEAD = 128  # largest head dimension of the GPU kernels of sigmoid attent
 
 
 def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> None:
-    """Raise a UserError at the first contradiction. ``runs`` are all models and runs of a study."""
+    """Raise a UserError at the first contradiction.
+
+    ``runs`` contains the model and training settings of each model and study run, by name.
+    """
     check_names(config)
     problem = next(find_problems(config, runs), None)
     if problem is not None:
@@ -22,14 +25,14 @@ def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]
 
 def check_names(config: Config) -> None:
     """Raise a UserError if a setting names a size, model or dataset that does not exist."""
-    sizes_of = {
+    sizes_in = {
         "architecture.size": [config.architecture.size],
         "benchmarks.training.sizes": config.benchmarks.training.sizes,
     }
     for name, model in config.models.items():
         if model.size:
-            sizes_of[f"models.{name}.size"] = [model.size]
-    for setting, names in sizes_of.items():
+            sizes_in[f"models.{name}.size"] = [model.size]
+    for setting, names in sizes_in.items():
         check_known(setting, "size", names, config.sizes)
     evaluation = config.evaluation
     check_known("evaluation.pair", "model", evaluation.pair, config.models)
@@ -113,7 +116,7 @@ def find_mmd_problems(config: Config) -> Iterator[str]:
 
 
 def find_kernel_benchmark_problems(kernel: KernelBenchmark) -> Iterator[str]:
-    """Yield messages about head dimensions and lengths that do not divide their totals."""
+    """Yield messages about head dimensions and lengths that do not divide the batch's sizes."""
     for key, values, total_key, total in (
         ("head_dimensions", kernel.head_dimensions, "hidden", kernel.hidden),
         ("lengths", kernel.lengths, "tokens", kernel.tokens),

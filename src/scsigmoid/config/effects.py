@@ -15,11 +15,12 @@ class Affects:
     ``report.registry`` name the settings that they print.
 
     Args:
-        rules: names of rules in ``workflow/rules``, separated by spaces. None of them by default.
+        rules: names of rules in ``workflow/rules``, separated by spaces. Empty by default, which
+            means that no rule runs again.
         model: whether the setting determines the trained model. If not, an interrupted training
             continues with the new value.
-        otherwise: constant value for a rule that gets the section but is not affected by the
-            setting. By default, the rule does not get the setting.
+        otherwise: constant value of the setting for rules that get the section but are not affected
+            by the setting. By default, these rules do not get the setting.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class Affects:
 
 @cache
 def effects(section: type) -> dict[str, Affects | None]:
-    """Return the annotation of each setting of a section. None means: as for the section."""
+    """Return the annotation of each setting of a section, or None for settings without one."""
     hints = typing.get_type_hints(section, include_extras=True)
     effect_of = {}
     for field in dataclasses.fields(section):
@@ -47,8 +48,8 @@ def find_settings(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the dotted name and the plain value of each setting that affects a rule.
 
-    ``value`` is the configuration, or the part of it with the dotted name ``path``. ``datasets``
-    are the evaluation datasets of the job. None means all.
+    ``value`` is the configuration, or a part of the configuration with the dotted name ``path``.
+    ``datasets`` are the evaluation datasets of the job. None means all.
     """
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -65,7 +66,10 @@ def find_settings(
 
 
 def values_for(value: Any, rule: str) -> Any:
-    """Return a section as plain values, without the settings that do not affect a rule."""
+    """Return a section as plain values, without the settings that do not affect a rule.
+
+    ``value`` is a section, a mapping or list of sections, or the value of a setting.
+    """
     if isinstance(value, Mapping):
         return {key: values_for(item, rule) for key, item in value.items()}
     if isinstance(value, list):

@@ -37,15 +37,17 @@ def files_of(path: Path) -> list[Path]:
     """Return the files at a path: the path itself, or the matrix files of a 10x folder."""
     if not path.is_dir():
         return [path]
+    # The names of files may have a prefix and end in .gz.
     names = ("matrix.mtx", "barcodes.tsv", "features.tsv", "genes.tsv")
     return sorted(file for name in names for file in path.glob(f"*{name}*") if file.is_file())
 
 
 def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
-    """Return the files of ``corpus.local`` in the order of its entries. Files of a glob are sorted.
+    """Return the files of ``corpus.local`` in the order of its entries.
 
-    Raise a UserError if there are no entries, a path cannot be read, a file is listed twice, or an
-    entry gives one name to several files.
+    Files that match the glob of one entry are sorted by path. Raise a UserError if there are no
+    entries, a path cannot be read, a file is listed twice, or an entry gives one name to several
+    files.
     """
     if not entries:
         raise UserError("corpus.local: empty; list your h5ad files (files, label, held_out)")
@@ -96,12 +98,13 @@ def own_files(corpus: Corpus, datasets: Mapping[str, Dataset]) -> list[LocalFile
 
 def problem_of(path: Path) -> str:
     """Return why a path cannot be read and what to do, or an empty text."""
+    if path.is_file() or (path.is_dir() and files_of(path)):
+        return ""
     if path.is_dir():
-        problem = f"a folder without a 10x matrix; name its files, for example {path / '*.h5ad'}"
-        return "" if files_of(path) else problem
-    return "" if path.is_file() else "no such file; correct the path"
+        return f"a folder without a 10x matrix; name its files, for example {path / '*.h5ad'}"
+    return "no such file; correct the path"
 
 
 def slug(text: str) -> str:
-    """Return a name made from a text, of lower-case letters, digits and '_'."""
+    """Return a text in lower case, with ``_`` instead of all characters except a-z and 0-9."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") or "dataset"

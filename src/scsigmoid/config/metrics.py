@@ -12,7 +12,8 @@ class ScibMetric:
 
     Attributes:
         title: name in tables and figures.
-        function: key of :data:`scsigmoid.evaluation.scib.FUNCTIONS`. It may return several metrics.
+        function: key of :data:`scsigmoid.evaluation.scib.FUNCTIONS`. One function may compute
+            several metrics.
         in_paper: whether the paper uses the metric. Only these metrics enter :data:`MEAN`.
         seeded: whether the metric depends on the seed of the configuration.
     """

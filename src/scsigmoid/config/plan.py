@@ -45,7 +45,7 @@ class Plan:
             f"embeddings/{self.study_dataset}/{name}{suffix}.h5ad"
             for name, run in self.study_runs.items()
             if self.config.study[run.family].embedded
-            for suffix in (*run.training.kept.values(), "")
+            for suffix in (*run.training.snapshot_suffixes.values(), "")
         ]
 
     def compared(self, metric: str) -> list[str]:
@@ -58,9 +58,11 @@ class Plan:
         listed = getattr(self.config.evaluation, metric).datasets
         if listed is not None:
             return list(listed)
-        all_datasets = [] if metric == "mmd" and self.is_own else self.datasets
         datasets = self.config.datasets.items()
-        return [name for name, dataset in datasets if metric in dataset.compared] or all_datasets
+        comparing = [name for name, dataset in datasets if metric in dataset.compared]
+        if comparing:
+            return comparing
+        return [] if metric == "mmd" and self.is_own else self.datasets
 
     @property
     def is_own(self) -> bool:
@@ -97,7 +99,7 @@ class Plan:
         """
         settings = dict(find_settings(self.config, rule, None if dataset is None else [dataset]))
         settings |= version_of(rule)
-        if rule == "manifest":  # without the files that are only evaluated
+        if rule == "manifest":  # without files whose cells are all held out
             settings["corpus"]["local"] = [
                 entry for entry in settings["corpus"]["local"] if entry["held_out"] is not True
             ]

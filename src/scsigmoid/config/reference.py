@@ -31,6 +31,7 @@ key by key. Lists are replaced. `null` removes an entry of `datasets`, `sizes`, 
 
 
 def reference() -> str:
+    """Return the text of docs/configuration.md."""
     defaults = read_yaml(SHIPPED / "config.yaml")
     return "\n".join([INTRODUCTION, *sections(Config, "", defaults, frozenset())])
 
@@ -38,8 +39,11 @@ def reference() -> str:
 def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) -> Iterator[str]:
     """Yield the lines about a section, then the lines about the sections that it contains.
 
-    ``defaults`` are the section's values in ``config.yaml``, or None for an entry of a mapping or
-    list. ``inherited`` are the rules that the section affects.
+    Args:
+        section: dataclass of the schema.
+        path: dotted name of the section.
+        defaults: values of the section in ``config.yaml``. None for an entry of a mapping or list.
+        inherited: rules that the section affects.
     """
     properties = validator(section).json_schema()["properties"]
     meanings, effect_of = descriptions(section), effects(section)
@@ -47,7 +51,7 @@ def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) 
     nested_sections = []
     yield f"## {f'`{path}`' if path else 'Top level'}"
     yield ""
-    yield " ".join(inspect.cleandoc(section.__doc__ or "").replace("``", "`").split())
+    yield as_markdown(section.__doc__)
     yield ""
     rows = []
     for field in dataclasses.fields(section):
@@ -55,15 +59,18 @@ def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) 
         rules = inherited if effect is None else effect.rules
         kind = hints[name]
         suffix = {dict: ".<name>", list: ".<number>"}.get(typing.get_origin(kind), "")
+        # A section, or the sections in a mapping or list, have tables of their own.
         for nested in filter(dataclasses.is_dataclass, (kind, *typing.get_args(kind))):
             values = None if suffix or defaults is None else defaults[name]
             nested_sections.append((nested, f"{path}.{name}".lstrip(".") + suffix, values, rules))
         if dataclasses.is_dataclass(kind):
             continue
+        reruns = ", ".join(f"`{rule}`" for rule in sorted(rules))
+        if effect is not None and not effect.model:
+            reruns += " (continues)"
         rows.append(
             f"| `{name}` | {type_of(properties[name])} | {default_of(field, defaults)} | "
-            f"{meanings.get(name, '')} | {', '.join(f'`{rule}`' for rule in sorted(rules))}"
-            f"{' (continues)' if effect is not None and not effect.model else ''} |"
+            f"{meanings.get(name, '')} | {reruns} |"
         )
     if rows:
         yield "| setting | type | default | meaning | reruns |"
@@ -74,12 +81,17 @@ def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) 
         yield from sections(*arguments)
 
 
+def as_markdown(docstring: str) -> str:
+    """Return a docstring as one line of Markdown."""
+    return " ".join(docstring.replace("``", "`").split())
+
+
 def descriptions(section: type) -> dict[str, str]:
     """Return the docstring below each setting in the schema, by the name of the setting."""
     (definition,) = ast.parse(inspect.getsource(section)).body
     assert isinstance(definition, ast.ClassDef)
     return {
-        setting.target.id: " ".join(docstring.value.value.replace("``", "`").split())
+        setting.target.id: as_markdown(docstring.value.value)
         for setting, docstring in pairwise(definition.body)
         if isinstance(setting, ast.AnnAssign)
         and isinstance(setting.target, ast.Name)
@@ -90,7 +102,7 @@ def descriptions(section: type) -> dict[str, str]:
 
 
 def default_of(field: "dataclasses.Field[Any]", defaults: Any) -> str:
-    """Return the default value of a setting in YAML. Of a mapping of sections, return the names."""
+    """Return the default of a setting as YAML. For a mapping of sections, return their names."""
     if defaults is not None and field.name in defaults:
         value = defaults[field.name]
         if isinstance(value, Mapping) and any(isinstance(item, dict) for item in value.values()):
@@ -101,7 +113,9 @@ def default_of(field: "dataclasses.Field[Any]", defaults: Any) -> str:
         value = field.default
     else:
         return "required"
-    return f"`{value if isinstance(value, str) and value else json.dumps(value)}`"
+    if isinstance(value, str) and value:
+        return f"`{value}`"
+    return f"`{json.dumps(value)}`"
 
 
 def type_of(schema: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Every setting of the experiment with its type, limits, meaning and the rules that it affects.
 
-Sections are plain dataclasses, so that jobs do not need pydantic, which a bare GPU image does not
-have, and whose import takes longer than some jobs. :mod:`scsigmoid.config.validate` uses pydantic
+Sections are plain dataclasses, so that jobs do not import pydantic: a bare GPU image does not have
+it, and importing it takes longer than some jobs. :mod:`scsigmoid.config.validate` uses pydantic
 before a job runs. Few settings have a default here, because ``config.yaml`` states all values.
 """
 
@@ -16,7 +16,9 @@ T = TypeVar("T")
 
 
 class Limits:
-    """Annotation of a setting with its limits, which pydantic checks. A boolean is not a number.
+    """Annotation of a setting with its limits, which pydantic checks.
+
+    Booleans are refused for numbers, although pydantic would convert them.
 
     Args:
         expected: the expected value, for the error message. Empty means pydantic's own message.
@@ -48,7 +50,7 @@ class Limits:
 
 
 def refuse_boolean(value: T) -> T:
-    if isinstance(value, bool):  # pydantic reads true as 1
+    if isinstance(value, bool):
         raise ValueError("Input should be a number")
     return value
 
@@ -86,7 +88,7 @@ else:
 # Names of datasets, models and families are parts of file names.
 Name = Annotated[str, Limits("at most 80 of a-z, 0-9 and '_'", pattern="^[a-z0-9][a-z0-9_]{0,79}$")]
 Label = Annotated[Text | Several[Text], Limits("a column, or a list of different columns")]
-# Without braces, which Snakemake would replace, and without "~", which is not expanded.
+# Braces are refused because Snakemake would replace them, and "~" because it is not expanded.
 Folder = Annotated[
     str, Limits("a path without braces or '~'", pattern=r"^[^\x00-\x20\x7f{}~][^\x00-\x1f\x7f{}]*$")
 ]
@@ -140,7 +142,7 @@ class EmbeddedCorpus(Settings):
     programmes: Count
     """Number of gene programs. A cell type is a sparse mixture of them."""
     regulators: Count
-    """Number of genes that regulate each gene together (section 1 of the paper)."""
+    """Number of genes that jointly regulate each gene (section 1 of the paper)."""
     median_length: Count
     """Median number of expressed genes per cell."""
     donors: Count
@@ -158,13 +160,14 @@ class Download(Settings):
     """Whether to keep raw files. If false, a training file is deleted when its tokens are written,
     even from a shared folder."""
     connections: Annotated[int, Limits(ge=1, le=64)]
-    """Number of simultaneous downloads or requests per job."""
+    """Maximum number of simultaneous downloads or requests per job."""
     attempts: Count
     """Number of attempts without progress after which a job fails."""
     timeout: Positive
     """Seconds without data after which a connection counts as broken."""
     longest_pause: NotNegative
-    """Longest pause between two attempts in seconds. Limits the server's ``Retry-After``."""
+    """Longest pause between two attempts in seconds, even if the server asks for a longer pause
+    (``Retry-After``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +184,8 @@ class Corpus(Settings):
     snapshot: Annotated[
         str, Limits("a date such as 2024-06-11", pattern=r"^\d{4}-(0\d|1[0-2])-([0-2]\d|3[01])$")
     ]
-    """Date: the newest version of each training dataset published on or before it is used."""
+    """Date. Of each training dataset, the newest version published on or before this date is
+    used."""
     organisms: Several[Text]
     """Organisms of the training files. Files with other organisms are left out."""
     assays: Several[Text] | None
@@ -201,7 +205,8 @@ class Corpus(Settings):
     """Largest size of a training file in GB (1e9 bytes). Larger files are left out. ``null`` means
     no limit."""
     maximum_cells: Count | None
-    """Number of training cells at which the random selection of files stops. ``null``: no limit."""
+    """Number of training cells at which the random selection of files stops. ``null`` means no
+    limit."""
     maximum_gb: Positive | None
     """Total size of the training files in GB at which the random selection of files stops. ``null``
     means no limit."""
@@ -218,7 +223,7 @@ class Dataset(Settings):
     """An evaluation dataset (Table 4 of the paper)."""
 
     title: Annotated[str, Limits("text that is not blank", pattern=r"\S")]
-    """Title in tables and figures. For a dataset with ``file``, the default is ``<name>``."""
+    """Title in tables and figures. For a dataset with ``file``, the default is its name."""
     id: Annotated[Identifier | None, Affects("evaluation_cells")] = None
     """CELLxGENE id of the dataset."""
     file: Annotated[Text | None, Affects("evaluation_cells")] = None
@@ -236,9 +241,9 @@ class Dataset(Settings):
     description: str = ""
     """Description in one sentence, for the table of datasets."""
     compared: list[Literal["mmd", "umap"]] = field(default_factory=list)
-    """Analyses made for this dataset, unless ``evaluation.mmd.datasets`` or
-    ``evaluation.umap.datasets`` lists datasets. An analysis that no dataset lists is made for
-    all."""
+    """Analyses of this dataset: ``mmd`` and ``umap``. An analysis that no dataset lists is made for
+    all datasets. ``evaluation.mmd.datasets`` and ``evaluation.umap.datasets``, if set, replace this
+    setting."""
 
     @property
     def labels(self) -> list[str]:
@@ -251,8 +256,8 @@ class VocabularyChoice(Settings):
     """Selection of the genes that get a token."""
 
     genes: Text | None
-    """File with one gene id per line. Exactly these genes get tokens, with a median of 1 if no
-    training cell expresses them. ``null`` selects genes by the other settings."""
+    """File with one gene id per line. Exactly these genes get tokens. Genes that no training cell
+    expresses have a median of 1. ``null`` selects genes by the other settings."""
     biotypes: Several[Text] | None
     """Biotypes of the genes, for example ``protein_coding``. ``null`` means all biotypes."""
     annotation: list[Text]
@@ -331,8 +336,8 @@ class Training(Settings):
     epsilon: Positive
     """Epsilon of AdamW."""
     gradient: Literal["mean", "sum"]
-    """Training loss: ``mean`` (over all masked genes of the global batch) or ``sum`` (of the mean
-    losses of its cells)."""
+    """Training loss: ``mean`` (mean over all masked genes of the global batch) or ``sum`` (sum of
+    the mean losses of the cells)."""
     clipping: Positive | None
     """L2 norm to which the gradient is clipped. ``null`` means no clipping."""
     mask_fraction: Share
@@ -348,26 +353,29 @@ class Training(Settings):
     """Number of cells of the training files that are kept for the validation loss and not trained
     on. They are the same for every seed."""
     patience: Annotated[CountOrZero, Affects("train", model=False, otherwise=0)] = 0
-    """Stop before ``steps`` if none of this many validation losses in a row is 0.2 % below the
-    lowest loss before them. 0 means never."""
+    """Training stops early if none of the last ``patience`` validation losses is 0.2 % below the
+    lowest loss before them. 0 means that training never stops early."""
     checkpoint_every: Annotated[Count, Affects(model=False, otherwise=1)]
     """Number of steps between two checkpoints."""
     keep_checkpoints: Annotated[Count, Affects(model=False, otherwise=1)]
     """Number of checkpoints to keep."""
     threads: Annotated[int, Limits(ge=1, le=1024), Affects(TRAIN, model=False)]
-    """Number of CPU threads. Changes results by rounding only."""
+    """Number of CPU threads. It changes results by rounding only."""
     workers: Annotated[int, Limits(ge=0, le=1024), Affects(model=False, otherwise=0)]
-    """Number of threads that prepare batches in advance. 0 means that the main thread does."""
+    """Number of threads that prepare batches in advance. 0 means that the main thread prepares
+    them."""
     deterministic: Annotated[bool, Affects(TRAIN, model=False)]
-    """Whether a GPU computes the same bits in each run, at lower speed. A CPU always does."""
+    """Whether results on a GPU are identical to the bit in each run, which is slower. On a CPU,
+    they always are."""
     snapshots: Annotated[list[Count], Affects("train", model=False, otherwise=[])] = field(
         default_factory=list
     )
-    """Steps after which a copy of the model is written. Values from ``steps`` on are ignored."""
+    """Steps after which a copy of the model is written. Values of at least ``steps`` are
+    ignored."""
 
     @property
-    def kept(self) -> dict[int, str]:
-        """Steps of the snapshots in ascending order, and their suffixes: ``-step-00002000``."""
+    def snapshot_suffixes(self) -> dict[int, str]:
+        """Suffix of each snapshot's file, e.g. ``-step-00002000``, by step in ascending order."""
         return {step: f"-step-{step:08d}" for step in sorted(self.snapshots) if step < self.steps}
 
 
@@ -378,7 +386,7 @@ class Model(Settings):
     attention: Attention
     """Attention mechanism."""
     context: Context
-    """Longest sequence in tokens. Longer cells are cut."""
+    """Maximum number of tokens of a sequence. Longer cells are truncated."""
     size: str | None = None
     """Name of an entry of ``sizes``. ``null`` means ``architecture.size``."""
     stress: Annotated[bool, Affects()] = False
@@ -387,7 +395,7 @@ class Model(Settings):
     """Attention backend (see docs/architecture.md). ``auto`` means the fastest that the device
     supports."""
     training: dict[str, Any] = field(default_factory=dict)
-    """Settings of ``training`` with another value for this model."""
+    """Settings that replace values of ``training`` for this model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,10 +403,11 @@ class StudyFamily(Settings):
     """A family of training runs, one for every combination of the listed values."""
 
     purpose: Annotated[Purpose | None, Affects()] = None
-    """What the tables and figures of the family compare: ``rates`` (learning rates), ``seeds``
-    (sigmoid and softmax), ``variants`` (of attention, with the runs of ``seeds``), ``stability``
-    (collapsed runs at each learning rate, the figure shows the first such family) or ``sizes`` (of
-    the model). ``null`` means that only ``runs.csv`` and ``curves.csv`` contain the runs."""
+    """Comparison in the tables and figures of the family: ``rates`` (learning rates), ``seeds``
+    (sigmoid and softmax), ``variants`` (variants of attention and the runs of ``seeds``),
+    ``stability`` (collapsed runs at each learning rate) or ``sizes`` (sizes of the model). The
+    figure of ``stability`` shows the first such family. ``null`` means that only ``runs.csv`` and
+    ``curves.csv`` contain the runs."""
 
     attention: Several[Attention]
     """Attention mechanisms."""
@@ -411,8 +420,8 @@ class StudyFamily(Settings):
     variants: list[list[Variant]] = field(default_factory=lambda: [[]])
     """Values of ``architecture.variants``. Each value is a list."""
     training: dict[str, Any] = field(default_factory=dict)
-    """Settings of ``training`` with another value for this family. A list has one run per value. A
-    mapping has a value for each attention mechanism."""
+    """Settings that replace values of ``training`` for this family. A list gives one run per value.
+    A mapping gives a value for each attention mechanism."""
     embedded: str | None = None
     """Evaluation dataset that is embedded and scored with the final model and each snapshot."""
 
@@ -422,7 +431,8 @@ class Embeddings(Settings):
     """How cells are embedded."""
 
     pooling: Pooling
-    """Embedding of a cell: ``mean`` of its genes' hidden states, or the state of ``<cls>``."""
+    """Embedding of a cell: ``mean`` (mean of the hidden states of its genes) or ``cls`` (hidden
+    state of ``<cls>``)."""
     batch_tokens: Count
     """Number of tokens per forward pass. Lower it to save memory."""
 
@@ -446,7 +456,7 @@ class Scib(Settings):
     """scIB metrics (appendix "SCIB Biological Conservation Metrics")."""
 
     metrics: Annotated[Several[Metric], Affects(otherwise=[])]
-    """Metrics to compute. The mean is over the paper's three metrics only."""
+    """Metrics to compute. Their mean uses only the paper's three metrics."""
     neighbours: Annotated[int, Limits(ge=2)]
     """Number of nearest neighbors of a cell, including itself."""
     variance: Share
@@ -460,16 +470,16 @@ class Mmd(Settings):
     """Maximum mean discrepancy between cell types (appendix "Maximum Mean Discrepancy")."""
 
     datasets: Annotated[Distinct[str] | None, Affects(otherwise=None)]
-    """Names of evaluation datasets. ``null`` means those with ``compared: [mmd]``, or all if there
-    are none."""
+    """Names of evaluation datasets. ``null`` means the datasets with ``compared: [mmd]``, or all
+    datasets if there are none."""
     resamples: Annotated[int, Limits(ge=1, le=100_000)]
-    """Number of bootstrap resamples of each pair of types. All are in memory at once."""
+    """Number of bootstrap resamples of each pair of cell types. All are in memory at once."""
     confidence: Share
     """Confidence level of the percentile intervals."""
     estimator: Annotated[Literal["unbiased", "biased"], Affects(otherwise="unbiased")]
-    """Estimator that the tables show. Both are computed."""
+    """Estimator that the tables show. Both estimators are computed."""
     minimum_cells: Annotated[int, Limits(ge=2)]
-    """Smallest number of cells of a cell type. Other types are left out."""
+    """Smallest number of cells of a cell type. Cell types with fewer cells are left out."""
     block_cells: Count
     """Number of rows of the kernel matrix computed at once. Lower it to save memory."""
 
@@ -479,8 +489,8 @@ class Umap(Settings):
     """UMAP (appendix "UMAP Visualization")."""
 
     datasets: Annotated[Distinct[str] | None, Affects(otherwise=None)]
-    """Names of evaluation datasets. ``null`` means those with ``compared: [umap]``, or all if there
-    are none."""
+    """Names of evaluation datasets. ``null`` means the datasets with ``compared: [umap]``, or all
+    datasets if there are none."""
     neighbours: Annotated[int, Limits(ge=2)]
     """Number of nearest neighbors of a cell."""
     minimum_distance: Annotated[float, Limits(ge=0, le=1)]
@@ -508,7 +518,7 @@ class KernelBenchmark(Settings):
     """The benchmark of attention kernels (section "Kernel Performance")."""
 
     tokens: Count
-    """Number of tokens of a batch. It has ``tokens / length`` sequences."""
+    """Number of tokens of a batch. A batch has ``tokens / length`` sequences."""
     hidden: Count
     """Number of heads times the head dimension."""
     head_dimensions: Several[Count]
@@ -516,7 +526,7 @@ class KernelBenchmark(Settings):
     lengths: Several[Count]
     """Sequence lengths."""
     padding: Several[ShareOrZero]
-    """Fractions of padding, as the paper defines them: lengths vary from (1 - fraction) L to L."""
+    """Fractions of padding as in the paper: sequence lengths vary from (1 - fraction) L to L."""
     jagged: bool
     """Whether to time two more batches: sequences with the lengths of cells, and equal sequences
     with the same number of operations."""
@@ -600,10 +610,10 @@ class Config(Settings):
     ]
     """Seed from which all other seeds are derived."""
     device: Annotated[Device, Affects("benchmark_kernel benchmark_training")]
-    """Device of the models. ``auto`` means a GPU if there is one. Changes results by rounding
-    only."""
+    """Device of the models. ``auto`` means a GPU if there is one. The device changes results by
+    rounding only."""
     gpus: Annotated[int, Limits(ge=1, le=64)]
-    """Number of GPUs per machine that train one model. Changes results by rounding only."""
+    """Number of GPUs per machine that train one model. It changes results by rounding only."""
     nodes: Annotated[int, Limits(ge=1, le=10_000)]
     """Number of machines that train one model, on Slurm only (see docs/running.md)."""
     corpus: Annotated[Corpus, Affects("manifest")]
@@ -624,7 +634,7 @@ class Config(Settings):
     )
     """Families of training runs that are compared, by name (see docs/reproduction.md)."""
     choices: dict[str, str] = field(default_factory=dict)
-    """Values chosen for settings that were ``auto``, with reasons. Written by the program."""
+    """Values chosen for settings that were ``auto``, with reasons. The program writes them."""
 
     def size_of(self, model: str) -> Size:
         """Return the dimensions of a model."""

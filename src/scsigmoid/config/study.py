@@ -10,7 +10,7 @@ from scsigmoid.config.validate import check_known, validate
 from scsigmoid.errors import UserError
 
 #: Settings in which runs with the same purpose, attention and seed may differ. Tables have a row
-#: for each value of these settings, but would average runs that differ in other settings.
+#: for each value of these settings. They would average runs that differ in other settings.
 COMPARED: dict[Purpose, tuple[str, ...]] = {
     "rates": ("learning_rate",),
     "seeds": (),
@@ -42,8 +42,11 @@ def study_runs(config: Config) -> dict[str, StudyRun]:
     """Return all runs by name, in the order of the configuration. Seeds vary slowest.
 
     A name consists of the family, the attention, the values that vary within the family, and the
-    seed: ``frontier_softmax_learning_rate_0_002_seed_1``. A new seed does not rename other runs.
-    Raise a UserError if a setting is wrong, or two runs have the same name or would be averaged.
+    seed, e.g. ``frontier_softmax_learning_rate_0_002_seed_1``. Adding a seed to the configuration
+    does not rename other runs.
+
+    Raise a UserError if a setting is wrong, if two runs have the same name, or if a table would
+    average two runs.
     """
     runs: dict[str, StudyRun] = {}
     for family in config.study:
@@ -97,8 +100,11 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
         "context": settings.context,
         "attention": settings.attention,
     }
-    keys_in_name = [key for key, values in options.items() if len(values) > 1 or key == "seed"]
-    keys_in_name.reverse()  # the seed is at the end of the name
+    keys_in_name = [
+        key
+        for key, values in reversed(options.items())  # the seed is at the end of the name
+        if key == "seed" or (key != "attention" and len(values) > 1)
+    ]
     for combination in itertools.product(*options.values()):
         chosen = dict(zip(options, combination, strict=True))
         attention = chosen["attention"]
@@ -118,7 +124,7 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
         )
         # Names contain validated values: YAML reads 1e-3 as text, and validation makes it a number.
         chosen |= {key: getattr(run.training, key) for key in replaced}
-        parts = [f"{key}_{name_part(chosen[key])}" for key in keys_in_name if key != "attention"]
+        parts = [f"{key}_{name_part(chosen[key])}" for key in keys_in_name]
         yield "_".join([family, attention, *parts]), run
 
 

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def validate(values: Any, kind: type[T], path: str = "") -> T:
-    """Return settings from YAML as a section of the schema, the dataclass ``kind``.
+    """Return settings from YAML as an instance of ``kind``, a dataclass of the schema.
 
     Raise a UserError if a setting is unknown, missing, or has a wrong type or value. ``path`` is
     the dotted name of the section, or empty for the whole configuration.
@@ -24,12 +24,13 @@ def validate(values: Any, kind: type[T], path: str = "") -> T:
     try:
         settings: T = validator(kind).validate_python(normalize(values))  # type: ignore[arg-type]
     except ValidationError as error:
-        raise UserError(message(error.errors(include_url=False), kind, path)) from None
+        raise UserError(describe(error.errors(include_url=False), kind, path)) from None
     return settings
 
 
 @cache
 def validator(kind: type) -> Any:
+    """Return pydantic's validator of a dataclass. Making it takes long, so it is cached."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
@@ -49,24 +50,27 @@ def normalize(values: Any) -> Any:
     return None if values == "null" else values
 
 
-def message(errors: list[Any], kind: Any, path: str) -> str:
+def describe(errors: list[Any], kind: Any, path: str) -> str:
     """Return one line about the first of pydantic's errors: setting, problem and value.
 
-    Unknown settings come first, because a misspelled setting is reported as missing, too.
+    Errors about unknown settings come first: if a setting is misspelled, pydantic also reports that
+    the correct setting is missing.
     """
     unknown = ("unexpected_keyword_argument", "invalid_key")
     unknown_errors = [error for error in errors if error["type"] in unknown]
     error = (unknown_errors or errors)[0]
-    # For a key of a mapping, the location ends with the key and "[key]". Name only the mapping.
-    place = error["loc"][:-2] if error["loc"][-1:] == ("[key]",) else error["loc"]
-    place = [" ".join(str(part).split()) for part in place]
+    location = error["loc"]
+    # If a key of a mapping is wrong, the location ends with the key and "[key]". Name the mapping.
+    if location[-1:] == ("[key]",):
+        location = location[:-2]
+    place = [" ".join(str(part).split()) for part in location]  # a key may have line breaks
     setting = ".".join(filter(None, [path, *place]))
     if error["type"] in unknown:
         names = names_next_to(kind, place)
         section, dot, _ = place[-1].partition(".")
         if dot and section in names:  # --config training.steps=1
             return f"{setting}: unknown setting; write it as {section}={{key: value}}"
-        hint = nearest(place[-1], names) or "; see docs/configuration.md"
+        hint = suggest(place[-1], names) or "; see docs/configuration.md"
         return f"{setting}: unknown setting{hint}"
     if error["type"] == "missing":
         return f"{setting}: missing; add it"
@@ -86,8 +90,12 @@ def names_next_to(section: Any, place: list[str]) -> list[str]:
     return [field.name for field in dataclasses.fields(section)]
 
 
-def nearest(name: object, known: Iterable[str]) -> str:
-    """Return a hint for a message: the most similar name, or all names if at most 20, or ""."""
+def suggest(name: object, known: Iterable[str]) -> str:
+    """Return a hint for a message about an unknown name.
+
+    This is the most similar known name. If no name is similar, these are all known names, or "" if
+    there are more than 20.
+    """
     known = list(known)
     matches = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     if matches:
@@ -100,4 +108,4 @@ def check_known(setting: str, kind: str, names: Iterable[str], known: Iterable[s
     known = list(known)
     for name in names:
         if name not in known:
-            raise UserError(f"{setting}: unknown {kind} {name!r}{nearest(name, known)}")
+            raise UserError(f"{setting}: unknown {kind} {name!r}{suggest(name, known)}")

@@ -1,7 +1,7 @@
-"""Version of each rule's code. A rule runs again if its version changes, as for a setting.
+"""Version of each rule's code. A rule runs again if its version changes.
 
-Raise the version of a rule by one if its results change for the same inputs and settings, but not
-for changes of speed, messages or names.
+Increase the version of a rule by one if its results change for the same inputs and settings. Do not
+increase it for changes of speed, messages or names.
 """
 
 #: Version by name of the rule in ``workflow/rules``. Rules that are not listed have version 1.

@@ -90,7 +90,7 @@ def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
             candidates.append((abs(log(ratio)), ratio / rate, entry["machine"]))
     _, seconds, device = min(candidates)
     parameters = count_parameters(encoder)
-    checkpoints, models = training.keep_checkpoints, 1 + len(training.kept)
+    checkpoints, models = training.keep_checkpoints, 1 + len(training.snapshot_suffixes)
     return Effort(
         model=name,
         parameters=parameters,

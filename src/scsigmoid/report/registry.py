@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scsigmoid.config.plan import Plan
-from scsigmoid.config.validate import nearest
+from scsigmoid.config.validate import suggest
 from scsigmoid.errors import UserError
 
 KERNEL = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
@@ -290,7 +290,7 @@ def find(kind: str, name: str, plan: Plan) -> Entry:
     """Return a table or figure."""
     known = entries(kind, plan)
     if name not in known:
-        raise UserError(f"{kind} {name}: no such {kind}{nearest(name, known)}")
+        raise UserError(f"{kind} {name}: no such {kind}{suggest(name, known)}")
     return known[name]
 
 

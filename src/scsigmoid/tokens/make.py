@@ -21,11 +21,11 @@ from scsigmoid.tokens.scatter import scatter
 from scsigmoid.tokens.store import grouped, store_schema, write_shards
 from scsigmoid.tokens.vocabulary import Vocabulary
 
-# Column of the store to the column of obs that it is read from.
-OBS = {"donor": "donor_id", "tissue": "tissue", "assay": "assay"}
+# Columns of obs, by the column of the store that contains their values.
+OBS_COLUMNS = {"donor": "donor_id", "tissue": "tissue", "assay": "assay"}
 PRIMARY = "is_primary_data"
-WHOLE = 2**31 - 1  # `maximum_length` that truncates no cell
-LISTED = 100  # cells of a file that the index and the log list, of those left out
+UNLIMITED = 2**31 - 1  # `maximum_length` with which no cell is truncated
+MAX_LISTED = 100  # number of left-out cells of a file that the index and the log list
 
 
 @dataclass
@@ -36,12 +36,12 @@ class Tokenizer:
         vocabulary: tokens of the genes.
         target_sum: sum that the counts of a cell are scaled to.
         maximum_length: maximum number of tokens of a cell. Longer cells are truncated. With
-            :data:`WHOLE`, models of any context can use the same tokens.
-        shard_cells: cells per file of the store.
+            :data:`UNLIMITED`, models of any context can use the same tokens.
+        shard_cells: maximum number of cells per shard of the store.
         minimum_genes: cells that express fewer genes, in or outside the vocabulary, are left out.
         left_out: for each file, the cells that are left out because they have too few genes or no
-            token: ``cells`` (their number), ``few_genes`` (the number with too few genes) and
-            ``rows`` (the rows of the first :data:`LISTED`).
+            token. ``cells`` is the number of these cells, ``few_genes`` the number with too few
+            genes, and ``rows`` the rows of the first :data:`MAX_LISTED` cells.
     """
 
     vocabulary: Vocabulary
@@ -60,6 +60,8 @@ class Tokenizer:
     ) -> Mapping[str, Any]:
         """Return entries for a store's index. Call this before iterating over :meth:`batches`.
 
+        The entry ``left_out`` is empty at first. Iterating over :meth:`batches` fills it.
+
         Args:
             order: order of the cells, ``"file"`` or ``"scattered"``.
             simulated: whether any cell is simulated.
@@ -67,7 +69,7 @@ class Tokenizer:
             dataset: evaluation dataset, empty for training cells.
             cells: SHA-256 of the dataset's h5ad file, empty for training cells.
         """
-        self.left_out = {}  # filled by `batches`
+        self.left_out = {}
         return {
             "dataset": dataset,
             "cells": cells,
@@ -94,14 +96,16 @@ class Tokenizer:
             file: name of the file in the store.
 
         Raises:
-            UserError: if the file has too few genes of the vocabulary, or no cell has a token.
+            UserError: if the file has too few genes of the vocabulary, or no cell with enough genes
+                has a token.
         """
         cells = cells.with_current_ids(self.vocabulary.retired)
         token_of_column = self.vocabulary.tokens(cells.genes)
         check_shared(cells, self.vocabulary.name_of, cells.path, "the vocabulary")
-        obs = cells.obs([*OBS.values(), PRIMARY])
-        kinds = cell_types(cells, label, types)
-        done, truncated, few_genes, left_out = 0, 0, 0, []
+        obs = cells.obs([*OBS_COLUMNS.values(), PRIMARY])
+        type_of_cell = cell_types(cells, label, types)
+        start, truncated, few_genes = 0, 0, 0
+        left_out_rows = []
         for chunk in track(cells.chunks(), label=f"tokenizing {cells.path.name}"):
             ranked = rank_tokens(
                 chunk.counts,
@@ -110,28 +114,27 @@ class Tokenizer:
                 self.target_sum,
                 self.maximum_length,
             )
-            here = slice(done, done + len(chunk.cells))
-            done = here.stop
+            in_chunk = slice(start, start + len(chunk.cells))  # of the cells of the file
+            start = in_chunk.stop
             truncated += int((ranked.genes > self.maximum_length).sum())
-            batch = pa.record_batch(
-                [
-                    pa.ListArray.from_arrays(pa.array(ranked.offsets, pa.int32()), ranked.tokens),
-                    np.diff(ranked.offsets),
-                    ranked.genes,
-                    chunk.cells,
-                    [file] * len(chunk.cells),
-                    kinds[here],
-                    *(obs[name][here] for name in OBS.values()),
-                    # Cells of files without this column are primary.
-                    np.isin(obs[PRIMARY][here], FALSE, invert=True),
-                ],
-                schema=self.schema,
-            )
+            offsets = pa.array(ranked.offsets, pa.int32())
+            columns = {
+                "input_ids": pa.ListArray.from_arrays(offsets, ranked.tokens),
+                "length": np.diff(ranked.offsets),
+                "genes": ranked.genes,
+                "cell": chunk.cells,
+                "file": [file] * len(chunk.cells),
+                "cell_type": type_of_cell[in_chunk],
+                # Cells of files without this column are primary.
+                "is_primary": np.isin(obs[PRIMARY][in_chunk], FALSE, invert=True),
+            }
+            columns |= {name: obs[source][in_chunk] for name, source in OBS_COLUMNS.items()}
+            batch = pa.RecordBatch.from_pydict(columns, schema=self.schema)
             has_enough = np.diff(chunk.counts.indptr) >= self.minimum_genes
             few_genes += int((~has_enough).sum())
             is_kept = has_enough & (ranked.genes > 0)
             if not is_kept.all():
-                left_out.append(chunk.cells[~is_kept])
+                left_out_rows.append(chunk.cells[~is_kept])
                 batch = batch.filter(pa.array(is_kept))
             yield batch
         if truncated:
@@ -140,35 +143,45 @@ class Tokenizer:
                 f"{cells.path}: {truncated:,} of {cells.n_cells:,} cells ({share:.1%}) "
                 f"express more than {self.maximum_length:,} genes of the vocabulary and are cut"
             )
-        if left_out:
-            self._leave_out(cells, file, np.concatenate(left_out).tolist(), few_genes)
+        if left_out_rows:
+            self._leave_out(cells, file, np.concatenate(left_out_rows).tolist(), few_genes)
 
     def _leave_out(self, cells: Cells, file: str, rows: Sequence[int], few_genes: int) -> None:
-        """Store and log the cells that are left out. ``few_genes`` of them have too few genes."""
+        """Log the cells in ``rows`` and add them to ``left_out``.
+
+        ``few_genes`` is the number of these cells that have too few genes. The others have no
+        token. Raise a UserError if no cell with enough genes has a token.
+        """
         total = cells.n_cells
         if len(rows) == total and few_genes < total:
             raise UserError(
                 f"{cells.path}: none of its {total - few_genes} cells expresses a gene of the "
                 "vocabulary; leave the file out or lower tokens.minimum_cells"
             )
-        self.left_out[file] = {"cells": len(rows), "few_genes": few_genes, "rows": rows[:LISTED]}
-        reasons = {
-            f"express fewer than {self.minimum_genes} genes (corpus.minimum_genes)": few_genes,
-            "express no gene of the vocabulary": len(rows) - few_genes,
-        }
-        # If the file is a copy of selected cells, the message has their rows in the user's file.
-        own = dict(zip(cells.rows.tolist(), cells.obs([OWN_ROW])[OWN_ROW], strict=True))
-        log(
-            f"{cells.path}: "
-            + ", ".join(f"{n} of {total} cells {reason}" for reason, n in reasons.items() if n)
-            + f" and are left out (rows {', '.join(own[r] or str(r) for r in rows[:LISTED])}"
-            + (", ...)" if len(rows) > LISTED else ")")
-        )
+        listed = rows[:MAX_LISTED]
+        self.left_out[file] = {"cells": len(rows), "few_genes": few_genes, "rows": listed}
+        reasons = []
+        if few_genes:
+            limit = f"fewer than {self.minimum_genes} genes (corpus.minimum_genes)"
+            reasons.append(f"{few_genes} of {total} cells express {limit}")
+        if few_genes < len(rows):
+            no_token = len(rows) - few_genes
+            reasons.append(f"{no_token} of {total} cells express no gene of the vocabulary")
+        # A copy of selected cells stores the row of each cell in the user's file. Other files do
+        # not have this column, and `obs` returns "" for each cell.
+        user_row = dict(zip(cells.rows.tolist(), cells.obs([OWN_ROW])[OWN_ROW], strict=True))
+        shown = [user_row[row] or str(row) for row in listed]
+        if len(rows) > MAX_LISTED:
+            shown.append("...")
+        log(f"{cells.path}: {', '.join(reasons)} and are left out (rows {', '.join(shown)})")
 
 
 def tokenize_part(part: str | Path, tokenizer: Tokenizer, output: str | Path) -> None:
-    """Tokenize the training cells of a part, in random order over the shards of the store."""
-    files = cells_of_part(part)  # pairs of a row of the manifest and the file's cells
+    """Tokenize the training cells of a part, in random order over the shards of the store.
+
+    ``part`` is a folder with h5ad files and ``files.csv``, and ``output`` the folder of the store.
+    """
+    files = cells_of_part(part)  # pairs of a row of files.csv and the file's cells
     batches = (
         batch for row, cells in files for batch in tokenizer.batches(cells, row.label, row.file)
     )
@@ -187,6 +200,7 @@ def tokenize_evaluation(
     ``metadata`` is the dataset's JSON file, and ``output`` the folder of the store.
     """
     info = read_metadata(metadata)
+    # Reading the counts then compares the file with this SHA-256.
     cells = replace(open_cells(h5ad), sha256=info.sha256, made=Path(h5ad))
     batches = tokenizer.batches(cells, info.label, info.file, info.types)
     shards = grouped(batches, tokenizer.shard_cells)

@@ -93,24 +93,33 @@ def rank_cells(
     lengths: NDArray[np.int32],
     genes: NDArray[np.int32],
 ) -> int:
-    """Fill ``tokens``, ``lengths`` and ``genes``, and return the total number of tokens."""
+    """Fill ``tokens``, ``lengths`` and ``genes``, and return the total number of tokens.
+
+    Args:
+        indptr, columns, counts: arrays of the CSR matrix, shapes (cells + 1,) and (non-zeros,).
+        token_of_column, target_sum, maximum_length: as for :func:`rank_tokens`.
+        median_of_column: median of each gene, shape (genes,).
+        tokens: output, tokens of all cells, concatenated, shape (non-zeros,).
+        lengths: output, number of tokens of each cell, shape (cells,).
+        genes: output, as for :class:`Ranked`.
+    """
     longest = 1
     for cell in range(len(indptr) - 1):
         longest = max(longest, indptr[cell + 1] - indptr[cell])
-    # Of one cell: `values` are in the order of columns, `ranked` in the order of buckets.
+    # These arrays are reused for every cell. `values` are in the order of columns, `ranked` are the
+    # same values in the order of buckets.
     values, value_tokens = np.empty(longest), np.empty(longest, np.int32)
     bits = values.view(np.int64)
     ranked, ranked_tokens = np.empty(longest), np.empty(longest, np.int32)
-    bucket = np.empty(longest, np.int32)  # of each value
-    # Element b is the start of bucket b, and its end once the bucket is filled.
+    bucket = np.empty(longest, np.int32)  # bucket of each value
+    # Element b is the start of bucket b. Filling the bucket moves it to the end of bucket b.
     ends = np.empty(2 * longest + 1, np.int32)
     written = 0
     for cell in range(len(indptr) - 1):
         first, last = indptr[cell], indptr[cell + 1]
-        sum_of_counts = 0
+        total = 0
         for entry in range(first, last):
-            sum_of_counts += counts[entry]
-        total = float(sum_of_counts)
+            total += counts[entry]
         n = 0
         for entry in range(first, last):
             column = columns[entry]
@@ -124,11 +133,12 @@ def rank_cells(
         if n == 0:
             continue
 
+        # Step 1: distribute the values to buckets. Bucket 0 contains the largest value.
         low, high = bits[0], bits[0]
         for i in range(n):
             low, high = min(low, bits[i]), max(high, bits[i])
         scale = (2 * n - 1) / max(float(high - low), 1.0)
-        ends[: 2 * n + 1] = 0
+        ends[: 2 * n + 1] = 0  # first, element b + 1 counts the values of bucket b
         for i in range(n):
             bucket[i] = np.int32(float(high - bits[i]) * scale)
             ends[bucket[i] + 1] += 1
@@ -141,6 +151,7 @@ def rank_cells(
             ranked[place], ranked_tokens[place] = values[i], value_tokens[i]
             ends[bucket[i]] = place + 1
 
+        # Step 2: sort crowded buckets, then all values.
         if largest > CROWDED:
             start = 0
             for b in range(2 * n):
@@ -162,15 +173,15 @@ def rank_cells(
 
 @njit(cache=True, nogil=True)
 def sort(
-    values: NDArray[np.float64], tokens: NDArray[np.int32], start: int, stop: int, crowded: bool
+    values: NDArray[np.float64], tokens: NDArray[np.int32], start: int, stop: int, is_crowded: bool
 ) -> None:
     """Sort ``values[start:stop]`` and their tokens in place.
 
-    The order is by descending value, then by ascending token. This is an insertion sort, or a Shell
-    sort if ``crowded``, which is faster if values are far from their place.
+    The order is by descending value, then by ascending token. If ``is_crowded``, this is a Shell
+    sort, which is faster if values are far from their place. Otherwise it is an insertion sort.
     """
     gap = 1
-    while crowded and 9 * gap < stop - start:
+    while is_crowded and 9 * gap < stop - start:
         gap = 3 * gap + 1
     while gap > 0:
         for i in range(start + gap, stop):

@@ -35,7 +35,7 @@ def scatter(
         store: folder of the store. Temporary files are written next to it, and need as much disk
             space as the store.
     """
-    shards = -(-cells // shard_cells)
+    shards = -(-cells // shard_cells)  # rounded up
     if shards > MAXIMUM_SHARDS:
         raise UserError(
             f"tokens.shard_cells: {cells} cells of one part would make {shards} shards, "
@@ -60,14 +60,18 @@ def scatter(
 def write_by_shard(
     batches: Iterable[pa.RecordBatch], cells: int, schema: pa.Schema, paths: Sequence[Path]
 ) -> list[list[Int64s]]:
-    """Write each cell to the file of its shard.
+    """Write each cell to the temporary file of its shard.
+
+    Args:
+        batches, cells, schema: as for :func:`scatter`.
+        paths: the files, one per shard.
 
     Returns:
         For each file, the positions of its cells in the permutation, as one array per batch.
     """
     generator = np.random.Generator(np.random.PCG64(derive(0, "scatter", cells)))
     permutation = generator.permutation(cells)
-    size = -(-cells // max(len(paths), 1))  # positions per shard
+    shard_size = -(-cells // max(len(paths), 1))  # positions per shard, rounded up
     # An empty first array, because np.concatenate needs at least one.
     positions = [[np.zeros(0, dtype=np.int64)] for _ in paths]
     done = 0
@@ -80,7 +84,8 @@ def write_by_shard(
             batch_positions = batch_positions[order]
             batch = reorder([batch], order, schema)
             for number, file in enumerate(files):
-                start, stop = np.searchsorted(batch_positions, (number * size, (number + 1) * size))
+                limits = number * shard_size, (number + 1) * shard_size
+                start, stop = np.searchsorted(batch_positions, limits)
                 if start < stop:
                     file.write_batch(batch.slice(start, stop - start))
                     positions[number].append(batch_positions[start:stop])

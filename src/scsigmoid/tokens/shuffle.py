@@ -41,9 +41,9 @@ class CellOrder:
             raise ValueError("cells must be at least 1")
         self.cells = cells
         self.seed = seed
-        # Cached epoch, and the result of `blocks`.
+        # The most recent epoch, and the result of `blocks` for this epoch.
         self._blocks: tuple[int, Int64s, int] = (-1, np.zeros(0, dtype=np.int64), 0)
-        # Cached epoch, window and its rows.
+        # The most recent epoch and window, and the rows of this window.
         self._window: tuple[int, int, Int64s] = (-1, -1, np.zeros(0, dtype=np.int64))
 
     def batch(self, index: int, size: int) -> Int64s:
@@ -60,14 +60,16 @@ class CellOrder:
         return np.concatenate(parts)
 
     def blocks(self, epoch: int) -> tuple[Int64s, int]:
-        """Return the order of blocks in an epoch, and the index in it of the store's last block.
+        """Return the order of blocks in an epoch, and the index of the last block in this order.
 
-        The last block may be shorter than the others. The most recent epoch is cached.
+        The last block has the last rows of the stores, and may be shorter than the other blocks.
+        The most recent epoch is cached.
         """
         if self._blocks[0] != epoch:
             generator = np.random.Generator(np.random.PCG64(derive(self.seed, "blocks", epoch)))
             order = generator.permutation(-(-self.cells // BLOCK_CELLS))
-            self._blocks = epoch, order, int(np.argmax(order))
+            index_of_last = int(np.argmax(order))  # the last block has the largest number
+            self._blocks = epoch, order, index_of_last
         return self._blocks[1:]
 
     def window(self, epoch: int, window: int) -> Int64s:
@@ -93,6 +95,8 @@ class CellOrder:
         # This would be the window if all blocks had the same size. Windows after the last block
         # start earlier, so the place may be in the next window.
         window = place // (WINDOW_BLOCKS * BLOCK_CELLS)
-        windows = -(-len(self.blocks(epoch)[0]) // WINDOW_BLOCKS)
-        is_in_next = window + 1 < windows and self.window_start(epoch, window + 1) <= place
-        return window + is_in_next
+        order, _ = self.blocks(epoch)
+        has_next = (window + 1) * WINDOW_BLOCKS < len(order)
+        if has_next and self.window_start(epoch, window + 1) <= place:
+            return window + 1
+        return window

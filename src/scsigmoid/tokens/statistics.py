@@ -2,8 +2,8 @@
 
 Counts are relative to the cell total, x = count / cell total. The median of x is estimated from a
 histogram with logarithmic bins, as in DDSketch (Masson et al. 2019): bin k contains the values
-RATIO^-(k+1) < x <= RATIO^-k. The estimate assumes that log x is uniform within a bin. Two genes
-with medians in one bin therefore rarely have equal estimates, which would tie their ranks. The
+RATIO^-(k+1) < x <= RATIO^-k. The estimate assumes that log x is uniform within a bin. Genes with
+medians in the same bin therefore rarely have equal estimates, which would tie their ranks. The
 exact median is in the same bin as the estimate, so the relative error is below RATIO - 1 = 0.8 %,
 apart from rounding.
 
@@ -76,17 +76,19 @@ class GeneStatistics:
             float64, shape (genes,). NaN for genes that are not expressed. For an even number of
             cells, the mean of the two middle values.
         """
-        # All values of all genes in one sequence: gene after gene, and each gene's values from the
-        # largest to the smallest, as the bins are. Entry i of the histogram ends at `ends[i]`.
+        # The histogram describes a sequence of values: gene after gene, and the values of a gene
+        # from the largest to the smallest. Entry i of the histogram stands for `counts[i]` values,
+        # which are at positions `ends[i] - counts[i]` to `ends[i] - 1` of the sequence.
         counts = self.histogram.data
         ends = np.cumsum(counts)
         cells = self.cells
         is_expressed = cells > 0
-        starts = (np.cumsum(cells) - cells)[is_expressed]  # of the genes
+        starts = (np.cumsum(cells) - cells)[is_expressed]  # position of each gene's first value
         middle = np.zeros(len(starts))
         for rank in ((cells[is_expressed] - 1) // 2, cells[is_expressed] // 2):
-            entry = np.searchsorted(ends, starts + rank, side="right")
-            fraction = (starts + rank - (ends[entry] - counts[entry]) + 0.5) / counts[entry]
+            position = starts + rank
+            entry = np.searchsorted(ends, position, side="right")
+            fraction = (position - (ends[entry] - counts[entry]) + 0.5) / counts[entry]
             middle += RATIO ** -(self.histogram.indices[entry] + fraction) / 2
         medians = np.full(len(self.genes), np.nan)
         medians[is_expressed] = middle * self.target_sum
@@ -120,8 +122,14 @@ def gather(
             count_cells(counts, rows, histogram)
             n_cells += counts.shape[0]
     ambiguous = frozenset().union(*map(repeated_names, files))
-    stored = csr_matrix(histogram).astype(np.int64)
-    statistics = GeneStatistics([*names], [*names.values()], stored, n_cells, target_sum, ambiguous)
+    statistics = GeneStatistics(
+        genes=[*names],
+        names=[*names.values()],
+        histogram=csr_matrix(histogram).astype(np.int64),
+        n_cells=n_cells,
+        target_sum=target_sum,
+        ambiguous=ambiguous,
+    )
     write_statistics(statistics, output)
 
 
@@ -134,8 +142,9 @@ def repeated_names(cells: Cells) -> set[str]:
 def names_of_genes(parts: Iterable[Cells | GeneStatistics]) -> dict[str, str]:
     """Return a mapping from gene id to gene name, sorted by id.
 
-    If the name of a gene differs between parts, the most frequent name is kept, and among equally
-    frequent names the first by alphabet. The id is the name only if no part has another name.
+    If parts have different names for a gene, the most frequent name is kept, and among equally
+    frequent names the alphabetically first. Names that equal the id are kept only if no part has
+    another name.
     """
     names: dict[str, Counter[str]] = {}
     for part in parts:
@@ -169,11 +178,13 @@ def merge(first: GeneStatistics, second: GeneStatistics) -> GeneStatistics:
             "delete tokens/statistics and run again"
         )
     names = names_of_genes([first, second])
-    histogram = sum_rows(first, names) + sum_rows(second, names)
-    cells = first.n_cells + second.n_cells
-    ambiguous = first.ambiguous | second.ambiguous
     return GeneStatistics(
-        [*names], [*names.values()], histogram, cells, first.target_sum, ambiguous
+        genes=[*names],
+        names=[*names.values()],
+        histogram=sum_rows(first, names) + sum_rows(second, names),
+        n_cells=first.n_cells + second.n_cells,
+        target_sum=first.target_sum,
+        ambiguous=first.ambiguous | second.ambiguous,
     )
 
 
@@ -182,15 +193,15 @@ def sum_rows(
 ) -> Any:
     """Return the histogram of ``statistics`` with one row for each id in ``genes``.
 
-    ``retired`` maps each other id of ``statistics`` to an id in ``genes``. Rows with the same id
-    are added.
+    ``retired`` maps ids that are not in ``genes`` to ids that replace them. Rows with the same new
+    id are added.
     """
     position = {gene: index for index, gene in enumerate(genes)}
     rows = [position[(retired or {}).get(gene, gene)] for gene in statistics.genes]
+    # Element (new row, old row) is 1. The product with the histogram moves and adds its rows.
     ones = np.ones(len(rows), dtype=np.int64)
-    # One 1 in each column: the product adds the rows of the histogram.
-    summing = csr_matrix((ones, (rows, range(len(rows)))), shape=(len(position), len(rows)))
-    histogram = summing @ statistics.histogram
+    selection = csr_matrix((ones, (rows, range(len(rows)))), shape=(len(position), len(rows)))
+    histogram = selection @ statistics.histogram
     histogram.sort_indices()
     return histogram
 
@@ -200,8 +211,8 @@ def merge_by_name(
 ) -> tuple[GeneStatistics, dict[str, str]]:
     """Merge gene ids of an organism that have the same name in different files.
 
-    They are ids of the same gene in different Ensembl releases. If several ids have the same name
-    in one file, they are different genes and are not merged.
+    These are ids of one gene in different Ensembl releases. Ids that have the same name in one file
+    are different genes and are not merged.
 
     Args:
         statistics: gene statistics.

@@ -33,7 +33,7 @@ from scsigmoid.identity import check_identity
 
 VERSION = 3
 INDEX, GENES = "index.json", "genes.npy"
-# Required entries of an index and of its list of shards.
+# Required entries of an index, and of each shard in its list of shards.
 INDEX_ENTRIES = (
     "dataset", "cells", "vocabulary", "vocabulary_size", "maximum_length", "shard_cells",
     "simulated", "label",
@@ -151,6 +151,7 @@ class TokenStore:
         if isinstance(folders, (str, Path)):
             folders = [folders]
         indices = [read_index(Path(folder)) for folder in folders]
+        # By default, all stores must have the vocabulary of the first store.
         expected = {"vocabulary": indices[0]["vocabulary"], **expected}
         store_of: dict[str, int] = {}  # SHA-256 of a shard to position of its store in `folders`
         shards: list[Shard] = []
@@ -167,9 +168,9 @@ class TokenStore:
             schema = store_schema(index["vocabulary_size"])
             shards += [Shard(Path(folder), entry, schema) for entry in index["shards"]]
             # A cell has a token per gene, up to the maximum length.
-            part = lengths[done : done + index["rows"]]
-            np.minimum(read_genes(Path(folder), index), index["maximum_length"], out=part)
-            done += len(part)
+            store_lengths = lengths[done : done + index["rows"]]
+            np.minimum(read_genes(Path(folder), index), index["maximum_length"], out=store_lengths)
+            done += len(store_lengths)
         rows = np.array([shard.rows for shard in shards], dtype=np.int64)
         return TokenStore(
             identity={name: indices[0][name] for name in ("dataset", "vocabulary", "cells")},
@@ -180,11 +181,6 @@ class TokenStore:
             _shards=shards,
             _starts=np.cumsum(rows) - rows,
         )
-
-    @property
-    def vocabulary(self) -> str:
-        """Fingerprint of the vocabulary."""
-        return self.identity["vocabulary"]
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -239,7 +235,7 @@ def read_index(folder: Path) -> dict[str, Any]:
 
 
 def read_genes(folder: Path, index: dict[str, Any]) -> NDArray[np.int32]:
-    """Read the number of genes of each cell, and compare the file with the index."""
+    """Read the number of genes of each cell. Raise an error if the SHA-256 of the file is wrong."""
     path = folder / GENES
     if not path.is_file() or sha256(path) != index["arrays"][GENES]:
         raise UserError(f"{path}: missing or damaged; make the tokens again")
@@ -250,8 +246,10 @@ def read_genes(folder: Path, index: dict[str, Any]) -> NDArray[np.int32]:
 def write_length_counts(folders: Iterable[str | Path], output: str | Path) -> None:
     """Write the histogram of the number of expressed vocabulary genes per cell, as Parquet.
 
-    Columns: ``length`` (int32, number of genes) and ``cells`` (int64, number of cells that express
-    this number of genes).
+    Args:
+        folders: token stores.
+        output: file with the columns ``length`` (int32, number of genes) and ``cells`` (int64,
+            number of cells that express this number of genes).
     """
     total = np.zeros(0, dtype=np.int64)
     for folder in map(Path, folders):
@@ -276,7 +274,7 @@ def write_shards(
         folder: the store.
         shards: cells of each shard, with the columns of :func:`store_schema`.
         metadata: other entries of the index. They are read after the last shard, because iterating
-            over ``shards`` may add entries. ``dataset`` and ``cells`` are empty by default, which
+            over ``shards`` may change them. ``dataset`` and ``cells`` are empty by default, which
             means training cells.
     """
     with atomic_folder(folder) as temporary:
@@ -317,12 +315,12 @@ def write_shard(path: Path, shard: pa.RecordBatch) -> dict[str, Any]:
 
 def write_dataset_files(folder: Path, entries: Iterable[Mapping[str, Any]]) -> None:
     """Write the files that ``datasets.load_from_disk`` needs."""
-    sums = "\n".join(entry["sha256"] for entry in entries)
+    checksums = "\n".join(entry["sha256"] for entry in entries)
     write_json(
         folder / "state.json",
         {
             "_data_files": [{"filename": entry["file"]} for entry in entries],
-            "_fingerprint": hashlib.sha256(sums.encode()).hexdigest()[:16],
+            "_fingerprint": hashlib.sha256(checksums.encode()).hexdigest()[:16],
             "_format_columns": None,
             "_format_kwargs": {},
             "_format_type": None,

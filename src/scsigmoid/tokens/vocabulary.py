@@ -58,8 +58,8 @@ class Vocabulary:
         cells: number of training cells that express each gene, 0 for special tokens.
         medians: median of count / cell total * target sum over the cells that express the gene.
             1.0 for special tokens and for genes that no training cell expresses.
-        retired: other ids of the genes, such as ids of other Ensembl releases, each with the id in
-            ``gene_ids`` that replaces it.
+        retired: ids of the same genes in other Ensembl releases, mapped to the ids in ``gene_ids``
+            that replace them.
     """
 
     gene_ids: tuple[str, ...]
@@ -103,11 +103,7 @@ class Vocabulary:
     def write(
         self, path: str | Path, organisms: Mapping[str, Mapping[str, int]] | None = None
     ) -> None:
-        """Write a Parquet file.
-
-        The file's metadata contain the fingerprint, the retired ids and ``organisms``, the result
-        of :func:`count_genes`.
-        """
+        """Write a Parquet file. Its metadata include ``organisms``, see :func:`count_genes`."""
         metadata = {"fingerprint": self.fingerprint, "organisms": json.dumps(organisms or {})}
         if self.retired:
             metadata["retired"] = json.dumps(self.retired)
@@ -156,7 +152,7 @@ def build_vocabulary(
         minimum_cells: minimum number of training cells that express a gene (at least 1).
         output: Parquet file to write.
         choice: file with a list of genes, which replaces ``minimum_cells``, or further limits on
-            the genes (default: none).
+            the genes (default: no further limits).
 
     Raises:
         UserError: if the vocabulary would have no gene that a training cell expresses.
@@ -167,14 +163,14 @@ def build_vocabulary(
     merged, retired = merge_by_name(reduce(merge, map(read_statistics, statistics)), set(listed))
     if retired:
         log(f"vocabulary: {len(retired):,} ids are merged with another id of the same gene name")
-    expressed = dict(zip(merged.genes, merged.cells.tolist(), strict=True))
-    if not any(expressed.values()):
+    cells_of_gene = dict(zip(merged.genes, merged.cells.tolist(), strict=True))
+    if not any(cells_of_gene.values()):
         raise UserError("corpus: all counts of the training cells are zero; choose other files")
     if choice.genes is None:
         genes = select_genes(merged, minimum_cells, choice)
     else:
         genes = [gene for gene in listed if gene not in retired]
-    if not any(expressed.get(gene) for gene in genes):
+    if not any(cells_of_gene.get(gene) for gene in genes):  # only possible with a list
         raise UserError(
             f"{choice.genes}: no training cell expresses a gene of the list (the list contains "
             f"{genes[0]!r}, the training files {merged.genes[0]!r}); use the gene ids of the "
@@ -182,29 +178,35 @@ def build_vocabulary(
         )
     names = dict(zip(merged.genes, merged.names, strict=True))
     medians = dict(zip(merged.genes, merged.medians().tolist(), strict=True))
-    organisms = count_genes(expressed, genes)
+    organisms = count_genes(cells_of_gene, genes)
     for organism, summary in organisms.items():
         log(
             f"vocabulary: {organism}: {summary['tokens']:,} genes; training cells express "
             f"{summary['genes']:,}; {summary['outside'] / max(summary['counts'], 1):.3%} of the "
             "non-zero counts are of genes without a token"
         )
-    kept = set(genes)
+    cells = [cells_of_gene.get(gene, 0) for gene in genes]
+    token_medians = [
+        medians[gene] if count else 1.0 for gene, count in zip(genes, cells, strict=True)
+    ]
+    with_token = set(genes)
     Vocabulary(
-        (*SPECIAL, *genes),
-        (*SPECIAL, *(names.get(gene, gene) for gene in genes)),
-        np.array([0] * len(SPECIAL) + [expressed.get(gene, 0) for gene in genes], dtype=np.int64),
-        np.array([1.0] * len(SPECIAL) + [medians[g] if expressed.get(g) else 1.0 for g in genes]),
-        {other: gene for other, gene in retired.items() if gene in kept},
+        gene_ids=(*SPECIAL, *genes),
+        names=(*SPECIAL, *(names.get(gene, gene) for gene in genes)),
+        cells=np.array([0] * len(SPECIAL) + cells, dtype=np.int64),
+        medians=np.array([1.0] * len(SPECIAL) + token_medians),
+        retired={other: gene for other, gene in retired.items() if gene in with_token},
     ).write(output, organisms)
 
 
-def count_genes(expressed: Mapping[str, int], tokens: Iterable[str]) -> dict[str, dict[str, int]]:
+def count_genes(
+    cells_of_gene: Mapping[str, int], genes: Iterable[str]
+) -> dict[str, dict[str, int]]:
     """Count genes and non-zero counts of each organism, with and without a token.
 
     Args:
-        expressed: number of training cells that express each gene, by gene id.
-        tokens: gene ids with a token.
+        cells_of_gene: number of training cells that express each gene, by gene id.
+        genes: ids of the genes with a token.
 
     Returns:
         For each organism, ``tokens`` (number of genes with a token), ``genes`` (number of genes
@@ -212,9 +214,10 @@ def count_genes(expressed: Mapping[str, int], tokens: Iterable[str]) -> dict[str
         and ``outside`` (number of non-zero counts of genes without a token).
     """
     organisms: dict[str, dict[str, int]] = {}
-    vocabulary = set(tokens)
-    for gene in sorted(vocabulary | {gene for gene, cells in expressed.items() if cells}):
-        cells = expressed.get(gene, 0)
+    vocabulary = set(genes)
+    expressed = {gene for gene, cells in cells_of_gene.items() if cells}
+    for gene in sorted(vocabulary | expressed):
+        cells = cells_of_gene.get(gene, 0)
         zeros = {"tokens": 0, "genes": 0, "counts": 0, "outside": 0}
         summary = organisms.setdefault(organism_of(gene), zeros)
         summary["tokens"] += gene in vocabulary
@@ -260,7 +263,8 @@ def select_genes(
         biotypes = biotypes_of(choice.annotation)
         known = sorted(set(biotypes.values()))
         check_known("tokens.vocabulary.biotypes", "biotype", choice.biotypes, known)
-        unknown = sum(gene not in biotypes for gene in np.array(statistics.genes)[kept].tolist())
+        is_annotated = np.array([gene in biotypes for gene in statistics.genes])
+        unknown = int((kept & ~is_annotated).sum())
         if unknown:
             log(f"vocabulary: left out {unknown:,} expressed genes that are not in the annotation")
         kept &= np.array([biotypes.get(gene) in choice.biotypes for gene in statistics.genes])
@@ -273,7 +277,7 @@ def select_genes(
     organisms = np.array([organism_of(gene) for gene in statistics.genes])
     for organism, size in (choice.sizes or {}).items():
         places = np.flatnonzero(kept & (organisms == organism))
-        # Keep the genes that most cells express, and the first by id among equal numbers.
+        # Keep the genes that most cells express, and among equal numbers the first by id.
         order = np.argsort(-cells[places], kind="stable")
         kept[places[order[size:]]] = False
     return [statistics.genes[place] for place in np.flatnonzero(kept)]

@@ -39,7 +39,10 @@ BLOCK = re.compile(r"blocks\.(\d+)\.")
 
 def snapshot_paths(training: Training, folder: Path) -> dict[int, Path]:
     """Return the paths of the snapshots in the model's folder, by step."""
-    return {step: folder / f"model{suffix}.safetensors" for step, suffix in training.kept.items()}
+    return {
+        step: folder / f"model{suffix}.safetensors"
+        for step, suffix in training.snapshot_suffixes.items()
+    }
 
 
 def save_encoder(
