@@ -27,8 +27,7 @@ def silhouettes(points: Tensor, labels: Tensor) -> Tensor:
 
     Args:
         points: points x dimensions, float64.
-        labels: index of the label of each point, (points,), int64. Every index below the largest
-            must occur.
+        labels: index of the label of each point, (points,), int64, from 0, without gaps.
     """
     is_member = torch.nn.functional.one_hot(labels).to(points.dtype)  # points x labels
     # Sum of the distances from each point to the points of each label.

@@ -179,7 +179,7 @@ def embed_in_worker(rows: slice) -> NDArray[np.float32]:
 def embed_batch(
     encoder: Encoder, tokens: TokenStore, settings: Embeddings, rows: slice
 ) -> NDArray[np.float32]:
-    """Return the embedding of the cells ``rows`` of the store, (cells, hidden), in one batch."""
+    """Return the embedding of the cells ``rows`` of the store, (cells, hidden), float32."""
     device = next(encoder.parameters()).device
     with torch.inference_mode(), autocast(device):
         batch = pack(tokens, np.arange(rows.start, rows.stop), encoder.settings).to(device)
@@ -227,8 +227,8 @@ def provenance(
 def open_tokens(store: Path, dataset: str, vocabulary: str) -> TokenStore:
     """Open the token store of an evaluation dataset.
 
-    Raise a UserError if tokens are missing or damaged, if dataset or vocabulary (a fingerprint)
-    differ from the store's, or if a cell has no tokens.
+    Raise a UserError if the store is missing or damaged, if it has another dataset or vocabulary
+    (given by its fingerprint), or if a cell has no tokens.
     """
     tokens = TokenStore.open(store, dataset=dataset, vocabulary=vocabulary)
     empty = np.flatnonzero(tokens.lengths == 0)

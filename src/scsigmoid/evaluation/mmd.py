@@ -75,7 +75,7 @@ def mmd_dataset(
         embeddings: embedding files of the sigmoid and of the softmax model, by model name.
         output: CSV file of measurements, see below.
         device: device that computes the kernels, in float64.
-        order: cell types in the order of the rows. Other types follow, sorted by name.
+        order: cell types whose pairs come first, in this order. Other types are sorted by name.
 
     The file has these metrics, where ``<e>`` is ``unbiased`` or ``biased``:
 

@@ -390,11 +390,11 @@ def read_obs(path: Path) -> tuple[Any, bool]:
 
 
 def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
-    """Return cells whose genes have the ids of the vocabulary's genes of the same name.
+    """Replace gene names by the ids of the vocabulary. Genes with an Ensembl id keep it.
 
-    Genes with an Ensembl id keep it. A name is used only if one gene of the file and one gene of
-    the vocabulary have it. Names in R's spelling are found, too, such as ``HLA.A`` for ``HLA-A``.
-    Raise a UserError if genes are of another organism, or if the vocabulary has none of them.
+    A name is replaced only if one gene of the file and one gene of the vocabulary have it. Names in
+    R's spelling are found, too, such as ``HLA.A`` for ``HLA-A``. Raise a UserError if genes are of
+    another organism, or if the vocabulary has none of them.
     """
     cells = cells.with_current_ids(vocabulary.retired)
     by_id = vocabulary.token_of.keys() & set(cells.genes)
@@ -407,7 +407,7 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
             "organism"
         )
     gene_of = {name: gene for gene, name in vocabulary.name_of.items()}
-    # The vocabulary's name of each spelling.
+    # The vocabulary's names by spelling. The spelling in R is used only if it is not another name.
     name_of = {name.replace("-", "."): name for name in gene_of}
     name_of |= {name: name for name in gene_of}
     # The vocabulary's name of each gene of the file, "" for genes with an id or an unknown name.

@@ -67,7 +67,7 @@ class Results:
         return path
 
     def cached(self, relative: str, read: Callable[[Path], T]) -> T:
-        """Return the content of a file, which ``read`` returns. Each file is read only once."""
+        """Return the result of ``read(path)``. Each file is read only once."""
         if relative not in self._contents:
             path = self.path(relative)
             with parsing(path, KIND):

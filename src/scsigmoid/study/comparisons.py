@@ -60,7 +60,7 @@ def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
 def loss_differences(study: Study, purpose: str, size: str | None = None) -> pd.DataFrame:
     """Return :func:`arm_differences` of the validation losses of the runs with this purpose.
 
-    Other sizes than ``size`` are ignored, unless it is None.
+    If ``size`` is not None, only runs of this size are compared.
     """
     curves = study.curves[study.curves["purpose"] == purpose].dropna(subset=["validation_loss"])
     if size is not None:
@@ -95,9 +95,9 @@ def loss_differences_by_size(study: Study) -> pd.DataFrame:
 
 
 def score_differences(study: Study) -> pd.DataFrame:
-    """Return :func:`arm_differences` of scores with the column ``metric``.
+    """Return :func:`arm_differences` of the scores of the runs with the purpose ``seeds``.
 
-    Uses the runs with the purpose ``seeds``.
+    The rows of all metrics are in one table, with the additional column ``metric``.
     """
     scores = study.scores[study.scores["purpose"] == "seeds"]
     by_metric = scores.groupby("metric", sort=False)
@@ -147,8 +147,8 @@ def variant_differences(study: Study) -> tuple[pd.DataFrame, int]:
 def losses_of_variants(study: Study) -> tuple[pd.DataFrame, int]:
     """Return the final losses of the runs with the purposes ``seeds`` and ``variants``.
 
-    Rows are attention and variants, columns are seeds. The second value is the last step used: the
-    runs of one purpose may have more steps, which are ignored.
+    Rows are attention and variants, columns are seeds. The second value is the last step used. If
+    the runs of one purpose have more steps, their later steps are ignored.
     """
     curves = study.curves[study.curves["purpose"].isin(["seeds", "variants"])]
     last_step = int(curves.groupby("purpose")["step"].max().min())
