@@ -310,6 +310,17 @@ def test_a_missing_model_and_dataset_are_named(paper_config: Config) -> None:
     assert {row.name for row in rows} == {"datasets.lung_acr", "models.softmax_8k"}
 
 
+def test_missing_models_have_no_verdict(paper_results: Results) -> None:
+    models = {**paper_results.config.models}
+    for name in ("sigmoid_2k", "softmax_2k"):
+        del models[name]
+        for file in paper_results.folder.glob(f"metrics/validation_loss/*/{name}.*"):
+            file.unlink()
+    found = numbers(Results(paper_results.folder, replace(paper_results.config, models=models)))
+    of_2k = [number for number in found if "2K: softmax's validation loss" in number.title]
+    assert {(number.verdict, number.n) for number in of_2k} == {(NO_VERDICT, 0)}
+
+
 def test_models_of_other_contexts_change_nothing(paper_results: Results) -> None:
     models = paper_results.config.models
     more = {

@@ -71,17 +71,19 @@ def losses(results: Results) -> Iterator[Number]:
     common: dict[str, Any] = {"group": GROUP, "location": "Table 5", "unit": "nats"}
     for dataset, row in table.items():
         title = reported()["datasets"][dataset]["title"]
+        cells = dict.fromkeys(row, 0)  # number of evaluated cells by model
         for model, (value, half_width) in row.items():
-            here, cells = UNKNOWN, 0
+            here = UNKNOWN
             if dataset in config.datasets and model in config.models:
                 here = results.validation_loss(
                     dataset, model, "validation_loss_over_donors"
                 ).interval
-                cells = results.validation_loss(dataset, model).n
+                cells[model] = results.validation_loss(dataset, model).n
             yield Number(
                 **common,
                 title=f"{title}, {short_name(model)}: validation loss (ours: over donors)",
-                paper=Interval(value, value - half_width, value + half_width), here=here, n=cells,
+                paper=Interval(value, value - half_width, value + half_width), here=here,
+                n=cells[model],
             )  # fmt: skip
         for context in contexts:
             sigmoid, softmax = context["models"]
@@ -91,8 +93,7 @@ def losses(results: Results) -> Iterator[Number]:
                 "sigmoid's",
                 paper=Interval(round(row[softmax][0] - row[sigmoid][0], 6)),
                 here=lead(results, dataset, sigmoid, softmax),
-                n=results.validation_loss(dataset, sigmoid).n if dataset in config.datasets else 0,
-                no_effect=0,
+                n=cells[sigmoid], no_effect=0,
             )  # fmt: skip
 
 
