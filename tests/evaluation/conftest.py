@@ -25,13 +25,13 @@ TOY = Vocabulary(
 )
 VOCABULARY = TOY.fingerprint
 CONTEXT = 16
-# Includes one gene, and lengths around the context of 16 tokens with [CLS].
-LENGTHS = [1, 7, 14, 15, 16, 30, 3, 10, 10, 2, 25, 5]
+# Numbers of genes of the cells, many of them close to the context.
+LENGTHS = (1, 7, 14, 15, 16, 30, 3, 10, 10, 2, 25, 5)
 
 
 def write_tokens(
     path: Path,
-    lengths=tuple(LENGTHS),
+    lengths=LENGTHS,
     vocabulary=VOCABULARY,
     donors=None,
     simulated=True,
@@ -75,16 +75,16 @@ def write_tokens(
 
 
 def one_by_one(checkpoint, cells, pooling="mean"):
-    """Embed cells, given as arrays of gene tokens, with one forward pass each."""
-    encoder, facts = load_encoder(checkpoint)
-    first = [2] if facts["cls_token"] else []
+    """Embed cells (lists of gene tokens) with one forward pass per cell."""
+    encoder, metadata = load_encoder(checkpoint)
+    cls = [2] if metadata["cls_token"] else []
     rows = []
     for genes in cells:
-        tokens = torch.tensor([*first, *genes[: facts["context"] - len(first)]], dtype=torch.int64)
-        ends = torch.tensor([0, len(tokens)], dtype=torch.int32)
+        tokens = torch.tensor([*cls, *genes[: metadata["context"] - len(cls)]], dtype=torch.int64)
+        cu_seqlens = torch.tensor([0, len(tokens)], dtype=torch.int32)
         with torch.no_grad():
-            hidden = encoder(tokens, torch.arange(len(tokens)), ends, len(tokens)).double()
-        rows.append(hidden[len(first) :].mean(0) if pooling == "mean" else hidden[0])
+            hidden = encoder(tokens, torch.arange(len(tokens)), cu_seqlens, len(tokens)).double()
+        rows.append(hidden[len(cls) :].mean(0) if pooling == "mean" else hidden[0])
     return torch.stack(rows).numpy()
 
 
@@ -188,12 +188,12 @@ def write_pair(write_arm):
     def write(counts: dict[str, int], hidden: int = 6, seed: int = 0) -> dict[str, Path]:
         random = np.random.default_rng(seed)
         labels = np.repeat(list(counts), list(counts.values()))
-        centres = {name: random.normal(size=hidden) for name in counts}
+        center_of = {name: random.normal(size=hidden) for name in counts}
         noise = random.normal(size=(len(labels), hidden))
-        centre = np.stack([centres[label] for label in labels])
+        centers = np.stack([center_of[label] for label in labels])  # cells x hidden
         order = random.permutation(len(labels))
         return {
-            model: write_arm(model, (noise + scale * centre)[order], labels[order])
+            model: write_arm(model, (noise + scale * centers)[order], labels[order])
             for model, scale in (("sigmoid_4k", 1.0), ("softmax_4k", 0.6))
         }
 

@@ -17,6 +17,7 @@ from scsigmoid.training.export import load_encoder
 
 
 def expected(checkpoint, store, pooling="mean"):
+    """Return the embedding of the store's cells, with one forward pass per cell."""
     tokens = TokenStore.open(store)
     cells = [tokens.cells([row], 16).tokens.tolist() for row in range(len(tokens))]
     return one_by_one(checkpoint, cells, pooling)
@@ -62,8 +63,8 @@ def test_metadata_and_reproducible_bytes(checkpoint, store, cells, tmp_path):
     assert adata.obsm[f"X_{attention}_toy"].shape == (12, 16)
     assert adata.obs_names[:3].tolist() == ["barcode-0", "barcode-3", "barcode-6"]
     assert adata.obs["batch"][:3].tolist() == [0, 3, 6]
-    kinds = adata.obs["scsigmoid_cell_type"].tolist()
-    assert kinds[:4] == ["type 0", "type 1", "type 2", "type 0"]
+    types = adata.obs["scsigmoid_cell_type"].tolist()
+    assert types[:4] == ["type 0", "type 1", "type 2", "type 0"]
     assert adata.uns["scsigmoid"].pop("rows").tolist() == list(range(0, 36, 3))
     assert dict(adata.uns["scsigmoid"]) == {
         "model": f"{attention}_toy",
@@ -116,7 +117,7 @@ def test_model_file_of_another_model(make_model, store, cells, tmp_path):
     assert not list(tmp_path.glob("sigmoid_toy*"))
 
 
-def test_embedding_file_of_another_model_or_dataset(write_arm):
+def test_embedding_of_another_model_or_dataset(write_arm):
     labels, values = list("aabbc"), np.arange(10.0).reshape(5, 2)
     paths = {name: write_arm(name, values, labels) for name in ("sigmoid_4k", "softmax_4k")}
     with pytest.raises(UserError, match="has dataset 'toy', expected 'other'"):
@@ -133,21 +134,21 @@ def test_embedding_file_of_another_model_or_dataset(write_arm):
 def test_scores_ignore_cells_without_a_label(write_arm, capsys):
     values = np.arange(10.0).reshape(5, 2)
     paths = {name: write_arm(name, values, ["a", "", "b", "", "a"]) for name in ("sig_4", "soft_4")}
-    arm = read_embeddings(paths, "toy")["soft_4"]
-    assert (arm.labels.tolist(), arm.cells.tolist()) == (["a", "b", "a"], [0, 2, 4])
-    assert arm.values.tolist() == values[[0, 2, 4]].tolist()
+    embedding = read_embeddings(paths, "toy")["soft_4"]
+    assert (embedding.labels.tolist(), embedding.cells.tolist()) == (["a", "b", "a"], [0, 2, 4])
+    assert embedding.values.tolist() == values[[0, 2, 4]].tolist()
     assert "sig_4.h5ad: 2 cells without a label are left out" in capsys.readouterr().err
-    arm = read_embeddings(paths, "toy", scored=False)["sig_4"]
-    assert arm.labels.tolist() == ["a", "", "b", "", "a"]
+    embedding = read_embeddings(paths, "toy", scored=False)["sig_4"]
+    assert embedding.labels.tolist() == ["a", "", "b", "", "a"]
     assert anndata.read_h5ad(paths["sig_4"]).obs["scsigmoid_cell_type"].isna().sum() == 2
     with pytest.raises(UserError, match="no cell has a label"):
         read_embeddings({"sig_4": write_arm("sig_4", values, [""] * 5)}, "toy")
 
 
 def test_diverged_model(checkpoint, store, cells, tmp_path, monkeypatch):
-    encoder, facts = load_encoder(checkpoint)
-    torch.nn.init.constant_(encoder.final_norm.bias, float("nan"))
-    monkeypatch.setattr("scsigmoid.evaluation.embeddings.load_encoder", lambda *_: (encoder, facts))
+    loaded = load_encoder(checkpoint)
+    torch.nn.init.constant_(loaded[0].final_norm.bias, float("nan"))
+    monkeypatch.setattr("scsigmoid.evaluation.embeddings.load_encoder", lambda *_: loaded)
     output = output_of(checkpoint, tmp_path)
     with pytest.raises(UserError, match=r"12 of 12 cells as NaN or infinity .* diverged"):
         run(checkpoint, store, cells, output)
@@ -182,14 +183,14 @@ def test_arms_must_have_the_same_cells(write_arm):
     values = np.arange(10.0).reshape(5, 2)
     first = write_arm("sigmoid_4k", values, labels)
 
-    def arms(*second):
+    def read_with(*second):
         paths = {"sigmoid_4k": first, "softmax_4k": write_arm("softmax_4k", *second)}
         return read_embeddings(paths, "toy")
 
-    assert arms(values, labels)["softmax_4k"].metadata["model"] == "softmax_4k"
+    assert read_with(values, labels)["softmax_4k"].metadata["model"] == "softmax_4k"
     with pytest.raises(UserError, match=r"contains other cells .* \(5 and 5 cells\)"):
-        arms(values, labels, [0, 1, 2, 3, 5])
+        read_with(values, labels, [0, 1, 2, 3, 5])
     with pytest.raises(UserError, match=r"contains other cells .* \(4 and 5 cells\)"):
-        arms(values[1:], labels[1:])
+        read_with(values[1:], labels[1:])
     with pytest.raises(UserError, match="other cell types"):
-        arms(values, list("abbac"))
+        read_with(values, list("abbac"))

@@ -45,10 +45,10 @@ def bootstrap(x, y, w, v, bandwidth):
             gaussian(a, b, bandwidth)
             for a, b in ((x[rows], x[rows]), (y[columns], y[columns]), (x[rows], y[columns]))
         )
-        # of the same cell: itself and its copies
-        other_x, other_y = rows[:, None] != rows, columns[:, None] != columns
         biased.append(kxx.mean() + kyy.mean() - 2 * kxy.mean())
-        unbiased.append(kxx[other_x].mean() + kyy[other_y].mean() - 2 * kxy.mean())
+        # Without pairs of a cell with itself or with its copies.
+        is_pair_x, is_pair_y = rows[:, None] != rows, columns[:, None] != columns
+        unbiased.append(kxx[is_pair_x].mean() + kyy[is_pair_y].mean() - 2 * kxy.mean())
     return np.array(unbiased), np.array(biased)
 
 
@@ -78,7 +78,7 @@ def test_counts_are_multinomial():
     assert (counts.sum(1) == 40).all()
     drawn = counts[1:]
     assert drawn.mean() == 1
-    # variance 1 - 1/n; its standard error here is below 0.01
+    # The expected variance is 1 - 1/n. The standard error is below 0.01.
     assert drawn.var() == pytest.approx(1 - 1 / 40, abs=0.03)
     np.testing.assert_array_equal(counts, resample_counts(40, 3000, seed=5))
 
@@ -90,6 +90,7 @@ def run(paths, tmp_path, settings=SETTINGS, seed=42, name="toy"):
 
 
 def select(rows, metric, model=None, group=None):
+    """Return the rows of a metric, and of a model and a group unless they are None."""
     return [
         row
         for row in rows
@@ -131,23 +132,23 @@ def test_intervals_use_resamples_shared_by_the_arms(write_pair, tmp_path, index,
         kind: resample_counts(count, 200, derive(42, "mmd", "toy", kind))
         for kind, count in (("a", 20), ("b", 25), ("c", 15))
     }
-    drawn = []  # models x pairs x resamples
-    for arm in read_embeddings(paths, "toy").values():
-        cells = {kind: arm.values[arm.labels == kind].astype(float) for kind in "abc"}
+    mmds = []  # models x pairs x (1 + resamples)
+    for embedding in read_embeddings(paths, "toy").values():
+        cells = {kind: embedding.values[embedding.labels == kind].astype(float) for kind in "abc"}
         pairs = (("a", "b"), ("a", "c"), ("b", "c"))
-        drawn.append([roots(cells[x], cells[y], counts[x], counts[y])[index] for x, y in pairs])
-    ours, theirs = np.array(drawn)
+        mmds.append([roots(cells[x], cells[y], counts[x], counts[y])[index] for x, y in pairs])
+    sigmoid, softmax = np.array(mmds)
     for metric, group, model, expected in (
-        ("", "a vs b", "sigmoid_4k", ours[0]),
-        ("", "a vs b", "softmax_4k", theirs[0]),
-        ("_ratio", "a vs b", None, ours[0] / theirs[0]),
-        ("_difference", "a vs b", None, ours[0] - theirs[0]),
-        ("_mean_ratio_of_means", "", None, ours.mean(0) / theirs.mean(0)),
-        ("_mean_of_ratios", "", None, (ours / theirs).mean(0)),
+        ("", "a vs b", "sigmoid_4k", sigmoid[0]),
+        ("", "a vs b", "softmax_4k", softmax[0]),
+        ("_ratio", "a vs b", None, sigmoid[0] / softmax[0]),
+        ("_difference", "a vs b", None, sigmoid[0] - softmax[0]),
+        ("_mean_ratio_of_means", "", None, sigmoid.mean(0) / softmax.mean(0)),
+        ("_mean_of_ratios", "", None, (sigmoid / softmax).mean(0)),
     ):
         (row,) = select(rows, f"mmd_{estimator}{metric}", model, group)
         assert row.value == pytest.approx(expected[0], abs=1e-10)
-        # Of 200 the 2.5th percentile lies between the 5th and the 6th.
+        # The 2.5th percentile of 200 values is between the 5th and the 6th value.
         ordered = np.sort(expected[1:])
         assert row.low == pytest.approx(ordered[4], abs=1e-10)
         assert row.high == pytest.approx(ordered[195], abs=1e-10)
@@ -157,7 +158,7 @@ def test_intervals_use_resamples_shared_by_the_arms(write_pair, tmp_path, index,
             assert mean.value == pytest.approx(expected[1:].mean(), abs=1e-10)
             assert (mean.low, mean.high) == (row.low, row.high)
     (row,) = select(rows, f"mmd_{estimator}_bootstrap_mean_ratio_of_means")
-    assert row.value == pytest.approx(ours[:, 1:].mean() / theirs[:, 1:].mean(), abs=1e-10)
+    assert row.value == pytest.approx(sigmoid[:, 1:].mean() / softmax[:, 1:].mean(), abs=1e-10)
 
 
 def test_equal_arms_have_ratio_1_and_difference_0_without_spread(write_arm, tmp_path):
@@ -173,17 +174,19 @@ def test_equal_arms_have_ratio_1_and_difference_0_without_spread(write_arm, tmp_
 
 def test_a_pair_does_not_depend_on_the_other_pairs(write_pair, write_arm, tmp_path):
     paths = write_pair(COUNTS)
-    chosen = {}
-    for model, arm in read_embeddings(paths, "toy").items():
-        kept = np.isin(arm.labels, ["Immune", "Cardiac"])
-        parts = (part[kept] for part in (arm.values, arm.labels, arm.cells))
-        chosen[model] = write_arm(model, *parts, folder="few")
-    everything, alone = (
-        [replace(row, source="") for row in run(of, tmp_path) if row.group == "Cardiac vs Immune"]
-        for of in (paths, chosen)
-    )
+    paths_of_two_types = {}
+    for model, embedding in read_embeddings(paths, "toy").items():
+        kept = np.isin(embedding.labels, ["Immune", "Cardiac"])
+        parts = (part[kept] for part in (embedding.values, embedding.labels, embedding.cells))
+        paths_of_two_types[model] = write_arm(model, *parts, folder="few")
+
+    def rows_of_pair(paths):
+        rows = run(paths, tmp_path)
+        return [replace(row, source="") for row in rows if row.group == "Cardiac vs Immune"]
+
+    alone = rows_of_pair(paths_of_two_types)
     assert len(alone) == 12
-    assert everything == alone
+    assert alone == rows_of_pair(paths)
 
 
 def test_bandwidth_of_a_large_pair_uses_a_sample(write_arm, tmp_path, monkeypatch):
@@ -192,41 +195,42 @@ def test_bandwidth_of_a_large_pair_uses_a_sample(write_arm, tmp_path, monkeypatc
     values = np.random.default_rng(0).normal(size=(600, 3)) + 5 * (labels == "b")[:, None]
     paths = {model: write_arm(model, values, labels) for model in ("sigmoid_4k", "softmax_4k")}
 
-    def point():
+    def estimate():
         rows = run(paths, tmp_path, replace(SETTINGS, resamples=2))
         (ratio,) = select(rows, "mmd_unbiased_ratio")
-        assert ratio.value == 1  # both arms take the same cells
+        assert ratio.value == 1  # both models use the same cells
         return select(rows, "mmd_unbiased")[0].value
 
-    whole = point()
+    of_all_cells = estimate()
     monkeypatch.setattr("scsigmoid.evaluation.mmd.BANDWIDTH_CELLS", 200)
-    some = point()
-    assert some == pytest.approx(whole, rel=0.02)
-    assert some != whole
+    of_sample = estimate()
+    assert of_sample == pytest.approx(of_all_cells, rel=0.02)
+    assert of_sample != of_all_cells
 
 
 def test_resamples_depend_only_on_the_seed(write_pair, tmp_path):
     paths = write_pair(COUNTS)
     first, second, other = (run(paths, tmp_path, seed=seed) for seed in (42, 42, 43))
     assert list(map(repr, first)) == list(map(repr, second))
-    points = [
+    estimates = [
         [row.value for row in rows if "bootstrap" not in row.metric] for rows in (first, other)
     ]
-    assert points[0] == points[1]
+    assert estimates[0] == estimates[1]
     assert [row.low for row in first] != [row.low for row in other]
 
 
 def test_few_cells_have_no_unbiased_interval(write_pair, tmp_path, capsys):
-    """About 22 of 200 resamples of 3 cells repeat a single cell, and have no pair."""
+    """About 22 of 200 resamples of 3 cells contain copies of one cell only, and have no pair."""
     rows = run(write_pair({"a": 3, "b": 20, "c": 20}), tmp_path, replace(SETTINGS, minimum_cells=3))
     assert capsys.readouterr().err.count("a resample contains copies of one cell only") == 2
-    for group, whole in (("a vs b", False), ("a vs c", False), ("b vs c", True), ("", False)):
+    for group in ("a vs b", "a vs c", "b vs c", ""):
         for estimator in ("unbiased", "biased"):
-            of = [row for row in rows if row.group == group and f"_{estimator}" in row.metric]
-            lacking = [math.isnan(row.low) and math.isnan(row.high) for row in of]
-            assert lacking == [estimator == "unbiased" and not whole] * len(of), (group, estimator)
-            points = [row.value for row in of if "bootstrap" not in row.metric]
-            assert np.isfinite(points).all()
+            part = [row for row in rows if row.group == group and f"_{estimator}" in row.metric]
+            has_interval = estimator == "biased" or group == "b vs c"
+            for row in part:
+                assert math.isnan(row.low) == math.isnan(row.high) == (not has_interval), row
+            estimates = [row.value for row in part if "bootstrap" not in row.metric]
+            assert np.isfinite(estimates).all()
 
 
 def test_ratio_at_zero():

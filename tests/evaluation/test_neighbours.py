@@ -50,9 +50,9 @@ def test_pca_has_the_fewest_components_for_the_variance():
     random = np.random.default_rng(0)
     values = (random.normal(size=(200, 12)) * np.linspace(5, 0.1, 12)).astype(np.float32)
     components = principal_components(values, 0.95, "x")
-    centred = values.astype(float) - values.mean(0, dtype=float)
-    spectrum = np.linalg.eigvalsh(centred.T @ centred)[::-1]
-    shares = np.cumsum(spectrum) / spectrum.sum()
+    centered = values.astype(float) - values.mean(0, dtype=float)
+    eigenvalues = np.linalg.eigvalsh(centered.T @ centered)[::-1]
+    shares = np.cumsum(eigenvalues) / eigenvalues.sum()
     count = int(np.argmax(shares >= 0.95)) + 1
     assert components.shape == (200, count)
     explained = components.var(0).sum() / values.var(0).sum()
@@ -87,7 +87,7 @@ def test_log_counts_control_uses_the_most_variable_genes(dataset, monkeypatch, k
     components = log_count_components(path, rows)
     values = np.log1p(counts / counts.sum(1, keepdims=True) * 10_000)
     expected = values[rows][:, np.argsort(values.var(0))[-kept:]]
-    # All components are kept, so distances equal those of the values.
+    # All components are kept, so distances do not change.
     assert components.shape == (35, kept)
     np.testing.assert_allclose(
         distances_between(components), distances_between(expected), atol=1e-8
@@ -111,11 +111,11 @@ def test_all_representations_in_order(write_pair, dataset):
     representations = run(paths, path)
     names = [*paths, "random", "pca_log_counts"]
     assert [part.source for part in representations] == [*paths.values(), path, path]
-    facts = {"vocabulary": VOCABULARY, "simulated": True}
+    common = {"vocabulary": VOCABULARY, "simulated": True}
     models = [{"attention": name, "context": 256} for name in ("sigmoid", "softmax")]
     controls = [{"attention": "", "context": 0}] * 2
-    for neighbours, name, own in zip(representations, names, models + controls, strict=True):
-        assert neighbours.metadata == {"model": name, **own, **facts}
+    for neighbours, name, expected in zip(representations, names, models + controls, strict=True):
+        assert neighbours.metadata == {"model": name, **expected, **common}
         assert neighbours.indices.shape == neighbours.distances.shape == (40, 5)
         assert (neighbours.indices.dtype, neighbours.distances.dtype) == (np.int32, np.float32)
         assert sorted(neighbours.labels) == ["a"] * 20 + ["b"] * 20

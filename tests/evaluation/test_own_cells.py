@@ -97,7 +97,7 @@ def embed_by_command(path, model, output, *options):
 
 
 def ranked(counts, vocabulary, columns=range(36)):
-    """Yield the tokens of each cell, by Python's sort of the genes in ``columns``."""
+    """Yield the tokens of each cell, sorted by Python. Genes not in ``columns`` are left out."""
     medians = vocabulary.medians[4:]
     for cell in counts:
         values = {g: cell[g] / cell.sum() * 10_000 / medians[g] for g in columns if cell[g]}
@@ -105,6 +105,7 @@ def ranked(counts, vocabulary, columns=range(36)):
 
 
 def expected(counts, model, vocabulary, columns=range(36)):
+    """Return the embedding of each cell, with one forward pass per cell."""
     return one_by_one(model, ranked(counts, vocabulary, columns))
 
 
@@ -127,7 +128,8 @@ def test_equals_single_forward_passes(counts, write, model, vocabulary):
     }
 
 
-# Genes of a file, its column of names, the genes that are found, and the end of the warning.
+# Genes of a file, names in its column feature_name, indices of the genes that are found, and the
+# end of the warning.
 GENE_NAMES = {
     "versions": ([f"{gene}.3" for gene in GENES[:30]] + [f"ENSG9{i:010d}" for i in range(6)],
                  None, range(30), ""),
@@ -238,7 +240,7 @@ def test_layer_and_gene_column_options(counts, write, model, vocabulary, tmp_pat
 
 
 def test_tenx(counts, write, model, tmp_path):
-    """The embedding equals that of an h5ad file. Cells have the barcodes of 10x."""
+    """10x and h5ad files have equal embeddings. Cells are named by the barcodes of the 10x file."""
     path = tenx_file(tmp_path / "sample.h5", counts, ["Gene Expression"] * 36)
     result, same = run(path, model), run(write(counts), model)
     assert result.obs_names.tolist() == [f"AC-{i}" for i in range(CELLS)]
@@ -292,6 +294,7 @@ def test_names_that_h5ad_cannot_store(counts, write, loaded, tmp_path):
     assert not [*tmp_path.glob("*out*")]
 
 
+@pytest.mark.filterwarnings("ignore::anndata.OldFormatWarning")
 def test_a_group_that_contains_itself(counts, write, loaded, tmp_path):
     path = write(counts)
     with h5py.File(path, "r+") as file:
@@ -304,7 +307,7 @@ def test_a_group_that_contains_itself(counts, write, loaded, tmp_path):
 
 
 def test_adata_that_h5ad_cannot_store(counts, write, loaded):
-    """Cell names and ``uns`` may have any value. Invalid genes or counts are errors."""
+    """Cell names and ``uns`` may have any value. Invalid gene names are errors."""
     adata = anndata.read_h5ad(write(counts))
     expected = adata.copy()
     ss.embed(expected, loaded)
@@ -348,7 +351,7 @@ ss.embed(adata, ss.load("model.safetensors", device="cpu"), devices=2)
 
 
 def test_a_script_without_a_main_guard(counts, write, make_model, vocabulary, tmp_path):
-    """The weights do not fit into a pipe."""
+    """The weights are larger than the buffer of a pipe, but no process waits forever."""
     write(counts)
     model = make_model("sigmoid", vocabulary, wide=4096)
     (tmp_path / "model.safetensors").symlink_to(model)
@@ -361,7 +364,7 @@ def test_a_script_without_a_main_guard(counts, write, make_model, vocabulary, tm
     assert '`if __name__ == "__main__":`' in run.stderr.splitlines()[-1]
 
 
-def test_the_text_blood_is_the_packaged_model_and_a_path_a_folder(model, tmp_path, monkeypatch):
+def test_blood_is_the_packaged_model_unless_it_is_a_path(model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "blood").mkdir()
     (tmp_path / "blood/model.safetensors").symlink_to(model)

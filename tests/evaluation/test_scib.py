@@ -45,7 +45,7 @@ def representations(pair, counts):
 
 
 def scored(pair, counts, folder, *metrics, **options):
-    """The rows of each metric."""
+    """Score the embeddings and return a list of rows for each metric."""
     outputs = {metric: folder / metric / "toy.csv" for metric in metrics}
     scib(pair, counts, SETTINGS, 42, outputs, **options)
     return [read_measurements(path) for path in outputs.values()]
@@ -62,7 +62,7 @@ def test_donors_are_scored_separately(pair, counts, representations, tmp_path):
             expected = (silhouette_score(points, neighbours.labels[own]) + 1) / 2
             row = scores[neighbours.metadata["model"], donor]
             assert (row.value, row.n) == (pytest.approx(expected, abs=1e-12), 30)
-            # neighbors within the donor, each cell first
+            # Neighbors are cells of the donor. Each cell is its own first neighbor.
             nearest = np.argsort(cdist(points, points), axis=1)[:, :15]
             np.testing.assert_array_equal(part.indices, nearest)
 
@@ -89,7 +89,7 @@ def test_donors_with_one_type(representations):
 
 
 def test_silhouette_equals_scikit_learn(pair, counts, representations, tmp_path, monkeypatch):
-    monkeypatch.setattr("scsigmoid.evaluation.distances.BLOCK", 32)  # of 90 cells
+    monkeypatch.setattr("scsigmoid.evaluation.distances.BLOCK", 32)  # several blocks for 90 cells
     (rows,) = scored(pair, counts, tmp_path / "results/metrics", "silhouette_label")
     assert {row.group for row in rows} == {""}
     assert [row.model for row in rows] == ["sigmoid_4k", "softmax_4k", "random"]

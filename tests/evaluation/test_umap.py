@@ -40,24 +40,24 @@ def test_two_processes_write_the_same_bytes(write_pair, tmp_path):
 
 
 def test_settings_reach_the_library(write_pair, tmp_path):
-    """Coordinates equal those of umap-learn for the same components and seed."""
+    """The coordinates equal umap-learn's for the same components and seed."""
     paths = write_pair({"a": 30, "": 30}, hidden=8)
     outputs = {model: tmp_path / f"{model}.parquet" for model in paths}
     settings = Umap(datasets=None, neighbours=7, minimum_distance=0.25, variance=0.8)
     umap_dataset(paths, "toy", settings, 42, outputs)
-    for model, arm in read_embeddings(paths, "toy", scored=False).items():
-        values = arm.values.astype(float)
-        components = PCA(0.8, svd_solver="full").fit_transform(values)
+    for model, embedding in read_embeddings(paths, "toy", scored=False).items():
+        components = principal_components(embedding.values, 0.8, "x")
+        full_pca = PCA(0.8, svd_solver="full").fit_transform(embedding.values.astype(float))
+        assert components.shape == full_pca.shape
         assert 1 < components.shape[1] < 8
-        assert components.shape == principal_components(arm.values, 0.8, "x").shape
-        learned = umap.UMAP(
+        projection = umap.UMAP(
             n_neighbors=7, min_dist=0.25, random_state=derive(42, "umap") % 2**32, n_jobs=1
         )
-        expected = learned.fit_transform(principal_components(arm.values, 0.8, "x"))
+        expected = projection.fit_transform(components)
         table = pq.read_table(outputs[model])
         points = np.column_stack([table["x"], table["y"]])
         np.testing.assert_array_equal(points, expected.astype(np.float32))
-        assert table["cell_type"].to_pylist() == arm.labels.tolist()
+        assert table["cell_type"].to_pylist() == embedding.labels.tolist()
 
 
 def test_invalid_input(write_pair, tmp_path):

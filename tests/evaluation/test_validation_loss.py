@@ -33,21 +33,21 @@ def run(checkpoint, store, folder, settings=SETTINGS, seed=42):
 
 def brute_force(checkpoint, store, seed):
     """Compute the loss of each cell in float64, one cell and trial at a time."""
-    encoder, facts = load_encoder(checkpoint)
+    encoder, metadata = load_encoder(checkpoint)
     encoder = encoder.double()
     tokens = TokenStore.open(store)
     losses = []
     for row, cell in enumerate(tokens.metadata(["cell"])["cell"]):
-        first = np.full(int(facts["cls_token"]), 2)
-        genes = tokens.cells([row], facts["context"] - len(first)).tokens
-        sequence = np.concatenate([first, genes.astype(np.int64)])
+        cls = np.full(int(metadata["cls_token"]), 2)  # one or no token
+        genes = tokens.cells([row], metadata["context"] - len(cls)).tokens
+        sequence = np.concatenate([cls, genes.astype(np.int64)])
         trials = []
         for trial in range(SETTINGS.trials):
             masking = Masking(
                 seed=seed, draw=trial, fraction=SETTINGS.mask_fraction, replacement="mask",
                 vocabulary_size=40,
             )  # fmt: skip
-            masked, places, targets = masking.mask(
+            masked, positions, targets = masking.mask(
                 sequence, np.array([cell]), np.array([0, len(sequence)])
             )
             with torch.no_grad():
@@ -55,7 +55,7 @@ def brute_force(checkpoint, store, seed):
                     torch.from_numpy(masked), torch.arange(len(sequence)),
                     torch.tensor([0, len(sequence)], dtype=torch.int32), len(sequence),
                 )  # fmt: skip
-                logits = encoder.output(hidden)[places]
+                logits = encoder.output(hidden)[positions]
             trials.append(float(cross_entropy(logits, torch.from_numpy(targets).long())))
         losses.append(sum(trials) / len(trials))
     return np.array(losses)
@@ -74,7 +74,7 @@ def test_equals_brute_force(make_model, store, tmp_path, arm):
 
 
 def test_intervals(checkpoint, make_store, tmp_path):
-    """Intervals over donors, and over the masks of single trials."""
+    """The interval over donors, and the interval over trials, which have different masks."""
     donors = ["A"] * 5 + ["B"] * 4 + ["C"] * 3
     store = make_store(donors=donors, simulated=False)
     _, table = run(checkpoint, store, tmp_path, replace(SETTINGS, confidence=0.9))
@@ -90,6 +90,7 @@ def test_intervals(checkpoint, make_store, tmp_path):
     assert (cells.n, over_donors.n) == (12, 3)
     encoder, _ = load_encoder(checkpoint)
     tokens, trials = TokenStore.open(store), []
+    # The loss of trial i is the difference of the sums over i and over i - 1 trials.
     for count in range(1, 4):
         settings = replace(SETTINGS, trials=count)
         loss_sum = cell_losses(encoder, tokens, settings, mask_seed(42, "toy"))[0].mean() * count

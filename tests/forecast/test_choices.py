@@ -1,4 +1,4 @@
-"""Settings of own cells that follow from the cells and the device."""
+"""Settings that are chosen from own cells and the device."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def write_lengths(path: Path, lengths: list[int], kind: Any = csr_matrix) -> Non
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A configuration of own files, with the given settings."""
+    """Return a function that loads a configuration of own files with some settings."""
     monkeypatch.setattr(choices, "has_gpu", lambda: False)
 
     def make(*entries: dict[str, Any], **settings: Any) -> Config:
@@ -62,7 +62,7 @@ def test_one_model_and_no_benchmarks(own: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [csr_matrix, csc_matrix, np.asarray])
 def test_the_context_covers_95_percent_of_the_cells(own: Any, tmp_path: Path, kind: Any) -> None:
-    """Compare with a sorted list. Files count by their cells, and long contexts are limited."""
+    """Compare with a sorted list. Each cell of each file counts once. Long contexts are limited."""
     first, second = [10] * 50 + [60] * 150, [100] * 12
     write_lengths(tmp_path / "a.h5ad", first, kind)
     write_lengths(tmp_path / "b.h5ad", second, kind)
@@ -71,10 +71,9 @@ def test_the_context_covers_95_percent_of_the_cells(own: Any, tmp_path: Path, ki
         {"files": str(tmp_path / "b.h5ad"), "held_out": True},
     ]
     config = own(*files)
-    wanted = sorted(first + second)[int(np.ceil(0.95 * 212)) - 1]
-    assert wanted == 100
+    assert sorted(first + second)[int(np.ceil(0.95 * 212)) - 1] == 100
     assert config.models["sigmoid"].context == 128  # the next multiple of 64
-    assert f"at most {wanted} genes" in config.choices["models.sigmoid.context"]
+    assert "at most 100 genes" in config.choices["models.sigmoid.context"]
     write_lengths(tmp_path / "b.h5ad", [100] * 10, kind)
     assert own(*files).models["sigmoid"].context == 64
     write_lengths(tmp_path / "b.h5ad", [290] * 100, kind)
@@ -82,7 +81,7 @@ def test_the_context_covers_95_percent_of_the_cells(own: Any, tmp_path: Path, ki
 
 
 def test_genes_named_by_symbol_are_limited(tmp_path: Path, own: Any, capfd: Any) -> None:
-    """As in exports of Seurat. A larger vocabulary would take longer than the forecast."""
+    """Exports of Seurat have symbols. A larger vocabulary would take longer than the forecast."""
     symbols = [f"SYM{gene}" for gene in range(3100)]
     ids = {"gene_ids": [f"ENSG{gene:011d}" for gene in range(3100)]}
     for columns in (None, ids):
@@ -92,7 +91,7 @@ def test_genes_named_by_symbol_are_limited(tmp_path: Path, own: Any, capfd: Any)
         assert vocabulary_size(config, tmp_path) == 3000 + len(SPECIAL)
     assert capfd.readouterr().err.count("genes by var['gene_ids']") == 1
     (tmp_path / "sample").mkdir()
-    (tmp_path / "sample" / "matrix.mtx").touch()  # 10x, not opened
+    (tmp_path / "sample" / "matrix.mtx").touch()  # a 10x folder, which is not opened
     entries = (
         {"files": str(tmp_path / "a.h5ad"), "held_out": True},
         {"files": str(tmp_path / "sample")},

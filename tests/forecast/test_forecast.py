@@ -26,9 +26,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def write_file(path: Path, cells: int, genes: list[str]) -> None:
-    """Write a file of equal cells of two kinds in turn."""
-    kinds = {"kind": ["a", "b"] * cells}
-    write_cells(path, np.full((cells, len(genes)), 2), genes=genes, obs=kinds)
+    """Write a file of equal cells with the labels ``a``, ``b``, ``a``, ..."""
+    obs = {"kind": ["a", "b"] * cells}
+    write_cells(path, np.full((cells, len(genes)), 2), genes=genes, obs=obs)
 
 
 def efforts(config: Config, vocabulary: int) -> list[Effort]:
@@ -38,16 +38,16 @@ def efforts(config: Config, vocabulary: int) -> list[Effort]:
 
 def test_mean_lengths():
     """Compare with a random sample of a million cells."""
-    drawn = np.exp(np.random.default_rng(0).normal(np.log(1830), 0.65, 1_000_000))
+    random_lengths = np.exp(np.random.default_rng(0).normal(np.log(1830), 0.65, 1_000_000))
     lengths = Lengths(1830, 0.65)
-    assert lengths.mean() == pytest.approx(drawn.mean(), rel=5e-3)
+    assert lengths.mean() == pytest.approx(random_lengths.mean(), rel=5e-3)
     for longest in (2048, 8192):
         mean = np.mean(lengths.sample(longest))
-        assert mean == pytest.approx(np.minimum(drawn, longest).mean(), rel=5e-3)
+        assert mean == pytest.approx(np.minimum(random_lengths, longest).mean(), rel=5e-3)
 
 
 def test_hours_are_scaled_by_operations():
-    """515,000 steps of 256 cells at the rates of docs/benchmarks.md, of 44,000 tokens."""
+    """Compare with the rates of docs/benchmarks.md, for 515,000 steps of 256 cells."""
     config = load(overrides={"preset": "paper"})
     hours = {cost.model: cost.hours for cost in efforts(config, 44_000)}
     for model, rate in {"sigmoid_2k": 346, "softmax_2k": 280, "sigmoid_4k": 240}.items():
@@ -55,7 +55,7 @@ def test_hours_are_scaled_by_operations():
     assert hours["sigmoid_8k"] == pytest.approx(80_000 * 256 / 195 / 3600, rel=1e-9)
     deeper = load(overrides={"preset": "paper", "sizes": {"160M": {"layers": 24}}})
     for cost in efforts(deeper, 44_000):
-        # Some work is outside the layers, and another measured rate may be the nearest.
+        # Not exactly 2: some work is outside the layers, and another measured rate may be used.
         assert 1.7 < cost.hours / hours[cost.model] < 2.3
 
 
@@ -67,7 +67,7 @@ def test_a_study_is_the_sum_of_its_runs(tmp_path):
     assert duration(2 * 1000 * 256 / 346 / 3600) in study_line
     assert "2 runs of 154M parameters" in study_line
     run = estimate_effort(Plan(config), "seeds_sigmoid_seed_1", 43_808)
-    # float32: two checkpoints (weights and two moments), the model and two snapshots
+    # Two checkpoints (weights and two moments), the model and two snapshots, in float32.
     assert run.bytes == run.parameters * 4 * (3 * 2 + 1 + 2)
     models = sum(model.bytes for model in efforts(config, 43_808)) + 2 * run.bytes
     assert f", {gigabytes(models)} of models" in "\n".join(forecast(config, tmp_path))
@@ -79,9 +79,10 @@ def test_parameters_and_vocabulary(tmp_path):
     assert vocabulary_size(config, tmp_path) == 25_424 + 18_380 + 4
     for cost in efforts(config, vocabulary_size(config, tmp_path)):
         assert abs(cost.parameters / 160e6 - 1) < 0.04
-    # 12 blocks of 7,087,872, a final norm, 2,048 positions, 43,808 rows in and out with a bias
-    counted = 12 * 7_087_872 + 2 * 768 + 2048 * 768 + 43_808 * (2 * 768 + 1)
-    assert f"{counted / 1e6:.4g}M parameters" in "\n".join(forecast(config, tmp_path))
+    # 12 layers, the final norm, 2,048 positions, and the input and output embeddings of 43,808
+    # tokens, with a bias of the output.
+    parameters = 12 * 7_087_872 + 2 * 768 + 2048 * 768 + 43_808 * (2 * 768 + 1)
+    assert f"{parameters / 1e6:.4g}M parameters" in "\n".join(forecast(config, tmp_path))
     (tmp_path / "genes.txt").write_text("ENSG00000000001\nENSG00000000002\n")
     gene_list = {"tokens": {"vocabulary": {"genes": str(tmp_path / "genes.txt")}}}
     assert vocabulary_size(load(overrides={"preset": "paper", **gene_list}), tmp_path) == 6
@@ -103,12 +104,12 @@ def test_a_manifest_replaces_estimates(tmp_path):
         ]
     ]
     write_manifest(tmp_path / "corpus" / "manifest.csv", rows)
-    data = estimate_volume(config, tmp_path)
-    assert (data.files, data.cells) == (3, 1500)
-    assert data.bytes == pytest.approx(10**12 + 5 + 500 * Lengths(1830, 0.65).mean() * 5.7)
-    locked = dataclasses.replace(config.corpus, manifest=str(tmp_path / "none.csv"))
+    volume = estimate_volume(config, tmp_path)
+    assert (volume.files, volume.cells) == (3, 1500)
+    assert volume.bytes == pytest.approx(10**12 + 5 + 500 * Lengths(1830, 0.65).mean() * 5.7)
+    corpus = dataclasses.replace(config.corpus, manifest=str(tmp_path / "none.csv"))
     with pytest.raises(UserError, match="no such manifest"):
-        estimate_volume(dataclasses.replace(config, corpus=locked), tmp_path)
+        estimate_volume(dataclasses.replace(config, corpus=corpus), tmp_path)
 
 
 def test_own_files(tmp_path):
@@ -123,14 +124,14 @@ def test_own_files(tmp_path):
         {"files": str(tenx_folder(tmp_path / "tenx", np.full((6, 20), 2), "", ["x"] * 20))},
     ]
 
-    def expected(*indices: int) -> Volume:
+    def volume_of(*indices: int) -> Volume:
         corpus = {"source": "local", "local": [entries[index] for index in indices]}
         return estimate_volume(load(overrides={"preset": "demo", "corpus": corpus}), tmp_path)
 
     size = (tmp_path / "a.h5ad").stat().st_size
-    assert expected(0) == Volume(basis="the files", files=1, cells=30, bytes=size)
-    assert (expected(0, 1, 2).files, expected(0, 1, 2).cells) == (3, 37)
-    assert expected(0, 3).cells is None
+    assert volume_of(0) == Volume(basis="the files", files=1, cells=30, bytes=size)
+    assert (volume_of(0, 1, 2).files, volume_of(0, 1, 2).cells) == (3, 37)
+    assert volume_of(0, 3).cells is None
 
 
 def test_the_vocabulary_of_own_files_is_at_most_their_genes(tmp_path):
@@ -196,7 +197,7 @@ def test_later_files_replace_earlier_ones(tmp_path, capsys):
 
 @pytest.mark.parametrize("preset", ["demo", "small", "paper"])
 def test_documents_show_the_output(preset: str, tmp_path: Path):
-    """Run in an empty folder: results would replace estimates."""
+    """The command runs in an empty folder, because results would replace estimates."""
     command = [sys.executable, "-m", "scsigmoid", "plan", "--config", f"preset={preset}"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert run.stdout == (ROOT / f"docs/measurements/plan_{preset}.txt").read_text()

@@ -15,6 +15,7 @@ def test_trailing_median_treats_nan_as_infinite() -> None:
 
 
 def run(loss: list[float]) -> Journal:
+    """Return the journal of a run with these losses."""
     values = np.array(loss, dtype=float)
     return Journal({}, {"step": np.arange(len(values)), "loss": values})
 
@@ -26,14 +27,15 @@ def test_divergence() -> None:
     assert divergence(run(FALLING)) is None
     for lost in (10.0, math.nan, math.inf):
         assert divergence(run([*FALLING, *[lost] * 20])) == pytest.approx(60, abs=1)
-    # A spike that is recovered from, or a last row alone, unless it is not finite.
+    # The run recovers from a spike.
     assert divergence(run([*FALLING, *[10.0] * 10, *[4.0] * 20])) is None
+    # A single high loss at the end does not count, unless it is not finite.
     assert divergence(run([*FALLING, 10.0])) is None
     assert divergence(run([*FALLING, math.nan])) == 60
-    # The rise is measured in nats.
+    # The loss must rise by at least 1 nat.
     assert divergence(run([*FALLING, *[4.0] * 20, *[4.9] * 20])) is None
     assert divergence(run([*FALLING, *[4.0] * 20, *[5.2] * 20])) == 80
-    # Six of 800 rows at the very end count.
+    # The last 6 of 800 rows are enough.
     assert divergence(run([*np.linspace(10, 3, 794), *[9.0] * 6])) == 794
 
 
@@ -50,6 +52,6 @@ def test_a_run_that_is_never_finite_did_not_learn(lost: float) -> None:
     for loss in ([lost] * 60, [lost], [*[lost] * 10, *[9.0] * 50]):
         assert not has_learned(run(loss))
         assert divergence(run(loss)) is None
-    again = [*[lost] * 10, *FALLING, *[lost] * 20]
-    assert divergence(run(again)) == pytest.approx(70, abs=1)
-    assert divergence(run(again[:-20])) is None
+    late_start = [*[lost] * 10, *FALLING]
+    assert divergence(run([*late_start, *[lost] * 20])) == pytest.approx(70, abs=1)
+    assert divergence(run(late_start)) is None

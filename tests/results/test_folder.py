@@ -67,7 +67,7 @@ def test_the_mean_score_is_over_the_papers_metrics(tmp_path: Path, config: Confi
     def means(*metrics: str) -> dict[str, float]:
         scib = replace(config.evaluation.scib, metrics=metrics)
         settings = replace(config, evaluation=replace(config.evaluation, scib=scib))
-        # Without contexts, which these rows lack.
+        # Without models: the rows lack the context, which would be compared.
         found = Results(tmp_path, replace(settings, models={})).scores("heart_oft")
         return {model: row.value for model, row in found["bio_conservation"].items()}
 
@@ -77,20 +77,15 @@ def test_the_mean_score_is_over_the_papers_metrics(tmp_path: Path, config: Confi
 
 
 def test_paired_difference(results: Results) -> None:
-    """The interval equals scipy's, and is far narrower than the interval of either loss."""
-    ours, theirs = (
-        results.cell_losses("heart_oft", name)[1] for name in ("sigmoid_4k", "softmax_4k")
-    )
-    donors = results.cell_losses("heart_oft", "sigmoid_4k")[2]
+    """The interval equals scipy's, and is less than half as wide as the interval of a loss."""
+    _, sigmoid, donors = results.cell_losses("heart_oft", "sigmoid_4k")
+    _, softmax, _ = results.cell_losses("heart_oft", "softmax_4k")
     interval = results.paired_difference("heart_oft", "sigmoid_4k", "softmax_4k")
-    difference = ours - theirs
-    # donors of 40 cells each: Student's interval of their means
-    means = [difference[donors == donor].mean() for donor in sorted(set(donors))]
+    difference = sigmoid - softmax
+    means = [difference[donors == donor].mean() for donor in sorted(set(donors))]  # four donors
     low, high = stats.t.interval(0.95, 3, np.mean(means), stats.sem(means))
-    assert (interval.value, interval.low, interval.high) == pytest.approx(
-        (np.mean(means), low, high)
-    )
-    assert interval.high - interval.low < 0.5 * 2 * 1.96 * stats.sem(ours)
+    assert tuple(interval) == pytest.approx((np.mean(means), low, high))
+    assert interval.high - interval.low < 0.5 * 2 * 1.96 * stats.sem(sigmoid)
 
 
 def test_losses_of_different_cells_cannot_be_paired(copied: Path, config: Config) -> None:
@@ -105,7 +100,7 @@ HEART, SIGMOID = "heart_oft", "sigmoid_4k"
 
 
 @pytest.mark.parametrize(
-    ("file", "own", "other", "read"),
+    ("file", "expected", "other", "read"),
     [
         ("metrics/mmd/{}.csv", HEART, "pbmc68k", lambda r: r.mmd(HEART)),
         ("metrics/{}/heart_oft.csv", "leiden_nmi", "leiden_ari", lambda r: r.scores(HEART)),
@@ -118,12 +113,12 @@ HEART, SIGMOID = "heart_oft", "sigmoid_4k"
     ],
 )  # fmt: skip
 def test_files_of_other_models_or_datasets(
-    copied: Path, config: Config, file: str, own: str, other: str,
+    copied: Path, config: Config, file: str, expected: str, other: str,
     read: Callable[[Results], object],
 ) -> None:  # fmt: skip
-    target = file.format(own)
+    target = file.format(expected)
     shutil.copy(copied / file.format(other), copied / target)
-    with pytest.raises(UserError, match=rf"{target}: has \w+ '{other}', expected '{own}'"):
+    with pytest.raises(UserError, match=rf"{target}: has \w+ '{other}', expected '{expected}'"):
         read(Results(copied, config))
 
 

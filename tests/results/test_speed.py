@@ -77,10 +77,10 @@ def test_series_have_a_layout_if_a_kernel_has_two(tmp_path: Path, config: Config
         ("pytorch", ""),
     ]
     assert all(timing.batch == "paper" for rows in by_series.values() for timing in rows)
-    every = series(results(tmp_path, config, ROWS), (*PAPER_BATCHES, *CELL_BATCHES))
-    assert [timing.batch for timing in every["triton", "packed"]] == ["paper", "paper", "jagged"]
+    by_series = series(results(tmp_path, config, ROWS), (*PAPER_BATCHES, *CELL_BATCHES))
+    ours, standard = by_series["triton", "packed"], by_series["pytorch", ""]
+    assert [timing.batch for timing in ours] == ["paper", "paper", "jagged"]
     # Batches with the lengths of cells have no speed-up.
-    ours, standard = every["triton", "packed"], every["pytorch", ""]
     assert speed_ups(ours, standard, 0.0, "forward") == pytest.approx([4.0])
     assert speed_ups(ours, standard, 0.25, "forward") == pytest.approx([7.6])
 
@@ -88,8 +88,8 @@ def test_series_have_a_layout_if_a_kernel_has_two(tmp_path: Path, config: Config
 def test_our_backend_is_the_fastest_timed_backend(tmp_path: Path, config: Config) -> None:
     assert our_backend(results(tmp_path, config, [])) == "triton"
     assert our_backend(results(tmp_path, config, ROWS)) == "triton"
-    absent = replace(row(EQUAL, "hopper", "packed", float("nan")), note="not on this GPU")
-    assert our_backend(results(tmp_path, config, [*ROWS, absent])) == "triton"
+    not_timed = replace(row(EQUAL, "hopper", "packed", float("nan")), note="not on this GPU")
+    assert our_backend(results(tmp_path, config, [*ROWS, not_timed])) == "triton"
     both = results(tmp_path, config, [*ROWS, row(EQUAL, "hopper", "packed", 6e14)])
     assert our_backend(both) == "hopper"
 
@@ -100,7 +100,7 @@ def test_the_preferred_layout_is_used(tmp_path: Path, config: Config) -> None:
         packed, padded = (timings(folder, "triton", name) for name in ("packed", "padded"))
         assert packed[EQUAL_SHAPE].tflops == pytest.approx(400)
         assert padded[EQUAL_SHAPE].tflops == pytest.approx(300)
-        # One layout at each shape: padded without padding, packed with it.
+        # This kernel has the layout "packed" only at the shape with padding.
         flash = timings(folder, "flash_attention_2", "padded")
         assert {row.layout for row in flash.values()} == {"padded", "packed"}
 
@@ -123,15 +123,15 @@ def test_figures_show_fewer_series_than_tables(tmp_path: Path, config: Config) -
 def timed(
     case: Case, provider: str, rates: list[float], layout: str = "packed", way: str = "forward"
 ) -> KernelRow:
-    """Return a row with the TFLOPS of each round, or NaN for rounds without this kernel."""
+    """Return a row. ``rates`` are TFLOPS by round, NaN for rounds that did not time the kernel."""
     milliseconds = [case.flops(way) / rate / 1e9 for rate in rates]
     rate = case.flops(way) / float(np.nanmedian(milliseconds)) * 1e3
-    readings = " ".join(f"{one:.6g}" for one in milliseconds)
+    readings = " ".join(f"{time:.6g}" for time in milliseconds)
     return replace(kernel_row(case, way, "", provider, layout, rate), readings=readings)
 
 
 def test_ratios_are_paired_by_round() -> None:
-    """The machine slows down by half. This affects both kernels and not their ratio."""
+    """The speed of the machine falls to a half. This affects both kernels, but not their ratio."""
     pace = np.linspace(1.0, 0.5, 40)
     ours = timed(SHORT, "triton", list(500 * pace))
     theirs = timed(SHORT, "cudnn", list(400 * pace), "padded")
@@ -153,34 +153,36 @@ def test_ratios_in_the_table(tmp_path: Path, config: Config) -> None:
     rows = [
         timed(LONG, "hopper", rates),
         timed(LONG, "hopper", [1] * 40, "padded"),
-        timed(LONG, "triton", [1] * 40),  # the fastest path counts
-        timed(LONG, "cudnn", [one / 1.3 for one in rates], "padded"),
+        timed(LONG, "triton", [1] * 40),  # slower than hopper, which counts
+        timed(LONG, "cudnn", [rate / 1.3 for rate in rates], "padded"),
         timed(LONG, "hopper", rates, way="backward"),
-        timed(LONG, "cudnn", [one / 1.2 for one in rates], "padded", way="backward"),
-        # Not paired: its interval contains 1.40.
+        timed(LONG, "cudnn", [rate / 1.2 for rate in rates], "padded", way="backward"),
+        # The ratio varies between rounds. Its interval contains 1.40.
         timed(LONG, "triton_sigmoid", list(500 / 1.4 * random.uniform(0.9, 1.1, 40)), "padded"),
         timed(JAGGED, "hopper", [450] * 40),
         timed(JAGGED, "cudnn", [300] * 40, "padded"),
-        timed(SHORT, "cudnn", [1] * 40, "padded"),  # ours was not timed
+        timed(SHORT, "cudnn", [1] * 40, "padded"),  # no row of our kernel at this shape
     ]
     table = kernel_speed(results(tmp_path, config, rows))
     titles = [line[0].text for line in table.cells if len(line) == 1]
     assert "TFLOPS, forward, 3 sequences of cells' lengths, up to 3,000" in titles
-    of = {(row["provider"], row["pass"], row["length"]): row for row in table.records}
-    ratios = {key: row["ratio"] for key, row in of.items() if row["ours"] and key[0] != "hopper"}
-    published = of["triton_sigmoid", "forward", 4096]
-    assert published["ratio_low"] < 1.4 < published["ratio_high"]
+    records = {(row["provider"], row["pass"], row["length"]): row for row in table.records}
+    ratios = {
+        key: row["ratio"] for key, row in records.items() if row["ours"] and key[0] != "hopper"
+    }
+    triton_sigmoid = records["triton_sigmoid", "forward", 4096]
+    assert triton_sigmoid["ratio_low"] < 1.4 < triton_sigmoid["ratio_high"]
     assert ratios == pytest.approx(
         {
             ("triton", "forward", 4096): ratios["triton", "forward", 4096],
             ("cudnn", "forward", 4096): 1.3,
             ("cudnn", "backward", 4096): 1.2,
             ("cudnn", "forward", 3000): 1.5,
-            ("triton_sigmoid", "forward", 4096): published["ratio"],
+            ("triton_sigmoid", "forward", 4096): triton_sigmoid["ratio"],
         },
         rel=1e-4,
     )
-    assert math.isnan(of["cudnn", "forward", 512]["ratio"])
+    assert math.isnan(records["cudnn", "forward", 512]["ratio"])
 
 
 def cost_row(
@@ -207,11 +209,10 @@ def test_costs_are_compared_by_round(tmp_path: Path, config: Config) -> None:
     (cost,) = costs_of(tmp_path, config, rows)
     assert (cost.sigmoid.kernel, cost.softmax.kernel) == ("hopper", "fa4")
     assert tuple(cost.saved) == pytest.approx((10, 10, 10))
-    # Without readings of each round the ends of both intervals are compared.
+    # Without times of each round, the share is computed from both intervals.
     rows = [replace(row, readings="") for row in rows]
     (cost,) = costs_of(tmp_path, config, rows)
-    ends_of_share = (0.9, 0.9 * 0.9 / 1.1, 0.9 * 1.1 / 0.9)
-    assert tuple(cost.share) == pytest.approx(ends_of_share)
+    assert tuple(cost.share) == pytest.approx((0.9, 0.9 * 0.9 / 1.1, 0.9 * 1.1 / 0.9))
 
 
 def test_notes_name_their_rows() -> None:

@@ -41,23 +41,26 @@ STUDY = {
 
 
 def losses(run: StudyRun) -> list[float]:
-    """Return the validation losses of a run."""
-    softmax = run.model.attention == "softmax"
-    if run.family == "frontier" and softmax and run.training.clipping is None:
-        if run.training.learning_rate == 4e-3:  # never learns, and is lost altogether
+    """Return the validation losses of a run, one for each of :data:`STEPS`."""
+    is_softmax = run.model.attention == "softmax"
+    falling = [8 - 0.1 * index for index in range(10)]
+    if run.family == "frontier" and is_softmax and run.training.clipping is None:
+        if run.training.learning_rate == 4e-3:  # seed 1 does not learn, seed 2 becomes NaN
             return [8.8] * 10 if run.seed == 1 else [8.5] * 5 + [math.nan] * 5
-        if run.training.learning_rate == 2e-3 and run.seed == 2:  # learns, then falls back
+        if run.training.learning_rate == 2e-3 and run.seed == 2:  # the loss rises again
             return [8.0, 7.0, 6.0, 6.2, 6.3, 6.31, 6.31, 6.31, 6.31, 6.31]
-    if run.family == "variants":  # 0.1, 0.2 and 0.3 below the seeds' ends
-        return [8 - 0.1 * place - 0.1 * run.seed for place in range(10)]
-    if run.family == "rates":  # softmax's best rate is another one, by the mean of its seeds
-        other = (run.training.learning_rate == 2e-3) != softmax
-        return [7.5 + (run.seed - 1.6) * other] * 10
-    if run.family == "seeds":  # softmax leads up to step 40, sigmoid from 50 on
-        lead = 0.1 * run.seed
-        falling = [8 - 0.1 * place for place in range(10)]
-        return [y + (lead if place >= 4 else -lead) * softmax for place, y in enumerate(falling)]
-    return [8 - 0.1 * place + 0.05 * softmax * run.seed for place in range(10)]
+    if run.family == "variants":  # 0.1, 0.2 and 0.3 below the runs of the family `seeds`
+        return [loss - 0.1 * run.seed for loss in falling]
+    if run.family == "rates":  # 2e-3 is the best rate of sigmoid, 1e-3 the best rate of softmax
+        is_best = (run.training.learning_rate == 2e-3) != is_softmax
+        return [7.5 + (run.seed - 1.6) * is_best] * 10
+    if run.family == "seeds":  # softmax is lower up to step 40, sigmoid from step 50 on
+        signs = [-1] * 4 + [1] * 6
+        return [
+            loss + 0.1 * run.seed * sign * is_softmax
+            for loss, sign in zip(falling, signs, strict=True)
+        ]
+    return [loss + 0.05 * is_softmax * run.seed for loss in falling]
 
 
 def write_runs(config: Config, results: Path, skipped: str = "") -> None:
@@ -71,10 +74,11 @@ def write_runs(config: Config, results: Path, skipped: str = "") -> None:
         ]
         folder = results / "training" / name
         folder.mkdir(parents=True)
-        count = {"demo": 1, "400M": 2, "600M": 3, "1.4B": 4}[run.size]
-        Journal(folder / "journal.csv", {"parameters": f"{count}000000"}, as_csv(rows))
+        millions = {"demo": 1, "400M": 2, "600M": 3, "1.4B": 4}[run.size]
+        Journal(folder / "journal.csv", {"parameters": f"{millions}000000"}, as_csv(rows))
         with (folder / "layers.csv").open("w") as handle:
-            csv.writer(handle).writerows([LAYER_COLUMNS, *([s, 0, *[1.0] * 7] for s in STEPS)])
+            layers = [[step, 0, *[1.0] * 7] for step in STEPS]
+            csv.writer(handle).writerows([LAYER_COLUMNS, *layers])
 
 
 @pytest.fixture
@@ -89,7 +93,7 @@ def study(config: Config, tmp_path: Path) -> Study:
 
 @pytest.fixture
 def rivals(tmp_path: Path) -> Study:
-    """Two variants of sigmoid, and softmax with normalized queries and keys."""
+    """A study of two variants of sigmoid, and of softmax with normalized queries and keys."""
     variants = STUDY["variants"] | {"variants": [["centred_values"], ["hybrid_norm"]]}
     rival = STUDY["variants"] | {"attention": ["softmax"], "variants": [["qk_norm"]]}
     families = {"seeds": SEEDS, "variants": variants, "rival": rival}
@@ -97,6 +101,7 @@ def rivals(tmp_path: Path) -> Study:
 
 
 def make_study(config: Config, folder: Path) -> Study:
+    """Write the runs of a study and two baselines, and read them."""
     write_runs(config, folder / "results")
     collect(config, folder / "results", folder / "tables")
     (folder / "tables/baselines.csv").write_text(

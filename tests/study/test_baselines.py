@@ -20,9 +20,10 @@ def test_the_baseline_by_rank_and_length_excludes_visible_genes():
     generator = np.random.default_rng(0)
     cells = [generator.permutation(GENES)[: generator.integers(1, 12)] for _ in range(300)]
 
-    def read(rows: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-        chosen = [cells[row][:most] for row in rows]
-        return np.concatenate(chosen), np.cumsum([0, *map(len, chosen)])
+    def read(rows: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return tokens and cu_seqlens like the method ``cells`` of a token store."""
+        genes = [cells[row][:longest] for row in rows]
+        return np.concatenate(genes), np.cumsum([0, *map(len, genes)])
 
     store, settings = SimpleNamespace(cells=read), replace(TINY, vocabulary_size=20)
     shares = ClassShares(store, np.arange(250), settings)
@@ -30,33 +31,33 @@ def test_the_baseline_by_rank_and_length_excludes_visible_genes():
     masking = Masking(seed=1, draw=0, fraction=0.4, replacement="mask", vocabulary_size=20)
     batch = pack(store, held_out, settings, masking)
 
-    # With [CLS] in front, the gene of rank r is the token r + 1 of n.
-    kinds = [
-        [((r + 1) * 8 // (len(c) + 1), int(math.log2(len(c) + 1))) for r in range(len(c))]
-        for c in cells
-    ]
-    seen = [
-        (kind, gene)
-        for cell, own in zip(cells[:250], kinds, strict=False)
-        for kind, gene in zip(own, cell, strict=True)
-    ]
-    pairs, sizes = Counter(seen), Counter(kind for kind, _ in seen)
-    genes = Counter(gene for _, gene in seen)
-    everything = sum(genes[gene] + 0.5 for gene in GENES)
+    def class_of(rank: int, cell: np.ndarray) -> tuple[int, int]:
+        """Return the class of the gene of a rank. It is token ``rank + 1``, because of [CLS]."""
+        length = len(cell) + 1
+        return (rank + 1) * 8 // length, int(math.log2(length))
+
+    of_class_and_gene, of_class, of_gene = Counter(), Counter(), Counter()  # numbers of tokens
+    for cell in cells[:250]:
+        for rank, gene in enumerate(cell):
+            of_class_and_gene[class_of(rank, cell), gene] += 1
+            of_class[class_of(rank, cell)] += 1
+            of_gene[gene] += 1
+    total = sum(of_gene[gene] + 0.5 for gene in GENES)
 
     def share(kind: tuple[int, int], gene: int) -> float:
-        prior = PRIOR * (genes[gene] + 0.5) / everything
-        return (pairs[kind, gene] + prior) / (sizes[kind] + PRIOR)
+        """Return the smoothed share of a gene in a class."""
+        prior = PRIOR * (of_gene[gene] + 0.5) / total
+        return (of_class_and_gene[kind, gene] + prior) / (of_class[kind] + PRIOR)
 
     losses = []
-    bounds = batch.cu_seqlens.tolist()
-    for row, begin, end in zip(held_out, bounds, bounds[1:], strict=False):
-        hidden = [place - begin - 1 for place in batch.masked.tolist() if begin <= place < end]
-        shown = [gene for rank, gene in enumerate(cells[row]) if rank not in hidden]
-        for rank in hidden:
-            kind = kinds[row][rank]
-            left = 1 - sum(share(kind, gene) for gene in shown)
-            losses.append(-math.log(share(kind, cells[row][rank]) / left))
+    for row, begin, end in zip(held_out, batch.cu_seqlens, batch.cu_seqlens[1:], strict=False):
+        cell = cells[row]
+        masked = [int(index - begin) - 1 for index in batch.masked if begin <= index < end]  # ranks
+        visible = [gene for rank, gene in enumerate(cell) if rank not in masked]
+        for rank in masked:
+            kind = class_of(rank, cell)
+            remaining = 1 - sum(share(kind, gene) for gene in visible)
+            losses.append(-math.log(share(kind, cell[rank]) / remaining))
     assert shares.loss(batch) == pytest.approx(np.mean(losses), rel=1e-9)
-    expected = [(genes[gene] + 0.5) / everything for gene in GENES]
+    expected = [(of_gene[gene] + 0.5) / total for gene in GENES]
     assert shares.mean_share[4:].tolist() == pytest.approx(expected)

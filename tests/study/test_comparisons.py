@@ -29,45 +29,47 @@ from scsigmoid.study.tables import rates_table, rivals_table
 
 
 def test_the_best_rate_has_the_lowest_mean_over_the_seeds(study: Study):
-    ends, best, step = best_rates(study)
+    losses, best, step = best_rates(study)
     assert best.to_dict() == {"sigmoid": 2e-3, "softmax": 1e-3}
-    assert ends["sigmoid"].loc[2e-3].tolist() == pytest.approx([6.9, 7.9])
+    assert losses["sigmoid"].loc[2e-3].tolist() == pytest.approx([6.9, 7.9])
     assert step == 100
-    started = study.all_curves
-    high = started["family"].eq("rates") & (started["validation_loss"] > 7.8)
-    started.loc[high, "validation_loss"] = 8.2  # the best of one seed, not of both
-    started.loc[started["step"] == 100, "validation_loss"] = math.nan
+    curves = study.all_curves
+    is_high = curves["family"].eq("rates") & (curves["validation_loss"] > 7.8)
+    # Now these rates have the lowest loss for one seed, but not the lowest mean.
+    curves.loc[is_high, "validation_loss"] = 8.2
+    curves.loc[curves["step"] == 100, "validation_loss"] = math.nan
     _, best, step = best_rates(study)
     assert best.to_dict() == {"sigmoid": 1e-3, "softmax": 2e-3}
     assert step == 90
 
 
 def test_rates_are_compared_at_the_last_step_that_all_have_reached(study: Study):
-    started = study.all_curves
-    short = started["run"] == study.runs.query("family == 'rates'").index[0]
-    study.all_curves = started[~short | (started["step"] <= 50)]
+    curves = study.all_curves
+    is_short = curves["run"] == study.runs.query("family == 'rates'").index[0]
+    study.all_curves = curves[~is_short | (curves["step"] <= 50)]
     assert best_rates(study)[2] == 50
 
 
 def test_an_arm_with_a_missing_seed_has_a_best_rate(study: Study):
-    lacking = study.all_curves.query("family == 'rates' and attention == 'softmax' and seed == 2")
-    study.all_curves = study.all_curves.drop(lacking.index)
+    missing = study.all_curves.query("family == 'rates' and attention == 'softmax' and seed == 2")
+    study.all_curves = study.all_curves.drop(missing.index)
     table = rates_table(study)
     assert list(table.records[0].values())[:3] == [1e-3, 7.5, 7.5]
     assert table.rows[0][2] == Cell(f"6.900 (6.90, {DASH})", bold=True)
 
 
 @pytest.mark.parametrize(
-    ("losses", "values", "end"),
+    ("losses", "validation_losses", "expected"),
     [
         ([9, 9, 9, 9], [1, 5, 2, 4], 4),
-        ([9, 9, 9, 9, 9], [5, 1, math.nan, 2, math.nan], 2),  # not measured after each step
+        ([9, 9, 9, 9, 9], [5, 1, math.nan, 2, math.nan], 2),  # NaN: not measured at this step
         ([9, 9, 9, math.nan], [1, 2, 3, math.nan], math.inf),
         ([9, 9, 9], [1, 2, math.inf], math.inf),
     ],
 )
-def test_the_final_loss_is_the_median_of_the_last_three_losses(losses, values, end):
-    assert final_loss(pd.DataFrame({"loss": losses, "validation_loss": values})) == end
+def test_the_final_loss_is_the_median_of_three_losses(losses, validation_losses, expected):
+    curve = pd.DataFrame({"loss": losses, "validation_loss": validation_losses})
+    assert final_loss(curve) == expected
 
 
 def test_the_last_sign_change():
@@ -99,15 +101,16 @@ def test_the_loss_decrease_of_a_straight_curve(every: int):
 
 
 def test_sizes_are_compared_at_steps_that_they_share(study: Study):
-    dropped = {"400M": [50, 100], "600M": [70, 80, 90, 100]}
-    for size, steps in dropped.items():
-        own = (study.curves["size"] == size) & study.curves["step"].isin(steps)
-        study.curves = study.curves[~own]
+    dropped_steps = {"400M": [50, 100], "600M": [70, 80, 90, 100]}
+    for size, steps in dropped_steps.items():
+        is_dropped = (study.curves["size"] == size) & study.curves["step"].isin(steps)
+        study.curves = study.curves[~is_dropped]
     table = loss_differences_by_size(study)
     assert table.groupby("step")["size"].agg(list).to_dict() == {
         50: ["demo", "600M", "1.4B"],
         60: ["demo", "400M", "600M"],
-        90: ["demo", "400M"],  # demo alone has 100
+        90: ["demo", "400M"],
+        # Only demo has step 100.
     }
     with styled():
         panels = scale_figure(study).axes
@@ -115,9 +118,9 @@ def test_sizes_are_compared_at_steps_that_they_share(study: Study):
     assert titles == ["After 50 steps", "After 60 steps", "After 90 steps"]
     for row in table.to_dict("records"):
         family = "seeds" if row["size"] == "demo" else "scale"
-        ends = study.curves[study.curves["family"].str.startswith(family)]
-        ends = ends[(ends["size"] == row["size"]) & (ends["step"] == row["step"])]
-        means = ends.groupby("attention")["validation_loss"].mean()
+        curves = study.curves[study.curves["family"].str.startswith(family)]
+        curves = curves[(curves["size"] == row["size"]) & (curves["step"] == row["step"])]
+        means = curves.groupby("attention")["validation_loss"].mean()
         assert row["difference"] == pytest.approx(means["sigmoid"] - means["softmax"])
 
 
@@ -146,7 +149,8 @@ def test_the_detectable_difference_is_found_in_80_percent_of_simulated_studies(s
 def test_detectable_differences_of_the_seeds(study: Study):
     rows = detectable_differences(study)
     assert rows["step"].tolist() == [20, 50, 100]
-    assert rows["deviation"].tolist() == pytest.approx([0.1] * 3)  # of 0.1, 0.2 and 0.3
+    # The differences of the seeds are 0.1, 0.2 and 0.3.
+    assert rows["deviation"].tolist() == pytest.approx([0.1] * 3)
     width = stats.t.ppf(0.975, 2) * 0.1 / 3**0.5
     assert rows["half_width"].tolist() == pytest.approx([width] * 3)
 
@@ -155,17 +159,19 @@ def test_a_variant_wins_by_loss_and_by_scores(rivals: Study):
     study = rivals
     curves = study.curves
     curves.loc[curves["variants"] == "centred_values", "validation_loss"] -= 5
-    scores = study.runs.loc[:, ["purpose", "attention", "variants", "seed"]]
-    better = (scores["attention"] == "sigmoid") * 0.1
+    runs = study.runs.loc[:, ["purpose", "attention", "variants", "seed"]]
+    is_sigmoid = runs["attention"] == "sigmoid"
+    # The scores of sigmoid are lower at step 50 and higher at step 100.
     study.scores = pd.concat(
-        scores.assign(metric=metric, step=step, value=better * (1 if step == 100 else -1))
+        runs.assign(metric=metric, step=step, value=is_sigmoid * lead)
         for metric in DECIDING
-        for step in (50, 100)
+        for step, lead in ((50, -0.1), (100, 0.1))
     )
-    rows, last = rival_differences(study)
+    rows, last_step = rival_differences(study)
     rows = rows.set_index("variant")
-    assert last == 100
-    shifts = {"centred_values": -5.0, "hybrid_norm": 0.0}  # and -0.15 for each seed
+    assert last_step == 100
+    # The difference of seed n is the shift of the variant minus 0.15 n.
+    shifts = {"centred_values": -5.0, "hybrid_norm": 0.0}
     p = [stats.ttest_1samp([shift - 0.15 * n for n in (1, 2, 3)], 0).pvalue
          for shift in shifts.values()]  # fmt: skip
     corrected = multipletests(p, method="holm")[1]
@@ -180,6 +186,6 @@ def test_a_variant_wins_by_loss_and_by_scores(rivals: Study):
     assert not rival_differences(study)[0]["wins"].any()
 
 
-def test_holms_correction_is_that_of_statsmodels():
+def test_holms_correction_equals_statsmodels():
     p = np.random.default_rng(1).uniform(size=7) ** 3
     np.testing.assert_allclose(holm(p), multipletests(p, method="holm")[1])

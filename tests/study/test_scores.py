@@ -19,7 +19,7 @@ def clouds(distance: float) -> tuple[np.ndarray, np.ndarray]:
     return np.repeat(distance * np.eye(3, 5), 40, axis=0) + noise, np.repeat(["a", "b", "c"], 40)
 
 
-def test_scores_tell_types_apart_from_noise():
+def test_scores_are_high_only_if_types_are_apart():
     apart, together = (metrics(*clouds(distance), 1, "clouds") for distance in (12.0, 0.0))
     for metric in ("linear_probe", "knn"):
         assert apart[metric] == 1
@@ -32,14 +32,14 @@ def test_scores_tell_types_apart_from_noise():
 def test_scores_have_the_run_and_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(scoring, "CONTROLS", ("random",))
     (tmp_path / "toy.h5ad").touch()
-    facts = {"attention": "sigmoid", "context": 128, "simulated": True, "dataset": "toy"}
-    facts |= {"vocabulary": "v", "cells": sha256(tmp_path / "toy.h5ad")}
+    common = {"attention": "sigmoid", "context": 128, "simulated": True, "dataset": "toy"}
+    common |= {"vocabulary": "v", "cells": sha256(tmp_path / "toy.h5ad")}
     paths = [tmp_path / f"{name}.h5ad" for name in ("seeds_1-step-00000050", "seeds_1", "old")]
     for path, step in zip(paths, ({"step": 50}, {"step": 2_000_000}, {}), strict=True):
-        values, kinds = clouds(12.0 if path.stem == "seeds_1" else 0.0)
-        obs = pd.DataFrame(index=[str(row) for row in range(len(kinds))])
-        metadata = {**facts, "model": path.stem.partition("-")[0], **step}
-        write_embedding(path, values, kinds, np.arange(len(kinds)), metadata, obs)
+        values, types = clouds(12.0 if path.stem == "seeds_1" else 0.0)
+        obs = pd.DataFrame(index=[str(row) for row in range(len(types))])
+        metadata = {**common, "model": path.stem.partition("-")[0], **step}
+        write_embedding(path, values, types, np.arange(len(types)), metadata, obs)
     scoring.score(paths[:2], tmp_path / "toy.h5ad", 1, tmp_path / "scores.csv")
     table = pd.read_csv(tmp_path / "scores.csv", dtype={"step": "Int64"})
     probe = table[table["metric"] == "linear_probe"]

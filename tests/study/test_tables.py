@@ -23,21 +23,21 @@ def make_page(study: Study) -> Path:
     return page
 
 
-def made_study(folder: Path, *families: str, **changes: object) -> Study:
-    """Return a study of some families (default: all) with other settings."""
-    chosen = {name: {**STUDY[name], **changes} for name in families or STUDY}
-    return make_study(load(overrides={"study": chosen}), folder)
+def study_of(folder: Path, *families: str, **changes: object) -> Study:
+    """Return a study of some families (default: all) with changed settings."""
+    settings = {name: {**STUDY[name], **changes} for name in families or STUDY}
+    return make_study(load(overrides={"study": settings}), folder)
 
 
 def test_every_table_and_figure_is_made(study: Study):
-    own = study.runs[study.runs["family"] == "seeds"]
-    scores = [  # softmax leads at first, sigmoid at the end
-        (run["name"], step, metric, 0.3 + (0.1 + 0.05 * run["seed"]) * (run["attention"] == leader))
-        for metric in ("leiden_nmi", "mmd")
-        for step, leader in ((50, "softmax"), (100, "sigmoid"))
-        for run in own.to_dict("records")
-    ]
-    scores += [("random", None, metric, 0.1) for metric in ("leiden_nmi", "mmd")]
+    runs = study.runs[study.runs["family"] == "seeds"].to_dict("records")
+    scores = []
+    for metric in ("leiden_nmi", "mmd"):
+        for step, leader in ((50, "softmax"), (100, "sigmoid")):
+            for run in runs:
+                lead = 0.1 + 0.05 * run["seed"] if run["attention"] == leader else 0
+                scores.append((run["name"], step, metric, 0.3 + lead))
+        scores.append(("random", None, metric, 0.1))
     frame = pd.DataFrame(scores, columns=["run", "step", "metric", "value"])
     frame.to_csv(study.folder / "scores.csv", index=False)
     page = make_page(study)
@@ -50,7 +50,7 @@ def test_every_table_and_figure_is_made(study: Study):
         assert (page / f"study_{name}.png").stat().st_size > 10_000
     assert "from step 50 on" in texts["seeds"]
     assert "| 2 | 0.001 to 0.004 | 0.004 | 0.001 |" in texts["largest_rates"]
-    # At 0.002 one of two seeds collapsed; the other ends at 7.25.
+    # At the rate 0.002, one of two seeds collapsed. The other has a final loss of 7.25.
     row = "| softmax, no clipping | 0 of 2; 7.28; 1 | 1 of 2; 7.25; 1 | 2 of 2;"
     assert row in texts["frontier"]
     assert "| 0.002 | **7.400 (6.90, 7.90)** | 7.500 (7.50, 7.50) |" in texts["rates"]
@@ -60,25 +60,25 @@ def test_every_table_and_figure_is_made(study: Study):
     interval = stats.t.interval(0.95, 2, -0.2, 0.1 / 3**0.5)
     assert variants[["difference", "low", "high"]].tolist() == pytest.approx([-0.2, *interval])
     assert variants[["loss", "seeds", "lower"]].tolist() == pytest.approx([7.0, 3, 3])
-    steps = pd.read_csv(page / "study_scores.csv").query("metric == 'mmd'")
+    mmds = pd.read_csv(page / "study_scores.csv").query("metric == 'mmd'")
     low, high = stats.t.interval(0.95, 2, 0.2, 0.05 / 3**0.5)
     columns = ["step", "sigmoid", "softmax", "random", "difference", "low", "high"]
-    assert steps[columns].to_numpy().tolist() == [
+    assert mmds[columns].to_numpy().tolist() == [
         pytest.approx([50, 0.3, 0.5, 0.1, -0.2, -high, -low]),
         pytest.approx([100, 0.5, 0.3, 0.1, 0.2, low, high]),
     ]
     outcomes = pd.read_csv(page / "study_claims.csv")["outcome"]
     assert outcomes.tolist() == ["open", "agrees", "agrees", "agrees", "agrees"]
     sizes = pd.read_csv(page / "study_scale.csv")
-    after = sizes.groupby("step")["size"].agg(list).to_dict()
-    assert after == {50: ["demo", "400M", "600M", "1.4B"], 100: ["demo", "400M", "600M"]}
+    sizes_at_step = sizes.groupby("step")["size"].agg(list).to_dict()
+    assert sizes_at_step == {50: ["demo", "400M", "600M", "1.4B"], 100: ["demo", "400M", "600M"]}
     large = sizes[sizes["size"] == "1.4B"].iloc[0]
     values = large[["sigmoid", "difference", "seed_1", "seed_2"]].tolist()
     assert values == pytest.approx([7.6, -0.075, -0.05, -0.1])
 
 
 def test_a_study_of_one_seed_has_no_intervals(tmp_path: Path):
-    study = made_study(tmp_path, seed=[1])
+    study = study_of(tmp_path, seed=[1])
     names = study.runs.query("family == 'seeds'")["name"]
     lines = [f"{name},100,leiden_nmi,0.{place + 3}" for place, name in enumerate(names)]
     (study.folder / "scores.csv").write_text("\n".join(["run,step,metric,value", *lines]))
@@ -112,13 +112,13 @@ def test_a_family_without_a_purpose_is_named(study: Study, capsys: pytest.Captur
     ],
 )
 def test_a_study_of_one_family_has_its_tables_and_figures(tmp_path, family, names):
-    page = make_page(made_study(tmp_path, family))
+    page = make_page(study_of(tmp_path, family))
     assert {path.stem for path in page.glob("*")} == {f"study_{name}" for name in names}
 
 
 @pytest.mark.parametrize("seeds", [[1], [1, 2]])
 def test_a_caption_explains_only_lines_that_the_figure_has(tmp_path: Path, seeds: list[int]):
-    study = made_study(tmp_path, "seeds", seed=seeds)
+    study = study_of(tmp_path, "seeds", seed=seeds)
     for has_change in (True, False):
         with styled():
             (caption,) = (" ".join(text.get_text().split()) for text in loss_figure(study).texts)
@@ -128,7 +128,7 @@ def test_a_caption_explains_only_lines_that_the_figure_has(tmp_path: Path, seeds
 
 
 def test_a_stability_figure_has_a_panel_for_each_setting(tmp_path: Path):
-    study = made_study(tmp_path, "frontier_qk_norm")
+    study = study_of(tmp_path, "frontier_qk_norm")
     with styled():
         titles = [axes.get_title("left") for axes in stability_figure(study).axes]
     assert len(titles) == 5
@@ -139,7 +139,7 @@ def test_a_stability_figure_has_a_panel_for_each_setting(tmp_path: Path):
     ("arm", "highest", "best"), [("sigmoid", 4e-3, 0.002), ("softmax", 1e-3, 0.001)]
 )
 def test_a_study_of_one_arm_has_all_but_the_comparison(tmp_path, arm, highest, best):
-    page = make_page(made_study(tmp_path, attention=[arm]))
+    page = make_page(study_of(tmp_path, attention=[arm]))
     names = {"rates", "frontier", "largest_rates", "limits", "clipping", "variants", "claims"}
     assert {path.stem for path in page.glob("*")} == {f"study_{name}" for name in names}
     largest = pd.read_csv(page / "study_largest_rates.csv", index_col="setting")[arm]

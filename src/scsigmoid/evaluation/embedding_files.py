@@ -1,4 +1,4 @@
-"""Write and read embedding files (AnnData), without importing torch, for a fast start."""
+"""Write and read embedding files (AnnData). Does not import torch, so that commands start fast."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,6 +22,7 @@ class Embedding:
     """The embedding of a dataset by one model.
 
     Attributes:
+        path: the embedding file.
         values: cells x hidden, float32, finite.
         labels: cell type of each cell, ``""`` if it has no label.
         cells: row of each cell in the dataset's h5ad file, int64.
@@ -42,10 +43,13 @@ class Embedding:
 def check_finite(values: NDArray[np.float32], obs: Any, subject: str) -> None:
     """Raise a UserError that counts the cells with NaN or infinity, and names the first.
 
-    ``values`` are cells x hidden. The message starts with ``subject``, which ends with a verb, e.g.
-    ``"model.safetensors: embeds"``.
+    Args:
+        values: embedding of each cell, cells x hidden.
+        obs: the dataset's ``obs`` of these cells.
+        subject: start of the message, up to the verb, e.g. ``"model.safetensors: embeds"``.
     """
-    # Extremes take less memory than a mask of all values. Those of a cell with NaN are NaN.
+    # The lowest and highest value of each cell take less memory than a mask of all values. Both are
+    # NaN if a value of the cell is NaN.
     extremes = values.min(axis=1), values.max(axis=1)
     not_finite = np.flatnonzero(~np.isfinite(extremes).all(axis=0))
     if len(not_finite):
@@ -105,7 +109,7 @@ def read_embedding(path: Path, **expected: Any) -> Embedding:
         }
         values = np.asarray(adata.obsm[f"X_{metadata['model']}"], dtype=np.float32)
         obs = adata.obs.reindex(columns=[LABEL, DONOR]).astype(object).fillna("")
-        labels, donors = (obs[column].to_numpy().astype(str) for column in obs)
+        labels, donors = obs[LABEL].to_numpy().astype(str), obs[DONOR].to_numpy().astype(str)
         cells = np.asarray(metadata.pop("rows"), dtype=np.int64)
     check_identity(path, metadata, **expected)
     check_finite(values, adata.obs, f"{path}: contains")
@@ -118,8 +122,8 @@ def read_embeddings(
     """Read the embeddings of a dataset by several models, with the same cells in the same order.
 
     Args:
-        paths: name to file. Each file must be named after its model.
-        scored: whether to leave out cells without a label (their number is logged).
+        paths: files by name of the embedding. Each file must be named after its model.
+        scored: whether to leave out cells without a label. The log states their number.
 
     Raises:
         UserError: if a file is of another model or dataset, if the vocabulary, the cells or their
@@ -143,14 +147,19 @@ def read_embeddings(
                 f"{other.path}: has other cell types than {first.path} for the same cells; embed "
                 "them again"
             )
-    kept = np.flatnonzero(first.labels != "")
-    if not scored or len(kept) == len(first.labels):
+    has_label = first.labels != ""
+    if not scored or has_label.all():
         return embeddings
-    log(f"{first.path}: {len(first.labels) - len(kept)} cells without a label are left out")
-    if not len(kept):
+    log(f"{first.path}: {(~has_label).sum()} cells without a label are left out")
+    if not has_label.any():
         raise UserError(f"{first.path}: no cell has a label; choose another label column")
-    fields = ("values", "labels", "cells", "donors")
     return {
-        name: replace(embedding, **{field: getattr(embedding, field)[kept] for field in fields})
+        name: replace(
+            embedding,
+            values=embedding.values[has_label],
+            labels=embedding.labels[has_label],
+            cells=embedding.cells[has_label],
+            donors=embedding.donors[has_label],
+        )
         for name, embedding in embeddings.items()
     }

@@ -13,6 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from functools import partial
 from itertools import count
+from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
@@ -38,10 +39,10 @@ from scsigmoid.training.devices import resolve_device
 from scsigmoid.training.export import encoder_for, load_encoder
 from scsigmoid.training.step import autocast
 
-TRIM_EVERY = 16  # batches between two calls of return_free_memory
-BATCHES = count()  # numbers the batches of this process
-TASKS = 64  # number of tasks that each worker process gets
-# The function that embeds a batch, if this is a worker process of :func:`embed_cells`.
+TRIM_EVERY = 16  # number of batches after which return_free_memory is called
+BATCHES = count()  # numbers of the batches of this process
+TASKS = 64  # approximate number of tasks per worker process
+# In a worker process of :func:`embed_cells`, the function that embeds a batch. Otherwise empty.
 WORKER: list[Callable[[slice], NDArray[np.float32]]] = []
 
 
@@ -84,12 +85,13 @@ def embed(
 def embed_cells(
     encoder: Encoder, store: Path, settings: Embeddings, label: str, devices: int = 1
 ) -> NDArray[np.float32]:
-    """Return the embedding of every cell of a token store, (cells, hidden), from packed batches.
+    """Return the embedding of every cell of a token store, (cells, hidden), float32.
 
-    Neither batches nor values depend on the number of processes. On a CPU, this holds for values
-    only if each process has one thread.
+    Batches do not depend on the number of processes. Neither do the values, except for rounding on
+    a CPU if processes have several threads.
 
     Args:
+        label: text of the progress bar and of error messages.
         devices: number of GPUs, or number of processes if the encoder is on the CPU.
 
     Raises:
@@ -111,7 +113,7 @@ def embed_cells(
                 workers = stack.enter_context(
                     start_workers(encoder, weights, store, settings, devices)
                 )
-                chunksize = -(-len(batches) // (TASKS * devices))
+                chunksize = ceil(len(batches) / (TASKS * devices))
                 parts = workers.map(embed_in_worker, batches, chunksize=chunksize)
             for rows, part in zip(track(batches, label=label), parts, strict=True):
                 values[rows] = part
@@ -133,8 +135,8 @@ def start_workers(
         ranks.put(rank)
     device_type = next(encoder.parameters()).device.type
     threads = max(1, torch.get_num_threads() // devices)
-    # Not as an argument: if a process ended before it read arguments larger than the buffer of a
-    # pipe, its parent would wait forever.
+    # Weights are passed in a file. As an argument, they would go through a pipe: if the process
+    # ended before it read all of them, this process would wait forever.
     save_file(encoder.state_dict(), weights)
     model = encoder.settings
     arguments = (ranks, device_type, threads, LOGGER.level, model, weights, store, settings)
@@ -151,7 +153,12 @@ def load_in_worker(
     store: Path,
     settings: Embeddings,
 ) -> None:
-    """Load the encoder in a worker process. On GPUs, each process takes one rank from ``ranks``."""
+    """Load the encoder in a worker process.
+
+    Args:
+        ranks: queue with the number of a GPU for each process. Not used on a CPU.
+        weights: file with the weights of ``model``.
+    """
     torch.set_num_threads(threads)
     LOGGER.setLevel(log_level)
     device = torch.device(device_type)
@@ -172,7 +179,7 @@ def embed_in_worker(rows: slice) -> NDArray[np.float32]:
 def embed_batch(
     encoder: Encoder, tokens: TokenStore, settings: Embeddings, rows: slice
 ) -> NDArray[np.float32]:
-    """Return the embedding of the cells ``rows``, (cells, hidden), from one forward pass."""
+    """Return the embedding of the cells ``rows`` of the store, (cells, hidden), float32."""
     device = next(encoder.parameters()).device
     with torch.inference_mode(), autocast(device):
         batch = pack(tokens, np.arange(rows.start, rows.stop), encoder.settings).to(device)
@@ -184,14 +191,17 @@ def embed_batch(
 
 
 def return_free_memory() -> None:
-    """Make glibc return the gaps between blocks of changing sizes: up to several KB per cell."""
+    """Make glibc return unused memory to the system.
+
+    Batches differ in size, so that freed blocks leave gaps of up to several KB per cell.
+    """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def check_pooling(settings: Embeddings, encoder: EncoderSettings, checkpoint: Path) -> None:
-    """Raise a UserError if pooling is unknown, or ``cls`` for a model trained without [CLS]."""
+    """Raise a UserError for an unknown pooling, or for ``cls`` if the model has no [CLS]."""
     if settings.pooling not in get_args(Pooling):
         raise UserError(f"pooling: {settings.pooling!r} is not a valid value; expected mean or cls")
     if settings.pooling == "cls" and not encoder.cls_token:
@@ -215,9 +225,10 @@ def provenance(
 
 
 def open_tokens(store: Path, dataset: str, vocabulary: str) -> TokenStore:
-    """Open the token store of an evaluation dataset, for a vocabulary with this fingerprint.
+    """Open the token store of an evaluation dataset.
 
-    Raise a UserError if tokens are missing, damaged or do not match, or if a cell has no tokens.
+    Raise a UserError if the store is missing or damaged, if it has another dataset or vocabulary
+    (given by its fingerprint), or if a cell has no tokens.
     """
     tokens = TokenStore.open(store, dataset=dataset, vocabulary=vocabulary)
     empty = np.flatnonzero(tokens.lengths == 0)
@@ -230,7 +241,7 @@ def open_tokens(store: Path, dataset: str, vocabulary: str) -> TokenStore:
 
 
 def make_batches(tokens: TokenStore, settings: EncoderSettings, batch_tokens: int) -> list[slice]:
-    """Return slices of consecutive cells with at most ``batch_tokens`` tokens in each."""
+    """Return batches as slices of consecutive cells, with at most ``batch_tokens`` tokens each."""
     lengths = np.minimum(tokens.lengths, settings.genes) + settings.cls_token
     return split_by_tokens(lengths, batch_tokens)
 

@@ -1,12 +1,14 @@
 """Bootstrap MMD between cell types (appendix, "Maximum Mean Discrepancy").
 
-Compares pairs of cell types in a sigmoid and a softmax model, by two estimators with the mean and
-percentiles of bootstrap resamples. The files contain sqrt(max(MMD^2, 0)). Why two estimators, and
-the coverage of their intervals: docs/evaluation.md.
+Measures the MMD between each pair of cell types in a sigmoid and in a softmax model, with two
+estimators of MMD^2. Intervals are percentiles of bootstrap resamples. The files contain
+sqrt(max(MMD^2, 0)). docs/evaluation.md explains why there are two estimators, and reports the
+coverage of their intervals.
 
-Resamples are drawn for each cell type, with seeds derived from dataset and cell type. Therefore the
-interval of a pair depends on its two types only, ratios and differences of the models are paired,
-and a mean over pairs can be resampled, too, because all pairs with a type share its resamples.
+Resamples are drawn for each cell type, with seeds derived from dataset and cell type. This has
+three consequences. The interval of a pair depends on its two types only. Ratios and differences of
+the models are paired by resample. All pairs with a type share its resamples, so a mean over pairs
+has an interval, too.
 
 The kernel is k(x, y) = exp(-|x - y|^2 / (2 s^2)). s^2 is the median squared distance between two
 cells of the pooled pair (median heuristic), computed before resampling. A resample is a vector of
@@ -17,8 +19,8 @@ counts, so all resamples use one kernel matrix: with counts w (of n cells) and v
                - 2 w'Kxy v / (n m)
 
 are MMD^2 as V and as U statistic. The U statistic leaves out pairs of a cell with itself *and with
-its copies*: their kernel value is 1, which would increase the MMD of every resample. If all counts
-are 1, the result is the estimate of the sample.
+its copies*: the kernel of such a pair is 1, which would increase the MMD of every resample. If all
+counts are 1, the result is the estimate of the sample.
 """
 
 from collections import Counter
@@ -43,15 +45,16 @@ from scsigmoid.measurements import Measurement, source_of, write_measurements
 from scsigmoid.progress import log, track
 from scsigmoid.seeds import derive
 
-BANDWIDTH_CELLS = 4096  # largest number of cells for a bandwidth (8.4 million distances)
+BANDWIDTH_CELLS = 4096  # a bandwidth uses at most this number of cells (8.4 million distances)
 
+#: How often each cell is drawn: (1 + resamples) x cells. Row 0 is the sample (all counts are 1).
 Counts = NDArray[np.int64]
 #: A statistic of the sample (element 0 of the last axis) and of its resamples.
 Resampled = NDArray[np.float64]
 
 
 class Estimates(NamedTuple):
-    """MMD^2 of each vector of counts, (1 + resamples,), float64. ``unbiased`` can be below 0."""
+    """MMD^2 of the sample and of each resample, (1 + resamples,). ``unbiased`` can be below 0."""
 
     unbiased: NDArray[np.float64]
     biased: NDArray[np.float64]
@@ -69,31 +72,31 @@ def mmd_dataset(
     """Measure the MMD of all pairs of cell types in both models.
 
     Args:
-        embeddings: model name to embedding file, two models, the sigmoid model first.
+        embeddings: embedding files of the sigmoid and of the softmax model, by model name.
         output: CSV file of measurements, see below.
         device: device that computes the kernels, in float64.
-        order: cell types that come first. The others follow by name.
+        order: cell types whose pairs come first, in this order. Other types are sorted by name.
 
     The file has these metrics, where ``<e>`` is ``unbiased`` or ``biased``:
 
-    - ``mmd_<e>`` and ``mmd_<e>_bootstrap_mean`` (the mean over resamples, which the paper prints)
-      of each pair and model,
-    - ``mmd_<e>_ratio`` (first / second model) and ``mmd_<e>_difference`` (first - second) of each
-      pair,
-    - with an empty group, and the number of pairs as ``n``: ``mmd_<e>_mean_of_ratios`` (the mean
-      ratio over pairs), ``mmd_<e>_mean_ratio_of_means`` (the ratio of the means over pairs), and
-      ``mmd_<e>_bootstrap_mean_ratio_of_means`` (the same for means over resamples),
-    - ``mmd_left_out``: the number of cells of a type with fewer cells than the minimum.
+    - of each pair and model: ``mmd_<e>`` and ``mmd_<e>_bootstrap_mean`` (the mean over resamples,
+      which the paper prints),
+    - of each pair: ``mmd_<e>_ratio`` (sigmoid / softmax) and ``mmd_<e>_difference`` (sigmoid -
+      softmax),
+    - of all pairs (empty group, ``n`` is the number of pairs): ``mmd_<e>_mean_of_ratios`` (mean of
+      the ratios), ``mmd_<e>_mean_ratio_of_means`` (ratio of the mean MMDs), and
+      ``mmd_<e>_bootstrap_mean_ratio_of_means`` (ratio of the mean MMDs over resamples),
+    - of each type with too few cells: ``mmd_left_out``, the number of its cells.
 
     Raises:
         UserError: if the embeddings do not match, or fewer than two types have enough cells.
     """
     by_model = read_embeddings(embeddings, dataset)
-    first, second = by_model
-    embedding = by_model[first]
+    sigmoid, softmax = by_model  # names of the models
+    embedding = by_model[sigmoid]
     check_enough(embedding.path, embedding.labels, mmd=settings.minimum_cells)
-    types, small = choose_types(embedding.labels, settings.minimum_cells, order)
-    # All rows have these values. Rows of small types keep this metric.
+    types, left_out = choose_types(embedding.labels, settings.minimum_cells, order)
+    # Values of all rows. The metric is replaced in all rows except the rows of left-out types.
     common = Measurement(
         dataset=dataset,
         model="",
@@ -112,10 +115,13 @@ def mmd_dataset(
         resampled: Resampled,
         estimate: float | None = None,
     ) -> Measurement:
-        """Return a measurement with ``estimate`` (default: of the sample) and percentiles."""
+        """Return a measurement with an interval.
+
+        ``model`` is a model, or both models for a ratio or a difference, which has no attention.
+        ``estimate`` is the value (default: the value of the sample).
+        """
         low, high = percentile_interval(resampled[1:], settings.confidence)
-        # A ratio or a difference has no attention. The context of both models is the same.
-        metadata = by_model.get(model, embedding).metadata
+        metadata = by_model.get(model, embedding).metadata  # both models have the same context
         return replace(
             common,
             group=group,
@@ -134,17 +140,16 @@ def mmd_dataset(
     for a, b in track(list(combinations(types, 2)), label=f"MMD {dataset}"):
         cells, roots = measure_pair(by_model, a, b, dataset, settings, seed, device)
         pairs.append(roots)
-        add = partial(row, f"{a} vs {b}", cells)
+        pair_row = partial(row, f"{a} vs {b}", cells)
         for name, (x, y) in zip(Estimates._fields, roots, strict=True):
-            for model, values in ((first, x), (second, y)):
+            for model, values in ((sigmoid, x), (softmax, y)):
                 mean = float(values[1:].mean())
-                rows.append(add(f"mmd_{name}", model, values))
-                rows.append(add(f"mmd_{name}_bootstrap_mean", model, values, mean))
-            rows.append(add(f"mmd_{name}_ratio", f"{first} / {second}", ratio(x, y)))
-            rows.append(add(f"mmd_{name}_difference", f"{first} - {second}", x - y))
-    add = partial(row, "", len(pairs))
-    # Estimators x models x pairs x (1 + resamples).
-    for name, (x, y) in zip(Estimates._fields, np.stack(pairs, axis=2), strict=True):
+                rows.append(pair_row(f"mmd_{name}", model, values))
+                rows.append(pair_row(f"mmd_{name}_bootstrap_mean", model, values, mean))
+            rows.append(pair_row(f"mmd_{name}_ratio", f"{sigmoid} / {softmax}", ratio(x, y)))
+            rows.append(pair_row(f"mmd_{name}_difference", f"{sigmoid} - {softmax}", x - y))
+    all_roots = np.stack(pairs, axis=2)  # estimators x models x pairs x (1 + resamples)
+    for name, (x, y) in zip(Estimates._fields, all_roots, strict=True):
         ratio_of_means = ratio(x.mean(0), y.mean(0))
         bootstrap_ratio = float(ratio(x[:, 1:].mean(), y[:, 1:].mean()))
         for metric, values, estimate in (
@@ -152,15 +157,19 @@ def mmd_dataset(
             ("mean_of_ratios", ratio(x, y).mean(0), None),
             ("bootstrap_mean_ratio_of_means", ratio_of_means, bootstrap_ratio),
         ):
-            rows.append(add(f"mmd_{name}_{metric}", f"{first} / {second}", values, estimate))
-    rows += [replace(common, group=name, value=count, n=count) for name, count in small.items()]
+            models = f"{sigmoid} / {softmax}"
+            rows.append(row("", len(pairs), f"mmd_{name}_{metric}", models, values, estimate))
+    rows += [replace(common, group=name, value=count, n=count) for name, count in left_out.items()]
     write_measurements(output, rows)
 
 
 def choose_types(
     labels: NDArray[np.str_], minimum: int, order: Sequence[str] = ()
 ) -> tuple[list[str], dict[str, int]]:
-    """Return the compared types (``order`` first, then by name) and cell counts of the others."""
+    """Return the types with at least ``minimum`` cells, and the cell counts of the other types.
+
+    The types in ``order`` come first, the other types follow by name.
+    """
     cells = Counter(labels.tolist())
     names = [*(name for name in order if name in cells), *sorted(cells.keys() - set(order))]
     kept = [name for name in names if cells[name] >= minimum]
@@ -178,9 +187,10 @@ def measure_pair(
 ) -> tuple[int, Resampled]:
     """Measure the MMD between cell types ``a`` and ``b`` in each model.
 
-    Each model has its own bandwidth, from at most ``BANDWIDTH_CELLS`` random cells of the pair, the
-    same for all models. Return the number of cells, and sqrt(max(MMD^2, 0)): estimators x models x
-    (1 + resamples). Raise a UserError if most pairs of cells have equal embeddings (bandwidth 0).
+    Return the number of cells, and sqrt(max(MMD^2, 0)) as estimators x models x (1 + resamples).
+    Each model has its own bandwidth. It is computed from at most ``BANDWIDTH_CELLS`` random cells
+    of the pair, the same cells in all models. Raise a UserError if a bandwidth is 0, because most
+    pairs of cells have equal embeddings.
     """
     name = f"{a} vs {b}"
     labels = next(iter(by_model.values())).labels
@@ -193,7 +203,7 @@ def measure_pair(
     if len(pair) > BANDWIDTH_CELLS:
         generator = np.random.default_rng(derive(seed, "mmd bandwidth", dataset, name))
         subset = generator.choice(pair, BANDWIDTH_CELLS, replace=False)
-    squared = []
+    squared = []  # models x estimators x (1 + resamples)
     for embedding in by_model.values():
         points = torch.as_tensor(embedding.values[subset]).to(device, torch.float64)
         bandwidth = median_squared_distance(points)
@@ -222,9 +232,9 @@ def ratio(first: NDArray[np.float64], second: NDArray[np.float64]) -> Resampled:
 
 
 def resample_counts(cells: int, resamples: int, seed: int) -> Counts:
-    """Return how often each cell is drawn, (1 + resamples) x cells, int64. Row 0 is all ones."""
+    """Draw resamples of a number of cells, with replacement."""
     drawn = np.random.default_rng(seed).integers(0, cells, size=(resamples, cells))
-    drawn += np.arange(resamples)[:, None] * cells  # one `bincount` then counts all resamples
+    drawn += np.arange(resamples)[:, None] * cells  # so that one `bincount` counts all resamples
     counts = np.bincount(drawn.ravel(), minlength=resamples * cells).reshape(resamples, cells)
     return np.concatenate([np.ones((1, cells), dtype=np.int64), counts])
 
@@ -248,7 +258,7 @@ def bilinear_form(
         w: (1 + resamples) x n.
         v: (1 + resamples) x m.
         bandwidth: s^2, above 0.
-        block: rows and columns of the kernel in memory at a time.
+        block: number of rows and of columns of the kernel that are in memory at a time.
     """
     other = x if y is None else y
     total = torch.zeros(len(w), dtype=x.dtype, device=x.device)
@@ -258,8 +268,9 @@ def bilinear_form(
             columns = slice(j, j + block)
             kernel = squared_distances(x[rows], other[columns]).mul_(-0.5 / bandwidth).exp_()
             if y is None and i == j:
-                kernel.fill_diagonal_(1.0)  # by rounding, a distance may not be exactly 0
-            weight = 2 if y is None and j > i else 1  # blocks below the diagonal are skipped
+                kernel.fill_diagonal_(1.0)  # rounding errors may leave other values
+            # Blocks below the diagonal of a symmetric kernel are skipped. Those above count twice.
+            weight = 2 if y is None and j > i else 1
             total += weight * ((w[:, rows] @ kernel) * v[:, columns]).sum(1)
     return total
 
@@ -276,14 +287,15 @@ def mmd_squared(
 ) -> Estimates:
     """Return both estimates of MMD^2 between two samples for each row of counts, in float64.
 
-    Arguments as for :func:`bilinear_form`. Rows of ``w`` sum to n and rows of ``v`` to m.
+    The arguments are described at :func:`bilinear_form`. Each row of ``w`` must sum to n, and each
+    row of ``v`` to m.
     """
     n, m = len(x), len(y)
 
     def tensor(values: NDArray[np.generic]) -> Tensor:
         return torch.as_tensor(values).to(device, torch.float64)
 
-    center = x.mean(0, dtype=np.float64)  # the distances stay the same, with less rounding
+    center = x.mean(0, dtype=np.float64)  # the distances stay the same, with less rounding error
     x, y = x - center, y - center
     tx, ty, tw, tv = tensor(x), tensor(y), tensor(w), tensor(v)
     xx, yy, xy = (
@@ -303,9 +315,10 @@ def mmd_squared(
 
 
 def percentile_interval(values: NDArray[np.float64], confidence: float) -> tuple[float, float]:
-    """Return the ends of a percentile interval, rounded outward to one of ``values``.
+    """Return the ends of a percentile interval. Both ends are elements of ``values``.
 
-    Without interpolation, taking the square root before or after gives the same interval.
+    A percentile between two elements is rounded outward. It is not interpolated, so that the
+    interval of sqrt(x) is the square root of the interval of x.
     """
     tail = (1 - confidence) / 2
     low = np.quantile(values, tail, method="lower")

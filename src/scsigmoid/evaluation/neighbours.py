@@ -61,7 +61,7 @@ def find_neighbours(
     """Yield every representation of a dataset with the neighbors of its cells.
 
     Args:
-        embeddings: model name to embedding file, with the same cells in the same order.
+        embeddings: embedding files by model name, with the same cells in the same order.
         cells: the dataset's h5ad file, named after the dataset.
 
     Raises:
@@ -77,13 +77,13 @@ def find_neighbours(
             "or leave the dataset out"
         )
     for name, values in representations(by_model, cells, settings.controls, seed):
-        source = by_model[name].path if name in by_model else cells
+        if name in by_model:
+            source, metadata = by_model[name].path, by_model[name].metadata
+        else:
+            source, metadata = cells, first.metadata | CONTROL_METADATA
         coordinates = principal_components(values, settings.variance, str(source))
         log(f"{cells.stem} {name}: {len(coordinates)} cells, {coordinates.shape[1]} components")
         indices, distances = nearest_cells(coordinates, settings.neighbours)
-        metadata = (
-            by_model[name].metadata if name in by_model else first.metadata | CONTROL_METADATA
-        )
         yield Neighbours(
             values=np.asarray(values, dtype=np.float32),
             coordinates=coordinates,
@@ -114,9 +114,9 @@ def representations(
 def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the control ``pca_log_counts``: principal components of log(1 + counts per 10,000).
 
-    The PCA uses the 2,000 genes with the largest variance and keeps up to 50 components. Counts are
-    read twice, in chunks, so that only these genes are in memory. The result, cells x components,
-    is in the order of ``rows``, the rows of the cells in the file.
+    The PCA uses the 2,000 genes with the largest variance and keeps up to 50 components. The file
+    is read twice, in chunks, so that only these genes are in memory for all cells. ``rows`` are the
+    rows of the cells in the file. The result, cells x components, has the same order.
     """
     from sklearn.decomposition import PCA
 
@@ -126,15 +126,15 @@ def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.floa
         raise UserError(
             f"{path}: has no row {missing[0]}, but the embeddings do; embed the dataset again"
         )
-    sums = np.zeros((2, len(dataset.genes)))  # of each gene's values, and of their squares
+    total, total_square = np.zeros((2, len(dataset.genes)))  # of the values of each gene
     for chunk in dataset.chunks():
         values = log_normalized(chunk.counts)
-        sums += [np.asarray(part.sum(axis=0)).ravel() for part in (values, values.multiply(values))]
-    mean, mean_square = sums / dataset.n_cells
-    # A stable sort of negative variances keeps genes of equal variance in the order of the file.
-    order = np.argsort(mean**2 - mean_square, kind="stable")
-    genes = np.sort(order[:VARIABLE_GENES])
-    # Position in the result of each row of the file, -1 if the row is not embedded.
+        total += np.asarray(values.sum(axis=0)).ravel()
+        total_square += np.asarray(values.multiply(values).sum(axis=0)).ravel()
+    variance = total_square / dataset.n_cells - (total / dataset.n_cells) ** 2
+    # The stable sort keeps genes of equal variance in the order of the file.
+    genes = np.sort(np.argsort(-variance, kind="stable")[:VARIABLE_GENES])
+    # Position in the result of each row of the file, -1 if the embeddings lack the row.
     position = np.full(dataset.rows[-1] + 1, -1)
     position[rows] = np.arange(len(rows))
     dense = np.empty((len(rows), len(genes)))
@@ -142,7 +142,7 @@ def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.floa
         is_embedded = position[chunk.cells] >= 0
         values = log_normalized(chunk.counts)[:, genes]
         dense[position[chunk.cells[is_embedded]]] = values[is_embedded].toarray()
-    # The eigenvectors of the covariance are exact. They need little memory and not a seed.
+    # This solver is exact, uses little memory and no random numbers.
     pca = PCA(min(COMPONENTS, *dense.shape), svd_solver="covariance_eigh", copy=False)
     return pca.fit_transform(dense)
 
@@ -160,9 +160,13 @@ def principal_components(
 ) -> NDArray[np.float32]:
     """Return coordinates on the first principal components that together explain ``variance``.
 
-    ``variance`` is between 0 and 1 (the paper: 0.95). Coordinates (cells x components, float32) are
-    computed in float64, exactly and without random numbers. Raise a UserError that contains
-    ``name`` if all cells have the same values (cells x dimensions).
+    Args:
+        values: cells x dimensions.
+        variance: share of the variance, between 0 and 1 (the paper: 0.95).
+        name: start of the error message if all cells have the same values.
+
+    Returns:
+        Cells x components, float32, computed in float64, exactly and without random numbers.
     """
     from sklearn.decomposition import PCA
 
@@ -172,7 +176,7 @@ def principal_components(
             f"{name}: all {len(values)} cells have the same values and cannot be compared; check "
             "the model's training"
         )
-    # PCA computes the covariance from sums of products. Centering keeps their rounding small.
+    # Centered values keep the rounding errors of the covariance small.
     pca = PCA(variance, svd_solver="covariance_eigh", copy=False)
     return pca.fit_transform(values - values.mean(axis=0)).astype(np.float32)
 
@@ -180,11 +184,11 @@ def principal_components(
 def nearest_cells(
     coordinates: NDArray[np.float32], neighbours: int
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Return exact nearest neighbors of each cell, the cell itself first, as for scib-metrics.
+    """Return indices and Euclidean distances of the nearest neighbors of each cell, exactly.
 
-    ``coordinates`` are cells x components. Indices and Euclidean distances are cells x
-    ``neighbours``, by ascending distance, then index. ``neighbours`` counts the cell itself and is
-    at most the number of cells.
+    Both results are cells x ``neighbours``, sorted by distance, then index. The first neighbor is
+    the cell itself, as scib-metrics expects. ``coordinates`` are cells x components.
+    ``neighbours`` counts the cell itself and is at most the number of cells.
     """
     from sklearn.neighbors import NearestNeighbors
 
@@ -192,7 +196,7 @@ def nearest_cells(
     search = NearestNeighbors(n_neighbors=neighbours - 1, algorithm="brute").fit(points)
     # Without an argument, kneighbors leaves out the cell itself.
     indices = np.sort(search.kneighbors(return_distance=False), axis=1)
-    # Distances are computed again: scikit-learn computes them from products, which lose digits.
+    # scikit-learn computes distances from products, which lose digits, so compute them again.
     columns = [np.linalg.norm(points - points[near], axis=1) for near in indices.T]
     distances = np.column_stack(columns)
     order = np.argsort(distances, axis=1, kind="stable")

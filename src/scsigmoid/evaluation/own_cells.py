@@ -1,6 +1,7 @@
-"""Embed your own cells with a trained model, from Python and for ``scsigmoid embed``.
+"""Embed your own cells with a trained model, from Python or with ``scsigmoid embed``.
 
-Cells become tokens as in the workflow (:mod:`scsigmoid.tokens.make`), in a temporary token store.
+As in the workflow (:mod:`scsigmoid.tokens.make`), cells are written as tokens to a token store,
+which is temporary here.
 """
 
 import dataclasses
@@ -49,12 +50,12 @@ TARGET_SUM = 10_000  # any value gives the same ranks
 PACKAGED = {path.stem: path for path in (Path(__file__).parents[1] / "data").glob("*.safetensors")}
 SHARD_CELLS = 8192
 BATCH_TOKENS = 16_384
-EXAMPLES = 5  # names listed in a message
+EXAMPLES = 5  # largest number of names in a message
 
 
 @dataclass(frozen=True)
 class Model:
-    """A trained encoder and its vocabulary, as :func:`load` returns them.
+    """A trained encoder and its vocabulary, returned by :func:`load`.
 
     Attributes:
         path: ``model.safetensors``.
@@ -106,7 +107,8 @@ def load(path: str | Path, *, device: str = "auto", backend: str = "auto") -> Mo
     if (path / MODEL).is_file():
         path = path / MODEL
     encoder, metadata = load_encoder(path, resolve_device(device), backend)
-    if backend != "auto":  # raise an error now if the device cannot run the backend
+    if backend != "auto":
+        # Raises an error now, not in the first forward pass, if the device cannot run the backend.
         choose_backend(metadata["attention"], backend, next(encoder.parameters()).device)
     return Model(path, encoder, load_vocabulary(path), metadata)
 
@@ -114,11 +116,11 @@ def load(path: str | Path, *, device: str = "auto", backend: str = "auto") -> Mo
 def tokenize(
     adata: "AnnData", model: Model, *, layer: str = "", genes: str = "", verbose: bool = True
 ) -> Packed:
-    """Return cells as rank tokens: each cell's genes from the most to the least expressed.
+    """Return cells as tokens: each cell's genes from the most to the least expressed.
 
     Args:
         adata: raw counts, cells x genes. May be a view or backed by a file.
-        model: defines vocabulary and context.
+        model: from :func:`load`. Its vocabulary and context are used.
         layer, genes, verbose: as for :func:`embed`.
 
     Returns:
@@ -252,7 +254,7 @@ def embed_file(
 def token_store(
     model: Model, path: Path, layer: str, genes: str, name: str = "adata"
 ) -> Iterator[Path]:
-    """Make a temporary token store of a file, in which the file is called ``name``."""
+    """Make a temporary token store of a file. ``name`` is the file's name in the store."""
     with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
         cells = with_known_genes(open_cells(path, layer=layer, genes=genes), model.vocabulary)
         context = model.encoder.settings.genes
@@ -290,7 +292,7 @@ def adata_token_store(
 
 
 def first_few(names: Sequence[object]) -> str:
-    """Return the first names as text for a message, with ``...`` at the end if there are more."""
+    """Return up to :data:`EXAMPLES` names as text, with ``...`` at the end if there are more."""
     return ", ".join(map(str, names[:EXAMPLES])) + (", ..." if len(names) > EXAMPLES else "")
 
 
@@ -309,7 +311,10 @@ def check_types(adata: object, model: object) -> None:
 
 
 def check_options(key: object, **numbers: object) -> None:
-    """Raise an error if ``key`` is not a valid name in ``obsm`` or a number is not positive."""
+    """Raise an error if ``key`` is not a valid name in ``obsm`` or an option is not an integer > 0.
+
+    The keyword arguments are the options by name.
+    """
     if not isinstance(key, str) or not key or not key.isprintable() or "/" in key:
         raise UserError(f"key: is {key!r}; give a name for obsm, without '/'")
     for name, value in numbers.items():
@@ -319,15 +324,17 @@ def check_options(key: object, **numbers: object) -> None:
 
 @contextmanager
 def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
-    """Write counts and genes to a temporary h5ad file. Errors call the file ``adata``."""
+    """Write counts and genes to a temporary h5ad file. Error messages name it ``adata``."""
     import anndata
     import pandas as pd
 
     def gene_columns(var: Any) -> Any:
+        """Return the columns of ``var`` that describe genes or contain Ensembl ids."""
         columns = ("feature_name", "feature_types", "feature_type", "feature_biotype", genes)
         return var[[name for name in var if name in columns or any(map(is_id, var[name]))]]
 
     def read(matrix: Any) -> Any:
+        """Return a matrix in memory. It may be backed by a file or None."""
         if matrix is None:
             return None
         return matrix.to_memory() if hasattr(matrix, "to_memory") else matrix[:]
@@ -363,7 +370,7 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
 
 
 def check_counts(path: Path, layers: list[str]) -> None:
-    """Raise an error that lists the layers if neither ``raw.X`` nor ``X`` contains counts."""
+    """Raise an error if neither ``raw.X`` nor ``X`` contains counts. The error lists the layers."""
     with opened(path) as file:
         try:
             find_counts(file, path)
@@ -375,7 +382,7 @@ def check_counts(path: Path, layers: list[str]) -> None:
 
 
 def read_obs(path: Path) -> tuple[Any, bool]:
-    """Read a file's ``obs``, and whether its ``uns`` marks the cells as simulated."""
+    """Return a file's ``obs``, and True if its ``uns`` marks the cells as simulated."""
     with opened(path) as file:
         mark = file.get("uns/scsigmoid/simulated")
         is_simulated = isinstance(mark, h5py.Dataset) and bool(np.any(mark[()]))
@@ -383,17 +390,16 @@ def read_obs(path: Path) -> tuple[Any, bool]:
 
 
 def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
-    """Replace genes without an Ensembl id by the vocabulary's genes of the same name.
+    """Replace gene names by the ids of the vocabulary. Genes with an Ensembl id keep it.
 
-    A name is used only if a single gene of the file and a single gene of the vocabulary have it.
-    Names in R's spelling are found, too, such as ``HLA.A`` for ``HLA-A``. Raise a UserError if
-    genes are of another organism, or if the vocabulary has none of them.
+    A name is replaced only if one gene of the file and one gene of the vocabulary have it. Names in
+    R's spelling are found, too, such as ``HLA.A`` for ``HLA-A``. Raise a UserError if genes are of
+    another organism, or if the vocabulary has none of them.
     """
     cells = cells.with_current_ids(vocabulary.retired)
     by_id = vocabulary.token_of.keys() & set(cells.genes)
-    organisms, expected = (
-        {*map(organism_of, genes)} - {"other"} for genes in (cells.genes, vocabulary.gene_ids)
-    )
+    organisms = {*map(organism_of, cells.genes)} - {"other"}
+    expected = {*map(organism_of, vocabulary.gene_ids)} - {"other"}
     if not by_id and organisms and expected and not organisms & expected:
         raise UserError(
             f"{cells.path}: genes of another organism ({', '.join(sorted(organisms))} instead of "
@@ -401,25 +407,24 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
             "organism"
         )
     gene_of = {name: gene for gene, name in vocabulary.name_of.items()}
-    spellings = {name.replace("-", "."): name for name in gene_of}
-    spellings |= {name: name for name in gene_of}
-    # The vocabulary's name of each gene without an Ensembl id, "" if the vocabulary has none.
-    names = [
-        ""
-        if gene in by_id or organism_of(gene) != "other"
-        else spellings.get(gene) or spellings.get(name, "")
-        for gene, name in zip(cells.genes, cells.names, strict=True)
-    ]
-    genes_of_file = Counter(filter(None, names))
-    genes_of_vocabulary = Counter(vocabulary.name_of.values())
-    # If the gene is already found by id, the name belongs to a second gene of the file.
+    # The vocabulary's names by spelling. The spelling in R is used only if it is not another name.
+    name_of = {name.replace("-", "."): name for name in gene_of}
+    name_of |= {name: name for name in gene_of}
+    # The vocabulary's name of each gene of the file, "" for genes with an id or an unknown name.
+    names = []
+    for gene, name in zip(cells.genes, cells.names, strict=True):
+        has_id = gene in by_id or organism_of(gene) != "other"
+        names.append("" if has_id else name_of.get(gene) or name_of.get(name, ""))
+    genes_in_file = Counter(filter(None, names))  # number of genes by name
+    genes_in_vocabulary = Counter(vocabulary.name_of.values())
+    # If the vocabulary's gene is found by id, the name belongs to a second gene of the file.
     unique = {
         name
-        for name, count in genes_of_file.items()
-        if count == genes_of_vocabulary[name] == 1 and gene_of[name] not in by_id
+        for name, count in genes_in_file.items()
+        if count == genes_in_vocabulary[name] == 1 and gene_of[name] not in by_id
     }
     log(f"{cells.path}: {len(by_id):,} genes found by id, {len(unique):,} by name")
-    if ambiguous := sorted(genes_of_file.keys() - unique):
+    if ambiguous := sorted(genes_in_file.keys() - unique):
         log(
             f"{cells.path}: {len(ambiguous)} names belong to several genes, in the file or in the "
             f"vocabulary, and are left out ({first_few(ambiguous)})"

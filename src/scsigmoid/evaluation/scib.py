@@ -1,9 +1,9 @@
 """scIB biological-conservation metrics (appendix, "SCIB Biological Conservation Metrics").
 
-The silhouette and Leiden scores are computed from the PCA coordinates and neighbors of
-:mod:`~.neighbours`, the accuracy of logistic regression from the representation. Higher is better.
-scib-metrics computes the Leiden scores. :mod:`~.distances` computes the silhouette, because it is
-faster (docs/benchmarks.md).
+Higher scores are better. The silhouette uses the PCA coordinates of :mod:`~.neighbours`, the Leiden
+scores use its neighbors, and logistic regression uses the representation itself. The package
+scib-metrics computes the Leiden scores only: :mod:`~.distances` computes the silhouette faster
+(docs/benchmarks.md).
 
 To add a metric, write its function, add the function to :data:`FUNCTIONS`, and describe the metric
 in ``scsigmoid.config.metrics``.
@@ -24,8 +24,8 @@ from scsigmoid.measurements import Measurement, known_donors, source_of, write_m
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
-Scores = Mapping[str, float]
-FOLDS = 5  # of the cross-validation of `probe`
+Scores = Mapping[str, float]  # by metric
+FOLDS = 5  # number of folds of cross-validation
 
 
 def scib(
@@ -41,10 +41,10 @@ def scib(
     """Score every representation of a dataset.
 
     Args:
-        embeddings: model name to embedding file, with the same cells in the same order.
+        embeddings: embedding files by model name, with the same cells in the same order.
         cells: the dataset's h5ad file, named after the dataset.
         seed: the configuration's seed. All representations share the seeds derived from it.
-        outputs: metric to CSV file of measurements. ``group`` is the donor, or empty for all cells.
+        outputs: CSV file of measurements by metric. ``group`` is the donor, or empty for all cells.
         donors: whether to score the cells of each donor, too (:func:`split_by_donor`).
         device: device that computes the distances of the silhouette, in float64.
 
@@ -58,7 +58,8 @@ def scib(
     if donors:
         for representation in representations:
             parts += split_by_donor(representation)
-    for function in dict.fromkeys(METRICS[metric].function for metric in outputs):
+    functions = dict.fromkeys(METRICS[metric].function for metric in outputs)  # each name once
+    for function in functions:
         for donor, part in parts:
             if donor and function == "logistic":  # a donor has too few cells of each type
                 continue
@@ -84,21 +85,20 @@ def scib(
 
 
 def split_by_donor(cells: Neighbours) -> Iterator[tuple[str, Neighbours]]:
-    """Yield each donor with the representation of its cells. Neighbors are of the same donor.
+    """Yield each donor with the representation of its cells, whose neighbors are of this donor.
 
-    Donors with one cell type, or with at most as many cells as a cell has neighbors, are left out.
+    Donors are left out if they have one cell type, or not more cells than a cell has neighbors.
     Yields nothing if fewer than three donors are left.
     """
     neighbours = cells.indices.shape[1]
-    members = {donor: np.flatnonzero(cells.donors == donor) for donor in known_donors(cells.donors)}
-    kept = {
-        donor: rows
-        for donor, rows in members.items()
-        if len(rows) > neighbours and len({*cells.labels[rows].tolist()}) > 1
-    }
-    if len(kept) < 3:
+    rows_of = {}
+    for donor in known_donors(cells.donors):
+        rows = np.flatnonzero(cells.donors == donor)
+        if len(rows) > neighbours and len(np.unique(cells.labels[rows])) > 1:
+            rows_of[donor] = rows
+    if len(rows_of) < 3:
         return
-    for donor, rows in kept.items():
+    for donor, rows in rows_of.items():
         indices, distances = nearest_cells(cells.coordinates[rows], neighbours)
         fields = ("values", "coordinates", "labels", "donors")
         selected = {field: getattr(cells, field)[rows] for field in fields}
@@ -115,15 +115,16 @@ def silhouette(cells: Neighbours, seed: int, device: str) -> Scores:
     from scsigmoid.evaluation.distances import silhouettes
 
     points = torch.as_tensor(cells.coordinates).to(device, torch.float64)
-    codes = np.unique(cells.labels, return_inverse=True)[1]
-    kinds = torch.as_tensor(codes, device=points.device)
-    return {"silhouette_label": (float(silhouettes(points, kinds).mean()) + 1) / 2}
+    _, types = np.unique(cells.labels, return_inverse=True)
+    scores = silhouettes(points, torch.as_tensor(types, device=points.device))
+    return {"silhouette_label": (float(scores.mean()) + 1) / 2}
 
 
 def leiden(cells: Neighbours, seed: int, device: str) -> Scores:
     """Return NMI and ARI of the cell types with Leiden clusters of the neighbor graph.
 
-    Of ten resolutions from 0.2 to 2, the clusters with the highest NMI are scored, as in scIB.
+    Clusters are computed at ten resolutions from 0.2 to 2. The clusters with the highest NMI count,
+    as in scIB.
     """
     from scib_metrics import nmi_ari_cluster_labels_leiden
     from scib_metrics.nearest_neighbors import NeighborsResults
@@ -138,42 +139,44 @@ def leiden(cells: Neighbours, seed: int, device: str) -> Scores:
 def logistic(cells: Neighbours, seed: int, device: str) -> Scores:
     """Return the cross-validated balanced accuracy of logistic regression on the representation.
 
-    Types with fewer than two cells per fold are left out. Without two types, the result is empty.
+    Types with fewer than two cells per fold are left out. The result is empty if fewer than two
+    types are left.
     """
-    types, counts = np.unique(cells.labels, return_counts=True)
-    types = types[counts >= 2 * FOLDS]
-    if len(types) < 2:
+    names, counts = np.unique(cells.labels, return_counts=True)
+    names = names[counts >= 2 * FOLDS]
+    if len(names) < 2:
         return {}
-    is_kept = np.isin(cells.labels, types)
-    kinds = np.unique(cells.labels[is_kept], return_inverse=True)[1]
-    return {"logistic": probe(cells.values[is_kept], kinds, seed)}
+    is_kept = np.isin(cells.labels, names)
+    _, types = np.unique(cells.labels[is_kept], return_inverse=True)
+    return {"logistic": probe(cells.values[is_kept], types, seed)}
 
 
-def probe(values: NDArray[np.floating], kinds: NDArray[np.int64], seed: int) -> float:
-    """Return the cross-validated balanced accuracy of logistic regression.
+def probe(values: NDArray[np.floating], types: NDArray[np.int64], seed: int) -> float:
+    """Return the cross-validated balanced accuracy of logistic regression on standardized values.
 
-    ``values`` (cells x dimensions) are standardized. ``kinds`` has the code of each cell's type.
+    ``values`` are cells x dimensions. ``types`` is the index of each cell's type.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, C=0.1))
-    return cross_validated(model, values, kinds, seed)
+    return cross_validated(model, values, types, seed)
 
 
 def cross_validated(
-    model: Any, values: NDArray[np.floating], kinds: NDArray[np.int64], seed: int
+    model: Any, values: NDArray[np.floating], types: NDArray[np.int64], seed: int
 ) -> float:
     """Return the balanced accuracy of a scikit-learn classifier, cross-validated in 5 folds."""
     from sklearn.metrics import balanced_accuracy_score
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=derive(seed, "probe") % 2**32)
-    return float(balanced_accuracy_score(kinds, cross_val_predict(model, values, kinds, cv=folds)))
+    predicted = cross_val_predict(model, values, types, cv=folds)
+    return float(balanced_accuracy_score(types, predicted))
 
 
-#: Functions that compute the metrics of a representation, given a seed and a device, by name.
+#: Functions that compute metrics, by name. Arguments: representation, seed and device.
 FUNCTIONS: Mapping[str, Callable[[Neighbours, int, str], Scores]] = {
     function.__name__: function for function in (silhouette, leiden, logistic)
 }

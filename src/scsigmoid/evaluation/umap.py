@@ -24,9 +24,9 @@ def umap_dataset(
     UMAP has a seed and runs on one thread, so it always gives the same coordinates.
 
     Args:
-        embeddings: model name to embedding file, with the same cells in the same order.
-        seed: the configuration's seed. UMAP has the same seed for all models.
-        outputs: model name to Parquet file with one row per cell, in the order of the embedding.
+        embeddings: embedding files by model name, with the same cells in the same order.
+        seed: the configuration's seed. UMAP uses the same seed for all models.
+        outputs: Parquet files by model name, with one row per cell in the order of the embedding.
             Columns: ``x``, ``y`` (float32) and ``cell_type`` (empty for a cell without a label).
 
     Raises:
@@ -47,10 +47,9 @@ def umap_dataset(
             random_state=derive(seed, "umap") % 2**32,
             n_jobs=1,
         )
-        points = projection.fit_transform(
-            principal_components(embedding.values, settings.variance, str(embedding.path))
-        ).astype("float32")
-        columns = {"x": points[:, 0], "y": points[:, 1], "cell_type": embedding.labels.tolist()}
+        components = principal_components(embedding.values, settings.variance, str(embedding.path))
+        x, y = projection.fit_transform(components).astype("float32").T
+        columns = {"x": x, "y": y, "cell_type": embedding.labels.tolist()}
         fields = ("model", "dataset", "vocabulary", "cells")
         identity = {field: embedding.metadata[field] for field in fields}
         write_table(outputs[model], pa.table(columns), identity)

@@ -1,9 +1,10 @@
 """Monte-Carlo validation loss (appendix, "Validation Loss").
 
-In each of T trials, a share of every cell's gene tokens is replaced by [MASK]. A cell's loss is the
-mean over trials of the mean cross-entropy at its masked positions. In the mean over a dataset, all
-cells therefore have the same weight. Masks depend only on the cell, the trial and the genes within
-the context, so models with the same context see the same masks.
+In each of T trials, a share of every cell's gene tokens is replaced by [MASK]. The loss of a cell
+in a trial is the mean cross-entropy at its masked positions. The loss of a cell is the mean over
+trials, and the loss of a dataset is the mean over cells, which all have the same weight. Masks
+depend only on the seed, the cell, the trial and the genes within the context, so models with the
+same context see the same masks.
 """
 
 from pathlib import Path
@@ -57,8 +58,8 @@ def validation_loss(
     The CSV file has these metrics:
 
     - ``validation_loss``: mean over cells, without an interval,
-    - ``validation_loss_over_masks``: the same mean, with the Monte-Carlo interval over trials,
-    - ``validation_loss_over_donors``: mean over ``n`` donors, with Student's interval.
+    - ``validation_loss_over_masks``: the same mean, with Student's interval over trials,
+    - ``validation_loss_over_donors``: mean over ``n`` donors, with Student's interval over donors.
 
     Raises:
         UserError: if the model or the tokens are not the expected ones.
@@ -72,9 +73,9 @@ def validation_loss(
     tokens = open_tokens(store, dataset, metadata["vocabulary"])
     identity = {"model": metadata["model"], **tokens.identity}
     compute: Loss = place_losses
-    if next(encoder.parameters()).is_cuda:  # one graph for all batches, as in training
+    if next(encoder.parameters()).is_cuda:
         torch.compiler.reset()  # free the graphs of previous models
-        compute = torch.compile(place_losses, dynamic=True)
+        compute = torch.compile(place_losses, dynamic=True)  # one graph for all batches
     losses, trials = cell_losses(encoder, tokens, settings, mask_seed(seed, dataset), compute)
     cells = tokens.metadata(["cell", "donor"])
     log(f"{dataset} {output_csv.stem}: validation loss {losses.mean():.4f}")
@@ -86,7 +87,7 @@ def validation_loss(
         "validation_loss_over_donors": donor_mean(losses, cells["donor"], settings.confidence),
         "validation_loss_over_masks": (over_masks._replace(value=mean), count, ""),
     }
-    model = {key: metadata[key] for key in ("model", "attention", "context", "vocabulary")}
+    fields = ("model", "attention", "context", "vocabulary")
     write_measurements(
         output_csv,
         [
@@ -99,7 +100,7 @@ def validation_loss(
                 simulated=tokens.simulated,
                 source=source_of(output_csv, checkpoint, store),
                 **interval._asdict(),
-                **model,
+                **{field: metadata[field] for field in fields},
             )
             for metric, (interval, n, note) in rows.items()
         ],
@@ -118,20 +119,21 @@ def cell_losses(
     seed: int,
     compute: Loss = place_losses,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the loss of each cell, (cells,), and the mean over cells of each trial, (trials,).
+    """Return the loss of each cell, (cells,), and the loss of the dataset in each trial, (trials,).
 
-    Losses are in nats. ``compute`` is :func:`place_losses`, possibly compiled.
+    Losses are in nats. ``compute`` is :func:`place_losses`, compiled or not.
     """
     device = next(encoder.parameters()).device
     cell_ids = tokens.metadata(["cell"])["cell"]
     losses = np.empty(len(tokens))
-    # Element i is the sum over all cells and the first i trials.
+    # Element i is the sum of the losses of all cells in the first i trials.
     sums = torch.zeros(settings.trials + 1, dtype=torch.float64, device=device)
     slices = make_batches(tokens, encoder.settings, settings.batch_tokens)
     for cells in track(slices, label="validation loss"):
         rows = np.arange(cells.start, cells.stop)
         genes, cu_seqlens = tokens.cells(rows, encoder.settings.genes)
-        total = torch.zeros(len(rows), dtype=torch.float64, device=device)  # of each cell
+        # Sum of the losses of each cell in the trials so far.
+        total = torch.zeros(len(rows), dtype=torch.float64, device=device)
         for trial in range(settings.trials):
             masking = Masking(
                 seed=seed,
@@ -150,13 +152,16 @@ def cell_losses(
             # The cell of each masked token, and the token's weight in the mean of this cell.
             owner = torch.searchsorted(batch.cu_seqlens, batch.masked, right=True) - 1
             weight = 1 / torch.bincount(owner)[owner].double()
-            if device.type == "cuda":  # so that the GPU computes while the next trial is prepared
+            if device.type == "cuda":
+                # The GPU computes while the CPU prepares the next trial.
                 batch, owner, weight = batch.pinned(), owner.pin_memory(), weight.pin_memory()
             batch = batch.to(device)
-            owner, weight = (part.to(device, non_blocking=True) for part in (owner, weight))
+            owner = owner.to(device, non_blocking=True)
+            weight = weight.to(device, non_blocking=True)
             with torch.no_grad(), autocast(device):
-                # Without padding, which batches with fewer than two masked tokens have.
-                token_losses = eagerly_embedded(compute, encoder, batch)[: len(owner)]
+                token_losses = eagerly_embedded(compute, encoder, batch)
+            # A batch with fewer than two masked tokens was padded.
+            token_losses = token_losses[: len(owner)]
             total.index_add_(0, owner, token_losses.double() * weight)
             sums[trial + 1] += total.sum()
         losses[cells] = (total / settings.trials).cpu().numpy()

@@ -8,6 +8,7 @@ import ctypes
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from scsigmoid.corpus.h5ad_writer import is_tenx
 AUTO = "auto"
 #: Largest number of sampled cells of a file, and number of blocks of consecutive cells in a sample.
 SAMPLE, BLOCKS = 2000, 4
-#: Fraction of the cells that the context does not cut, unless :attr:`Scale.context` limits it.
+#: Fraction of the cells that fit into the chosen context, unless :attr:`Scale.context` limits it.
 COVERED = 0.95
 MULTIPLE = 64  # contexts are multiples of this
 #: Number of validations of a run, and number of validations without progress that end training.
@@ -42,7 +43,7 @@ class Scale:
     tokens: int  # tokens per forward pass
     rate: float  # learning rate
     warmup: int  # steps of linear warm-up
-    cells: int  # training cells of all passes together
+    cells: int  # largest number of training cells, over all passes
     passes: int  # largest number of passes over the training cells
 
 
@@ -80,17 +81,18 @@ class Sample:
 
 
 def choose(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a merged configuration, not checked yet, with values in place of ``auto``.
+    """Return a configuration with values in place of ``auto``, and the reasons in ``choices``.
 
-    Its setting ``choices`` contains the chosen values with reasons. Unless ``corpus.source`` is
-    ``local``, nothing changes. Raise a UserError if ``corpus`` is wrong or a file is unreadable.
+    ``values`` is the merged configuration, before it is checked. It is returned unchanged unless
+    ``corpus.source`` is ``local``. Raise a UserError if ``corpus`` is wrong or a file is
+    unreadable.
     """
     if not isinstance(values.get("corpus"), Mapping) or values["corpus"].get("source") != "local":
         return dict(values)
     settings = AutoSettings(values)
     for model in settings.models.values():
         model.setdefault("context", AUTO)
-    # Nothing is chosen if only the device is `auto`, because jobs accept this device.
+    # If only the device is `auto`, it stays `auto`: jobs choose their device themselves.
     if not has_auto({**settings.values, "device": None}):
         return settings.values
     corpus = validate(values["corpus"], Corpus, "corpus")
@@ -154,7 +156,10 @@ def has_auto(value: Any) -> bool:
 
 
 def sample_cells(corpus: Corpus, seed: int) -> Sample:
-    """Count training cells, and genes of up to :data:`SAMPLE` cells per file, held out or not."""
+    """Count training cells, and the genes that up to :data:`SAMPLE` cells of each file express.
+
+    A file that is held out as a whole is sampled, too, but its cells are not counted.
+    """
     total, is_total_known = 0, True
     # Start with one cell of negligible weight, because the files may have no cells to sample.
     lengths, weights = [np.ones(1, np.int64)], [np.full(1, 1e-9)]
@@ -166,13 +171,15 @@ def sample_cells(corpus: Corpus, seed: int) -> Sample:
         if file.held_out is not True:
             cells = cells.select(held_out_text(file.held_out, seed), "training")
             total += cells.n_cells
+        # Evenly spaced blocks. In a small file, they overlap or end after its last cell.
         block = SAMPLE // BLOCKS
         starts = np.linspace(0, max(0, cells.n_cells - block), BLOCKS).astype(int)
         indices = np.unique(starts[:, None] + np.arange(block))
         sampled = replace(cells, rows=cells.rows[indices[indices < cells.n_cells]])
         for chunk in sampled.chunks():
-            lengths.append(np.diff(chunk.counts.indptr))
-            weights.append(np.full(len(lengths[-1]), cells.n_cells / sampled.n_cells))
+            genes_per_cell = np.diff(chunk.counts.indptr)
+            lengths.append(genes_per_cell)
+            weights.append(np.full(len(genes_per_cell), cells.n_cells / sampled.n_cells))
     all_lengths, all_weights = np.concatenate(lengths).astype(np.int64), np.concatenate(weights)
     order = np.argsort(all_lengths, kind="stable")
     n_cells = max(1, total) if is_total_known else None
@@ -180,7 +187,10 @@ def sample_cells(corpus: Corpus, seed: int) -> Sample:
 
 
 def choose_device(settings: AutoSettings) -> None:
-    """Choose the device of the first run in the results folder. In a new folder, prefer a GPU."""
+    """Choose the device of the first run in the results folder, or a GPU if there is no such run.
+
+    Choose the CPU if there is no GPU.
+    """
     preset, results = settings["preset"], settings["results"]
     path = Path(results if isinstance(results, str) else f"results/{preset}") / "config.yaml"
     device = read_yaml(path).get("device") if path.is_file() else None
@@ -207,7 +217,7 @@ def choose_model(settings: AutoSettings, scale: Scale, sample: Sample) -> None:
     settings.fill("architecture.size", scale.size, f"trains in minutes on {device}")
     genes = sample.quantile(COVERED)
     tokens = genes + bool(settings["tokens.cls"])
-    context = -(-tokens // MULTIPLE) * MULTIPLE  # rounded up
+    context = ceil(tokens / MULTIPLE) * MULTIPLE
     reason = f"{COVERED:.0%} of the cells express at most {genes:,} genes"
     if context > scale.context:
         reason += f"; on {device} the first {scale.context:,} tokens"
@@ -237,15 +247,16 @@ def choose_training(settings: AutoSettings, scale: Scale, sample: Sample) -> Non
     cells = scale.cells if sample.cells is None else min(scale.cells, scale.passes * sample.cells)
     passes = "" if sample.cells is None else f", {cells / sample.cells:.3g} passes over all,"
     reason = f"{cells:,} cells{passes} at most; fewer if the validation loss is flat"
-    steps = -(-cells // batch)  # rounded up
+    steps = ceil(cells / batch)
     fill("steps", steps, reason)
     steps = settings.number("training.steps", steps)
-    fill("warmup_steps", min(scale.warmup, -(-steps // 5)), size_reason)
+    fill("warmup_steps", min(scale.warmup, ceil(steps / 5)), size_reason)
     interval = max(1, steps // VALIDATIONS)
     fill("validate_every", interval, f"{VALIDATIONS} validation losses")
     is_validated = settings["training.validate_every"] != 0
-    tenth = 256 if sample.cells is None else max(1, min(256, sample.cells // 10))
-    validation_cells = tenth if is_validated else 0
+    validation_cells = 256 if sample.cells is None else max(1, min(256, sample.cells // 10))
+    if not is_validated:
+        validation_cells = 0
     fill("validation_cells", validation_cells, "a tenth of the training cells, at most 256")
     reason = f"ends training if {PATIENCE} validation losses are not 0.2 % below the lowest before"
     fill("patience", PATIENCE if is_validated else 0, reason)

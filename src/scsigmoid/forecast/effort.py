@@ -14,19 +14,22 @@ from scsigmoid.config.schema import Config, Size, Training
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 
 QUANTILES = 500  # number of lengths that represent a distribution
-# Bytes per parameter, in float32: weights and two moments in a checkpoint, weights in a model.
+# Bytes per parameter. A checkpoint contains weights and two moments in float32, a model weights.
 CHECKPOINT_BYTES, MODEL_BYTES = 12, 4
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Log-normal numbers of genes per cell. ``sigma`` is the logarithm's standard deviation."""
+    """A log-normal distribution of the number of genes per cell.
+
+    ``sigma`` is the standard deviation of the logarithm.
+    """
 
     median: float
     sigma: float
 
     def sample(self, longest: float = float("inf")) -> list[float]:
-        """Return the quantiles of evenly spaced probabilities, cut at ``longest``."""
+        """Return quantiles at evenly spaced probabilities, each at most ``longest``."""
         normal = NormalDist()
         probabilities = ((index + 0.5) / QUANTILES for index in range(QUANTILES))
         lengths = (self.median * exp(self.sigma * normal.inv_cdf(p)) for p in probabilities)
@@ -53,10 +56,11 @@ class Effort:
     """The cost of training one model.
 
     Attributes:
+        model: name of the model or run.
         parameters: number of parameters of the encoder.
         hours: training time on one device.
         device: name of the machine whose measured rate the estimate uses.
-        bytes: size of its checkpoints, snapshots and final model.
+        bytes: size of checkpoints, snapshots and final model.
     """
 
     model: str
@@ -67,10 +71,10 @@ class Effort:
 
 
 def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
-    """Return the cost of a model, or of a run of the study, for a ``vocabulary`` of this size.
+    """Return the cost of the model, or of the run of the study, with this name.
 
-    It uses the rate of the measured model with the nearest number of operations per cell. The cost
-    of variants of attention is ignored.
+    The estimate uses the rate of the measured model with the nearest number of operations per cell.
+    It ignores the cost of variants of attention. ``vocabulary`` is the number of tokens.
     """
     run, config = plan.run(name), plan.config
     training, attention = Training(**run["training"]), run["attention"]
@@ -101,7 +105,7 @@ def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
 
 
 def work_of(settings: EncoderSettings, lengths: Lengths, mask_fraction: float) -> float:
-    """Return the mean number of operations of a cell's forward and backward pass."""
+    """Return the mean number of operations per cell in forward and backward pass."""
     cell_lengths = [round(length) for length in lengths.sample(settings.context)]
     masked = round(mask_fraction * sum(cell_lengths))
     return count_flops(settings, cell_lengths, masked) / len(cell_lengths)

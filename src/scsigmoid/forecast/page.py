@@ -15,7 +15,7 @@ CELL_BYTES = 100  # metadata of a cell in the token store: ids, type, donor, tis
 def forecast(config: Config, results: Path) -> Iterator[str]:
     """Yield the lines of the forecast: files, disk, hours of training and parameters.
 
-    A manifest or a vocabulary in the folder ``results`` replaces estimates.
+    If the folder ``results`` contains a manifest or a vocabulary, they replace estimates.
     """
     volume, vocabulary = estimate_volume(config, results), vocabulary_size(config, results)
     plan = Plan(config)
@@ -39,8 +39,8 @@ def forecast(config: Config, results: Path) -> Iterator[str]:
         hours = f"{duration(sum(run.hours for run in runs))} on {runs[0].device}"
         parameters = [run.parameters for run in runs]
         smallest, largest = millions(min(parameters)), millions(max(parameters))
-        limits = smallest if smallest == largest else f"{smallest} to {largest}"
-        yield line("study", hours, f"{len(runs)} runs of {limits} parameters")
+        counts = smallest if smallest == largest else f"{smallest} to {largest}"
+        yield line("study", hours, f"{len(runs)} runs of {counts} parameters")
     hours = duration(sum(model.hours for model in [*models, *runs]))
     yield line("training", hours, "on one device, all models together")
     for setting, choice in config.choices.items():

@@ -18,8 +18,8 @@ from scsigmoid.forecast.effort import lengths_of, rates
 from scsigmoid.progress import verbosity
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary, read_gene_list
 
-PAPER_FILES = 1600
-EVALUATION_CELLS = 257_888  # in all datasets of the table tab:eval_datasets
+PAPER_FILES = 1600  # approximate number of files with the paper's training cells
+EVALUATION_CELLS = 257_888  # number of cells in the paper's evaluation datasets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Volume:
     """The amount of data of a configuration.
 
     Attributes:
-        basis: where the numbers come from, for the first line of the forecast.
+        basis: source of the numbers, for the first line of the forecast.
         files: number of raw files, or None if unknown.
         cells: number of training cells, or None if unknown.
         bytes: size of the raw files, including the evaluation datasets.
@@ -42,16 +42,17 @@ class Volume:
 def estimate_volume(config: Config, results: Path) -> Volume:
     """Return the volume of a configuration.
 
-    For CELLxGENE, read the lock file or the manifest in ``results``, or else estimate the volume.
+    For CELLxGENE, it is the volume of the configured manifest or of the manifest in ``results``. If
+    there is no manifest, the volume is estimated.
     """
     if config.corpus.source == "embedded":
         rows = list_embedded(config.corpus.embedded, config.datasets)
         return listed_volume(rows, "the configuration", config)
     if config.corpus.source == "local":
         return local_volume(config)
-    lock = config.corpus.manifest
-    path = Path(lock) if lock else results / "corpus" / "manifest.csv"
-    if lock or path.is_file():
+    configured = config.corpus.manifest
+    path = Path(configured) if configured else results / "corpus" / "manifest.csv"
+    if configured or path.is_file():
         return listed_volume(read_manifest(path), f"the manifest {path}", config)
     return expected_volume(config)
 
@@ -103,7 +104,7 @@ def training_files(config: Config) -> list[Cells] | None:
     files = [file for file in expand(config.corpus.local) if file.held_out is not True]
     if any(is_tenx(file.path) for file in files):
         return None
-    with verbosity(False):  # choosing the settings has already logged the columns of genes
+    with verbosity(False):  # `choose` has already logged which column of genes is used
         return [
             open_cells(file.path, layer=file.layer, genes=file.genes).select(
                 held_out_text(file.held_out, config.seed), "training"
@@ -113,7 +114,7 @@ def training_files(config: Config) -> list[Cells] | None:
 
 
 def check_own_files(config: Config) -> None:
-    """Check genes and labels of the user's h5ad files (not 10x), as the first job does."""
+    """Check genes and labels of the user's h5ad files like the first job. 10x files are skipped."""
     cells_of = {}
     with verbosity(False):
         for file in own_files(config.corpus, config.datasets):

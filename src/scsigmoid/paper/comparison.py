@@ -17,8 +17,9 @@ GROUPS = {
     "kernel": "Attention kernel",
     "cost": "Training cost",
 }
-#: Factor by which a level (a number that does not compare arms, for example a loss) may differ from
-#: the paper's number. ``ORDER`` is the factor if the paper states only an order of magnitude.
+#: Numbers are effects (such as a difference of sigmoid and softmax) or levels (such as a loss). A
+#: level may differ by the factor ``LEVEL`` from the paper's number, or by ``ORDER`` if the paper
+#: states only an order of magnitude.
 LEVEL, ORDER = 1.1, math.sqrt(10)
 UNKNOWN = Interval(math.nan)
 
@@ -32,9 +33,10 @@ class Number:
         location: part of the paper with the number.
         paper: the paper's number, with its interval if the paper has one.
         here: the number of this run with its interval, NaN if it was not measured.
-        n: number of cells, pairs, shapes, rounds or steps behind ``here``.
-        no_effect: for effects, the value if the arms do not differ: 0 for a difference, 1 for a
-            ratio, half of the cases for a count. None if the number is a level.
+        n: number of cells, pairs, shapes, rounds or steps that ``here`` was computed from.
+        no_effect: for an effect, its value if the compared models or kernels do not differ: 0 for a
+            difference, 1 for a ratio, half of the cases for a count. None for a level.
+        factor: for a level, the factor by which ``here`` may differ from ``paper``.
         our_kernel: the same number for this project's kernel, if ``here`` is for TritonSigmoid.
         headline: True if the number is one of the paper's main statements.
     """
@@ -58,17 +60,20 @@ class Number:
         A level may differ by ``factor`` from the paper's number or from the ends of its range. An
         effect must have the paper's direction and at least half of its size.
         """
-        value, *ends = self.paper
-        if self.no_effect is None:
-            # A range that the paper prints without a value is an interval with the value NaN.
-            low, high = ends if math.isnan(value) else (value, value)
+        value, low, high = self.paper
+        if self.no_effect is not None:
+            half = (value + self.no_effect) / 2
+            return (half, math.inf) if value > self.no_effect else (-math.inf, half)
+        if math.isnan(value):  # the paper prints only a range
             return low / self.factor, high * self.factor
-        half = (value + self.no_effect) / 2
-        return (half, math.inf) if value > self.no_effect else (-math.inf, half)
+        return value / self.factor, value * self.factor
 
     @property
     def verdict(self) -> str:
-        """The verdict from the whole interval, valid if the group is comparable with the paper."""
+        """The verdict on the interval of ``here``.
+
+        It is valid only if the group has no :func:`~.differences.differences` from the paper.
+        """
         if not all(map(math.isfinite, self.here)):
             return NO_VERDICT
         low, high = self.allowed
@@ -96,11 +101,11 @@ def exact(value: float) -> Interval:
 
 
 def count(leads: list[Interval]) -> Interval:
-    """Return how many leads (differences in favor of an arm) are above 0, with an interval.
+    """Return how many leads are above 0, with an interval. A lead is an advantage of one model.
 
-    The low end counts the leads whose whole interval is above 0. The high end counts the leads
-    whose interval contains a value above 0. The result is :data:`UNKNOWN` if a lead is unknown or
-    has no interval, or if there are no leads.
+    The low end counts the leads whose interval is above 0. The high end also counts the leads whose
+    interval is partly above 0. The result is :data:`UNKNOWN` if there are no leads, or if a lead is
+    unknown or has no interval.
     """
     if not leads or not all(math.isfinite(end) for lead in leads for end in lead):
         return UNKNOWN

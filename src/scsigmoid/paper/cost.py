@@ -35,7 +35,8 @@ def numbers(results: Results) -> Iterator[Number]:
     hours_saved = printed["hours_saved"]  # the paper prints it for one size and context only
     for row in table:
         case = row["size"], row["context"]
-        cost, label = measured.get(case), f"{row['size']} at {context_label(row['context'])}"
+        cost = measured.get(case)
+        label = f"{row['size']} at {context_label(row['context'])}"
         common: dict[str, Any] = {"group": GROUP, "location": "Section 4"}
         for attention in ATTENTIONS:
             arm = getattr(cost, attention) if cost else None

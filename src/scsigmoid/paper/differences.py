@@ -17,11 +17,11 @@ from scsigmoid.paper.reported import cell_types, reported
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import costs, row_label
 
-#: Largest relative difference between numbers of cells that count as equal.
+#: Numbers of cells count as equal up to this relative difference.
 CELLS = 0.01
 #: Model and number of the paper's GPUs.
 GPU, GPUS = "H100", 16
-#: Names of the paper's models by group.
+#: Names of the paper's models behind the numbers of a group.
 MODELS = {
     "quality": ("sigmoid_2k", "softmax_2k", "sigmoid_4k", "softmax_4k"),
     "stability": ("sigmoid_8k", "softmax_8k"),
@@ -80,9 +80,9 @@ def setting_differences(config: Config) -> Iterator[Difference]:
 
 
 def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Iterator[Difference]:
-    """Yield the differences of the models. A difference names its models unless all share it."""
-    common = reported()["model_architecture"]  # shared by the paper's models
-    # Names of the models with each difference: setting, value here, value in the paper.
+    """Yield the differences of a group's models. Unless all models share it, name the models."""
+    common = reported()["model_architecture"]  # settings of all models in the paper
+    # Names of the models by difference (setting, value here, value in the paper).
     models_with: dict[tuple[str, str, str], list[str]] = {}
     for name in names:
         if name not in config.models:
@@ -95,16 +95,17 @@ def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Ite
             **asdict(config.models[name]),
             "precision": "float32 on a CPU" if config.device == "cpu" else common["precision"],
         }
-        # The name of the size is not compared, only its numbers.
+        # The name of the size is not compared, only its numbers (layers, hidden, ...).
         paper = {**common, **reported()["models"][name], "variants": [], "size": here["size"]}
         for key in sorted(here.keys() & paper.keys()):
             if here[key] != paper[key]:
                 difference = (key, setting_text(here[key]), setting_text(paper[key]))
                 models_with.setdefault(difference, []).append(name)
     for (key, here_value, paper_value), models in models_with.items():
-        is_complete = key.startswith("models.") or len(models) == len(names)
-        name = key if is_complete else f"{key} of {', '.join(models)}"
-        yield Difference(group, name, here_value, paper_value)
+        is_missing_model = key.startswith("models.")
+        if not is_missing_model and len(models) < len(names):
+            key = f"{key} of {', '.join(models)}"
+        yield Difference(group, key, here_value, paper_value)
 
 
 def result_differences(results: Results) -> Iterator[Difference]:
@@ -157,7 +158,7 @@ def dataset_differences(results: Results) -> Iterator[Difference]:
 
 
 def step_differences(results: Results) -> Iterator[Difference]:
-    """Yield the differences of the timed training steps: layout, kernel, bottleneck, model size."""
+    """Yield differences of the training benchmark: layout, kernel, bottleneck, model size."""
     paper_kernels = {"sigmoid": "triton_sigmoid", "softmax": "flex"}
     parameters_of_size: dict[str, int] = {}
     for cost in costs(results):

@@ -30,7 +30,10 @@ Timings = dict[Shape, KernelRow]
 
 
 def timings(results: Results, provider: str, layout: str) -> Timings:
-    """Return the timings of a kernel by shape, for the paper's shapes. ``layout`` is preferred."""
+    """Return the timings of a kernel at the paper's shapes.
+
+    If the kernel was timed in several layouts at a shape, ``layout`` is preferred.
+    """
     rows = [row for row in measured(results.kernel) if row.provider == provider]
     # If several rows have the same shape, the dictionary keeps the last row.
     preferred_last = sorted(rows, key=lambda row: row.layout == layout)
@@ -38,7 +41,7 @@ def timings(results: Results, provider: str, layout: str) -> Timings:
 
 
 def numbers(results: Results) -> Iterator[Number]:
-    """Yield the numbers of TFLOPS, speed-ups and the cost of padding."""
+    """Yield TFLOPS, speed-ups, and the share of TFLOPS that is left with padding."""
     tables, confidence = reported(), results.config.benchmarks.kernel.confidence
     tflops, printed = dict(tables["tflops"]), tables["printed"]
     shape = tflops.pop("shape")
@@ -50,7 +53,7 @@ def numbers(results: Results) -> Iterator[Number]:
         provider: str, title: str, unit: str, value: float, compute: Callable[[Timings], Interval],
         **attributes: object,
     ) -> Number:  # fmt: skip
-        """Return a number that ``compute`` computes. ``value`` is the paper's number."""
+        """Return a number. ``value`` is the paper's number, ``compute`` returns our number."""
         details: dict[str, Any] = {"location": "Section 4", "n": len(times[provider])} | attributes
         return Number(
             group="kernel", title=f"{provider_label(provider)}: {title}", unit=unit,
@@ -59,7 +62,7 @@ def numbers(results: Results) -> Iterator[Number]:
         )  # fmt: skip
 
     def over(other: str, **selection: Any) -> Callable[[Timings], Interval]:
-        """Return a function for the :func:`ratio` of timings to the timings of ``other``."""
+        """Return a function that computes :func:`ratio` of timings to the timings of ``other``."""
         return partial(ratio, others=times[other], confidence=confidence, **selection)
 
     for provider, row in tflops.items():
@@ -85,9 +88,10 @@ def numbers(results: Results) -> Iterator[Number]:
         )  # fmt: skip
     for row in tables["speed_ups"]:
         label = f"speed-up over PyTorch, {row['pass']}, {row['padding']:.0%} padding"
-        # Rows without a range have a mean only.
-        ends = zip(("lowest", "highest"), row.get("range", ()), strict=False)
-        for choice, value in (("mean", row["mean"]), *ends):
+        values = {"mean": row["mean"]}
+        if "range" in row:
+            values["lowest"], values["highest"] = row["range"]
+        for choice, value in values.items():
             compute = over(STANDARD, choice=choice, padding=row["padding"], direction=row["pass"])
             yield number(row["provider"], f"{choice} {label}", "times", value, compute)
     for row in tables["padded_gains"]:
@@ -109,7 +113,10 @@ def numbers(results: Results) -> Iterator[Number]:
 
 
 def rate(own: Timings, choice: str = "mean", **where: object) -> Interval:
-    """Return the TFLOPS over the shapes with the attributes ``where``, reduced by ``choice``."""
+    """Return the mean TFLOPS over shapes, or another ``choice`` of :data:`CHOICES`.
+
+    ``where`` selects shapes by their attributes, e.g. ``padding=0.25``.
+    """
     rates = [estimate(row, "tflops") for shape, row in own.items() if is_at(shape, where)]
     return CHOICES[choice](rates) if rates else UNKNOWN
 
@@ -117,14 +124,17 @@ def rate(own: Timings, choice: str = "mean", **where: object) -> Interval:
 def ratio(
     own: Timings, others: Timings, confidence: float, choice: str = "mean", **where: object
 ) -> Interval:
-    """Return the ratio of TFLOPS over the shapes that both contain, selected as in :func:`rate`."""
+    """Return the mean ratio of TFLOPS over the shapes that ``own`` and ``others`` contain.
+
+    ``choice`` and ``where`` are as for :func:`rate`.
+    """
     shapes = [shape for shape in own if shape in others and is_at(shape, where)]
     ratios = [ratio_of(own[shape], others[shape], confidence) for shape in shapes]
     return CHOICES[choice](ratios) if ratios else UNKNOWN
 
 
 def is_at(shape: Shape, where: Mapping[str, object]) -> bool:
-    """Return True if a shape has the attributes ``where``."""
+    """Return True if the attributes of a shape have the values ``where``."""
     return all(getattr(shape, name) == value for name, value in where.items())
 
 
@@ -139,7 +149,7 @@ def mean(values: Sequence[Interval]) -> Interval:
     return Interval(*map(float, np.mean(values, axis=0)))
 
 
-#: Functions that reduce several numbers to one. ``min`` and ``max`` compare the values only.
+#: Functions that reduce several intervals to one. ``min`` and ``max`` compare them by value.
 CHOICES: Mapping[str, Callable[[Sequence[Interval]], Interval]] = {
     "mean": mean,
     "lowest": min,

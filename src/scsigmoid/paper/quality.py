@@ -35,7 +35,10 @@ def long_cells(results: Results) -> Number:
 
 
 def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
-    """Return the validation loss of ``rival`` minus ``model``'s, UNKNOWN if one is missing."""
+    """Return the validation loss of ``rival`` minus the loss of ``model``.
+
+    It is :data:`UNKNOWN` if the configuration lacks the dataset or a model.
+    """
     config = results.config
     if dataset not in config.datasets or not {model, rival} <= set(config.models):
         return UNKNOWN
@@ -44,9 +47,10 @@ def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
 
 def losses(results: Results) -> Iterator[Number]:
     """Yield counts of comparisons with a lower loss, the validation losses, and differences."""
-    config, table = results.config, reported()["validation_loss"]
-    at_2k, at_4k = (row["models"] for row in reported()["contexts"])
-    # Location in the paper: title, and the pairs of models whose first model has the lower loss.
+    config, table, contexts = results.config, reported()["validation_loss"], reported()["contexts"]
+    at_2k, at_4k = (row["models"] for row in contexts)  # names of the sigmoid and softmax models
+    # Title and compared pairs of models, by location in the paper. According to the paper, the
+    # first model of a pair has the lower loss.
     statements = {
         "Abstract, Figure 4": (
             "Comparisons in which sigmoid has the lower validation loss",
@@ -67,26 +71,29 @@ def losses(results: Results) -> Iterator[Number]:
     common: dict[str, Any] = {"group": GROUP, "location": "Table 5", "unit": "nats"}
     for dataset, row in table.items():
         title = reported()["datasets"][dataset]["title"]
+        cells = dict.fromkeys(row, 0)  # number of evaluated cells by model
         for model, (value, half_width) in row.items():
-            here, cells = UNKNOWN, 0
+            here = UNKNOWN
             if dataset in config.datasets and model in config.models:
                 here = results.validation_loss(
                     dataset, model, "validation_loss_over_donors"
                 ).interval
-                cells = results.validation_loss(dataset, model).n
+                cells[model] = results.validation_loss(dataset, model).n
             yield Number(
                 **common,
                 title=f"{title}, {short_name(model)}: validation loss (ours: over donors)",
-                paper=Interval(value, value - half_width, value + half_width), here=here, n=cells,
+                paper=Interval(value, value - half_width, value + half_width), here=here,
+                n=cells[model],
             )  # fmt: skip
-        for sigmoid, softmax in (at_2k, at_4k):
-            context = sigmoid[-2:].upper()
+        for context in contexts:
+            sigmoid, softmax = context["models"]
             yield Number(
-                **common, title=f"{title}, {context}: softmax's validation loss minus sigmoid's",
+                **common,
+                title=f"{title}, {context['context'].upper()}: softmax's validation loss minus "
+                "sigmoid's",
                 paper=Interval(round(row[softmax][0] - row[sigmoid][0], 6)),
                 here=lead(results, dataset, sigmoid, softmax),
-                n=results.validation_loss(dataset, sigmoid).n if dataset in config.datasets else 0,
-                no_effect=0,
+                n=cells[sigmoid], no_effect=0,
             )  # fmt: skip
 
 
@@ -150,8 +157,9 @@ def separation(results: Results) -> Iterator[Number]:
 def mean_ratio(rows: list[dict[str, Measurement]]) -> Interval:
     """Return the mean MMD of sigmoid over all pairs divided by the mean MMD of softmax.
 
-    This ratio equals the mean of the pairs' ratios, weighted by the MMD of softmax. The ends of its
-    interval are weighted means too, so it is wider than an interval of the ratio of means.
+    This ratio equals the mean of the pairs' ratios, weighted by the MMD of softmax. The ends of the
+    interval are means of the pairs' ends with the same weights. This interval is wider than an
+    interval that is computed from resamples of the ratio.
     """
     weights = np.array([row["softmax"].value for row in rows])
     ratios = np.array([row["ratio"].interval for row in rows])  # pairs x (value, low, high)

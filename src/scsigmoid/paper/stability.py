@@ -12,8 +12,8 @@ from scsigmoid.paper.reported import reported
 from scsigmoid.results.folder import Journal, Results
 
 GROUP = "stability"
-#: Window of the trailing median, as a share of all rows of the journal. A short window also detects
-#: a divergence near the end of a run.
+#: Window of the trailing median, as a share of the rows of the journal. The window is short, to
+#: detect divergence near the end of a run, too.
 RECENT = 0.01
 #: A run has learned if its loss fell by this many nats. A run that has learned diverges if its loss
 #: rises by this many nats above its minimum.
@@ -24,10 +24,11 @@ def numbers(results: Results) -> Iterator[Number]:
     """Yield the numbers of the stress test."""
     models = ("softmax_8k", "sigmoid_8k")
     journals = {name: results.journal(name) for name in models if name in results.config.models}
-    runs = {name: facts(journal) for name, journal in journals.items()}
+    runs = {name: numbers_of_run(journal) for name, journal in journals.items()}
     steps = {name: len(journal["step"]) for name, journal in journals.items()}
     softmax, sigmoid = (runs.get(name, {}) for name in models)
-    diverged = [run.get("diverged", UNKNOWN).value for run in (softmax, sigmoid)]
+    softmax_diverged = softmax.get("diverged", UNKNOWN).value  # 1 or 0, NaN if unknown
+    sigmoid_diverged = sigmoid.get("diverged", UNKNOWN).value
     common: dict[str, Any] = {
         "group": GROUP,
         "location": "Abstract, Section 5.3",
@@ -36,7 +37,7 @@ def numbers(results: Results) -> Iterator[Number]:
     }
     yield Number(
         **common, title="Softmax diverges and sigmoid does not (1 if so, 0 if both or neither)",
-        unit="", paper=Interval(1), here=exact(diverged[0] - diverged[1]),
+        unit="", paper=Interval(1), here=exact(softmax_diverged - sigmoid_diverged),
         n=min(steps.values(), default=0),
     )  # fmt: skip
     yield Number(
@@ -54,8 +55,8 @@ def numbers(results: Results) -> Iterator[Number]:
         )  # fmt: skip
 
 
-def facts(journal: Journal) -> dict[str, Interval]:
-    """Return the numbers of one run by name. Some need a run that has learned or diverged."""
+def numbers_of_run(journal: Journal) -> dict[str, Interval]:
+    """Return the numbers of one run by name. Some are missing unless it has learned or diverged."""
     loss, norm, score = (
         finite_or_inf(journal[name]) for name in ("loss", "gradient_norm", "attention_score_max")
     )
@@ -77,11 +78,11 @@ def facts(journal: Journal) -> dict[str, Interval]:
             "score_before": np.median(score[:row]),
         }
         values["explosion"] = np.log10(values["norm_peak"] / values["norm_before"])
-    ranges = {"norm_range": norm, "score_range": score}
-    return {name: exact(float(value)) for name, value in values.items()} | {
-        name: Interval(float(np.median(column)), float(column.min()), float(column.max()))
-        for name, column in ranges.items()
-    }
+    numbers = {name: exact(float(value)) for name, value in values.items()}
+    for name, column in (("norm_range", norm), ("score_range", score)):
+        ends = float(column.min()), float(column.max())
+        numbers[name] = Interval(float(np.median(column)), *ends)
+    return numbers
 
 
 def finite_or_inf(values: np.ndarray) -> np.ndarray:
@@ -100,15 +101,15 @@ def trailing_median(values: np.ndarray) -> np.ndarray:
 def has_learned(journal: Journal) -> bool:
     """Return True if the smoothed loss ever fell by :data:`NATS` below its first finite value."""
     smooth = trailing_median(journal["loss"])
-    first_loss = smooth[int(np.argmax(np.isfinite(smooth)))]  # infinite if all losses are
-    return bool(np.isfinite(first_loss) and smooth.min() <= first_loss - NATS)
+    finite = smooth[np.isfinite(smooth)]
+    return bool(len(finite) and finite.min() <= finite[0] - NATS)
 
 
 def divergence(journal: Journal) -> int | None:
-    """Return the row from which a run stays diverged, or None if it does not diverge.
+    """Return the row of the journal at which a run diverges for good, None if it does not diverge.
 
-    A run diverges if it has learned (:func:`has_learned`), and its smoothed loss stays at least
-    :data:`NATS` above its lowest value until the end or its last loss is not finite.
+    A run that has learned (:func:`has_learned`) diverges if its smoothed loss ends at least
+    :data:`NATS` above its lowest value, or if its last loss is not finite.
     """
     if not has_learned(journal):
         return None
@@ -119,9 +120,9 @@ def divergence(journal: Journal) -> int | None:
     is_high[: lowest + 1] = False
     if not (is_high[-1] or np.isinf(loss[-1])):
         return None
-    # The row after the last row that is not high. The last row of the run counts as high.
+    # The row after the last row that is not high, where the last row of the run counts as high.
     start = int(np.flatnonzero(~is_high[:-1])[-1]) + 1
-    # The trailing median lags behind the loss by half a window, so the loss rises earlier.
+    # The loss itself rises earlier: the trailing median lags behind it by half a window.
     while start > lowest + 1 and loss[start - 1] >= limit:
         start -= 1
     return start

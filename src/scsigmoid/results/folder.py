@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
-#: Expected content, in messages about damaged files.
+#: Expected content of a file, for error messages.
 KIND = "a result file of this version"
 
 
@@ -67,7 +67,7 @@ class Results:
         return path
 
     def cached(self, relative: str, read: Callable[[Path], T]) -> T:
-        """Return the result of ``read`` for a file. Each file is read only once."""
+        """Return the result of ``read(path)``. Each file is read only once."""
         if relative not in self._contents:
             path = self.path(relative)
             with parsing(path, KIND):
@@ -78,33 +78,30 @@ class Results:
     def measurements(self, metric: str, dataset: str, model: str = "") -> list[Measurement]:
         """Return the rows of a metric's file for a dataset, or for a dataset and a model.
 
-        All rows must have the same vocabulary as the measurements that were read earlier.
+        Raise a UserError if a row is of another metric, dataset or model, or if its attention,
+        context or vocabulary differ from the configuration or from rows that were read earlier.
         """
         path = metric_file(metric, dataset, model)
         rows = self.cached(path, read_measurements)
         for row in rows:
-            configured = self.config.models.get(row.model)
-            expected: dict[str, Any] = {"model": model} if model else {}
-            if configured:
-                expected |= {"attention": configured.attention, "context": configured.context}
-            # Metrics in a file begin with its name: "mmd_unbiased_ratio" in the files of "mmd".
-            if not row.metric.startswith(metric):
-                expected["metric"] = metric
             if self._vocabulary is None:
                 self._vocabulary = row.vocabulary
-            check_identity(
-                self.folder / path,
-                vars(row),
-                dataset=dataset,
-                vocabulary=self._vocabulary,
-                **expected,
-            )
+            expected: dict[str, Any] = {"dataset": dataset, "vocabulary": self._vocabulary}
+            if model:
+                expected["model"] = model
+            if row.model in self.config.models:
+                settings = self.config.models[row.model]
+                expected |= {"attention": settings.attention, "context": settings.context}
+            # The files of "mmd" contain "mmd_unbiased_ratio" and other metrics with this prefix.
+            if not row.metric.startswith(metric):
+                expected["metric"] = metric
+            check_identity(self.folder / path, vars(row), **expected)
         return rows
 
     def measurement(self, name: str, metric: str, dataset: str, model: str = "") -> Measurement:
-        """Return a measurement of a whole dataset from the file of a metric.
+        """Return the measurement ``name`` of a whole dataset from the file of a metric.
 
-        The file of ``validation_loss`` contains e.g. ``validation_loss_over_donors``.
+        For example, ``validation_loss_over_donors`` is in the file of ``validation_loss``.
         """
         rows = {row.metric: row for row in self.measurements(metric, dataset, model)}
         with parsing(self.folder / metric_file(metric, dataset, model), KIND):
@@ -115,9 +112,9 @@ class Results:
     ) -> Measurement:
         """Return the mean validation loss of a model on a dataset in nats.
 
-        ``metric`` is ``validation_loss`` (mean over cells), ``validation_loss_over_masks`` (this
-        mean with an interval over masks) or ``validation_loss_over_donors`` (mean over donors with
-        an interval over donors).
+        ``metric`` is ``validation_loss`` (mean over cells), ``validation_loss_over_masks`` (the
+        same mean, with an interval over masks) or ``validation_loss_over_donors`` (mean over
+        donors, with an interval over donors).
         """
         return self.measurement(metric, "validation_loss", dataset, model)
 
@@ -127,10 +124,10 @@ class Results:
         ``estimator`` is ``unbiased`` or ``biased`` (default: the configured estimator).
 
         Returns:
-            For each pair, e.g. ``"Cardiac vs Neural"``: ``sigmoid`` and ``softmax`` (MMD in each
-            model), ``ratio`` and ``difference`` (sigmoid divided by softmax, and sigmoid minus
-            softmax, paired by resample), ``sigmoid_mean`` and ``softmax_mean`` (means over
-            resamples).
+            Measurements by pair, e.g. ``"Cardiac vs Neural"``, and by name: ``sigmoid`` and
+            ``softmax`` (MMD in each model), ``ratio`` and ``difference`` (sigmoid / softmax and
+            sigmoid - softmax, paired by resample), ``sigmoid_mean`` and ``softmax_mean`` (means
+            over resamples).
         """
         metric = f"mmd_{estimator or self.config.evaluation.mmd.estimator}"
         sigmoid, softmax = self.config.evaluation.pair
@@ -151,7 +148,10 @@ class Results:
             }
 
     def cell_losses(self, dataset: str, model: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return cell numbers (int64, ascending), losses (float64, nats) and donors (text)."""
+        """Return row numbers of cells (int64, ascending), losses (float64, nats) and donors (str).
+
+        Row numbers refer to the dataset's h5ad file.
+        """
 
         def read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             table = read_table(path, dataset=dataset, model=model).to_pandas()
@@ -199,7 +199,7 @@ class Results:
             if all(model in scores[name] for name in averaged):
                 mean = np.mean([scores[name][model].value for name in averaged])
                 means[model] = replace(score, metric=MEAN, value=float(mean))
-        return {**scores, MEAN: means}
+        return scores | {MEAN: means}
 
     def scored_donors(self, dataset: str) -> list[str]:
         """Return the donors of a dataset whose cells were scored separately."""

@@ -16,8 +16,8 @@ Row = TypeVar("Row", KernelRow, TrainingRow)
 
 #: The kernel of standard PyTorch attention.
 STANDARD = "pytorch"
-#: Values of the column ``batch``: the paper's shapes, and sequences with the lengths of cells
-#: (``jagged``) or of equal length (``even``).
+#: Values of the column ``batch``: ``paper`` are the paper's shapes. ``jagged`` are sequences with
+#: the lengths of cells, and ``even`` are sequences of equal length for comparison.
 PAPER_BATCHES, CELL_BATCHES = ("paper",), ("jagged", "even")
 #: Rows of the kernel benchmark by kernel (column ``provider``) and layout.
 Series = dict[tuple[str, str], list[KernelRow]]
@@ -29,7 +29,10 @@ def measured(rows: Sequence[KernelRow]) -> list[KernelRow]:
 
 
 def our_backend(results: Results) -> str:
-    """Return the first backend of :data:`OURS` (fastest first) that was timed, or the last."""
+    """Return the first of our backends (:data:`OURS`, fastest first) that was timed.
+
+    If none was timed, return the last.
+    """
     timed = {row.provider for row in measured(results.kernel)}
     return next((name for name in OURS if name in timed), OURS[-1])
 
@@ -37,7 +40,7 @@ def our_backend(results: Results) -> str:
 def series(results: Results, batches: Sequence[str] = PAPER_BATCHES) -> Series:
     """Return the timed rows by provider and layout, in the order of the file.
 
-    The layout is "" unless the provider was timed in several layouts at the same shape.
+    The layout is "" unless the provider was timed in several layouts at one shape.
     """
     rows = [row for row in measured(results.kernel) if row.batch in batches]
     layouts: dict[tuple[str, Shape], set[str]] = {}
@@ -52,9 +55,9 @@ def series(results: Results, batches: Sequence[str] = PAPER_BATCHES) -> Series:
 
 
 def in_panel(row: KernelRow, padding: float, direction: str) -> bool:
-    """Return True if a row has one of the paper's shapes with this padding and pass."""
-    has_paper_shape = row.batch in PAPER_BATCHES
-    return has_paper_shape and (row.padding, row.direction) == (padding, direction)
+    """Return True if a row is for one of the paper's shapes with this padding and pass."""
+    is_paper_shape = row.batch in PAPER_BATCHES
+    return is_paper_shape and row.padding == padding and row.direction == direction
 
 
 def speed_ups(
@@ -73,10 +76,10 @@ def speed_ups(
 
 
 def ratio_of(ours: KernelRow, theirs: KernelRow, confidence: float) -> Interval:
-    """Return our TFLOPS divided by theirs: the median over the rounds that timed both.
+    """Return our TFLOPS divided by theirs: the median over the rounds that timed both kernels.
 
-    With too few rounds for an interval of the median, the ratio is computed from both rates and the
-    ends of their intervals. This interval is wider.
+    If there are too few rounds for an interval of the median, the ratio is computed from the TFLOPS
+    of both rows and their intervals. Its interval is wider.
     """
     ratio = median_interval(paired(ours, theirs), confidence)
     if math.isnan(ratio.low):
@@ -90,12 +93,12 @@ def estimate(row: KernelRow | TrainingRow, column: str) -> Interval:
 
 
 def paired(ours: KernelRow, theirs: KernelRow) -> list[float]:
-    """Return our TFLOPS divided by theirs in each round that timed both."""
+    """Return our TFLOPS divided by theirs in each round that timed both kernels."""
     # TFLOPS times milliseconds is the number of operations, which differs between batches.
     work_ratio = ours.tflops * ours.milliseconds / (theirs.tflops * theirs.milliseconds)
     rounds = zip(ours.rounds, theirs.rounds, strict=False)
-    ratios = (work_ratio * their_time / our_time for our_time, their_time in rounds)
-    # A kernel's time is NaN in rounds that it skipped.
+    ratios = [work_ratio * their_time / our_time for our_time, their_time in rounds]
+    # The time is NaN in a round that did not time the kernel.
     return [ratio for ratio in ratios if not math.isnan(ratio)]
 
 
@@ -103,8 +106,9 @@ def paired(ours: KernelRow, theirs: KernelRow) -> list[float]:
 class Cost:
     """The training costs of sigmoid and softmax attention at one model size and context.
 
-    ``share`` is hours of sigmoid divided by hours of softmax, the median over rounds. A round times
-    both attentions on the same cells. With too few rounds, it is computed as in :func:`ratio_of`.
+    ``share`` is the hours of sigmoid divided by the hours of softmax: the median over rounds, which
+    time both attentions on the same cells. If there are too few rounds, the share is computed from
+    the hours of both rows, as in :func:`ratio_of`.
     """
 
     size: str
@@ -120,12 +124,15 @@ class Cost:
 
     @property
     def has_other_size(self) -> bool:
-        """Whether the parameters are more than 15 % off a number in the size's name (``160M``)."""
+        """Whether the number of parameters differs by more than 15 % from the size's name.
+
+        False for sizes whose name is not a number of parameters such as ``160M``.
+        """
         match = re.fullmatch(r"([\d.]+)([MB])", self.size)
         if not match:
             return False
-        nominal = float(match[1]) * {"M": 1e6, "B": 1e9}[match[2]]
-        return abs(self.sigmoid.parameters / nominal - 1) > 0.15
+        named = float(match[1]) * {"M": 1e6, "B": 1e9}[match[2]]
+        return abs(self.sigmoid.parameters / named - 1) > 0.15
 
     @property
     def saved(self) -> Interval:
@@ -153,18 +160,19 @@ def cost_rows(results: Results) -> list[TrainingRow]:
 def costs(results: Results) -> list[Cost]:
     """Return the cost of each size and context that was timed with sigmoid and with softmax.
 
-    They have the order of :func:`cost_rows`. Each attention has its kernel with the fewest hours.
+    Costs have the order of :func:`cost_rows`. For each attention, the kernel with the fewest hours
+    counts.
     """
     confidence = results.config.benchmarks.training.confidence
-    best: dict[tuple[str, int], dict[str, TrainingRow]] = {}
+    fastest: dict[tuple[str, int], dict[str, TrainingRow]] = {}
     for row in cost_rows(results):
         if row.gpu_hours > 0:
-            by_attention = best.setdefault((row.size, row.context), {})
-            fewest = by_attention.get(row.attention)
-            if fewest is None or row.gpu_hours < fewest.gpu_hours:
+            by_attention = fastest.setdefault((row.size, row.context), {})
+            other = by_attention.get(row.attention)
+            if other is None or row.gpu_hours < other.gpu_hours:
                 by_attention[row.attention] = row
     costs = []
-    for (size, context), by_attention in best.items():
+    for (size, context), by_attention in fastest.items():
         if len(by_attention) == 2:
             sigmoid, softmax = by_attention["sigmoid"], by_attention["softmax"]
             share = median_interval(softmax.over(sigmoid), confidence)
@@ -176,30 +184,32 @@ def costs(results: Results) -> list[Cost]:
 
 def cost_notes(results: Results) -> list[str]:
     """Return the notes of the rows in :func:`costs`, and of sizes and contexts without a cost."""
-    used = [row for cost in costs(results) for row in (cost.sigmoid, cost.softmax)]
-    with_cost = {(row.size, row.context) for row in used}
-    others = (row for row in cost_rows(results) if (row.size, row.context) not in with_cost)
+    all_costs = costs(results)
+    used = [row for cost in all_costs for row in (cost.sigmoid, cost.softmax)]
+    with_cost = {(cost.size, cost.context) for cost in all_costs}
+    others = [row for row in cost_rows(results) if (row.size, row.context) not in with_cost]
     return notes([*used, *others], row_label)
 
 
 def notes(rows: Sequence[Row], label: Callable[[Row], str]) -> list[str]:
     """Return the notes of one benchmark's rows as sentences, each note once.
 
-    Sentences name rows that were not timed by their labels. They name timed rows only in the
-    training benchmark, and only if timed rows have different notes.
+    If rows were not timed, the sentence contains their labels. If rows were timed, it contains
+    their labels only in the training benchmark and only if timed rows have different notes.
     """
-    # Labels by note and whether the rows were timed. The keys of a dict are an ordered set.
+    # Labels of the rows with each note, by note and by whether the rows were timed. The keys of the
+    # inner dictionary are an ordered set.
     labels: dict[tuple[str, bool], dict[str, None]] = {}
     for row in rows:
         labels.setdefault((row.note, row.milliseconds > 0), {})[label(row)] = None
     timed = [names for (_, is_timed), names in labels.items() if is_timed]
+    all_timed = set().union(*timed)
     sentences = []
     for (note, is_timed), names in labels.items():
         joined = "; ".join(names)
         if not is_timed:
-            # A kernel may have been timed at other shapes.
-            all_timed_elsewhere = set().union(*timed).issuperset(names)
-            start = "Timed only in part" if all_timed_elsewhere else "Not timed"
+            # Rows with the same label, such as a kernel at other shapes, may have been timed.
+            start = "Timed only in part" if all_timed.issuperset(names) else "Not timed"
             sentences.append(f"{start} ({note}): {joined}.")
         elif note and len(timed) > 1 and isinstance(rows[0], TrainingRow):
             sentences.append(f"{note}: {joined}.")

@@ -16,8 +16,8 @@ from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.training.batches import Batch, pack, validation_indices
 
-#: Numbers of classes of tokens by rank within the cell (eighths of the cell) and by length of the
-#: cell (powers of two). A token has one of ``RANKS * LENGTHS`` classes.
+#: Tokens are divided into ``RANKS * LENGTHS`` classes, by rank within the cell (eighths of the
+#: cell) and by length of the cell (powers of two).
 RANKS, LENGTHS = 8, 12
 #: Number of tokens with the overall gene frequencies that smoothing adds to each class.
 PRIOR = 2000.0
@@ -47,13 +47,13 @@ def baselines(config: Config, results: Path, output: Path) -> None:
     validation = validation_indices(len(training), config.training.validation_cells)
     shares = ClassShares(training, np.setdiff1d(np.arange(len(training)), validation), settings)
     log_shares = np.log(shares.mean_share)
-    # Token store, cells (row numbers), and seed of the masks of each dataset.
-    sets = {"validation": (training, validation, derive(0, "validation"))}
+    # Token store, row numbers of the cells, and seed of the masks, by name of the dataset.
+    datasets = {"validation": (training, validation, derive(0, "validation"))}
     for dataset in config.datasets:
         store = TokenStore.open(results / "tokens/evaluation" / dataset)
-        sets[dataset] = (store, np.arange(len(store)), derive(config.seed, dataset))
+        datasets[dataset] = (store, np.arange(len(store)), derive(config.seed, dataset))
     rows = []
-    for name, (store, cells, seed) in sets.items():
+    for name, (store, cells, seed) in datasets.items():
         masking = Masking(
             seed=seed,
             draw=0,
@@ -92,7 +92,7 @@ class ClassShares:
         counts[:, : len(SPECIAL)] = 0
         total = counts.sum(0) + 0.5
         total[: len(SPECIAL)] = 0
-        # Special tokens have a count of 0. The minimum keeps the logarithm finite.
+        # Special tokens have a count of 0. The lower limit keeps the logarithm finite.
         self.mean_share = np.maximum(total / total.sum(), 1e-300)
         smoothed = counts + PRIOR * self.mean_share
         self.shares = smoothed / smoothed.sum(1, keepdims=True)
@@ -100,23 +100,23 @@ class ClassShares:
     def loss(self, batch: Batch) -> float:
         """Return the mean loss of ``rank and length`` over the masked genes of a batch, in nats."""
         tokens, masked = batch.tokens.numpy(), batch.masked.numpy()
-        targets, edges = batch.targets.numpy(), batch.cu_seqlens.numpy()
+        targets, cu_seqlens = batch.targets.numpy(), batch.cu_seqlens.numpy()
         losses = []
-        for begin, end in pairwise(edges):
-            of_cell = slice(*np.searchsorted(masked, [begin, end]))
-            classes = classes_of(masked[of_cell] - begin, end - begin)
+        for begin, end in pairwise(cu_seqlens):
+            in_cell = slice(*np.searchsorted(masked, [begin, end]))  # masked genes of this cell
+            classes = classes_of(masked[in_cell] - begin, end - begin)
             cell = tokens[begin:end]
-            visible = cell[cell >= len(SPECIAL)]  # masked genes are a special token
+            visible = cell[cell >= len(SPECIAL)]  # masked genes are the special token [MASK]
             remaining = 1 - self.shares[:, visible].sum(1)
-            losses.append(-np.log(self.shares[classes, targets[of_cell]] / remaining[classes]))
+            losses.append(-np.log(self.shares[classes, targets[in_cell]] / remaining[classes]))
         return float(np.concatenate(losses).mean())
 
 
 def classes_of(ranks: NDArray[np.integer], lengths: NDArray[np.integer] | int) -> NDArray[np.int64]:
     """Return the class of each token, from 0 to ``RANKS * LENGTHS - 1``.
 
-    ``ranks`` are ranks in the cell, from 0. ``lengths`` are numbers of tokens of the cell of each
-    token, or of the one cell.
+    ``ranks`` are the ranks of the tokens in their cells, from 0. ``lengths`` are the numbers of
+    tokens of these cells, or one number if all tokens are of one cell.
     """
     length_class = np.minimum(np.log2(np.maximum(lengths, 1)).astype(np.int64), LENGTHS - 1)
     return (ranks * RANKS // lengths) + RANKS * length_class

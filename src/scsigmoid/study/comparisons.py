@@ -1,4 +1,7 @@
-"""Compare the two arms of a study, sigmoid and softmax, seed by seed."""
+"""Compare the two arms of a study, sigmoid and softmax, seed by seed.
+
+The purpose of a run is the setting ``study.<family>.purpose``.
+"""
 
 import math
 from typing import cast
@@ -14,16 +17,17 @@ from scsigmoid.study.runs import Study
 
 #: Confidence level of intervals, and power of the t-test in :func:`detectable_difference`.
 CONFIDENCE, POWER = 0.95, 0.8
-#: Attention and variant that :func:`rival_differences` compares the variants of sigmoid with.
+#: Attention and variant of the rival in :func:`rival_differences`.
 RIVAL = ("softmax", "qk_norm")
-#: Scores that must all be higher than the rival's if a variant of sigmoid wins.
+#: Scores in which a variant of sigmoid must exceed the rival to win.
 DECIDING = ("linear_probe", "knn", "leiden_nmi")
 
 
 def final_loss(curve: pd.DataFrame) -> float:
-    """Return the median of the last three validation losses of a run's journal.
+    """Return the median of the last three validation losses of a run.
 
-    Return infinity if a training loss or one of these three losses is not finite.
+    Return infinity if one of these losses or any training loss is not finite. ``curve`` has the
+    rows of the run's journal.
     """
     last_losses = curve["validation_loss"].dropna()[-3:]
     is_finite = np.isfinite(curve["loss"]).all() and np.isfinite(last_losses).all()
@@ -38,10 +42,11 @@ def final_losses(curves: pd.DataFrame, keys: list[str]) -> pd.Series:
 def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
     """Compare the learning rates of the runs with the purpose ``rates``.
 
+    All runs are compared at the last step that all have reached.
+
     Returns:
-        Final losses up to the last step that all runs have reached (rows: learning rates, columns:
-        arm and seed), the best learning rate of each arm (lowest mean loss over seeds), and the
-        step of the last validation in these curves.
+        Final losses (rows: learning rates, columns: arm and seed), the learning rate of each arm
+        with the lowest mean loss over seeds, and the step of the last validation loss used.
     """
     curves = study.all_curves[study.all_curves["purpose"] == "rates"]
     curves = curves[curves["step"] <= curves.groupby("run")["step"].max().min()]
@@ -53,7 +58,10 @@ def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
 
 
 def loss_differences(study: Study, purpose: str, size: str | None = None) -> pd.DataFrame:
-    """Return :func:`arm_differences` of the validation losses of the runs with this purpose."""
+    """Return :func:`arm_differences` of the validation losses of the runs with this purpose.
+
+    If ``size`` is not None, only runs of this size are compared.
+    """
     curves = study.curves[study.curves["purpose"] == purpose].dropna(subset=["validation_loss"])
     if size is not None:
         curves = curves[curves["size"] == size]
@@ -61,9 +69,10 @@ def loss_differences(study: Study, purpose: str, size: str | None = None) -> pd.
 
 
 def loss_differences_by_size(study: Study) -> pd.DataFrame:
-    """Compare the validation losses of both arms by size, at the last step of each size.
+    """Compare the validation losses of both arms by size, at the last steps of all sizes.
 
-    If the study has several sizes, a step that only one size has reached is left out.
+    A size has a row for each of these steps that it has reached. If the study has several sizes, a
+    step that only one size has reached is left out.
 
     Returns:
         Rows of :func:`arm_differences` with ``size`` and ``parameters``, ordered by step and then
@@ -86,7 +95,10 @@ def loss_differences_by_size(study: Study) -> pd.DataFrame:
 
 
 def score_differences(study: Study) -> pd.DataFrame:
-    """Return :func:`arm_differences` of the scores with the purpose ``seeds``, by ``metric``."""
+    """Return :func:`arm_differences` of the scores of the runs with the purpose ``seeds``.
+
+    The rows of all metrics are in one table, with the additional column ``metric``.
+    """
     scores = study.scores[study.scores["purpose"] == "seeds"]
     by_metric = scores.groupby("metric", sort=False)
     tables = {metric: arm_differences(rows, "value") for metric, rows in by_metric}
@@ -135,8 +147,8 @@ def variant_differences(study: Study) -> tuple[pd.DataFrame, int]:
 def losses_of_variants(study: Study) -> tuple[pd.DataFrame, int]:
     """Return the final losses of the runs with the purposes ``seeds`` and ``variants``.
 
-    Rows are attention and variants, columns are seeds. The second value is the last step used,
-    which is the last step of the purpose with fewer steps.
+    Rows are attention and variants, columns are seeds. The second value is the last step used. If
+    the runs of one purpose have more steps, their later steps are ignored.
     """
     curves = study.curves[study.curves["purpose"].isin(["seeds", "variants"])]
     last_step = int(curves.groupby("purpose")["step"].max().min())
@@ -163,10 +175,10 @@ def rival_differences(study: Study) -> tuple[pd.DataFrame, int]:
     is_sigmoid = losses.index.get_level_values("attention") == "sigmoid"
     if RIVAL not in losses.index or not (is_variant & is_sigmoid).any():
         return pd.DataFrame(), last_step
-    own = losses[is_variant & is_sigmoid].droplevel("attention")
-    by_seed = own - losses.loc[RIVAL]
+    variants = losses[is_variant & is_sigmoid].droplevel("attention")
+    by_seed = variants - losses.loc[RIVAL]
     p_values = [stats.ttest_1samp(row, 0, nan_policy="omit").pvalue for row in by_seed.to_numpy()]
-    rows = own.mean(axis=1).to_frame("loss").join(student_intervals(by_seed))
+    rows = variants.mean(axis=1).to_frame("loss").join(student_intervals(by_seed))
     rows = rows.assign(p=holm(p_values), seeds=by_seed.count(axis=1))
     scores = study.scores[study.scores["step"] == study.scores["step"].max()]
     means = scores.pivot_table("value", ["attention", "variants"], "metric")
@@ -190,21 +202,27 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
 
 
 def student_intervals(by_seed: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean of each row over seeds (``difference``), and the ends of its interval."""
+    """Return the mean over seeds (``difference``) and Student's interval (``low``, ``high``).
+
+    ``by_seed`` has one column per seed. NaN means that a seed is missing.
+    """
     rows = by_seed.to_numpy(dtype=float)
     intervals = [mean_interval(row[~np.isnan(row)], CONFIDENCE) for row in rows]
     return pd.DataFrame(intervals, by_seed.index, ["difference", "low", "high"])
 
 
 def last_sign_change(differences: pd.DataFrame) -> int | None:
-    """Return the step from which the mean difference keeps its sign, None if it never changes."""
+    """Return the step from which the mean difference keeps its sign, None without a change."""
     signs = np.sign(differences["difference"].to_numpy())
     rows = np.flatnonzero(signs != signs[-1])
     return None if not len(rows) else int(differences["step"].iloc[rows[-1] + 1])
 
 
 def loss_decrease(curve: pd.DataFrame) -> float:
-    """Return the fall of the mean validation loss from the ninth to the last tenth, or NaN."""
+    """Return the decrease of the mean validation loss from the ninth to the last tenth of a run.
+
+    The result is NaN if a tenth has no validation loss.
+    """
     losses = curve.dropna(subset=["validation_loss"])
     end = losses["step"].max()
     ninth = losses[losses["step"].between(0.8 * end, 0.9 * end, "right")]
@@ -228,8 +246,9 @@ def detectable_difference(deviation: ArrayLike, seeds: ArrayLike) -> NDArray[np.
 def detectable_differences(study: Study) -> pd.DataFrame:
     """Return the loss differences that the seeds can detect after 20, 50 and 100 % of the steps.
 
-    These are rows of :func:`arm_differences` with the columns ``half_width`` (half the width of
-    Student's interval) and ``detectable`` (:func:`detectable_difference`).
+    The result has the rows of :func:`arm_differences` at these steps, and the columns
+    ``half_width`` (half the width of Student's interval) and ``detectable``
+    (:func:`detectable_difference`).
     """
     means = loss_differences(study, "seeds")
     steps = [round(means["step"].max() * tenths / 10) for tenths in (2, 5, 10)]

@@ -39,7 +39,7 @@ KEYS_NOTE = (
 
 def draw(study: Study, output: Path) -> list[Path]:
     """Draw every figure that the study has runs for, and return the paths."""
-    # The function that draws each figure, and a value that is 0 or False without its runs.
+    # Function of each figure, and whether the study has its runs (0 or False if not).
     figures = {
         "loss": (loss_figure, len(loss_differences(study, "seeds"))),
         "embeddings": (embeddings_figure, len(score_differences(study))),
@@ -101,7 +101,7 @@ def draw_arms(
 ) -> None:
     """Draw a column of both arms by step: thin lines for runs, thick lines for means.
 
-    ``means`` has a column for each arm. ``marker`` is a format string of Matplotlib.
+    ``means`` has ``step`` and a column for each arm. ``marker`` is a format string of Matplotlib.
     """
     for arm, color in COLORS.items():
         for _, run in runs[runs["attention"] == arm].groupby("run"):
@@ -145,16 +145,17 @@ def embeddings_figure(study: Study) -> "Figure":
 
 
 def stability_figure(study: Study) -> "Figure":
-    """Draw final losses by learning rate, and below them the runs at one learning rate by step.
+    """Draw final losses by learning rate (upper panels), and curves of single runs (lower panels).
 
-    The upper panels show the first two settings of the first family with the purpose ``stability``.
-    The lower panels show the first setting at the learning rate of :func:`shown_rate`.
+    The upper panels are for the first two settings of the first family with the purpose
+    ``stability``. The lower panels are for the first setting at the learning rate that
+    :func:`shown_rate` returns.
     """
     settings, baseline = first_family_settings(study)[:2], study.baseline("frequencies")
     runs = stability_runs(study)
     runs = runs[runs["setting"].isin(settings)]
     figure = style.new_figure(DOUBLE, 4.4)
-    # Four columns. In the upper row, one setting takes all columns, or two settings take two each.
+    # The grid has four columns. One setting takes all of them, two settings take two each.
     upper: list[Any] = [name for name in settings for _ in range(4 // len(settings))]
     grid = figure.subplot_mosaic([upper, list("abcd")])
     for setting in settings:
@@ -199,7 +200,10 @@ def stability_figure(study: Study) -> "Figure":
 
 
 def shown_rate(runs: pd.DataFrame) -> tuple[float, str]:
-    """Return the lowest rate at which all runs of an arm collapse (or the highest), and why."""
+    """Return the learning rate to show, and the reason for the caption.
+
+    It is the lowest rate at which all runs of an arm collapse. If there is none, it is the highest.
+    """
     has_collapsed = runs.groupby(["learning_rate", "attention"])["collapsed"].all()
     if not has_collapsed.any():
         return runs["learning_rate"].max(), "the highest"
@@ -211,18 +215,18 @@ def draw_final_losses(axes: "Axes", runs: pd.DataFrame) -> None:
     """Draw final validation losses by learning rate. Infinite losses are at the upper edge."""
     # Points of the arms are shifted apart so that they do not overlap.
     for shift, (arm, color) in zip((0.96, 1.04), COLORS.items(), strict=True):
-        own = runs[runs["attention"] == arm]
-        is_finite = np.isfinite(own["loss"])
-        finite = own[is_finite]
+        runs_of_arm = runs[runs["attention"] == arm]
+        is_finite = np.isfinite(runs_of_arm["loss"])
+        finite = runs_of_arm[is_finite]
         medians = finite.groupby("learning_rate")["loss"].median()
         axes.plot(medians.index, medians, color=color, linewidth=0.8, alpha=0.6)
         look: Any = {"color": color, "markersize": 4}
         for collapsed, points in finite.groupby("collapsed"):
             marker, label = ("x", f"{arm}, collapsed") if collapsed else ("o", arm)
             axes.plot(points["learning_rate"] * shift, points["loss"], marker, label=label, **look)
-        data_and_edge = axes.get_xaxis_transform()  # x in data units, y = 1 is the upper edge
-        for rate in own[~is_finite]["learning_rate"]:
-            axes.plot(rate * shift, 1, "x", clip_on=False, transform=data_and_edge, **look)
+        upper_edge = axes.get_xaxis_transform()  # x in data units, y = 1 is the upper edge
+        for rate in runs_of_arm[~is_finite]["learning_rate"]:
+            axes.plot(rate * shift, 1, "x", clip_on=False, transform=upper_edge, **look)
     axes.set_xscale("log", base=2)
     rates = sorted(runs["learning_rate"].unique())
     axes.set_xticks(rates, [f"{rate:g}" for rate in rates], fontsize=6)
@@ -230,7 +234,7 @@ def draw_final_losses(axes: "Axes", runs: pd.DataFrame) -> None:
 
 
 def scale_figure(study: Study) -> "Figure":
-    """Draw the loss difference between the arms by size, one panel for each compared step."""
+    """Draw the loss difference between the arms by size, in one panel per compared step."""
     by_step = loss_differences_by_size(study).groupby("step")
     figure = style.new_figure(DOUBLE, 2.6)
     panels = figure.subplots(1, len(by_step), sharey=True, squeeze=False)[0]

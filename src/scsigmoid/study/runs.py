@@ -25,10 +25,10 @@ from scsigmoid.training.journal import JOURNAL, LAYERS, read_journal
 CURVES = ("step", "loss", "gradient_norm", "attention_score_max", "validation_loss")
 #: Settings of ``training`` that ``runs.csv`` contains.
 TRAINING = ("steps", "learning_rate", "clipping", "warmup_steps", "gradient")
-#: Settings in the label of a run (:func:`setting_label`).
+#: Columns of ``runs.csv`` in the label of a run (:func:`setting_label`).
 SETTINGS = ("clipping", "warmup_steps", "variants", "context")
 #: Fields of the journal's header that ``runs.csv`` contains.
-FACTS = ("parameters", "device", "backend", "torch", "commit")
+HEADER = ("parameters", "device", "backend", "torch", "commit")
 
 
 def collect(config: Config, results: Path, output: Path) -> None:
@@ -38,7 +38,7 @@ def collect(config: Config, results: Path, output: Path) -> None:
     for name, run in study_runs(config).items():
         folder = results / "training" / name
         has_journal = (folder / JOURNAL).is_file()
-        columns, facts = read_journal(folder / JOURNAL) if has_journal else ({}, {})
+        columns, header = read_journal(folder / JOURNAL) if has_journal else ({}, {})
         if not len(columns.get("step", ())):
             missing.append(name)
             continue
@@ -57,7 +57,7 @@ def collect(config: Config, results: Path, output: Path) -> None:
                 **{key: getattr(run.training, key) for key in TRAINING},
                 "last_step": int(columns["step"][-1]),
                 "seconds": round(float(columns["seconds"][-1]), 1),
-                **{key: facts.get(key, "") for key in FACTS},
+                **{key: header.get(key, "") for key in HEADER},
             }
         )
         curves.append(pd.DataFrame({"run": number, **{key: columns[key] for key in CURVES}}))
@@ -92,11 +92,11 @@ class Study:
     Attributes:
         runs: one row per finished run, with the column ``setting`` (:func:`setting_label`).
         unfinished: names of the runs that are not finished.
-        all_curves: journal rows of all runs, with settings of the run.
-        curves: the rows of ``all_curves`` of the finished runs.
+        all_curves: rows of the journals of all runs, with settings of the run.
+        curves: the rows of ``all_curves`` that belong to finished runs.
         layers: attention statistics of the finished runs, with settings of the run.
         scores: scores of embeddings of the finished runs with the purpose ``seeds`` or
-            ``variants``, with settings of the run. It has no rows if ``scores.csv`` is missing.
+            ``variants``, with settings of the run. Without ``scores.csv``, the table is empty.
         controls: scores of representations without a model (rows: metrics, columns: controls).
     """
 
@@ -139,7 +139,10 @@ class Study:
 
 
 def setting_label(run: Mapping[Hashable, Any]) -> str:
-    """Return the :data:`SETTINGS` of a run in words."""
+    """Return the settings of a run in words, e.g. ``no clipping, 20 steps of warm-up, …``.
+
+    ``run`` has the values of :data:`SETTINGS`.
+    """
     words = [
         "no clipping" if math.isnan(run["clipping"]) else f"clipping at {run['clipping']:g}",
         f"{run['warmup_steps']:,} steps of warm-up",

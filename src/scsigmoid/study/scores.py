@@ -29,12 +29,15 @@ CONTROLS = ("random", "pca_log_counts")
 def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> None:
     """Score the embeddings of one dataset, and the controls.
 
-    Silhouette, Leiden NMI and ARI, and the accuracy of 15 nearest neighbors use the principal
-    components with 95 % of the variance. The accuracy of a linear probe, and the mean MMD over all
-    pairs of types, use the embeddings. Accuracies are balanced and cross-validated in 5 folds.
+    Silhouette, Leiden NMI and ARI, and the accuracy of 15 nearest neighbors are computed from the
+    principal components with 95 % of the variance. The accuracy of a linear probe and the mean MMD
+    over all pairs of types are computed from the embeddings. Accuracies are balanced and
+    cross-validated in 5 folds.
 
-    ``cells`` is the dataset's h5ad file. ``output`` is a CSV file with ``run`` (name of the run or
-    control), ``step`` of training (empty for a control), ``metric`` and ``value``.
+    Args:
+        cells: the dataset's h5ad file.
+        output: CSV file with ``run`` (name of the run or control), ``step`` of training (empty for
+            a control), ``metric`` and ``value``.
     """
     by_path = read_embeddings({str(path): path for path in embeddings}, cells.stem)
     for embedding in by_path.values():
@@ -53,11 +56,11 @@ def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> N
     rows = []
     for name, values in representations(by_path, cells, CONTROLS, seed):
         is_control = name not in by_path
-        facts = {"model": name, "step": None} if is_control else by_path[name].metadata
-        run = {"run": facts["model"], "step": facts["step"]}
+        metadata = {"model": name, "step": None} if is_control else by_path[name].metadata
+        run = {"run": metadata["model"], "step": metadata["step"]}
         scores = metrics(np.asarray(values)[is_scored], labels[is_scored], seed, name)
-        for metric, score_value in scores.items():
-            rows.append({**run, "metric": metric, "value": score_value})
+        for metric, value in scores.items():
+            rows.append({**run, "metric": metric, "value": value})
         log(f"{cells.stem} {name}: scored")
     table = pd.DataFrame(rows).astype({"step": "Int64"})
     write_text(output, table.to_csv(index=False, float_format="%.6g"))
@@ -66,13 +69,16 @@ def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> N
 def metrics(
     values: NDArray[np.floating], labels: NDArray[np.str_], seed: int, name: str
 ) -> dict[str, float]:
-    """Return all scores of one embedding by metric. Error messages contain ``name``."""
+    """Return all scores of one embedding by metric. Error messages contain ``name``.
+
+    ``values`` are cells x dimensions. ``labels`` are the cell types.
+    """
     from sklearn.neighbors import KNeighborsClassifier
 
     _, types = np.unique(labels, return_inverse=True)
     coordinates = principal_components(values, 0.95, name)
     nearest = nearest_cells(coordinates, 15)
-    # Without donors, metadata and file, which these metrics do not use.
+    # Donors, metadata and file are empty, because these metrics do not use them.
     neighbours = Neighbours(values, coordinates, *nearest, labels, np.array([]), {}, Path())
     return {
         **silhouette(neighbours, seed, "cpu"),
@@ -87,13 +93,13 @@ def mean_mmd(values: NDArray[np.floating], types: NDArray[np.int64]) -> float:
     """Return the mean unbiased MMD over all pairs of types.
 
     The squared bandwidth of a pair is the median squared distance between all cells of the pair.
-    ``values`` are cells x dimensions. ``types`` are indices of the types of the cells, from 0.
+    ``values`` are cells x dimensions. ``types`` is the index of each cell's type, from 0.
     """
     roots = []
     for pair in combinations(range(types.max() + 1), 2):
         x, y = (np.asarray(values[types == kind], dtype=np.float64) for kind in pair)
         bandwidth = median_squared_distance(torch.as_tensor(np.concatenate([x, y])))
-        # One row without resampling: each cell counts once.
+        # Each cell counts once: the MMD of the sample, without resamples.
         counts = [np.ones((1, len(cells)), dtype=np.int64) for cells in (x, y)]
         squared = mmd_squared(x, y, *counts, bandwidth=bandwidth, block=1024).unbiased[0]
         roots.append(np.sqrt(max(float(squared), 0.0)))

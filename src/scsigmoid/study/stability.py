@@ -10,15 +10,18 @@ from scsigmoid.study.comparisons import final_loss
 from scsigmoid.study.runs import Study
 
 #: A run has collapsed if its final loss is less than ``BETTER`` nats below the gene-frequency
-#: baseline, or more than ``WORSE`` nats above the lowest loss of the run. For comparison, a model
-#: that uses only the rank of a gene is about 0.1 nats below the baseline.
+#: baseline, or more than ``WORSE`` nats above the lowest loss of the run. For comparison: the loss
+#: of a model that uses only the rank of a gene is about 0.1 nats below the baseline.
 BETTER, WORSE = 0.3, 0.3
 #: Other values of ``BETTER``, to show how the counts depend on it.
 LIMITS = (0.1, 0.3, 0.5, 0.7)
-#: A run has diverged (docs/preregistration.md) if three conditions are met. The run learned: its
-#: loss fell at least ``LEARNED`` nats below the gene-frequency baseline. The run left its lowest
-#: loss: a later loss is at least ``LEFT`` nats higher. The gradient exploded: between the lowest
-#: loss and the last such loss, a norm is at least ``EXPLODED`` times the median norm until then.
+#: A run has diverged (docs/preregistration.md) if three conditions are met. The loss is the median
+#: of three validation losses in a row.
+#:
+#: 1. The run learned: its loss fell at least ``LEARNED`` nats below the gene-frequency baseline.
+#: 2. The loss rose again: a later loss is at least ``LEFT`` nats above the lowest loss.
+#: 3. The gradient exploded: between the lowest loss and the last such loss, a gradient norm is at
+#:    least ``EXPLODED`` times the median norm up to the lowest loss.
 LEARNED, LEFT, EXPLODED = 0.5, 1.0, 100
 
 
@@ -59,7 +62,10 @@ def stability_runs(study: Study) -> pd.DataFrame:
 
 
 def has_diverged(curve: pd.DataFrame, baseline: float) -> bool:
-    """Return True if a run has diverged (see :data:`LEARNED`), or if a loss is not finite."""
+    """Return True if a run has diverged (see :data:`LEARNED`), or if a loss is not finite.
+
+    ``curve`` has the rows of the run's journal. ``baseline`` is the gene-frequency baseline.
+    """
     losses = curve.set_index("step")["validation_loss"].dropna()
     if not (np.isfinite(curve["loss"]).all() and np.isfinite(losses).all()):
         return True
@@ -116,9 +122,9 @@ def gradient_norms(study: Study) -> pd.DataFrame:
 
     Returns:
         One row per family and arm with clipping: ``steps`` (number of logged steps of all its
-        runs), ``clipped`` (share of these steps with a norm above the limit), and ``minimum``,
-        ``lower`` (quartile), ``median``, ``upper`` (quartile) and ``maximum`` of the norm. NaN
-        counts as infinite.
+        runs), ``clipped`` (share of these steps with a norm above the limit), and the ``minimum``,
+        ``lower`` quartile, ``median``, ``upper`` quartile and ``maximum`` of the norm. NaN counts
+        as infinity.
     """
     rows = study.all_curves[study.all_curves["clipping"].notna()]
     norms = rows["gradient_norm"].fillna(math.inf)

@@ -23,7 +23,8 @@ COLLAPSED = (
 FINAL = "median of the last three validation losses of a run"
 
 Row = Mapping[str, Any]
-#: Content of each column by its header: a format string for a row, or a function of the row.
+#: Columns of a table by header. The content of a column is a format string or a function, which is
+#: applied to each row.
 Columns = Mapping[str, str | Callable[[Row], Cell | str]]
 
 
@@ -65,7 +66,11 @@ def tables(study: Study) -> dict[str, Table]:
 def make_table(
     caption: str, frame: pd.DataFrame, columns: Columns, align: str, shown: Any = slice(None)
 ) -> Table:
-    """Return a table of a data frame. ``shown`` selects the rows of the formatted table."""
+    """Return a table of a data frame.
+
+    The formatted table has the ``columns``, and the rows that ``shown`` selects. The CSV file has
+    all rows and columns of ``frame``.
+    """
 
     def cell(row: Row, content: str | Callable[[Row], Cell | str]) -> Cell | str:
         return content.format(**row) if isinstance(content, str) else content(row)
@@ -156,7 +161,10 @@ def largest_rate(arm: str) -> Callable[[Row], str]:
 
 
 def frontier_table(study: Study) -> Table:
-    """Return collapsed runs, loss and keys by learning rate. Only the CSV has all settings."""
+    """Return collapsed runs, loss and effective number of keys by learning rate.
+
+    The formatted table has the settings of the first family. The CSV file has all settings.
+    """
     keys = ["setting", "attention", "learning_rate"]
     runs = stability_runs(study)
     groups = runs.groupby(keys)
@@ -212,7 +220,7 @@ def limits_table(study: Study) -> Table:
 
 
 def clipping_table(study: Study) -> Table:
-    """Return how often gradients were clipped, and their norms."""
+    """Return how often gradients were clipped, and their norms before clipping."""
     runs = study.all_curves[study.all_curves["clipping"].notna()]["run"].nunique()
 
     def norm(name: str) -> Callable[[Row], str]:
@@ -347,7 +355,7 @@ def scale_table(study: Study) -> Table:
 
 
 def scores_table(study: Study) -> Table:
-    """Return the scores of embeddings and controls. Only the CSV file has all steps."""
+    """Return the scores of embeddings and controls at the last step. The CSV file has all steps."""
     rows = comparisons.score_differences(study).join(study.controls, on="metric")
     controls = [str(name) for name in study.controls]
     scores = study.scores[study.scores["purpose"] == "seeds"]
@@ -377,7 +385,7 @@ def scores_table(study: Study) -> Table:
 
 
 def claims_table(study: Study) -> Table:
-    """Compare the paper's claims with this study. :func:`verdict` judges the differences."""
+    """Compare the paper's claims with this study."""
     rows = []
     for last in as_records(loss_differences(study, "seeds")[-1:]):
         claim, outcome = "Lower validation loss with sigmoid", verdict(-last["high"], -last["low"])
@@ -402,7 +410,10 @@ def claims_table(study: Study) -> Table:
 
 
 def stability_claims(study: Study) -> list[tuple[str, str, str]]:
-    """Return claim, result and outcome for training without clipping, [] if an arm has no runs."""
+    """Return claim, result and outcome of each claim about training without clipping.
+
+    The list is empty if an arm has no runs without clipping.
+    """
     settings = [name for name in first_family_settings(study) if "no clipping" in name][:1]
     if not settings:
         return []
@@ -425,5 +436,5 @@ def stability_claims(study: Study) -> list[tuple[str, str, str]]:
 
 
 def verdict(low: float, high: float) -> str:
-    """Return ``agrees`` above 0, ``disagrees`` below 0, and ``open`` if the interval contains 0."""
+    """Return ``agrees`` if an interval is above 0, ``disagrees`` if below, ``open`` otherwise."""
     return "agrees" if low > 0 else "disagrees" if high < 0 else "open"
