@@ -31,10 +31,10 @@ elif "CONDA" in DEPLOYMENT:
     stop("--sdm conda: conda environments do not contain the package; use a clone as the module")
 if not DEPLOYMENT:
     put_first("PATH", Path(sys.executable).parent)
-if workflow.remote_exec:
-    os.environ["SCSIGMOID_SILENT"] = "1"  # a job on a cluster prints only to its log
-else:
-    os.environ["SCSIGMOID_LINES"] = "1"  # a job prints a line, and training prints its rate
+# With SCSIGMOID_LINES, a job prints a line on the terminal, and training prints its rate. With
+# SCSIGMOID_SILENT, the jobs of a cluster print only to their logs.
+OUTPUT_VARIABLE = "SCSIGMOID_SILENT" if workflow.remote_exec else "SCSIGMOID_LINES"
+os.environ.update({OUTPUT_VARIABLE: "1"})  # `snakemake --lint` reports os.environ[...] = "1"
 
 try:
     from scsigmoid.config import check, combinations, local_files, plan
