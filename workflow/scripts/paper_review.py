@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, softmax
 
-from scsigmoid.labels import context_label, number, provider_label
+from scsigmoid.labels import PASSES, context_label, number, provider_label
 from scsigmoid.paper.reported import reported
 
 HEAD = """\
@@ -191,11 +191,14 @@ def kernels(paper: dict[str, Any]) -> Iterator[Row]:
     tflops, printed = paper["tflops"], paper["printed"]
     own = tflops["triton_sigmoid"]
     for gain in printed["peak_gains"]:
-        ratios, unit = [own[way] / tflops[gain["provider"]][way] for way in own], gain["unit"]
-        forward, backward = ((ratio - 1) * 100 if unit == "%" else ratio for ratio in ratios)
+        other, value, unit = tflops[gain["provider"]], gain["value"], gain["unit"]
+        forward, backward = (own[direction] / other[direction] for direction in PASSES)
+        digits = 1
+        if unit == "%":
+            forward, backward, digits = (forward - 1) * 100, (backward - 1) * 100, 0
         yield (f"At the peak shape TritonSigmoid is faster than {provider_label(gain['provider'])}:"
-            f" {gain['value']} {unit}", "Section 4", forward, rounds_to(forward, gain["value"]),
-            f"forward. Backward: {backward:.{int(unit != '%')}f} {unit}")
+            f" {value} {unit}", "Section 4", forward, rounds_to(forward, value),
+            f"forward. Backward: {backward:.{digits}f} {unit}")
     for provider, value in printed["headlines"].items():
         measured = tflops[provider]["forward"]
         yield (f"{measured} TFLOPS of {provider_label(provider)} are {value} TFLOPS",
@@ -203,15 +206,17 @@ def kernels(paper: dict[str, Any]) -> Iterator[Row]:
             f"rounds to {measured:.0f}")
     means = {(row["provider"], row["pass"]): row["mean"]
         for row in paper["speed_ups"] if row["padding"] == 0}
-    ahead = sum(means["triton_sigmoid", way] > mean for (_, way), mean in means.items())
+    ahead = sum(means["triton_sigmoid", direction] > mean
+        for (provider, direction), mean in means.items() if provider != "triton_sigmoid")
     yield ("TritonSigmoid has a higher mean speed-up than FlashAttention-2 and FlashSigmoid, "
         "forward and backward", "Section 4", ahead, ahead == 4, "of 4")
     for row in paper["padding_overhead"]:
         lost = (1 - row["padded"] / row["unpadded"]) * 100
         yield (f"From {row['unpadded']} to {row['padded']} TFLOPS ({row['pass']}) is a decrease of "
             f"{row['decrease']} %", "Section 4", lost, rounds_to(lost, row["decrease"]), "")
-    behind = [(1 - tflops["pytorch"][way] / tflops[provider][way]) * 100
-        for provider in ("triton_sigmoid", "flash_sigmoid", "flash_attention_2") for way in own]
+    behind = [(1 - tflops["pytorch"][direction] / tflops[provider][direction]) * 100
+        for provider in ("triton_sigmoid", "flash_sigmoid", "flash_attention_2")
+        for direction in PASSES]
     yield ("Standard attention is 60 to 85 % behind the optimized kernels at the peak shape",
         "Section 4, Figure 8", min(behind), min(behind) >= 60 and max(behind) <= 85,
         f"smallest difference in %. The range is {min(behind):.0f} to {max(behind):.0f} %")
@@ -221,8 +226,8 @@ def kernels(paper: dict[str, Any]) -> Iterator[Row]:
         "Appendix A.4", products / forward, products == forward,
         "ratio at 16,384 tokens and head dimension 128. The first formula exchanges n and d")
     shapes = printed["kernel"]
-    computed = [shapes["hidden"] / d for d in shapes["head_dimensions"]]
-    computed += [shapes["tokens"] / n for n in shapes["lengths"]]
+    computed = [shapes["hidden"] / dimension for dimension in shapes["head_dimensions"]]
+    computed += [shapes["tokens"] / length for length in shapes["lengths"]]
     stated = shapes["heads"] + shapes["batches"]
     right = sum(x == y for x, y in zip(computed, stated, strict=True))
     yield ("Hidden size 2,048 gives 32 and 16 heads; 16,384 tokens give batches of 32 to 1",

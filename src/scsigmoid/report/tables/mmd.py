@@ -28,38 +28,30 @@ def mmd(results: Results, dataset: str) -> Table:
     first = settings.estimator
     (second,) = {*ESTIMATORS} - {first}
     pairs = {estimator: results.mmd(dataset, estimator) for estimator in (first, second)}
-    means = {
-        estimator: {
-            mean: results.measurement(f"mmd_{estimator}_{suffix}", "mmd", dataset)
-            for mean, (suffix, _) in MEANS.items()
-        }
-        for estimator in pairs
-    }
     paper = {pair: paper_mmd(dataset, pair) for pair in pairs[first]}
-    is_in_paper = any(
-        not math.isnan(by_attention[attention].value)
-        for by_attention in paper.values()
-        for attention in ATTENTIONS
-    )
+    is_in_paper = any(not math.isnan(values["sigmoid"].value) for values in paper.values())
+    means: dict[str, dict[str, Measurement]] = {first: {}, second: {}}
     records: list[dict[str, object]] = []
     for estimator, by_pair in pairs.items():
         for pair, measured in by_pair.items():
             key = {"pair": pair, "estimator": estimator}
             records.append(key | pair_record(measured, paper[pair], models))
-        for mean, ratio in means[estimator].items():
+        for mean, (suffix, _) in MEANS.items():
+            ratio = results.measurement(f"mmd_{estimator}_{suffix}", "mmd", dataset)
+            means[estimator][mean] = ratio
             key = {"pair": mean, "estimator": estimator}
             size = {"cells": ratio.n, "simulated": ratio.simulated}
             records.append({**key, **size, **with_ends("ratio", ratio.interval)})
     rows: list[list[Cell | str]] = []
-    for pair, by_first in pairs[first].items():
-        by_second = pairs[second][pair]
+    for pair, in_first in pairs[first].items():
+        in_second = pairs[second][pair]
         rows.append(
             [
                 pair,
-                *mmd_cells(by_first),
-                *(as_text(by_first[name].interval) for name in ("ratio", "difference")),
-                *mmd_cells(by_second),
-                as_text(by_second["ratio"].interval),
+                *mmd_cells(in_first),
+                *(as_text(in_first[name].interval) for name in ("ratio", "difference")),
+                *mmd_cells(in_second),
+                as_text(in_second["ratio"].interval),
                 *(as_text(paper[pair][attention]) for attention in ATTENTIONS if is_in_paper),
             ]
         )
