@@ -17,31 +17,31 @@ from scsigmoid.results.folder import Results
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
 )
-# Shows the page in a frame of the width of a window, and records its width, its smallest text and
-# its pictures, with closed and with open tables.
+# Shows the page in a frame as wide as a window. Records the width of the content and the smallest
+# text, with closed and with open tables, then the pictures and the rows of each table.
 FRAME = """<iframe src="report.html" style="border: 0; width: %dpx; height: 850px"></iframe>
-<pre id="found"></pre>
+<pre id="record"></pre>
 <script>
-function sizes(page) {
-    const walk = page.createTreeWalker(page.body, NodeFilter.SHOW_TEXT), found = []
-    while (walk.nextNode()) {
-        const part = walk.currentNode.parentElement
-        if (walk.currentNode.data.trim() && part.getClientRects().length)
-            found.push(parseFloat(getComputedStyle(part).fontSize))
+function textSizes(page) {
+    const walker = page.createTreeWalker(page.body, NodeFilter.SHOW_TEXT), sizes = []
+    while (walker.nextNode()) {
+        const element = walker.currentNode.parentElement
+        if (walker.currentNode.data.trim() && element.getClientRects().length)
+            sizes.push(parseFloat(getComputedStyle(element).fontSize))
     }
-    return found
+    return sizes
 }
 onload = () => {
     const page = document.querySelector("iframe").contentDocument
-    const look = () => [page.documentElement.scrollWidth, Math.min(...sizes(page))]
-    const found = { folded: look() }
-    page.querySelectorAll("details").forEach(part => { part.open = true })
-    found.unfolded = look()
-    found.pictures = [...page.images].map(image =>
+    const measure = () => [page.documentElement.scrollWidth, Math.min(...textSizes(page))]
+    const record = { folded: measure() }
+    page.querySelectorAll("details").forEach(element => { element.open = true })
+    record.unfolded = measure()
+    record.pictures = [...page.images].map(image =>
         [image.complete && image.naturalWidth > 0, image.getBoundingClientRect().width])
-    found.rows = Object.fromEntries([...page.querySelectorAll("[id^=table-]")].map(part =>
-        [part.id.slice(6), part.querySelectorAll("tbody tr").length]))
-    document.getElementById("found").textContent = JSON.stringify(found)
+    record.rows = Object.fromEntries([...page.querySelectorAll("[id^=table-]")].map(element =>
+        [element.id.slice("table-".length), element.querySelectorAll("tbody tr").length]))
+    document.getElementById("record").textContent = JSON.stringify(record)
 }
 </script>"""
 
@@ -54,8 +54,8 @@ def page(finished: Results, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "report.html"
 
 
-def seen(page: Path, width: int) -> dict[str, Any]:
-    """Return the records of the frame (:data:`FRAME`) for a width in pixels."""
+def measure(page: Path, width: int) -> dict[str, Any]:
+    """Return the record of the frame (:data:`FRAME`) for a width in pixels."""
     outer = page.with_name("frame.html")
     outer.write_text(FRAME % width)
     command = (
@@ -64,22 +64,24 @@ def seen(page: Path, width: int) -> dict[str, Any]:
         *("--allow-file-access-from-files", "--virtual-time-budget=20000", "--dump-dom"),
     )
     done = subprocess.run([*command, outer.as_uri()], capture_output=True, timeout=120, check=True)
-    found = re.search('<pre id="found">(.+)</pre>', done.stdout.decode())
-    assert found, done.stderr.decode()
-    return dict(json.loads(html.unescape(found[1])))
+    record = re.search('<pre id="record">(.+)</pre>', done.stdout.decode())
+    assert record, done.stderr.decode()
+    return dict(json.loads(html.unescape(record[1])))
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium (Debian: apt-get install chromium)")
 @pytest.mark.parametrize("width", [390, 1280], ids=["phone", "desk"])
 def test_the_page_in_a_browser(page: Path, finished: Results, width: int) -> None:
-    found = seen(page, width)
-    # Folded or not, the page is no wider than the window, and no text is small.
-    for across, smallest in (found["folded"], found["unfolded"]):
-        assert across <= width
-        assert smallest >= 12
-    # On a phone pictures of two columns keep a legible size and scroll in their frame.
-    assert len(found["pictures"]) == len(registry.names("figure", finished.plan))
-    assert all(shown and 200 < wide <= max(width, 640) for shown, wide in found["pictures"])
+    record = measure(page, width)
+    # With closed and with open tables, the page is not wider than the window, and no text is small.
+    for content_width, smallest_text in (record["folded"], record["unfolded"]):
+        assert content_width <= width
+        assert smallest_text >= 12
+    # On a phone, wide pictures keep a width of 640 pixels and scroll in their frame.
+    assert len(record["pictures"]) == len(registry.names("figure", finished.plan))
+    for is_loaded, picture_width in record["pictures"]:
+        assert is_loaded
+        assert 200 < picture_width <= max(width, 640)
     for name in registry.names("table", finished.plan):
         lines = (finished.folder / f"tables/{name}.md").read_text().splitlines()
-        assert found["rows"][name] == sum(line.startswith("|") for line in lines) - 2
+        assert record["rows"][name] == sum(line.startswith("|") for line in lines) - 2

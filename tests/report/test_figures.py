@@ -45,8 +45,8 @@ def test_names_of_all_figures(results: Results) -> None:
 def test_figure_from_its_declared_inputs_only(name: str, results: Results, tmp_path: Path) -> None:
     written = []
     for _ in range(2):
-        alone = copy_inputs(results, "figure", name, tmp_path)
-        png, pdf = registry.write("figure", name, alone, tmp_path / "a")
+        inputs_only = copy_inputs(results, "figure", name, tmp_path)
+        png, pdf = registry.write("figure", name, inputs_only, tmp_path / "a")
         written.append((png.read_bytes(), pdf.read_bytes()))
     assert written[0] == written[1]
     with Image.open(png) as image:
@@ -71,7 +71,7 @@ def test_text_is_legible_and_does_not_overlap(
         figure = draw(name, results)
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
-        boxes = []
+        boxes = []  # (text, box in pixels)
         for text in visible_texts(figure):
             assert text.get_fontsize() >= 7, text.get_text()
             boxes.append((text.get_text(), text.get_window_extent(canvas.get_renderer())))
@@ -81,11 +81,11 @@ def test_text_is_legible_and_does_not_overlap(
     for words, box in boxes:
         assert bounds.x0 - 1 <= box.x0 <= box.x1 <= bounds.x1 + 1, words
         assert bounds.y0 - 1 <= box.y0 <= box.y1 <= bounds.y1 + 1, words
-    for (words, box), (others, other) in itertools.combinations(boxes, 2):
-        # Boxes may overlap by half a point, because they are wider than the letters.
-        across = min(box.x1, other.x1) - max(box.x0, other.x0)
-        down = min(box.y1, other.y1) - max(box.y0, other.y0)
-        assert across < 1.5 or down < 1.5, f"{words!r} and {others!r} overlap"
+    for (words, box), (other_words, other) in itertools.combinations(boxes, 2):
+        # Boxes may overlap by 1.5 pixels, because they are wider than the letters.
+        overlap_x = min(box.x1, other.x1) - max(box.x0, other.x0)
+        overlap_y = min(box.y1, other.y1) - max(box.y0, other.y0)
+        assert overlap_x < 1.5 or overlap_y < 1.5, f"{words!r} and {other_words!r} overlap"
 
 
 def visible_texts(figure: Figure) -> list[Text]:
@@ -149,7 +149,7 @@ def test_further_scib_metrics_get_a_second_row(copied: Path, config: Config) -> 
 
 
 def test_scores_of_models_and_controls(results: Results) -> None:
-    """Every score is a dot at its value, and the means are printed."""
+    """Every score is a mark at its value, and the means are in the axis labels."""
     with style.styled():
         figure = draw("scib", results)
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -157,7 +157,9 @@ def test_scores_of_models_and_controls(results: Results) -> None:
     panel = figure.axes[0]
     names = ("sigmoid_4k", "softmax_4k", "random", "pca_log_counts")
     for line, name in zip(panel.lines, names, strict=True):
-        scores = [results.scores(one)["leiden_nmi"][name].value for one in results.config.datasets]
+        scores = [
+            results.scores(dataset)["leiden_nmi"][name].value for dataset in results.config.datasets
+        ]
         assert list(line.get_xdata()) == scores
         low, high = panel.get_xlim()
         assert low < min(scores) <= max(scores) < high
@@ -168,13 +170,13 @@ def test_scores_of_models_and_controls(results: Results) -> None:
 def test_labels_of_clusters_do_not_overlap(
     count: int, results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def many(dataset: str, model: str) -> pd.DataFrame:
+    def umap_of_clusters(dataset: str, model: str) -> pd.DataFrame:
         random = np.random.default_rng(count)
         kinds = np.repeat([f"cell type {n}" for n in range(count)], 20)
         return pd.DataFrame({"cell_type": kinds, "x": random.normal(size=len(kinds)),
                              "y": random.normal(size=len(kinds))})  # fmt: skip
 
-    monkeypatch.setattr(results, "umap", many)
+    monkeypatch.setattr(results, "umap", umap_of_clusters)
     with style.styled():
         figure = draw("umap_heart_oft", results)
         FigureCanvasAgg(figure).draw()
@@ -211,31 +213,31 @@ def test_only_the_papers_cells_have_the_papers_figure(results: Results) -> None:
         for config in (results.config, own)
         for name in ("umap_heart_oft", "umap_pbmc68k", "scib")
     ]
-    named = [re.findall(r"\(The paper's (.*)\.\)$", caption) for caption in captions]
-    assert named == [["Figure 7"], [], ["Figure 5"], [], [], []]
+    paper_figures = [re.findall(r"\(The paper's (.*)\.\)$", caption) for caption in captions]
+    assert paper_figures == [["Figure 7"], [], ["Figure 5"], [], [], []]
 
 
 def test_cells_without_a_label_are_grey(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
     def unlabelled(dataset: str, model: str) -> pd.DataFrame:
-        found = read(dataset, model)
-        return found.assign(cell_type=found.cell_type.where(found.index % 3 > 0, ""))
+        cells = read(dataset, model)
+        return cells.assign(cell_type=cells.cell_type.where(cells.index % 3 > 0, ""))
 
     read = results.umap
     monkeypatch.setattr(results, "umap", unlabelled)
     with style.styled():
         figure = draw("umap_heart_oft", results)
-    named = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert named == ["no label", *sorted({*read("heart_oft", "sigmoid_4k").cell_type})]
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["no label", *sorted({*read("heart_oft", "sigmoid_4k").cell_type})]
     for axes, model in zip(figure.axes, ("softmax_4k", "sigmoid_4k"), strict=True):
         grey = axes.collections[0]
         assert to_hex(grey.get_facecolor()[0]) == style.RULE
-        assert len(grey.get_offsets()) == -(-len(read("heart_oft", model).x) // 3)
+        assert len(grey.get_offsets()) == np.ceil(len(read("heart_oft", model)) / 3)
 
 
 def test_marks_of_the_length_figure(results: Results) -> None:
     with style.styled():
-        marked = [text.get_text() for text in draw("sequence_lengths", results).axes[1].texts]
-    assert [text.split("\n")[0] for text in marked] == ["128", "256", "384"]
+        labels = [text.get_text() for text in draw("sequence_lengths", results).axes[1].texts]
+    assert [label.split("\n")[0] for label in labels] == ["128", "256", "384"]
     lengths, cells = np.array([1, 127, 128, 500]), np.array([1, 2, 3, 4])
     # 127 genes fit next to <cls>. 128 genes do not.
     assert covered_share(lengths, cells, 127) == pytest.approx(0.3)

@@ -22,7 +22,7 @@ VOID = {"meta", "img", "br", "link", "input", "hr"}
 
 
 class Page(HTMLParser):
-    """The loaded files, links, ids and words of a page, and its open tags."""
+    """A parsed page: tags, addresses of loaded files, links, ids, texts, and unclosed tags."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -87,12 +87,12 @@ def test_the_page(whole: Results) -> None:
         else:
             assert (whole.folder / link).exists(), link
     words = " ".join(page.words)
-    for part in (
+    for expected in (
         *("Simulated data", "Preset", "Configuration"),
         *("layers: 2 (paper: 12)", "global_batch: 16 (paper: 256)"),
     ):
-        assert part in words
-    assert " ".join(page.words).count("cannot be compared with the paper") == 1
+        assert expected in words
+    assert words.count("cannot be compared with the paper") == 1
     assert all(f"table-{name}" in page.ids for name in registry.names("table", plan))
     assert all(f"figure-{name}" in page.ids for name in figures)
     make_report(Results(whole.folder, whole.config), path)
@@ -110,9 +110,8 @@ def test_missing_parts_are_named(whole: Results, file: str) -> None:
 def test_the_share_of_cells_that_is_cut(whole: Results) -> None:
     lengths, cells = whole.lengths
     words = content(whole)["overview"]["Cells longer than the context"]
-    for context in sorted({model.context for model in whole.config.models.values()}):
-        places = context - whole.config.tokens.cls
-        cut = sum(count for n, count in zip(lengths, cells, strict=True) if n > places)
+    for context in {model.context for model in whole.config.models.values()}:
+        cut = cells[lengths > context - whole.config.tokens.cls].sum()
         assert f"{100 * cut / sum(cells):.1f}% at {context}" in words
 
 
@@ -120,9 +119,9 @@ def test_a_comparable_run_shows_the_comparison_first(
     paper_results: Results,
 ) -> None:
     write_all_parts(paper_results)
-    found = content(paper_results)
-    assert found["compared"].endswith(" reproduced, 0 not reproduced, 0 inconclusive.")
-    first = found["sections"][1]["items"][0]
+    values = content(paper_results)
+    assert values["compared"].endswith(" reproduced, 0 not reproduced, 0 inconclusive.")
+    first = values["sections"][1]["items"][0]
     assert (first["name"], first["folded"]) == ("comparison", False)
 
 
@@ -136,16 +135,13 @@ def test_own_cells_come_first(whole: Results) -> None:
     order = ["run", "cells", "figure-umap_heart_oft", "figure-scib", "table-scib", "figure-loss"]
     order += ["made"]
     assert [name for name in page.ids if name in order] == order
-    (first,) = content(own)["sections"]
-    every = [item["name"] for item in first["items"][1:]]
-    plan = own.plan
-    planned = [name for kind in ("figure", "table") for name in registry.names(kind, plan)]
-    assert sorted(every) == sorted(planned)
-    scib = next(item for item in first["items"] if item["name"] == "scib" and "table" in item)
+    (section,) = content(own)["sections"]
+    cells_item, *items = section["items"]
+    planned = [*registry.names("figure", own.plan), *registry.names("table", own.plan)]
+    assert sorted(item["name"] for item in items) == sorted(planned)
+    scib = next(item for item in items if item["name"] == "scib" and "table" in item)
     assert "single run" in scib["table"].notes[-1]
-    rows = {
-        row[0].text: [cell.text for cell in row[1:]] for row in first["items"][0]["table"].cells
-    }
+    rows = {row[0].text: [cell.text for cell in row[1:]] for row in cells_item["table"].cells}
     assert rows["Training"] == ["3,000", *["\N{EN DASH}"] * 4]
     assert rows["Heart OFT"] == ["160", "1,200", "4", "cell_type", "8"]
 
@@ -160,21 +156,22 @@ def test_own_cells_have_scores_by_donor(whole: Results) -> None:
     corpus = replace(whole.config.corpus, source="local")
     config = replace(whole.config, corpus=corpus)
     before = content(Results(whole.folder, config))["sections"][0]["items"]
-    added = {"sigmoid_4k": [0.1, 0.2, 0.3], "softmax_4k": [0.0, 0.2, 0.1]}
+    donor_scores = {"sigmoid_4k": [0.1, 0.2, 0.3], "softmax_4k": [0.0, 0.2, 0.1]}
     for metric in config.evaluation.scib.metrics:
         path = whole.folder / f"metrics/{metric}/heart_oft.csv"
         rows = read_measurements(path)
-        parts = [
-            replace(row, group=f"donor {place}", value=value)
+        donor_rows = [
+            replace(row, group=f"donor {donor}", value=value)
             for row in rows
-            for place, value in enumerate(added.get(row.model, [0.5] * 3))
+            for donor, value in enumerate(donor_scores.get(row.model, [0.5] * 3))
         ]
-        write_measurements(path, [*rows, *parts])
+        write_measurements(path, [*rows, *donor_rows])
     own = Results(whole.folder, config)
     items = content(own)["sections"][0]["items"]
     names = [item["name"] for item in items]
     assert names.count("scib_donors") == 1
     table = items.pop(names.index("scib_donors"))["table"]
+    # The other tables do not change.
     cells = [[item["table"].cells for item in page if "table" in item] for page in (before, items)]
     assert cells[0] == cells[1]
     rows = {row[0].text: [cell.text for cell in row[1:]] for row in table.cells}
@@ -189,17 +186,19 @@ def test_a_study_has_a_section_of_its_own(whole: Results) -> None:
     assert "study" not in {section["id"] for section in content(whole)["sections"]}
     size = whole.config.architecture.size
     seeds = StudyFamily(attention=["sigmoid"], context=[128], size=[size], seed=[1])
-    of_study = Results(whole.folder, replace(whole.config, study={"seeds": seeds}))
-    page = whole.folder / "study/page"
-    page.mkdir(parents=True)
-    (page / "study_claims.csv").write_text('claim,result,outcome\nLower loss,"-0.1 [-1, 1]",open\n')
-    shutil.copy(whole.folder / "figures/loss.png", page / "study_loss.png")
-    make_report(of_study, whole.folder / "report.html")
-    text = Page((whole.folder / "report.html").read_text(encoding="utf-8"))
-    assert not text.open
-    assert {"study", "table-study_claims", "figure-study_loss"} <= {*text.ids}
-    assert "-0.1 [-1, 1]" in text.words
-    assert "figure-study_scale" not in text.ids
+    with_study = Results(whole.folder, replace(whole.config, study={"seeds": seeds}))
+    folder = whole.folder / "study/page"
+    folder.mkdir(parents=True)
+    (folder / "study_claims.csv").write_text(
+        'claim,result,outcome\nLower loss,"-0.1 [-1, 1]",open\n'
+    )
+    shutil.copy(whole.folder / "figures/loss.png", folder / "study_loss.png")
+    make_report(with_study, whole.folder / "report.html")
+    page = Page((whole.folder / "report.html").read_text(encoding="utf-8"))
+    assert not page.open
+    assert {"study", "table-study_claims", "figure-study_loss"} <= {*page.ids}
+    assert "-0.1 [-1, 1]" in page.words
+    assert "figure-study_scale" not in page.ids
 
 
 def test_job_time(finished: Results, copied: Path, config: Config) -> None:

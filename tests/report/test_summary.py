@@ -10,8 +10,9 @@ from scsigmoid.report.summary import summary, verdicts
 
 
 def lines(folder: Path) -> dict[str, str]:
-    found = [line.split(":", 1) for line in summary(folder, since=10).splitlines()]
-    return {title: text.strip() for title, text in found}
+    """Return the text of each line of the summary by its title."""
+    parts = [line.split(":", 1) for line in summary(folder, since=10).splitlines()]
+    return {title: text.strip() for title, text in parts}
 
 
 def test_means_over_datasets_and_counts(tmp_path: Path) -> None:
@@ -22,12 +23,12 @@ def test_means_over_datasets_and_counts(tmp_path: Path) -> None:
     ]
     (tmp_path / "tables").mkdir()
     pd.DataFrame(losses).to_csv(tmp_path / "tables/validation_loss.csv")
-    said = lines(tmp_path)
-    assert said["Validation loss, nats"] == (
+    texts = lines(tmp_path)
+    assert texts["Validation loss, nats"] == (
         "one 2.500, two 4.000 (mean of 2 datasets, 1 simulated)"
     )
-    assert "Bio conservation (scIB)" not in said
-    assert "Report" not in said
+    assert "Bio conservation (scIB)" not in texts
+    assert "Report" not in texts
 
 
 def test_only_files_of_this_run_are_listed(tmp_path: Path) -> None:
@@ -48,6 +49,7 @@ def test_only_files_of_this_run_are_listed(tmp_path: Path) -> None:
 
 
 def table(metric: str = "logistic", cells: int = 1000, **scores: float) -> pd.DataFrame:
+    """Return a table of scores on one dataset, with ``scores`` by model."""
     rows = [("a", name, metric, value, cells) for name, value in scores.items()]
     return pd.DataFrame(rows, columns=["dataset", "model", "metric", "value", "cells"])
 
@@ -56,7 +58,7 @@ def table(metric: str = "logistic", cells: int = 1000, **scores: float) -> pd.Da
     ("value", "cells", "words"),
     [
         (0.12, 1000, "not better than a random embedding: train longer"),
-        (0.30, 10, "not better than a random embedding"),  # the error of 10 cells is 0.29
+        (0.30, 10, "not better than a random embedding"),  # twice the standard error is 0.29
         (0.50, 1000, "better than a random embedding, but worse than PCA"),
         (0.81, 1000, "as good as PCA"),
         (0.95, 1000, "better than PCA"),

@@ -12,7 +12,7 @@ from scsigmoid.benchmarks.cases import Case
 from scsigmoid.benchmarks.rows import KernelRow, Shape, TrainingRow, write_rows
 from scsigmoid.config.schema import Config
 from scsigmoid.paper.kernel import timings
-from scsigmoid.report.figures.benchmarks import drawn
+from scsigmoid.report.figures.benchmarks import series_to_draw
 from scsigmoid.report.tables.benchmarks import kernel_speed
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import (
@@ -107,14 +107,14 @@ def test_the_preferred_layout_is_used(tmp_path: Path, config: Config) -> None:
 
 def test_figures_show_fewer_series_than_tables(tmp_path: Path, config: Config) -> None:
     hopper = [row(EQUAL, name, "packed", 6e14) for name in ("hopper", "hopper_accurate")]
-    assert list(drawn(results(tmp_path, config, [*hopper, *ROWS]))) == [
+    assert list(series_to_draw(results(tmp_path, config, [*hopper, *ROWS]))) == [
         ("hopper", ""),
         ("hopper_accurate", ""),
         ("triton", "packed"),
         ("flash_attention_2", ""),
         ("pytorch", ""),
     ]
-    assert ("triton_accurate", "") in drawn(results(tmp_path, config, ROWS))
+    assert ("triton_accurate", "") in series_to_draw(results(tmp_path, config, ROWS))
 
 
 # Ratios.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def put_first(variable, folder):
-    """Put a folder first in a search path (environment variable) of this process and its jobs."""
+    """Put a folder first in an environment variable such as PATH, which jobs inherit."""
     os.environ[variable] = os.pathsep.join([str(folder), *filter(None, [os.environ.get(variable)])])
 
 
@@ -33,7 +33,8 @@ if not DEPLOYMENT:
     put_first("PATH", Path(sys.executable).parent)
 # With SCSIGMOID_LINES, a job prints a line on the terminal, and training prints its rate. With
 # SCSIGMOID_SILENT, the jobs of a cluster print only to their logs.
-os.environ.update({"SCSIGMOID_SILENT" if workflow.remote_exec else "SCSIGMOID_LINES": "1"})
+OUTPUT_VARIABLE = "SCSIGMOID_SILENT" if workflow.remote_exec else "SCSIGMOID_LINES"
+os.environ.update({OUTPUT_VARIABLE: "1"})  # `snakemake --lint` reports os.environ[...] = "1"
 
 try:
     from scsigmoid.config import check, combinations, local_files, plan
@@ -54,9 +55,10 @@ if workflow.is_main_process and clear_stale_lock(".snakemake"):
 
 IS_MODULE = not workflow.modifier.is_main_snakefile()
 try:
-    # Snakemake has already read these files, but it accepts some errors, such as duplicate keys.
-    for file in [] if IS_MODULE else workflow.configfiles:
-        check.read_yaml(file)
+    if not IS_MODULE:
+        # Snakemake has already read these files, but it accepts some errors, such as duplicate keys.
+        for file in workflow.configfiles:
+            check.read_yaml(file)
     CONFIG = check.load(overrides=config, choose=choose)
 except UserError as error:
     stop(error)
@@ -68,12 +70,14 @@ if workflow.is_main_process:
         print(f"{setting} = {choice}", file=sys.stderr)
 TABLES, FIGURES = (registry.names(kind, PLAN) for kind in ("table", "figure"))
 DOWNLOADED = CONFIG.corpus.source == "cellxgene"
-# Number of GPUs of each job except training, and of training on each node. 0 for the device cpu.
+# Number of GPUs of a job, and of a training job on each of its nodes. 0 for the device cpu.
 GPUS = int(CONFIG.device != "cpu")
 TRAINING_GPUS = GPUS * CONFIG.gpus
-# For each GPU, training has a process and the threads that load its batches. On a CPU, the number
-# of threads is a setting.
-TRAINING_THREADS = TRAINING_GPUS * (1 + CONFIG.training.workers) or CONFIG.training.threads
+if TRAINING_GPUS:
+    # For each GPU, training has a process and the threads that load its batches.
+    TRAINING_THREADS = TRAINING_GPUS * (1 + CONFIG.training.workers)
+else:
+    TRAINING_THREADS = CONFIG.training.threads
 DAY = 24 * 60  # minutes
 ENVIRONMENT = "../../envs/scsigmoid.yaml"
 
@@ -98,8 +102,8 @@ def settings_of(rule):
 def get_device(wildcards, output):
     """Return the device.
 
-    Snakemake does not compare parameters whose functions have the argument `output`, so jobs are
-    not rerun if the device changes.
+    Jobs are not rerun if the device changes, because Snakemake does not compare parameters whose
+    functions have the argument `output`.
     """
     return CONFIG.device
 
@@ -113,7 +117,8 @@ def default_resource(name):
 def gpu_resources(count, nodes=1):
     """Return the resources of a job with `count` GPUs on each of its nodes.
 
-    If the profile sets `use_gres`, Slurm's resource `gres` requests the GPUs, otherwise `gpu`.
+    The GPUs are requested by the resource `gres` if the Slurm profile sets `use_gres`, otherwise by
+    the resource `gpu`.
     """
     if not count:
         return {"gpu": 0}
@@ -176,12 +181,10 @@ def mmd_embeddings(wildcards):
 def user_files(wildcards):
     """Return the user's own files that the manifest depends on: training files, or a manifest."""
     if CONFIG.corpus.source == "local":
-        return [
-            str(path)
-            for file in local_files.expand(CONFIG.corpus.local)
-            for path in local_files.files_of(file.path)
-            if file.held_out is not True
-        ]
+        # `held_out: true` means that all cells of a file are held out.
+        files = local_files.expand(CONFIG.corpus.local)
+        training_files = [file for file in files if file.held_out is not True]
+        return [str(path) for file in training_files for path in local_files.files_of(file.path)]
     if CONFIG.corpus.manifest:
         return [local(CONFIG.corpus.manifest)]  # `local` keeps a module from adding its prefix
     return []
@@ -194,9 +197,8 @@ def user_file_of_dataset(wildcards):
 
 
 def stored_configuration(wildcards, output):
-    """Return the path of the stored configuration.
+    """Return the path of the stored configuration, from which jobs read titles, labels and so on.
 
-    It contains all settings. Jobs read titles, labels and download settings from it.
     The path is in `params`, not `input`, so that a job is rerun only if its `settings` change.
     `onstart` writes the file. If the workflow is a module, `onstart` does not run and paths may have
     a prefix, so this function writes the file.
@@ -225,7 +227,9 @@ def start_over():
     runs (without a file `finished`) and runs with changed settings keep their checkpoints and
     continue.
     """
-    for job in [] if workflow.touch else workflow.dag.needrun_jobs():
+    if workflow.touch:
+        return
+    for job in workflow.dag.needrun_jobs():
         reason = workflow.dag.reason(job)
         if job.rule.name != "train" or not (reason.forced or reason.missing_output):
             continue
@@ -242,7 +246,7 @@ def inputs_of(kind):
     return lambda wildcards: result("{path}", path=registry.find(kind, wildcards.name, PLAN).inputs)
 
 
-def printed_settings(kind):
+def entry_settings(kind):
     """Return a function of wildcards that returns the settings of a table or figure, as JSON."""
     return lambda wildcards: check.as_json(
         PLAN.settings(*registry.find(kind, wildcards.name, PLAN).settings) | version_of(kind)

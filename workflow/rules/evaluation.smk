@@ -30,8 +30,8 @@ rule embeddings_of_pair:
         " --output {output:q} --log {log:q}"
 
 
-# For all other models, the models of a study, and snapshots. A snapshot is not an output of a rule.
-# The job depends on the model instead, which is written after all its snapshots.
+# For all other models, the models of a study, and snapshots. Snapshots are not outputs of a rule, so
+# the job depends on the model, which is written after all its snapshots.
 use rule embeddings_of_pair as embeddings_of_model with:
     """Embed the cells of one dataset with one model or snapshot."""
     input:

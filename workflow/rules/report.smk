@@ -29,7 +29,7 @@ rule table:
         mem_mb=memory(2000),
         runtime=minutes(10),
     params:
-        settings=printed_settings("table"),
+        settings=entry_settings("table"),
         caption=caption_of("table"),
         configuration=stored_configuration,
     shell:
@@ -62,7 +62,7 @@ rule figure:
         mem_mb=memory(2000),
         runtime=minutes(10),
     params:
-        settings=printed_settings("figure"),
+        settings=entry_settings("figure"),
         caption=caption_of("figure"),
         configuration=stored_configuration,
     shell:

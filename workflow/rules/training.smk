@@ -3,9 +3,9 @@
 
 # Checkpoints and snapshots are not outputs, because Snakemake deletes the outputs of a failed job,
 # and an interrupted run continues from its last checkpoint. A model is written after all its
-# snapshots. `gpu` and `nodes` are requested from a cluster. `processes` is the number of processes
-# on each node. `exec` replaces the shell. Otherwise, the signal that asks training to stop would
-# kill the shell and end the job before the checkpoint is written.
+# snapshots. The resource `processes` is the number of processes on each node. The command starts
+# with `exec`, which replaces the shell. Otherwise, the signal that asks training to stop would kill
+# the shell and end the job before the checkpoint is written.
 rule train:
     """Train one model."""
     input:

@@ -1,15 +1,15 @@
-"""Estimate how much of the attention time is lost at the end of a kernel and at the edges of tiles.
+"""Estimate how much attention time is lost at the end of a kernel and at the edges of tiles.
 
     python workflow/scripts/attention_tail.py
 
-Simulates the Hopper kernels at head dimension 64 with 12 heads. 132 programs take tiles from a
-list, longest sequence first. A forward tile has 256 queries and visits blocks of 64 keys. A
+The script simulates the Hopper kernels at head dimension 64 with 12 heads. 132 programs take tiles
+from a list, longest sequence first. A forward tile has 256 queries and visits blocks of 64 keys. A
 backward tile has 128 keys and visits blocks of 128 queries. A visit takes one unit of time. The
 start of a tile takes two units (forward) or one (backward).
 
 For each context and number of cells, the script prints the share of the programs' time in which
-they have a tile (``busy``), and the share of the busy time for valid tokens (``needed``). It needs
-no GPU. Results: docs/kernel-log.md.
+they have a tile (``busy``), and the share of the busy time that is spent on valid tokens
+(``needed``). It does not need a GPU. Results: docs/kernel-log.md.
 """
 
 import heapq
@@ -34,13 +34,15 @@ def shares(lengths: NDArray[np.int32], tile: int, block: int, start: int) -> tup
         lengths: tokens of each cell of a batch.
         tile, block, start: see :data:`PASSES`.
     """
-    tiles, visits = -(-lengths // tile), -(-lengths // block)  # rounded up, for each cell
+    # Tiles of each cell, and visits of each of these tiles, rounded up.
+    tiles, visits = -(-lengths // tile), -(-lengths // block)
     times = np.repeat(visits + start, tiles * HEADS)
     ends = [0] * PROGRAMS  # a heap: time at which each program has finished its tiles
     for time in sorted(times.tolist(), reverse=True):
         heapq.heapreplace(ends, ends[0] + time)
-    needed = HEADS * float((lengths.astype(float) ** 2).sum()) / (tile * block)
-    return times.sum() / (PROGRAMS * max(ends)), needed / times.sum()
+    pairs = HEADS * float((lengths.astype(float) ** 2).sum())  # pairs of valid queries and keys
+    needed_time = pairs / (tile * block)
+    return times.sum() / (PROGRAMS * max(ends)), needed_time / times.sum()
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ from scsigmoid.study.tables import tables
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Kernels and layouts in the order of the tables. The layout "" stands for any layout.
+# Kernels with their layout, in the order of the tables. The layout "" means any layout.
 SIGMOID = (("hopper", "packed"), ("hopper_accurate", "packed"), ("triton", "packed"))
 SOFTMAX = (
     *(("fa4", "packed"), ("cudnn", "padded"), ("sdpa", "packed")),
@@ -48,8 +48,10 @@ DATASETS = {"pbmc_facs": "Blood cells", "lung_cell_lines": "Lung cancer cell lin
 GRAPHS = ("plain", "graphs")  # small steps without and with CUDA graphs
 #: Rows of the training benchmark of each run.
 Runs = Sequence[list[TrainingRow]]
-#: Rows by (kernel, layout), then by their place: (head dimension, batch, length, pass).
-Kernels = dict[tuple[str, str], dict[tuple[object, ...], KernelRow]]
+#: Rows of the kernel benchmark by shape: (head dimension, batch, length, pass).
+ByShape = dict[tuple[object, ...], KernelRow]
+#: Rows of the kernel benchmark by (kernel, layout).
+Kernels = dict[tuple[str, str], ByShape]
 
 
 def read(folder: Path, name: str) -> pd.DataFrame:
@@ -60,17 +62,17 @@ def read(folder: Path, name: str) -> pd.DataFrame:
 
 
 def read_kernels(path: Path, *, padded: bool = False) -> Kernels:
-    """Read the timings of a kernel benchmark, either with padding (``padded``) or without.
+    """Read the timed rows of a kernel benchmark, either with padding (``padded``) or without.
 
-    Of several timings of a kernel with any layout at the same place, the first is kept.
+    For a kernel with any layout, the first row of each shape is kept.
     """
-    timings: Kernels = {key: {} for key in KERNELS}
+    kernels: Kernels = {key: {} for key in KERNELS}
     for row in read_rows(path, KernelRow):
-        place = (row.head_dimension, row.batch, row.length, row.direction)
+        shape = (row.head_dimension, row.batch, row.length, row.direction)
         for key in ((row.provider, row.layout), (row.provider, "")):
-            if key in timings and row.milliseconds > 0 and (row.padding > 0) == padded:
-                timings[key].setdefault(place, row)
-    return {key: rows for key, rows in timings.items() if rows}
+            if key in kernels and row.milliseconds > 0 and (row.padding > 0) == padded:
+                kernels[key].setdefault(shape, row)
+    return {key: rows for key, rows in kernels.items() if rows}
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -85,10 +87,9 @@ def number(value: float, digits: int | None = 0) -> str:
 
 
 def span(row: pd.Series, column: str, digits: int | None = 0) -> str:
-    """Return a value with its range, from ``<column>``, ``<column>_low`` and ``<column>_high``.
+    """Return ``1.5 [1.2 to 1.9]`` from ``<column>``, ``<column>_low`` and ``<column>_high``.
 
-    Returns:
-        ``1.5 [1.2 to 1.9]``, the range alone if the value is NaN, or the value without a range.
+    Return only the range if the value is NaN, and only the value if an end is NaN or missing.
     """
     ends = [row.get(f"{column}{suffix}", np.nan) for suffix in ("_low", "_high")]
     value = number(row.get(column, np.nan), digits)
@@ -102,48 +103,48 @@ def span(row: pd.Series, column: str, digits: int | None = 0) -> str:
 def rows_table(rows: pd.DataFrame, columns: dict[str, tuple[str, int | None]]) -> str:
     """Return a table of all rows of a file of measurements.
 
-    Args:
-        rows: the file.
-        columns: column of the file and number of decimals (see :func:`number`) by heading. Text is
-            copied.
+    ``columns`` contains, for each heading, the column of the file and the number of decimals (see
+    :func:`number`). Text is copied.
     """
-    lines = [
-        [row[name] if isinstance(row.get(name), str) else span(row, name, digits)
-         for name, digits in columns.values()]
-        for _, row in rows.astype(object).iterrows()
-    ]  # fmt: skip
+    lines = []
+    for _, row in rows.astype(object).iterrows():
+        line = []
+        for name, digits in columns.values():
+            is_text = isinstance(row.get(name), str)
+            line.append(row[name] if is_text else span(row, name, digits))
+        lines.append(line)
     return markdown(list(columns), lines)
 
 
-def kernel_table(rows: Kernels, *rivalries: tuple[tuple[str, str], tuple[str, str]]) -> str:
+def kernel_table(kernels: Kernels, *pairs: tuple[tuple[str, str], tuple[str, str]]) -> str:
     """Return TFLOPS (forward/backward) by kernel and shape, and ratios for pairs of kernels.
 
-    Args:
-        rows: timings of all kernels.
-        rivalries: pairs of kernels. The ratio is the first kernel's TFLOPS over the second's.
+    The ratio of a pair is the first kernel's TFLOPS divided by the second kernel's.
     """
-    places = {place[:3] for timings in rows.values() for place in timings}
-    shapes = [("paper", length) for length in (512, 2048, 8192, 16384)]
-    shapes += sorted({(batch, length) for _, batch, length in places if batch == "jagged"})
-    columns = [(dimension, *shape) for dimension in (64, 128) for shape in shapes]
+    shapes = {shape for rows in kernels.values() for shape in rows}
+    batches = [("paper", length) for length in (512, 2048, 8192, 16384)]
+    batches += sorted({(batch, length) for _, batch, length, _ in shapes if batch == "jagged"})
+    columns = [(dimension, *batch) for dimension in (64, 128) for batch in batches]
     lines = []
-    for key, timings in rows.items():
-        pairs = [[timings.get((*column, direction)) for direction in PASSES] for column in columns]
-        tflops = ([np.nan if row is None else row.tflops for row in pair] for pair in pairs)
-        lines.append([KERNELS[key]["label"], *(slashed(pair, 0) for pair in tflops)])
-    for ours, theirs in rivalries:
-        label, rival = (KERNELS[key]["label"] for key in (ours, theirs))
-        ratios = [
-            [kernel_ratio(rows[ours], rows[theirs], (*column, direction)) for direction in PASSES]
-            for column in columns
-        ]
-        lines.append([f"**{label} over {rival}**", *(f"**{slashed(pair, 2)}**" for pair in ratios)])
-    titles = [
-        f"D {dimension}: " * (shape == shapes[0])
-        + ("cells" if shape[0] == "jagged" else f"{shape[1]:,}")
-        for dimension in (64, 128)
-        for shape in shapes
-    ]
+    for key, rows in kernels.items():
+        line = [KERNELS[key]["label"]]
+        for column in columns:
+            timed = [rows.get((*column, direction)) for direction in PASSES]
+            line.append(slashed([row.tflops if row else np.nan for row in timed], 0))
+        lines.append(line)
+    for first, second in pairs:
+        line = [f"**{KERNELS[first]['label']} over {KERNELS[second]['label']}**"]
+        for column in columns:
+            ratios = [
+                kernel_ratio(kernels[first], kernels[second], (*column, direction))
+                for direction in PASSES
+            ]
+            line.append(f"**{slashed(ratios, 2)}**")
+        lines.append(line)
+    titles = []
+    for dimension in (64, 128):
+        group = [f"{length:,}" if batch == "paper" else "cells" for batch, length in batches]
+        titles += [f"D {dimension}: {group[0]}", *group[1:]]
     return markdown(["kernel", *titles], lines)
 
 
@@ -152,33 +153,29 @@ def slashed(pair: Sequence[float], digits: int) -> str:
     return DASH if np.isnan(pair).all() else "/".join(number(value, digits) for value in pair)
 
 
-def kernel_ratio(
-    ours: dict[tuple[object, ...], KernelRow],
-    theirs: dict[tuple[object, ...], KernelRow],
-    place: tuple[object, ...],
-) -> float:
+def kernel_ratio(ours: ByShape, theirs: ByShape, shape: tuple[object, ...]) -> float:
     """Return our TFLOPS divided by theirs, as the median over the rounds that timed both kernels.
 
-    Return NaN if a kernel was not timed at this place.
+    Return NaN if a kernel was not timed at this shape.
     """
-    if place not in ours or place not in theirs:
+    if shape not in ours or shape not in theirs:
         return np.nan
-    return float(np.median(paired(ours[place], theirs[place])))
+    return float(np.median(paired(ours[shape], theirs[shape])))
 
 
-def kernel_figure(rows: Kernels) -> "Figure":
+def kernel_figure(kernels: Kernels) -> "Figure":
     """Draw TFLOPS by sequence length, in one panel for each head dimension (rows) and pass."""
     figure = new_figure(DOUBLE, 4.6)
     grid = figure.subplots(2, 2, sharex=True)
-    all_rows = [row for timings in rows.values() for row in timings.values()]
+    all_rows = [row for rows in kernels.values() for row in rows.values()]
     lengths = sorted({row.length for row in all_rows if row.batch == "paper"})
     for panels, dimension in zip(grid, (64, 128), strict=True):
         for axes, direction in zip(panels, PASSES, strict=True):
-            for key, timings in rows.items():
+            for key, rows in kernels.items():
                 tflops = {
-                    length: timings[dimension, "paper", length, direction].tflops
+                    length: rows[dimension, "paper", length, direction].tflops
                     for length in lengths
-                    if (dimension, "paper", length, direction) in timings
+                    if (dimension, "paper", length, direction) in rows
                 }
                 width = 2.0 if key[0] == "hopper" else 1.2
                 axes.plot([*tflops], [*tflops.values()], markersize=3, lw=width, **KERNELS[key])
@@ -206,7 +203,7 @@ def contexts_of(rows: list[TrainingRow]) -> list[int]:
 
 
 def training_table(runs: Runs) -> str:
-    """Return cells/s by kernel, run and context, and the speed-up of our kernel over the kernel."""
+    """Return cells/s by kernel, run and context, and our kernel's speed divided by this speed."""
     lines = []
     for key, look in KERNELS.items():
         cells = []
@@ -217,16 +214,17 @@ def training_table(runs: Runs) -> str:
                     cells.append(DASH)
                     continue
                 row = by_context[context]
-                speed_up = f" ({np.median(ours[context].over(row)):.2f} x)" * (key != SIGMOID[0])
-                cells.append(number(row.cells_per_second) + speed_up)
+                text = number(row.cells_per_second)
+                if key != SIGMOID[0]:
+                    text += f" ({np.median(ours[context].over(row)):.2f} x)"
+                cells.append(text)
         if set(cells) != {DASH}:
             lines.append([look["label"], *cells])
     names = ("first run: ", "second run: ") if len(runs) > 1 else ("",)
-    titles = [
-        name * (context == contexts_of(rows)[0]) + context_label(context)
-        for rows, name in zip(runs, names, strict=True)
-        for context in contexts_of(rows)
-    ]
+    titles = []
+    for rows, name in zip(runs, names, strict=True):
+        first, *others = [context_label(context) for context in contexts_of(rows)]
+        titles += [name + first, *others]
     return markdown(["kernel", *titles], lines)
 
 
@@ -246,7 +244,7 @@ def sizes_table(costs: list[Cost]) -> str:
 
 
 def small_table(rows: pd.DataFrame) -> str:
-    """Return milliseconds per small step without and with CUDA graphs, and ratios of the arms."""
+    """Return milliseconds of a small step without and with CUDA graphs, and ratios of the arms."""
     lines = []
     for (context, tokens), group in rows.groupby(["context", "tokens"]):
         # One row per round, columns by arm and way of launching the step (GRAPHS).
@@ -261,9 +259,9 @@ def small_table(rows: pd.DataFrame) -> str:
 
 
 def small_fa4_table(rows: Sequence[TrainingRow]) -> str:
-    """Return cells/s of both arms with CUDA graphs, and their ratio, paired by reading.
+    """Return cells/s of both arms with CUDA graphs, and their ratio, paired by round.
 
-    ``rows`` has our row and FlashAttention-4's row of each context, one after the other.
+    ``rows`` alternates between our rows and the rows of FlashAttention-4, by context.
     """
     lines = []
     for ours, theirs in zip(rows[::2], rows[1::2], strict=True):
@@ -272,9 +270,9 @@ def small_fa4_table(rows: Sequence[TrainingRow]) -> str:
     return markdown(["context", "sigmoid (ours)", "FlashAttention-4", "ratio"], lines)
 
 
-def ratio_text(readings: Iterable[float], digits: int) -> str:
-    """Return the median of ratios with its 95 % interval."""
-    value, low, high = (number(end, digits) for end in median_interval([*readings], 0.95))
+def ratio_text(ratios: Iterable[float], digits: int) -> str:
+    """Return the median of ratios with its 95 % interval as text."""
+    value, low, high = (number(end, digits) for end in median_interval([*ratios], 0.95))
     return f"{value} x [{low} to {high}]"
 
 
@@ -285,18 +283,18 @@ def seeds_table(rows: pd.DataFrame) -> str:
         value = number(row[name], 3)
         return value if value == DASH else f"{value} ± {number(row[f'{name}_deviation'], 3)}"
 
-    return markdown(
-        ["", "cells", "sigmoid", "softmax", "random", "PCA", "sigmoid minus softmax"],
-        ([TITLES[row["metric"]], DATASETS[row["dataset"]],
-          *(spread(row, name) for name in ("sigmoid_2k", "softmax_2k", "random", "pca_log_counts")),
-          span(row, "difference", 3)]
-         for _, row in rows.iterrows()
-         if row["metric"] in ("leiden_nmi", "bio_conservation", "mmd")),
-    )  # fmt: skip
+    lines = []
+    for _, row in rows[rows["metric"].isin(["leiden_nmi", "bio_conservation", "mmd"])].iterrows():
+        names = ("sigmoid_2k", "softmax_2k", "random", "pca_log_counts")
+        scores = [spread(row, name) for name in names]
+        difference = span(row, "difference", 3)
+        lines.append([TITLES[row["metric"]], DATASETS[row["dataset"]], *scores, difference])
+    header = ["", "cells", "sigmoid", "softmax", "random", "PCA", "sigmoid minus softmax"]
+    return markdown(header, lines)
 
 
 class Measured:
-    """The measurements that both pages show."""
+    """The measurements that both pages show, read from ``docs/measurements`` (``folder``)."""
 
     def __init__(self, folder: Path) -> None:
         self.h100, self.h200, self.cpu = (folder / name for name in ("h100", "h200", "cpu"))
@@ -316,14 +314,17 @@ class Measured:
 def benchmark_tables(measured: Measured) -> dict[str, str]:
     """Return the tables of docs/benchmarks.md by name."""
     evaluation = read(measured.cpu, "evaluation.csv")
+    is_part = evaluation["what"].str.startswith("its ")  # a part of the step in the row above
+    pairs = [(key, SOFTMAX[0]) for key in SIGMOID[:2]]
+    h100_kernel, h200_kernel = (
+        folder / "kernel.csv" for folder in (measured.h100, measured.benchmarks)
+    )
     return {
-        "kernels_h100": kernel_table(
-            read_kernels(measured.h100 / "kernel.csv"), *((key, SOFTMAX[0]) for key in SIGMOID[:2])
-        ),
-        "padding_h100": kernel_table(read_kernels(measured.h100 / "kernel.csv", padded=True)),
+        "kernels_h100": kernel_table(read_kernels(h100_kernel), *pairs),
+        "padding_h100": kernel_table(read_kernels(h100_kernel, padded=True)),
         "training_h100": training_table([read_rows(measured.h100 / "training.csv", TrainingRow)]),
-        "kernels": kernel_table(measured.kernels, *((key, SOFTMAX[0]) for key in SIGMOID[:2])),
-        "padding": kernel_table(read_kernels(measured.benchmarks / "kernel.csv", padded=True)),
+        "kernels": kernel_table(measured.kernels, *pairs),
+        "padding": kernel_table(read_kernels(h200_kernel, padded=True)),
         "training": training_table(measured.training),
         "scaling": rows_table(
             read(measured.benchmarks, "scaling.csv"),
@@ -346,7 +347,7 @@ def benchmark_tables(measured: Measured) -> dict[str, str]:
              "cells/s per busy core": ("cells_per_core_second", 0)},
         ),
         "evaluation": rows_table(
-            evaluation[~evaluation["what"].str.startswith("its ")],  # without the parts of a step
+            evaluation[~is_part],
             {"": ("what", 0), "machine": ("machine", 0), "runs": ("runs", 0),
              "seconds": ("seconds", None), "CPU seconds": ("cpu_seconds", 0)},
         ),

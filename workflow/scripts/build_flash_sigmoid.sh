@@ -3,9 +3,9 @@
 #
 #     workflow/scripts/build_flash_sigmoid.sh CHECKOUT LIBRARY [FOLDER ...]
 #
-# CHECKOUT is a clone of https://github.com/apple/ml-sigmoid-attention, LIBRARY the file to write.
-# Each FOLDER has further headers: those of CUTLASS 3.4 if the clone lacks its submodule. The
-# variable NVCC names the CUDA compiler (default: nvcc).
+# CHECKOUT is a clone of https://github.com/apple/ml-sigmoid-attention. LIBRARY is the file to write.
+# Each FOLDER contains further headers: the headers of CUTLASS 3.4 if the clone lacks its submodule.
+# The environment variable NVCC is the CUDA compiler (default: nvcc).
 set -euo pipefail
 checkout=$1 library=$2
 shift 2

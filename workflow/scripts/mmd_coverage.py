@@ -32,9 +32,9 @@ DISTANCES = [0.5, 1.0, 2.0, 4.0]
 
 
 def simulate(
-    sizes: tuple[int, int], distance: float, dimensions: int, resamples: int, seed: int, device: str
+    sizes: tuple[int, ...], distance: float, dimensions: int, resamples: int, seed: int, device: str
 ) -> dict[str, tuple[bool, bool]]:
-    """Return for each estimator if its interval contains the true MMD, and the point estimate."""
+    """Return two booleans by estimator: interval contains the true MMD, and the point estimate."""
     generator = np.random.default_rng([seed, *sizes])
     x, y = (generator.standard_normal((count, dimensions)) for count in sizes)
     y[:, 0] += distance
@@ -44,8 +44,8 @@ def simulate(
         resample_counts(count, resamples, 2 * seed + index) for index, count in enumerate(sizes)
     )
     squares = mmd_squared(x, y, x_counts, y_counts, bandwidth=bandwidth, block=1024, device=device)
-    within = (bandwidth / (bandwidth + 2)) ** (dimensions / 2)
-    true = np.sqrt(2 * within * -np.expm1(-(distance**2) / (2 * bandwidth + 4)))
+    same_type = (bandwidth / (bandwidth + 2)) ** (dimensions / 2)  # mean kernel within a type
+    true = np.sqrt(2 * same_type * -np.expm1(-(distance**2) / (2 * bandwidth + 4)))
     contains = {}
     for name, squared in zip(Estimates._fields, squares, strict=True):
         roots = np.sqrt(np.maximum(squared, 0))
@@ -67,11 +67,11 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     rows = []
     for cells in options.cells:
-        n, m = map(int, cells.split("+"))
+        sizes = tuple(map(int, cells.split("+")))
         for distance in options.distances:
             simulations = [
                 simulate(
-                    (n, m), distance, options.dimensions, options.resamples, seed, options.device
+                    sizes, distance, options.dimensions, options.resamples, seed, options.device
                 )
                 for seed in range(options.simulations)
             ]

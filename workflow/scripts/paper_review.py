@@ -2,7 +2,7 @@
 
     python workflow/scripts/paper_review.py docs/paper-review.md
 
-The script reads the paper's numbers from ``src/scsigmoid/paper/reported.yaml``.
+The script writes the page. The paper's numbers are in ``src/scsigmoid/paper/reported.yaml``.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, softmax
 
-from scsigmoid.labels import context_label, number, provider_label
+from scsigmoid.labels import PASSES, context_label, number, provider_label
 from scsigmoid.paper.reported import reported
 
 HEAD = """\
@@ -87,14 +87,16 @@ def theory() -> Iterator[Row]:
         np.ptp(slopes), np.ptp(slopes) == 0,
         "largest minus smallest derivative. Only its bound of 1/4 is independent of the input")
     tokens = 4096
+    zeros, normal = np.zeros(tokens), random.normal(0, 1, (100, tokens))
     sum_for_zeros, sum_for_normal = (expit(scores - math.log(tokens)).sum(-1).mean()
-        for scores in (np.zeros(tokens), random.normal(0, 1, (100, tokens))))
+        for scores in (zeros, normal))
     yield ("The bias -log n makes sigmoid attention approximate the normalization of softmax",
         "Section 3", sum_for_zeros, abs(sum_for_zeros - 1) < 0.01,
         f"sum of the weights of a query over {tokens:,} tokens with scores of 0, as at the start "
         f"of training. For standard normal scores, the mean sum is {sum_for_normal:.2f}")
     scales, rows = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0), random.normal(0, 1, (200, 8))
     rows /= np.abs(rows).max(axis=1, keepdims=True)  # the largest |score| of each row is 1
+    # The largest norm for each scale, over the scaled rows and two equal scores.
     norms = [max(softmax_norm(scores) for scores in ([scale, scale], *(scale * rows)))
         for scale in scales]
     needed = max(value / math.exp(scale) for scale, value in zip(scales, norms, strict=True))
@@ -110,7 +112,7 @@ def theory() -> Iterator[Row]:
     yield ("The spectral norm of the Jacobian of softmax grows as probability concentrates",
         appendix, sharp / even, sharp >= even, "norm if one of 8 tokens has nearly all probability "
         f"({sharp:.2g}) divided by the norm for equal probabilities ({even:.3g}). It tends to 0")
-    # The smallest C is the norm of the Jacobian over the squared norm of the n identical tokens.
+    # The smallest C is the norm of the Jacobian divided by the squared norm of a token.
     squared_norms = {n: 2 * math.log(n) * math.sqrt(2) for n in (4, 64)}  # scores of 2 log n
     few, many = (sigmoid_attention_norm(np.full((n, 2), math.sqrt(square / 2))) / square
         for n, square in squared_norms.items())
@@ -164,7 +166,8 @@ def quality(paper: dict[str, Any]) -> Iterator[Row]:
     yield ("The 25 % higher cell-type separation comes from six datasets",
         "Abstract, Section 1, Conclusion", measured, measured == datasets,
         f"of {datasets} datasets has an MMD in the paper: Heart OFT (Table 1)")
-    won, apart = ((ours[:, i] > theirs[:, j]).sum() for i, j in ((0, 0), (1, 2)))
+    won = (ours[:, 0] > theirs[:, 0]).sum()
+    apart = (ours[:, 1] > theirs[:, 2]).sum()  # the low end of sigmoid is above softmax's high end
     yield ("The MMD of sigmoid is higher in all 28 rows", "Table 1", won, won == 28,
         f"rows. The intervals do not overlap in {apart} rows")
     types = {name for row in rows for name in row["pair"].split(" vs ")}
@@ -188,11 +191,14 @@ def kernels(paper: dict[str, Any]) -> Iterator[Row]:
     tflops, printed = paper["tflops"], paper["printed"]
     own = tflops["triton_sigmoid"]
     for gain in printed["peak_gains"]:
-        ratios, unit = [own[way] / tflops[gain["provider"]][way] for way in own], gain["unit"]
-        forward, backward = ((ratio - 1) * 100 if unit == "%" else ratio for ratio in ratios)
+        other, value, unit = tflops[gain["provider"]], gain["value"], gain["unit"]
+        forward, backward = (own[direction] / other[direction] for direction in PASSES)
+        digits = 1
+        if unit == "%":
+            forward, backward, digits = (forward - 1) * 100, (backward - 1) * 100, 0
         yield (f"At the peak shape TritonSigmoid is faster than {provider_label(gain['provider'])}:"
-            f" {gain['value']} {unit}", "Section 4", forward, rounds_to(forward, gain["value"]),
-            f"forward. Backward: {backward:.{int(unit != '%')}f} {unit}")
+            f" {value} {unit}", "Section 4", forward, rounds_to(forward, value),
+            f"forward. Backward: {backward:.{digits}f} {unit}")
     for provider, value in printed["headlines"].items():
         measured = tflops[provider]["forward"]
         yield (f"{measured} TFLOPS of {provider_label(provider)} are {value} TFLOPS",
@@ -200,15 +206,17 @@ def kernels(paper: dict[str, Any]) -> Iterator[Row]:
             f"rounds to {measured:.0f}")
     means = {(row["provider"], row["pass"]): row["mean"]
         for row in paper["speed_ups"] if row["padding"] == 0}
-    ahead = sum(means["triton_sigmoid", way] > mean for (_, way), mean in means.items())
+    ahead = sum(means["triton_sigmoid", direction] > mean
+        for (provider, direction), mean in means.items() if provider != "triton_sigmoid")
     yield ("TritonSigmoid has a higher mean speed-up than FlashAttention-2 and FlashSigmoid, "
         "forward and backward", "Section 4", ahead, ahead == 4, "of 4")
     for row in paper["padding_overhead"]:
         lost = (1 - row["padded"] / row["unpadded"]) * 100
         yield (f"From {row['unpadded']} to {row['padded']} TFLOPS ({row['pass']}) is a decrease of "
             f"{row['decrease']} %", "Section 4", lost, rounds_to(lost, row["decrease"]), "")
-    behind = [(1 - tflops["pytorch"][way] / tflops[provider][way]) * 100
-        for provider in ("triton_sigmoid", "flash_sigmoid", "flash_attention_2") for way in own]
+    behind = [(1 - tflops["pytorch"][direction] / tflops[provider][direction]) * 100
+        for provider in ("triton_sigmoid", "flash_sigmoid", "flash_attention_2")
+        for direction in PASSES]
     yield ("Standard attention is 60 to 85 % behind the optimized kernels at the peak shape",
         "Section 4, Figure 8", min(behind), min(behind) >= 60 and max(behind) <= 85,
         f"smallest difference in %. The range is {min(behind):.0f} to {max(behind):.0f} %")
@@ -218,8 +226,8 @@ def kernels(paper: dict[str, Any]) -> Iterator[Row]:
         "Appendix A.4", products / forward, products == forward,
         "ratio at 16,384 tokens and head dimension 128. The first formula exchanges n and d")
     shapes = printed["kernel"]
-    computed = [shapes["hidden"] / d for d in shapes["head_dimensions"]]
-    computed += [shapes["tokens"] / n for n in shapes["lengths"]]
+    computed = [shapes["hidden"] / dimension for dimension in shapes["head_dimensions"]]
+    computed += [shapes["tokens"] / length for length in shapes["lengths"]]
     stated = shapes["heads"] + shapes["batches"]
     right = sum(x == y for x, y in zip(computed, stated, strict=True))
     yield ("Hidden size 2,048 gives 32 and 16 heads; 16,384 tokens give batches of 32 to 1",
@@ -241,6 +249,7 @@ def cost(rows: list[dict[str, Any]], weakest: float) -> Iterator[Row]:
     notes = {key: f"hours saved {saved[key]:.2f} %, throughput gained {gained[key]:.2f} %"
         for key in hours}
     for key, row in zip(hours, rows, strict=True):
+        # The paper does not say which of the two percentages it means. Either may agree.
         values = (saved[key], gained[key])
         value = next((x for x in values if rounds_to(x, row["saved"])), values[0])
         yield (f"{names[key]}: {row['sigmoid']} against {row['softmax']} GPU-hours is "
@@ -259,8 +268,9 @@ def cost(rows: list[dict[str, Any]], weakest: float) -> Iterator[Row]:
             f"{size}: {', '.join(f'{value:.1f} %' for value in values)}"
             for size, values in several.items()))
     # Increases of the context within a size, and of the size within a context.
-    groups = [[key for key in hours if key[i] == x] for i in (0, 1)
-        for x in dict.fromkeys(key[i] for key in hours)]
+    sizes, contexts = (dict.fromkeys(values) for values in zip(*hours, strict=True))
+    groups = [[key for key in hours if key[0] == size] for size in sizes]
+    groups += [[key for key in hours if key[1] == context] for context in contexts]
     increases = [pair for group in groups for pair in itertools.pairwise(group)]
     falls = [f"{hours[a]} ({names[a]}) to {hours[b]} ({names[b]})"
         for a, b in increases if hours[b] <= hours[a]]

@@ -24,8 +24,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 Rows = Iterator[dict[str, Any]]
-#: For ``scaling``: number of first optimizer steps that are not timed (they compile and start the
-#: data loader), steps between logged steps, and confidence level of intervals.
+#: For ``scaling``: number of warm-up steps (compilation, start of the data loader), number of steps
+#: between logged steps, and confidence level of intervals.
 WARM_STEPS, LOG_EVERY, CONFIDENCE = 10, 5, 0.99
 #: Assumed numbers of cells of the eight types of Heart OFT. The paper only gives their sum, 30,125.
 HEART_OFT = (15_000, 5_200, 3_800, 2_600, 1_500, 1_100, 600, 325)
@@ -59,7 +59,7 @@ def tokens(part: Path) -> None:
     tokenize_part(part, Tokenizer(vocabulary, 10_000.0, 8191, 32_768), part / "store")
 
 
-def measured(step: Callable[[Path], None], small_part: Path, part: Path) -> dict[str, float]:
+def measure(step: Callable[[Path], None], small_part: Path, part: Path) -> dict[str, float]:
     """Return seconds, CPU seconds and peak memory (1e9 bytes) of a step on ``part``."""
     step(small_part)  # warm-up, which compiles numba's functions
     clock, cpu = time.perf_counter(), time.process_time()
@@ -112,7 +112,7 @@ def time_tokens(options: argparse.Namespace) -> Rows:
                 for step in (statistics, tokens):
                     for repetition in range(options.repetitions):
                         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-                            used = pool.submit(measured, step, small_part, part).result()
+                            used = pool.submit(measure, step, small_part, part).result()
                         row = {"step": step.__name__, "file": path.stem, "copies": copies, **size}
                         cpu = used["cpu_seconds"]
                         rates = {f"{unit}_per_cpu_second": n / cpu for unit, n in size.items()}
@@ -160,8 +160,8 @@ def time_scaling(options: argparse.Namespace) -> Rows:
     """Train on each number of processes, with the same global batches.
 
     ``cells_per_second`` is the median over logged steps after the first ``WARM_STEPS`` steps.
-    ``efficiency`` is the median over these steps of the rate, divided by ``processes`` times the
-    rate of one process at the same step. It is NaN if one process was not timed before.
+    ``efficiency`` is the rate divided by ``processes`` times the rate of one process at the same
+    step, as the median over these steps. It is NaN if one process was not timed before.
     """
     import numpy as np
 
@@ -195,7 +195,8 @@ def time_scaling(options: argparse.Namespace) -> Rows:
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             columns, header = read_journal(folder / "model/journal.csv")
             shutil.rmtree(folder / "model")  # a checkpoint of a large model takes gigabytes
-            columns = {key: values[columns["step"] > WARM_STEPS] for key, values in columns.items()}
+            is_timed = columns["step"] > WARM_STEPS
+            columns = {name: values[is_timed] for name, values in columns.items()}
             one_process = columns if count == 1 else one_process
             row = {key: header[key] for key in ("model", "parameters", "device", "backend")}
             row |= {"processes": count, "context": context, **changes}
@@ -221,8 +222,12 @@ def efficiencies(count: int, columns: Any, one_process: Any) -> list[float]:
     """
     import numpy as np
 
-    _, own, other = np.intersect1d(columns["step"], one_process["step"], return_indices=True)
-    ratios = columns["cells_per_second"][own] / (count * one_process["cells_per_second"][other])
+    # Indices of the common steps in both journals.
+    _, index, index_of_one = np.intersect1d(
+        columns["step"], one_process["step"], return_indices=True
+    )
+    rates, rates_of_one = columns["cells_per_second"], one_process["cells_per_second"]
+    ratios = rates[index] / (count * rates_of_one[index_of_one])
     return [float(ratio) for ratio in ratios]
 
 

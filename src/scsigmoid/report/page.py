@@ -30,6 +30,7 @@ MAXIMUM_OPEN_ROWS = 16
 SUFFIXES = {"figure": ("pdf", "png"), "table": ("csv", "md", "tex")}
 #: Folder of Snakemake's ``benchmark`` files, one per job: ``<rule>[/<wildcards>].tsv``.
 RECORDS = "resources"
+#: Packages whose versions the page lists.
 PACKAGES = (
     "snakemake", "torch", "triton", "numpy", "pyarrow", "scanpy", "anndata", "scib-metrics",
     "scikit-learn", "umap-learn", "matplotlib",
@@ -67,7 +68,7 @@ STUDY_FIGURES = {
 
 
 def make_report(results: Results, output: str | Path) -> None:
-    """Write the report page, from PNG files and result files. Links are relative to the folder."""
+    """Write the report page, from PNG files and result files. Links start at the results folder."""
     from jinja2 import Environment
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -76,7 +77,7 @@ def make_report(results: Results, output: str | Path) -> None:
 
 
 def content(results: Results) -> dict[str, Any]:
-    """Return the values that the page's template shows."""
+    """Return the variables of the template ``page.html``."""
     plan = results.plan
     tables = {name: registry.make("table", name, results) for name in registry.names("table", plan)}
     sections = own_sections if plan.is_own else paper_sections
@@ -97,39 +98,41 @@ def content(results: Results) -> dict[str, Any]:
 
 def counted_verdicts(comparison: Table) -> dict[str, int]:
     """Return how many of the paper's numbers have each verdict, {} if the run has no verdicts."""
-    row_verdicts = pd.DataFrame(comparison.records)["verdict"].tolist()
-    counts = {verdict: row_verdicts.count(verdict) for verdict in VERDICTS}
+    all_verdicts = pd.DataFrame(comparison.records)["verdict"].tolist()
+    counts = {verdict: all_verdicts.count(verdict) for verdict in VERDICTS}
     return counts if any(counts.values()) else {}
 
 
 def comparison_sentence(results: Results, comparison: Table) -> str:
     """Return a sentence that counts the verdicts, or says that the run cannot be compared."""
     if counts := counted_verdicts(comparison):
-        return f"The paper's numbers: {', '.join(f'{counts[name]} {name}' for name in counts)}."
+        texts = [f"{count} {verdict}" for verdict, count in counts.items()]
+        return f"The paper's numbers: {', '.join(texts)}."
     run = "A demo" if results.config.preset == "demo" else "This run"
     return f"{run} cannot be compared with the paper. The last table lists the differences."
 
 
 def paper_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str, Any]]:
     """Return the sections of a run that is compared with the paper: figures, then tables."""
-    items = {name: table_item(results, name, table) for name, table in tables.items()}
-    # A comparison with verdicts comes first and is open.
+    items = [table_item(results, name, table) for name, table in tables.items()]
     if counted_verdicts(tables["comparison"]):
-        items = {"comparison": items.pop("comparison") | {"folded": False}, **items}
+        # A comparison with verdicts is open and comes first.
+        index = [*tables].index("comparison")
+        items.insert(0, items.pop(index) | {"folded": False})
     return [
         {"id": "figures", "title": "Figures", "items": figure_items(results)},
-        {"id": "tables", "title": "Tables", "items": [*items.values()]},
+        {"id": "tables", "title": "Tables", "items": items},
     ]
 
 
 def own_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str, Any]]:
-    """Return the section of the user's own cells."""
+    """Return the section of the user's own cells: a table of cells, then the items of ``OWN``."""
     items = figure_items(results)
     for name, table in tables.items():
         if name == "scib":
             table = replace(table, notes=[*table.notes, ONE_RUN])
         items.append(table_item(results, name, table) | {"folded": name.startswith("mmd")})
-    # The tables of donors and of cells have no files.
+    # The tables of donors and of cells have no files to link to.
     if donor_table := donor_scores(results):
         title = "Biological conservation, by donor"
         items.append({"kind": "table", "name": "scib_donors", "title": title, "table": donor_table})
@@ -157,18 +160,20 @@ def study_section(results: Results) -> list[dict[str, Any]]:
         rows=pd.read_csv(results.path(file)).to_numpy().tolist(),
         align="lll",
     )
-    item = {"name": "study_claims", "title": "What agrees with the paper", "files": [file]}
-    items: list[dict[str, Any]] = [{"kind": "table", **item, "table": table}]
+    title = "What agrees with the paper"
+    items: list[dict[str, Any]] = [
+        {"kind": "table", "name": "study_claims", "title": title, "files": [file], "table": table}
+    ]
     for name, (title, caption) in STUDY_FIGURES.items():
         file = f"study/page/study_{name}.png"
         if (results.folder / file).is_file():  # a figure is drawn only if the study has runs for it
-            item = {"name": f"study_{name}", "title": title, "files": [file], "caption": caption}
-            items.append({"kind": "figure", **item, "source": embedded(results, file)})
+            item = {"kind": "figure", "name": f"study_{name}", "title": title, "files": [file]}
+            items.append(item | {"caption": caption, "source": data_url(results, file)})
     title = "Study: small models, far below the paper's scale"
     return [{"id": "study", "title": title, "items": items}]
 
 
-def embedded(results: Results, picture: str) -> str:
+def data_url(results: Results, picture: str) -> str:
     """Return a PNG file as a data URL."""
     data = results.cached(picture, Path.read_bytes)
     return f"data:image/png;base64,{base64.b64encode(data).decode()}"
@@ -176,12 +181,12 @@ def embedded(results: Results, picture: str) -> str:
 
 def figure_items(results: Results) -> list[dict[str, Any]]:
     """Return the values of each figure in the template, with pictures as data URLs."""
-    return [
-        base_item(results, "figure", name)
-        | {"caption": registry.caption("figure", name, results.plan)}
-        | {"source": embedded(results, f"figures/{name}.png")}
-        for name in registry.names("figure", results.plan)
-    ]
+    items = []
+    for name in registry.names("figure", results.plan):
+        caption = registry.caption("figure", name, results.plan)
+        source = data_url(results, f"figures/{name}.png")
+        items.append(base_item(results, "figure", name) | {"caption": caption, "source": source})
+    return items
 
 
 def table_item(results: Results, name: str, table: Table) -> dict[str, Any]:
@@ -206,25 +211,24 @@ def cells_table(results: Results) -> Table:
     rows = [["Training", f"{results.training_cells:,}", *[DASH] * 4]]
     for name, entry in config.datasets.items():
         metadata = results.metadata(name)
-        types = DASH
+        type_count = DASH
         if name in results.plan.compared("umap"):
-            types = f"{len({*results.umap(name, model).cell_type.tolist()} - {''}):,}"
+            types = {*results.umap(name, model).cell_type} - {""}
+            type_count = f"{len(types):,}"
         counts = [f"{int(metadata[key]):,}" for key in ("cells", "genes")]
         donors = str(results.donors(name, model) or DASH)
-        rows.append([entry.title, *counts, donors, metadata["label"], types])
-    notes = []
-    if results.excluded_cells:
-        notes = [
-            f"{results.excluded_cells:,} cells were not trained on because held-out cells or other "
-            "training cells have the same counts. corpus/manifest.json lists them by file."
-        ]
+        rows.append([entry.title, *counts, donors, metadata["label"], type_count])
+    excluded_note = (
+        f"{results.excluded_cells:,} cells were not trained on because held-out cells or other "
+        "training cells have the same counts. corpus/manifest.json lists them by file."
+    )
     return Table(
         caption="Number of training cells, and of the held-out cells, genes, donors and cell types "
         "of each dataset. Label is the column with the cell types.",
         header=("Dataset", "Cells", "Genes", "Donors", "Label", "Cell types"),
         rows=rows,
         align="lrrrlr",
-        notes=notes,
+        notes=[excluded_note] if results.excluded_cells else [],
     )
 
 
@@ -252,7 +256,7 @@ def overview(results: Results) -> dict[str, str]:
 
 
 def longer_cells(results: Results) -> str:
-    """Return, for each context, the share of training cells with more genes than fit, as text."""
+    """Return text: for each context, the share of training cells with more genes than fit."""
     shares = {
         context: 1 - covered_share(*results.lengths, context - results.config.tokens.cls)
         for context in sorted({model.context for model in results.config.models.values()})
@@ -261,7 +265,7 @@ def longer_cells(results: Results) -> str:
 
 
 def simulated(results: Results) -> list[str]:
-    """Return sentences on simulated training cells and on simulated datasets, if any."""
+    """Return sentences that say which training cells and datasets are simulated, if any are."""
     config, kind = results.config, results.training_data
     sentences = [] if kind == "real" else [f"The training cells are {kind}."]
     names = [name for name in config.datasets if results.metadata(name)["simulated"]]
@@ -289,14 +293,17 @@ def read_seconds(path: Path) -> float:
 
 
 def versions(results: Results) -> dict[str, dict[str, str]]:
-    """Return automatic settings, versions and hardware, by title and name."""
+    """Return automatic settings, versions and hardware: for each title, values by name."""
     header = results.journal(results.config.evaluation.pair[0]).header
     keys = ("scsigmoid", "python", "torch", "cuda", "numpy", "device", "backend")
-    facts = {"Settings that were auto, with the reason": dict(results.config.choices)}
-    facts["Training"] = {key: header[key] for key in keys if key in header}
+    facts = {
+        "Settings that were auto, with the reason": dict(results.config.choices),
+        "Training": {key: header[key] for key in keys if key in header},
+    }
     for benchmark in () if results.plan.is_own else ("kernel", "training"):
         machine = {key: str(value) for key, value in results.machine(benchmark).items() if value}
         facts[f"{benchmark.capitalize()} benchmark"] = machine
     packages = {name: version_of(name) for name in PACKAGES if version_of(name)}
-    page = {"system": platform.platform(), "python": platform.python_version(), **packages}
-    return {title: values for title, values in (facts | {"This page": page}).items() if values}
+    system = {"system": platform.platform(), "python": platform.python_version()}
+    facts["This page"] = system | packages
+    return {title: values for title, values in facts.items() if values}

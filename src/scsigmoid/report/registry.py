@@ -36,7 +36,8 @@ class Entry:
         caption: caption of a figure. The caption of a table is in its files.
         paper: corresponding figure, table or section of the paper, or "".
         inputs: input files, relative to the results folder.
-        settings: settings that change the output without changing an input, for example titles.
+        settings: settings that the function reads, for example titles. A change makes the entry
+            again.
         dataset: the dataset shown, or "" for all datasets.
         is_default: True if a full run makes the entry. Otherwise only its own target makes it.
     """
@@ -287,7 +288,7 @@ def names(kind: str, plan: Plan) -> list[str]:
 
 
 def find(kind: str, name: str, plan: Plan) -> Entry:
-    """Return a table or figure."""
+    """Return a table or figure (``kind``) by name, or raise a UserError with similar names."""
     known = entries(kind, plan)
     if name not in known:
         raise UserError(f"{kind} {name}: no such {kind}{suggest(name, known)}")
@@ -302,7 +303,7 @@ def caption(kind: str, name: str, plan: Plan) -> str:
 
 
 def make(kind: str, name: str, results: Any) -> Any:
-    """Make a table or a Matplotlib figure from the result files."""
+    """Return a :class:`Table` or a Matplotlib figure, made from the result files."""
     entry = find(kind, name, results.plan)
     module = importlib.import_module(f"scsigmoid.report.{entry.module}")
     function = getattr(module, name.removesuffix(f"_{entry.dataset}"))

@@ -10,7 +10,7 @@ from scsigmoid.config.metrics import MEAN
 from scsigmoid.labels import CONTROLS, METRICS
 
 #: Maximum number of paths in a line.
-LISTED = 4
+MAXIMUM_PATHS = 4
 #: Scores count as equal if they differ by less than this, or by less than twice the standard error
 #: of an accuracy on the evaluated cells.
 EQUAL = 0.02
@@ -29,11 +29,12 @@ def summary(results: str | Path, since: float) -> str:
         paths = sorted(folder.glob(pattern))
         return [path for path in paths if path.stat().st_mtime >= since]
 
-    lines = []
+    lines = []  # (title, text)
     for title, name, describe in NUMBERS:
-        tables = {path.stem: pd.read_csv(path) for path in new_files(f"tables/{name}.csv")}
-        texts = (describe(stem, table) for stem, table in tables.items() if len(table))
-        lines += [(title, text) for text in texts if text]
+        for path in new_files(f"tables/{name}.csv"):
+            table = pd.read_csv(path)
+            if len(table):
+                lines.append((title, describe(path.stem, table)))
     patterns = {
         "Report": "report.html",
         "Tables": "tables/*.csv",
@@ -41,14 +42,15 @@ def summary(results: str | Path, since: float) -> str:
         "Embeddings": "embeddings/*/*.h5ad",
         "Models, for ss.load": "training/*/model.safetensors",
     }
-    lines += [(title, listed(new_files(pattern))) for title, pattern in patterns.items()]
+    lines += [(title, first_paths(new_files(pattern))) for title, pattern in patterns.items()]
     return "\n".join(f"{title + ':':<25} {text}" for title, text in lines if text)
 
 
-def listed(paths: list[Path]) -> str:
-    """Return the first paths, and the number of further paths."""
-    more = f" and {len(paths) - LISTED} more" if len(paths) > LISTED else ""
-    return ", ".join(map(str, paths[:LISTED])) + more
+def first_paths(paths: list[Path]) -> str:
+    """Return the first paths and the number of further paths as text."""
+    further = len(paths) - MAXIMUM_PATHS
+    more = f" and {further} more" if further > 0 else ""
+    return ", ".join(map(str, paths[:MAXIMUM_PATHS])) + more
 
 
 def losses(_: str, table: pd.DataFrame) -> str:
@@ -62,7 +64,7 @@ def conservation(_: str, table: pd.DataFrame) -> str:
 
 
 def means(table: pd.DataFrame, column: str) -> str:
-    """Return the mean of a column over the datasets for each model, and the number of datasets."""
+    """Return text: the mean of a column over the datasets for each model, and their number."""
     values = table.groupby("model", sort=False)[column].mean()
     datasets = table.drop_duplicates("dataset")
     simulated = int(datasets["simulated"].sum())
@@ -72,7 +74,7 @@ def means(table: pd.DataFrame, column: str) -> str:
 
 
 def separation(name: str, table: pd.DataFrame) -> str:
-    """Return the mean MMD of sigmoid divided by the mean MMD of softmax on a dataset."""
+    """Return the mean MMD of sigmoid divided by the mean MMD of softmax on a dataset, as text."""
     # The configured estimator comes first in the table.
     mean = table[table["pair"] == "ratio_of_means"].iloc[0]
     is_pair = table["pair"].str.contains(" vs ") & (table["estimator"] == mean["estimator"])
@@ -81,9 +83,10 @@ def separation(name: str, table: pd.DataFrame) -> str:
 
 
 def verdicts(scores: pd.DataFrame) -> str:
-    """Return sentences that compare the models' mean scores over the datasets with the controls.
+    """Return sentences that compare the models with the controls, by mean score over the datasets.
 
-    Models with the same verdict share a sentence. ``scores`` are records of the table ``scib``.
+    ``scores`` are records of the table ``scib``. Logistic accuracy is compared if it was computed,
+    otherwise bio conservation. Models with the same verdict share a sentence.
     """
     metrics = scores["metric"].unique()
     metric = next((name for name in ("logistic", MEAN) if name in metrics), "")
@@ -94,20 +97,20 @@ def verdicts(scores: pd.DataFrame) -> str:
     models_by_verdict: dict[str, list[str]] = {}
     for model, mean in mean_scores.drop([*controls]).items():
         models_by_verdict.setdefault(verdict(mean, controls, cells), []).append(str(model))
-    of_controls = [f"{in_sentence(CONTROLS[name])} {mean:z.2f}" for name, mean in controls.items()]
+    control_scores = [f"{in_sentence(CONTROLS[key])} {mean:z.2f}" for key, mean in controls.items()]
     sentences = []
-    for words, models in models_by_verdict.items():
-        start = "The embeddings of {} are" if len(models) > 1 else "The embedding of {} is"
-        of_models = " and ".join(f"{mean_scores[model]:z.2f}" for model in models)
-        numbers = ", ".join([f"{in_sentence(METRICS[metric])} {of_models}", *of_controls])
-        sentences.append(
-            f"{start.format(' and '.join(models))} {words} ({numbers}; {cells:,} held-out cells)."
-        )
+    for text, models in models_by_verdict.items():
+        names = " and ".join(models)
+        plural = len(models) > 1
+        start = f"The embeddings of {names} are" if plural else f"The embedding of {names} is"
+        model_scores = " and ".join(f"{mean_scores[model]:z.2f}" for model in models)
+        numbers = ", ".join([f"{in_sentence(METRICS[metric])} {model_scores}", *control_scores])
+        sentences.append(f"{start} {text} ({numbers}; {cells:,} held-out cells).")
     return " ".join(sentences)
 
 
 def verdict(value: float, controls: Mapping[str, float], cells: int) -> str:
-    """Compare a score with the scores of a random embedding and of PCA, in words."""
+    """Compare a score with the scores of the controls, in words. ``cells`` were evaluated."""
     accuracy = min(max(value, 0.0), 1.0)
     tolerance = max(EQUAL, 2 * math.sqrt(accuracy * (1 - accuracy) / max(cells, 1)))
     # A control without a score is NaN: comparisons with NaN are False.
@@ -128,7 +131,8 @@ def in_sentence(title: str) -> str:
     return title if title[:2].isupper() else title[0].lower() + title[1:]
 
 
-#: Title of each line, pattern of the table's name, and function of name and table for the text.
+#: Title of each line, pattern of table names, and function that returns the text of the line from
+#: the name and rows of a table.
 NUMBERS: tuple[tuple[str, str, Callable[[str, pd.DataFrame], str]], ...] = (
     ("Result", "scib", lambda _, table: verdicts(table)),
     ("Validation loss, nats", "validation_loss", losses),

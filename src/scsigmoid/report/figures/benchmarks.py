@@ -29,21 +29,25 @@ SHADES = {
 Look = dict[str, Any]
 
 
-def drawn(results: Results) -> speed.Series:
-    """Return the series that figures show. Tables show all series.
+def series_to_draw(results: Results) -> speed.Series:
+    """Return the timed series without those that only tables show.
 
-    Of this project's kernels, figures leave out the padded layout, and all kernels with the exact
-    sigmoid except the fastest backend's.
+    Figures leave out our kernels with padded layout, and our kernels with the exact sigmoid, except
+    the exact kernel of the fastest backend.
     """
     by_series = speed.series(results)
-    exact = [(f"{name}_accurate", "") for name in OURS]
+    padded = [(name, "padded") for name in OURS]
+    exact = [(f"{name}_accurate", "") for name in OURS]  # fastest backend first
     timed_exact = [key for key in exact if key in by_series]
-    left_out = {*((name, "padded") for name in OURS), *timed_exact[1:]}
+    left_out = [*padded, *timed_exact[1:]]
     return {key: rows for key, rows in by_series.items() if key not in left_out}
 
 
 def looks(attentions: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], Look]:
-    """Return color, marker and label of each series (provider and layout), by its attention."""
+    """Return color, marker and label of each series.
+
+    ``attentions`` contains "sigmoid" or "softmax" for each series (provider and layout).
+    """
     used_shades = {"sigmoid": 0, "softmax": 0}
     by_series: dict[tuple[str, str], Look] = {}
     for key, attention in attentions.items():
@@ -58,23 +62,21 @@ def looks(attentions: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], Lo
 
 
 def kernel_figure(
-    results: Results, unit: str, interval_marks: str, draw: Callable[..., None]
+    results: Results, unit: str, draw: Callable[..., None], interval_marks: str, order: str = ""
 ) -> "Figure":
     """Draw a panel for each padding and head dimension (rows) and pass (columns).
 
-    ``interval_marks`` starts the last sentence below the figure, before "are ... intervals".
-    ``draw`` draws a series. It takes axes, rows sorted by length, look, all lengths of the figure,
-    index of the series and number of series.
+    ``draw`` draws one series (:func:`draw_bars`, :func:`draw_line`). The remark below the figure
+    contains ``interval_marks``, for example "Error bars", and the sentence ``order``.
     """
-    by_series = drawn(results)
+    by_series = series_to_draw(results)
     # Our kernels first, then other sigmoid kernels, then softmax.
     keys = sorted(by_series, key=lambda key: (key[0] not in OURS, by_series[key][0].attention))
     look_by_series = looks({key: by_series[key][0].attention for key in keys})
     all_rows = [row for rows in by_series.values() for row in rows]
-    lengths, paddings, dimensions = (
-        sorted({getattr(row, name) for row in all_rows})
-        for name in ("length", "padding", "head_dimension")
-    )
+    lengths = sorted({row.length for row in all_rows})
+    paddings = sorted({row.padding for row in all_rows})
+    dimensions = sorted({row.head_dimension for row in all_rows})
     figure = style.new_figure(DOUBLE, 7.6)
     grid = figure.subplots(len(paddings) * len(dimensions), 2, squeeze=False, sharex=True)
     handles: dict[str, Any] = {}
@@ -99,7 +101,7 @@ def kernel_figure(
     ordered_handles = [handles[label] for label in labels]
     figure.legend(ordered_handles, labels, loc="outside upper left", ncols=2)
     kernel, machine = results.config.benchmarks.kernel, results.machine("kernel")
-    packed = [
+    packed_labels = [
         look["label"]
         for key, look in look_by_series.items()
         if {row.layout for row in by_series[key]} == {"packed"}
@@ -109,7 +111,8 @@ def kernel_figure(
         f"{speed.device_name(machine)}; {kernel.tokens:,} tokens per batch, hidden size "
         f"{kernel.hidden:,}.",
         *speed.notes(results.kernel, speed.kernel_label),
-        f"Packed sequences: {'; '.join(packed)}." if packed else "",
+        f"Packed sequences: {'; '.join(packed_labels)}." if packed_labels else "",
+        order,
         f"{interval_marks} are {kernel.confidence * 100:g} % intervals of the median over rounds.",
     )
     return figure
@@ -118,20 +121,22 @@ def kernel_figure(
 def tflops(results: Results) -> "Figure":
     """Draw bars of TFLOPS with their intervals."""
     order = "Bars are in the order of the legend, read down its columns."
-    return kernel_figure(results, "TFLOPS", f"{order} Error bars", draw_bars)
+    return kernel_figure(results, "TFLOPS", draw_bars, "Error bars", order)
 
 
 def draw_bars(
     axes: "Axes", rows: list[KernelRow], look: Look, lengths: list[int], index: int, count: int
 ) -> None:
-    """Draw the bars of series ``index`` of ``count``, side by side at each length."""
+    """Draw the bars of series ``index`` of ``count`` in a panel, side by side at each length.
+
+    ``rows`` are the rows of the series in this panel. ``lengths`` are all lengths of the figure.
+    """
     width = 0.84 / count
-    # Each is an array (rows,): medians, lower ends and upper ends.
-    values, *ends = np.array([estimate(row, "tflops") for row in rows]).T
+    values, lows, highs = np.array([estimate(row, "tflops") for row in rows]).T
     centers = np.array([lengths.index(row.length) for row in rows], dtype=float)
     axes.bar(
         centers + (index - (count - 1) / 2) * width, values, width * 0.92,
-        yerr=np.abs(np.array(ends) - values), color=look["color"], label=look["label"],
+        yerr=np.abs([lows - values, highs - values]), color=look["color"], label=look["label"],
         error_kw={"elinewidth": 0.6, "ecolor": INK},
     )  # fmt: skip
     axes.set_xticks(range(len(lengths)), list(map(context_label, lengths)))
@@ -139,11 +144,11 @@ def draw_bars(
 
 def latency(results: Results) -> "Figure":
     """Draw lines of milliseconds with shaded intervals."""
-    return kernel_figure(results, "Milliseconds", "Shaded regions", draw_line)
+    return kernel_figure(results, "Milliseconds", draw_line, "Shaded regions")
 
 
 def draw_line(axes: "Axes", rows: list[KernelRow], look: Look, lengths: list[int], *_: int) -> None:
-    """Draw the line of a series with its shaded interval."""
+    """Draw the line of one series with its shaded interval. For arguments see :func:`draw_bars`."""
     x = [row.length for row in rows]
     lows, highs = [row.milliseconds_low for row in rows], [row.milliseconds_high for row in rows]
     axes.fill_between(x, lows, highs, color=look["color"], alpha=0.25, linewidth=0)
@@ -194,7 +199,7 @@ def draw_costs(axes: "Axes", costs: Sequence[Cost]) -> None:
             np.arange(len(costs)) + offset,
             values,
             0.38,
-            # Missing ends of an interval are NaN. They get an error bar of length 0.
+            # A missing (NaN) or infinite end of an interval gets an error bar of length 0.
             yerr=np.abs(np.nan_to_num([values - lows, highs - values], posinf=0.0)),
             color=COLORS[attention],
             label=attention.capitalize(),

@@ -39,12 +39,12 @@ def scib(results: Results) -> "Figure":
     figure = style.new_figure(DOUBLE, 1.04 + rows * (0.95 + 0.19 * len(scores)))
     grid = style.panels(figure, len(metrics), columns, sharey=True)
     for axes, metric in zip(grid, metrics, strict=True):
-        by_dataset = [by_metric[metric] for by_metric in scores.values()]
         means = []
         for name, look in looks(results).items():
-            values = [
-                by_model[name].value if name in by_model else np.nan for by_model in by_dataset
-            ]
+            values = []  # score of this model or control on each dataset
+            for dataset_scores in scores.values():
+                by_model = dataset_scores[metric]
+                values.append(by_model[name].value if name in by_model else np.nan)
             axes.plot(values, range(len(values)), linestyle="none", markersize=4.5, **look)
             means.append(fixed(float(np.mean(values)), 2))
         axes.set_title(METRICS.get(metric, metric))
@@ -87,17 +87,19 @@ def umap(results: Results, dataset: str) -> "Figure":
     grid = style.panels(figure, len(pair), min(len(pair), 2))
     for axes, (name, cells) in zip(grid, points.items(), strict=True):
         size = float(np.clip(6000 / len(cells), 0.3, 14))
-        dots: Any = {"s": size, "linewidths": 0, "alpha": 0.85, "rasterized": True}
+        dot_style: Any = {"s": size, "linewidths": 0, "alpha": 0.85, "rasterized": True}
         untyped = cells[cells.cell_type == ""]
         if not untyped.empty:
             axes.scatter(
-                untyped.x, untyped.y, color=RULE, marker=style.marker(0), label="no label", **dots
-            )
+                untyped.x, untyped.y, color=RULE, marker=style.marker(0), label="no label",
+                **dot_style,
+            )  # fmt: skip
         for index, cell_type in enumerate(types):
             typed = cells[cells.cell_type == cell_type]
             axes.scatter(
                 typed.x, typed.y, color=CELL_TYPES[index % len(CELL_TYPES)],
-                marker=style.marker(index // len(CELL_TYPES)), label=cell_type, **dots,
+                marker=style.marker(index // len(CELL_TYPES)), label=cell_type,
+                **dot_style,
             )  # fmt: skip
         axes.set_title(model_label(config, name))
         axes.set_xlabel("UMAP 1")
@@ -106,6 +108,7 @@ def umap(results: Results, dataset: str) -> "Figure":
     grid[0].set_ylabel("UMAP 2")
     handles, labels = grid[0].get_legend_handles_labels()
     legend = figure.legend(handles, labels, loc="outside upper left", ncols=4)
+    # Markers of the legend are larger than the dots of many cells, and opaque.
     for handle in legend.legend_handles:
         if handle is not None and hasattr(handle, "set_sizes"):
             handle.set_sizes([22])
@@ -122,8 +125,8 @@ def umap(results: Results, dataset: str) -> "Figure":
 def label_clusters(axes: "Axes", cells: "pd.DataFrame") -> None:
     """Write each cell type near the median of its cells, the most frequent type first.
 
-    A label is moved until it is inside the panel without overlap, or left out if no offset of
-    :data:`OFFSETS` is free. The legend contains all cell types.
+    A label gets the first of :data:`OFFSETS` that keeps it inside the panel and off the other
+    labels. If there is none, it is left out. The legend contains all cell types.
     """
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox

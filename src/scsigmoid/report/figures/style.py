@@ -1,6 +1,7 @@
 """The style of all figures, and functions that lay out and save them."""
 
 import math
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,7 +79,7 @@ def styled() -> Iterator[None]:
 
 
 def marker(index: int) -> str:
-    """Return the marker of a series by its index. Markers repeat."""
+    """Return a series' marker from its index. Markers repeat after the last of ``MARKERS``."""
     return MARKERS[index % len(MARKERS)]
 
 
@@ -95,6 +96,7 @@ def panels(figure: Any, count: int, columns: int, **shared: bool) -> list["Axes"
     grid = list(figure.subplots(rows, columns, squeeze=False, **shared).flat)
     for axes in grid[count:]:
         axes.set_visible(False)
+    # A shared x axis has tick labels in the last row only, which may be incomplete.
     for axes in grid[max(count - columns, 0) : count]:
         axes.tick_params(labelbottom=True)
     return grid[:count]
@@ -121,7 +123,7 @@ def save(
 
 
 def freeze_layout(figure: "Figure") -> None:
-    """Compute the layout of a figure and keep it, rounded: the last digits vary between runs."""
+    """Fix the positions of the panels, rounded because their last digits vary between runs."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for axes in figure.axes:
@@ -131,14 +133,12 @@ def freeze_layout(figure: "Figure") -> None:
 
 def remark(figure: "Figure", *texts: str) -> None:
     """Add texts in small type below the figure. Empty texts are left out."""
-    import textwrap
-
     joined = " ".join(text for text in texts if text)
     if not joined:
         return
     width, height = figure.get_size_inches()
     lines = textwrap.wrap(joined, int(width * 19))  # 19 characters per inch
-    # Share of the figure's height below the panels: 0.13 inches, and 0.125 inches per line.
+    # Reserve 0.13 inches, and 0.125 inches per line, as a share of the figure's height.
     share = (0.13 + 0.125 * len(lines)) / height
     engine = figure.get_layout_engine()
     assert engine is not None

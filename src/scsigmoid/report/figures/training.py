@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Window of the moving mean, as a share of the journal's rows. The caption contains this number.
+#: Window of the moving mean, as a share of the journal's rows. The caption of the figure ``loss``
+#: contains this number.
 WINDOW = 0.05
+#: Line style of each context.
 LINES = ("--", "-", ":", "-.")
 
 
@@ -72,6 +74,7 @@ def draw_training(axes: "Axes", results: Results, models: list[str], contexts: l
         axes.plot(
             journal["step"], moving_mean(journal["loss"]), color=color,
             linestyle=LINES[index % len(LINES)], marker=style.marker(index),
+            # Markers of different contexts are at different places.
             markersize=3.2, markevery=(0.06 + 0.05 * index, 0.22),
             label=model_label(results.config, name),
         )  # fmt: skip
@@ -104,6 +107,7 @@ def draw_validation(
         mean = results.validation_loss(dataset, name)
         over_donors = results.validation_loss(dataset, name, "validation_loss_over_donors")
         index = contexts.index(model.context)
+        # Models of the same context are next to each other.
         x = index + 0.26 * (attentions.index(model.attention) - (len(attentions) - 1) / 2)
         color = COLORS[model.attention]
         marker = style.marker(index)
@@ -134,7 +138,9 @@ def stability(results: Results) -> "Figure":
         for name in models:
             journal = results.journal(name)
             steps, values = journal["step"], journal[column]
-            can_draw = np.isfinite(values) & (values > 0 if scale == "log" else True)
+            can_draw = np.isfinite(values)
+            if scale == "log":
+                can_draw &= values > 0
             attention = config.models[name].attention
             axes.plot(
                 steps[can_draw], values[can_draw], color=COLORS[attention], linewidth=1.0,
@@ -168,15 +174,18 @@ def stability(results: Results) -> "Figure":
 
 
 def covered_share(lengths: np.ndarray, cells: np.ndarray, genes: int) -> float:
-    """Return the share of cells with at most ``genes`` genes, from the ``cells`` of each length."""
+    """Return the share of cells with at most ``genes`` expressed genes.
+
+    ``cells`` is the number of cells of each of the ``lengths``.
+    """
     return float(cells[lengths <= genes].sum() / cells.sum())
 
 
 def label_levels(positions: Sequence[int], end: float) -> list[int]:
-    """Return the level of each label above an axis from 0 to ``end``. Level 0 is the lowest.
+    """Return a level (0 is the lowest) for each label above an axis, so that labels do not overlap.
 
-    Labels of the same level do not overlap: they are at least an eighth of the axis apart, which is
-    more than the width of four digits of 7 points. ``positions`` are ascending.
+    ``positions`` ascend from 0 to ``end``. Labels on one level are at least an eighth of the axis
+    apart, which is more than the width of four digits.
     """
     last_position: dict[int, int] = {}  # position of the last label of each level
     levels = []
@@ -211,8 +220,9 @@ def sequence_lengths(results: Results) -> "Figure":
     right = axes.twinx()
     right.grid(False)
     right.spines["right"].set_visible(True)
-    x, y = [0, *lengths, max(end, lengths[-1])], [0, *cumulative, 1]
-    right.plot(x, y, color="black", drawstyle="steps-post")
+    # Extend the line to both ends of the axis.
+    x = [0, *lengths, max(end, lengths[-1])]
+    right.plot(x, [0, *cumulative, 1], color="black", drawstyle="steps-post")
     right.set_ylim(0, 1.0)
     right.set_ylabel("Cumulative share of cells")
     right.yaxis.set_major_formatter(lambda value, _: f"{value * 100:.0f} %")

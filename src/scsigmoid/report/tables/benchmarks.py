@@ -24,7 +24,7 @@ from scsigmoid.results.speed import CELL_BATCHES, PAPER_BATCHES, STANDARD, Cost,
 
 
 def kernel_speed(results: Results) -> Table:
-    """Return TFLOPS by shape and kernel, and speed-ups over standard attention."""
+    """Return the table of TFLOPS by shape and kernel, with speed-ups over standard attention."""
     by_series = speed.series(results, (*PAPER_BATCHES, *CELL_BATCHES))
     shapes = sorted({timing.shape for timings in by_series.values() for timing in timings})
     paper_shapes = [shape for shape in shapes if shape.batch in PAPER_BATCHES]
@@ -103,7 +103,11 @@ def speed_up_row(by_series: speed.Series, padding: float, direction: str) -> lis
 
 
 def kernel_records(results: Results) -> list[dict[str, object]]:
-    """Return timings, our packed kernel's TFLOPS divided by the row's, and the paper's TFLOPS."""
+    """Return the rows of the CSV file: the kernel benchmark, the paper's TFLOPS, and two ratios.
+
+    The ratios are the speed-up over standard attention, and our packed kernel's TFLOPS divided by
+    the TFLOPS of the row.
+    """
     paper, confidence = reported()["tflops"], results.config.benchmarks.kernel.confidence
     paper_shape = [paper["shape"][name] for name in ("padding", "head_dimension", "length")]
     timed = speed.measured(results.kernel)
@@ -137,7 +141,7 @@ def kernel_records(results: Results) -> list[dict[str, object]]:
 
 
 def training_cost(results: Results) -> Table:
-    """Return the GPU-hours of every size and context, here and in the paper."""
+    """Return the table of GPU-hours by size and context, here and in the paper."""
     paper = {(row["size"], row["context"]): row for row in reported()["gpu_hours"]}
     rows: list[list[Cell | str]] = []
     for cost in speed.costs(results):
@@ -186,7 +190,7 @@ def training_cost(results: Results) -> Table:
 
 
 def more_or_fewer(cost: Cost) -> str:
-    """Return how many more or fewer hours sigmoid takes, in percent of the hours of softmax."""
+    """Return text: how many percent more or fewer hours sigmoid takes than softmax."""
     saved = cost.saved
     if saved.value < 0:
         return f"{interval(-saved.value, -saved.high, -saved.low, 1)} % more"
@@ -194,10 +198,10 @@ def more_or_fewer(cost: Cost) -> str:
 
 
 def training_speed(results: Results) -> Table:
-    """Return the speed with each kernel and layout, and our speed divided by this speed."""
+    """Return the table of training speed with each kernel, and how much faster our kernel is."""
     settings = results.config.benchmarks.training
-    our_rows = fastest(results.training)
-    best: dict[TrainingGroup, float] = {}
+    our_rows = our_fastest(results.training)
+    best: dict[TrainingGroup, float] = {}  # highest cells per second
     for row in results.training:
         if row.rounds:
             best[row.group] = max(best.get(row.group, 0.0), row.cells_per_second)
@@ -254,13 +258,13 @@ def training_speed(results: Results) -> Table:
     )
 
 
-def fastest(rows: list[TrainingRow]) -> dict[TrainingGroup, TrainingRow]:
+def our_fastest(rows: list[TrainingRow]) -> dict[TrainingGroup, TrainingRow]:
     """Return the fastest row of each group among our packed sigmoid kernels."""
     packed = ("sigmoid", "packed")
     timed = [row for row in rows if (row.attention, row.layout) == packed and row.rounds]
     by_group: dict[TrainingGroup, TrainingRow] = {}
     for row in sorted(timed, key=lambda row: row.milliseconds):
-        by_group.setdefault(row.group, row)  # keeps the first row, which is the fastest
+        by_group.setdefault(row.group, row)  # does not replace a faster row
     return by_group
 
 

@@ -11,12 +11,10 @@ from scsigmoid.results.folder import Results
 
 
 def comparison(results: Results) -> Table:
-    """Return the paper's numbers next to this run's, with verdicts if they are comparable."""
-    all_differences = differences(results.config, results)
-    reasons = {
-        group: [str(difference) for difference in all_differences if difference.group == group]
-        for group in GROUPS
-    }
+    """Return the table of the paper's and this run's numbers. Comparable groups have verdicts."""
+    reasons: dict[str, list[str]] = {group: [] for group in GROUPS}  # why it is not comparable
+    for difference in differences(results.config, results):
+        reasons[difference.group].append(str(difference))
     rows: list[list[Cell | str]] = []
     records: list[dict[str, object]] = []
     compared = numbers(results)
@@ -66,7 +64,7 @@ def comparison(results: Results) -> Table:
 
 
 def as_text(interval: Interval, *, brief: bool = False) -> str:
-    """Return a number, with its interval unless ``brief``, or a range if there are only ends."""
+    """Return a value with its interval (not if ``brief``) as text, or a range without a value."""
     value, low, high = interval
     if math.isnan(value):
         return DASH if math.isnan(low) else f"{number(low)} to {number(high)}"

@@ -10,56 +10,48 @@ from scsigmoid.report.tables.writing import Cell, Table, fixed, interval, with_e
 from scsigmoid.results.folder import Results
 
 ESTIMATORS = ("unbiased", "biased")
-#: Mean ratios over pairs of cell types, by name in the CSV file: suffix of the metric's name, and
-#: title in the notes. The paper's mean improvement of 25.0 % is probably ``over_resamples``.
+#: Mean ratios over pairs of cell types. For each name in the CSV file: suffix of the metric's name,
+#: and title in the notes. The paper's mean improvement of 25.0 % is probably ``over_resamples``.
 MEANS = {
     "ratio_of_means": ("mean_ratio_of_means", "ratio of the means"),
     "mean_of_ratios": ("mean_of_ratios", "mean of the pairs' ratios"),
     "over_resamples": ("bootstrap_mean_ratio_of_means", "ratio of the means over resamples"),
 }
-#: Measurements of a pair by the names of :meth:`Results.mmd`, or mean ratios by key of ``MEANS``.
+#: Measurements of a pair of cell types, by the names of :meth:`Results.mmd`.
 Measurements = Mapping[str, Measurement]
 
 
 def mmd(results: Results, dataset: str) -> Table:
-    """Return the MMD of each pair of cell types in two models, with the two estimators."""
+    """Return the table of one dataset: MMD by pair of cell types, model and estimator."""
     config = results.config
     models, settings = config.evaluation.pair, config.evaluation.mmd
     first = settings.estimator
     (second,) = {*ESTIMATORS} - {first}
     pairs = {estimator: results.mmd(dataset, estimator) for estimator in (first, second)}
-    means = {
-        estimator: {
-            mean: results.measurement(f"mmd_{estimator}_{suffix}", "mmd", dataset)
-            for mean, (suffix, _) in MEANS.items()
-        }
-        for estimator in pairs
-    }
     paper = {pair: paper_mmd(dataset, pair) for pair in pairs[first]}
-    is_in_paper = any(
-        not math.isnan(by_attention[attention].value)
-        for by_attention in paper.values()
-        for attention in ATTENTIONS
-    )
+    is_in_paper = any(not math.isnan(values["sigmoid"].value) for values in paper.values())
+    means: dict[str, dict[str, Measurement]] = {first: {}, second: {}}
     records: list[dict[str, object]] = []
     for estimator, by_pair in pairs.items():
         for pair, measured in by_pair.items():
             key = {"pair": pair, "estimator": estimator}
             records.append(key | pair_record(measured, paper[pair], models))
-        for mean, ratio in means[estimator].items():
+        for mean, (suffix, _) in MEANS.items():
+            ratio = results.measurement(f"mmd_{estimator}_{suffix}", "mmd", dataset)
+            means[estimator][mean] = ratio
             key = {"pair": mean, "estimator": estimator}
             size = {"cells": ratio.n, "simulated": ratio.simulated}
             records.append({**key, **size, **with_ends("ratio", ratio.interval)})
     rows: list[list[Cell | str]] = []
-    for pair, by_first in pairs[first].items():
-        by_second = pairs[second][pair]
+    for pair, in_first in pairs[first].items():
+        in_second = pairs[second][pair]
         rows.append(
             [
                 pair,
-                *mmd_cells(by_first),
-                *(as_text(by_first[name].interval) for name in ("ratio", "difference")),
-                *mmd_cells(by_second),
-                as_text(by_second["ratio"].interval),
+                *mmd_cells(in_first),
+                *(as_text(in_first[name].interval) for name in ("ratio", "difference")),
+                *mmd_cells(in_second),
+                as_text(in_second["ratio"].interval),
                 *(as_text(paper[pair][attention]) for attention in ATTENTIONS if is_in_paper),
             ]
         )
@@ -92,7 +84,10 @@ def mmd(results: Results, dataset: str) -> Table:
 
 
 def paper_mmd(dataset: str, pair: str) -> dict[str, Interval]:
-    """Return the paper's MMD of a pair (in any order) by attention, NaN if it has no such pair."""
+    """Return the paper's MMD of a pair by attention, NaN if the pair is not in the paper.
+
+    The order of the cell types in ``pair`` does not matter.
+    """
     for row in reported()["mmd"].get(dataset, ()):
         if cell_types(row["pair"]) == cell_types(pair):
             return {attention: Interval(*row[attention]) for attention in ATTENTIONS}
@@ -102,7 +97,7 @@ def paper_mmd(dataset: str, pair: str) -> dict[str, Interval]:
 def pair_record(
     measured: Measurements, paper: Mapping[str, Interval], models: list[str]
 ) -> dict[str, object]:
-    """Return a pair's columns in the CSV file, without its name and the estimator."""
+    """Return a pair's columns in the CSV file, without the columns ``pair`` and ``estimator``."""
     sigmoid, softmax = measured["sigmoid"], measured["softmax"]
     columns: dict[str, object] = {}
     for name in (*ATTENTIONS, "ratio", "difference"):
@@ -122,12 +117,12 @@ def as_text(value: Interval) -> str:
 
 
 def mmd_cells(measured: Measurements) -> list[Cell]:
-    """Return the MMD of a pair in each model, with the mean over resamples. The higher is bold."""
+    """Return a table cell for each attention. The cell with the higher MMD is bold."""
     cells = []
     lower = min(measured[attention].value for attention in ATTENTIONS)
     for attention in ATTENTIONS:
         mean = fixed(measured[f"{attention}_mean"].value, 3)
-        # The mean is inserted between the value and the interval: "0.467 (0.466) [0.461, 0.472]".
+        # Insert the mean over resamples in parentheses: "0.467 (0.466) [0.461, 0.472]".
         value, *brackets = as_text(measured[attention].interval).split(" ", 1)
         text = " ".join([value, f"({mean})", *brackets])
         cells.append(Cell(text, bold=measured[attention].value > lower))
@@ -138,7 +133,7 @@ def notes(
     results: Results,
     dataset: str,
     pairs: Mapping[str, Mapping[str, Measurements]],
-    means: Mapping[str, Measurements],
+    means: Mapping[str, Mapping[str, Measurement]],
 ) -> list[str]:
     """Return notes on wins, mean improvements, and pairs without a value or an interval."""
     configured = next(iter(pairs.values())).values()  # the configured estimator is first

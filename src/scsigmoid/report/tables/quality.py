@@ -30,7 +30,7 @@ LOGISTIC = (
 
 
 def validation_loss(results: Results) -> Table:
-    """Return validation losses, and the paired difference of each pair of models."""
+    """Return the table of validation losses by dataset, with the difference of each pair."""
     config = results.config
     models = results.plan.evaluated_models
     compared = pairs(config)
@@ -103,10 +103,10 @@ def validation_loss(results: Results) -> Table:
 
 
 def paper_difference(paper: Mapping[str, Sequence[float]], first: str, second: str) -> float | None:
-    """Return the difference of the paper's rounded means, None if a model is not in the paper."""
+    """Return the difference of the paper's means, None if the paper lacks one of the models."""
     if first not in paper or second not in paper:
         return None
-    # Remove the floating-point error of the subtraction: the paper's means have three decimals.
+    # The means have three decimals. Rounding removes the floating-point error of the subtraction.
     return round(paper[first][0] - paper[second][0], 6)
 
 
@@ -151,7 +151,7 @@ def scib(results: Results) -> Table:
 
 
 def donor_scores(results: Results) -> Table | None:
-    """Return the mean over donors of the scIB scores of single donors, None without such scores."""
+    """Return the scIB scores averaged over donors, None if donors were not scored separately."""
     config = results.config
     pair = config.evaluation.pair
     names = (*pair, *config.evaluation.scib.controls)

@@ -14,7 +14,7 @@ from scsigmoid.results.folder import Results
 
 
 def model_architecture(results: Results) -> Table:
-    """Return the architecture and training settings of this run and of the paper."""
+    """Return the table of architecture and training settings, here and in the paper."""
     config, paper = results.config, reported()["model_architecture"]
     size = config.sizes[config.architecture.size]
     ours = {
@@ -45,7 +45,7 @@ def model_architecture(results: Results) -> Table:
 
 
 def format_architecture(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return settings as text, by the names of the paper's Table 2."""
+    """Return values as text by parameter, as in the paper's Table 2."""
     beta1, beta2 = values["betas"]
     warmup = values["warmup_steps"]
     return {
@@ -86,7 +86,7 @@ def encoder_parameters(results: Results) -> int:
 
 
 def hyperparameters(results: Results) -> Table:
-    """Return the settings that differ between models."""
+    """Return the table of the settings that differ between models."""
     config = results.config
     records, rows = [], []
     for name, model in config.models.items():
@@ -129,7 +129,7 @@ def hyperparameters(results: Results) -> Table:
 
 
 def evaluation_datasets(results: Results) -> Table:
-    """Return the evaluation datasets, with their numbers of cells here and in the paper."""
+    """Return the table of evaluation datasets, with numbers of cells here and in the paper."""
     records, rows = [], []
     for name, dataset in results.config.datasets.items():
         metadata = results.metadata(name)

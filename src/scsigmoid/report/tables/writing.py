@@ -40,7 +40,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table with its caption: the rows of the CSV file, and the rows of the formatted table.
+    """A table with its caption. The CSV file and the formatted table have separate rows.
 
     Attributes:
         caption: plain text. LaTeX prints the first sentence in bold.
@@ -51,6 +51,7 @@ class Table:
             single cell is the title of the rows below.
         align: ``l``, ``r`` or ``c`` for each column. Further columns are centered.
         latex_columns: number of columns in LaTeX, from the left (default: all).
+        notes: sentences below the formatted table, in plain text.
     """
 
     caption: str
@@ -76,12 +77,12 @@ class Table:
 
 
 def picked(row: object, names: str) -> dict[str, Any]:
-    """Return attributes of a row by name. ``names`` are separated by spaces."""
+    """Return the attributes ``names`` (separated by spaces) of a row, by name."""
     return {name: getattr(row, name) for name in names.split()}
 
 
 def with_ends(name: str, values: Sequence[float]) -> dict[str, object]:
-    """Return the CSV columns of a value and of the ends of its interval."""
+    """Return the CSV columns ``<name>``, ``<name>_low`` and ``<name>_high`` of an interval."""
     return {f"{name}{end}": value for end, value in zip(ENDS, values, strict=True)}
 
 
@@ -159,7 +160,7 @@ def markdown_escape(text: str) -> str:
 
 
 def fixed(value: float, digits: int, sign: str = "-") -> str:
-    """Return a number with ``digits`` decimals, or a dash for NaN. ``sign`` + adds plus signs."""
+    """Return a number with ``digits`` decimals, or a dash for NaN. ``sign="+"`` adds plus signs."""
     if math.isinf(value):
         return INFINITY if value > 0 else MINUS + INFINITY
     if math.isnan(value):
@@ -174,7 +175,7 @@ def interval(value: float, low: float, high: float, digits: int, sign: str = "-"
 
 
 def plus_minus(value: float, low: float, high: float, digits: int, sign: str = "-") -> str:
-    """Return ``2.526 ± 0.001`` (half the interval's width), or only the value without interval."""
+    """Return ``2.526 ± 0.001`` (half the width), or only the value if there is no interval."""
     middle = fixed(value, digits, sign)
     return middle if math.isnan(high - low) else f"{middle} ± {fixed((high - low) / 2, digits)}"
 
