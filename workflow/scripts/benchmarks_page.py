@@ -27,7 +27,13 @@ from scsigmoid.report.figures.style import DOUBLE, freeze_layout, new_figure, st
 from scsigmoid.report.tables.writing import DASH, as_markdown, fixed
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import Cost, costs, paired
-from scsigmoid.study.figures import TITLES, loss_figure, scale_figure, stability_figure
+from scsigmoid.study.figures import (
+    TITLES,
+    embeddings_figure,
+    loss_figure,
+    scale_figure,
+    stability_figure,
+)
 from scsigmoid.study.runs import Study
 from scsigmoid.study.tables import tables
 
@@ -302,6 +308,7 @@ class Measured:
         config = validate(read_yaml(self.h200 / "config.yaml"), Config)
         self.costs = costs(Results(self.h200, config))
         self.study = Study(self.h200 / "arms")
+        self.variants = Study(self.h100 / "variants")
         self.kernels = read_kernels(self.benchmarks / "kernel_fa4.csv")
         runs = [
             read_rows(self.benchmarks / name, TrainingRow)
@@ -357,7 +364,9 @@ def benchmark_tables(measured: Measured) -> dict[str, str]:
 def study_tables(measured: Measured) -> dict[str, str]:
     """Return the tables of docs/reproduction.md by name, with their captions."""
     texts = {}
-    for name, table in tables(measured.study).items():
+    of_variants = tables(measured.variants)
+    shown = {name: of_variants[name] for name in ("variants", "rivals", "scores")}
+    for name, table in (tables(measured.study) | shown).items():
         caption, body = as_markdown(table).split("\n", 1)
         texts[name] = f"{textwrap.fill(caption, 128)}\n{body}"
     return texts | {"real_cells": seeds_table(read(measured.h200, "real_cells_seeds.csv"))}
@@ -370,6 +379,7 @@ def figures(measured: Measured) -> dict[str, "Figure"]:
         "study_loss": loss_figure(measured.study),
         "study_frontier": stability_figure(measured.study),
         "study_scale": scale_figure(measured.study),
+        "study_embeddings": embeddings_figure(measured.variants),
     }
 
 

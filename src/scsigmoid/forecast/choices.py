@@ -54,7 +54,7 @@ SCALES = {
     ),
     "cuda": Scale(
         size="small", context=4096, genes=20_000, batch=64, tokens=65_536, rate=1e-3, warmup=200,
-        cells=400_000, passes=100,
+        cells=250_000, passes=100,
     ),
 }  # fmt: skip
 

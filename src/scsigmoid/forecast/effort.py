@@ -82,7 +82,7 @@ def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
         Size(**run["size"]), config.architecture, attention, run["context"], vocabulary
     )
     work = work_of(encoder, lengths_of(config), training.mask_fraction)
-    candidates = []  # (absolute logarithm of the ratio of operations, seconds per cell, device)
+    candidates = []  # (absolute logarithm of the ratio of operations, seconds per step, device)
     for entry in rates()["training"]:
         if config.device not in ("auto", entry["device"]):
             continue
@@ -91,14 +91,15 @@ def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
                 Size(**entry["size"]), config.architecture, attention, context, entry["vocabulary"]
             )
             ratio = work / work_of(measured, Lengths(**entry["lengths"]), training.mask_fraction)
-            candidates.append((abs(log(ratio)), ratio / rate, entry["machine"]))
+            seconds = max(training.global_batch * ratio / rate, entry["shortest_step"])
+            candidates.append((abs(log(ratio)), seconds, entry["machine"]))
     _, seconds, device = min(candidates)
     parameters = count_parameters(encoder)
     checkpoints, models = training.keep_checkpoints, 1 + len(training.snapshot_suffixes)
     return Effort(
         model=name,
         parameters=parameters,
-        hours=training.steps * training.global_batch * seconds / 3600,
+        hours=training.steps * seconds / 3600,
         device=device,
         bytes=parameters * (CHECKPOINT_BYTES * checkpoints + MODEL_BYTES * models),
     )
