@@ -54,4 +54,4 @@ $(READY): pyproject.toml
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) results/demo site .snakemake
+	rm -rf $(VENV) results/demo site jupyter_execute .snakemake
