@@ -261,6 +261,8 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
         The cells to exclude, by path of the file. Files without such cells are missing.
     """
     shared_genes = set.intersection(*(set(file.cells.genes) for file in files))
+    # Of cells with the same counts, the first is kept: from the file with the most genes.
+    files = sorted(files, key=lambda file: -len(file.cells.genes))
     hashed = []
     for file in files:
         with as_h5ad(file.path) as path:
