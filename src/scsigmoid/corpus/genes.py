@@ -118,10 +118,7 @@ def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: 
 
 
 def organism_of(gene: str) -> str:
-    """Return the organism of a gene, or ``other`` if the gene has no Ensembl id.
-
-    An organism that is not in :data:`ORGANISMS` is named by the prefix of the Ensembl id.
-    """
+    """Return the organism that an Ensembl id of a gene states, or ``other`` for other names."""
     match = ENSEMBL_GENE.fullmatch(gene)
     return ORGANISMS.get(match[1], f"{match[1]}...") if match else "other"
 
@@ -144,11 +141,9 @@ def is_id(value: object) -> bool:
 
 
 def column_of_ids(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
-    """Find the column of ``var`` with Ensembl ids if the index has none, as in scanpy's 10x files.
+    """Return the only complete column with Ensembl ids, as in scanpy's 10x files.
 
-    Returns:
-        The name of the column, which is logged. Empty for the index: if the index has Ensembl ids,
-        if several columns or none have them, or if a value of the only column is missing.
+    Return "" for the index if the index has Ensembl ids, or if there is not exactly one column.
     """
     if has_ids(read_column(var, str(var.attrs["_index"]))[is_gene]):
         return ""
@@ -208,8 +203,7 @@ def format_words(words: Strings) -> str:
 def find_comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
     """Return the known genes with which the genes of a file can be compared.
 
-    If more than 90 % of the file's genes have Ensembl ids of one organism, genes of other organisms
-    are left out.
+    If over 90 % of the file's genes belong to one organism, genes of other organisms are left out.
     """
     [(organism, count)] = Counter(map(organism_of, genes)).most_common(1)
     if organism == "other" or count <= 0.9 * len(genes):
@@ -218,12 +212,7 @@ def find_comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
 
 
 def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
-    """Compare the genes of each file with the files that have more genes, and with GENCODE.
-
-    Raises:
-        UserError: if a file shares hardly any genes with the other files, or if many of its genes
-            have the name of another gene.
-    """
+    """Compare the genes of each file with the files that have more genes, and with GENCODE."""
     human = {gene: name for _, gene, name in real_genes()}
     known: dict[str, str] = {}
     larger: list[Path] = []
@@ -244,17 +233,11 @@ def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
 
 
 def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: str) -> None:
-    """Compare the genes of a file, and their names, with known genes.
+    """Compare the genes of a file, and their names, with known genes (names by id).
 
     Warn if less than half of the genes are shared. Raise an error if less than a tenth is shared.
     The share is relative to the smaller number of genes, so that a panel matches a whole
-    transcriptome.
-
-    Args:
-        cells: the cells of the file.
-        known: names of the known genes, by id.
-        path: the file, for messages.
-        other: source of the known genes, for messages.
+    transcriptome. Messages name ``path``, and ``other`` as the source of the known genes.
     """
     comparable = find_comparable(cells.genes, known)
     # One flag for each feature that is used, so a gene with two features counts twice.
@@ -283,9 +266,9 @@ def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: st
 def check_names(cells: "Cells", known: Mapping[str, str], path: Path, other: str) -> None:
     """Compare the ids and names of genes in a file with known ids and names.
 
-    A gene is a contradiction if its id and its name are both known, but belong to different genes,
-    as after a shift of one column. New names, and names of several genes, are not compared. Warn if
-    there are some contradictions. Raise an error if there are many.
+    A gene is a contradiction if its id and its name are both known, but belong to different genes.
+    New names, and names of several genes, are not compared. Warn if there are some contradictions.
+    Raise an error if there are many.
     """
     ids_of: dict[str, set[str]] = {}
     for gene, name in known.items():

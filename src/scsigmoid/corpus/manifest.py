@@ -7,6 +7,7 @@ A manifest with the SHA-256 of all files is a lock. It can be committed and used
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,8 +65,7 @@ def build_manifest(
 ) -> list[str]:
     """Write the manifest of a configuration, and its summary as JSON.
 
-    Files that are already in ``folder``, the folder of downloads, are not requested from the
-    server.
+    ``folder`` is the folder of downloads. Its files are not requested from the server.
 
     Returns:
         The summary as lines of text. Empty for embedded and local cells.
@@ -135,12 +135,8 @@ def check_not_trained_on(
     rows = read_manifest(manifest)
     training = [row for row in rows if row.role == "training"]
     check_separate(training, {evaluated.dataset: evaluated}, str(manifest), TRAIN_AGAIN)
-    columns = ("dataset", "location", "held_out", "sha256", "layer", "genes")
-    is_unchanged = any(
-        all(getattr(evaluated, column) == getattr(row, column) for column in columns)
-        for row in rows
-    )
-    if corpus.source != "local" or is_unchanged:
+    key_of = attrgetter("dataset", "location", "held_out", "sha256", "layer", "genes")
+    if corpus.source != "local" or key_of(evaluated) in map(key_of, rows):
         return
     rows_now, _ = list_local(own_files(corpus, datasets), datasets, seed)
     excluded_now = {row.location: row.excluded for row in rows_now if row.role == "training"}
@@ -152,9 +148,8 @@ def check_not_trained_on(
         else:
             last_excluded = max(map(int, re.findall(r"\d+", ranges)), default=-1)
             cell_rows = np.arange(last_excluded + 1)
-            is_newly_excluded = are_in_ranges(cell_rows, ranges)
-            is_newly_excluded &= ~are_in_ranges(cell_rows, row.excluded)
-            cells = int(is_newly_excluded.sum())
+            was_excluded = are_in_ranges(cell_rows, row.excluded)
+            cells = int((are_in_ranges(cell_rows, ranges) & ~was_excluded).sum())
         if cells:
             raise UserError(
                 f"datasets.{evaluated.dataset}: {cells:,} training cells of {row.location} have "
@@ -174,11 +169,7 @@ class LocalCells(NamedTuple):
 def list_local(
     local_files: Iterable[LocalFile], datasets: Mapping[str, Dataset], seed: int
 ) -> tuple[list[ManifestRow], dict[str, Any]]:
-    """Open, count and hash the user's own files.
-
-    Returns:
-        Their manifest rows, and entries for the summary.
-    """
+    """Return the manifest rows of the user's own files, and entries for the summary."""
     names: set[str] = set()
     rows, files = [], []
     for local in local_files:
@@ -201,7 +192,7 @@ def list_file(
 ) -> tuple[list[ManifestRow], LocalCells]:
     """Return the manifest rows of a file, training before evaluation, and its cells.
 
-    ``names`` contains the names of other rows. The names of the new rows are added to ``names``.
+    The names of the new rows differ from the names in ``names``, and are added to ``names``.
     """
     rows: list[ManifestRow] = []
     held_out = held_out_text(local.held_out, seed)
@@ -255,11 +246,7 @@ def list_file(
 
 
 def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
-    """Find training cells with the same counts as held-out cells or as other training cells.
-
-    Returns:
-        The cells to exclude, by path of the file. Files without such cells are missing.
-    """
+    """Return the repeated training cells to exclude, by path of the files that have any."""
     shared_genes = set.intersection(*(set(file.cells.genes) for file in files))
     # Of cells with the same counts, the first is kept: from the file with the most genes.
     files = sorted(files, key=lambda file: -len(file.cells.genes))
@@ -303,11 +290,7 @@ def remove_excluded(
 def list_remote(
     corpus: Corpus, datasets: Mapping[str, Dataset], seed: int, downloads: Downloads
 ) -> tuple[list[ManifestRow], dict[str, Any]]:
-    """List CELLxGENE's files as of the snapshot's day, or the files of a lock.
-
-    Returns:
-        Their manifest rows, and entries for the summary.
-    """
+    """Return the manifest rows of CELLxGENE's files or of a lock, and entries for the summary."""
     if corpus.manifest is not None:
         rows = read_lock(corpus.manifest, corpus, datasets)
         rows = check_available(rows, downloads, corpus.manifest, locked=True)
@@ -328,23 +311,23 @@ def list_remote(
     }
     # `select` raises an error for ids that are not in `versions`, so omit those already left out.
     leave_out = [identifier for identifier in corpus.leave_out if identifier not in without_file]
-    selection = select(versions, evaluated, replace(corpus, leave_out=leave_out), seed)
-    training = [replace(row, snapshot=corpus.snapshot) for row in selection.training]
+    corpus = replace(corpus, leave_out=leave_out)
+    chosen, held_out, left_out = select(versions, evaluated, corpus, seed)
+    training = [replace(row, snapshot=corpus.snapshot) for row in chosen]
     offered_cells = sum(int(version.row.cells) for version in versions)
     rows = check_available([*training, *evaluated.values()], downloads, origin, locked=False)
     return rows, {
         "origin": origin,
         "offered": {"files": len(versions), "cells": offered_cells},
         "without_file": without_file,
-        "held_out": selection.held_out,
-        "left_out": selection.left_out,
+        "held_out": held_out,
+        "left_out": left_out,
     }
 
 
 def assign_parts(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:
-    """Assign training files to parts of similar size.
+    """Assign training files, largest first, each to the part that is the smallest so far.
 
-    Files are assigned in descending order of size, each to the part that is the smallest so far.
     Sizes are bytes if all are known, else cells.
     """
     training = [row for row in rows if row.role == "training"]
@@ -375,8 +358,7 @@ def read_lock(
 ) -> list[ManifestRow]:
     """Read the user's lock and check it against the configuration.
 
-    Training files in ``corpus.leave_out`` and evaluation datasets that are not in ``datasets`` are
-    omitted.
+    Omit training files in ``corpus.leave_out``, and evaluation datasets that are not configured.
     """
     rows = read_manifest(path)
     for row in rows:
@@ -416,11 +398,8 @@ def check_available(
 ) -> list[ManifestRow]:
     """Check that the server has all files that are not downloaded yet.
 
-    Returns:
-        The rows, with the sizes that the server states.
-
-    Raises:
-        UserError: if a file is missing or, in a lock, has another size than its row.
+    Return the rows, with the sizes that the server states. Raise an error if a file is missing or,
+    in a lock, has another size than its row.
     """
     for row in rows:
         check_address(row.location, downloads.web.hosts)
@@ -469,8 +448,8 @@ def write_lock(
 ) -> None:
     """Write the manifest with cells, bytes and SHA-256 of the downloaded files.
 
-    The evaluation rows are read from the CSV files next to the JSON files ``metadata``. The user's
-    own files are left out.
+    The evaluation rows are in CSV files next to the JSON files ``metadata``. The user's own files
+    are left out.
     """
     downloaded = {row.file: row for part in parts for row in read_manifest(Path(part) / FILES)}
     rows = [row for row in read_manifest(manifest) if row.role != "evaluation"]
