@@ -5,9 +5,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,6 @@ from numpy.typing import NDArray
 from scsigmoid.corpus.hdf5 import Strings, check_column, count_rows, read_column
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log, warn
-
-if TYPE_CHECKING:
-    from scsigmoid.corpus.h5ad import Cells
 
 VERSIONED = re.compile(r"\A(ENS[A-Z]*\d+)\.\d+\Z")
 ENSEMBL_GENE = re.compile(r"(ENS[A-Z]*G)\d+")
@@ -38,14 +36,15 @@ FEW_CONTRADICTIONS, MANY_CONTRADICTIONS = 0.05, 0.5
 FEWEST_COMPARED = 10  # names of fewer genes are not checked
 
 
-class Genes(NamedTuple):
-    """The genes of a file."""
+@dataclass(frozen=True)
+class Genes:
+    """The genes of a file. Counts of genes that the file lists twice are added."""
 
-    ids: list[str]  # unique, without version
+    genes: list[str]  # unique ids without version, without spike-ins and viruses
     names: list[str]  # symbol of each gene, or its id if the file has no symbol
-    gene_of_feature: NDArray[np.int64]  # index in `ids` of each feature, -1 if it is left out
-    column: str  # column of `var` with the ids; empty for the index
-    changed: dict[str, int]  # numbers of features that are left out or merged, by kind
+    gene_of_feature: NDArray[np.int64]  # index in `genes` of each feature, -1 if it is left out
+    gene_column: str  # column of `var` with the ids; empty for the index
+    changed: dict[str, int]  # numbers of features and spots left out or merged, by kind
 
 
 def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
@@ -175,24 +174,21 @@ def find_genes(var: Any, path: Path) -> NDArray[np.bool_]:
         biotypes = read_column(var, "feature_biotype")
         if set(biotypes) <= CELLXGENE_BIOTYPES:
             return np.asarray(biotypes != "spike-in", dtype=bool)
-    for name in ("feature_types", "feature_type"):
-        if name not in var:
-            continue
-        types = read_column(var, name)
-        kinds = [kind.strip().lower() for kind in types]
-        is_gene = np.array([OTHER_FEATURES.fullmatch(kind) is None for kind in kinds], dtype=bool)
-        if not is_gene.all():
-            others = format_words(types[~is_gene])
-            log(f"{path}: var[{name!r}]: features that are not genes are left out: {others}")
-        # Outer joins of files leave empty values.
-        is_unknown = is_gene & ~np.isin(kinds, (*EXPRESSION, ""))
-        if is_unknown.any() and {*kinds} & {*EXPRESSION}:
-            warn(
-                f"{path}: var[{name!r}]: unknown values are taken for gene expression: "
-                f"{format_words(types[is_unknown])}"
-            )
-        return is_gene
-    return np.ones(count_rows(var), dtype=bool)
+    name = next((name for name in ("feature_types", "feature_type") if name in var), None)
+    if name is None:
+        return np.ones(count_rows(var), dtype=bool)
+    types = read_column(var, name)
+    kinds = [kind.strip().lower() for kind in types]
+    is_gene = np.array([OTHER_FEATURES.fullmatch(kind) is None for kind in kinds], dtype=bool)
+    if not is_gene.all():
+        others = format_words(types[~is_gene])
+        log(f"{path}: var[{name!r}]: features that are not genes are left out: {others}")
+    # Outer joins of files leave empty values.
+    is_unknown = is_gene & ~np.isin(kinds, (*EXPRESSION, ""))
+    if is_unknown.any() and {*kinds} & {*EXPRESSION}:
+        unknown = format_words(types[is_unknown])
+        warn(f"{path}: var[{name!r}]: unknown values are taken for gene expression: {unknown}")
+    return is_gene
 
 
 def format_words(words: Strings) -> str:
@@ -211,7 +207,7 @@ def find_comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
     return {gene for gene in known if organism_of(gene) in (organism, "other")}
 
 
-def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
+def check_alike(local_files: Mapping[Path, Genes]) -> None:
     """Compare the genes of each file with the files that have more genes, and with GENCODE."""
     human = {gene: name for _, gene, name in real_genes()}
     known: dict[str, str] = {}
@@ -232,7 +228,7 @@ def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
         larger.append(path)
 
 
-def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: str) -> None:
+def check_shared(cells: Genes, known: Mapping[str, str], path: Path, other: str) -> None:
     """Compare the genes of a file, and their names, with known genes (names by id).
 
     Warn if less than half of the genes are shared. Raise an error if less than a tenth is shared.
@@ -263,7 +259,7 @@ def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: st
     check_names(cells, known, path, other)
 
 
-def check_names(cells: "Cells", known: Mapping[str, str], path: Path, other: str) -> None:
+def check_names(cells: Genes, known: Mapping[str, str], path: Path, other: str) -> None:
     """Compare the ids and names of genes in a file with known ids and names.
 
     A gene is a contradiction if its id and its name are both known, but belong to different genes.

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.genes import read_genes
+from scsigmoid.corpus.genes import Genes, read_genes
 from scsigmoid.corpus.hdf5 import (
     FALSE,
     Strings,
@@ -49,17 +49,11 @@ class Chunk(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cells:
+class Cells(Genes):
     """The selected cells of an h5ad file. Spots off the tissue are never selected."""
 
     path: Path
-    # Unique ids without version, without spike-ins and viruses. Counts of repeated ids are added.
-    genes: list[str]
-    names: list[str]  # symbol of each gene, or its id if the file has no symbols
     rows: NDArray[np.int64]  # rows of the selected cells in the file, ascending
-    changed: Mapping[str, int]  # numbers of spots and features left out or merged, by kind
-    gene_of_feature: NDArray[np.int64]  # index in `genes` of each feature, -1 if it is left out
-    gene_column: str  # column of `var` with the gene ids; empty for the index
     _matrix: str  # path of the matrix with counts in the file
     sha256: str = ""  # expected SHA-256 of the file, which `chunks` checks; empty if unknown
     made: Path = Path()  # file or folder to delete so that the file is made again, for messages
@@ -186,16 +180,8 @@ def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
         log(f"{path}: {off_tissue:,} of {n_cells:,} spots are off the tissue and are left out")
     if not len(rows):
         raise NoCountsError(f"{path}: all spots are off the tissue; leave the file out")
-    return Cells(
-        path=path,
-        genes=file_genes.ids,
-        names=file_genes.names,
-        rows=rows,
-        changed={"spots off the tissue": off_tissue, **file_genes.changed},
-        gene_of_feature=file_genes.gene_of_feature,
-        gene_column=file_genes.column,
-        _matrix=matrix,
-    )
+    changed = {"spots off the tissue": off_tissue, **file_genes.changed}
+    return Cells(**{**vars(file_genes), "changed": changed}, path=path, rows=rows, _matrix=matrix)
 
 
 def cells_of(row: ManifestRow, path: str | Path) -> Cells:

@@ -127,9 +127,8 @@ def check_enough(
     Args:
         source: the file, for messages.
         kinds: cell type of each cell, ``""`` if it has none.
-        scib: number of neighbors of scIB; 0 if scIB is not computed.
+        scib, umap: number of neighbors; 0 if the metric is not computed.
         mmd: smallest number of cells of a compared type; 0 if MMD is not computed.
-        umap: number of neighbors of UMAP; 0 if UMAP is not computed.
     """
     size_of = Counter(kinds.tolist())
     del size_of[""]

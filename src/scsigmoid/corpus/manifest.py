@@ -104,7 +104,7 @@ def write_evaluation_row(
     own_file = next((file for file in own_files(corpus, datasets) if file.dataset == name), None)
     requested = {name: datasets[name]}
     if own_file is not None:
-        rows, _ = list_file(own_file, datasets, seed, names=set())
+        rows, _ = list_file(own_file, datasets, seed)
     elif corpus.source == "embedded":
         rows = list_embedded(corpus.embedded, requested)
     else:
@@ -170,10 +170,10 @@ def list_local(
     local_files: Iterable[LocalFile], datasets: Mapping[str, Dataset], seed: int
 ) -> tuple[list[ManifestRow], dict[str, Any]]:
     """Return the manifest rows of the user's own files, and entries for the summary."""
-    names: set[str] = set()
-    rows, files = [], []
+    rows: list[ManifestRow] = []
+    files = []
     for local in local_files:
-        file_rows, file = list_file(local, datasets, seed, names)
+        file_rows, file = list_file(local, datasets, seed)
         rows += file_rows
         files.append(file)
     check_alike({file.path: file.cells for file in files})
@@ -184,16 +184,13 @@ def list_local(
             path: {"held_out": cells.held_out, "repeated": cells.repeated}
             for path, cells in excluded.items()
         }
-    return remove_excluded(rows, excluded), summary
+    return remove_excluded(with_unique_names(rows), excluded), summary
 
 
 def list_file(
-    local: LocalFile, datasets: Mapping[str, Dataset], seed: int, names: set[str]
+    local: LocalFile, datasets: Mapping[str, Dataset], seed: int
 ) -> tuple[list[ManifestRow], LocalCells]:
-    """Return the manifest rows of a file, training before evaluation, and its cells.
-
-    The names of the new rows differ from the names in ``names``, and are added to ``names``.
-    """
+    """Return the manifest rows of a file, training before evaluation, and its cells."""
     rows: list[ManifestRow] = []
     held_out = held_out_text(local.held_out, seed)
     digest, size = fingerprint(local.path)
@@ -219,7 +216,6 @@ def list_file(
         if held_out != "all":
             training = cells.select(held_out, "training").rows
             name = f"{training_row.file}_training" if held_out else training_row.file
-            name = make_unique(name, names)
             rows.append(replace(training_row, file=name, cells=str(len(training))))
         if local.dataset:
             dataset = datasets.get(local.dataset)
@@ -234,7 +230,7 @@ def list_file(
             rows.append(
                 replace(
                     training_row,
-                    file=make_unique(local.dataset, names),
+                    file=local.dataset,
                     role="evaluation",
                     dataset=local.dataset,
                     title=dataset.title,
@@ -343,14 +339,16 @@ def assign_parts(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:
     return [replace(row, part=part_of.get(row.file, "")) for row in rows]
 
 
-def make_unique(name: str, taken: set[str]) -> str:
-    """Return ``name``, with a number if it is in ``taken``, and add the result to ``taken``."""
-    candidate, number = name, 1
-    while candidate in taken:
-        number += 1
-        candidate = f"{name}_{number}"
-    taken.add(candidate)
-    return candidate
+def with_unique_names(rows: Iterable[ManifestRow]) -> list[ManifestRow]:
+    """Return the rows, with a number after names that earlier rows have."""
+    unique: dict[str, ManifestRow] = {}
+    for row in rows:
+        name, number = row.file, 1
+        while name in unique:
+            number += 1
+            name = f"{row.file}_{number}"
+        unique[name] = replace(row, file=name)
+    return list(unique.values())
 
 
 def read_lock(
