@@ -135,7 +135,7 @@ def test_ids_of_evaluation_datasets(identifier, kind, version, collection, servi
     [
         (uuid(7), "version: not found; as dataset: withdrawn; as collection: not found"),
         (uuid(2030), "as collection: contains 2 datasets, not one"),
-        (None, "missing"),
+        (None, "'None' is not a CELLxGENE id"),
         ("../etc", r"'\.\./etc' is not a CELLxGENE id"),
     ],
 )

@@ -218,8 +218,6 @@ def find_evaluation_dataset(service: Service, name: str, dataset: Dataset) -> Ma
     The id of a dataset or a collection stands for the newest version, because the day of the
     snapshot is for training files only.
     """
-    if dataset.id is None:
-        raise UserError(f"datasets.{name}.id: missing; give the dataset's CELLxGENE id")
     identifier = check_identifier(dataset.id, f"datasets.{name}.id")
     failures = []
     finders = {

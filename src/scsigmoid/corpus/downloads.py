@@ -94,10 +94,6 @@ def download(
 
     Only one process at a time may download to ``destination``. ``size`` is the expected number of
     bytes (``None`` if unknown). ``digest`` is the expected SHA-256 (empty if unknown).
-
-    Raises:
-        UserError: if the host is not allowed, or the file is gone, has another size or checksum, or
-            could not be downloaded.
     """
     partial = destination.with_suffix(".partial")
 

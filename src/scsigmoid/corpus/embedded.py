@@ -178,19 +178,14 @@ def write_recipe(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) 
         write_cells(path, real_cells(seed, held_out=name == REAL))
         return
     cells_in = {row.file: int(row.cells) for row in list_embedded(sizes, {})}
-    if name in DATASETS:
-        cells = sizes.evaluation_cells
-        tissue, cell_types = DATASETS[name]
-        tissues = dict.fromkeys(cell_types, tissue)
-    elif name in cells_in:
-        cells = cells_in[name]
-        tissues = {}
-        # Training cells of a cell type that occurs in several tissues are from the first tissue.
-        for tissue, cell_types in DATASETS.values():
-            for cell_type in cell_types:
-                tissues.setdefault(cell_type, tissue)
-    else:
+    if name not in (*DATASETS, *cells_in):
         raise UserError(f"{name}: the embedded corpus has no such file; make the manifest again")
+    cells = cells_in.get(name, sizes.evaluation_cells)
+    tissues: dict[str, str] = {}
+    for tissue, cell_types in [DATASETS[name]] if name in DATASETS else DATASETS.values():
+        for cell_type in cell_types:
+            # Training cells of a type that occurs in several tissues are from the first tissue.
+            tissues.setdefault(cell_type, tissue)
     write_cells(path, simulate(name, cells, tissues, sizes, seed))
 
 

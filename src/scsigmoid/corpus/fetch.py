@@ -78,8 +78,7 @@ def fetch_part(
 def download_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str, str]:
     """Download the files of remote rows, and return their SHA-256 by name in the manifest.
 
-    Raises:
-        UserError: for the first file that cannot be downloaded, after all others were tried.
+    If files cannot be downloaded, raise the first error after all others were tried.
     """
     remote = [row for row in rows if row.source in REMOTE]
 
@@ -122,8 +121,7 @@ def raw_files(
 
 
 def fetch_evaluation(
-    manifest: str | Path,
-    dataset: str,
+    row_file: str | Path,
     wanted: Dataset,
     corpus: Corpus,
     seed: int,
@@ -134,15 +132,10 @@ def fetch_evaluation(
 ) -> None:
     """Make, link, copy or download the cells of an evaluation dataset, and write its metadata.
 
-    ``wanted`` are the settings of the dataset. ``needed`` has arguments for
-    :func:`~.labels.check_enough`.
+    ``row_file`` is a manifest with one row. ``wanted`` are the settings of the dataset. ``needed``
+    has arguments for :func:`~.labels.check_enough`.
     """
-    rows = {row.dataset: row for row in read_manifest(manifest) if row.role == "evaluation"}
-    if dataset not in rows:
-        raise UserError(
-            f"{manifest}: the evaluation dataset {dataset!r} is missing; make the manifest again"
-        )
-    row = rows[dataset]
+    (row,) = read_manifest(row_file)
     # Do not replace files that are not an earlier output.
     if Path(output_json).exists():
         read_metadata(output_json)  # raises an error for another JSON file
@@ -153,7 +146,7 @@ def fetch_evaluation(
     with atomic_path(output_h5ad) as path, naming(path, row.location):
         provide_cells(row, corpus, seed, downloads, path)
         cells = open_cells(path)
-        label = evaluated_label(cells, dataset, wanted)
+        label = evaluated_label(cells, row.dataset, wanted)
         check_enough(cells.path, cell_types(cells, label, wanted.types), **(needed or {}))
         metadata = Metadata(
             dataset=row.dataset,
@@ -196,11 +189,8 @@ def provide_cells(
 def complete_row(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
     """Return a row with the number of cells with counts, and the size and SHA-256 of its file.
 
-    The column ``reason`` of the row states how many cells and features are left out or merged.
-    ``digest`` is the SHA-256 of the file, empty if unknown.
-
-    Raises:
-        NoCountsError: if no cell has counts.
+    Its ``reason`` states how many cells and features are left out or merged. ``digest`` is the
+    SHA-256 of the file, empty if unknown.
     """
     cells = cells_of(row, path)
     expressing = cells.count_expressing()

@@ -125,9 +125,8 @@ class Cells(Genes):
     def chunks(self, size: int = CHUNK_CELLS) -> Iterator[Chunk]:
         """Read the raw counts in bounded memory, at most ``size`` cells at a time.
 
-        Raises:
-            UserError: if counts are negative or not integers, if the file is damaged, or, after the
-                last chunk, if the SHA-256 of the file is not ``sha256``.
+        Raise an error if counts are negative or not integers, if the file is damaged, or, after the
+        last chunk, if the SHA-256 of the file is not ``sha256``.
         """
         with verified(self.path, self.sha256, self.made), opened(self.path) as file:
             matrix = Matrix(file[self._matrix], self.path, self._matrix.replace("/", "."))

@@ -71,11 +71,8 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
     """Choose the label of an evaluation dataset, and log its cell types.
 
     If the dataset has ``types``, the label with most of these types is chosen, else the first label
-    that the file has.
-
-    Raises:
-        UserError: if the file has none of the labels, or if the chosen label lacks one of ``types``
-            or has fewer than two cell types.
+    that the file has. Raise an error if there is none, or if the chosen label lacks one of
+    ``types`` or has fewer than two cell types.
     """
     wanted = dataset.labels
     with opened(cells.path) as file:

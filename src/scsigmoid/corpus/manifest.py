@@ -65,10 +65,8 @@ def build_manifest(
 ) -> list[str]:
     """Write the manifest of a configuration, and its summary as JSON.
 
-    ``folder`` is the folder of downloads. Its files are not requested from the server.
-
-    Returns:
-        The summary as lines of text. Empty for embedded and local cells.
+    ``folder`` is the folder of downloads. Its files are not requested from the server. Return the
+    summary as lines of text, empty for embedded and local cells.
     """
     summary: dict[str, Any]
     if corpus.source == "embedded":
@@ -218,12 +216,7 @@ def list_file(
             name = f"{training_row.file}_training" if held_out else training_row.file
             rows.append(replace(training_row, file=name, cells=str(len(training))))
         if local.dataset:
-            dataset = datasets.get(local.dataset)
-            if dataset is None:
-                raise UserError(
-                    f"{local.path}: the dataset of its held-out cells, {local.dataset!r}, is "
-                    "missing from 'datasets'; add it there"
-                )
+            dataset = datasets[local.dataset]
             evaluated = cells.select(held_out, "evaluation")
             evaluation = evaluated.rows
             evaluated_label(evaluated, local.dataset, dataset)  # raises if labels are missing
