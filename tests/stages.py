@@ -74,8 +74,7 @@ def make_part(corpus: Corpus, folder: Path, part: int = 0) -> Path:
 def make_evaluation(corpus: Corpus, name: str, dataset: Dataset, folder: Path) -> tuple[Path, Path]:
     """Fetch an evaluation dataset; return its h5ad file and its metadata."""
     outputs = folder / f"{name}.h5ad", folder / f"{name}.json"
-    manifest = folder / "manifest.csv"
-    fetch_evaluation(manifest, name, dataset, corpus, 42, folder / "downloads", *outputs)
-    rows = [row for row in read_manifest(manifest) if row.dataset == name]
+    rows = [row for row in read_manifest(folder / "manifest.csv") if row.dataset == name]
     write_manifest(folder / f"{name}.csv", rows)
+    fetch_evaluation(folder / f"{name}.csv", dataset, corpus, 42, folder / "downloads", *outputs)
     return outputs

@@ -225,21 +225,17 @@ def test_progress_resets_the_count_of_attempts(fetch, server, web, monkeypatch, 
         fetch(web=patient)
 
 
-def test_missing_length(fetch, server, tmp_path):
-    server.script[PATH] = ["no length"] * 2
-    with pytest.raises(UserError, match="does not state the size of the file"):
-        fetch()
-    fetch(size=len(BYTES))
-    assert (tmp_path / "a.h5ad").read_bytes() == BYTES
-    server.script[PATH] = ["no length"] * 9
-    with pytest.raises(UserError, match="of 1000 bytes"):
-        fetch(size=1000)
-
-
-def test_another_size(fetch, server, tmp_path):
-    server.script[PATH] = ["longer"]
-    with pytest.raises(
-        UserError, match=f"{len(BYTES) + 1} bytes, but {len(BYTES)} in the manifest"
+def test_missing_and_wrong_lengths(fetch, server, tmp_path):
+    whole = len(BYTES)
+    for script, size, message in (
+        (["no length"], None, "does not state the size of the file"),
+        (["no length"] * 9, 1000, "of 1000 bytes"),
+        (["longer"], whole, f"{whole + 1} bytes, but {whole} in the manifest"),
     ):
-        fetch(size=len(BYTES))
-    assert not list(tmp_path.iterdir())
+        server.script[PATH] = script
+        with pytest.raises(UserError, match=message):
+            fetch(size=size)
+        assert not list(tmp_path.iterdir())
+    server.script[PATH] = ["no length"]
+    fetch(size=whole)
+    assert (tmp_path / "a.h5ad").read_bytes() == BYTES

@@ -10,7 +10,7 @@ from stages import dense
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import EmbeddedCorpus
 from scsigmoid.corpus import embedded
-from scsigmoid.corpus.embedded import DATASETS, FACETS, real_cells, recover_counts, simulate
+from scsigmoid.corpus.embedded import FACETS, real_cells, recover_counts, simulate
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.labels import cell_types
 from scsigmoid.errors import UserError
@@ -76,12 +76,6 @@ def test_distribution_of_lengths(sizes):
     assert abs((lengths > 128).mean() - 0.43) < 0.04
     assert (lengths <= 384).mean() > 0.94
     assert lengths.max() <= sizes.genes
-
-
-def test_datasets_have_all_cell_types():
-    assert set(DATASETS) == set(load().datasets) - {"pbmc68k"}
-    trained = {cell for _, cell_types in DATASETS.values() for cell in cell_types}
-    assert trained == set(FACETS)
 
 
 def test_training_files_have_all_types_and_different_donors(tmp_path, sizes):

@@ -23,13 +23,6 @@ from scsigmoid.files import sha256
 BLOOD = Dataset(title="Blood")
 
 
-def local_row(path: Path, name: str) -> ManifestRow:
-    """Return the manifest row of a local file."""
-    size, digest = str(path.stat().st_size), sha256(path)
-    return ManifestRow(file=name, role="training", part="0", source="local", location=str(path),
-                       bytes=size, sha256=digest)  # fmt: skip
-
-
 def test_embedded(config, tmp_path):
     sizes = dataclasses.replace(config.corpus.embedded, training_cells=100)
     corpus = dataclasses.replace(config.corpus, embedded=sizes)
@@ -172,7 +165,9 @@ def test_raw_files_are_deleted_and_restored(corpus, server, files, write_h5ad, c
     evaluated, _ = make_evaluation(corpus, "heart", HEART["heart"], tmp_path)
     own = write_h5ad(counts, name="own")
     manifest = tmp_path / "manifest.csv"
-    write_manifest(manifest, [*read_manifest(manifest), local_row(own, "own")])
+    identity = {"bytes": str(own.stat().st_size), "sha256": sha256(own), "location": str(own)}
+    own_row = ManifestRow(file="own", role="training", part="0", source="local", **identity)
+    write_manifest(manifest, [*read_manifest(manifest), own_row])
     part = make_part(corpus, tmp_path)
     linked = part / f"{uuid(1003)}.h5ad"
     linked.unlink()

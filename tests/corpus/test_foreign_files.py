@@ -72,6 +72,7 @@ FAULTS = {
     "a row with more values than genes": ("csr", change("X/indptr", slice(1, None), 99), "damaged"),
     "no data": ("csr", lambda file: file["X"].pop("data"), "X is not a matrix as anndata"),
     "one dimension": ("dense", lambda f: replace(f, "X", [1.0, 2.0]), "X is not a matrix as"),
+    "float16": ("dense", lambda f: replace(f, "X", np.ones((30, 12), "f2")), "X contains float16;"),
     "layers that are not a group": ("csr", lambda f: replace(f, "layers", [1]), None),
     "short labels": ("csr", lambda f: replace_labels(f, ["T cell"] * 4), "damaged"),
     "labels in Latin-1": ("csr", latin, r"damaged \(column 'cell_type': 'utf-8' codec"),

@@ -123,30 +123,25 @@ EXPRESSION = "Gene Expression"
 
 
 @pytest.mark.parametrize(
-    ("column", "types", "kept", "log"),
+    ("biotypes", "types", "kept", "log"),
     [
-        ("feature_types", [EXPRESSION] * 9 + ["Antibody Capture"] * 3, 9, "3 'Antibody Capture'"),
-        ("feature_type", ["protein_coding"] * 6 + ["lncRNA"] * 6, 12, ""),
-        ("feature_types", [EXPRESSION] * 2 + [None] * 10, 12, ""),
-        ("feature_types", [EXPRESSION] * 2 + ["Gene"] * 9 + ["HTO"], 11, "expression: 9 'Gene'"),
+        ([], [EXPRESSION] * 9 + ["Antibody Capture"] * 3, 9, "3 'Antibody Capture'"),
+        ([], ["protein_coding"] * 6 + ["lncRNA"] * 6, 12, ""),
+        ([], [EXPRESSION] * 2 + [None] * 10, 12, ""),
+        ([], [EXPRESSION] * 2 + ["Gene"] * 9 + ["HTO"], 11, "expression: 9 'Gene'"),
+        (["gene"] * 11 + ["spike-in"], [EXPRESSION] * 3 + ["protein"] * 9, 11, "1 are left out"),
+        (["protein_coding"] * 12, [EXPRESSION] * 3 + ["protein"] * 9, 3, "9 'protein'"),
     ],
 )
-def test_kinds_of_features(column, types, kept, log, write, capfd):
-    path = write(IDS[:12], **{column: types})
+@pytest.mark.parametrize("column", ["feature_types", "feature_type"])
+def test_kinds_of_features(column, biotypes, types, kept, log, write, capfd):
+    path = write(IDS[:12], **{column: types}, **({"feature_biotype": biotypes} if biotypes else {}))
     cells = open_cells(path)
     assert cells.genes == IDS[:kept]
     np.testing.assert_array_equal(dense(cells), anndata.read_h5ad(path).X[:, :kept])
     messages = capfd.readouterr().err
     assert log in messages
     assert log or not messages
-
-
-def test_biotypes_of_cellxgene_files(write):
-    var = {"feature_types": [EXPRESSION] * 3 + ["protein"] * 9}
-    path = write(IDS[:12], feature_biotype=["gene"] * 11 + ["spike-in"], **var)
-    assert open_cells(path).genes == IDS[:11]
-    path = write(IDS[:12], feature_biotype=["protein_coding"] * 12, **var)
-    assert open_cells(path).genes == IDS[:3]
 
 
 def test_gene_table_agrees_with_gencode(gencode):

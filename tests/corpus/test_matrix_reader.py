@@ -119,12 +119,6 @@ def test_memory_is_bounded_by_the_blocks(tmp_path, monkeypatch):
     assert peak < 16e6
 
 
-def test_float16_is_refused(values, tmp_path):
-    path = store(tmp_path / "m.h5", values.astype(np.float16), "dense")
-    with h5py.File(path) as file, pytest.raises(UserError, match="X contains float16; store"):
-        Matrix(file["X"], path, "X")
-
-
 @pytest.mark.parametrize("kind", ["dense", "csr", "csc"])
 @pytest.mark.parametrize("dtype", [np.bool_, np.float32])
 def test_binarised_counts_are_refused(dtype, kind, tmp_path):

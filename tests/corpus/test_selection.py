@@ -44,10 +44,10 @@ def test_reasons_to_leave_files_out(corpus):
         "lung": row(10, collection_id=""),
     }
     wanted = dataclasses.replace(corpus, leave_out=[uuid(108)])
-    selection = select(versions, evaluation, wanted, 42)
-    assert [r.file for r in selection.training] == ["1", "6", "11"]
-    assert selection.held_out == {uuid(50): "dataset of heart", uuid(3): "collection of heart"}
-    assert selection.left_out == {"other organisms": 3, "named in corpus.leave_out": 1}
+    training, held_out, left_out = select(versions, evaluation, wanted, 42)
+    assert [r.file for r in training] == ["1", "6", "11"]
+    assert held_out == {uuid(50): "dataset of heart", uuid(3): "collection of heart"}
+    assert left_out == {"other organisms": 3, "named in corpus.leave_out": 1}
     with pytest.raises(UserError, match=rf"corpus\.leave_out: {uuid(99)} is neither a dataset"):
         select(versions, {}, dataclasses.replace(corpus, leave_out=[uuid(99), uuid(1)]), 42)
 
@@ -67,7 +67,7 @@ def test_assays_of_rna(corpus):
         (["10x 3' v3"], [4]),
         (None, [1, 2, 3, 4]),
     ):
-        training = select(versions, {}, dataclasses.replace(corpus, assays=assays), 42).training
+        training, _, _ = select(versions, {}, dataclasses.replace(corpus, assays=assays), 42)
         assert [int(r.file) for r in training] == numbers
 
 

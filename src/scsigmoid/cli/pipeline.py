@@ -71,7 +71,7 @@ def fetch(options: argparse.Namespace) -> None:
         needed_cells = Plan(config).needed_cells(name)
         row = options.metadata.with_suffix(".csv")  # manifest with one row, for this dataset
         write_evaluation_row(name, config.corpus, config.datasets, config.seed, downloads, row)
-        fetch_evaluation(row, name, dataset, *shared, options.metadata, needed_cells)
+        fetch_evaluation(row, dataset, *shared, options.metadata, needed_cells)
     else:
         fetch_part(options.manifest, int(options.part), *shared)
 

@@ -52,10 +52,6 @@ class Service:
             raise Unusable("the answer is not a JSON object")
         return answer
 
-    def datasets(self) -> list[Mapping[str, Any]]:
-        """Return the descriptions of all datasets that are listed today."""
-        return self.get_list("datasets", INDEX_PATIENCE)
-
     def versions(self, dataset_id: str) -> list[Mapping[str, Any]]:
         """Return the descriptions of all versions of a dataset."""
         return self.get_list(f"datasets/{check_identifier(dataset_id)}/versions")
@@ -76,30 +72,25 @@ def list_versions(
     can_be_wanted: Callable[[Mapping[str, Any]], bool] = lambda entry: True,
     answers: Path | None = None,
 ) -> tuple[list[Version], dict[str, str]]:
-    """Find the newest version of every dataset as of a day.
-
-    The versions of a dataset are requested only if ``can_be_wanted`` is true for the dataset. For
-    other datasets, today's version is returned, so that they are counted. Datasets that were
-    withdrawn after the day are missing, because the service does not list them.
+    """Find the newest version of every dataset as of a day, except datasets withdrawn since then.
 
     Args:
         service: the API.
         day: the day, as ``YYYY-MM-DD``.
         leave_out: ids of datasets to leave out, even if their descriptions are malformed.
-        can_be_wanted: function that returns, given the current description of a dataset, whether
-            the corpus may use its versions.
+        can_be_wanted: whether the corpus may use versions of a dataset, given its current
+            description. If not, today's version is returned, so that the dataset is counted.
         answers: folder that caches answers about past days, so that an interrupted command resumes.
 
     Returns:
         The versions, ordered by dataset id, and the reasons why other datasets are left out, by id.
 
     Raises:
-        UserError: if no dataset was published by the day, the list of datasets is malformed, or
-            too many datasets cannot be described.
+        UserError: if no dataset was published by the day, or too many cannot be described.
     """
     entries = {
         check_identifier(entry.get("dataset_id"), service.api): entry
-        for entry in service.datasets()
+        for entry in service.get_list("datasets", INDEX_PATIENCE)
         if is_published(entry, day)
     }
     left_out = dict.fromkeys(entries.keys() & {*leave_out}, IN_LEAVE_OUT)
@@ -168,12 +159,8 @@ def is_published(entry: Mapping[str, Any], day: str | None) -> bool:
 def read_version(entry: Mapping[str, Any], dataset: Mapping[str, Any] | None = None) -> Version:
     """Read the service's description of a version. Unknown fields are ignored.
 
-    ``dataset`` is the description of its dataset, which is used if ``entry`` does not name the
-    collection or the DOI.
-
-    Raises:
-        Unusable: if the version is withdrawn or has no h5ad file.
-        UserError: if an id or a number is malformed.
+    ``dataset`` describes its dataset. It is used if ``entry`` lacks the collection or the DOI.
+    Raise `Unusable` if the version is withdrawn or has no h5ad file.
     """
     version_id = check_identifier(entry.get("dataset_version_id"))
     if entry.get("tombstone") is True:
@@ -231,8 +218,6 @@ def find_evaluation_dataset(service: Service, name: str, dataset: Dataset) -> Ma
     The id of a dataset or a collection stands for the newest version, because the day of the
     snapshot is for training files only.
     """
-    if dataset.id is None:
-        raise UserError(f"datasets.{name}.id: missing; give the dataset's CELLxGENE id")
     identifier = check_identifier(dataset.id, f"datasets.{name}.id")
     failures = []
     finders = {

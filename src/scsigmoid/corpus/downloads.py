@@ -20,8 +20,6 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import sha256, write_text
 from scsigmoid.progress import log
 
-ETAG = ".etag"
-
 
 class Downloads:
     """The folder of downloads."""
@@ -96,17 +94,14 @@ def download(
 
     Only one process at a time may download to ``destination``. ``size`` is the expected number of
     bytes (``None`` if unknown). ``digest`` is the expected SHA-256 (empty if unknown).
-
-    Raises:
-        UserError: if the host is not allowed, or the file is gone, has another size or checksum, or
-            could not be downloaded.
     """
     partial = destination.with_suffix(".partial")
 
-    def attempt() -> None:
-        continue_download(web, url, partial, size)
-
-    web.retry(url, attempt, progress=lambda: size_on_disk(partial))
+    web.retry(
+        url,
+        lambda: continue_download(web, url, partial, size),
+        progress=lambda: size_on_disk(partial),
+    )
     actual = sha256(partial)
     if digest and actual != digest:
         remove_partial(partial)
@@ -124,7 +119,7 @@ def download(
 
 def continue_download(web: Web, url: str, partial: Path, size: int | None) -> None:
     """Make one attempt: request the missing bytes, append them, and check the length."""
-    start, etag = size_on_disk(partial), partial.with_suffix(ETAG)
+    start, etag = size_on_disk(partial), partial.with_suffix(".etag")
     if start == size:
         return
     headers = {}
@@ -170,7 +165,7 @@ def continue_download(web: Web, url: str, partial: Path, size: int | None) -> No
 def remove_partial(partial: Path) -> None:
     """Remove an unfinished download."""
     partial.unlink(missing_ok=True)
-    partial.with_suffix(ETAG).unlink(missing_ok=True)
+    partial.with_suffix(".etag").unlink(missing_ok=True)
 
 
 def size_on_disk(path: Path) -> int:

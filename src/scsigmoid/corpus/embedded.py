@@ -29,7 +29,7 @@ made-up genes, ``ENSG90000000000`` and up, a range that Ensembl does not use.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,10 +140,7 @@ DATASETS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def list_embedded(sizes: EmbeddedCorpus, datasets: Mapping[str, Dataset]) -> list[ManifestRow]:
-    """Return the manifest rows of the training files and the evaluation datasets.
-
-    Their ``bytes`` and ``sha256`` are empty.
-    """
+    """Return the manifest rows of training files and evaluation datasets, without checksums."""
     rows = []
     for index in range(sizes.training_files):
         start = sizes.training_cells * index // sizes.training_files
@@ -181,26 +178,21 @@ def write_recipe(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) 
         write_cells(path, real_cells(seed, held_out=name == REAL))
         return
     cells_in = {row.file: int(row.cells) for row in list_embedded(sizes, {})}
-    if name in DATASETS:
-        cells = sizes.evaluation_cells
-        tissue, cell_types = DATASETS[name]
-        tissues = dict.fromkeys(cell_types, tissue)
-    elif name in cells_in:
-        cells = cells_in[name]
-        tissues = {}
-        # Training cells of a cell type that occurs in several tissues are from the first tissue.
-        for tissue, cell_types in DATASETS.values():
-            for cell_type in cell_types:
-                tissues.setdefault(cell_type, tissue)
-    else:
+    if name not in (*DATASETS, *cells_in):
         raise UserError(f"{name}: the embedded corpus has no such file; make the manifest again")
+    cells = cells_in.get(name, sizes.evaluation_cells)
+    tissues: dict[str, str] = {}
+    for tissue, cell_types in [DATASETS[name]] if name in DATASETS else DATASETS.values():
+        for cell_type in cell_types:
+            # Training cells of a type that occurs in several tissues are from the first tissue.
+            tissues.setdefault(cell_type, tissue)
     write_cells(path, simulate(name, cells, tissues, sizes, seed))
 
 
 def recover_counts(raw: Any, totals: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Recover integer counts from log(1 + count / total * 10,000), rounded to three decimals.
+    """Recover counts from ``raw``: log(1 + count / total * 10,000), rounded to three decimals.
 
-    ``raw`` contains these values, cells x genes. ``totals`` contains the total count of each cell.
+    ``raw`` is cells x genes. ``totals`` contains the total count of each cell.
     """
     stored = np.asarray(raw, dtype=np.float64)
     scale = totals[:, None] / TARGET_SUM
@@ -215,10 +207,7 @@ def recover_counts(raw: Any, totals: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def real_cells(seed: int, *, held_out: bool) -> CellTable:
-    """Return the training part (70 %) or the held-out part (30 %) of the real cells.
-
-    The seed decides which cells are held out.
-    """
+    """Return the held-out real cells (30 %, chosen by the seed) or the other real cells."""
     import warnings
 
     import scanpy
@@ -243,23 +232,14 @@ def real_cells(seed: int, *, held_out: bool) -> CellTable:
     return CellTable(counts[rows], identifiers, names, obs, TITLE, simulated=False)
 
 
-@dataclass(frozen=True)
-class Genome:
-    """Properties of the genes that all simulated cells share."""
+def draw_genes(sizes: EmbeddedCorpus, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Draw the properties of the genes that all simulated cells share.
 
-    genes: list[str]  # Ensembl ids, real ones first
-    names: list[str]  # symbols
-    base: NDArray[np.float64]  # (genes,): log-rate without regulators
-    # (genes, programs): weight of the enhancer of each program's regulator, 0 if there is none.
-    weights: NDArray[np.float64]
-
-
-def make_genome(sizes: EmbeddedCorpus, seed: int) -> Genome:
-    """Draw log-rates and enhancers of all genes."""
+    Returns:
+        Log-rates without regulators, (genes,), and weights of the enhancers of each program's
+        regulator, (genes, programs), 0 if there is none.
+    """
     generator = np.random.default_rng(derive(seed, "simulated", "genome"))
-    known = [(identifier, name) for _, identifier, name in real_genes()][: sizes.genes]
-    made_up = [(f"ENSG9{index:010d}", f"SIM{index}") for index in range(sizes.genes - len(known))]
-    genes, names = zip(*known, *made_up, strict=True)
     base = generator.normal(0.0, BASE_SPREAD, sizes.genes)
     weights = np.zeros((sizes.genes, sizes.programmes))
     regulators = min(sizes.regulators, sizes.programmes)
@@ -268,15 +248,13 @@ def make_genome(sizes: EmbeddedCorpus, seed: int) -> Genome:
     strength = generator.gamma(ENHANCER_SHAPE, ENHANCER_SCALE, drawn.shape)
     # The expected sum of weights does not depend on the number of regulators.
     np.put_along_axis(weights, drawn, strength * DRIVE / regulators, axis=1)
-    return Genome(list(genes), list(names), base, weights)
+    return base, weights
 
 
 def type_activity(cell_type: str, programmes: int, seed: int) -> NDArray[np.float64]:
     """Return the regulator activities of a cell type, (programs,).
 
-    Each facet of the cell type raises the activities of the facet's programs. The cell type also
-    raises the activities of a few random programs. Programs are assigned to facets in turn, so
-    facets share programs only if there are too few programs.
+    Programs are assigned to facets in turn, so facets share programs only if there are too few.
     """
     order = np.random.default_rng(derive(seed, "simulated", "programmes")).permutation(programmes)
     facets = list(dict.fromkeys(facet for names in FACETS.values() for facet in names))
@@ -297,11 +275,13 @@ def simulate(
 ) -> CellTable:
     """Simulate the cells of one file, with a seed that depends on its name.
 
-    ``tissues`` has the tissue of each cell type. The first cell type is about twice as frequent as
-    the last.
+    ``tissues`` has the tissue of each cell type. The first type is twice as frequent as the last.
     """
     cell_types = list(tissues)
-    genome = make_genome(sizes, seed)
+    known = [(identifier, name) for _, identifier, name in real_genes()][: sizes.genes]
+    made_up = [(f"ENSG9{index:010d}", f"SIM{index}") for index in range(sizes.genes - len(known))]
+    genes, names = zip(*known, *made_up, strict=True)
+    base, weights = draw_genes(sizes, seed)
     generator = np.random.default_rng(derive(seed, "simulated", "cells", name))
     frequency = np.linspace(1.0, 0.5, len(cell_types))
     ends = np.rint(np.cumsum(frequency) / frequency.sum() * cells).astype(np.int64)
@@ -315,7 +295,7 @@ def simulate(
     noise = np.exp(generator.normal(0.0, ACTIVITY_NOISE, (cells, sizes.programmes)))
     background = generator.exponential(BACKGROUND, (cells, sizes.programmes))
     activity = mean_activity[types] * noise + background
-    log_rates = genome.base + (activity / (1.0 + activity)) @ genome.weights.T
+    log_rates = base + (activity / (1.0 + activity)) @ weights.T
     log_rates += generator.normal(0.0, DONOR_SHIFT, (sizes.donors, sizes.genes))[donors]
     rates = np.exp(log_rates)
     rates /= rates.sum(axis=1, keepdims=True)
@@ -338,7 +318,7 @@ def simulate(
         "assay": "simulated",
         **ORDINARY,
     }
-    return CellTable(counts, genome.genes, genome.names, obs, f"{name} (simulated)", simulated=True)
+    return CellTable(counts, genes, names, obs, f"{name} (simulated)", simulated=True)
 
 
 def library_sizes(
@@ -346,8 +326,7 @@ def library_sizes(
 ) -> NDArray[np.float64]:
     """Return library sizes, (cells,), for which cells express ``lengths`` genes on average.
 
-    For the mean profile of each cell type, the expected number of expressed genes is computed for a
-    grid of library sizes. Interpolation then gives the library size for a number of genes.
+    They are interpolated on a grid of library sizes, with the mean profile of each cell type.
     ``rates``, (cells, genes), sum to 1 in each cell. ``types`` are the cell types as numbers.
     """
     grid = np.exp(np.linspace(np.log(1.0), np.log(1e6), 96))

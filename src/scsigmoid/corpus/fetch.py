@@ -59,13 +59,10 @@ def fetch_part(
         completed = []
         for row in rows:
             path = folder / f"{row.file}.h5ad"
-            if row.source in REMOTE:
-                path.symlink_to(downloads.path(row))
-            else:
-                with naming(path, row.location):
-                    make_or_link(row, corpus, seed, path)
             try:
-                completed.append(complete_row(row, path, digests.get(row.file, "")))
+                with naming(path, row.location):
+                    provide_cells(row, corpus, seed, downloads, path)
+                    completed.append(complete_row(row, path, digests.get(row.file, "")))
             except NoCountsError as error:
                 if row.source not in REMOTE:
                     raise
@@ -81,8 +78,7 @@ def fetch_part(
 def download_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str, str]:
     """Download the files of remote rows, and return their SHA-256 by name in the manifest.
 
-    Raises:
-        UserError: for the first file that cannot be downloaded, after all others were tried.
+    If files cannot be downloaded, raise the first error after all others were tried.
     """
     remote = [row for row in rows if row.source in REMOTE]
 
@@ -125,8 +121,7 @@ def raw_files(
 
 
 def fetch_evaluation(
-    manifest: str | Path,
-    dataset: str,
+    row_file: str | Path,
     wanted: Dataset,
     corpus: Corpus,
     seed: int,
@@ -137,33 +132,21 @@ def fetch_evaluation(
 ) -> None:
     """Make, link, copy or download the cells of an evaluation dataset, and write its metadata.
 
-    ``wanted`` are the settings of the dataset. ``needed`` has arguments for
-    :func:`~.labels.check_enough`.
+    ``row_file`` is a manifest with one row. ``wanted`` are the settings of the dataset. ``needed``
+    has arguments for :func:`~.labels.check_enough`.
     """
-    rows = {row.dataset: row for row in read_manifest(manifest) if row.role == "evaluation"}
-    if dataset not in rows:
-        raise UserError(
-            f"{manifest}: the evaluation dataset {dataset!r} is missing; make the manifest again"
-        )
-    row = rows[dataset]
+    (row,) = read_manifest(row_file)
     # Do not replace files that are not an earlier output.
     if Path(output_json).exists():
         read_metadata(output_json)  # raises an error for another JSON file
     elif Path(output_h5ad).exists():
         raise UserError(f"{output_h5ad}: exists, but {output_json} does not; name a new file")
-    digest = ""
+    downloads = Downloads(downloads_folder, Web.of(corpus))
+    digests = download_all([row], downloads)
     with atomic_path(output_h5ad) as path, naming(path, row.location):
-        if row.source in REMOTE:
-            downloads = Downloads(downloads_folder, Web.of(corpus))
-            digest = download_all([row], downloads)[row.file]
-            path.symlink_to(downloads.path(row))
-        elif row.source == "local" and (row.held_out != "all" or row.layer or row.genes):
-            check_unchanged(row)
-            copy_cells(cells_of(row, row.location), path, row.title)
-        else:
-            make_or_link(row, corpus, seed, path)
+        provide_cells(row, corpus, seed, downloads, path)
         cells = open_cells(path)
-        label = evaluated_label(cells, dataset, wanted)
+        label = evaluated_label(cells, row.dataset, wanted)
         check_enough(cells.path, cell_types(cells, label, wanted.types), **(needed or {}))
         metadata = Metadata(
             dataset=row.dataset,
@@ -174,39 +157,45 @@ def fetch_evaluation(
             title=row.title,
             cells=cells.count_expressing(),
             genes=len(cells.genes),
-            sha256=digest or sha256(path),
+            sha256=digests.get(row.file) or sha256(path),
             location=row.location,
         )
     write_json(output_json, asdict(metadata))
 
 
-def make_or_link(row: ManifestRow, corpus: Corpus, seed: int, path: Path) -> None:
-    """Make a file of the embedded corpus, link to a local h5ad file, or convert a 10x file."""
-    if row.source == "embedded":
-        embedded.write_recipe(row.location, corpus.embedded, seed, path)
-        return
-    check_unchanged(row)
+def provide_cells(
+    row: ManifestRow, corpus: Corpus, seed: int, downloads: Downloads, path: Path
+) -> None:
+    """Make embedded cells, link to a download or a local h5ad file, or copy or convert its cells.
+
+    Evaluation cells are copied if later stages cannot read the local file as it is.
+    """
     path.unlink(missing_ok=True)
-    if is_tenx(Path(row.location)):
-        convert(Path(row.location), path)
+    if row.source in REMOTE:
+        path.symlink_to(downloads.path(row))
+    elif row.source == "embedded":
+        embedded.write_recipe(row.location, corpus.embedded, seed, path)
     else:
-        path.symlink_to(row.location)
+        check_unchanged(row)
+        local = Path(row.location)
+        if row.role == "evaluation" and (row.held_out != "all" or row.layer or row.genes):
+            copy_cells(cells_of(row, local), path, row.title)
+        elif is_tenx(local):
+            convert(local, path)
+        else:
+            path.symlink_to(local)
 
 
 def complete_row(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
     """Return a row with the number of cells with counts, and the size and SHA-256 of its file.
 
-    The column ``reason`` of the row states how many cells and features are left out or merged.
-    ``digest`` is the SHA-256 of the file, empty if unknown.
-
-    Raises:
-        NoCountsError: if no cell has counts.
+    Its ``reason`` states how many cells and features are left out or merged. ``digest`` is the
+    SHA-256 of the file, empty if unknown.
     """
-    with naming(path, row.location):
-        cells = cells_of(row, path)
-        expressing = cells.count_expressing()
-        if not expressing:
-            raise NoCountsError(f"{path}: no raw counts, all are zero; leave the file out")
+    cells = cells_of(row, path)
+    expressing = cells.count_expressing()
+    if not expressing:
+        raise NoCountsError(f"{path}: no raw counts, all are zero; leave the file out")
     changed = {**cells.changed, "cells without counts": cells.n_cells - expressing}
     return replace(
         row,

@@ -5,9 +5,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,6 @@ from numpy.typing import NDArray
 from scsigmoid.corpus.hdf5 import Strings, check_column, count_rows, read_column
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log, warn
-
-if TYPE_CHECKING:
-    from scsigmoid.corpus.h5ad import Cells
 
 VERSIONED = re.compile(r"\A(ENS[A-Z]*\d+)\.\d+\Z")
 ENSEMBL_GENE = re.compile(r"(ENS[A-Z]*G)\d+")
@@ -38,14 +36,15 @@ FEW_CONTRADICTIONS, MANY_CONTRADICTIONS = 0.05, 0.5
 FEWEST_COMPARED = 10  # names of fewer genes are not checked
 
 
-class Genes(NamedTuple):
-    """The genes of a file."""
+@dataclass(frozen=True)
+class Genes:
+    """The genes of a file. Counts of genes that the file lists twice are added."""
 
-    ids: list[str]  # unique, without version
+    genes: list[str]  # unique ids without version, without spike-ins and viruses
     names: list[str]  # symbol of each gene, or its id if the file has no symbol
-    gene_of_feature: NDArray[np.int64]  # index in `ids` of each feature, -1 if it is left out
-    column: str  # column of `var` with the ids; empty for the index
-    changed: dict[str, int]  # numbers of features that are left out or merged, by kind
+    gene_of_feature: NDArray[np.int64]  # index in `genes` of each feature, -1 if it is left out
+    gene_column: str  # column of `var` with the ids; empty for the index
+    changed: dict[str, int]  # numbers of features and spots left out or merged, by kind
 
 
 def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
@@ -118,10 +117,7 @@ def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: 
 
 
 def organism_of(gene: str) -> str:
-    """Return the organism of a gene, or ``other`` if the gene has no Ensembl id.
-
-    An organism that is not in :data:`ORGANISMS` is named by the prefix of the Ensembl id.
-    """
+    """Return the organism that an Ensembl id of a gene states, or ``other`` for other names."""
     match = ENSEMBL_GENE.fullmatch(gene)
     return ORGANISMS.get(match[1], f"{match[1]}...") if match else "other"
 
@@ -144,11 +140,9 @@ def is_id(value: object) -> bool:
 
 
 def column_of_ids(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
-    """Find the column of ``var`` with Ensembl ids if the index has none, as in scanpy's 10x files.
+    """Return the only complete column with Ensembl ids, as in scanpy's 10x files.
 
-    Returns:
-        The name of the column, which is logged. Empty for the index: if the index has Ensembl ids,
-        if several columns or none have them, or if a value of the only column is missing.
+    Return "" for the index if the index has Ensembl ids, or if there is not exactly one column.
     """
     if has_ids(read_column(var, str(var.attrs["_index"]))[is_gene]):
         return ""
@@ -180,24 +174,21 @@ def find_genes(var: Any, path: Path) -> NDArray[np.bool_]:
         biotypes = read_column(var, "feature_biotype")
         if set(biotypes) <= CELLXGENE_BIOTYPES:
             return np.asarray(biotypes != "spike-in", dtype=bool)
-    for name in ("feature_types", "feature_type"):
-        if name not in var:
-            continue
-        types = read_column(var, name)
-        kinds = [kind.strip().lower() for kind in types]
-        is_gene = np.array([OTHER_FEATURES.fullmatch(kind) is None for kind in kinds], dtype=bool)
-        if not is_gene.all():
-            others = format_words(types[~is_gene])
-            log(f"{path}: var[{name!r}]: features that are not genes are left out: {others}")
-        # Outer joins of files leave empty values.
-        is_unknown = is_gene & ~np.isin(kinds, (*EXPRESSION, ""))
-        if is_unknown.any() and {*kinds} & {*EXPRESSION}:
-            warn(
-                f"{path}: var[{name!r}]: unknown values are taken for gene expression: "
-                f"{format_words(types[is_unknown])}"
-            )
-        return is_gene
-    return np.ones(count_rows(var), dtype=bool)
+    name = next((name for name in ("feature_types", "feature_type") if name in var), None)
+    if name is None:
+        return np.ones(count_rows(var), dtype=bool)
+    types = read_column(var, name)
+    kinds = [kind.strip().lower() for kind in types]
+    is_gene = np.array([OTHER_FEATURES.fullmatch(kind) is None for kind in kinds], dtype=bool)
+    if not is_gene.all():
+        others = format_words(types[~is_gene])
+        log(f"{path}: var[{name!r}]: features that are not genes are left out: {others}")
+    # Outer joins of files leave empty values.
+    is_unknown = is_gene & ~np.isin(kinds, (*EXPRESSION, ""))
+    if is_unknown.any() and {*kinds} & {*EXPRESSION}:
+        unknown = format_words(types[is_unknown])
+        warn(f"{path}: var[{name!r}]: unknown values are taken for gene expression: {unknown}")
+    return is_gene
 
 
 def format_words(words: Strings) -> str:
@@ -208,8 +199,7 @@ def format_words(words: Strings) -> str:
 def find_comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
     """Return the known genes with which the genes of a file can be compared.
 
-    If more than 90 % of the file's genes have Ensembl ids of one organism, genes of other organisms
-    are left out.
+    If over 90 % of the file's genes belong to one organism, genes of other organisms are left out.
     """
     [(organism, count)] = Counter(map(organism_of, genes)).most_common(1)
     if organism == "other" or count <= 0.9 * len(genes):
@@ -217,13 +207,8 @@ def find_comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
     return {gene for gene in known if organism_of(gene) in (organism, "other")}
 
 
-def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
-    """Compare the genes of each file with the files that have more genes, and with GENCODE.
-
-    Raises:
-        UserError: if a file shares hardly any genes with the other files, or if many of its genes
-            have the name of another gene.
-    """
+def check_alike(local_files: Mapping[Path, Genes]) -> None:
+    """Compare the genes of each file with the files that have more genes, and with GENCODE."""
     human = {gene: name for _, gene, name in real_genes()}
     known: dict[str, str] = {}
     larger: list[Path] = []
@@ -243,18 +228,12 @@ def check_alike(local_files: Mapping[Path, "Cells"]) -> None:
         larger.append(path)
 
 
-def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: str) -> None:
-    """Compare the genes of a file, and their names, with known genes.
+def check_shared(cells: Genes, known: Mapping[str, str], path: Path, other: str) -> None:
+    """Compare the genes of a file, and their names, with known genes (names by id).
 
     Warn if less than half of the genes are shared. Raise an error if less than a tenth is shared.
     The share is relative to the smaller number of genes, so that a panel matches a whole
-    transcriptome.
-
-    Args:
-        cells: the cells of the file.
-        known: names of the known genes, by id.
-        path: the file, for messages.
-        other: source of the known genes, for messages.
+    transcriptome. Messages name ``path``, and ``other`` as the source of the known genes.
     """
     comparable = find_comparable(cells.genes, known)
     # One flag for each feature that is used, so a gene with two features counts twice.
@@ -280,12 +259,12 @@ def check_shared(cells: "Cells", known: Mapping[str, str], path: Path, other: st
     check_names(cells, known, path, other)
 
 
-def check_names(cells: "Cells", known: Mapping[str, str], path: Path, other: str) -> None:
+def check_names(cells: Genes, known: Mapping[str, str], path: Path, other: str) -> None:
     """Compare the ids and names of genes in a file with known ids and names.
 
-    A gene is a contradiction if its id and its name are both known, but belong to different genes,
-    as after a shift of one column. New names, and names of several genes, are not compared. Warn if
-    there are some contradictions. Raise an error if there are many.
+    A gene is a contradiction if its id and its name are both known, but belong to different genes.
+    New names, and names of several genes, are not compared. Warn if there are some contradictions.
+    Raise an error if there are many.
     """
     ids_of: dict[str, set[str]] = {}
     for gene, name in known.items():

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.genes import read_genes
+from scsigmoid.corpus.genes import Genes, read_genes
 from scsigmoid.corpus.hdf5 import (
     FALSE,
     Strings,
@@ -49,33 +49,14 @@ class Chunk(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cells:
-    """The selected cells of an h5ad file.
-
-    Attributes:
-        path: the file.
-        genes: unique ids without version, without spike-ins and viruses. Counts of genes that the
-            file lists twice are added.
-        names: symbols of the genes, or their ids if the file has no symbols.
-        rows: rows of the selected cells in the file, ascending. Spots off the tissue are never
-            selected.
-        changed: numbers of spots and features of the file that are left out or merged, by kind.
-        gene_of_feature: index in ``genes`` of each feature of the file, -1 if it is left out.
-        gene_column: column of ``var`` with the gene ids; empty for the index.
-        sha256: expected SHA-256 of the file, which :meth:`chunks` checks; empty if unknown.
-        made: file or folder to delete so that the file is made again, for messages.
-    """
+class Cells(Genes):
+    """The selected cells of an h5ad file. Spots off the tissue are never selected."""
 
     path: Path
-    genes: list[str]
-    names: list[str]
-    rows: NDArray[np.int64]
-    changed: Mapping[str, int]
-    gene_of_feature: NDArray[np.int64]
-    gene_column: str
+    rows: NDArray[np.int64]  # rows of the selected cells in the file, ascending
     _matrix: str  # path of the matrix with counts in the file
-    sha256: str = ""
-    made: Path = Path()
+    sha256: str = ""  # expected SHA-256 of the file, which `chunks` checks; empty if unknown
+    made: Path = Path()  # file or folder to delete so that the file is made again, for messages
 
     @property
     def n_cells(self) -> int:
@@ -83,25 +64,21 @@ class Cells:
 
     def with_current_ids(self, retired: Mapping[str, str]) -> "Cells":
         """Replace retired gene ids by current ones. Counts of genes with the same id are added."""
+        import pandas as pd
+
         if retired.keys().isdisjoint(self.genes):
             return self
-        ids = [retired.get(gene, gene) for gene in self.genes]
-        name_of: dict[str, str] = {}
-        for gene, name in zip(ids, self.names, strict=True):
-            name_of.setdefault(gene, name)
-        index_of = {gene: index for index, gene in enumerate(name_of)}
-        new_index = np.array([index_of[gene] for gene in ids], dtype=np.int64)
+        ids = pd.Series([retired.get(gene, gene) for gene in self.genes])
+        new_index, genes = pd.factorize(ids)
+        names = pd.Series(self.names)[~ids.duplicated()].tolist()
         features = np.where(self.gene_of_feature >= 0, new_index[self.gene_of_feature], -1)
-        genes, names = list(name_of), list(name_of.values())
-        return replace(self, genes=genes, names=names, gene_of_feature=features)
+        return replace(self, genes=genes.tolist(), names=names, gene_of_feature=features)
 
     def select(self, held_out: str, role: Role) -> "Cells":
         """Select the held-out cells (``"evaluation"``) or the other cells (``"training"``).
 
-        ``held_out`` is the text that :func:`held_out_text` returns.
-
-        Raises:
-            UserError: if no cell is selected, or if the column or value of ``held_out`` is missing.
+        ``held_out`` is the text that :func:`held_out_text` returns. Raise an error if its column or
+        value is missing, or if no cell is selected.
         """
         is_held_out = np.full(self.n_cells, held_out == "all")
         if fraction := FRACTION.fullmatch(held_out):
@@ -126,10 +103,7 @@ class Cells:
         return replace(self, rows=rows)
 
     def obs(self, columns: Iterable[str]) -> dict[str, Strings]:
-        """Read columns of ``obs`` for the selected cells as strings.
-
-        Missing values, and all values of a missing column, are ``""``.
-        """
+        """Read columns of ``obs`` as strings, ``""`` for missing values and missing columns."""
         values = {name: np.full(self.n_cells, "", dtype=object) for name in columns}
         with opened(self.path) as file:
             for name in values:
@@ -151,11 +125,8 @@ class Cells:
     def chunks(self, size: int = CHUNK_CELLS) -> Iterator[Chunk]:
         """Read the raw counts in bounded memory, at most ``size`` cells at a time.
 
-        A cell may have no counts.
-
-        Raises:
-            UserError: if counts are negative or not integers, if the file is damaged, or, after the
-                last chunk, if the SHA-256 of the file is not ``sha256``.
+        Raise an error if counts are negative or not integers, if the file is damaged, or, after the
+        last chunk, if the SHA-256 of the file is not ``sha256``.
         """
         with verified(self.path, self.sha256, self.made), opened(self.path) as file:
             matrix = Matrix(file[self._matrix], self.path, self._matrix.replace("/", "."))
@@ -174,11 +145,8 @@ class Cells:
 def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
     """Open an h5ad file. Counts are read later, in chunks.
 
-    Args:
-        path: the file.
-        layer: layer with the raw counts; empty for ``raw.X`` or ``X``.
-        genes: column of ``var`` with the gene ids; empty for its index, or for the only column with
-            Ensembl ids if the index has none (:func:`~.genes.column_of_ids`).
+    ``layer`` is the layer with the raw counts, empty for ``raw.X`` or ``X``. ``genes`` is as in
+    :func:`~.genes.read_genes`.
 
     Raises:
         NoCountsError: if the file has no raw counts, or only spots off the tissue.
@@ -203,25 +171,16 @@ def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
         if n_cells == 0:
             raise UserError(f"{path}: has no cells; leave the file out")
         file_genes = read_genes(var, path, genes)
-        is_selected = np.ones(n_cells, dtype=bool)
+        rows = np.arange(n_cells)
         if ON_TISSUE in obs:
-            is_selected = ~np.isin(read_column(obs, ON_TISSUE), FALSE)
-    rows = np.flatnonzero(is_selected)
+            rows = np.flatnonzero(~np.isin(read_column(obs, ON_TISSUE), FALSE))
     off_tissue = n_cells - len(rows)
     if off_tissue:
         log(f"{path}: {off_tissue:,} of {n_cells:,} spots are off the tissue and are left out")
     if not len(rows):
         raise NoCountsError(f"{path}: all spots are off the tissue; leave the file out")
-    return Cells(
-        path=path,
-        genes=file_genes.ids,
-        names=file_genes.names,
-        rows=rows,
-        changed={"spots off the tissue": off_tissue, **file_genes.changed},
-        gene_of_feature=file_genes.gene_of_feature,
-        gene_column=file_genes.column,
-        _matrix=matrix,
-    )
+    changed = {"spots off the tissue": off_tissue, **file_genes.changed}
+    return Cells(**{**vars(file_genes), "changed": changed}, path=path, rows=rows, _matrix=matrix)
 
 
 def cells_of(row: ManifestRow, path: str | Path) -> Cells:

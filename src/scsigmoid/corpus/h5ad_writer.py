@@ -160,13 +160,11 @@ def fingerprint(path: Path) -> tuple[str, int]:
 
     The SHA-256 of a folder is the SHA-256 of a list of its files, as ``sha256sum`` prints it.
     """
-    files = files_of(path)
-    digests = [sha256(file) for file in files]
-    size = sum(file.stat().st_size for file in files)
     if not path.is_dir():
-        return digests[0], size
-    pairs = zip(digests, files, strict=True)
-    lines = "".join(f"{digest}  {file.name}\n" for digest, file in pairs)
+        return sha256(path), path.stat().st_size
+    files = files_of(path)
+    lines = "".join(f"{sha256(file)}  {file.name}\n" for file in files)
+    size = sum(file.stat().st_size for file in files)
     return hashlib.sha256(lines.encode()).hexdigest(), size
 
 

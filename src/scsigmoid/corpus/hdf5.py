@@ -25,8 +25,7 @@ ADVICE = (
 def opened(path: Path) -> Iterator[Any]:
     """Open an HDF5 file for reading, if possible with the filters of the package hdf5plugin.
 
-    Raises:
-        UserError: if the file is missing or damaged, or if reading it fails in the block.
+    Raise an error if the file is missing or damaged, or if reading it fails in the block.
     """
     import h5py
 
@@ -91,10 +90,7 @@ def format_names(name: str, present: Sequence[str]) -> str:
 def read_column(frame: Any, name: str) -> Strings:
     """Read a column of a stored data frame as strings, ``""`` for missing values.
 
-    Raises:
-        UserError: if the column has values other than text, numbers or categories, or several
-            values per row.
-        OSError: if the column is not stored as anndata stores it, or has the wrong length.
+    Raise the errors of :func:`check_values` and :func:`read_checked`.
     """
     import pandas as pd
 
@@ -136,8 +132,7 @@ def read_data_frame(stored: Any) -> Any:
 def read_checked(stored: Any, title: str, rows: int) -> Any:
     """Read a column or a data frame that anndata stored. ``title`` is its name in errors.
 
-    Raises:
-        OSError: if anndata cannot read it, or if it does not have ``rows`` rows.
+    Raise an ``OSError`` if anndata cannot read it, or if it does not have ``rows`` rows.
     """
     from anndata.io import read_elem
 

@@ -71,11 +71,8 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
     """Choose the label of an evaluation dataset, and log its cell types.
 
     If the dataset has ``types``, the label with most of these types is chosen, else the first label
-    that the file has.
-
-    Raises:
-        UserError: if the file has none of the labels, or if the chosen label lacks one of ``types``
-            or has fewer than two cell types.
+    that the file has. Raise an error if there is none, or if the chosen label lacks one of
+    ``types`` or has fewer than two cell types.
     """
     wanted = dataset.labels
     with opened(cells.path) as file:
@@ -127,9 +124,8 @@ def check_enough(
     Args:
         source: the file, for messages.
         kinds: cell type of each cell, ``""`` if it has none.
-        scib: number of neighbors of scIB; 0 if scIB is not computed.
+        scib, umap: number of neighbors; 0 if the metric is not computed.
         mmd: smallest number of cells of a compared type; 0 if MMD is not computed.
-        umap: number of neighbors of UMAP; 0 if UMAP is not computed.
     """
     size_of = Counter(kinds.tolist())
     del size_of[""]

@@ -7,6 +7,7 @@ A manifest with the SHA-256 of all files is a lock. It can be committed and used
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,11 +65,8 @@ def build_manifest(
 ) -> list[str]:
     """Write the manifest of a configuration, and its summary as JSON.
 
-    Files that are already in ``folder``, the folder of downloads, are not requested from the
-    server.
-
-    Returns:
-        The summary as lines of text. Empty for embedded and local cells.
+    ``folder`` is the folder of downloads. Its files are not requested from the server. Return the
+    summary as lines of text, empty for embedded and local cells.
     """
     summary: dict[str, Any]
     if corpus.source == "embedded":
@@ -104,7 +102,7 @@ def write_evaluation_row(
     own_file = next((file for file in own_files(corpus, datasets) if file.dataset == name), None)
     requested = {name: datasets[name]}
     if own_file is not None:
-        rows, _ = list_file(own_file, datasets, seed, names=set())
+        rows, _ = list_file(own_file, datasets, seed)
     elif corpus.source == "embedded":
         rows = list_embedded(corpus.embedded, requested)
     else:
@@ -135,12 +133,8 @@ def check_not_trained_on(
     rows = read_manifest(manifest)
     training = [row for row in rows if row.role == "training"]
     check_separate(training, {evaluated.dataset: evaluated}, str(manifest), TRAIN_AGAIN)
-    columns = ("dataset", "location", "held_out", "sha256", "layer", "genes")
-    is_unchanged = any(
-        all(getattr(evaluated, column) == getattr(row, column) for column in columns)
-        for row in rows
-    )
-    if corpus.source != "local" or is_unchanged:
+    key_of = attrgetter("dataset", "location", "held_out", "sha256", "layer", "genes")
+    if corpus.source != "local" or key_of(evaluated) in map(key_of, rows):
         return
     rows_now, _ = list_local(own_files(corpus, datasets), datasets, seed)
     excluded_now = {row.location: row.excluded for row in rows_now if row.role == "training"}
@@ -152,9 +146,8 @@ def check_not_trained_on(
         else:
             last_excluded = max(map(int, re.findall(r"\d+", ranges)), default=-1)
             cell_rows = np.arange(last_excluded + 1)
-            is_newly_excluded = are_in_ranges(cell_rows, ranges)
-            is_newly_excluded &= ~are_in_ranges(cell_rows, row.excluded)
-            cells = int(is_newly_excluded.sum())
+            was_excluded = are_in_ranges(cell_rows, row.excluded)
+            cells = int((are_in_ranges(cell_rows, ranges) & ~was_excluded).sum())
         if cells:
             raise UserError(
                 f"datasets.{evaluated.dataset}: {cells:,} training cells of {row.location} have "
@@ -174,15 +167,11 @@ class LocalCells(NamedTuple):
 def list_local(
     local_files: Iterable[LocalFile], datasets: Mapping[str, Dataset], seed: int
 ) -> tuple[list[ManifestRow], dict[str, Any]]:
-    """Open, count and hash the user's own files.
-
-    Returns:
-        Their manifest rows, and entries for the summary.
-    """
-    names: set[str] = set()
-    rows, files = [], []
+    """Return the manifest rows of the user's own files, and entries for the summary."""
+    rows: list[ManifestRow] = []
+    files = []
     for local in local_files:
-        file_rows, file = list_file(local, datasets, seed, names)
+        file_rows, file = list_file(local, datasets, seed)
         rows += file_rows
         files.append(file)
     check_alike({file.path: file.cells for file in files})
@@ -193,16 +182,13 @@ def list_local(
             path: {"held_out": cells.held_out, "repeated": cells.repeated}
             for path, cells in excluded.items()
         }
-    return remove_excluded(rows, excluded), summary
+    return remove_excluded(with_unique_names(rows), excluded), summary
 
 
 def list_file(
-    local: LocalFile, datasets: Mapping[str, Dataset], seed: int, names: set[str]
+    local: LocalFile, datasets: Mapping[str, Dataset], seed: int
 ) -> tuple[list[ManifestRow], LocalCells]:
-    """Return the manifest rows of a file, training before evaluation, and its cells.
-
-    ``names`` contains the names of other rows. The names of the new rows are added to ``names``.
-    """
+    """Return the manifest rows of a file, training before evaluation, and its cells."""
     rows: list[ManifestRow] = []
     held_out = held_out_text(local.held_out, seed)
     digest, size = fingerprint(local.path)
@@ -228,22 +214,16 @@ def list_file(
         if held_out != "all":
             training = cells.select(held_out, "training").rows
             name = f"{training_row.file}_training" if held_out else training_row.file
-            name = make_unique(name, names)
             rows.append(replace(training_row, file=name, cells=str(len(training))))
         if local.dataset:
-            dataset = datasets.get(local.dataset)
-            if dataset is None:
-                raise UserError(
-                    f"{local.path}: the dataset of its held-out cells, {local.dataset!r}, is "
-                    "missing from 'datasets'; add it there"
-                )
+            dataset = datasets[local.dataset]
             evaluated = cells.select(held_out, "evaluation")
             evaluation = evaluated.rows
             evaluated_label(evaluated, local.dataset, dataset)  # raises if labels are missing
             rows.append(
                 replace(
                     training_row,
-                    file=make_unique(local.dataset, names),
+                    file=local.dataset,
                     role="evaluation",
                     dataset=local.dataset,
                     title=dataset.title,
@@ -255,12 +235,10 @@ def list_file(
 
 
 def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
-    """Find training cells with the same counts as held-out cells or as other training cells.
-
-    Returns:
-        The cells to exclude, by path of the file. Files without such cells are missing.
-    """
+    """Return the repeated training cells to exclude, by path of the files that have any."""
     shared_genes = set.intersection(*(set(file.cells.genes) for file in files))
+    # Of cells with the same counts, the first is kept: from the file with the most genes.
+    files = sorted(files, key=lambda file: -len(file.cells.genes))
     hashed = []
     for file in files:
         with as_h5ad(file.path) as path:
@@ -301,11 +279,7 @@ def remove_excluded(
 def list_remote(
     corpus: Corpus, datasets: Mapping[str, Dataset], seed: int, downloads: Downloads
 ) -> tuple[list[ManifestRow], dict[str, Any]]:
-    """List CELLxGENE's files as of the snapshot's day, or the files of a lock.
-
-    Returns:
-        Their manifest rows, and entries for the summary.
-    """
+    """Return the manifest rows of CELLxGENE's files or of a lock, and entries for the summary."""
     if corpus.manifest is not None:
         rows = read_lock(corpus.manifest, corpus, datasets)
         rows = check_available(rows, downloads, corpus.manifest, locked=True)
@@ -326,23 +300,23 @@ def list_remote(
     }
     # `select` raises an error for ids that are not in `versions`, so omit those already left out.
     leave_out = [identifier for identifier in corpus.leave_out if identifier not in without_file]
-    selection = select(versions, evaluated, replace(corpus, leave_out=leave_out), seed)
-    training = [replace(row, snapshot=corpus.snapshot) for row in selection.training]
+    corpus = replace(corpus, leave_out=leave_out)
+    chosen, held_out, left_out = select(versions, evaluated, corpus, seed)
+    training = [replace(row, snapshot=corpus.snapshot) for row in chosen]
     offered_cells = sum(int(version.row.cells) for version in versions)
     rows = check_available([*training, *evaluated.values()], downloads, origin, locked=False)
     return rows, {
         "origin": origin,
         "offered": {"files": len(versions), "cells": offered_cells},
         "without_file": without_file,
-        "held_out": selection.held_out,
-        "left_out": selection.left_out,
+        "held_out": held_out,
+        "left_out": left_out,
     }
 
 
 def assign_parts(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:
-    """Assign training files to parts of similar size.
+    """Assign training files, largest first, each to the part that is the smallest so far.
 
-    Files are assigned in descending order of size, each to the part that is the smallest so far.
     Sizes are bytes if all are known, else cells.
     """
     training = [row for row in rows if row.role == "training"]
@@ -358,14 +332,16 @@ def assign_parts(rows: Sequence[ManifestRow], parts: int) -> list[ManifestRow]:
     return [replace(row, part=part_of.get(row.file, "")) for row in rows]
 
 
-def make_unique(name: str, taken: set[str]) -> str:
-    """Return ``name``, with a number if it is in ``taken``, and add the result to ``taken``."""
-    candidate, number = name, 1
-    while candidate in taken:
-        number += 1
-        candidate = f"{name}_{number}"
-    taken.add(candidate)
-    return candidate
+def with_unique_names(rows: Iterable[ManifestRow]) -> list[ManifestRow]:
+    """Return the rows, with a number after names that earlier rows have."""
+    unique: dict[str, ManifestRow] = {}
+    for row in rows:
+        name, number = row.file, 1
+        while name in unique:
+            number += 1
+            name = f"{row.file}_{number}"
+        unique[name] = replace(row, file=name)
+    return list(unique.values())
 
 
 def read_lock(
@@ -373,8 +349,7 @@ def read_lock(
 ) -> list[ManifestRow]:
     """Read the user's lock and check it against the configuration.
 
-    Training files in ``corpus.leave_out`` and evaluation datasets that are not in ``datasets`` are
-    omitted.
+    Omit training files in ``corpus.leave_out``, and evaluation datasets that are not configured.
     """
     rows = read_manifest(path)
     for row in rows:
@@ -414,11 +389,8 @@ def check_available(
 ) -> list[ManifestRow]:
     """Check that the server has all files that are not downloaded yet.
 
-    Returns:
-        The rows, with the sizes that the server states.
-
-    Raises:
-        UserError: if a file is missing or, in a lock, has another size than its row.
+    Return the rows, with the sizes that the server states. Raise an error if a file is missing or,
+    in a lock, has another size than its row.
     """
     for row in rows:
         check_address(row.location, downloads.web.hosts)
@@ -467,8 +439,8 @@ def write_lock(
 ) -> None:
     """Write the manifest with cells, bytes and SHA-256 of the downloaded files.
 
-    The evaluation rows are read from the CSV files next to the JSON files ``metadata``. The user's
-    own files are left out.
+    The evaluation rows are in CSV files next to the JSON files ``metadata``. The user's own files
+    are left out.
     """
     downloaded = {row.file: row for part in parts for row in read_manifest(Path(part) / FILES)}
     rows = [row for row in read_manifest(manifest) if row.role != "evaluation"]

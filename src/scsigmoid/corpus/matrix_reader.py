@@ -37,16 +37,12 @@ class NoCountsError(UserError):
 
 
 class Matrix:
-    """A stored matrix, cells x genes: dense, CSR or CSC.
-
-    Attributes:
-        shape: cells and genes.
-    """
+    """A stored matrix, cells x genes: dense, CSR or CSC."""
 
     def __init__(self, stored: Any, path: Path, name: str) -> None:
         """Check that an HDF5 group (sparse) or dataset (dense) is a matrix of numbers.
 
-        The values are not read. ``name`` is the name of the matrix in messages.
+        ``name`` is the name of the matrix in messages.
         """
         self.path, self.name = path, name
         self._stored = stored
@@ -70,13 +66,21 @@ class Matrix:
             )
         self.shape: tuple[int, int] = (int(cells), int(genes))
 
-    def sample(self) -> NDArray[np.float64]:
-        """Return the non-zero values among the first stored values, about ``SAMPLE`` of them."""
+    def first_fraction(self) -> float | None:
+        """Return the first non-integer value if most sampled values are not integers, else None.
+
+        Raises:
+            NoCountsError: if the values say only whether genes are expressed.
+        """
         if self.kind == "dense":
             values = self._stored[: max(1, SAMPLE // max(1, self.shape[1]))].ravel()
         else:
             values = self._stored["data"][:SAMPLE]
-        return values[values != 0].astype(np.float64)
+        values = values[values != 0].astype(np.float64)
+        if len(values) >= FEWEST_ONES and (values == 1).all():
+            raise NoCountsError(f"{self.path}: {self.name} {BINARY}")
+        is_count = are_integers(values)
+        return None if 2 * is_count.sum() >= len(values) else float(values[np.argmin(is_count)])
 
     def count_stored(self) -> NDArray[np.int64]:
         """Return the number of stored values in each row of a CSR matrix."""
@@ -133,8 +137,7 @@ class Matrix:
             genes: number of genes.
 
         Yields:
-            First row, and CSR matrix, rows x genes, of int32 without stored zeros or repeated
-            entries.
+            First row, and CSR matrix of int32 without stored zeros or repeated entries.
         """
         columns = np.flatnonzero(gene_of_column >= 0)
         ones = np.ones(len(columns), dtype=np.int64)
@@ -194,7 +197,7 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
         if name not in file:
             continue
         matrix = Matrix(file[name], path, name.replace("/", "."))
-        fraction = first_fraction(matrix)
+        fraction = matrix.first_fraction()
         if fraction is None:
             return name
         findings.append(f"{matrix.name} has values such as {fraction:.8g}")
@@ -202,23 +205,10 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
             advice = FILL
     for name in present:
         with suppress(UserError):  # the layer is not a matrix
-            if first_fraction(Matrix(layers[name], path, name)) is None:
+            if Matrix(layers[name], path, name).first_fraction() is None:
                 findings.append(f"layers[{name!r}] has counts")
                 advice = f"set 'layer' to {name!r}"
     where = f"layers.{layer}" if layer else "raw.X or X"
     raise NoCountsError(
         f"{path}: no raw counts in {where} ({', '.join(findings) or 'there is neither'}); {advice}"
     )
-
-
-def first_fraction(matrix: Matrix) -> float | None:
-    """Return the first non-integer value if most of the first values are not integers, else None.
-
-    Raises:
-        NoCountsError: if the values say only whether genes are expressed.
-    """
-    values = matrix.sample()
-    if len(values) >= FEWEST_ONES and (values == 1).all():
-        raise NoCountsError(f"{matrix.path}: {matrix.name} {BINARY}")
-    is_count = are_integers(values)
-    return None if 2 * is_count.sum() >= len(values) else float(values[np.argmin(is_count)])

@@ -32,7 +32,6 @@ class HashedFile:
     hashes: Hashes  # over all genes of the file; 0 for a cell without counts
     shared_hashes: Hashes  # over the genes that all files have; 0 if a cell expresses too few
     is_comparable: Flags  # whether a cell expresses at least FEWEST_GENES genes
-    n_genes: int
     gene_set: int  # a hash of the genes of the file
     training: Rows
     held_out: Rows
@@ -53,8 +52,7 @@ def hash_cells(
     """Hash the counts of all cells of a file, in bounded memory.
 
     The hash of a cell is the sum over its genes of a hash of gene and count, so the order of the
-    genes does not matter. ``shared_genes`` are the genes that all files have. ``training`` and
-    ``held_out`` are the rows of the training and held-out cells.
+    genes does not matter. ``shared_genes`` are the genes that all files have.
     """
     digests = (hashlib.blake2b(gene.encode(), digest_size=8).digest() for gene in cells.genes)
     keys = np.frombuffer(b"".join(digests), dtype="<u8")
@@ -76,7 +74,6 @@ def hash_cells(
         hashes=hashes,
         shared_hashes=shared_hashes,
         is_comparable=is_comparable,
-        n_genes=len(keys),
         gene_set=int(keys.sum()),
         training=training,
         held_out=held_out,
@@ -103,29 +100,26 @@ def exclude_repeated(files: Sequence[HashedFile]) -> list[Excluded]:
 
     A training cell is excluded if a held-out cell has the same counts of all genes or, in a file
     with other genes, of the genes that all files have. Of several training cells with the same
-    counts, the first cell in the file with the most genes is kept.
+    counts, the first is kept.
     """
-    order = sorted(range(len(files)), key=lambda index: -files[index].n_genes)
-    ordered = [files[index] for index in order]
     # Arrays over the training cells of all files.
-    hashes = np.concatenate([file.hashes[file.training] for file in ordered])
-    is_comparable = np.concatenate([file.is_comparable[file.training] for file in ordered])
-    held_out_hashes = np.concatenate([file.hashes[file.held_out] for file in ordered])
+    hashes = np.concatenate([file.hashes[file.training] for file in files])
+    is_comparable = np.concatenate([file.is_comparable[file.training] for file in files])
+    held_out_hashes = np.concatenate([file.hashes[file.held_out] for file in files])
     # The default `kind` overflows with uint64 in numpy 2.0.
     is_held_out = (hashes != 0) & np.isin(hashes, held_out_hashes, kind="sort")
-    is_held_out |= occur_in_other_files(ordered)
+    is_held_out |= occur_in_other_files(files)
     candidates = np.flatnonzero(is_comparable & ~is_held_out)
     _, first_occurrences = np.unique(hashes[candidates], return_index=True)
     is_repeated = np.zeros(len(hashes), dtype=bool)
     is_repeated[np.delete(candidates, first_occurrences)] = True
 
-    excluded = {}
-    ends = np.cumsum([len(file.training) for file in ordered])[:-1]
-    flags = zip(np.split(is_held_out, ends), np.split(is_repeated, ends), strict=True)
-    for index, file, (held_out, repeated) in zip(order, ordered, flags, strict=True):
-        rows = file.training[held_out | repeated]
-        excluded[index] = Excluded(rows, int(held_out.sum()), int(repeated.sum()))
-    return [excluded[index] for index in range(len(files))]
+    ends = np.cumsum([len(file.training) for file in files])[:-1]
+    flags = zip(files, np.split(is_held_out, ends), np.split(is_repeated, ends), strict=True)
+    return [
+        Excluded(file.training[held_out | repeated], int(held_out.sum()), int(repeated.sum()))
+        for file, held_out, repeated in flags
+    ]
 
 
 def occur_in_other_files(files: Sequence[HashedFile]) -> Flags:
@@ -136,10 +130,9 @@ def occur_in_other_files(files: Sequence[HashedFile]) -> Flags:
     flags = []
     for file in files:
         training = file.shared_hashes[file.training]
-        held_out = [training[:0]]  # `concatenate` needs at least one array
-        for other in files:
-            if other.gene_set != file.gene_set:
-                held_out.append(other.shared_hashes[other.held_out])
-        is_equal = np.isin(training, np.concatenate(held_out), kind="sort")
+        others = [other for other in files if other.gene_set != file.gene_set]
+        held_out = [other.shared_hashes[other.held_out] for other in others]
+        # `concatenate` needs at least one array, so add an empty array.
+        is_equal = np.isin(training, np.concatenate([*held_out, training[:0]]), kind="sort")
         flags.append((training != 0) & is_equal)
     return np.concatenate(flags)

@@ -6,7 +6,6 @@ No training file shares a dataset or a collection with an evaluation dataset.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -22,19 +21,15 @@ RNA = "rna"  # value in corpus.assays that stands for all assays of rna_assays.c
 PAPER_CELLS = 131_600_000  # cells in the paper's snapshot of 11 June 2024
 
 
-@dataclass(frozen=True)
-class Selection:
-    """The training files, and why the others are left out."""
-
-    training: list[ManifestRow]  # in the order of the versions
-    held_out: dict[str, str]  # by dataset id: why it is held out (reason_held_out)
-    left_out: dict[str, int]  # number of other versions, by reason
-
-
 def select(
     versions: Sequence[Version], evaluation: Mapping[str, ManifestRow], corpus: Corpus, seed: int
-) -> Selection:
-    """Choose the training files, at random if the configuration limits cells or bytes."""
+) -> tuple[list[ManifestRow], dict[str, str], dict[str, int]]:
+    """Choose the training files, at random if the configuration limits cells or bytes.
+
+    Returns:
+        The training files, the reasons why datasets are held out, by dataset id, and the numbers
+        of other versions that are left out, by reason.
+    """
     organisms: set[str] = set()
     assays = {RNA}  # "rna", labels and ontology ids
     known_ids: set[str] = set()
@@ -62,13 +57,13 @@ def select(
     kept = sample_files(training, corpus.maximum_cells, corpus.maximum_gb, seed)
     if len(kept) < len(training):
         left_out["beyond corpus.maximum_cells or corpus.maximum_gb"] = len(training) - len(kept)
-    return Selection(kept, held_out, left_out)
+    return kept, held_out, left_out
 
 
 def can_be_wanted(organisms: Mapping[str, str], assays: Mapping[str, str], corpus: Corpus) -> bool:
     """Return whether a dataset may have a wanted organism and a wanted assay.
 
-    ``organisms`` and ``assays`` are labels with their ontology ids. They are empty if unknown.
+    ``organisms`` and ``assays`` are labels with their ontology ids, empty if unknown.
     """
     wanted = wanted_assays(corpus)
     names = [*assays, *assays.values()]

@@ -84,10 +84,7 @@ class Web:
         return cls(tuple(corpus.hosts), corpus.download)
 
     def json(self, url: str, patience: float = 1.0) -> Any:
-        """Return the JSON document at an address, or raise :class:`Absent`.
-
-        The timeout is ``patience`` times ``corpus.download.timeout``.
-        """
+        """Return the JSON document at an address. ``patience`` is a factor of the timeout."""
 
         def read(response: requests.Response) -> Any:
             try:
@@ -119,13 +116,10 @@ class Web:
     ) -> Iterator[requests.Response]:
         """Request an address without reading the body, following redirects to allowed hosts.
 
-        Proxies and certificates of the environment are used for https only.
-
-        Raises:
-            Transient: if the connection fails, here or in the block.
+        Raise :class:`Transient` if the connection fails, here or in the block.
         """
         with requests.Session() as session:
-            session.trust_env = url.startswith("https:")
+            session.trust_env = url.startswith("https:")  # proxies and certificates for https
             session.stream = True
             session.headers.update(HEADERS)
             for scheme in ("https://", "http://"):
@@ -142,10 +136,7 @@ class Web:
     def body(self, response: requests.Response) -> Iterator[bytes]:
         """Yield the body in blocks as it arrives.
 
-        Raises:
-            Transient: if less than ``ADVANCE`` bytes of an unfinished body arrive in ``SLOWEST``
-                seconds.
-            UserError: if another thread has failed.
+        Raise :class:`Transient` if less than ``ADVANCE`` bytes arrive in ``SLOWEST`` seconds.
         """
         arrived, start = 0, time.monotonic()
         # read1 does not wait for a whole block, so slow servers are noticed.
@@ -163,11 +154,8 @@ class Web:
     ) -> T:
         """Call ``action`` until it succeeds. The pause doubles after every failure.
 
-        Args:
-            url: address, for messages.
-            action: function to call. It raises :class:`Transient` if another attempt may succeed.
-            progress: function that returns the number of bytes received so far. ``ADVANCE`` new
-                bytes reset the count of attempts.
+        ``action`` raises :class:`Transient` if another attempt may succeed. ``progress`` returns
+        the number of bytes received so far. ``ADVANCE`` new bytes reset the count of attempts.
         """
         received, failures = progress(), 0
         while True:
@@ -228,10 +216,7 @@ def check_address(url: str, hosts: Collection[str]) -> None:
 def check_status(url: str, response: requests.Response) -> None:
     """Raise an error if the status of a response is not 200 or 206.
 
-    Raises:
-        Transient: if another attempt may succeed.
-        Absent: if the server does not have the file.
-        UserError: for other statuses.
+    The error is :class:`Transient` if another attempt may succeed.
     """
     status = response.status_code
     if status in (200, 206):
