@@ -7,7 +7,7 @@ before a job runs. Few settings have a default here, because ``config.yaml`` sta
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 from scsigmoid.config.effects import Affects
 from scsigmoid.config.metrics import METRICS
@@ -97,13 +97,20 @@ Host = Annotated[str, Limits("a host without https://", pattern="^([a-z0-9.-]+|:
 TRAIN = "train benchmark_training"  # rules that train models, or time training steps
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 class Settings:
-    """Base class of all sections. Pydantic refuses unknown settings, infinity and NaN."""
+    """Base class of all sections. Each subclass becomes a frozen dataclass with keyword arguments.
+
+    Pydantic refuses unknown settings, infinity and NaN.
+    """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "allow_inf_nan": False}
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
-@dataclass(frozen=True, kw_only=True)
 class LocalFiles(Settings):
     """One entry of ``corpus.local``: your own h5ad files, 10x ``.h5`` files or 10x folders."""
 
@@ -127,7 +134,6 @@ class LocalFiles(Settings):
     Ensembl ids, that column."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class EmbeddedCorpus(Settings):
     """Sizes of the corpus that the package contains: simulated cells and 700 real blood cells."""
 
@@ -149,7 +155,6 @@ class EmbeddedCorpus(Settings):
     """Number of donors of each dataset."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Download(Settings):
     """How files are downloaded. These settings do not change results."""
 
@@ -170,7 +175,6 @@ class Download(Settings):
     (``Retry-After``)."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Corpus(Settings):
     """Source of all cells, and selection of the training cells."""
 
@@ -218,7 +222,6 @@ class Corpus(Settings):
     """Sizes of the embedded corpus."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Dataset(Settings):
     """An evaluation dataset (Table 4 of the paper)."""
 
@@ -251,7 +254,6 @@ class Dataset(Settings):
         return [self.label] if isinstance(self.label, str) else self.label
 
 
-@dataclass(frozen=True, kw_only=True)
 class VocabularyChoice(Settings):
     """Selection of the genes that get a token."""
 
@@ -267,7 +269,6 @@ class VocabularyChoice(Settings):
     kept. ``other`` limits genes without an Ensembl id. ``null`` means no limit."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Tokens(Settings):
     """How a cell becomes a sequence of gene tokens."""
 
@@ -285,7 +286,6 @@ class Tokens(Settings):
     """Cells per file of the token store."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Size(Settings):
     """Dimensions of an encoder (Table 2 of the paper, other sizes are inferred)."""
 
@@ -299,7 +299,6 @@ class Size(Settings):
     """Width of the feed-forward layer."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Architecture(Settings):
     """Settings of the encoder that all models share (Table 2 of the paper)."""
 
@@ -315,7 +314,6 @@ class Architecture(Settings):
     """Changes to attention that are not in the paper. See ``src/scsigmoid/model/encoder.py``."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Training(Settings):
     """How a model is trained (Tables 2 and 3 of the paper)."""
 
@@ -379,7 +377,6 @@ class Training(Settings):
         return {step: f"-step-{step:08d}" for step in sorted(self.snapshots) if step < self.steps}
 
 
-@dataclass(frozen=True, kw_only=True)
 class Model(Settings):
     """A model to train."""
 
@@ -398,7 +395,6 @@ class Model(Settings):
     """Settings that replace values of ``training`` for this model."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class StudyFamily(Settings):
     """A family of training runs, one for every combination of the listed values."""
 
@@ -426,7 +422,6 @@ class StudyFamily(Settings):
     """Evaluation dataset that is embedded and scored with the final model and each snapshot."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Embeddings(Settings):
     """How cells are embedded."""
 
@@ -437,7 +432,6 @@ class Embeddings(Settings):
     """Number of tokens per forward pass. Lower it to save memory."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ValidationLoss(Settings):
     """Validation loss over random masks (appendix "Validation Loss")."""
 
@@ -451,7 +445,6 @@ class ValidationLoss(Settings):
     """Number of tokens per forward pass. Lower it to save memory."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Scib(Settings):
     """scIB metrics (appendix "SCIB Biological Conservation Metrics")."""
 
@@ -465,7 +458,6 @@ class Scib(Settings):
     """Embeddings scored next to the models: random values, or the PCA of log counts."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Mmd(Settings):
     """Maximum mean discrepancy between cell types (appendix "Maximum Mean Discrepancy")."""
 
@@ -484,7 +476,6 @@ class Mmd(Settings):
     """Number of rows of the kernel matrix computed at once. Lower it to save memory."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Umap(Settings):
     """UMAP (appendix "UMAP Visualization")."""
 
@@ -499,7 +490,6 @@ class Umap(Settings):
     """Fraction of the variance that the principal components keep."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Evaluation(Settings):
     """How trained models are evaluated."""
 
@@ -513,7 +503,6 @@ class Evaluation(Settings):
     umap: Annotated[Umap, Affects("umap_of_dataset")]
 
 
-@dataclass(frozen=True, kw_only=True)
 class KernelBenchmark(Settings):
     """The benchmark of attention kernels (section "Kernel Performance")."""
 
@@ -546,7 +535,6 @@ class KernelBenchmark(Settings):
     """Confidence level of the intervals."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class TrainingBenchmark(Settings):
     """The training benchmark (section "Training Speed Performance"). It times every combination of
     size, context, number of cells and kernel."""
@@ -577,7 +565,6 @@ class TrainingBenchmark(Settings):
     """Confidence level of the intervals."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Benchmarks(Settings):
     """Benchmarks of speed."""
 
@@ -585,7 +572,6 @@ class Benchmarks(Settings):
     training: Annotated[TrainingBenchmark, Affects("benchmark_training")]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Figures(Settings):
     """Style of the figures."""
 
@@ -593,7 +579,6 @@ class Figures(Settings):
     """Resolution of the PNG files in dots per inch."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Config(Settings):
     """Settings outside of sections."""
 
