@@ -18,19 +18,16 @@ T = TypeVar("T")
 class Limits:
     """Annotation of a setting with its limits, which pydantic checks.
 
-    Booleans are refused for numbers, although pydantic would convert them.
-
-    Args:
-        expected: the expected value, for the error message. Empty means pydantic's own message.
-        is_distinct: whether the items of a list must differ.
-        constraints: arguments of pydantic's ``Field``, for example ``ge=1``.
+    Booleans are refused for numbers, although pydantic would convert them. ``expected`` is the
+    expected value for the error message, or empty for pydantic's own message. ``constraints`` are
+    arguments of pydantic's ``Field``, for example ``ge=1``.
     """
 
     def __init__(
         self, expected: str = "", *, is_distinct: bool = False, **constraints: Any
     ) -> None:
         self.expected = expected
-        self.is_distinct = is_distinct
+        self.is_distinct = is_distinct  # whether the items of a list must differ
         self.constraints = constraints
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
@@ -171,8 +168,7 @@ class Download(Settings):
     timeout: Positive
     """Seconds without data after which a connection counts as broken."""
     longest_pause: NotNegative
-    """Longest pause between two attempts in seconds, even if the server asks for a longer pause
-    (``Retry-After``)."""
+    """Longest pause between two attempts in seconds, even if ``Retry-After`` is longer."""
 
 
 class Corpus(Settings):
@@ -188,8 +184,7 @@ class Corpus(Settings):
     snapshot: Annotated[
         str, Limits("a date such as 2024-06-11", pattern=r"^\d{4}-(0\d|1[0-2])-([0-2]\d|3[01])$")
     ]
-    """Date. Of each training dataset, the newest version published on or before this date is
-    used."""
+    """Date. Of each training dataset, the newest version published until this date is used."""
     organisms: Several[Text]
     """Organisms of the training files. Files with other organisms are left out."""
     assays: Several[Text] | None
@@ -206,14 +201,11 @@ class Corpus(Settings):
     hosts: Annotated[Several[Host], Affects()]
     """Hosts from which files may be downloaded."""
     maximum_file_gb: Positive | None
-    """Largest size of a training file in GB (1e9 bytes). Larger files are left out. ``null`` means
-    no limit."""
+    """Largest size of a training file in GB (1e9 bytes). ``null`` means no limit."""
     maximum_cells: Count | None
-    """Number of training cells at which the random selection of files stops. ``null`` means no
-    limit."""
+    """Number of cells at which the random selection of training files stops. ``null``: no limit."""
     maximum_gb: Positive | None
-    """Total size of the training files in GB at which the random selection of files stops. ``null``
-    means no limit."""
+    """Total GB of training files at which the random selection stops. ``null`` means no limit."""
     download: Annotated[Download, Affects()]
     """How files are downloaded."""
     local: list[LocalFiles]
@@ -360,16 +352,14 @@ class Training(Settings):
     threads: Annotated[int, Limits(ge=1, le=1024), Affects(TRAIN, model=False)]
     """Number of CPU threads. It changes results by rounding only."""
     workers: Annotated[int, Limits(ge=0, le=1024), Affects(model=False, otherwise=0)]
-    """Number of threads that prepare batches in advance. 0 means that the main thread prepares
-    them."""
+    """Number of threads that prepare batches in advance. 0 means that the main thread does."""
     deterministic: Annotated[bool, Affects(TRAIN, model=False)]
     """Whether results on a GPU are identical to the bit in each run, which is slower. On a CPU,
     they always are."""
     snapshots: Annotated[list[Count], Affects("train", model=False, otherwise=[])] = field(
         default_factory=list
     )
-    """Steps after which a copy of the model is written. Values of at least ``steps`` are
-    ignored."""
+    """Steps after which a copy of the model is written, if they are below ``steps``."""
 
     @property
     def snapshot_suffixes(self) -> dict[int, str]:
@@ -389,8 +379,7 @@ class Model(Settings):
     stress: Annotated[bool, Affects()] = False
     """Whether the model is only trained, for the stress test (figure ``stability``)."""
     backend: str = "auto"
-    """Attention backend (see docs/architecture.md). ``auto`` means the fastest that the device
-    supports."""
+    """Attention backend (docs/architecture.md). ``auto``: the fastest that the device supports."""
     training: dict[str, Any] = field(default_factory=dict)
     """Settings that replace values of ``training`` for this model."""
 
@@ -462,8 +451,7 @@ class Mmd(Settings):
     """Maximum mean discrepancy between cell types (appendix "Maximum Mean Discrepancy")."""
 
     datasets: Annotated[Distinct[str] | None, Affects(otherwise=None)]
-    """Names of evaluation datasets. ``null`` means the datasets with ``compared: [mmd]``, or all
-    datasets if there are none."""
+    """Evaluation datasets. ``null``: all with ``compared: [mmd]``, or all if there are none."""
     resamples: Annotated[int, Limits(ge=1, le=100_000)]
     """Number of bootstrap resamples of each pair of cell types. All are in memory at once."""
     confidence: Share
@@ -480,8 +468,7 @@ class Umap(Settings):
     """UMAP (appendix "UMAP Visualization")."""
 
     datasets: Annotated[Distinct[str] | None, Affects(otherwise=None)]
-    """Names of evaluation datasets. ``null`` means the datasets with ``compared: [umap]``, or all
-    datasets if there are none."""
+    """Evaluation datasets. ``null``: all with ``compared: [umap]``, or all if there are none."""
     neighbours: Annotated[int, Limits(ge=2)]
     """Number of nearest neighbors of a cell."""
     minimum_distance: Annotated[float, Limits(ge=0, le=1)]
@@ -595,8 +582,7 @@ class Config(Settings):
     ]
     """Seed from which all other seeds are derived."""
     device: Annotated[Device, Affects("benchmark_kernel benchmark_training")]
-    """Device of the models. ``auto`` means a GPU if there is one. The device changes results by
-    rounding only."""
+    """Device of the models. ``auto``: a GPU if there is one. Changes results by rounding only."""
     gpus: Annotated[int, Limits(ge=1, le=64)]
     """Number of GPUs per machine that train one model. It changes results by rounding only."""
     nodes: Annotated[int, Limits(ge=1, le=10_000)]
