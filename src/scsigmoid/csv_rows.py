@@ -35,11 +35,10 @@ def read_rows(path: str | Path, kind: type[Row], *, exact: bool = False) -> list
     """Read dataclass instances from a CSV file.
 
     Fields are text, booleans, integers or floats. An empty float is NaN, an empty integer 0 and an
-    empty boolean false. If ``exact``, the file must have exactly the columns of the dataclass, in
-    their order. By default, additional columns are ignored.
+    empty boolean false. Additional columns are ignored, unless ``exact``.
 
     Raises:
-        KeyError: if a column is missing, or if the columns differ and ``exact`` is True.
+        KeyError: if a column is missing, or if ``exact`` and the columns or their order differ.
         ValueError: if a row is not as long as the header, a value has another type, or the file is
             not UTF-8.
     """

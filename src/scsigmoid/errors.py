@@ -38,10 +38,7 @@ _NAMES: dict[str, str] = {}  # by temporary path, the file or address that messa
 
 @contextmanager
 def naming(temporary: Path, location: str) -> Iterator[None]:
-    """Show ``location`` instead of a temporary path in errors and log lines of the block.
-
-    ``location`` is the user's file or address.
-    """
+    """Show the user's file or address instead of a temporary path in errors and log lines."""
     _NAMES[str(temporary)] = location
     try:
         yield

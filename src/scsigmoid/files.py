@@ -75,9 +75,9 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 def locked(path: str | Path, activity: str) -> Iterator[None]:
     """Lock a file while the block runs. Raise a UserError if another process has locked it.
 
-    The system releases the lock when the process ends. On file systems without locks (some network
-    file systems), other processes are not excluded. The file contains the process id and the host.
-    The message contains them and ``activity``, e.g. ``"training"``.
+    The message contains the process id and the host, which are in the file, and ``activity``, e.g.
+    ``"training"``. The system releases the lock when the process ends. On file systems without
+    locks (some network file systems), other processes are not excluded.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,8 +103,8 @@ def verified(path: Path, digest: str, made: Path) -> Iterator[None]:
     """Compute the SHA-256 of a file in another thread while the block reads the file.
 
     When the block ends, with or without an error, raise a UserError if the SHA-256 is not
-    ``digest``. If ``digest`` is empty, the file is not checked. The message tells the user to
-    delete ``made``, the file or folder that a job makes again.
+    ``digest``, unless this is empty. The message tells the user to delete ``made``, the file or
+    folder that a job makes again.
     """
     if not digest:
         yield

@@ -14,40 +14,28 @@ AMPERE, HOPPER = (8, 0), (9, 0)
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """An implementation of attention. Names of modules are relative to :mod:`scsigmoid.attention`.
+    """An implementation of attention. Modules are named relative to :mod:`scsigmoid.attention`."""
 
-    Attributes:
-        label: name in tables and figures.
-        launcher: for sigmoid attention, the module with the functions ``forward`` and ``backward``.
-        attend: for softmax attention, the function as ``module:function``. Its arguments are the
-            list [q, k, v], ``cu_seqlens``, ``max_seqlen``, the scale and the mask of FlexAttention.
-        takes_qkv: whether ``attend`` also accepts the list [qkv], where qkv has the shape (tokens,
-            3, heads, head dimension).
-        capability: minimum compute capability of a GPU, or None if all GPUs are supported.
-        needs_exact_capability: whether GPUs of a higher capability are not supported.
-        is_automatic: whether ``auto`` may choose the backend.
-        alternative: backend that messages recommend if this one does not run.
-        kernels: module whose ``unavailable()`` returns why the kernels do not run on a GPU of the
-            required capability, or "".
-        packages: pip names of the packages of an optional backend. The first contains the kernels.
-        is_compared: whether benchmarks on a GPU time the backend under its own name. Other
-            backends are timed only if :mod:`scsigmoid.benchmarks.providers` has an entry for them.
-        backward_products: number of matrix products in the backward pass. Counts of FLOPs assume
-            five for all backends.
-    """
-
-    label: str
-    launcher: str = ""
+    label: str  # name in tables and figures
+    launcher: str = ""  # for sigmoid attention: module with the functions `forward`, `backward`
+    # For softmax attention: the function as `module:function`. Its arguments are the list
+    # [q, k, v], `cu_seqlens`, `max_seqlen`, the scale and the mask of FlexAttention.
     attend: str = ""
+    # Whether `attend` also accepts [qkv] of shape (tokens, 3, heads, head dimension).
     takes_qkv: bool = False
-    capability: tuple[int, int] | None = None
-    needs_exact_capability: bool = False
+    capability: tuple[int, int] | None = None  # minimum compute capability, None if all GPUs run it
+    needs_exact_capability: bool = False  # whether GPUs of a higher capability are not supported
     runs_on_cpu: bool = False
-    is_automatic: bool = True
-    alternative: str = "reference"
+    is_automatic: bool = True  # whether `auto` may choose the backend
+    alternative: str = "reference"  # backend that messages recommend if this one does not run
+    # Module whose `unavailable()` returns why the kernels do not run on a GPU of the required
+    # capability, or "".
     kernels: str = ""
-    packages: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()  # pip names. The first package contains the kernels.
+    # Whether benchmarks on a GPU time the backend under its own name. Other backends are timed only
+    # if :mod:`scsigmoid.benchmarks.providers` has an entry for them.
     is_compared: bool = False
+    # Number of matrix products in the backward pass. Counts of FLOPs assume five for all backends.
     backward_products: int = 5
 
     @property

@@ -27,10 +27,7 @@ def context_label(context: int) -> str:
 
 
 def short_label(config: Config, name: str) -> str:
-    """Return a model's attention and context, e.g. ``"Sigmoid 2K"``.
-
-    This is the context in the model's name if there is one, otherwise ``models.<name>.context``.
-    """
+    """Return a model's attention, and the context in its name or else in the configuration."""
     model = config.models[name]
     return f"{model.attention.capitalize()} {nominal_context(name) or context_label(model.context)}"
 

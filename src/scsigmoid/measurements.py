@@ -37,40 +37,23 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One measured value.
+    """One measured value."""
 
-    Attributes:
-        dataset: evaluation dataset, e.g. ``heart_oft``.
-        group: part of the dataset, e.g. a pair of cell types or a donor; empty for all cells.
-        model: model or control, e.g. ``sigmoid_4k``; for paired values ``sigmoid_4k - softmax_4k``.
-        attention: ``sigmoid``, ``softmax`` or empty.
-        context: context length in tokens; 0 for controls.
-        vocabulary: fingerprint of the vocabulary of the tokens.
-        metric: e.g. ``validation_loss``, ``silhouette_label``.
-        value: the point estimate.
-        low, high: ends of the interval; NaN without an interval.
-        n: number of cells. For a mean over donors or pairs, their number.
-        seed: seed of the random numbers; -1 if no random numbers are used.
-        simulated: whether the cells were simulated.
-        note: why there is no interval, or which cells are left out.
-        source: file that the value was computed from, relative to the results folder.
-    """
-
-    dataset: str
-    group: str = ""
-    model: str
-    attention: str = ""
-    context: int = 0
-    vocabulary: str = ""
-    metric: str
-    value: float
-    low: float = float("nan")
-    high: float = float("nan")
-    n: int = 0
-    seed: int = -1
-    simulated: bool = False
-    note: str = ""
-    source: str = ""
+    dataset: str  # evaluation dataset, e.g. heart_oft
+    group: str = ""  # part of the dataset, e.g. a pair of cell types or a donor. Empty: all cells.
+    model: str  # model or control, e.g. sigmoid_4k. For paired values, sigmoid_4k - softmax_4k.
+    attention: str = ""  # sigmoid, softmax or empty
+    context: int = 0  # context length in tokens, 0 for controls
+    vocabulary: str = ""  # fingerprint of the vocabulary of the tokens
+    metric: str  # e.g. validation_loss, silhouette_label
+    value: float  # point estimate
+    low: float = math.nan  # ends of the interval, NaN without an interval
+    high: float = math.nan
+    n: int = 0  # number of cells. For a mean over donors or pairs, their number.
+    seed: int = -1  # seed of the random numbers, -1 if no random numbers are used
+    simulated: bool = False  # whether the cells were simulated
+    note: str = ""  # why there is no interval, or which cells are left out
+    source: str = ""  # file that the value was computed from, relative to the results folder
 
     @property
     def interval(self) -> Interval:
@@ -117,14 +100,11 @@ def mean_interval(values: NDArray[np.float64], confidence: float) -> Interval:
 
 
 class DonorMean(NamedTuple):
-    """A mean over the means of donors, and the number of known donors.
-
-    ``note`` says why there is no interval, or how many cells are left out. Otherwise it is empty.
-    """
+    """A mean over the means of donors."""
 
     interval: Interval
-    donors: int
-    note: str
+    donors: int  # number of known donors
+    note: str  # why there is no interval, or how many cells are left out. Otherwise empty.
 
 
 def donor_mean(values: NDArray[np.float64], donors: NDArray[Any], confidence: float) -> DonorMean:

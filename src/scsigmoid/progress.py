@@ -53,10 +53,7 @@ def verbosity(is_verbose: bool) -> Iterator[None]:
 
 
 def announce(message: str) -> None:
-    """Print one line of progress to standard error.
-
-    If standard error is redirected to a log, print the line to the terminal, too.
-    """
+    """Print one line to standard error, and to the terminal if standard error is a log."""
     log(message)
     if terminal is not None:
         with suppress(OSError):  # the terminal may be closed
@@ -66,8 +63,8 @@ def announce(message: str) -> None:
 def track(items: Iterable[T], *, label: str, total: int | None = None) -> Iterator[T]:
     """Iterate over ``items`` and show progress. In a log, print at most one line per 10 seconds.
 
-    ``label`` names the work, e.g. ``"tokenizing"``. ``total`` is the number of items. By default,
-    it is ``len(items)`` if ``items`` has a length, and otherwise unknown.
+    ``label`` names the work, e.g. ``"tokenizing"``. ``total`` is the number of items. The default
+    is ``len(items)``, or unknown if ``items`` has no length.
     """
     if not LOGGER.isEnabledFor(logging.INFO):
         yield from items

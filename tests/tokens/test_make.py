@@ -25,17 +25,9 @@ def tokenized(folder, vocabulary, output, maximum_length=9) -> TokenStore:
 def evaluated(h5ad, vocabulary, output) -> TokenStore:
     """Tokenize an evaluation dataset that is named like its h5ad file, and open its store."""
     metadata = Metadata(
-        dataset=h5ad.stem,
-        file=h5ad.stem,
-        simulated=False,
-        label="cell_type",
-        title="Cells",
-        types=[],
-        cells=30,
-        genes=20,
-        sha256=sha256(h5ad),
-        location="",
-    )
+        dataset=h5ad.stem, file=h5ad.stem, simulated=False, label="cell_type", title="Cells",
+        types=[], cells=30, genes=20, sha256=sha256(h5ad), location="",
+    )  # fmt: skip
     path = h5ad.with_suffix(".json")
     write_json(path, asdict(metadata))
     tokenize_evaluation(h5ad, path, Tokenizer(vocabulary, 1e4, 9, 25), output)

@@ -73,8 +73,8 @@ def test_medians_interpolate_within_bins():
         for row in histogram
     ]
     expected = [np.median(row) * 1e4 if row else np.nan for row in values]
-    names = [f"g{gene}" for gene in range(50)]
-    medians = GeneStatistics(names, names, sp.csr_matrix(histogram), 9, 1e4).medians()
+    names = {f"g{gene}": "" for gene in range(50)}
+    medians = GeneStatistics(names, sp.csr_matrix(histogram), 9, 1e4).medians()
     np.testing.assert_allclose(medians, expected, rtol=1e-12)
 
 
@@ -100,8 +100,8 @@ def test_merging_is_exact(draw, write_part, tmp_path):
 
 def test_first_of_several_gene_names_is_kept():
     nothing = sp.csr_matrix((1, BINS), dtype=np.int64)
-    parts = [GeneStatistics(["g"], [name], nothing, 1, 1e4) for name in "bac"]
-    assert reduce(merge, parts).names == ["a"]
+    parts = [GeneStatistics({"g": name}, nothing, 1, 1e4) for name in "bac"]
+    assert reduce(merge, parts).names == {"g": "a"}
 
 
 def test_different_target_sums_do_not_merge(draw, write_part, tmp_path):

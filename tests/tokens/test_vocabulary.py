@@ -44,14 +44,8 @@ def test_order_cut_and_medians(statistics, tmp_path):
         return Vocabulary.read(tmp_path / "v.parquet")
 
     vocabulary = build(3)
-    expected = (
-        "<pad>",
-        "<mask>",
-        "<cls>",
-        "<unk>",
-        *(HUMAN[index] for index in (0, 1, 2, 3, 5, 8)),
-    )
-    assert vocabulary.gene_ids == expected
+    genes = [HUMAN[index] for index in (0, 1, 2, 3, 5, 8)]
+    assert vocabulary.gene_ids == ("<pad>", "<mask>", "<cls>", "<unk>", *genes)
     assert vocabulary.medians[:4].tolist() == [1.0] * 4
     assert vocabulary.cells[:4].tolist() == [0] * 4
     assert vocabulary.tokens([HUMAN[2], HUMAN[9], "<pad>"]).tolist() == [6, -1, -1]
@@ -204,10 +198,7 @@ def test_biotypes(make_vocabulary, tmp_path, capfd):
 
 def test_invalid_lists_and_annotations(tmp_path):
     path = tmp_path / "x"
-    for content, words in (
-        (b"\n# a\n<cls>\n", "contains no gene id"),
-        (b"\xff", "not a text file"),
-    ):
+    for content, words in ((b"\n# a\n<cls>\n", "no gene id"), (b"\xff", "not a text file")):
         path.write_bytes(content)
         with pytest.raises(UserError, match=words):
             read_gene_list(path)

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,11 @@ TIMED_GROUPS = (b"kernel,", b"cost,")  # rows of the comparison
 COMPARED = ("tables/*", "metrics/**/*.csv", "metrics/**/*.parquet", "training/*/model.safetensors")
 
 
+@dataclass
 class Project:
-    """A copy of the repository, in which the workflow runs.
+    """A copy of the repository, in which the workflow runs."""
 
-    Attributes:
-        folder: its folder.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     @classmethod
     def new(cls, folder: Path, overrides: dict[str, Any]) -> "Project":

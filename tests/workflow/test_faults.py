@@ -17,6 +17,8 @@ from small_disk import mount, small_disk
 pytestmark = pytest.mark.faults
 
 RESULTS = "results/demo"
+MODEL = "training/sigmoid_4k/model.safetensors"
+LOSSES = "metrics/validation_loss/heart_oft/sigmoid_4k.parquet"
 
 
 @pytest.fixture(scope="module")
@@ -91,27 +93,11 @@ def test_a_disk_without_room_or_permission_is_one_line(
     [
         ("flipped", "corpus/evaluation/heart_oft.h5ad", "tokens/evaluation/heart_oft"),
         ("truncated", "corpus/evaluation/heart_oft.json", "tables/evaluation_datasets.csv"),
-        (
-            "truncated",
-            "tokens/training/part-00000/shard-00000.arrow",
-            "training/sigmoid_4k/model.safetensors",
-        ),
-        (
-            "flipped",
-            "training/sigmoid_4k/model.safetensors",
-            "embeddings/heart_oft/sigmoid_4k.h5ad",
-        ),
-        (
-            "truncated",
-            "metrics/validation_loss/heart_oft/sigmoid_4k.parquet",
-            "tables/comparison.csv",
-        ),
+        ("truncated", "tokens/training/part-00000/shard-00000.arrow", MODEL),
+        ("flipped", MODEL, "embeddings/heart_oft/sigmoid_4k.h5ad"),
+        ("truncated", LOSSES, "tables/comparison.csv"),
         ("truncated", "metrics/mmd/heart_oft.csv", "tables/mmd_heart_oft.csv"),
-        (
-            "truncated",
-            "metrics/umap/heart_oft/sigmoid_4k.parquet",
-            "figures/umap_heart_oft.png",
-        ),
+        ("truncated", "metrics/umap/heart_oft/sigmoid_4k.parquet", "figures/umap_heart_oft.png"),
     ],
 )
 def test_a_damaged_file_is_named_and_made_again(
@@ -143,7 +129,7 @@ def test_a_clock_that_jumps_changes_no_byte(find: Callable[[str], Job]) -> None:
     files = (
         "tokens/training/part-00000",
         "tokens/evaluation/heart_oft",
-        "training/sigmoid_4k/model.safetensors",
+        MODEL,
         "embeddings/heart_oft/sigmoid_4k.h5ad",
     )
     jobs = [find(file) for file in files]

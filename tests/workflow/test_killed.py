@@ -39,14 +39,9 @@ LEFT_OUT = {"plan", "study", "study-runs", "study-scores"}
 @pytest.fixture(scope="module")
 def jobs(finished: Any) -> dict[str, Job]:
     """The first job of each stage."""
-    for slow in (
-        "anndata",
-        "matplotlib.pyplot",
-        "seaborn",
-        "sklearn.decomposition",
-        "torch._dynamo",
-    ):
-        importlib.import_module(slow)  # once, for all forked processes
+    slow = ("anndata", "matplotlib.pyplot", "seaborn", "sklearn.decomposition", "torch._dynamo")
+    for module in slow:
+        importlib.import_module(module)  # once, for all forked processes
     jobs = {job.stage: job for job in reversed(finished.listed("--forceall"))}
     for stage, (arguments, outputs) in OTHERS.items():
         jobs[stage] = Job([stage, *arguments.split()], outputs, Path())

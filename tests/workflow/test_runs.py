@@ -13,11 +13,6 @@ import yaml
 from small_disk import mount, small_disk
 
 
-def planned(project: Any, *arguments: str) -> set[str]:
-    """Return the rules that a dry run would run."""
-    return set(project.jobs(*arguments))
-
-
 def test_every_table_and_figure_exists(finished: Any) -> None:
     results = finished.folder / "results" / "demo"
     for folder, count, suffixes in (("tables", 10, "csv md tex"), ("figures", 8, "png pdf")):
@@ -91,8 +86,8 @@ def test_a_forced_or_deleted_model_starts_from_the_beginning(finished: Any, tmp_
 
 def test_every_dataset_is_a_target(make_project: Callable[..., Any]) -> None:
     wanted = ["figures/umap_pbmc68k.png", "tables/mmd_pbmc68k.csv"]
-    found = planned(make_project({}), *(f"results/demo/{name}" for name in wanted))
-    assert {"figure", "table", "mmd_of_dataset", "umap_of_dataset"} <= found
+    jobs = make_project({}).jobs(*(f"results/demo/{name}" for name in wanted))
+    assert {"figure", "table", "mmd_of_dataset", "umap_of_dataset"} <= jobs.keys()
 
 
 def test_a_study_embeds_its_snapshots(
@@ -116,30 +111,11 @@ def test_a_study_embeds_its_snapshots(
     ]
 
 
-def test_a_study_without_runs_is_an_error(
-    make_project: Callable[..., Any], tiny: dict[str, Any]
-) -> None:
-    run = make_project(tiny).run("study", "-n")
-    assert run.returncode
-    assert "scsigmoid: error: the configuration has no study" in run.stderr
-    assert "Traceback" not in run.stdout + run.stderr
-
-
-def test_duplicate_keys_that_snakemake_accepts_are_refused(
-    make_project: Callable[..., Any],
-) -> None:
-    project = make_project({})
-    (project.folder / "tiny.yaml").write_text("seed: 1\nseed: 2\n")
-    run = project.run("-n")
-    assert run.returncode == 1
-    assert "tiny.yaml: line 2: 'seed' is given twice" in run.stderr.splitlines()[-1]
-
-
 def test_one_table_runs_alone(finished: Any) -> None:
     table = finished.folder / "results/demo/tables/mmd_heart_oft.csv"
     content = table.read_bytes()
     table.unlink()
-    assert planned(finished, "mmd") == {"mmd", "table"}
+    assert finished.jobs("mmd").keys() == {"mmd", "table"}
     run = finished.run("mmd")
     assert run.returncode == 0, run.stdout + run.stderr
     assert table.read_bytes() == content
@@ -155,18 +131,12 @@ def test_every_job_leaves_its_time_and_memory(finished: Any) -> None:
     del jobs["all"], jobs["report_page"]
     assert Counter(record.with_suffix("").parts[0] for record in records) == jobs
     assert "times of all jobs add up to" in (results / "report.html").read_text()
-    before = planned(finished)
+    before = finished.jobs()
     (results / "resources").rename(results / "elsewhere")
     try:
-        assert planned(finished) == before
+        assert finished.jobs() == before
     finally:
         (results / "elsewhere").rename(results / "resources")
-
-
-def test_presets_do_not_share_results(finished: Any) -> None:
-    run = finished.run("--summary", "--config", "preset=paper", "corpus={source: embedded}")
-    assert "results/paper/" in run.stdout
-    assert "results/demo/" not in run.stdout
 
 
 def test_a_clock_that_jumped_makes_nothing_run_again(finished: Any) -> None:
@@ -174,7 +144,7 @@ def test_a_clock_that_jumped_makes_nothing_run_again(finished: Any) -> None:
     vocabulary = finished.folder / "results/demo/tokens/vocabulary.parquet"
     before = vocabulary.stat()
     os.utime(vocabulary, (before.st_atime + 86_400, before.st_mtime + 86_400))
-    assert planned(finished) == set()
+    assert finished.jobs() == {}
     os.utime(vocabulary, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
@@ -226,14 +196,26 @@ def test_killed_runs_end_in_the_same_tables(
     assert names(project.folder / "results/demo") == names(finished.folder / "results/demo")
 
 
-def test_a_wrong_configuration_stops_before_any_work(make_project: Callable[..., Any]) -> None:
-    project = make_project({"corpus": {"source": "local", "local": [{"files": "none.h5ad"}]}})
-    run = project.run()
+@pytest.mark.parametrize(
+    ("settings", "target", "message"),
+    [
+        ("corpus: {source: local, local: [{files: none.h5ad}]}", "all", "no such file"),
+        # Snakemake accepts duplicate keys.
+        ("seed: 1\nseed: 2\n", "all", "tiny.yaml: line 2: 'seed' is given twice"),
+        ("seed: 1", "study", "the configuration has no study"),
+    ],
+)
+def test_a_wrong_configuration_stops_before_any_work(
+    settings: str, target: str, message: str, make_project: Callable[..., Any]
+) -> None:
+    project = make_project({})
+    (project.folder / "tiny.yaml").write_text(settings)
+    run = project.run(target)
     assert run.returncode != 0
-    # Snakemake itself says first which profile it uses.
-    lines = [line for line in run.stderr.splitlines() if not line.startswith("Using workflow")]
-    assert len(lines) == 1, run.stderr
-    assert "no such file" in lines[0]
+    last_line = run.stderr.splitlines()[-1]
+    assert last_line.startswith("scsigmoid: error: ")
+    assert message in last_line
+    assert "Traceback" not in run.stdout + run.stderr
     assert not (project.folder / "results").exists()
 
 

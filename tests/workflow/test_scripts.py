@@ -16,11 +16,12 @@ from scipy.sparse import random as random_matrix
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
 
 
-def run(script: str, *arguments: str, output: Path) -> pd.DataFrame:
-    """Run a script and return the rows that it writes."""
-    command = [sys.executable, str(SCRIPTS / script), *arguments, "--output", str(output)]
-    subprocess.run(command, check=True, capture_output=True)
-    return pd.read_csv(output)
+def run(folder: Path, command: str) -> pd.DataFrame:
+    """Run a script and return the rows that it writes to ``rows.csv``."""
+    script, *arguments = command.split()
+    words = [sys.executable, SCRIPTS / script, *arguments, "--output", folder / "rows.csv"]
+    subprocess.run(words, check=True, capture_output=True)
+    return pd.read_csv(folder / "rows.csv")
 
 
 def test_tokens(tmp_path: Path) -> None:
@@ -30,10 +31,7 @@ def test_tokens(tmp_path: Path) -> None:
     adata.var_names = [f"ENSG{gene:011d}" for gene in range(300)]
     cells = tmp_path / "cells.h5ad"
     adata.write_h5ad(cells)
-    rows = run(
-        *("timing.py", "tokens", str(cells), "--copies", "1", "3", "--repetitions", "1"),
-        output=tmp_path / "rows.csv",
-    )
+    rows = run(tmp_path, f"timing.py tokens {cells} --copies 1 3 --repetitions 1")
     assert rows["step"].tolist() == ["statistics", "tokens"] * 2
     assert rows["cells"].tolist() == [70, 70, 210, 210]
     assert rows["peak_gb"].between(0.03, 2).all()
@@ -42,22 +40,14 @@ def test_tokens(tmp_path: Path) -> None:
 
 
 def test_loading(tmp_path: Path) -> None:
-    rows = run(
-        *("timing.py", "loading", "--preset", "demo", "--steps", "1", "--rounds", "2"),
-        *("--workers", "1"),
-        output=tmp_path / "rows.csv",
-    )
+    rows = run(tmp_path, "timing.py loading --preset demo --steps 1 --rounds 2 --workers 1")
     assert len(rows) == 2
     assert (rows > 0).all(axis=None)
 
 
 def test_scaling(tmp_path: Path) -> None:
     """The efficiency of two processes is computed from the steps that both runs logged."""
-    rows = run(
-        *("timing.py", "scaling", "--preset", "demo", "--processes", "1", "2"),
-        *("--steps", "20", "--device", "cpu"),
-        output=tmp_path / "rows.csv",
-    )
+    rows = run(tmp_path, "timing.py scaling --preset demo --processes 1 2 --steps 20 --device cpu")
     assert rows["processes"].tolist() == [1, 2]
     assert rows["readings"].tolist() == [2, 2]  # steps 15 and 20
     rate, efficiency = rows["cells_per_second"], rows["efficiency"]
@@ -71,11 +61,7 @@ def test_scaling(tmp_path: Path) -> None:
 
 
 def test_mmd(tmp_path: Path) -> None:
-    rows = run(
-        *("timing.py", "mmd", "--preset", "demo", "--cells", "14", "9", "11"),
-        *("--repetitions", "2", "--device", "cpu"),
-        output=tmp_path / "rows.csv",
-    )
+    rows = run(tmp_path, "timing.py mmd --preset demo --cells 14 9 11 --repetitions 2 --device cpu")
     assert rows[["cells", "pairs"]].to_numpy().tolist() == [[34, 3]] * 2
     assert (rows["seconds"] > 0).all()
 
@@ -114,11 +100,8 @@ cp "$source" "$last"
 
 def test_coverage(tmp_path: Path) -> None:
     """Intervals of the unbiased estimator have their nominal coverage, unlike the biased ones."""
-    rows = run(
-        *("mmd_coverage.py", "--cells", "60+30", "--distances", "1", "--dimensions", "8"),
-        *("--simulations", "60", "--resamples", "200"),
-        output=tmp_path / "rows.csv",
-    ).set_index("estimator")
+    command = "mmd_coverage.py --cells 60+30 --distances 1 --dimensions 8 --simulations 60"
+    rows = run(tmp_path, f"{command} --resamples 200").set_index("estimator")
     assert rows["coverage"]["unbiased"] > 0.85
     assert rows["coverage"]["biased"] < 0.5
     assert rows["point_outside"]["unbiased"] == 0

@@ -70,11 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
     """Run a subcommand and return the exit code.
 
-    Args:
-        options: arguments of the subcommand.
-        log: file to which standard error is redirected, or None. An unexpected error is printed
-            with its traceback to the log. Without a log, it is raised.
-        terminal: the original standard error.
+    ``log`` is the file to which standard error is redirected, or None, and ``terminal`` the
+    original standard error. An unexpected error is printed with its traceback to the log. Without a
+    log, it is raised.
     """
     try:
         outputs = getattr(options, "output", None) or []

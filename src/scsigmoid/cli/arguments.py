@@ -125,18 +125,13 @@ Run = Callable[[argparse.Namespace], None]
 
 @dataclass
 class Stage:
-    """A subcommand.
+    """A subcommand."""
 
-    Attributes:
-        run: the function to call with the parsed arguments.
-        arguments: names of the arguments, separated by spaces. A suffix means: ``?`` optional,
-            ``+`` one value or more, ``*`` optional with one value or more.
-        own: options of ``add_argument`` that replace :data:`ARGUMENTS`, by argument.
-    """
-
-    run: Run
+    run: Run  # function to call with the parsed arguments
+    # Names of the arguments, separated by spaces. A suffix means: `?` optional, `+` one value or
+    # more, `*` optional with one value or more.
     arguments: str
-    own: Mapping[str, dict[str, Any]]
+    own: Mapping[str, dict[str, Any]]  # options of `add_argument` that replace ARGUMENTS
 
     def add_to(self, stages: Any, name: str) -> None:
         """Add the subcommand to ``stages``, argparse's subparsers."""
@@ -159,10 +154,9 @@ STAGES: dict[str, Stage] = {}
 
 
 def stage(arguments: str, own: Mapping[str, dict[str, Any]] | None = None) -> Callable[[Run], Run]:
-    """Return a decorator that registers a function as a subcommand.
+    """Return a decorator that registers a function as a subcommand, with arguments of `Stage`.
 
-    The name and the docstring of the function become the name and the help of the subcommand. The
-    arguments are those of :class:`Stage`.
+    The name and the docstring of the function become the name and the help of the subcommand.
     """
 
     def add(run: Run) -> Run:

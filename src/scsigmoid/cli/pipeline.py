@@ -44,8 +44,7 @@ def manifest(options: argparse.Namespace) -> None:
     lines = build_manifest(
         config.corpus, config.datasets, config.seed, downloads, options.output, options.summary
     )
-    for line in lines:
-        print(line)
+    print(*lines, sep="\n")
 
 
 @stage("--manifest? --part? --dataset? --metadata? --configuration --output")
@@ -55,15 +54,9 @@ def fetch(options: argparse.Namespace) -> None:
     from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
     from scsigmoid.corpus.manifest import write_evaluation_row
 
-    if options.dataset:
-        is_complete = options.metadata is not None
-    else:
-        is_complete = options.part.isdecimal() and options.manifest is not None
-    if not is_complete:
-        raise UserError("fetch: expected --part and --manifest, or --dataset and --metadata")
     config, downloads = corpus_of(options.configuration)
     shared = (config.corpus, config.seed, downloads, options.output)
-    if options.dataset:
+    if options.dataset and options.metadata:
         name = options.dataset
         dataset = config.datasets.get(name)
         if dataset is None:
@@ -72,8 +65,10 @@ def fetch(options: argparse.Namespace) -> None:
         row = options.metadata.with_suffix(".csv")  # manifest with one row, for this dataset
         write_evaluation_row(name, config.corpus, config.datasets, config.seed, downloads, row)
         fetch_evaluation(row, dataset, *shared, options.metadata, needed_cells)
-    else:
+    elif options.part.isdecimal() and options.manifest and not options.dataset:
         fetch_part(options.manifest, int(options.part), *shared)
+    else:
+        raise UserError("fetch: expected --part and --manifest, or --dataset and --metadata")
 
 
 @stage("--manifest --cells+ --metadata+ --output")

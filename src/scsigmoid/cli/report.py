@@ -18,10 +18,7 @@ def results_of(configuration: Path) -> "Results":
 
 
 def write(kind: str, options: argparse.Namespace) -> None:
-    """Write all files of the table or figure ``options.name``.
-
-    They have the name of ``options.output`` with different suffixes.
-    """
+    """Write a table or figure to files that are named like ``options.output`` without suffix."""
     from scsigmoid.report import registry
 
     results = results_of(options.configuration)

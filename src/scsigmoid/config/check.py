@@ -31,7 +31,7 @@ def load(
     overrides: Mapping[str, Any] | None = None,
     choose: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> Config:
-    """Read, merge and check the configuration.
+    """Read, merge and check the configuration. Raise a UserError at the first wrong setting.
 
     Args:
         path: the base configuration.
@@ -40,9 +40,6 @@ def load(
             the default of ``preset`` is ``own``.
         choose: function that replaces ``auto`` with values that suit the user's own files
             (:func:`scsigmoid.forecast.choices.choose`). By default, ``auto`` is kept.
-
-    Raises:
-        UserError: if a setting is wrong. The message names the first wrong setting.
     """
     base = read_yaml(path)
     overrides = normalize(overrides or {})
@@ -51,7 +48,7 @@ def load(
     preset = overrides.get("preset", "own" if is_local else base.get("preset"))
     preset_names = sorted(file.stem for file in Path(presets).glob("*.yaml"))
     check_known("preset", "preset", [preset], preset_names)
-    base |= {"preset": preset}
+    base["preset"] = preset
     merged = merge(merge(base, read_yaml(Path(presets) / f"{preset}.yaml")), overrides)
     for section in NAMED:
         entries = merged.get(section)

@@ -15,8 +15,7 @@ class Affects:
     ``report.registry`` name the settings that they print.
 
     Args:
-        rules: names of rules in ``workflow/rules``, separated by spaces. Empty by default, which
-            means that no rule runs again.
+        rules: names of rules in ``workflow/rules``, separated by spaces (default: no rule).
         model: whether the setting determines the trained model. If not, an interrupted training
             continues with the new value.
         otherwise: constant value of the setting for rules that get the section but are not affected
@@ -48,8 +47,8 @@ def find_settings(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the dotted name and the plain value of each setting that affects a rule.
 
-    ``value`` is the configuration, or a part of the configuration with the dotted name ``path``.
-    ``datasets`` are the evaluation datasets of the job. None means all.
+    ``value`` is the part of the configuration with the dotted name ``path``. ``datasets`` are the
+    evaluation datasets of the job. None means all.
     """
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -66,10 +65,7 @@ def find_settings(
 
 
 def values_for(value: Any, rule: str) -> Any:
-    """Return a section as plain values, without the settings that do not affect a rule.
-
-    ``value`` is a section, a mapping or list of sections, or the value of a setting.
-    """
+    """Return sections or settings as plain values, without settings that do not affect a rule."""
     if isinstance(value, Mapping):
         return {key: values_for(item, rule) for key, item in value.items()}
     if isinstance(value, list):

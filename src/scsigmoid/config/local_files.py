@@ -13,22 +13,12 @@ from scsigmoid.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class LocalFile:
-    """One of the user's files.
+    """One of the user's files. ``layer`` and ``genes`` are as in the schema, but "" means null."""
 
-    Attributes:
-        path: absolute path.
-        labels: columns of ``obs`` with the cell type.
-        held_out: ``True`` (all cells), ``False`` (none), a fraction, or ``"column=value"``.
-        dataset: name of the evaluation dataset of the held-out cells. Empty if there are none.
-        layer: layer with the raw counts. Empty means ``raw.X`` or ``X``.
-        genes: column of ``var`` with the gene ids. Empty means the index or, if only one column
-            has Ensembl ids, that column.
-    """
-
-    path: Path
-    labels: list[str]
-    held_out: bool | float | str
-    dataset: str
+    path: Path  # absolute path
+    labels: list[str]  # columns of obs with the cell type
+    held_out: bool | float | str  # True (all cells), False (none), a fraction, or "column=value"
+    dataset: str  # evaluation dataset of the held-out cells. Empty if there are none.
     layer: str = ""
     genes: str = ""
 
@@ -43,11 +33,10 @@ def files_of(path: Path) -> list[Path]:
 
 
 def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
-    """Return the files of ``corpus.local`` in the order of its entries.
+    """Return the files of ``corpus.local`` in the order of its entries, then by path.
 
-    Files that match the glob of one entry are sorted by path. Raise a UserError if there are no
-    entries, a path cannot be read, a file is listed twice, or an entry gives one name to several
-    files.
+    Raise a UserError if there are no entries, a path cannot be read, a file is listed twice, or an
+    entry gives one name to several files.
     """
     if not entries:
         raise UserError("corpus.local: empty; list your h5ad files (files, label, held_out)")

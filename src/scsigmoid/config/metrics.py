@@ -8,20 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ScibMetric:
-    """A metric that measures how well an embedding separates cell types.
+    """A metric that measures how well an embedding separates cell types."""
 
-    Attributes:
-        title: name in tables and figures.
-        function: key of :data:`scsigmoid.evaluation.scib.FUNCTIONS`. One function may compute
-            several metrics.
-        in_paper: whether the paper uses the metric. Only these metrics enter :data:`MEAN`.
-        seeded: whether the metric depends on the seed of the configuration.
-    """
-
-    title: str
-    function: str
-    in_paper: bool = False
-    seeded: bool = False
+    title: str  # name in tables and figures
+    function: str  # key of :data:`scsigmoid.evaluation.scib.FUNCTIONS`
+    in_paper: bool = False  # whether the paper uses the metric. Only these metrics enter `MEAN`.
+    seeded: bool = False  # whether the metric depends on the seed of the configuration
 
 
 #: Metrics by name, in the order of the panels of fig:scib.

@@ -88,9 +88,7 @@ class Plan:
     def settings(self, *keys: str) -> dict[str, Any]:
         """Return settings by dotted name as plain values. Without names, return all settings."""
         values = dataclasses.asdict(self.config)
-        if not keys:
-            return values
-        return {key: reduce(getitem, key.split("."), values) for key in keys}
+        return {key: reduce(getitem, key.split("."), values) for key in keys} if keys else values
 
     def settings_of(self, rule: str, dataset: str | None = None) -> dict[str, Any]:
         """Return the settings that affect a rule, by dotted name, as plain values.

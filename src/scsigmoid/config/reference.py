@@ -39,20 +39,14 @@ def reference() -> str:
 def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) -> Iterator[str]:
     """Yield the lines about a section, then the lines about the sections that it contains.
 
-    Args:
-        section: dataclass of the schema.
-        path: dotted name of the section.
-        defaults: values of the section in ``config.yaml``. None for an entry of a mapping or list.
-        inherited: rules that the section affects.
+    ``path`` is the dotted name of the section, and ``inherited`` are the rules that it affects.
+    ``defaults`` are its values in ``config.yaml``, or None for an entry of a mapping or list.
     """
     properties = validator(section).json_schema()["properties"]
     meanings, effect_of = descriptions(section), effects(section)
     hints = typing.get_type_hints(section)
     nested_sections = []
-    yield f"## {f'`{path}`' if path else 'Top level'}"
-    yield ""
-    yield as_markdown(section.__doc__)
-    yield ""
+    yield f"## {f'`{path}`' if path else 'Top level'}\n\n{as_markdown(section.__doc__)}\n"
     rows = []
     for field in dataclasses.fields(section):
         name, effect = field.name, effect_of[field.name]
@@ -73,10 +67,8 @@ def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) 
             f"{meanings.get(name, '')} | {reruns} |"
         )
     if rows:
-        yield "| setting | type | default | meaning | reruns |"
-        yield "| --- | --- | --- | --- | --- |"
-        yield from rows
-        yield ""
+        header = "| setting | type | default | meaning | reruns |\n| --- | --- | --- | --- | --- |"
+        yield "\n".join([header, *rows, ""])
     for arguments in nested_sections:
         yield from sections(*arguments)
 
@@ -113,9 +105,7 @@ def default_of(field: "dataclasses.Field[Any]", defaults: Any) -> str:
         value = field.default
     else:
         return "required"
-    if isinstance(value, str) and value:
-        return f"`{value}`"
-    return f"`{json.dumps(value)}`"
+    return f"`{value}`" if isinstance(value, str) and value else f"`{json.dumps(value)}`"
 
 
 def type_of(schema: Mapping[str, Any]) -> str:

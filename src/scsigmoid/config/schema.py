@@ -7,7 +7,7 @@ before a job runs. Few settings have a default here, because ``config.yaml`` sta
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 from scsigmoid.config.effects import Affects
 from scsigmoid.config.metrics import METRICS
@@ -18,19 +18,16 @@ T = TypeVar("T")
 class Limits:
     """Annotation of a setting with its limits, which pydantic checks.
 
-    Booleans are refused for numbers, although pydantic would convert them.
-
-    Args:
-        expected: the expected value, for the error message. Empty means pydantic's own message.
-        is_distinct: whether the items of a list must differ.
-        constraints: arguments of pydantic's ``Field``, for example ``ge=1``.
+    Booleans are refused for numbers, although pydantic would convert them. ``expected`` is the
+    expected value for the error message, or empty for pydantic's own message. ``constraints`` are
+    arguments of pydantic's ``Field``, for example ``ge=1``.
     """
 
     def __init__(
         self, expected: str = "", *, is_distinct: bool = False, **constraints: Any
     ) -> None:
         self.expected = expected
-        self.is_distinct = is_distinct
+        self.is_distinct = is_distinct  # whether the items of a list must differ
         self.constraints = constraints
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
@@ -97,13 +94,20 @@ Host = Annotated[str, Limits("a host without https://", pattern="^([a-z0-9.-]+|:
 TRAIN = "train benchmark_training"  # rules that train models, or time training steps
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 class Settings:
-    """Base class of all sections. Pydantic refuses unknown settings, infinity and NaN."""
+    """Base class of all sections. Each subclass becomes a frozen dataclass with keyword arguments.
+
+    Pydantic refuses unknown settings, infinity and NaN.
+    """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "allow_inf_nan": False}
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
-@dataclass(frozen=True, kw_only=True)
 class LocalFiles(Settings):
     """One entry of ``corpus.local``: your own h5ad files, 10x ``.h5`` files or 10x folders."""
 
@@ -127,7 +131,6 @@ class LocalFiles(Settings):
     Ensembl ids, that column."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class EmbeddedCorpus(Settings):
     """Sizes of the corpus that the package contains: simulated cells and 700 real blood cells."""
 
@@ -149,7 +152,6 @@ class EmbeddedCorpus(Settings):
     """Number of donors of each dataset."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Download(Settings):
     """How files are downloaded. These settings do not change results."""
 
@@ -166,11 +168,9 @@ class Download(Settings):
     timeout: Positive
     """Seconds without data after which a connection counts as broken."""
     longest_pause: NotNegative
-    """Longest pause between two attempts in seconds, even if the server asks for a longer pause
-    (``Retry-After``)."""
+    """Longest pause between two attempts in seconds, even if ``Retry-After`` is longer."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Corpus(Settings):
     """Source of all cells, and selection of the training cells."""
 
@@ -184,8 +184,7 @@ class Corpus(Settings):
     snapshot: Annotated[
         str, Limits("a date such as 2024-06-11", pattern=r"^\d{4}-(0\d|1[0-2])-([0-2]\d|3[01])$")
     ]
-    """Date. Of each training dataset, the newest version published on or before this date is
-    used."""
+    """Date. Of each training dataset, the newest version published until this date is used."""
     organisms: Several[Text]
     """Organisms of the training files. Files with other organisms are left out."""
     assays: Several[Text] | None
@@ -202,14 +201,11 @@ class Corpus(Settings):
     hosts: Annotated[Several[Host], Affects()]
     """Hosts from which files may be downloaded."""
     maximum_file_gb: Positive | None
-    """Largest size of a training file in GB (1e9 bytes). Larger files are left out. ``null`` means
-    no limit."""
+    """Largest size of a training file in GB (1e9 bytes). ``null`` means no limit."""
     maximum_cells: Count | None
-    """Number of training cells at which the random selection of files stops. ``null`` means no
-    limit."""
+    """Number of cells at which the random selection of training files stops. ``null``: no limit."""
     maximum_gb: Positive | None
-    """Total size of the training files in GB at which the random selection of files stops. ``null``
-    means no limit."""
+    """Total GB of training files at which the random selection stops. ``null`` means no limit."""
     download: Annotated[Download, Affects()]
     """How files are downloaded."""
     local: list[LocalFiles]
@@ -218,7 +214,6 @@ class Corpus(Settings):
     """Sizes of the embedded corpus."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Dataset(Settings):
     """An evaluation dataset (Table 4 of the paper)."""
 
@@ -251,7 +246,6 @@ class Dataset(Settings):
         return [self.label] if isinstance(self.label, str) else self.label
 
 
-@dataclass(frozen=True, kw_only=True)
 class VocabularyChoice(Settings):
     """Selection of the genes that get a token."""
 
@@ -267,7 +261,6 @@ class VocabularyChoice(Settings):
     kept. ``other`` limits genes without an Ensembl id. ``null`` means no limit."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Tokens(Settings):
     """How a cell becomes a sequence of gene tokens."""
 
@@ -285,7 +278,6 @@ class Tokens(Settings):
     """Cells per file of the token store."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Size(Settings):
     """Dimensions of an encoder (Table 2 of the paper, other sizes are inferred)."""
 
@@ -299,7 +291,6 @@ class Size(Settings):
     """Width of the feed-forward layer."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Architecture(Settings):
     """Settings of the encoder that all models share (Table 2 of the paper)."""
 
@@ -315,7 +306,6 @@ class Architecture(Settings):
     """Changes to attention that are not in the paper. See ``src/scsigmoid/model/encoder.py``."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Training(Settings):
     """How a model is trained (Tables 2 and 3 of the paper)."""
 
@@ -362,16 +352,14 @@ class Training(Settings):
     threads: Annotated[int, Limits(ge=1, le=1024), Affects(TRAIN, model=False)]
     """Number of CPU threads. It changes results by rounding only."""
     workers: Annotated[int, Limits(ge=0, le=1024), Affects(model=False, otherwise=0)]
-    """Number of threads that prepare batches in advance. 0 means that the main thread prepares
-    them."""
+    """Number of threads that prepare batches in advance. 0 means that the main thread does."""
     deterministic: Annotated[bool, Affects(TRAIN, model=False)]
     """Whether results on a GPU are identical to the bit in each run, which is slower. On a CPU,
     they always are."""
     snapshots: Annotated[list[Count], Affects("train", model=False, otherwise=[])] = field(
         default_factory=list
     )
-    """Steps after which a copy of the model is written. Values of at least ``steps`` are
-    ignored."""
+    """Steps after which a copy of the model is written, if they are below ``steps``."""
 
     @property
     def snapshot_suffixes(self) -> dict[int, str]:
@@ -379,7 +367,6 @@ class Training(Settings):
         return {step: f"-step-{step:08d}" for step in sorted(self.snapshots) if step < self.steps}
 
 
-@dataclass(frozen=True, kw_only=True)
 class Model(Settings):
     """A model to train."""
 
@@ -392,13 +379,11 @@ class Model(Settings):
     stress: Annotated[bool, Affects()] = False
     """Whether the model is only trained, for the stress test (figure ``stability``)."""
     backend: str = "auto"
-    """Attention backend (see docs/architecture.md). ``auto`` means the fastest that the device
-    supports."""
+    """Attention backend (docs/architecture.md). ``auto``: the fastest that the device supports."""
     training: dict[str, Any] = field(default_factory=dict)
     """Settings that replace values of ``training`` for this model."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class StudyFamily(Settings):
     """A family of training runs, one for every combination of the listed values."""
 
@@ -426,7 +411,6 @@ class StudyFamily(Settings):
     """Evaluation dataset that is embedded and scored with the final model and each snapshot."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Embeddings(Settings):
     """How cells are embedded."""
 
@@ -437,7 +421,6 @@ class Embeddings(Settings):
     """Number of tokens per forward pass. Lower it to save memory."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ValidationLoss(Settings):
     """Validation loss over random masks (appendix "Validation Loss")."""
 
@@ -451,7 +434,6 @@ class ValidationLoss(Settings):
     """Number of tokens per forward pass. Lower it to save memory."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Scib(Settings):
     """scIB metrics (appendix "SCIB Biological Conservation Metrics")."""
 
@@ -465,13 +447,11 @@ class Scib(Settings):
     """Embeddings scored next to the models: random values, or the PCA of log counts."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Mmd(Settings):
     """Maximum mean discrepancy between cell types (appendix "Maximum Mean Discrepancy")."""
 
     datasets: Annotated[Distinct[str] | None, Affects(otherwise=None)]
-    """Names of evaluation datasets. ``null`` means the datasets with ``compared: [mmd]``, or all
-    datasets if there are none."""
+    """Evaluation datasets. ``null``: all with ``compared: [mmd]``, or all if there are none."""
     resamples: Annotated[int, Limits(ge=1, le=100_000)]
     """Number of bootstrap resamples of each pair of cell types. All are in memory at once."""
     confidence: Share
@@ -484,13 +464,11 @@ class Mmd(Settings):
     """Number of rows of the kernel matrix computed at once. Lower it to save memory."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Umap(Settings):
     """UMAP (appendix "UMAP Visualization")."""
 
     datasets: Annotated[Distinct[str] | None, Affects(otherwise=None)]
-    """Names of evaluation datasets. ``null`` means the datasets with ``compared: [umap]``, or all
-    datasets if there are none."""
+    """Evaluation datasets. ``null``: all with ``compared: [umap]``, or all if there are none."""
     neighbours: Annotated[int, Limits(ge=2)]
     """Number of nearest neighbors of a cell."""
     minimum_distance: Annotated[float, Limits(ge=0, le=1)]
@@ -499,7 +477,6 @@ class Umap(Settings):
     """Fraction of the variance that the principal components keep."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Evaluation(Settings):
     """How trained models are evaluated."""
 
@@ -513,7 +490,6 @@ class Evaluation(Settings):
     umap: Annotated[Umap, Affects("umap_of_dataset")]
 
 
-@dataclass(frozen=True, kw_only=True)
 class KernelBenchmark(Settings):
     """The benchmark of attention kernels (section "Kernel Performance")."""
 
@@ -546,7 +522,6 @@ class KernelBenchmark(Settings):
     """Confidence level of the intervals."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class TrainingBenchmark(Settings):
     """The training benchmark (section "Training Speed Performance"). It times every combination of
     size, context, number of cells and kernel."""
@@ -577,7 +552,6 @@ class TrainingBenchmark(Settings):
     """Confidence level of the intervals."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Benchmarks(Settings):
     """Benchmarks of speed."""
 
@@ -585,7 +559,6 @@ class Benchmarks(Settings):
     training: Annotated[TrainingBenchmark, Affects("benchmark_training")]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Figures(Settings):
     """Style of the figures."""
 
@@ -593,7 +566,6 @@ class Figures(Settings):
     """Resolution of the PNG files in dots per inch."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Config(Settings):
     """Settings outside of sections."""
 
@@ -610,8 +582,7 @@ class Config(Settings):
     ]
     """Seed from which all other seeds are derived."""
     device: Annotated[Device, Affects("benchmark_kernel benchmark_training")]
-    """Device of the models. ``auto`` means a GPU if there is one. The device changes results by
-    rounding only."""
+    """Device of the models. ``auto``: a GPU if there is one. Changes results by rounding only."""
     gpus: Annotated[int, Limits(ge=1, le=64)]
     """Number of GPUs per machine that train one model. It changes results by rounding only."""
     nodes: Annotated[int, Limits(ge=1, le=10_000)]

@@ -22,19 +22,13 @@ COMPARED: dict[Purpose, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class StudyRun:
-    """One run of a study.
-
-    Attributes:
-        model: attention and context. The other fields have their defaults.
-        size: name of an entry of ``sizes``.
-        seed: seed of weights, order of cells, masks and dropout.
-    """
+    """One run of a study."""
 
     family: str
-    model: Model
-    size: str
+    model: Model  # attention and context. The other fields have their defaults.
+    size: str  # name of an entry of `sizes`
     variants: list[Variant]
-    seed: int
+    seed: int  # seed of weights, order of cells, masks and dropout
     training: Training
 
 
@@ -42,11 +36,8 @@ def study_runs(config: Config) -> dict[str, StudyRun]:
     """Return all runs by name, in the order of the configuration. Seeds vary slowest.
 
     A name consists of the family, the attention, the values that vary within the family, and the
-    seed, e.g. ``frontier_softmax_learning_rate_0_002_seed_1``. Adding a seed to the configuration
-    does not rename other runs.
-
-    Raise a UserError if a setting is wrong, if two runs have the same name, or if a table would
-    average two runs.
+    seed, e.g. ``frontier_softmax_learning_rate_0_002_seed_1``. Raise a UserError if a setting is
+    wrong, if two runs have the same name, or if a table would average two runs.
     """
     runs: dict[str, StudyRun] = {}
     for family in config.study:
@@ -67,8 +58,7 @@ def check_averages(config: Config, runs: Mapping[str, StudyRun]) -> None:
             continue
         values = asdict(run) | {"context": run.model.context} | asdict(run.training)
         compared = COMPARED[purpose]
-        compared_values = (str(values[setting]) for setting in compared)
-        key = (purpose, run.model.attention, run.seed, *compared_values)
+        key = (purpose, run.model.attention, run.seed, *(str(values[name]) for name in compared))
         other = run_of.setdefault(key, name)
         if other != name:
             raise UserError(

@@ -53,8 +53,8 @@ def normalize(values: Any) -> Any:
 def describe(errors: list[Any], kind: Any, path: str) -> str:
     """Return one line about the first of pydantic's errors: setting, problem and value.
 
-    Errors about unknown settings come first: if a setting is misspelled, pydantic also reports that
-    the correct setting is missing.
+    Unknown settings come first: if a name is misspelled, pydantic also reports the correct name as
+    missing.
     """
     unknown = ("unexpected_keyword_argument", "invalid_key")
     unknown_errors = [error for error in errors if error["type"] in unknown]
@@ -91,11 +91,7 @@ def names_next_to(section: Any, place: list[str]) -> list[str]:
 
 
 def suggest(name: object, known: Iterable[str]) -> str:
-    """Return a hint for a message about an unknown name.
-
-    This is the most similar known name. If no name is similar, these are all known names, or "" if
-    there are more than 20.
-    """
+    """Return a hint about an unknown name: a similar known name, or all if there are at most 20."""
     known = list(known)
     matches = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     if matches:

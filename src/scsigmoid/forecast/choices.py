@@ -61,17 +61,11 @@ SCALES = {
 
 @dataclass(frozen=True)
 class Sample:
-    """Number of cells in the user's files, and the lengths of some of them.
+    """Number of cells in the user's files, and the lengths of some of them."""
 
-    Attributes:
-        cells: number of training cells, or None if a file is 10x, which is not opened.
-        lengths: number of genes that each sampled cell expresses, ascending.
-        weights: number of cells that each sampled cell represents, in the order of ``lengths``.
-    """
-
-    cells: int | None
-    lengths: NDArray[np.int64]
-    weights: NDArray[np.float64]
+    cells: int | None  # number of training cells, or None if a file is 10x, which is not opened
+    lengths: NDArray[np.int64]  # number of genes that each sampled cell expresses, ascending
+    weights: NDArray[np.float64]  # number of cells that each sampled cell represents
 
     def quantile(self, share: float) -> int:
         """Return the smallest length that a fraction ``share`` of the cells does not exceed."""
@@ -83,9 +77,8 @@ class Sample:
 def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration with values in place of ``auto``, and the reasons in ``choices``.
 
-    ``values`` is the merged configuration, before it is checked. It is returned unchanged unless
-    ``corpus.source`` is ``local``. Raise a UserError if ``corpus`` is wrong or a file is
-    unreadable.
+    ``values`` is the merged configuration, not yet checked. It is returned unchanged unless
+    ``corpus.source`` is ``local``. Raise a UserError if ``corpus`` is wrong or a file unreadable.
     """
     if not isinstance(values.get("corpus"), Mapping) or values["corpus"].get("source") != "local":
         return dict(values)
@@ -187,10 +180,7 @@ def sample_cells(corpus: Corpus, seed: int) -> Sample:
 
 
 def choose_device(settings: AutoSettings) -> None:
-    """Choose the device of the first run in the results folder, or a GPU if there is no such run.
-
-    Choose the CPU if there is no GPU.
-    """
+    """Choose the device of the first run in the results folder, or else a GPU if there is one."""
     preset, results = settings["preset"], settings["results"]
     path = Path(results if isinstance(results, str) else f"results/{preset}") / "config.yaml"
     device = read_yaml(path).get("device") if path.is_file() else None

@@ -20,13 +20,10 @@ CHECKPOINT_BYTES, MODEL_BYTES = 12, 4
 
 @dataclass(frozen=True)
 class Lengths:
-    """A log-normal distribution of the number of genes per cell.
-
-    ``sigma`` is the standard deviation of the logarithm.
-    """
+    """A log-normal distribution of the number of genes per cell."""
 
     median: float
-    sigma: float
+    sigma: float  # standard deviation of the logarithm
 
     def sample(self, longest: float = float("inf")) -> list[float]:
         """Return quantiles at evenly spaced probabilities, each at most ``longest``."""
@@ -53,21 +50,13 @@ def lengths_of(config: Config) -> Lengths:
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """The cost of training one model.
+    """The cost of training one model."""
 
-    Attributes:
-        model: name of the model or run.
-        parameters: number of parameters of the encoder.
-        hours: training time on one device.
-        device: name of the machine whose measured rate the estimate uses.
-        bytes: size of checkpoints, snapshots and final model.
-    """
-
-    model: str
+    model: str  # name of the model or run
     parameters: int
-    hours: float
-    device: str
-    bytes: int
+    hours: float  # on one device
+    device: str  # name of the machine whose measured rate the estimate uses
+    bytes: int  # size of checkpoints, snapshots and final model
 
 
 def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:

@@ -13,10 +13,7 @@ CELL_BYTES = 100  # metadata of a cell in the token store: ids, type, donor, tis
 
 
 def forecast(config: Config, results: Path) -> Iterator[str]:
-    """Yield the lines of the forecast: files, disk, hours of training and parameters.
-
-    If the folder ``results`` contains a manifest or a vocabulary, they replace estimates.
-    """
+    """Yield lines of the forecast. A manifest or vocabulary in ``results`` replaces estimates."""
     volume, vocabulary = estimate_volume(config, results), vocabulary_size(config, results)
     plan = Plan(config)
     models = [estimate_effort(plan, name, vocabulary) for name in config.models]

@@ -24,26 +24,19 @@ EVALUATION_CELLS = 257_888  # number of cells in the paper's evaluation datasets
 
 @dataclass(frozen=True, kw_only=True)
 class Volume:
-    """The amount of data of a configuration.
+    """The amount of data of a configuration. None means unknown."""
 
-    Attributes:
-        basis: source of the numbers, for the first line of the forecast.
-        files: number of raw files, or None if unknown.
-        cells: number of training cells, or None if unknown.
-        bytes: size of the raw files, including the evaluation datasets.
-    """
-
-    basis: str
-    files: int | None
-    cells: int | None
-    bytes: float
+    basis: str  # source of the numbers, for the first line of the forecast
+    files: int | None  # number of raw files
+    cells: int | None  # number of training cells
+    bytes: float  # size of the raw files, including the evaluation datasets
 
 
 def estimate_volume(config: Config, results: Path) -> Volume:
     """Return the volume of a configuration.
 
-    For CELLxGENE, it is the volume of the configured manifest or of the manifest in ``results``. If
-    there is no manifest, the volume is estimated.
+    For CELLxGENE, it is taken from the configured manifest or the manifest in ``results``, or
+    estimated if there is none.
     """
     if config.corpus.source == "embedded":
         rows = list_embedded(config.corpus.embedded, config.datasets)
@@ -135,9 +128,9 @@ def expected_volume(config: Config) -> Volume:
     is_limited = corpus.maximum_cells is not None
     cells = PAPER_CELLS if corpus.maximum_cells is None else corpus.maximum_cells
     size = min(bytes_of(cells, config), (corpus.maximum_gb or float("inf")) * 1e9)
+    source = "as corpus.maximum_cells allows" if is_limited else "as in the paper"
     return Volume(
-        basis="no manifest yet: cells "
-        + ("as corpus.maximum_cells allows" if is_limited else "as in the paper"),
+        basis=f"no manifest yet: cells {source}",
         files=None if is_limited else PAPER_FILES,
         cells=cells,
         bytes=size + bytes_of(EVALUATION_CELLS, config),

@@ -30,25 +30,17 @@ MAX_LISTED = 100  # number of left-out cells of a file that the index and the lo
 
 @dataclass
 class Tokenizer:
-    """Settings of the tokenization, and the cells that are left out.
-
-    Attributes:
-        vocabulary: tokens of the genes.
-        target_sum: sum that the counts of a cell are scaled to.
-        maximum_length: maximum number of tokens of a cell. Longer cells are truncated. With
-            :data:`UNLIMITED`, models of any context can use the same tokens.
-        shard_cells: maximum number of cells per shard of the store.
-        minimum_genes: cells that express fewer genes, in or outside the vocabulary, are left out.
-        left_out: for each file, the cells that are left out because they have too few genes or no
-            token. ``cells`` is the number of these cells, ``few_genes`` the number with too few
-            genes, and ``rows`` the rows of the first :data:`MAX_LISTED` cells.
-    """
+    """Settings of the tokenization, and the cells that are left out."""
 
     vocabulary: Vocabulary
-    target_sum: float
+    target_sum: float  # sum that the counts of a cell are scaled to
+    # Maximum number of tokens of a cell. Longer cells are truncated. With UNLIMITED, models of any
+    # context can use the same tokens.
     maximum_length: int
-    shard_cells: int
-    minimum_genes: int = 0
+    shard_cells: int  # maximum number of cells per shard of the store
+    minimum_genes: int = 0  # cells with fewer genes, in or outside the vocabulary, are left out
+    # For each file, `cells` (number of cells with too few genes or no token), `few_genes` (number
+    # with too few genes) and `rows` (of the first MAX_LISTED of these cells).
     left_out: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
 
     @property
@@ -58,16 +50,11 @@ class Tokenizer:
     def metadata(
         self, order: str, simulated: bool, label: str, dataset: str = "", cells: str = ""
     ) -> Mapping[str, Any]:
-        """Return entries for a store's index. Call this before iterating over :meth:`batches`.
+        """Return entries for a store's index. Iterating over :meth:`batches` fills ``left_out``.
 
-        The entry ``left_out`` is empty at first. Iterating over :meth:`batches` fills it.
-
-        Args:
-            order: order of the cells, ``"file"`` or ``"scattered"``.
-            simulated: whether any cell is simulated.
-            label: columns of ``obs`` with the cell types.
-            dataset: evaluation dataset, empty for training cells.
-            cells: SHA-256 of the dataset's h5ad file, empty for training cells.
+        ``order`` is ``"file"`` or ``"scattered"``, and ``label`` the columns of ``obs`` with the
+        cell types. ``dataset`` and ``cells`` (the SHA-256 of its h5ad file) are empty for training
+        cells.
         """
         self.left_out = {}
         return {
@@ -90,14 +77,9 @@ class Tokenizer:
     ) -> Iterator[pa.RecordBatch]:
         """Yield cells with their rank tokens and metadata, without the cells that are left out.
 
-        Args:
-            cells: cells of an h5ad file.
-            label, types: as for :func:`scsigmoid.corpus.labels.cell_types`.
-            file: name of the file in the store.
-
-        Raises:
-            UserError: if the file has too few genes of the vocabulary, or no cell with enough genes
-                has a token.
+        ``label`` and ``types`` are as for :func:`scsigmoid.corpus.labels.cell_types`, and ``file``
+        is the name of the file in the store. Raise a UserError if the file has too few genes of
+        the vocabulary, or no cell with enough genes has a token.
         """
         cells = cells.with_current_ids(self.vocabulary.retired)
         token_of_column = self.vocabulary.tokens(cells.genes)
@@ -149,8 +131,8 @@ class Tokenizer:
     def _leave_out(self, cells: Cells, file: str, rows: Sequence[int], few_genes: int) -> None:
         """Log the cells in ``rows`` and add them to ``left_out``.
 
-        ``few_genes`` is the number of these cells that have too few genes. The others have no
-        token. Raise a UserError if no cell with enough genes has a token.
+        ``few_genes`` of these cells have too few genes, the others have no token. Raise a UserError
+        if no cell with enough genes has a token.
         """
         total = cells.n_cells
         if len(rows) == total and few_genes < total:

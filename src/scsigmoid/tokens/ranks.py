@@ -31,18 +31,11 @@ CROWDED = 32  # buckets with more values are sorted by Shell sort
 
 
 class Ranked(NamedTuple):
-    """The rank tokens of cells.
+    """The rank tokens of cells."""
 
-    Attributes:
-        tokens: tokens of all cells, concatenated, with the dtype of :func:`.store.token_type`.
-        offsets: cell i has ``tokens[offsets[i]:offsets[i + 1]]``, shape (cells + 1,).
-        genes: number of vocabulary genes that each cell expresses, before truncation, shape
-            (cells,).
-    """
-
-    tokens: NDArray[np.unsignedinteger[Any]]
-    offsets: NDArray[np.int64]
-    genes: NDArray[np.int32]
+    tokens: NDArray[np.unsignedinteger[Any]]  # of all cells, concatenated, of `store.token_type`
+    offsets: NDArray[np.int64]  # cell i has tokens[offsets[i]:offsets[i + 1]], shape (cells + 1,)
+    genes: NDArray[np.int32]  # vocabulary genes of each cell before truncation, shape (cells,)
 
 
 def rank_tokens(
@@ -56,8 +49,7 @@ def rank_tokens(
 
     Args:
         counts: raw counts, CSR matrix without stored zeros, shape (cells, genes).
-        token_of_column: token of each gene, or -1 for genes outside the vocabulary, shape (genes,).
-            Tokens are unique.
+        token_of_column: unique token of each gene, or -1 outside the vocabulary, shape (genes,).
         medians: median of each token's gene, shape (vocabulary size,).
         target_sum: sum that the counts of each cell are scaled to.
         maximum_length: cells are truncated to this number of tokens.
@@ -95,13 +87,9 @@ def rank_cells(
 ) -> int:
     """Fill ``tokens``, ``lengths`` and ``genes``, and return the total number of tokens.
 
-    Args:
-        indptr, columns, counts: arrays of the CSR matrix, shapes (cells + 1,) and (non-zeros,).
-        token_of_column, target_sum, maximum_length: as for :func:`rank_tokens`.
-        median_of_column: median of each gene, shape (genes,).
-        tokens: output, tokens of all cells, concatenated, shape (non-zeros,).
-        lengths: output, number of tokens of each cell, shape (cells,).
-        genes: output, as for :class:`Ranked`.
+    ``indptr``, ``columns`` and ``counts`` are the arrays of the CSR matrix. ``lengths`` is the
+    number of tokens of each cell. ``tokens`` and ``genes`` are as for :class:`Ranked`, and
+    ``tokens`` has room for all non-zero counts.
     """
     longest = 1
     for cell in range(len(indptr) - 1):
@@ -175,10 +163,10 @@ def rank_cells(
 def sort(
     values: NDArray[np.float64], tokens: NDArray[np.int32], start: int, stop: int, is_crowded: bool
 ) -> None:
-    """Sort ``values[start:stop]`` and their tokens in place.
+    """Sort ``values[start:stop]`` and their tokens in place, by descending value, then by token.
 
-    The order is by descending value, then by ascending token. If ``is_crowded``, this is a Shell
-    sort, which is faster if values are far from their place. Otherwise it is an insertion sort.
+    If ``is_crowded``, this is a Shell sort, which is faster if values are far from their place.
+    Otherwise it is an insertion sort.
     """
     gap = 1
     while is_crowded and 9 * gap < stop - start:

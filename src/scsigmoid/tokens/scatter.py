@@ -25,15 +25,10 @@ Int64s = NDArray[np.int64]
 def scatter(
     batches: Iterable[pa.RecordBatch], cells: int, shard_cells: int, schema: pa.Schema, store: Path
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the shards of a store, with cells permuted over all shards.
+    """Yield shards of nearly equal size, at most ``shard_cells``, with cells permuted over all.
 
-    Args:
-        batches: cells in the order of the h5ad files.
-        cells: number of cells in ``batches``, or an upper bound if cells are left out.
-        shard_cells: maximum number of cells per shard. Shards have nearly equal sizes.
-        schema: schema of the batches.
-        store: folder of the store. Temporary files are written next to it, and need as much disk
-            space as the store.
+    ``cells`` is the number of cells in ``batches``, or an upper bound if cells are left out.
+    Temporary files are written next to the folder ``store``, and need as much disk space.
     """
     shards = -(-cells // shard_cells)  # rounded up
     if shards > MAXIMUM_SHARDS:
@@ -62,12 +57,7 @@ def write_by_shard(
 ) -> list[list[Int64s]]:
     """Write each cell to the temporary file of its shard.
 
-    Args:
-        batches, cells, schema: as for :func:`scatter`.
-        paths: the files, one per shard.
-
-    Returns:
-        For each file, the positions of its cells in the permutation, as one array per batch.
+    Return the positions of the cells of each file in the permutation, as one array per batch.
     """
     generator = np.random.Generator(np.random.PCG64(derive(0, "scatter", cells)))
     permutation = generator.permutation(cells)

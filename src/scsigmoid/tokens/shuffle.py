@@ -29,11 +29,8 @@ class CellOrder:
     """An infinite sequence of cells in which every epoch contains every cell once.
 
     Global batch g, starting at 0, is the slice [g * size, (g + 1) * size) of this sequence. A batch
-    may therefore contain the end of one epoch and the start of the next.
-
-    Args:
-        cells: number of cells in all stores, at least 1.
-        seed: seed of the shuffle.
+    may therefore contain the end of one epoch and the start of the next. ``cells`` is the number of
+    cells in all stores.
     """
 
     def __init__(self, cells: int, seed: int) -> None:
@@ -60,10 +57,9 @@ class CellOrder:
         return np.concatenate(parts)
 
     def blocks(self, epoch: int) -> tuple[Int64s, int]:
-        """Return the order of blocks in an epoch, and the index of the last block in this order.
+        """Return the order of blocks in an epoch, and the place of the last block in this order.
 
-        The last block has the last rows of the stores, and may be shorter than the other blocks.
-        The most recent epoch is cached.
+        The last block may be shorter than the other blocks. The most recent epoch is cached.
         """
         if self._blocks[0] != epoch:
             generator = np.random.Generator(np.random.PCG64(derive(self.seed, "blocks", epoch)))

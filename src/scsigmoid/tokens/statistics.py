@@ -46,23 +46,17 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class GeneStatistics:
-    """Statistics of genes over a set of cells.
+    """Statistics of genes over a set of cells."""
 
-    Attributes:
-        genes: sorted gene ids.
-        names: gene symbols.
-        histogram: number of cells in each bin: SciPy CSR matrix of int64, shape (genes, BINS).
-        n_cells: number of cells that were counted.
-        target_sum: sum that the counts of each cell are scaled to in :meth:`medians`.
-        ambiguous: names that several genes have in the same file, such as ``Y_RNA``.
-    """
+    names: dict[str, str]  # gene symbols by gene id, sorted by id
+    histogram: Any  # number of cells in each bin: SciPy CSR matrix of int64, shape (genes, BINS)
+    n_cells: int  # number of cells that were counted
+    target_sum: float  # sum that the counts of each cell are scaled to in `medians`
+    ambiguous: frozenset[str] = frozenset()  # names that several genes have in one file: Y_RNA, ...
 
-    genes: list[str]
-    names: list[str]
-    histogram: Any
-    n_cells: int
-    target_sum: float
-    ambiguous: frozenset[str] = frozenset()
+    @property
+    def genes(self) -> list[str]:
+        return list(self.names)
 
     @property
     def cells(self) -> NDArray[np.int64]:
@@ -72,9 +66,8 @@ class GeneStatistics:
     def medians(self) -> NDArray[np.float64]:
         """Return the median of count / cell total * target sum over the cells that express a gene.
 
-        Returns:
-            float64, shape (genes,). NaN for genes that are not expressed. For an even number of
-            cells, the mean of the two middle values.
+        The shape is (genes,). Medians of genes that are not expressed are NaN. The median of an
+        even number of values is the mean of the two middle values.
         """
         # The histogram describes a sequence of values: gene after gene, and the values of a gene
         # from the largest to the smallest. Entry i of the histogram stands for `counts[i]` values,
@@ -90,7 +83,7 @@ class GeneStatistics:
             entry = np.searchsorted(ends, position, side="right")
             fraction = (position - (ends[entry] - counts[entry]) + 0.5) / counts[entry]
             middle += RATIO ** -(self.histogram.indices[entry] + fraction) / 2
-        medians = np.full(len(self.genes), np.nan)
+        medians = np.full(len(self.names), np.nan)
         medians[is_expressed] = middle * self.target_sum
         return medians
 
@@ -98,18 +91,14 @@ class GeneStatistics:
 def gather(
     part_folder: str | Path, target_sum: float, output: str | Path, minimum_genes: int = 0
 ) -> None:
-    """Compute and write the gene statistics of the training cells of one part.
+    """Write the gene statistics of the training cells of one part as an Arrow IPC file.
 
-    The dense histogram needs ``4 * BINS`` bytes of memory per gene.
-
-    Args:
-        part_folder: folder with the part's h5ad files and their ``files.csv``.
-        target_sum: sum that the counts of each cell are scaled to in the medians.
-        output: Arrow IPC file to write.
-        minimum_genes: cells that express fewer genes are not counted (default 0).
+    ``part_folder`` contains h5ad files and their ``files.csv``. Cells that express fewer than
+    ``minimum_genes`` genes are not counted. The dense histogram needs ``4 * BINS`` bytes of memory
+    per gene.
     """
     files = [cells for _, cells in cells_of_part(part_folder)]
-    names = names_of_genes(files)
+    names = names_of_genes(zip(cells.genes, cells.names, strict=True) for cells in files)
     position = {gene: index for index, gene in enumerate(names)}
     histogram = np.zeros((len(names), BINS), dtype=np.uint32)
     n_cells = 0
@@ -121,14 +110,12 @@ def gather(
                 counts = counts[np.diff(counts.indptr) >= minimum_genes]
             count_cells(counts, rows, histogram)
             n_cells += counts.shape[0]
-    ambiguous = frozenset().union(*map(repeated_names, files))
     statistics = GeneStatistics(
-        genes=[*names],
-        names=[*names.values()],
+        names=names,
         histogram=csr_matrix(histogram).astype(np.int64),
         n_cells=n_cells,
         target_sum=target_sum,
-        ambiguous=ambiguous,
+        ambiguous=frozenset().union(*map(repeated_names, files)),
     )
     write_statistics(statistics, output)
 
@@ -139,16 +126,15 @@ def repeated_names(cells: Cells) -> set[str]:
     return {name for (_, name), count in genes.items() if count > 1}
 
 
-def names_of_genes(parts: Iterable[Cells | GeneStatistics]) -> dict[str, str]:
-    """Return a mapping from gene id to gene name, sorted by id.
+def names_of_genes(parts: Iterable[Iterable[tuple[str, str]]]) -> dict[str, str]:
+    """Return, from pairs (id, name), the most frequent name of each gene by gene id, sorted by id.
 
-    If parts have different names for a gene, the most frequent name is kept, and among equally
-    frequent names the alphabetically first. Names that equal the id are kept only if no part has
-    another name.
+    Of equally frequent names, the alphabetically first is kept. Names that equal the id are kept
+    only if no part has another name.
     """
     names: dict[str, Counter[str]] = {}
     for part in parts:
-        for gene, name in zip(part.genes, part.names, strict=True):
+        for gene, name in part:
             names.setdefault(gene, Counter())[name] += 1
     return {
         gene: min(names[gene], key=lambda name: (name == gene, -names[gene][name], name))
@@ -159,10 +145,8 @@ def names_of_genes(parts: Iterable[Cells | GeneStatistics]) -> dict[str, str]:
 def count_cells(counts: Any, rows: NDArray[np.int64], histogram: NDArray[np.uint32]) -> None:
     """Add cells to a histogram in place. Values below the last bin are counted in the last bin.
 
-    Args:
-        counts: raw counts, CSR matrix of int32 without stored zeros, shape (cells, genes).
-        rows: row of each gene in the histogram, shape (genes,).
-        histogram: number of cells in each bin, shape (number of rows, ``BINS``).
+    ``counts`` are raw counts: a CSR matrix of int32 without stored zeros, shape (cells, genes).
+    ``rows`` is the row of each gene in ``histogram``, whose shape is (number of rows, ``BINS``).
     """
     log_totals = np.log(np.maximum(np.asarray(counts.sum(axis=1, dtype=np.int64)).ravel(), 1))
     minus_log_x = np.repeat(log_totals, np.diff(counts.indptr)) - np.log(counts.data)
@@ -177,10 +161,9 @@ def merge(first: GeneStatistics, second: GeneStatistics) -> GeneStatistics:
             "gene statistics: files were made with different values of tokens.target_sum; "
             "delete tokens/statistics and run again"
         )
-    names = names_of_genes([first, second])
+    names = names_of_genes([first.names.items(), second.names.items()])
     return GeneStatistics(
-        genes=[*names],
-        names=[*names.values()],
+        names=names,
         histogram=sum_rows(first, names) + sum_rows(second, names),
         n_cells=first.n_cells + second.n_cells,
         target_sum=first.target_sum,
@@ -193,11 +176,10 @@ def sum_rows(
 ) -> Any:
     """Return the histogram of ``statistics`` with one row for each id in ``genes``.
 
-    ``retired`` maps ids that are not in ``genes`` to ids that replace them. Rows with the same new
-    id are added.
+    ``retired`` maps other ids to ids in ``genes``. Rows with the same new id are added.
     """
     position = {gene: index for index, gene in enumerate(genes)}
-    rows = [position[(retired or {}).get(gene, gene)] for gene in statistics.genes]
+    rows = [position[(retired or {}).get(gene, gene)] for gene in statistics.names]
     # Element (new row, old row) is 1. The product with the histogram moves and adds its rows.
     ones = np.ones(len(rows), dtype=np.int64)
     selection = csr_matrix((ones, (rows, range(len(rows)))), shape=(len(position), len(rows)))
@@ -212,32 +194,20 @@ def merge_by_name(
     """Merge gene ids of an organism that have the same name in different files.
 
     These are ids of one gene in different Ensembl releases. Ids that have the same name in one file
-    are different genes and are not merged.
-
-    Args:
-        statistics: gene statistics.
-        preferred: ids to keep.
-
-    Returns:
-        The merged statistics, and a mapping from each replaced id to the id that replaces it. Each
-        gene keeps its preferred id, or else the id that most cells express.
+    are different genes and are not merged. Each gene keeps its id in ``preferred``, or else the id
+    that most cells express. Also return a mapping from each replaced id to the id that replaces it.
     """
-    cells = dict(zip(statistics.genes, statistics.cells.tolist(), strict=True))
+    cells = dict(zip(statistics.names, statistics.cells.tolist(), strict=True))
     ids: dict[tuple[str, str], list[str]] = {}
-    for gene, name in zip(statistics.genes, statistics.names, strict=True):
+    for gene, name in statistics.names.items():
         if name not in statistics.ambiguous:
             ids.setdefault((organism_of(gene), name), []).append(gene)
     retired: dict[str, str] = {}
     for genes in ids.values():
         kept = max(genes, key=lambda gene: (gene in preferred, cells[gene], gene))
         retired |= {gene: kept for gene in genes if gene != kept}
-    names = {
-        gene: name
-        for gene, name in zip(statistics.genes, statistics.names, strict=True)
-        if gene not in retired
-    }
-    histogram = sum_rows(statistics, names, retired)
-    merged = replace(statistics, genes=[*names], names=[*names.values()], histogram=histogram)
+    names = {gene: name for gene, name in statistics.names.items() if gene not in retired}
+    merged = replace(statistics, names=names, histogram=sum_rows(statistics, names, retired))
     return merged, dict(sorted(retired.items()))
 
 
@@ -248,7 +218,7 @@ def write_statistics(statistics: GeneStatistics, output: str | Path) -> None:
     table = pa.table(
         [
             statistics.genes,
-            statistics.names,
+            list(statistics.names.values()),
             statistics.cells,
             pa.ListArray.from_arrays(offsets, pa.array(histogram.indices, type=pa.int32())),
             pa.ListArray.from_arrays(offsets, pa.array(histogram.data, type=pa.int64())),
@@ -280,8 +250,7 @@ def read_statistics(path: str | Path) -> GeneStatistics:
         offsets = np.cumsum([0, *pc.list_value_length(table["bins"]).to_pylist()])
         data, bins = (pc.list_flatten(table[name]).to_numpy() for name in ("counts", "bins"))
         return GeneStatistics(
-            table["gene_id"].to_pylist(),
-            table["name"].to_pylist(),
+            dict(zip(table["gene_id"].to_pylist(), table["name"].to_pylist(), strict=True)),
             csr_matrix((data, bins, offsets), shape=(table.num_rows, BINS)),
             int(metadata[b"cells"]),
             float(metadata[b"target_sum"]),

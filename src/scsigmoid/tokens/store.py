@@ -117,21 +117,14 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenStore:
-    """One or several token stores, read as one. Cells are in the order of folders and shards.
+    """One or several token stores, read as one. Cells are in the order of folders and shards."""
 
-    Attributes:
-        identity: ``dataset``, ``vocabulary`` and ``cells``, see :meth:`.make.Tokenizer.metadata`.
-        vocabulary_size: number of tokens, including special tokens.
-        maximum_length: length to which cells were truncated. The smallest of several stores.
-        simulated: whether any cell is simulated.
-        lengths: number of tokens of each cell.
-    """
-
+    # `dataset`, `vocabulary` and `cells`, see :meth:`scsigmoid.tokens.make.Tokenizer.metadata`.
     identity: Mapping[str, str]
-    vocabulary_size: int
-    maximum_length: int
-    simulated: bool
-    lengths: NDArray[np.int32]
+    vocabulary_size: int  # number of tokens, including special tokens
+    maximum_length: int  # length to which cells were truncated. The smallest of several stores.
+    simulated: bool  # whether any cell is simulated
+    lengths: NDArray[np.int32]  # number of tokens of each cell
     _shards: list[Shard]
     _starts: NDArray[np.int64]  # first row of each shard
 
@@ -139,14 +132,10 @@ class TokenStore:
     def open(folders: str | Path | Sequence[str | Path], **expected: str) -> "TokenStore":
         """Open stores for reading.
 
-        Args:
-            folders: one store or several.
-            expected: identity of the stores: ``vocabulary`` (fingerprint), ``dataset`` (empty for
-                training cells), ``cells`` (SHA-256 of the dataset's h5ad file).
-
-        Raises:
-            UserError: if a file is missing or damaged, if stores have another identity or different
-                vocabularies, or if the same shards are given twice.
+        ``expected`` is the identity of the stores: ``vocabulary`` (fingerprint), ``dataset`` (empty
+        for training cells), ``cells`` (SHA-256 of the dataset's h5ad file). Raise a UserError if a
+        file is missing or damaged, if stores have another identity or different vocabularies, or if
+        the same shards are given twice.
         """
         if isinstance(folders, (str, Path)):
             folders = [folders]
@@ -186,12 +175,7 @@ class TokenStore:
         return len(self.lengths)
 
     def cells(self, rows: Sequence[int] | NDArray[np.integer[Any]], maximum_length: int) -> Packed:
-        """Return the tokens of cells.
-
-        Args:
-            rows: rows of the cells in the store, in the order of the result.
-            maximum_length: maximum number of tokens per cell. Longer cells are truncated.
-        """
+        """Return the first ``maximum_length`` tokens of each of the cells in ``rows``, in order."""
         rows = np.asarray(rows, dtype=np.int64)
         shards = np.searchsorted(self._starts, rows, side="right") - 1
         rows_in_shard = rows - self._starts[shards]
@@ -246,20 +230,13 @@ def read_genes(folder: Path, index: dict[str, Any]) -> NDArray[np.int32]:
 def write_length_counts(folders: Iterable[str | Path], output: str | Path) -> None:
     """Write the histogram of the number of expressed vocabulary genes per cell, as Parquet.
 
-    Args:
-        folders: token stores.
-        output: file with the columns ``length`` (int32, number of genes) and ``cells`` (int64,
-            number of cells that express this number of genes).
+    The columns are ``length`` (int32, number of genes) and ``cells`` (int64, number of cells).
     """
-    total = np.zeros(0, dtype=np.int64)
-    for folder in map(Path, folders):
-        genes = read_genes(folder, read_index(folder))
-        counts = np.bincount(genes, minlength=len(total))
-        counts[: len(total)] += total  # `counts` is at least as long
-        total = counts
-    lengths = np.flatnonzero(total)
+    genes = [read_genes(folder, read_index(folder)) for folder in map(Path, folders)]
+    counts = np.bincount(np.concatenate(genes))
+    lengths = np.flatnonzero(counts)
     table = pa.table(
-        {"length": pa.array(lengths, type=pa.int32()), "cells": pa.array(total[lengths])}
+        {"length": pa.array(lengths, type=pa.int32()), "cells": pa.array(counts[lengths])}
     )
     with atomic_path(output) as temporary:
         pq.write_table(table, temporary)
@@ -270,12 +247,9 @@ def write_shards(
 ) -> None:
     """Write a store atomically.
 
-    Args:
-        folder: the store.
-        shards: cells of each shard, with the columns of :func:`store_schema`.
-        metadata: other entries of the index. They are read after the last shard, because iterating
-            over ``shards`` may change them. ``dataset`` and ``cells`` are empty by default, which
-            means training cells.
+    ``shards`` have the columns of :func:`store_schema`. ``metadata`` contains other entries of the
+    index. It is read after the last shard, because iterating over ``shards`` may change it.
+    ``dataset`` and ``cells`` are empty by default, which means training cells.
     """
     with atomic_folder(folder) as temporary:
         entries = []

@@ -51,21 +51,15 @@ class Vocabulary:
 
     The four special tokens come first, then genes sorted by id. Tokens are therefore independent of
     the order of files.
-
-    Attributes:
-        gene_ids: gene ids, or the names of special tokens.
-        names: gene symbols.
-        cells: number of training cells that express each gene, 0 for special tokens.
-        medians: median of count / cell total * target sum over the cells that express the gene.
-            1.0 for special tokens and for genes that no training cell expresses.
-        retired: ids of the same genes in other Ensembl releases, mapped to the ids in ``gene_ids``
-            that replace them.
     """
 
-    gene_ids: tuple[str, ...]
-    names: tuple[str, ...]
-    cells: NDArray[np.int64]
+    gene_ids: tuple[str, ...]  # gene ids, or the names of special tokens
+    names: tuple[str, ...]  # gene symbols
+    cells: NDArray[np.int64]  # number of training cells that express a gene, 0 for special tokens
+    # Median of count / cell total * target sum over the cells that express the gene. 1.0 for
+    # special tokens and for genes that no training cell expresses.
     medians: NDArray[np.float64]
+    # The id in `gene_ids` by the gene's ids in other Ensembl releases.
     retired: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -145,7 +139,7 @@ def build_vocabulary(
     output: str | Path,
     choice: VocabularyChoice = EXPRESSED,
 ) -> None:
-    """Make the vocabulary from gene statistics, and log the share of counts without a token.
+    """Write the vocabulary as Parquet, and log the share of counts without a token.
 
     Args:
         statistics: files of :func:`scsigmoid.tokens.statistics.gather`, in any order.
@@ -176,7 +170,6 @@ def build_vocabulary(
             f"{genes[0]!r}, the training files {merged.genes[0]!r}); use the gene ids of the "
             "training files"
         )
-    names = dict(zip(merged.genes, merged.names, strict=True))
     medians = dict(zip(merged.genes, merged.medians().tolist(), strict=True))
     organisms = count_genes(cells_of_gene, genes)
     for organism, summary in organisms.items():
@@ -192,7 +185,7 @@ def build_vocabulary(
     with_token = set(genes)
     Vocabulary(
         gene_ids=(*SPECIAL, *genes),
-        names=(*SPECIAL, *(names.get(gene, gene) for gene in genes)),
+        names=(*SPECIAL, *(merged.names.get(gene, gene) for gene in genes)),
         cells=np.array([0] * len(SPECIAL) + cells, dtype=np.int64),
         medians=np.array([1.0] * len(SPECIAL) + token_medians),
         retired={other: gene for other, gene in retired.items() if gene in with_token},
@@ -204,14 +197,9 @@ def count_genes(
 ) -> dict[str, dict[str, int]]:
     """Count genes and non-zero counts of each organism, with and without a token.
 
-    Args:
-        cells_of_gene: number of training cells that express each gene, by gene id.
-        genes: ids of the genes with a token.
-
-    Returns:
-        For each organism, ``tokens`` (number of genes with a token), ``genes`` (number of genes
-        that training cells express), ``counts`` (number of non-zero counts in all training cells)
-        and ``outside`` (number of non-zero counts of genes without a token).
+    ``genes`` are the ids with a token. Return, for each organism, ``tokens`` (number of genes with
+    a token), ``genes`` (number of genes that training cells express), ``counts`` (number of
+    non-zero counts in all training cells) and ``outside`` (their number in genes without a token).
     """
     organisms: dict[str, dict[str, int]] = {}
     vocabulary = set(genes)
