@@ -212,8 +212,9 @@ def kernel_label(row: KernelRow) -> str:
     return provider_label(row.provider)
 
 
-def device_name(machine: dict[str, Any]) -> str:
-    """Return the name of the GPU or CPU that a benchmark ran on."""
+def device_name(results: Results, benchmark: str) -> str:
+    """Return the name of the GPU or CPU that a benchmark, ``kernel`` or ``training``, ran on."""
+    machine = results.machine(benchmark)
     device = str(machine.get("device") or "unknown device")
     if device == "cpu":
         return f"CPU ({machine['cpu']})" if machine.get("cpu") else "CPU"

@@ -43,7 +43,7 @@ def kernel_speed(results: Results) -> Table:
         if selected := [shape for shape in cell_shapes if shape.direction == direction]:
             rows.append([cell_batches_title(results, direction)])
             rows += [shape_row(shape, by_series) for shape in selected]
-    machine = speed.device_name(results.machine("kernel"))
+    machine = speed.device_name(results, "kernel")
     confidence = results.config.benchmarks.kernel.confidence * 100
     return Table(
         caption=f"Speed of the attention kernels on {machine}. TFLOPS on valid tokens, median over "
@@ -65,14 +65,14 @@ def kernel_speed(results: Results) -> Table:
 
 def cell_batches_title(results: Results, direction: str) -> str:
     """Return the title above the rows of ``jagged`` and ``even`` batches."""
-    # All rows of a batch have the same sequences.
-    row_by_batch = {row.batch: row for row in results.kernel if row.batch in CELL_BATCHES}
-    descriptions = []
-    for batch, row in row_by_batch.items():
-        is_jagged = batch == "jagged"
-        lengths = f"cells' lengths, up to {row.length:,}" if is_jagged else f"{row.length:,} tokens"
-        descriptions.append(f"{row.sequences} sequences of {lengths}")
-    return f"TFLOPS, {direction}, {' and '.join(descriptions)}"
+    lengths = {"jagged": "cells' lengths, up to {:,}", "even": "{:,} tokens"}
+    # All rows of a batch have the same sequences, so the dictionary has one text per batch.
+    descriptions = {
+        row.batch: f"{row.sequences} sequences of {lengths[row.batch].format(row.length)}"
+        for row in results.kernel
+        if row.batch in lengths
+    }
+    return f"TFLOPS, {direction}, {' and '.join(descriptions.values())}"
 
 
 def shape_row(shape: Shape, by_series: speed.Series) -> list[Cell | str]:
@@ -97,11 +97,7 @@ def speed_up_row(by_series: speed.Series, padding: float, direction: str) -> lis
 
 
 def kernel_records(results: Results) -> list[dict[str, object]]:
-    """Return the rows of the CSV file: the kernel benchmark, the paper's TFLOPS, and two ratios.
-
-    The ratios are the speed-up over standard attention, and our packed kernel's TFLOPS over the
-    row's.
-    """
+    """Return the rows of the CSV file: the kernel benchmark, the paper's TFLOPS, and ratios."""
     paper, confidence = reported()["tflops"], results.config.benchmarks.kernel.confidence
     paper_shape = [paper["shape"][name] for name in ("padding", "head_dimension", "length")]
     timed = speed.measured(results.kernel)
@@ -113,7 +109,6 @@ def kernel_records(results: Results) -> list[dict[str, object]]:
         is_in_paper = row.shape == (*PAPER_BATCHES, *paper_shape, row.direction)
         paper_tflops = paper.get(row.provider, {}).get(row.direction) if is_in_paper else None
         ours = our_rows.get(row.shape) if row.milliseconds > 0 else None
-
         ratio = ratio_of(ours, row, confidence) if ours and ours is not row else Interval(math.nan)
         records.append(
             {
@@ -153,8 +148,7 @@ def training_cost(results: Results) -> Table:
                 f"{in_paper['saved']} % fewer" if in_paper else DASH,
             ]
         )
-    settings = results.config.benchmarks.training
-    machine = speed.device_name(results.machine("training"))
+    settings, machine = results.config.benchmarks.training, speed.device_name(results, "training")
     return Table(
         caption=f"Training cost on {machine}. Hours that one device needs to train on "
         f"{settings.projected_cells / 1e6:,.1f} million cells, extrapolated from the median time "
@@ -231,7 +225,7 @@ def training_speed(results: Results) -> Table:
                     interval(*ratio, 2),
                 ]
             )
-    machine = speed.device_name(results.machine("training"))
+    machine = speed.device_name(results, "training")
     return Table(
         caption=f"Training speed on {machine} with each attention kernel, on simulated cells with "
         f"log-normal lengths (median {settings.median_length:,} tokens). Cells per second: median "
