@@ -244,5 +244,6 @@ def test_marks_of_the_length_figure(results: Results) -> None:
 
 
 def test_moving_mean_narrows_at_the_ends() -> None:
-    values = np.array([1.0, 2.0, 6.0, 4.0, 5.0])
-    assert moving_mean(values, share=0.4).tolist() == [1.0, 3.0, 4.0, 5.0, 5.0]
+    squares = np.arange(40.0) ** 2  # the window has three values
+    expected = [0.0, *(n**2 + 2 / 3 for n in range(1, 39)), 39.0**2]
+    assert moving_mean(squares) == pytest.approx(expected)

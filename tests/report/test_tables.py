@@ -22,7 +22,6 @@ from scsigmoid.report.tables.writing import (
     as_markdown,
     fixed,
     interval,
-    latex_escape,
     millions,
     plus_minus,
 )
@@ -234,20 +233,16 @@ def test_unknown_names(results: Results) -> None:
         registry.make("figure", "latencies", results)
 
 
-def test_latex_is_escaped() -> None:
-    assert latex_escape(r"50 % of A_1 & {x} $ # \ ~ ^") == (
-        r"50 \% of A\_1 \& \{x\} \$ \# \textbackslash{} \textasciitilde{} \textasciicircum{}"
-    )
+def test_text_is_escaped() -> None:
     content = Table(
-        caption="A & B. With 95 % of_it.",
-        columns=("a",),
-        records=[(1.0,)],
+        caption=r"A & B. With 95 % of_it {x} $ # \ ~ ^",
         header=("H_1", "H|2"),
         rows=[[Cell("x_y"), Cell("1 ± 2 %", bold=True)], [Cell("whole line")]],
         align="lr",
     )
     latex = as_latex(content, "name")
-    assert r"\textbf{A \& B.} With 95 \% of\_it." in latex
+    escaped = r"\{x\} \$ \# \textbackslash{} \textasciitilde{} \textasciicircum{}"
+    assert rf"\textbf{{A \& B.}} With 95 \% of\_it {escaped}" in latex
     assert r"x\_y & \textbf{1 $\pm$ 2 \%} \\" in latex
     assert r"whole line &  \\" in latex
     markdown = as_markdown(content)

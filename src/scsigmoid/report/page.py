@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from scsigmoid.config.check import as_yaml
-from scsigmoid.files import write_text
+from scsigmoid.files import parsing, write_text
 from scsigmoid.kernels import version_of
 from scsigmoid.labels import model_label
 from scsigmoid.paper.comparison import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
@@ -40,7 +40,7 @@ ONE_RUN = (
     "gives the spread over seeds and the interval of the difference."
 )
 CURVES = "for sigmoid and softmax (thin lines: single seeds, thick lines: mean over seeds)"
-VERDICTS = (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE)
+
 #: Titles and captions of the figures of a study.
 STUDY_FIGURES = {
     "loss": (
@@ -99,7 +99,8 @@ def content(results: Results) -> dict[str, Any]:
 def counted_verdicts(comparison: Table) -> dict[str, int]:
     """Return how many of the paper's numbers have each verdict, {} if the run has no verdicts."""
     all_verdicts = pd.DataFrame(comparison.records)["verdict"].tolist()
-    counts = {verdict: all_verdicts.count(verdict) for verdict in VERDICTS}
+    possible = (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE)
+    counts = {verdict: all_verdicts.count(verdict) for verdict in possible}
     return counts if any(counts.values()) else {}
 
 
@@ -117,8 +118,8 @@ def paper_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[s
     items = [table_item(results, name, table) for name, table in tables.items()]
     if counted_verdicts(tables["comparison"]):
         # A comparison with verdicts is open and comes first.
-        index = [*tables].index("comparison")
-        items.insert(0, items.pop(index) | {"folded": False})
+        items.sort(key=lambda item: item["name"] != "comparison")
+        items[0]["folded"] = False
     return [
         {"id": "figures", "title": "Figures", "items": figure_items(results)},
         {"id": "tables", "title": "Tables", "items": items},
@@ -175,7 +176,7 @@ def study_section(results: Results) -> list[dict[str, Any]]:
 
 def data_url(results: Results, picture: str) -> str:
     """Return a PNG file as a data URL."""
-    data = results.cached(picture, Path.read_bytes)
+    data = results.path(picture).read_bytes()
     return f"data:image/png;base64,{base64.b64encode(data).decode()}"
 
 
@@ -218,7 +219,7 @@ def cells_table(results: Results) -> Table:
         counts = [f"{int(metadata[key]):,}" for key in ("cells", "genes")]
         donors = str(results.donors(name, model) or DASH)
         rows.append([entry.title, *counts, donors, metadata["label"], type_count])
-    excluded_note = (
+    note = (
         f"{results.excluded_cells:,} cells were not trained on because held-out cells or other "
         "training cells have the same counts. corpus/manifest.json lists them by file."
     )
@@ -228,7 +229,7 @@ def cells_table(results: Results) -> Table:
         header=("Dataset", "Cells", "Genes", "Donors", "Label", "Cell types"),
         rows=rows,
         align="lrrrlr",
-        notes=[excluded_note] if results.excluded_cells else [],
+        notes=[note] if results.excluded_cells else [],
     )
 
 
@@ -257,11 +258,11 @@ def overview(results: Results) -> dict[str, str]:
 
 def longer_cells(results: Results) -> str:
     """Return text: for each context, the share of training cells with more genes than fit."""
-    shares = {
-        context: 1 - covered_share(*results.lengths, context - results.config.tokens.cls)
-        for context in sorted({model.context for model in results.config.models.values()})
-    }
-    return ", ".join(f"{share:.1%} at {context:,} tokens" for context, share in shares.items())
+    texts = []
+    for context in sorted({model.context for model in results.config.models.values()}):
+        share = 1 - covered_share(*results.lengths, context - results.config.tokens.cls)
+        texts.append(f"{share:.1%} at {context:,} tokens")
+    return ", ".join(texts)
 
 
 def simulated(results: Results) -> list[str]:
@@ -280,16 +281,11 @@ def simulated(results: Results) -> list[str]:
 
 def job_time(results: Results) -> str:
     """Return the total wall-clock time of all jobs (last attempts only), or "" without records."""
-    seconds = [
-        results.cached(path.relative_to(results.folder).as_posix(), read_seconds)
-        for path in (results.folder / RECORDS).rglob("*.tsv")
-    ]
+    seconds = []
+    for path in (results.folder / RECORDS).rglob("*.tsv"):
+        with parsing(path, "a record of a job"):
+            seconds.append(float(pd.read_csv(path, sep="\t")["s"].item()))
     return str(timedelta(seconds=round(sum(seconds)))) if seconds else ""
-
-
-def read_seconds(path: Path) -> float:
-    """Read the wall-clock time of a job."""
-    return float(pd.read_csv(path, sep="\t")["s"].item())
 
 
 def versions(results: Results) -> dict[str, dict[str, str]]:

@@ -1,7 +1,6 @@
-"""The registry of all tables and figures: their titles, captions, inputs, settings and functions.
+"""The registry of all tables and figures, read by the workflow, the command line and the report.
 
-The workflow's rules, the command line and the report read this module. To add a table or a figure,
-write its function and add an entry here.
+To add a table or a figure, write its function and add an entry here.
 """
 
 import importlib
@@ -30,14 +29,12 @@ class Entry:
 
     Attributes:
         module: module of :mod:`scsigmoid.report` with the entry's function, which has the entry's
-            name without the dataset. The function takes the results, and the dataset if the entry
-            has one. It returns a table or a Matplotlib figure.
+            name without the dataset. It takes the results, and the dataset if there is one.
         title: heading in the report (default: the name with spaces).
         caption: caption of a figure. The caption of a table is in its files.
         paper: corresponding figure, table or section of the paper, or "".
         inputs: input files, relative to the results folder.
-        settings: settings that the function reads, for example titles. A change makes the entry
-            again.
+        settings: settings that the function reads. A change makes the entry again.
         dataset: the dataset shown, or "" for all datasets.
         is_default: True if a full run makes the entry. Otherwise only its own target makes it.
     """
@@ -163,6 +160,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
     """Return all figures by name."""
     kernel, training = plan.config.benchmarks.kernel, plan.config.benchmarks.training
     confidence = plan.config.evaluation.validation_loss.confidence
+    pair = plan.config.evaluation.pair
     stability = Entry(
         module="figures.training",
         title="Training stability",
@@ -255,10 +253,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
                 + (f" {settings.title}: {settings.description}" if settings.description else ""),
                 paper="Figure 7" if dataset == "heart_oft" else "",
                 inputs=[
-                    *(
-                        f"metrics/umap/{dataset}/{model}.parquet"
-                        for model in plan.config.evaluation.pair
-                    ),
+                    *(f"metrics/umap/{dataset}/{model}.parquet" for model in pair),
                     f"corpus/evaluation/{dataset}.json",
                 ],
                 settings=["models", "figures", "evaluation.pair", f"datasets.{dataset}"],

@@ -26,8 +26,7 @@ def summary(results: str | Path, since: float) -> str:
     folder = Path(results)
 
     def new_files(pattern: str) -> list[Path]:
-        paths = sorted(folder.glob(pattern))
-        return [path for path in paths if path.stat().st_mtime >= since]
+        return [path for path in sorted(folder.glob(pattern)) if path.stat().st_mtime >= since]
 
     lines = []  # (title, text)
     for title, name, describe in NUMBERS:
@@ -42,15 +41,12 @@ def summary(results: str | Path, since: float) -> str:
         "Embeddings": "embeddings/*/*.h5ad",
         "Models, for ss.load": "training/*/model.safetensors",
     }
-    lines += [(title, first_paths(new_files(pattern))) for title, pattern in patterns.items()]
+    for title, pattern in patterns.items():
+        paths = new_files(pattern)
+        further = len(paths) - MAXIMUM_PATHS
+        more = f" and {further} more" if further > 0 else ""
+        lines.append((title, ", ".join(map(str, paths[:MAXIMUM_PATHS])) + more))
     return "\n".join(f"{title + ':':<25} {text}" for title, text in lines if text)
-
-
-def first_paths(paths: list[Path]) -> str:
-    """Return the first paths and the number of further paths as text."""
-    further = len(paths) - MAXIMUM_PATHS
-    more = f" and {further} more" if further > 0 else ""
-    return ", ".join(map(str, paths[:MAXIMUM_PATHS])) + more
 
 
 def losses(_: str, table: pd.DataFrame) -> str:

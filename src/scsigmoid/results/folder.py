@@ -4,9 +4,10 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import pandas as pd
 
 from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, read_rows
 from scsigmoid.config.metrics import MEAN, METRICS
@@ -24,9 +25,6 @@ from scsigmoid.measurements import (
     read_measurements,
 )
 from scsigmoid.training.journal import read_journal
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 T = TypeVar("T")
 #: Expected content of a file, for error messages.
@@ -51,9 +49,7 @@ class Results:
     """
 
     def __init__(self, folder: str | Path, config: Config) -> None:
-        self.folder = Path(folder)
-        self.config = config
-        self.plan = Plan(config)
+        self.folder, self.config, self.plan = Path(folder), config, Plan(config)
         #: Contents of the files read so far, by path relative to the folder.
         self._contents: dict[str, Any] = {}
         #: Vocabulary of the first measurements that were read.
@@ -112,22 +108,19 @@ class Results:
     ) -> Measurement:
         """Return the mean validation loss of a model on a dataset in nats.
 
-        ``metric`` is ``validation_loss`` (mean over cells), ``validation_loss_over_masks`` (the
-        same mean, with an interval over masks) or ``validation_loss_over_donors`` (mean over
-        donors, with an interval over donors).
+        ``metric`` is ``validation_loss`` (mean over cells, no interval),
+        ``validation_loss_over_masks`` (the same mean, interval over masks) or
+        ``validation_loss_over_donors`` (mean and interval over donors).
         """
         return self.measurement(metric, "validation_loss", dataset, model)
 
     def mmd(self, dataset: str, estimator: str = "") -> dict[str, dict[str, Measurement]]:
         """Return the MMD between all pairs of cell types, in the order of the file.
 
-        ``estimator`` is ``unbiased`` or ``biased`` (default: the configured estimator).
-
-        Returns:
-            Measurements by pair, e.g. ``"Cardiac vs Neural"``, and by name: ``sigmoid`` and
-            ``softmax`` (MMD in each model), ``ratio`` and ``difference`` (sigmoid / softmax and
-            sigmoid - softmax, paired by resample), ``sigmoid_mean`` and ``softmax_mean`` (means
-            over resamples).
+        ``estimator`` is ``unbiased`` or ``biased`` (default: the configured estimator). Keys are
+        the pair, e.g. ``"Cardiac vs Neural"``, and one of ``sigmoid`` and ``softmax`` (MMD in each
+        model), ``ratio`` and ``difference`` (sigmoid / softmax and sigmoid - softmax, paired by
+        resample), ``sigmoid_mean`` and ``softmax_mean`` (means over resamples).
         """
         metric = f"mmd_{estimator or self.config.evaluation.mmd.estimator}"
         sigmoid, softmax = self.config.evaluation.pair
@@ -165,8 +158,8 @@ class Results:
         """Return the validation loss of ``first`` minus the validation loss of ``second`` in nats.
 
         Losses are paired by cell. The two models see the same masks, so the difference varies far
-        less than either loss. The mean and Student's interval are over donors. With too few donors,
-        there is no interval (see :func:`scsigmoid.measurements.donor_mean`).
+        less than either loss. Mean and interval are over donors
+        (:func:`scsigmoid.measurements.donor_mean`).
         """
         cells, losses, donors = self.cell_losses(dataset, first)
         other_cells, other_losses, _ = self.cell_losses(dataset, second)
@@ -206,10 +199,10 @@ class Results:
         any_metric = self.config.evaluation.scib.metrics[0]  # all metrics have the same donors
         return sorted({row.group for row in self.measurements(any_metric, dataset)} - {""})
 
-    def umap(self, dataset: str, model: str) -> "pd.DataFrame":
+    def umap(self, dataset: str, model: str) -> pd.DataFrame:
         """Return the UMAP coordinates of a model's embeddings: ``x``, ``y`` and ``cell_type``."""
 
-        def read(path: Path) -> "pd.DataFrame":
+        def read(path: Path) -> pd.DataFrame:
             table = read_table(path, dataset=dataset, model=model)
             return table.select(["x", "y", "cell_type"]).to_pandas()
 
@@ -242,7 +235,7 @@ class Results:
         """Sequence lengths (ascending), and the number of training cells of each length."""
 
         def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
-            table = parquet(path).sort_values("length", kind="stable")
+            table = pd.read_parquet(path).sort_values("length", kind="stable")
             return table["length"].to_numpy(np.int64), table["cells"].to_numpy(np.int64)
 
         return self.cached("tokens/lengths.parquet", read)
@@ -251,7 +244,7 @@ class Results:
     def gene_cells(self) -> np.ndarray:
         """The number of training cells that express each token's gene, 0 for special tokens."""
         file = "tokens/vocabulary.parquet"
-        return self.cached(file, lambda path: parquet(path)["cells"].to_numpy())
+        return self.cached(file, lambda path: pd.read_parquet(path)["cells"].to_numpy())
 
     @property
     def vocabulary_size(self) -> int:
@@ -277,8 +270,7 @@ class Results:
     @property
     def training_cells(self) -> int:
         """The number of training cells."""
-        _, cells = self.lengths
-        return int(cells.sum())
+        return int(self.lengths[1].sum())
 
     @property
     def excluded_cells(self) -> int:
@@ -293,13 +285,6 @@ class Results:
 def metric_file(metric: str, dataset: str, model: str = "") -> str:
     """Return the path of a metric's CSV file below the results folder."""
     return "/".join(filter(None, ("metrics", metric, dataset, model))) + ".csv"
-
-
-def parquet(path: Path) -> "pd.DataFrame":
-    """Read a Parquet file as a pandas table."""
-    import pandas as pd
-
-    return pd.read_parquet(path)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -4,15 +4,13 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from scsigmoid.benchmarks.rows import KernelRow, Shape, TrainingRow, median_interval
 from scsigmoid.kernels import OURS
 from scsigmoid.labels import context_label, provider_label
 from scsigmoid.measurements import Interval
 from scsigmoid.results.folder import Results
-
-Row = TypeVar("Row", KernelRow, TrainingRow)
 
 #: The kernel of standard PyTorch attention.
 STANDARD = "pytorch"
@@ -29,10 +27,7 @@ def measured(rows: Sequence[KernelRow]) -> list[KernelRow]:
 
 
 def our_backend(results: Results) -> str:
-    """Return the first of our backends (:data:`OURS`, fastest first) that was timed.
-
-    If none was timed, return the last.
-    """
+    """Return the first timed backend of :data:`OURS` (fastest first), or the last if none was."""
     timed = {row.provider for row in measured(results.kernel)}
     return next((name for name in OURS if name in timed), OURS[-1])
 
@@ -61,10 +56,7 @@ def in_panel(row: KernelRow, padding: float, direction: str) -> bool:
 
 
 def speed_ups(
-    rows: Sequence[KernelRow],
-    standard: Sequence[KernelRow],
-    padding: float,
-    direction: str,
+    rows: Sequence[KernelRow], standard: Sequence[KernelRow], padding: float, direction: str
 ) -> list[float]:
     """Return the speed-ups over standard attention at the paper's shapes that both contain."""
     standard_time = {row.shape: row.milliseconds for row in standard}
@@ -78,8 +70,8 @@ def speed_ups(
 def ratio_of(ours: KernelRow, theirs: KernelRow, confidence: float) -> Interval:
     """Return our TFLOPS divided by theirs: the median over the rounds that timed both kernels.
 
-    If there are too few rounds for an interval of the median, the ratio is computed from the TFLOPS
-    of both rows and their intervals. Its interval is wider.
+    With too few rounds for an interval of the median, the ratio and its wider interval are computed
+    from the TFLOPS of both rows and their intervals.
     """
     ratio = median_interval(paired(ours, theirs), confidence)
     if math.isnan(ratio.low):
@@ -106,9 +98,8 @@ def paired(ours: KernelRow, theirs: KernelRow) -> list[float]:
 class Cost:
     """The training costs of sigmoid and softmax attention at one model size and context.
 
-    ``share`` is the hours of sigmoid divided by the hours of softmax: the median over rounds, which
-    time both attentions on the same cells. If there are too few rounds, the share is computed from
-    the hours of both rows, as in :func:`ratio_of`.
+    ``share`` is the hours of sigmoid divided by the hours of softmax. It is computed from rounds,
+    which time both attentions on the same cells, or as in :func:`ratio_of` if there are too few.
     """
 
     size: str
@@ -164,13 +155,10 @@ def costs(results: Results) -> list[Cost]:
     counts.
     """
     confidence = results.config.benchmarks.training.confidence
-    fastest: dict[tuple[str, int], dict[str, TrainingRow]] = {}
-    for row in cost_rows(results):
-        if row.gpu_hours > 0:
-            by_attention = fastest.setdefault((row.size, row.context), {})
-            other = by_attention.get(row.attention)
-            if other is None or row.gpu_hours < other.gpu_hours:
-                by_attention[row.attention] = row
+    timed = [row for row in cost_rows(results) if row.gpu_hours > 0]
+    fastest = {(row.size, row.context): dict[str, TrainingRow]() for row in timed}
+    for row in sorted(timed, key=lambda row: row.gpu_hours):
+        fastest[row.size, row.context].setdefault(row.attention, row)  # keeps the faster row
     costs = []
     for (size, context), by_attention in fastest.items():
         if len(by_attention) == 2:
@@ -191,14 +179,15 @@ def cost_notes(results: Results) -> list[str]:
     return notes([*used, *others], row_label)
 
 
-def notes(rows: Sequence[Row], label: Callable[[Row], str]) -> list[str]:
+def notes(
+    rows: Sequence[KernelRow] | Sequence[TrainingRow], label: Callable[[Any], str]
+) -> list[str]:
     """Return the notes of one benchmark's rows as sentences, each note once.
 
-    If rows were not timed, the sentence contains their labels. If rows were timed, it contains
-    their labels only in the training benchmark and only if timed rows have different notes.
+    A sentence on rows that were not timed contains their labels. A sentence on timed rows contains
+    labels only in the training benchmark and only if timed rows have different notes.
     """
-    # Labels of the rows with each note, by note and by whether the rows were timed. The keys of the
-    # inner dictionary are an ordered set.
+    # Labels by note and by whether the rows were timed. The inner dictionary is an ordered set.
     labels: dict[tuple[str, bool], dict[str, None]] = {}
     for row in rows:
         labels.setdefault((row.note, row.milliseconds > 0), {})[label(row)] = None
@@ -223,8 +212,9 @@ def kernel_label(row: KernelRow) -> str:
     return provider_label(row.provider)
 
 
-def device_name(machine: dict[str, Any]) -> str:
-    """Return the name of the GPU or CPU that a benchmark ran on."""
+def device_name(results: Results, benchmark: str) -> str:
+    """Return the name of the GPU or CPU that a benchmark, ``kernel`` or ``training``, ran on."""
+    machine = results.machine(benchmark)
     device = str(machine.get("device") or "unknown device")
     if device == "cpu":
         return f"CPU ({machine['cpu']})" if machine.get("cpu") else "CPU"

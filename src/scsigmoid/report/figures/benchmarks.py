@@ -1,7 +1,7 @@
 """Figures of the speed of attention kernels and of training."""
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
+from itertools import cycle, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,10 +36,9 @@ def series_to_draw(results: Results) -> speed.Series:
     the exact kernel of the fastest backend.
     """
     by_series = speed.series(results)
-    padded = [(name, "padded") for name in OURS]
     exact = [(f"{name}_accurate", "") for name in OURS]  # fastest backend first
     timed_exact = [key for key in exact if key in by_series]
-    left_out = [*padded, *timed_exact[1:]]
+    left_out = [*((name, "padded") for name in OURS), *timed_exact[1:]]
     return {key: rows for key, rows in by_series.items() if key not in left_out}
 
 
@@ -48,17 +47,15 @@ def looks(attentions: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], Lo
 
     ``attentions`` contains "sigmoid" or "softmax" for each series (provider and layout).
     """
-    used_shades = {"sigmoid": 0, "softmax": 0}
-    by_series: dict[tuple[str, str], Look] = {}
-    for key, attention in attentions.items():
-        shades = SHADES[attention]
-        by_series[key] = {
-            "color": shades[used_shades[attention] % len(shades)],
-            "marker": style.marker(len(by_series)),
+    colors = {attention: cycle(shades) for attention, shades in SHADES.items()}
+    return {
+        key: {
+            "color": next(colors[attention]),
+            "marker": style.marker(index),
             "label": series_label(key, attentions),
         }
-        used_shades[attention] += 1
-    return by_series
+        for index, (key, attention) in enumerate(attentions.items())
+    }
 
 
 def kernel_figure(
@@ -100,7 +97,7 @@ def kernel_figure(
     labels = [look["label"] for look in look_by_series.values() if look["label"] in handles]
     ordered_handles = [handles[label] for label in labels]
     figure.legend(ordered_handles, labels, loc="outside upper left", ncols=2)
-    kernel, machine = results.config.benchmarks.kernel, results.machine("kernel")
+    kernel = results.config.benchmarks.kernel
     packed_labels = [
         look["label"]
         for key, look in look_by_series.items()
@@ -108,7 +105,7 @@ def kernel_figure(
     ]
     style.remark(
         figure,
-        f"{speed.device_name(machine)}; {kernel.tokens:,} tokens per batch, hidden size "
+        f"{speed.device_name(results, 'kernel')}; {kernel.tokens:,} tokens per batch, hidden size "
         f"{kernel.hidden:,}.",
         *speed.notes(results.kernel, speed.kernel_label),
         f"Packed sequences: {'; '.join(packed_labels)}." if packed_labels else "",
@@ -127,10 +124,7 @@ def tflops(results: Results) -> "Figure":
 def draw_bars(
     axes: "Axes", rows: list[KernelRow], look: Look, lengths: list[int], index: int, count: int
 ) -> None:
-    """Draw the bars of series ``index`` of ``count`` in a panel, side by side at each length.
-
-    ``rows`` are the rows of the series in this panel. ``lengths`` are all lengths of the figure.
-    """
+    """Draw the bars of series ``index`` of ``count`` in a panel. ``lengths`` are of all panels."""
     width = 0.84 / count
     values, lows, highs = np.array([estimate(row, "tflops") for row in rows]).T
     centers = np.array([lengths.index(row.length) for row in rows], dtype=float)
@@ -171,15 +165,15 @@ def gpu_hours(results: Results) -> "Figure":
         axes.grid(False)  # lines would cross the numbers above the bars
     sizes = dict.fromkeys(cost.size for cost in costs)
     unit = "GPU-hours" if any(cost.sigmoid.device != "cpu" for cost in costs) else "Hours"
-    million_cells = results.config.benchmarks.training.projected_cells / 1e6
-    grid[0].set_ylabel(f"{unit} for {million_cells:,.1f}M cells")
+    settings = results.config.benchmarks.training
+    grid[0].set_ylabel(f"{unit} for {settings.projected_cells / 1e6:,.1f}M cells")
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
-    confidence = results.config.benchmarks.training.confidence * 100
-    device = speed.device_name(results.machine("training"))
+    device = speed.device_name(results, "training")
     style.remark(
         figure,
         f"{device}. Numbers above the bars are the hours of sigmoid divided by the hours of "
-        f"softmax. Below 1, sigmoid is faster. Error bars are {confidence:g} % intervals.",
+        f"softmax. Below 1, sigmoid is faster. Error bars are {settings.confidence * 100:g} % "
+        "intervals.",
         "Models are labeled by their number of parameters. They replace the paper's sizes "
         f"{', '.join(sizes)}."
         if any(cost.has_other_size for cost in costs)
@@ -195,16 +189,13 @@ def draw_costs(axes: "Axes", costs: Sequence[Cost]) -> None:
         values, lows, highs = np.array(
             [estimate(getattr(cost, attention), "gpu_hours") for cost in costs]
         ).T
+        # A missing (NaN) or infinite end of an interval gets an error bar of length 0.
+        errors = np.abs(np.nan_to_num([values - lows, highs - values], posinf=0.0))
         axes.bar(
-            np.arange(len(costs)) + offset,
-            values,
-            0.38,
-            # A missing (NaN) or infinite end of an interval gets an error bar of length 0.
-            yerr=np.abs(np.nan_to_num([values - lows, highs - values], posinf=0.0)),
-            color=COLORS[attention],
+            np.arange(len(costs)) + offset, values, 0.38, yerr=errors, color=COLORS[attention],
             label=attention.capitalize(),
             error_kw={"elinewidth": 0.7, "capsize": 1.5, "ecolor": INK},
-        )
+        )  # fmt: skip
     for index, cost in enumerate(costs):
         heights = [*estimate(cost.sigmoid, "gpu_hours"), *estimate(cost.softmax, "gpu_hours")]
         top = max(height for height in heights if np.isfinite(height))

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 OFFSETS = sorted(
     product(range(-60, 61, 6), range(-60, 61, 10)), key=lambda pair: pair[0] ** 2 + pair[1] ** 2
 )
-#: Marker and fill color of each control. Models have the color of their attention.
-CONTROL_MARKS = {"random": ("o", "none"), "pca_log_counts": ("D", "none")}
+#: Marker of each control. Controls are gray and not filled.
+CONTROL_MARKERS = {"random": "o", "pca_log_counts": "D"}
 
 
 def scib(results: Results) -> "Figure":
@@ -41,13 +41,11 @@ def scib(results: Results) -> "Figure":
     for axes, metric in zip(grid, metrics, strict=True):
         means = []
         for name, look in looks(results).items():
-            values = []  # score of this model or control on each dataset
-            for dataset_scores in scores.values():
-                by_model = dataset_scores[metric]
-                values.append(by_model[name].value if name in by_model else np.nan)
+            by_dataset = [dataset_scores[metric].get(name) for dataset_scores in scores.values()]
+            values = [score.value if score else np.nan for score in by_dataset]
             axes.plot(values, range(len(values)), linestyle="none", markersize=4.5, **look)
             means.append(fixed(float(np.mean(values)), 2))
-        axes.set_title(METRICS.get(metric, metric))
+        axes.set_title(METRICS[metric])
         axes.set_xlabel(textwrap.fill(f"Score (mean {', '.join(means)})", 22), fontsize=7)
         axes.grid(axis="both")
         axes.margins(x=0.08)
@@ -69,8 +67,7 @@ def looks(results: Results) -> dict[str, dict[str, Any]]:
         color = COLORS[config.models[name].attention]
         by_name[name] = {"marker": style.marker(index), "color": color}
     for name in config.evaluation.scib.controls:
-        marker, fill = CONTROL_MARKS[name]
-        by_name[name] = {"marker": marker, "color": MUTED, "markerfacecolor": fill}
+        by_name[name] = {"marker": CONTROL_MARKERS[name], "color": MUTED, "markerfacecolor": "none"}
     for name, look in by_name.items():
         look["label"] = representation_label(config, name)
     return by_name
@@ -82,25 +79,22 @@ def umap(results: Results, dataset: str) -> "Figure":
     pair = config.evaluation.pair
     points = {name: results.umap(dataset, name) for name in reversed(pair)}
     types = sorted({name for cells in points.values() for name in cells.cell_type} - {""})
+    looks_by_type = {"": (RULE, style.marker(0))}  # color and marker
+    for index, cell_type in enumerate(types):
+        row, column = divmod(index, len(CELL_TYPES))
+        looks_by_type[cell_type] = (CELL_TYPES[column], style.marker(row))
     height = 4.2 if len(pair) == 1 else 3.0 * math.ceil(len(pair) / 2)
     figure = style.new_figure(DOUBLE, 0.45 + height + 0.14 * math.ceil(len(types) / 4))
     grid = style.panels(figure, len(pair), min(len(pair), 2))
     for axes, (name, cells) in zip(grid, points.items(), strict=True):
         size = float(np.clip(6000 / len(cells), 0.3, 14))
-        dot_style: Any = {"s": size, "linewidths": 0, "alpha": 0.85, "rasterized": True}
-        untyped = cells[cells.cell_type == ""]
-        if not untyped.empty:
-            axes.scatter(
-                untyped.x, untyped.y, color=RULE, marker=style.marker(0), label="no label",
-                **dot_style,
-            )  # fmt: skip
-        for index, cell_type in enumerate(types):
+        for cell_type, (color, marker) in looks_by_type.items():
             typed = cells[cells.cell_type == cell_type]
-            axes.scatter(
-                typed.x, typed.y, color=CELL_TYPES[index % len(CELL_TYPES)],
-                marker=style.marker(index // len(CELL_TYPES)), label=cell_type,
-                **dot_style,
-            )  # fmt: skip
+            if cell_type or not typed.empty:
+                axes.scatter(
+                    typed.x, typed.y, s=size, color=color, marker=marker, linewidths=0, alpha=0.85,
+                    label=cell_type or "no label", rasterized=True,
+                )  # fmt: skip
         axes.set_title(model_label(config, name))
         axes.set_xlabel("UMAP 1")
         axes.set(xticks=[], yticks=[])

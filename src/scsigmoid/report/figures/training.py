@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Window of the moving mean, as a share of the journal's rows. The caption of the figure ``loss``
-#: contains this number.
+#: Window of the moving mean as a share of the journal's rows, also in the figure's caption.
 WINDOW = 0.05
 #: Line style of each context.
 LINES = ("--", "-", ":", "-.")
@@ -50,14 +49,13 @@ def loss(results: Results) -> "Figure":
     )
     has_bars = any(np.isfinite(row.low) for row in over_donors)
     confidence = config.evaluation.validation_loss.confidence * 100
+    donor_bars = f"Error bars are Student's {confidence:g} % intervals of the mean over donors."
     style.remark(
         figure,
         "The dotted line is the gene-frequency baseline: the loss if each gene is predicted by its "
         "share of the training data.",
         "Validation losses are means over cells.",
-        f"Error bars are Student's {confidence:g} % intervals of the mean over donors."
-        if has_bars
-        else "",
+        donor_bars if has_bars else "",
         style.trained_on(results),
         style.evaluated_on(simulated),
     )
@@ -84,17 +82,11 @@ def draw_training(axes: "Axes", results: Results, models: list[str], contexts: l
     axes.xaxis.set_major_formatter(style.thousands)
 
 
-def moving_mean(values: np.ndarray, share: float = WINDOW) -> np.ndarray:
-    """Return the mean over a centered window, whose width is a ``share`` of the number of values.
-
-    The window is narrower near the first and the last value, so that it stays centered.
-    """
-    count = len(values)
-    means = []
-    for index in range(count):
-        half = min(int(count * share / 2), index, count - 1 - index)
-        means.append(values[index - half : index + half + 1].mean())
-    return np.array(means)
+def moving_mean(values: np.ndarray) -> np.ndarray:
+    """Return the mean over a centered window (:data:`WINDOW`), which is narrower near both ends."""
+    last = len(values) - 1
+    halves = [min(int(len(values) * WINDOW / 2), n, last - n) for n in range(len(values))]
+    return np.array([values[n - half : n + half + 1].mean() for n, half in enumerate(halves)])
 
 
 def draw_validation(
@@ -174,10 +166,7 @@ def stability(results: Results) -> "Figure":
 
 
 def covered_share(lengths: np.ndarray, cells: np.ndarray, genes: int) -> float:
-    """Return the share of cells with at most ``genes`` expressed genes.
-
-    ``cells`` is the number of cells of each of the ``lengths``.
-    """
+    """Return the share of cells with at most ``genes`` genes. ``cells`` are counts by length."""
     return float(cells[lengths <= genes].sum() / cells.sum())
 
 

@@ -1,6 +1,7 @@
 """Tables of the speed of attention kernels and of training."""
 
 import math
+from statistics import fmean
 
 from scsigmoid.benchmarks.rows import Shape, TrainingGroup, TrainingRow, median_interval
 from scsigmoid.labels import PASSES, context_label, provider_label, series_label
@@ -16,7 +17,6 @@ from scsigmoid.report.tables.writing import (
     millions,
     picked,
     significant,
-    with_ends,
 )
 from scsigmoid.results import speed
 from scsigmoid.results.folder import Results
@@ -43,7 +43,7 @@ def kernel_speed(results: Results) -> Table:
         if selected := [shape for shape in cell_shapes if shape.direction == direction]:
             rows.append([cell_batches_title(results, direction)])
             rows += [shape_row(shape, by_series) for shape in selected]
-    machine = speed.device_name(results.machine("kernel"))
+    machine = speed.device_name(results, "kernel")
     confidence = results.config.benchmarks.kernel.confidence * 100
     return Table(
         caption=f"Speed of the attention kernels on {machine}. TFLOPS on valid tokens, median over "
@@ -65,14 +65,14 @@ def kernel_speed(results: Results) -> Table:
 
 def cell_batches_title(results: Results, direction: str) -> str:
     """Return the title above the rows of ``jagged`` and ``even`` batches."""
-    # All rows of a batch have the same sequences.
-    row_by_batch = {row.batch: row for row in results.kernel if row.batch in CELL_BATCHES}
-    descriptions = []
-    for batch, row in row_by_batch.items():
-        is_jagged = batch == "jagged"
-        lengths = f"cells' lengths, up to {row.length:,}" if is_jagged else f"{row.length:,} tokens"
-        descriptions.append(f"{row.sequences} sequences of {lengths}")
-    return f"TFLOPS, {direction}, {' and '.join(descriptions)}"
+    lengths = {"jagged": "cells' lengths, up to {:,}", "even": "{:,} tokens"}
+    # All rows of a batch have the same sequences, so the dictionary has one text per batch.
+    descriptions = {
+        row.batch: f"{row.sequences} sequences of {lengths[row.batch].format(row.length)}"
+        for row in results.kernel
+        if row.batch in lengths
+    }
+    return f"TFLOPS, {direction}, {' and '.join(descriptions.values())}"
 
 
 def shape_row(shape: Shape, by_series: speed.Series) -> list[Cell | str]:
@@ -88,26 +88,16 @@ def shape_row(shape: Shape, by_series: speed.Series) -> list[Cell | str]:
 
 def speed_up_row(by_series: speed.Series, padding: float, direction: str) -> list[Cell | str]:
     """Return a row with the mean speed-up of every series over PyTorch, and the range."""
-    standard = [
-        timing
-        for (provider, _), timings in by_series.items()
-        if provider == STANDARD
-        for timing in timings
-    ]
+    standard = [row for key, rows in by_series.items() if key[0] == STANDARD for row in rows]
     cells: list[Cell | str] = ["Speed-up over PyTorch, mean [range]"]
-    for timings in by_series.values():
-        values = speed.speed_ups(timings, standard, padding, direction)
-        mean = sum(values) / len(values) if values else math.nan
-        cells.append(interval(mean, min(values), max(values), 2) if values else DASH)
+    for rows in by_series.values():
+        values = speed.speed_ups(rows, standard, padding, direction)
+        cells.append(interval(fmean(values), min(values), max(values), 2) if values else DASH)
     return cells
 
 
 def kernel_records(results: Results) -> list[dict[str, object]]:
-    """Return the rows of the CSV file: the kernel benchmark, the paper's TFLOPS, and two ratios.
-
-    The ratios are the speed-up over standard attention, and our packed kernel's TFLOPS divided by
-    the TFLOPS of the row.
-    """
+    """Return the rows of the CSV file: the kernel benchmark, the paper's TFLOPS, and ratios."""
     paper, confidence = reported()["tflops"], results.config.benchmarks.kernel.confidence
     paper_shape = [paper["shape"][name] for name in ("padding", "head_dimension", "length")]
     timed = speed.measured(results.kernel)
@@ -119,9 +109,7 @@ def kernel_records(results: Results) -> list[dict[str, object]]:
         is_in_paper = row.shape == (*PAPER_BATCHES, *paper_shape, row.direction)
         paper_tflops = paper.get(row.provider, {}).get(row.direction) if is_in_paper else None
         ours = our_rows.get(row.shape) if row.milliseconds > 0 else None
-        ratio = Interval(math.nan)
-        if ours and ours is not row:
-            ratio = ratio_of(ours, row, confidence)
+        ratio = ratio_of(ours, row, confidence) if ours and ours is not row else Interval(math.nan)
         records.append(
             {
                 **picked(row, "attention provider layout"),
@@ -132,7 +120,7 @@ def kernel_records(results: Results) -> list[dict[str, object]]:
                 "speed_up_over_pytorch": standard_time.get(row.shape, math.nan) / row.milliseconds,
                 "paper_tflops": paper_tflops,
                 "ours": ours.provider if ours else "",
-                **with_ends("ratio", ratio),
+                **ratio.columns("ratio"),
                 **picked(row, "timing call_milliseconds iterations checked relative_error"),
                 **picked(row, "clock_mhz power_w note"),
             }
@@ -160,8 +148,7 @@ def training_cost(results: Results) -> Table:
                 f"{in_paper['saved']} % fewer" if in_paper else DASH,
             ]
         )
-    settings = results.config.benchmarks.training
-    machine = speed.device_name(results.machine("training"))
+    settings, machine = results.config.benchmarks.training, speed.device_name(results, "training")
     return Table(
         caption=f"Training cost on {machine}. Hours that one device needs to train on "
         f"{settings.projected_cells / 1e6:,.1f} million cells, extrapolated from the median time "
@@ -218,7 +205,7 @@ def training_speed(results: Results) -> Table:
                 **picked(row, "cells_per_second_high milliseconds tokens_per_second mfu"),
                 **picked(row, "peak_memory_gb cuda_graphs host_bound compiled recompiled rounds"),
                 "ours": ours.kernel if ours else "",
-                **with_ends("ratio", ratio),
+                **ratio.columns("ratio"),
                 "note": row.note,
             }
         )
@@ -238,7 +225,7 @@ def training_speed(results: Results) -> Table:
                     interval(*ratio, 2),
                 ]
             )
-    machine = speed.device_name(results.machine("training"))
+    machine = speed.device_name(results, "training")
     return Table(
         caption=f"Training speed on {machine} with each attention kernel, on simulated cells with "
         f"log-normal lengths (median {settings.median_length:,} tokens). Cells per second: median "

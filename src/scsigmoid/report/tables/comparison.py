@@ -6,7 +6,7 @@ from scsigmoid.labels import number
 from scsigmoid.measurements import Interval
 from scsigmoid.paper.comparison import GROUPS, NO_VERDICT, numbers
 from scsigmoid.paper.differences import differences
-from scsigmoid.report.tables.writing import DASH, Cell, Table, picked, with_ends
+from scsigmoid.report.tables.writing import DASH, Cell, Table, picked
 from scsigmoid.results.folder import Results
 
 
@@ -27,10 +27,10 @@ def comparison(results: Results) -> Table:
             records.append(
                 {"group": group, "headline": row.headline, "number": row.title}
                 | picked(row, "location unit")
-                | with_ends("paper", row.paper)
-                | with_ends("here", row.here)
+                | row.paper.columns("paper")
+                | row.here.columns("here")
                 | {"n": row.n}
-                | with_ends("our_kernel", row.our_kernel)
+                | row.our_kernel.columns("our_kernel")
                 | {"least": row.allowed[0], "most": row.allowed[1], "verdict": verdict}
             )
             rows.append(

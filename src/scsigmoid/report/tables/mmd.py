@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from scsigmoid.labels import ATTENTIONS, model_label
 from scsigmoid.measurements import Interval, Measurement
 from scsigmoid.paper.reported import cell_types, reported
-from scsigmoid.report.tables.writing import Cell, Table, fixed, interval, with_ends
+from scsigmoid.report.tables.writing import Cell, Table, fixed, interval
 from scsigmoid.results.folder import Results
 
-ESTIMATORS = ("unbiased", "biased")
 #: Mean ratios over pairs of cell types. For each name in the CSV file: suffix of the metric's name,
 #: and title in the notes. The paper's mean improvement of 25.0 % is probably ``over_resamples``.
 MEANS = {
@@ -26,7 +25,7 @@ def mmd(results: Results, dataset: str) -> Table:
     config = results.config
     models, settings = config.evaluation.pair, config.evaluation.mmd
     first = settings.estimator
-    (second,) = {*ESTIMATORS} - {first}
+    second = "biased" if first == "unbiased" else "unbiased"
     pairs = {estimator: results.mmd(dataset, estimator) for estimator in (first, second)}
     paper = {pair: paper_mmd(dataset, pair) for pair in pairs[first]}
     is_in_paper = any(not math.isnan(values["sigmoid"].value) for values in paper.values())
@@ -41,7 +40,7 @@ def mmd(results: Results, dataset: str) -> Table:
             means[estimator][mean] = ratio
             key = {"pair": mean, "estimator": estimator}
             size = {"cells": ratio.n, "simulated": ratio.simulated}
-            records.append({**key, **size, **with_ends("ratio", ratio.interval)})
+            records.append(key | size | ratio.interval.columns("ratio"))
     rows: list[list[Cell | str]] = []
     for pair, in_first in pairs[first].items():
         in_second = pairs[second][pair]
@@ -49,10 +48,10 @@ def mmd(results: Results, dataset: str) -> Table:
             [
                 pair,
                 *mmd_cells(in_first),
-                *(as_text(in_first[name].interval) for name in ("ratio", "difference")),
+                *(interval(*in_first[name].interval, 3) for name in ("ratio", "difference")),
                 *mmd_cells(in_second),
-                as_text(in_second["ratio"].interval),
-                *(as_text(paper[pair][attention]) for attention in ATTENTIONS if is_in_paper),
+                interval(*in_second["ratio"].interval, 3),
+                *(interval(*paper[pair][name], 3) for name in ATTENTIONS if is_in_paper),
             ]
         )
     description = config.datasets[dataset].description
@@ -101,19 +100,14 @@ def pair_record(
     sigmoid, softmax = measured["sigmoid"], measured["softmax"]
     columns: dict[str, object] = {}
     for name in (*ATTENTIONS, "ratio", "difference"):
-        columns |= with_ends(name, measured[name].interval)
+        columns |= measured[name].interval.columns(name)
     columns["best"] = models[0] if sigmoid.value > softmax.value else models[1]
     columns |= {"cells": sigmoid.n, "simulated": sigmoid.simulated}
     for name in ATTENTIONS:
-        columns |= with_ends(f"paper_{name}", paper[name])
+        columns |= paper[name].columns(f"paper_{name}")
     for name in ATTENTIONS:
         columns[f"{name}_bootstrap_mean"] = measured[f"{name}_mean"].value
     return columns
-
-
-def as_text(value: Interval) -> str:
-    """Return a value with its interval as text."""
-    return interval(*value, 3)
 
 
 def mmd_cells(measured: Measurements) -> list[Cell]:
@@ -123,7 +117,7 @@ def mmd_cells(measured: Measurements) -> list[Cell]:
     for attention in ATTENTIONS:
         mean = fixed(measured[f"{attention}_mean"].value, 3)
         # Insert the mean over resamples in parentheses: "0.467 (0.466) [0.461, 0.472]".
-        value, *brackets = as_text(measured[attention].interval).split(" ", 1)
+        value, *brackets = interval(*measured[attention].interval, 3).split(" ", 1)
         text = " ".join([value, f"({mean})", *brackets])
         cells.append(Cell(text, bold=measured[attention].value > lower))
     return cells

@@ -18,7 +18,6 @@ from scsigmoid.report.tables.writing import (
     interval,
     picked,
     plus_minus,
-    with_ends,
 )
 from scsigmoid.results.folder import Results
 
@@ -43,16 +42,14 @@ def validation_loss(results: Results) -> Table:
         donor_counts.append(f"{entry.title} {donors or 'unknown'}")
         best = min(losses, key=lambda model: losses[model].value)
         paper = reported()["validation_loss"].get(dataset, {})
-        key = {"dataset": dataset, "title": entry.title}
         cells: list[Cell | str] = [entry.title + (" (simulated)" if losses[best].simulated else "")]
         for model, loss in losses.items():
             over_donors = results.validation_loss(dataset, model, "validation_loss_over_donors")
             over_masks = results.validation_loss(dataset, model, "validation_loss_over_masks")
             paper_mean, paper_half_width = paper.get(model, (None, None))
             records.append(
-                key
-                | {"model": model, "mean": loss.value}
-                | with_ends("donor_mean", over_donors.interval)
+                {"dataset": dataset, "title": entry.title, "model": model, "mean": loss.value}
+                | over_donors.interval.columns("donor_mean")
                 | {"masks_low": over_masks.low, "masks_high": over_masks.high}
                 | {"cells": loss.n, "donors": donors}
                 | {"best": model == best, "simulated": loss.simulated}
@@ -61,27 +58,23 @@ def validation_loss(results: Results) -> Table:
             text = plus_minus(loss.value, over_donors.low, over_donors.high, 3)
             half_width = fixed((over_masks.high - over_masks.low) / 2, 3)
             cells.append(Cell(f"{text} ({half_width})", bold=model == best and len(models) > 1))
+        paper_cells: list[Cell | str] = ["in the paper"]
+        for model in models:
+            paper_cells.append("{:.3f} ± {:.3f}".format(*paper[model]) if model in paper else "")
         for first, second in compared:
             mean = losses[first].value - losses[second].value
             paired = results.paired_difference(dataset, first, second)
+            in_paper = paper_difference(paper, first, second)
             records.append(
-                key
-                | {"model": f"{first} - {second}", "mean": mean}
-                | with_ends("donor_mean", paired)
+                {"dataset": dataset, "title": entry.title, "model": f"{first} - {second}"}
+                | {"mean": mean}
+                | paired.columns("donor_mean")
                 | {"cells": losses[first].n, "donors": donors}
-                | {"simulated": losses[first].simulated}
-                | {"paper_mean": paper_difference(paper, first, second)}
+                | {"simulated": losses[first].simulated, "paper_mean": in_paper}
             )
-            cells.append(Cell(plus_minus(mean, paired.low, paired.high, 3, "+")))
-        rows.append(cells)
-        if paper:
-            cells = ["in the paper"]
-            for model in models:
-                cells.append("{:.3f} ± {:.3f}".format(*paper[model]) if model in paper else "")
-            for first, second in compared:
-                difference = paper_difference(paper, first, second)
-                cells.append("" if difference is None else fixed(difference, 3, "+"))
-            rows.append(cells)
+            cells.append(plus_minus(mean, paired.low, paired.high, 3, "+"))
+            paper_cells.append("" if in_paper is None else fixed(in_paper, 3, "+"))
+        rows += [cells, paper_cells] if paper else [cells]
     settings = config.evaluation.validation_loss
     return Table(
         caption="Validation loss in nats per masked gene, one training run per model. Values are "
@@ -103,7 +96,7 @@ def validation_loss(results: Results) -> Table:
 
 
 def paper_difference(paper: Mapping[str, Sequence[float]], first: str, second: str) -> float | None:
-    """Return the difference of the paper's means, None if the paper lacks one of the models."""
+    """Return the difference of the paper's means, or None if the paper lacks a model."""
     if first not in paper or second not in paper:
         return None
     # The means have three decimals. Rounding removes the floating-point error of the subtraction.
@@ -145,7 +138,7 @@ def scib(results: Results) -> Table:
         "and ARI). Random embedding and PCA are controls without a model."
         + (LOGISTIC if "logistic" in metrics else ""),
         records=records,
-        header=("Representation", *(METRICS.get(metric, metric) for metric in metrics)),
+        header=("Representation", *(METRICS[metric] for metric in metrics)),
         rows=rows,
     )
 
@@ -174,9 +167,8 @@ def donor_scores(results: Results) -> Table | None:
         }
         for name in names:
             means = [mean_interval(of_metric, confidence) for of_metric in values[name]]
-            rows.append(
-                [representation_label(config, name), *(plus_minus(*mean, 3) for mean in means)]
-            )
+            label = representation_label(config, name)
+            rows.append([label, *(plus_minus(*mean, 3) for mean in means)])
         for first, second in differences:
             if second not in names:
                 continue

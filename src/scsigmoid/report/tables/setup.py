@@ -17,11 +17,16 @@ def model_architecture(results: Results) -> Table:
     """Return the table of architecture and training settings, here and in the paper."""
     config, paper = results.config, reported()["model_architecture"]
     size = config.sizes[config.architecture.size]
+    context = max(model.context for model in config.models.values() if not model.stress)
+    # Softmax attention has the same number of parameters.
+    encoder = EncoderSettings.of(
+        size, config.architecture, "sigmoid", context, results.vocabulary_size
+    )
     ours = {
         **vars(size),
         **vars(config.architecture),
         **vars(config.training),
-        "parameters": encoder_parameters(results),
+        "parameters": count_parameters(encoder),
         "vocabulary": f"{results.vocabulary_size:,} tokens",
         "head_dimension": size.hidden // size.heads,
         "activation": "GELU",
@@ -29,16 +34,15 @@ def model_architecture(results: Results) -> Table:
         "precision": "BF16 (automatic mixed precision) on GPUs, FP32 on CPUs",
         "seed": config.seed,
     }
-    values, in_paper = format_architecture(ours), format_architecture(paper)
+    in_paper = format_architecture(paper)
+    rows = [[name, value, in_paper[name]] for name, value in format_architecture(ours).items()]
     return Table(
         caption="Model architecture and training settings that all models share, here and in the "
         "paper.",
-        records=[
-            {"parameter": name, "value": value, "paper": in_paper[name]}
-            for name, value in values.items()
-        ],
+        columns=("parameter", "value", "paper"),
+        records=rows,
         header=("Parameter", "Value", "Paper"),
-        rows=[[name, value, in_paper[name]] for name, value in values.items()],
+        rows=rows,
         align="lll",
         latex_columns=2,
     )
@@ -72,33 +76,20 @@ def format_architecture(values: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def encoder_parameters(results: Results) -> int:
-    """Return the number of parameters at the longest context outside the stress test."""
-    config = results.config
-    settings = EncoderSettings.of(
-        config.sizes[config.architecture.size],
-        config.architecture,
-        "sigmoid",  # softmax attention has the same number of parameters
-        max(model.context for model in config.models.values() if not model.stress),
-        results.vocabulary_size,
-    )
-    return count_parameters(settings)
-
-
 def hyperparameters(results: Results) -> Table:
     """Return the table of the settings that differ between models."""
     config = results.config
     records, rows = [], []
     for name, model in config.models.items():
         training = model_training(config, name)
-        paper = reported()["models"].get(name)  # None if the paper does not have this model
+        paper = reported()["models"].get(name, {})  # empty if the paper does not have this model
+        clipping = (paper["clipping"] or "none") if paper else None
         records.append(
             {"model": name, **picked(model, "attention context")}
             | {"clipping": training.clipping or "none"}
             | picked(training, "steps global_batch learning_rate warmup_steps")
-            | {"stress": model.stress, "paper_context": paper["context"] if paper else None}
-            | {"paper_clipping": (paper["clipping"] or "none") if paper else None}
-            | {"paper_steps": paper["steps"] if paper else None}
+            | {"stress": model.stress, "paper_context": paper.get("context")}
+            | {"paper_clipping": clipping, "paper_steps": paper.get("steps")}
         )
         rows.append(
             [
@@ -108,8 +99,7 @@ def hyperparameters(results: Results) -> Table:
                 f"{training.steps:,} steps",
                 f"{training.global_batch * training.steps:,}",
                 compact(training.learning_rate),
-                f"{paper['context']:,} tokens, clipping {paper['clipping'] or 'none'}, "
-                f"{paper['steps']:,} steps"
+                f"{paper['context']:,} tokens, clipping {clipping}, {paper['steps']:,} steps"
                 if paper
                 else DASH,
             ]
@@ -134,25 +124,15 @@ def evaluation_datasets(results: Results) -> Table:
     for name, dataset in results.config.datasets.items():
         metadata = results.metadata(name)
         paper_cells = reported()["datasets"].get(name, {}).get("cells")
-        record = {
-            "dataset": name,
-            "title": dataset.title,
-            "cells": int(metadata["cells"]),
-            "paper_cells": paper_cells,
-            "genes": int(metadata["genes"]),
-            "simulated": bool(metadata["simulated"]),
-            "label": metadata["label"],
-            "description": dataset.description,
-        }
-        records.append(record)
-        rows.append(
-            [
-                dataset.title + (" (simulated)" if record["simulated"] else ""),
-                f"{record['cells']:,}",
-                DASH if paper_cells is None else f"{paper_cells:,}",
-                dataset.description,
-            ]
+        cells, is_simulated = metadata["cells"], metadata["simulated"]
+        records.append(
+            {"dataset": name, "title": dataset.title, "cells": cells, "paper_cells": paper_cells}
+            | {"genes": metadata["genes"], "simulated": is_simulated, "label": metadata["label"]}
+            | {"description": dataset.description}
         )
+        title = dataset.title + (" (simulated)" if is_simulated else "")
+        in_paper = DASH if paper_cells is None else f"{paper_cells:,}"
+        rows.append([title, f"{cells:,}", in_paper, dataset.description])
     note = "Datasets marked as simulated have the name and description of a real dataset."
     return Table(
         caption="Evaluation datasets with their numbers of cells, here and in the paper. Models "

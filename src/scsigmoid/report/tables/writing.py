@@ -13,8 +13,7 @@ from scsigmoid.files import write_text
 
 DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 INFINITY = "\N{INFINITY}"
-#: Suffixes of CSV columns: a value, and the lower and upper end of its interval.
-ENDS = ("", "_low", "_high")
+
 #: LaTeX code of characters that are special in LaTeX or missing from its fonts.
 LATEX = str.maketrans(
     {letter: f"\\{letter}" for letter in "&%$#_{}"}
@@ -27,7 +26,6 @@ LATEX = str.maketrans(
         "ε": r"$\epsilon$", DASH: "--",
     }
 )  # fmt: skip
-Records = Sequence[Mapping[str, object]] | Sequence[Sequence[object]]
 
 
 @dataclass(frozen=True)
@@ -40,13 +38,13 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table with its caption. The CSV file and the formatted table have separate rows.
+    """A table as CSV rows (``records``) and formatted for Markdown, LaTeX and the report page.
 
     Attributes:
         caption: plain text. LaTeX prints the first sentence in bold.
         records: rows of the CSV file, numbers in full precision.
         columns: names of the CSV columns, needed if ``records`` are sequences or can be empty.
-        header: column titles of the formatted table (Markdown, LaTeX, report page).
+        header: column titles of the formatted table.
         rows: rows of the formatted table. A string is short for ``Cell(string)``. A row with a
             single cell is the title of the rows below.
         align: ``l``, ``r`` or ``c`` for each column. Further columns are centered.
@@ -55,7 +53,7 @@ class Table:
     """
 
     caption: str
-    records: Records = ()
+    records: Sequence[Mapping[str, object]] | Sequence[Sequence[object]] = ()
     columns: Sequence[str] | None = None
     header: Sequence[str]
     rows: Sequence[Sequence[Cell | str]]
@@ -81,31 +79,22 @@ def picked(row: object, names: str) -> dict[str, Any]:
     return {name: getattr(row, name) for name in names.split()}
 
 
-def with_ends(name: str, values: Sequence[float]) -> dict[str, object]:
-    """Return the CSV columns ``<name>``, ``<name>_low`` and ``<name>_high`` of an interval."""
-    return {f"{name}{end}": value for end, value in zip(ENDS, values, strict=True)}
-
-
 def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
     """Write ``<stem>.csv``, ``<stem>.md`` and ``<stem>.tex`` (with the label ``tab:<name>``)."""
-    texts = {
-        Path(f"{stem}.csv"): as_csv(table.records, table.columns),
-        Path(f"{stem}.md"): as_markdown(table),
-        Path(f"{stem}.tex"): as_latex(table, name),
-    }
-    for path, text in texts.items():
-        write_text(path, text)
-    return [*texts]
+    texts = {"csv": as_csv(table), "md": as_markdown(table), "tex": as_latex(table, name)}
+    for suffix, text in texts.items():
+        write_text(f"{stem}.{suffix}", text)
+    return [Path(f"{stem}.{suffix}") for suffix in texts]
 
 
-def as_csv(records: Records, columns: Sequence[str] | None = None) -> str:
-    """Return records as CSV in full precision. None and NaN are empty fields."""
+def as_csv(table: Table) -> str:
+    """Return the records as CSV in full precision. None and NaN are empty fields."""
 
     def text(value: object) -> str:
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     # With dtype object, integers stay integers in columns with empty fields.
-    frame = pd.DataFrame(records, columns=columns, dtype=object)  # type: ignore[arg-type]
+    frame = pd.DataFrame(table.records, columns=table.columns, dtype=object)  # type: ignore[arg-type]
     return frame.map(text, na_action="ignore").to_csv(index=False, lineterminator="\n")
 
 
@@ -129,29 +118,25 @@ def as_latex(table: Table, name: str) -> str:
     """Return the formatted table as a LaTeX table environment, which needs the package booktabs."""
 
     def text(cell: Any) -> str:
-        return latex_escape(cell.text)
+        return str(cell.text.translate(LATEX))
 
-    header = [rf"\textbf{{{latex_escape(title)}}}" for title in table.header[: table.latex_columns]]
+    titles = table.header[: table.latex_columns]
+    header = [rf"\textbf{{{title.translate(LATEX)}}}" for title in titles]
     # Fill short rows with empty cells, and drop the columns that LaTeX does not show.
     rows = [[*row, *[Cell("")] * len(header)][: len(header)] for row in table.cells]
     style = pd.DataFrame(rows, columns=header).style.hide(axis="index")
     # "--rwrap" makes pandas write \textbf{...}.
     style = style.format(text).map(lambda cell: "textbf:--rwrap;" if cell.bold else "")
-    title, _, rest = table.caption.partition(". ")
-    words = " ".join([rest, *table.notes]).strip()
+    first, _, rest = table.caption.translate(LATEX).partition(". ")
+    words = " ".join([rest, *(note.translate(LATEX) for note in table.notes)])
     return style.to_latex(
-        caption=rf"\textbf{{{latex_escape(title.rstrip('.'))}.}} {latex_escape(words)}".strip(),
+        caption=rf"\textbf{{{first.rstrip('.')}.}} {words}".strip(),
         label=f"tab:{name}",
         column_format=table.sides[: len(header)],
         hrules=True,
         position="htbp",
         position_float="centering",
     )
-
-
-def latex_escape(text: str) -> str:
-    """Escape text for LaTeX."""
-    return text.translate(LATEX)
 
 
 def markdown_escape(text: str) -> str:
