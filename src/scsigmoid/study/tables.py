@@ -119,12 +119,12 @@ def rates_table(study: Study) -> Table:
         by_seed = ", ".join(fixed(value, 2) for value in values)
         return Cell(f"{fixed(values.mean(), 3)} ({by_seed})", bold=bool(best[arm] == rate))
 
-    frame = losses.set_axis([f"{arm}_seed_{seed}" for arm, seed in losses.columns], axis=1)
+    names = ["_seed_".join(map(str, column)) for column in losses.columns]  # arm and seed
     return Table(
         caption=f"Validation loss (nats) by learning rate. The loss is the {FINAL} up to step "
         f"{step:,}. Each cell is the mean over {count_seeds(len(seeds))}, in brackets the loss of "
         f"each run (seeds {', '.join(map(str, seeds))}). The lowest mean of each arm is bold.",
-        records=as_records(frame.reset_index()),
+        records=as_records(losses.set_axis(names, axis=1).reset_index()),
         header=("Learning rate", *(arm.capitalize() for arm in best.index)),
         rows=[[f"{rate:g}", *(cell(rate, arm) for arm in best.index)] for rate in losses.index],
         align="l" + "c" * len(best),
