@@ -149,8 +149,6 @@ def read_embeddings(
         raise UserError(f"{first.path}: no cell has a label; choose another label column")
     fields = ("values", "labels", "cells", "donors")
     return {
-        name: replace(
-            embedding, **{field: getattr(embedding, field)[has_label] for field in fields}
-        )
-        for name, embedding in embeddings.items()
+        name: replace(item, **{field: getattr(item, field)[has_label] for field in fields})
+        for name, item in embeddings.items()
     }
