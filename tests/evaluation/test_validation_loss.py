@@ -14,14 +14,16 @@ from torch.nn.functional import cross_entropy
 from scsigmoid.cli import main
 from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.validation_loss import cell_losses, mask_seed, validation_loss
+from scsigmoid.evaluation.validation_loss import cell_losses, validation_loss
 from scsigmoid.measurements import donor_mean, read_measurements
 from scsigmoid.model.masking import Masking
+from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training.export import load_encoder, shrink
 from scsigmoid.training.step import place_losses
 
 SETTINGS = ValidationLoss(trials=3, mask_fraction=0.3, confidence=0.95, batch_tokens=40)
+MASK_SEED = derive(42, "validation_loss", "toy")
 
 
 def run(checkpoint, store, folder, settings=SETTINGS, seed=42):
@@ -65,7 +67,7 @@ def brute_force(checkpoint, store, seed):
 def test_equals_brute_force(make_model, store, tmp_path, arm):
     checkpoint = make_model(arm.split()[0], cls_token="without" not in arm)
     row, table = run(checkpoint, store, tmp_path)
-    expected = brute_force(checkpoint, store, mask_seed(42, "toy"))
+    expected = brute_force(checkpoint, store, MASK_SEED)
     assert table["cell"].to_pylist() == list(range(0, 36, 3))
     np.testing.assert_allclose(table["loss"].to_numpy(), expected, rtol=2e-5)
     assert row.value == pytest.approx(expected.mean(), rel=1e-5)
@@ -93,7 +95,7 @@ def test_intervals(checkpoint, make_store, tmp_path):
     # The loss of trial i is the difference of the sums over i and over i - 1 trials.
     for count in range(1, 4):
         settings = replace(SETTINGS, trials=count)
-        loss_sum = cell_losses(encoder, tokens, settings, mask_seed(42, "toy"))[0].mean() * count
+        loss_sum = cell_losses(encoder, tokens, settings, MASK_SEED)[0].mean() * count
         trials.append(loss_sum - sum(trials))
     low, high = stats.t.interval(0.9, 2, np.mean(trials), stats.sem(trials))
     assert (masks.low, masks.high) == pytest.approx((low, high), rel=1e-5)

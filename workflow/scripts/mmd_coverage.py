@@ -32,16 +32,18 @@ DISTANCES = [0.5, 1.0, 2.0, 4.0]
 
 
 def simulate(
-    sizes: tuple[int, ...], distance: float, dimensions: int, resamples: int, seed: int, device: str
+    sizes: tuple[int, ...], distance: float, seed: int, options: argparse.Namespace
 ) -> dict[str, tuple[bool, bool]]:
     """Return two booleans by estimator: interval contains the true MMD, and the point estimate."""
+    dimensions, device = options.dimensions, options.device
     generator = np.random.default_rng([seed, *sizes])
     x, y = (generator.standard_normal((count, dimensions)) for count in sizes)
     y[:, 0] += distance
     bandwidth = median_squared_distance(torch.as_tensor(np.concatenate([x, y])).to(device))
     # How often each resample contains each cell. The first row is the sample itself.
     x_counts, y_counts = (
-        resample_counts(count, resamples, 2 * seed + index) for index, count in enumerate(sizes)
+        resample_counts(count, options.resamples, 2 * seed + index)
+        for index, count in enumerate(sizes)
     )
     squares = mmd_squared(x, y, x_counts, y_counts, bandwidth=bandwidth, block=1024, device=device)
     same_type = (bandwidth / (bandwidth + 2)) ** (dimensions / 2)  # mean kernel within a type
@@ -70,10 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
         sizes = tuple(map(int, cells.split("+")))
         for distance in options.distances:
             simulations = [
-                simulate(
-                    sizes, distance, options.dimensions, options.resamples, seed, options.device
-                )
-                for seed in range(options.simulations)
+                simulate(sizes, distance, seed, options) for seed in range(options.simulations)
             ]
             for name in Estimates._fields:
                 coverage, inside = np.mean([contains[name] for contains in simulations], axis=0)

@@ -48,15 +48,10 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def norm(matrix: np.ndarray) -> float:
-    """Return the spectral norm of a matrix."""
-    return float(np.linalg.norm(matrix, 2))
-
-
 def softmax_norm(scores: np.ndarray) -> float:
     """Return the spectral norm of the Jacobian of softmax for one row of scores."""
     p = softmax(scores)
-    return norm(np.diag(p) - np.outer(p, p))
+    return float(np.linalg.norm(np.diag(p) - np.outer(p, p), 2))
 
 
 def sigmoid_attention_norm(x: np.ndarray) -> float:
@@ -72,7 +67,7 @@ def sigmoid_attention_norm(x: np.ndarray) -> float:
     jacobian = np.einsum("ij,ab->iajb", weights, np.eye(d))
     jacobian += np.einsum("ij,ja,ib->iajb", slopes, x, x)
     jacobian += np.einsum("il,ij,ja,jb->ialb", np.eye(n), slopes, x, x)
-    return norm(jacobian.reshape(n * d, n * d))
+    return float(np.linalg.norm(jacobian.reshape(n * d, n * d), 2))
 
 
 # fmt: off
@@ -235,12 +230,7 @@ def kernels(paper: dict[str, Any]) -> Iterator[Row]:
 
 
 def cost(rows: list[dict[str, Any]], weakest: float) -> Iterator[Row]:
-    """Yield the statements about GPU-hours.
-
-    Args:
-        rows: GPU-hours of both arms by size and context, sorted by size, then by context.
-        weakest: smallest gain of the kernel in %.
-    """
+    """Yield the statements about GPU-hours. ``weakest`` is the smallest gain of the kernel in %."""
     # By size and context: GPU-hours saved, saved share of softmax's hours, and gained throughput.
     hours = {(row["size"], row["context"]): row["softmax"] - row["sigmoid"] for row in rows}
     names = {key: f"{key[0]} at {context_label(key[1])}" for key in hours}
@@ -269,8 +259,7 @@ def cost(rows: list[dict[str, Any]], weakest: float) -> Iterator[Row]:
             for size, values in several.items()))
     # Increases of the context within a size, and of the size within a context.
     sizes, contexts = (dict.fromkeys(values) for values in zip(*hours, strict=True))
-    groups = [[key for key in hours if key[0] == size] for size in sizes]
-    groups += [[key for key in hours if key[1] == context] for context in contexts]
+    groups = [[key for key in hours if part in key] for part in (*sizes, *contexts)]
     increases = [pair for group in groups for pair in itertools.pairwise(group)]
     falls = [f"{hours[a]} ({names[a]}) to {hours[b]} ({names[b]})"
         for a, b in increases if hours[b] <= hours[a]]

@@ -24,9 +24,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 Rows = Iterator[dict[str, Any]]
-#: For ``scaling``: number of warm-up steps (compilation, start of the data loader), number of steps
-#: between logged steps, and confidence level of intervals.
-WARM_STEPS, LOG_EVERY, CONFIDENCE = 10, 5, 0.99
+WARM_STEPS = 10  # of training, for compilation and the start of the data loader
 #: Assumed numbers of cells of the eight types of Heart OFT. The paper only gives their sum, 30,125.
 HEART_OFT = (15_000, 5_200, 3_800, 2_600, 1_500, 1_100, 600, 325)
 
@@ -36,9 +34,6 @@ def configuration(preset: str) -> Any:
     from scsigmoid.config.check import load
 
     return load(ROOT / "config.yaml", ROOT / "workflow/presets", {"preset": preset})
-
-
-# From h5ad files to tokens.
 
 
 def statistics(part: Path) -> None:
@@ -119,9 +114,6 @@ def time_tokens(options: argparse.Namespace) -> Rows:
                         yield {**row, "repetition": repetition, **used, **rates}
 
 
-# Training's data loader, and training on several GPUs.
-
-
 def time_loading(options: argparse.Namespace) -> Rows:
     """Time the data loader without training. Each cell is read once."""
     import torch
@@ -134,26 +126,23 @@ def time_loading(options: argparse.Namespace) -> Rows:
 
     config = configuration(options.preset)
     simulation, context = config.benchmarks.training, config.models[options.model].context
-    size = config.sizes[config.architecture.size]
-    encoder = EncoderSettings.of(
-        size, config.architecture, "sigmoid", context, simulation.vocabulary
-    )
+    size, architecture = config.sizes[config.architecture.size], config.architecture
+    encoder = EncoderSettings.of(size, architecture, "sigmoid", context, simulation.vocabulary)
     training = replace(model_training(config, options.model), workers=options.workers)
     cells = (options.rounds + 1) * options.steps * training.global_batch
     steps = range(1, (options.rounds + 1) * options.steps + 1)
     with TemporaryDirectory() as name:
         write_simulated_tokens(Path(name), simulation, cells, context - 1, config.seed)
-        batches = GlobalBatches(
-            TokenStore.open(Path(name, "tokens")), encoder, training, config.seed
-        )
+        store = TokenStore.open(Path(name, "tokens"))
+        batches = GlobalBatches(store, encoder, training, config.seed)
         with closing(prefetch(batches, steps, options.workers, torch.device("cpu"))) as loader:
             for index in range(options.rounds + 1):
                 clock, cpu = time.perf_counter(), time.process_time()
                 loaded = sum(len(next(loader).lengths) for _ in range(options.steps))
                 seconds, cpu_seconds = time.perf_counter() - clock, time.process_time() - cpu
                 if index > 0:  # the first round is a warm-up
-                    rates = {"cells_per_second": loaded / seconds}
-                    yield rates | {"per_cpu_second": loaded / cpu_seconds}
+                    rate, per_cpu_second = loaded / seconds, loaded / cpu_seconds
+                    yield {"cells_per_second": rate, "per_cpu_second": per_cpu_second}
 
 
 def time_scaling(options: argparse.Namespace) -> Rows:
@@ -176,7 +165,7 @@ def time_scaling(options: argparse.Namespace) -> Rows:
     config = configuration(options.preset)
     key = f"models.{options.model}"
     settings = {key: Plan(replace(config, device=options.device)).run(options.model)}
-    changes = {"steps": options.steps, "log_every": LOG_EVERY, "checkpoint_every": options.steps}
+    changes = {"steps": options.steps, "log_every": 5, "checkpoint_every": options.steps}
     settings[key]["training"] |= changes
     cells = options.steps * settings[key]["training"]["global_batch"]
     facts = machine_facts(resolve_device(options.device), "timing.py")
@@ -200,12 +189,10 @@ def time_scaling(options: argparse.Namespace) -> Rows:
             one_process = columns if count == 1 else one_process
             row = {key: header[key] for key in ("model", "parameters", "device", "backend")}
             row |= {"processes": count, "context": context, **changes}
-            ratios = [np.nan]
-            if one_process is not None:
-                ratios = efficiencies(count, columns, one_process)
+            ratios = efficiencies(count, columns, one_process) if one_process else [np.nan]
             rates = columns["cells_per_second"].tolist()
             for label, values in (("cells_per_second", rates), ("efficiency", ratios)):
-                row |= median_interval(values, CONFIDENCE).columns(label)
+                row |= median_interval(values, confidence=0.99).columns(label)
             for label in ("mfu", "data_wait", "packing_efficiency"):
                 row[label] = float(np.median(columns[label]))
             row["peak_memory_gb"] = float(np.max(columns["peak_memory_gb"]))
@@ -215,23 +202,15 @@ def time_scaling(options: argparse.Namespace) -> Rows:
 def efficiencies(count: int, columns: Any, one_process: Any) -> list[float]:
     """Return the efficiency of ``count`` processes at each step that both runs logged.
 
-    Args:
-        count: number of processes.
-        columns: columns of the journal of ``count`` processes.
-        one_process: columns of the journal of one process.
+    ``columns`` and ``one_process`` are the columns of the journals of ``count`` and one process.
     """
-    import numpy as np
+    import pandas as pd
 
-    # Indices of the common steps in both journals.
-    _, index, index_of_one = np.intersect1d(
-        columns["step"], one_process["step"], return_indices=True
+    rates, rates_of_one = (
+        pd.Series(journal["cells_per_second"], journal["step"])
+        for journal in (columns, one_process)
     )
-    rates, rates_of_one = columns["cells_per_second"], one_process["cells_per_second"]
-    ratios = rates[index] / (count * rates_of_one[index_of_one])
-    return [float(ratio) for ratio in ratios]
-
-
-# Evaluation.
+    return (rates / (count * rates_of_one)).dropna().tolist()
 
 
 def time_mmd(options: argparse.Namespace) -> Rows:

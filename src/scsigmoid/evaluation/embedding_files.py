@@ -43,13 +43,10 @@ class Embedding:
 def check_finite(values: NDArray[np.float32], obs: Any, subject: str) -> None:
     """Raise a UserError that counts the cells with NaN or infinity, and names the first.
 
-    Args:
-        values: embedding of each cell, cells x hidden.
-        obs: the dataset's ``obs`` of these cells.
-        subject: start of the message, up to the verb, e.g. ``"model.safetensors: embeds"``.
+    ``values`` are cells x hidden, ``obs`` describes the same cells. ``subject`` is the start of the
+    message, up to the verb, e.g. ``"model.safetensors: embeds"``.
     """
-    # The lowest and highest value of each cell take less memory than a mask of all values. Both are
-    # NaN if a value of the cell is NaN.
+    # Extremes take less memory than a mask of all values, and are NaN if a value is NaN.
     extremes = values.min(axis=1), values.max(axis=1)
     not_finite = np.flatnonzero(~np.isfinite(extremes).all(axis=0))
     if len(not_finite):
@@ -71,12 +68,9 @@ def write_embedding(
 ) -> None:
     """Write the embedding of a dataset as AnnData. Equal arguments give the same bytes.
 
-    Args:
-        values: cells x hidden.
-        labels: cell type of each cell, ``""`` for none. Stored in ``obs["scsigmoid_cell_type"]``.
-        cells: row of each cell in the dataset's file. Stored in ``uns["scsigmoid"]["rows"]``.
-        metadata: the other entries of ``uns["scsigmoid"]``, see :class:`Embedding`.
-        obs: the dataset's ``obs`` of these cells.
+    ``obs`` is the dataset's ``obs`` of these cells. The other arguments are described at
+    :class:`Embedding`. ``labels`` are stored in ``obs["scsigmoid_cell_type"]``, ``metadata`` in
+    ``uns["scsigmoid"]`` and ``cells`` in ``uns["scsigmoid"]["rows"]``.
     """
     import anndata
     import pandas as pd
@@ -153,13 +147,8 @@ def read_embeddings(
     log(f"{first.path}: {(~has_label).sum()} cells without a label are left out")
     if not has_label.any():
         raise UserError(f"{first.path}: no cell has a label; choose another label column")
+    fields = ("values", "labels", "cells", "donors")
     return {
-        name: replace(
-            embedding,
-            values=embedding.values[has_label],
-            labels=embedding.labels[has_label],
-            cells=embedding.cells[has_label],
-            donors=embedding.donors[has_label],
-        )
-        for name, embedding in embeddings.items()
+        name: replace(item, **{field: getattr(item, field)[has_label] for field in fields})
+        for name, item in embeddings.items()
     }

@@ -60,9 +60,7 @@ def embed(
         checkpoint: the model's ``model.safetensors``.
         store: token store of the dataset.
         cells: the dataset's h5ad file, named after the dataset. Its ``obs`` is copied.
-        output: h5ad file to write, named after the model. Contains the dataset's ``obs`` with the
-            evaluated cell type, the embedding in ``obsm["X_<model>"]`` (float32), and settings and
-            identity in ``uns["scsigmoid"]``.
+        output: h5ad file, named after the model (:func:`~.embedding_files.write_embedding`).
 
     Raises:
         UserError: if model, tokens and cells do not match, or if the embedding is not finite.
@@ -130,22 +128,21 @@ def start_workers(
 ) -> ProcessPoolExecutor:
     """Write the file ``weights``, and return a pool of ``devices`` processes that load it."""
     context = multiprocessing.get_context("spawn")
-    ranks = context.SimpleQueue()
-    for rank in range(devices):
-        ranks.put(rank)
     device_type = next(encoder.parameters()).device.type
+    names = context.SimpleQueue()  # of the device of each process
+    for rank in range(devices):
+        names.put(f"cuda:{rank}" if device_type == "cuda" else device_type)
     threads = max(1, torch.get_num_threads() // devices)
     # Weights are passed in a file. As an argument, they would go through a pipe: if the process
     # ended before it read all of them, this process would wait forever.
     save_file(encoder.state_dict(), weights)
     model = encoder.settings
-    arguments = (ranks, device_type, threads, LOGGER.level, model, weights, store, settings)
+    arguments = (names, threads, LOGGER.level, model, weights, store, settings)
     return ProcessPoolExecutor(devices, context, load_in_worker, arguments)
 
 
 def load_in_worker(
-    ranks: Any,
-    device_type: str,
+    names: Any,
     threads: int,
     log_level: int,
     model: EncoderSettings,
@@ -153,17 +150,11 @@ def load_in_worker(
     store: Path,
     settings: Embeddings,
 ) -> None:
-    """Load the encoder in a worker process.
-
-    Args:
-        ranks: queue with the number of a GPU for each process. Not used on a CPU.
-        weights: file with the weights of ``model``.
-    """
+    """Load an encoder from the file ``weights`` in a worker process, on the next of the devices."""
     torch.set_num_threads(threads)
     LOGGER.setLevel(log_level)
-    device = torch.device(device_type)
-    if device_type == "cuda":
-        device = torch.device(device_type, ranks.get())
+    device = torch.device(names.get())
+    if device.type == "cuda":
         torch.cuda.set_device(device)
     state = load_file(weights)
     encoder = encoder_for(model, state).to(device).eval()
@@ -195,9 +186,9 @@ def return_free_memory() -> None:
 
     Batches differ in size, so that freed blocks leave gaps of up to several KB per cell.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)
 
 
 def check_pooling(settings: Embeddings, encoder: EncoderSettings, checkpoint: Path) -> None:
@@ -225,10 +216,10 @@ def provenance(
 
 
 def open_tokens(store: Path, dataset: str, vocabulary: str) -> TokenStore:
-    """Open the token store of an evaluation dataset.
+    """Open the token store of a dataset. ``vocabulary`` is the expected fingerprint.
 
-    Raise a UserError if the store is missing or damaged, if it has another dataset or vocabulary
-    (given by its fingerprint), or if a cell has no tokens.
+    Raise a UserError if the store is missing, damaged or of another dataset or vocabulary, or if a
+    cell has no tokens.
     """
     tokens = TokenStore.open(store, dataset=dataset, vocabulary=vocabulary)
     empty = np.flatnonzero(tokens.lengths == 0)

@@ -1,14 +1,12 @@
 """Bootstrap MMD between cell types (appendix, "Maximum Mean Discrepancy").
 
-Measures the MMD between each pair of cell types in a sigmoid and in a softmax model, with two
-estimators of MMD^2. Intervals are percentiles of bootstrap resamples. The files contain
-sqrt(max(MMD^2, 0)). docs/evaluation.md explains why there are two estimators, and reports the
-coverage of their intervals.
+The MMD between each pair of cell types in both models is sqrt(max(MMD^2, 0)), with two estimators
+of MMD^2 and percentile intervals of bootstrap resamples. docs/evaluation.md explains why there are
+two estimators, and reports the coverage of their intervals.
 
-Resamples are drawn for each cell type, with seeds derived from dataset and cell type. This has
-three consequences. The interval of a pair depends on its two types only. Ratios and differences of
-the models are paired by resample. All pairs with a type share its resamples, so a mean over pairs
-has an interval, too.
+Resamples are drawn for each cell type, with seeds derived from dataset and cell type. The interval
+of a pair therefore depends on its two types only. Ratios and differences of the models are paired
+by resample. All pairs with a type share its resamples, so a mean over pairs has an interval, too.
 
 The kernel is k(x, y) = exp(-|x - y|^2 / (2 s^2)). s^2 is the median squared distance between two
 cells of the pooled pair (median heuristic), computed before resampling. A resample is a vector of
@@ -19,8 +17,7 @@ counts, so all resamples use one kernel matrix: with counts w (of n cells) and v
                - 2 w'Kxy v / (n m)
 
 are MMD^2 as V and as U statistic. The U statistic leaves out pairs of a cell with itself *and with
-its copies*: the kernel of such a pair is 1, which would increase the MMD of every resample. If all
-counts are 1, the result is the estimate of the sample.
+its copies*: the kernel of such a pair is 1, which would increase the MMD of every resample.
 """
 
 from collections import Counter
@@ -115,9 +112,8 @@ def mmd_dataset(
         resampled: Resampled,
         estimate: float | None = None,
     ) -> Measurement:
-        """Return a measurement with an interval.
+        """Return a measurement of a model, or of both models for a ratio or a difference.
 
-        ``model`` is a model, or both models for a ratio or a difference, which has no attention.
         ``estimate`` is the value (default: the value of the sample).
         """
         low, high = percentile_interval(resampled[1:], settings.confidence)
@@ -188,9 +184,8 @@ def measure_pair(
     """Measure the MMD between cell types ``a`` and ``b`` in each model.
 
     Return the number of cells, and sqrt(max(MMD^2, 0)) as estimators x models x (1 + resamples).
-    Each model has its own bandwidth. It is computed from at most ``BANDWIDTH_CELLS`` random cells
-    of the pair, the same cells in all models. Raise a UserError if a bandwidth is 0, because most
-    pairs of cells have equal embeddings.
+    The bandwidth of a model is computed from at most ``BANDWIDTH_CELLS`` random cells of the pair,
+    the same cells in all models. Raise a UserError if a bandwidth is 0.
     """
     name = f"{a} vs {b}"
     labels = next(iter(by_model.values())).labels
@@ -253,10 +248,8 @@ def bilinear_form(
     """Return w'Kv for each row of ``w`` and ``v``, where K is the kernel of ``x`` and ``y``.
 
     Args:
-        x: n x dimensions.
-        y: m x dimensions, or None for ``x`` itself, whose kernel is symmetric.
-        w: (1 + resamples) x n.
-        v: (1 + resamples) x m.
+        x, y: n x dimensions and m x dimensions. None for ``y`` means ``x``.
+        w, v: (1 + resamples) x n and (1 + resamples) x m.
         bandwidth: s^2, above 0.
         block: number of rows and of columns of the kernel that are in memory at a time.
     """
@@ -296,16 +289,10 @@ def mmd_squared(
         return torch.as_tensor(values).to(device, torch.float64)
 
     center = x.mean(0, dtype=np.float64)  # the distances stay the same, with less rounding error
-    x, y = x - center, y - center
-    tx, ty, tw, tv = tensor(x), tensor(y), tensor(w), tensor(v)
-    xx, yy, xy = (
-        form.cpu().numpy()
-        for form in (
-            bilinear_form(tx, None, tw, tw, bandwidth, block),
-            bilinear_form(ty, None, tv, tv, bandwidth, block),
-            bilinear_form(tx, ty, tw, tv, bandwidth, block),
-        )
-    )
+    tx, ty, tw, tv = tensor(x - center), tensor(y - center), tensor(w), tensor(v)
+    xx = bilinear_form(tx, None, tw, tw, bandwidth, block).cpu().numpy()
+    yy = bilinear_form(ty, None, tv, tv, bandwidth, block).cpu().numpy()
+    xy = bilinear_form(tx, ty, tw, tv, bandwidth, block).cpu().numpy()
     squares_w, squares_v = (np.square(counts).sum(1) for counts in (w, v))
     cross = 2 * xy / (n * m)
     # 0 / 0 if a resample contains copies of one cell only.
@@ -315,7 +302,7 @@ def mmd_squared(
 
 
 def percentile_interval(values: NDArray[np.float64], confidence: float) -> tuple[float, float]:
-    """Return the ends of a percentile interval. Both ends are elements of ``values``.
+    """Return the ends of a percentile interval.
 
     A percentile between two elements is rounded outward. It is not interpolated, so that the
     interval of sqrt(x) is the square root of the interval of x.

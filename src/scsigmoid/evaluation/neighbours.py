@@ -25,8 +25,6 @@ from scsigmoid.seeds import derive
 TARGET_SUM = 10_000
 VARIABLE_GENES = 2_000  # bounds the memory
 COMPONENTS = 50
-METADATA_FIELDS = ("attention", "context", "vocabulary", "simulated")
-CONTROL_METADATA = {"attention": "", "context": 0}  # a control has no model
 
 
 @dataclass(frozen=True)
@@ -80,19 +78,18 @@ def find_neighbours(
         if name in by_model:
             source, metadata = by_model[name].path, by_model[name].metadata
         else:
-            source, metadata = cells, first.metadata | CONTROL_METADATA
+            source, metadata = cells, first.metadata | {"attention": "", "context": 0}
         coordinates = principal_components(values, settings.variance, str(source))
         log(f"{cells.stem} {name}: {len(coordinates)} cells, {coordinates.shape[1]} components")
-        indices, distances = nearest_cells(coordinates, settings.neighbours)
+        fields = ("attention", "context", "vocabulary", "simulated")
         yield Neighbours(
-            values=np.asarray(values, dtype=np.float32),
-            coordinates=coordinates,
-            indices=indices,
-            distances=distances,
-            labels=first.labels,
-            donors=first.donors,
-            metadata={"model": name} | {field: metadata[field] for field in METADATA_FIELDS},
-            source=source,
+            np.asarray(values, dtype=np.float32),
+            coordinates,
+            *nearest_cells(coordinates, settings.neighbours),
+            first.labels,
+            first.donors,
+            {"model": name} | {field: metadata[field] for field in fields},
+            source,
         )
 
 
@@ -112,11 +109,10 @@ def representations(
 
 
 def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the control ``pca_log_counts``: principal components of log(1 + counts per 10,000).
+    """Return the control ``pca_log_counts``, cells x components, for ``rows`` of the file.
 
     The PCA uses the 2,000 genes with the largest variance and keeps up to 50 components. The file
-    is read twice, in chunks, so that only these genes are in memory for all cells. ``rows`` are the
-    rows of the cells in the file. The result, cells x components, has the same order.
+    is read twice, in chunks, so that only these genes are in memory for all cells.
     """
     from sklearn.decomposition import PCA
 
@@ -160,13 +156,12 @@ def principal_components(
 ) -> NDArray[np.float32]:
     """Return coordinates on the first principal components that together explain ``variance``.
 
+    They are cells x components, float32, computed in float64, exactly and without random numbers.
+
     Args:
         values: cells x dimensions.
         variance: share of the variance, between 0 and 1 (the paper: 0.95).
         name: start of the error message if all cells have the same values.
-
-    Returns:
-        Cells x components, float32, computed in float64, exactly and without random numbers.
     """
     from sklearn.decomposition import PCA
 
@@ -188,7 +183,6 @@ def nearest_cells(
 
     Both results are cells x ``neighbours``, sorted by distance, then index. The first neighbor is
     the cell itself, as scib-metrics expects. ``coordinates`` are cells x components.
-    ``neighbours`` counts the cell itself and is at most the number of cells.
     """
     from sklearn.neighbors import NearestNeighbors
 
@@ -197,8 +191,7 @@ def nearest_cells(
     # Without an argument, kneighbors leaves out the cell itself.
     indices = np.sort(search.kneighbors(return_distance=False), axis=1)
     # scikit-learn computes distances from products, which lose digits, so compute them again.
-    columns = [np.linalg.norm(points - points[near], axis=1) for near in indices.T]
-    distances = np.column_stack(columns)
+    distances = np.stack([np.linalg.norm(points - points[near], axis=1) for near in indices.T], 1)
     order = np.argsort(distances, axis=1, kind="stable")
     indices, distances = (np.take_along_axis(array, order, 1) for array in (indices, distances))
     return (

@@ -1,7 +1,6 @@
 """Embed your own cells with a trained model, from Python or with ``scsigmoid embed``.
 
-As in the workflow (:mod:`scsigmoid.tokens.make`), cells are written as tokens to a token store,
-which is temporary here.
+Cells are written as tokens to a temporary token store (:mod:`scsigmoid.tokens.make`).
 """
 
 import dataclasses
@@ -50,7 +49,6 @@ TARGET_SUM = 10_000  # any value gives the same ranks
 PACKAGED = {path.stem: path for path in (Path(__file__).parents[1] / "data").glob("*.safetensors")}
 SHARD_CELLS = 8192
 BATCH_TOKENS = 16_384
-EXAMPLES = 5  # largest number of names in a message
 
 
 @dataclass(frozen=True)
@@ -292,8 +290,8 @@ def adata_token_store(
 
 
 def first_few(names: Sequence[object]) -> str:
-    """Return up to :data:`EXAMPLES` names as text, with ``...`` at the end if there are more."""
-    return ", ".join(map(str, names[:EXAMPLES])) + (", ..." if len(names) > EXAMPLES else "")
+    """Return up to five names as text, with ``...`` at the end if there are more."""
+    return ", ".join(map(str, names[:5])) + (", ..." if len(names) > 5 else "")
 
 
 def check_types(adata: object, model: object) -> None:
@@ -311,10 +309,7 @@ def check_types(adata: object, model: object) -> None:
 
 
 def check_options(key: object, **numbers: object) -> None:
-    """Raise an error if ``key`` is not a valid name in ``obsm`` or an option is not an integer > 0.
-
-    The keyword arguments are the options by name.
-    """
+    """Raise an error if ``key`` is not a name for ``obsm`` or a number is not an integer > 0."""
     if not isinstance(key, str) or not key or not key.isprintable() or "/" in key:
         raise UserError(f"key: is {key!r}; give a name for obsm, without '/'")
     for name, value in numbers.items():
@@ -356,8 +351,7 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
         var=gene_columns(adata.var),
         layers={layer: read(adata.layers[layer])} if layer else None,
     )
-    if adata.raw is not None and not layer:
-        raw = adata.raw
+    if (raw := adata.raw) is not None and not layer:
         part.raw = anndata.AnnData(X=read(raw.X), obs=part.obs, var=gene_columns(raw.var))
     with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
         path = Path(folder) / "adata.h5ad"
@@ -371,14 +365,13 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
 
 def check_counts(path: Path, layers: list[str]) -> None:
     """Raise an error if neither ``raw.X`` nor ``X`` contains counts. The error lists the layers."""
-    with opened(path) as file:
-        try:
+    try:
+        with opened(path) as file:
             find_counts(file, path)
-        except UserError as error:
-            names = format_names("counts", layers)
-            raise UserError(
-                f"{error}, or set 'layer' to the layer with counts (layers: {names})"
-            ) from None
+    except UserError as error:
+        names = format_names("counts", layers)
+        message = f"{error}, or set 'layer' to the layer with counts (layers: {names})"
+        raise UserError(message) from None
 
 
 def read_obs(path: Path) -> tuple[Any, bool]:

@@ -52,14 +52,12 @@ def scib(
         UserError: as for :func:`~.neighbours.find_neighbours`.
     """
     dataset = cells.stem
-    representations = list(find_neighbours(embeddings, cells, settings, seed))
-    rows: dict[str, list[Measurement]] = {metric: [] for metric in outputs}
-    parts = [("", representation) for representation in representations]
+    parts = [("", part) for part in find_neighbours(embeddings, cells, settings, seed)]
     if donors:
-        for representation in representations:
-            parts += split_by_donor(representation)
-    functions = dict.fromkeys(METRICS[metric].function for metric in outputs)  # each name once
-    for function in functions:
+        parts += [part for _, whole in parts for part in split_by_donor(whole)]
+    rows: dict[str, list[Measurement]] = {metric: [] for metric in outputs}
+    # dict.fromkeys keeps each name once.
+    for function in dict.fromkeys(METRICS[metric].function for metric in outputs):
         for donor, part in parts:
             if donor and function == "logistic":  # a donor has too few cells of each type
                 continue

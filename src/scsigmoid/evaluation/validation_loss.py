@@ -76,7 +76,8 @@ def validation_loss(
     if next(encoder.parameters()).is_cuda:
         torch.compiler.reset()  # free the graphs of previous models
         compute = torch.compile(place_losses, dynamic=True)  # one graph for all batches
-    losses, trials = cell_losses(encoder, tokens, settings, mask_seed(seed, dataset), compute)
+    mask_seed = derive(seed, "validation_loss", dataset)  # the same for all models
+    losses, trials = cell_losses(encoder, tokens, settings, mask_seed, compute)
     cells = tokens.metadata(["cell", "donor"])
     log(f"{dataset} {output_csv.stem}: validation loss {losses.mean():.4f}")
     write_table(output_parquet, pa.table({**cells, "loss": losses}), identity)
@@ -107,11 +108,6 @@ def validation_loss(
     )
 
 
-def mask_seed(seed: int, dataset: str) -> int:
-    """Return the seed of the masks, which is the same for all models."""
-    return derive(seed, "validation_loss", dataset)
-
-
 def cell_losses(
     encoder: Encoder,
     tokens: TokenStore,
@@ -119,9 +115,9 @@ def cell_losses(
     seed: int,
     compute: Loss = place_losses,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the loss of each cell, (cells,), and the loss of the dataset in each trial, (trials,).
+    """Return the loss (nats) of each cell, (cells,), and of the dataset in each trial, (trials,).
 
-    Losses are in nats. ``compute`` is :func:`place_losses`, compiled or not.
+    ``compute`` is :func:`place_losses`, compiled or not.
     """
     device = next(encoder.parameters()).device
     cell_ids = tokens.metadata(["cell"])["cell"]
@@ -142,13 +138,8 @@ def cell_losses(
                 replacement="mask",
                 vocabulary_size=encoder.settings.vocabulary_size,
             )
-            batch = pack_genes(
-                genes,
-                np.diff(cu_seqlens),
-                cell_ids[cells],
-                masking,
-                cls_token=encoder.settings.cls_token,
-            )
+            lengths, cls = np.diff(cu_seqlens), encoder.settings.cls_token
+            batch = pack_genes(genes, lengths, cell_ids[cells], masking, cls_token=cls)
             # The cell of each masked token, and the token's weight in the mean of this cell.
             owner = torch.searchsorted(batch.cu_seqlens, batch.masked, right=True) - 1
             weight = 1 / torch.bincount(owner)[owner].double()

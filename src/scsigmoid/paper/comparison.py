@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from scsigmoid.measurements import Interval
 from scsigmoid.results.folder import Results
 
@@ -64,9 +66,9 @@ class Number:
         if self.no_effect is not None:
             half = (value + self.no_effect) / 2
             return (half, math.inf) if value > self.no_effect else (-math.inf, half)
-        if math.isnan(value):  # the paper prints only a range
-            return low / self.factor, high * self.factor
-        return value / self.factor, value * self.factor
+        if not math.isnan(value):  # otherwise the paper prints only a range
+            low = high = value
+        return low / self.factor, high * self.factor
 
     @property
     def verdict(self) -> str:
@@ -107,10 +109,6 @@ def count(leads: list[Interval]) -> Interval:
     interval is partly above 0. The result is :data:`UNKNOWN` if there are no leads, or if a lead is
     unknown or has no interval.
     """
-    if not leads or not all(math.isfinite(end) for lead in leads for end in lead):
+    if not leads or not np.isfinite(leads).all():
         return UNKNOWN
-    return Interval(
-        sum(lead.value > 0 for lead in leads),
-        sum(lead.low > 0 for lead in leads),
-        sum(lead.high > 0 for lead in leads),
-    )
+    return Interval(*(np.array(leads) > 0).sum(axis=0).tolist())  # of values, low and high ends

@@ -5,8 +5,7 @@ The numbers of a group are comparable with the paper if the group has no differe
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import reduce
-from operator import getitem
+from operator import attrgetter
 from typing import Any
 
 from scsigmoid.config.check import model_training
@@ -56,10 +55,9 @@ def setting_differences(config: Config) -> Iterator[Difference]:
 
     A list may contain more than the paper's items, except for ``evaluation.pair``.
     """
-    values: Any = asdict(config)
     for group in GROUPS:
         for name, paper in reported()["settings"][group].items():
-            here = reduce(getitem, name.split("."), values)  # the value at a dotted name
+            here = attrgetter(name)(config)
             allows_more = isinstance(paper, list) and name != "evaluation.pair"
             is_same = set(paper) <= set(here) if allows_more else here == paper
             if not is_same:
@@ -80,7 +78,7 @@ def setting_differences(config: Config) -> Iterator[Difference]:
 
 
 def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Iterator[Difference]:
-    """Yield the differences of a group's models. Unless all models share it, name the models."""
+    """Yield the differences of a group's models, with their names unless all models differ."""
     common = reported()["model_architecture"]  # settings of all models in the paper
     # Names of the models by difference (setting, value here, value in the paper).
     models_with: dict[tuple[str, str, str], list[str]] = {}
@@ -102,8 +100,7 @@ def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Ite
                 difference = (key, setting_text(here[key]), setting_text(paper[key]))
                 models_with.setdefault(difference, []).append(name)
     for (key, here_value, paper_value), models in models_with.items():
-        is_missing_model = key.startswith("models.")
-        if not is_missing_model and len(models) < len(names):
+        if not key.startswith("models.") and len(models) < len(names):
             key = f"{key} of {', '.join(models)}"
         yield Difference(group, key, here_value, paper_value)
 
@@ -112,10 +109,9 @@ def result_differences(results: Results) -> Iterator[Difference]:
     """Yield the differences that the result files show."""
     config = results.config
     cells, paper = results.training_cells, reported()["corpus"]["cells"]
-    if abs(cells / paper - 1) > CELLS:
-        for group in MODELS:
-            yield Difference(group, "number of training cells", f"{cells:,}", f"{paper:,.0f}")
     for group, names in MODELS.items():
+        if abs(cells / paper - 1) > CELLS:
+            yield Difference(group, "number of training cells", f"{cells:,}", f"{paper:,.0f}")
         for name in names:
             if name in config.models:
                 journal, steps = results.journal(name), model_training(config, name).steps
@@ -123,8 +119,7 @@ def result_differences(results: Results) -> Iterator[Difference]:
                     yield Difference(group, f"last step of {name}", f"{last:,}", f"{steps:,}")
                 if journal.header.get("device") == "cpu" and config.device != "cpu":
                     yield Difference(group, f"device of {name}", "cpu", GPU)
-    if results.training_data != "real":
-        for group in MODELS:
+        if results.training_data != "real":
             yield Difference(group, "training cells", results.training_data, "real")
     yield from dataset_differences(results)
     for group, benchmark in (("kernel", "kernel"), ("cost", "training")):

@@ -30,10 +30,7 @@ Timings = dict[Shape, KernelRow]
 
 
 def timings(results: Results, provider: str, layout: str) -> Timings:
-    """Return the timings of a kernel at the paper's shapes.
-
-    If the kernel was timed in several layouts at a shape, ``layout`` is preferred.
-    """
+    """Return the timings of a kernel at the paper's shapes, preferably in this layout."""
     rows = [row for row in measured(results.kernel) if row.provider == provider]
     # If several rows have the same shape, the dictionary keeps the last row.
     preferred_last = sorted(rows, key=lambda row: row.layout == layout)
@@ -44,8 +41,7 @@ def numbers(results: Results) -> Iterator[Number]:
     """Yield TFLOPS, speed-ups, and the share of TFLOPS that is left with padding."""
     tables, confidence = reported(), results.config.benchmarks.kernel.confidence
     tflops, printed = dict(tables["tflops"]), tables["printed"]
-    shape = tflops.pop("shape")
-    peak_shape = {name: shape[name] for name in ("padding", "head_dimension", "length")}
+    peak_shape = tflops.pop("shape")
     times = {name: timings(results, name, "padded") for name in (*tflops, "pytorch_sigmoid")}
     ours = timings(results, our_backend(results), "packed")
 
@@ -83,8 +79,7 @@ def numbers(results: Results) -> Iterator[Number]:
             TRITON_SIGMOID,
             f"TFLOPS at the same shape over those of {provider_label(other)}, forward", "times",
             round(tflops[TRITON_SIGMOID]["forward"] / tflops[other]["forward"], 3),
-            over(other, direction="forward", **peak_shape), no_effect=1,
-            headline=other != STANDARD,
+            over(other, direction="forward", **peak_shape), no_effect=1, headline=other != STANDARD,
         )  # fmt: skip
     for row in tables["speed_ups"]:
         label = f"speed-up over PyTorch, {row['pass']}, {row['padding']:.0%} padding"
@@ -144,14 +139,10 @@ def share_left(own: Timings, direction: str) -> Interval:
     return padded.over(unpadded).map(lambda value: 100 * value)
 
 
-def mean(values: Sequence[Interval]) -> Interval:
-    """Return the mean of the values, with the means of the low ends and of the high ends."""
-    return Interval(*map(float, np.mean(values, axis=0)))
-
-
-#: Functions that reduce several intervals to one. ``min`` and ``max`` compare them by value.
+#: Functions that reduce several intervals to one: the means of the values, of the low ends and of
+#: the high ends, or the interval with the lowest or highest value.
 CHOICES: Mapping[str, Callable[[Sequence[Interval]], Interval]] = {
-    "mean": mean,
+    "mean": lambda values: Interval(*np.mean(values, axis=0).tolist()),
     "lowest": min,
     "highest": max,
 }

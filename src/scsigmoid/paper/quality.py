@@ -35,10 +35,7 @@ def long_cells(results: Results) -> Number:
 
 
 def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
-    """Return the validation loss of ``rival`` minus the loss of ``model``.
-
-    It is :data:`UNKNOWN` if the configuration lacks the dataset or a model.
-    """
+    """Return the loss of ``rival`` minus the loss of ``model``, or :data:`UNKNOWN` without both."""
     config = results.config
     if dataset not in config.datasets or not {model, rival} <= set(config.models):
         return UNKNOWN
@@ -75,9 +72,8 @@ def losses(results: Results) -> Iterator[Number]:
         for model, (value, half_width) in row.items():
             here = UNKNOWN
             if dataset in config.datasets and model in config.models:
-                here = results.validation_loss(
-                    dataset, model, "validation_loss_over_donors"
-                ).interval
+                metric = "validation_loss_over_donors"
+                here = results.validation_loss(dataset, model, metric).interval
                 cells[model] = results.validation_loss(dataset, model).n
             yield Number(
                 **common,
@@ -158,8 +154,8 @@ def mean_ratio(rows: list[dict[str, Measurement]]) -> Interval:
     """Return the mean MMD of sigmoid over all pairs divided by the mean MMD of softmax.
 
     This ratio equals the mean of the pairs' ratios, weighted by the MMD of softmax. The ends of the
-    interval are means of the pairs' ends with the same weights. This interval is wider than an
-    interval that is computed from resamples of the ratio.
+    interval are means of the pairs' ends with the same weights. An interval from resamples of the
+    ratio would be narrower.
     """
     weights = np.array([row["softmax"].value for row in rows])
     ratios = np.array([row["ratio"].interval for row in rows])  # pairs x (value, low, high)

@@ -12,8 +12,8 @@ from scsigmoid.paper.reported import reported
 from scsigmoid.results.folder import Journal, Results
 
 GROUP = "stability"
-#: Window of the trailing median, as a share of the rows of the journal. The window is short, to
-#: detect divergence near the end of a run, too.
+#: Window of the trailing median, as a share of the rows of the journal. A short window detects
+#: divergence near the end of a run, too.
 RECENT = 0.01
 #: A run has learned if its loss fell by this many nats. A run that has learned diverges if its loss
 #: rises by this many nats above its minimum.
@@ -80,8 +80,7 @@ def numbers_of_run(journal: Journal) -> dict[str, Interval]:
         values["explosion"] = np.log10(values["norm_peak"] / values["norm_before"])
     numbers = {name: exact(float(value)) for name, value in values.items()}
     for name, column in (("norm_range", norm), ("score_range", score)):
-        ends = float(column.min()), float(column.max())
-        numbers[name] = Interval(float(np.median(column)), *ends)
+        numbers[name] = Interval(*map(float, (np.median(column), column.min(), column.max())))
     return numbers
 
 

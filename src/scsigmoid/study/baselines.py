@@ -26,9 +26,9 @@ PRIOR = 2000.0
 def baselines(config: Config, results: Path, output: Path) -> None:
     """Write the mean losses of two baselines over the masked genes.
 
-    The baseline ``frequencies`` predicts each gene by its share of all training tokens. The
-    baseline ``rank and length`` predicts each gene by its share of the training tokens of the same
-    class (similar rank in cells of similar length), and excludes the visible genes of the cell.
+    ``frequencies`` predicts each gene by its share of all training tokens. ``rank and length``
+    predicts each gene by its share of the training tokens of the same class (similar rank in cells
+    of similar length), and excludes the visible genes of the cell.
 
     ``output`` is a CSV file with ``dataset`` (``validation`` or an evaluation dataset),
     ``baseline`` and ``loss`` (nats).
@@ -62,13 +62,12 @@ def baselines(config: Config, results: Path, output: Path) -> None:
             vocabulary_size=vocabulary_size,
         )
         batch = pack(store, cells, settings, masking)
-        losses = {
-            "frequencies": -log_shares[batch.targets.numpy()].mean(),
-            "rank and length": shares.loss(batch),
-        }
-        for baseline, loss in losses.items():
-            rows.append({"dataset": name, "baseline": baseline, "loss": loss})
-    write_text(output, pd.DataFrame(rows).to_csv(index=False, float_format="%.6g"))
+        rows += [
+            (name, "frequencies", -log_shares[batch.targets.numpy()].mean()),
+            (name, "rank and length", shares.loss(batch)),
+        ]
+    table = pd.DataFrame(rows, columns=["dataset", "baseline", "loss"])
+    write_text(output, table.to_csv(index=False, float_format="%.6g"))
 
 
 class ClassShares:
@@ -115,8 +114,8 @@ class ClassShares:
 def classes_of(ranks: NDArray[np.integer], lengths: NDArray[np.integer] | int) -> NDArray[np.int64]:
     """Return the class of each token, from 0 to ``RANKS * LENGTHS - 1``.
 
-    ``ranks`` are the ranks of the tokens in their cells, from 0. ``lengths`` are the numbers of
-    tokens of these cells, or one number if all tokens are of one cell.
+    ``ranks`` are ranks within the cells, from 0. ``lengths`` are the numbers of tokens of the cells
+    (one number if all tokens are of one cell).
     """
     length_class = np.minimum(np.log2(np.maximum(lengths, 1)).astype(np.int64), LENGTHS - 1)
     return (ranks * RANKS // lengths) + RANKS * length_class

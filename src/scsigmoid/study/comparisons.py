@@ -24,10 +24,9 @@ DECIDING = ("linear_probe", "knn", "leiden_nmi")
 
 
 def final_loss(curve: pd.DataFrame) -> float:
-    """Return the median of the last three validation losses of a run.
+    """Return the median of the last three validation losses of a run (the rows of its journal).
 
-    Return infinity if one of these losses or any training loss is not finite. ``curve`` has the
-    rows of the run's journal.
+    Return infinity if one of these losses or any training loss is not finite.
     """
     last_losses = curve["validation_loss"].dropna()[-3:]
     is_finite = np.isfinite(curve["loss"]).all() and np.isfinite(last_losses).all()
@@ -40,9 +39,7 @@ def final_losses(curves: pd.DataFrame, keys: list[str]) -> pd.Series:
 
 
 def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
-    """Compare the learning rates of the runs with the purpose ``rates``.
-
-    All runs are compared at the last step that all have reached.
+    """Compare the runs with the purpose ``rates`` at the last step that all have reached.
 
     Returns:
         Final losses (rows: learning rates, columns: arm and seed), the learning rate of each arm
@@ -60,7 +57,7 @@ def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
 def loss_differences(study: Study, purpose: str, size: str | None = None) -> pd.DataFrame:
     """Return :func:`arm_differences` of the validation losses of the runs with this purpose.
 
-    If ``size`` is not None, only runs of this size are compared.
+    ``size`` selects the runs of a size (default: all sizes).
     """
     curves = study.curves[study.curves["purpose"] == purpose].dropna(subset=["validation_loss"])
     if size is not None:
@@ -71,8 +68,7 @@ def loss_differences(study: Study, purpose: str, size: str | None = None) -> pd.
 def loss_differences_by_size(study: Study) -> pd.DataFrame:
     """Compare the validation losses of both arms by size, at the last steps of all sizes.
 
-    A size has a row for each of these steps that it has reached. If the study has several sizes, a
-    step that only one size has reached is left out.
+    If the study has several sizes, a step that only one size has reached is left out.
 
     Returns:
         Rows of :func:`arm_differences` with ``size`` and ``parameters``, ordered by step and then
@@ -97,7 +93,7 @@ def loss_differences_by_size(study: Study) -> pd.DataFrame:
 def score_differences(study: Study) -> pd.DataFrame:
     """Return :func:`arm_differences` of the scores of the runs with the purpose ``seeds``.
 
-    The rows of all metrics are in one table, with the additional column ``metric``.
+    The column ``metric`` is the metric of a row.
     """
     scores = study.scores[study.scores["purpose"] == "seeds"]
     by_metric = scores.groupby("metric", sort=False)
@@ -145,10 +141,9 @@ def variant_differences(study: Study) -> tuple[pd.DataFrame, int]:
 
 
 def losses_of_variants(study: Study) -> tuple[pd.DataFrame, int]:
-    """Return the final losses of the runs with the purposes ``seeds`` and ``variants``.
+    """Return final losses, and the last step that both purposes, ``seeds`` and ``variants``, have.
 
-    Rows are attention and variants, columns are seeds. The second value is the last step used. If
-    the runs of one purpose have more steps, their later steps are ignored.
+    Rows are attention and variants of these runs, columns are seeds. Later steps are ignored.
     """
     curves = study.curves[study.curves["purpose"].isin(["seeds", "variants"])]
     last_step = int(curves.groupby("purpose")["step"].max().min())
@@ -223,32 +218,29 @@ def loss_decrease(curve: pd.DataFrame) -> float:
 
     The result is NaN if a tenth has no validation loss.
     """
-    losses = curve.dropna(subset=["validation_loss"])
-    end = losses["step"].max()
-    ninth = losses[losses["step"].between(0.8 * end, 0.9 * end, "right")]
-    last = losses[losses["step"] > 0.9 * end]
-    return float(ninth["validation_loss"].mean() - last["validation_loss"].mean())
+    losses = curve.set_index("step")["validation_loss"].dropna()
+    share = losses.index / losses.index.max()
+    ninth, last = losses[(share > 0.8) & (share <= 0.9)], losses[share > 0.9]
+    return float(ninth.mean() - last.mean())
 
 
-def detectable_difference(deviation: ArrayLike, seeds: ArrayLike) -> NDArray[np.float64]:
+def detectable_difference(deviation: pd.Series, seeds: pd.Series) -> pd.Series:
     """Return the true difference that a paired t-test detects with a probability of ``POWER``.
 
     ``deviation`` is the standard deviation of the paired difference over ``seeds`` (at least 2).
     """
-    deviation, seeds = np.asarray(deviation), np.asarray(seeds)
     limit = stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1)
     # The noncentrality at which t exceeds the limit with this power. Values of t below -limit,
     # which would also be significant, have a probability below 1e-6 and are ignored.
     noncentrality = special.nctdtrinc(seeds - 1, 1 - POWER, limit)
-    return np.asarray(noncentrality * deviation / np.sqrt(seeds))
+    return noncentrality * deviation / np.sqrt(seeds)
 
 
 def detectable_differences(study: Study) -> pd.DataFrame:
     """Return the loss differences that the seeds can detect after 20, 50 and 100 % of the steps.
 
-    The result has the rows of :func:`arm_differences` at these steps, and the columns
-    ``half_width`` (half the width of Student's interval) and ``detectable``
-    (:func:`detectable_difference`).
+    The result has the rows of :func:`arm_differences` at these steps, with ``half_width`` (half the
+    width of the interval) and ``detectable`` (:func:`detectable_difference`).
     """
     means = loss_differences(study, "seeds")
     steps = [round(means["step"].max() * tenths / 10) for tenths in (2, 5, 10)]

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DPI = 200
 TITLES = METRICS | {
     "linear_probe": "Linear probe",
     "knn": "Nearest neighbors",
@@ -39,18 +38,17 @@ KEYS_NOTE = (
 
 def draw(study: Study, output: Path) -> list[Path]:
     """Draw every figure that the study has runs for, and return the paths."""
-    # Function of each figure, and whether the study has its runs (0 or False if not).
-    figures = {
-        "loss": (loss_figure, len(loss_differences(study, "seeds"))),
-        "embeddings": (embeddings_figure, len(score_differences(study))),
-        "frontier": (stability_figure, "stability" in set(study.runs["purpose"])),
-        "scale": (scale_figure, len(loss_differences_by_size(study))),
-    }
+    figures = (
+        ("loss", loss_figure, len(loss_differences(study, "seeds")) > 0),
+        ("embeddings", embeddings_figure, len(score_differences(study)) > 0),
+        ("frontier", stability_figure, "stability" in set(study.runs["purpose"])),
+        ("scale", scale_figure, len(loss_differences_by_size(study)) > 0),
+    )
     paths = []
     with style.styled():
-        for name, (make_figure, has_runs) in figures.items():
+        for name, make_figure, has_runs in figures:
             if has_runs:
-                paths += style.save(make_figure(study), output / f"study_{name}", DPI, ["png"])
+                paths += style.save(make_figure(study), output / f"study_{name}", 200, ["png"])
     return paths
 
 
@@ -117,22 +115,19 @@ def draw_reference(axes: "Axes", value: float, name: str, end: float) -> None:
 
 def embeddings_figure(study: Study) -> "Figure":
     """Draw the scores of embeddings by step, and of the controls, in one panel per metric."""
-    means_by_metric = {
-        str(name): rows for name, rows in score_differences(study).groupby("metric", sort=False)
-    }
-    columns = 3
-    rows = math.ceil(len(means_by_metric) / columns)
+    by_metric = score_differences(study).groupby("metric", sort=False)
+    rows = math.ceil(len(by_metric) / 3)
     figure = style.new_figure(DOUBLE, 2.1 * rows)
-    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    panels = figure.subplots(rows, 3, squeeze=False).ravel()
     scores = study.scores[study.scores["purpose"] == "seeds"]
-    for axes, (metric, means) in zip(panels, means_by_metric.items(), strict=False):
+    for axes, (metric, means) in zip(panels, by_metric, strict=False):
         draw_arms(axes, scores[scores["metric"] == metric], "value", means, ".-")
         for name, values in study.controls.items():
             draw_reference(axes, float(values[metric]), CONTROLS[str(name)], means["step"].max())
-        axes.set_title(TITLES[metric])
+        axes.set_title(TITLES[str(metric)])
         axes.set_xlabel("Step")
         axes.locator_params(axis="x", nbins=4)
-    for axes in panels[len(means_by_metric) :]:
+    for axes in panels[len(by_metric) :]:
         axes.set_axis_off()
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     style.remark(
@@ -148,12 +143,10 @@ def stability_figure(study: Study) -> "Figure":
     """Draw final losses by learning rate (upper panels), and curves of single runs (lower panels).
 
     The upper panels are for the first two settings of the first family with the purpose
-    ``stability``. The lower panels are for the first setting at the learning rate that
-    :func:`shown_rate` returns.
+    ``stability``. The lower panels are for the first setting at :func:`shown_rate`.
     """
     settings, baseline = first_family_settings(study)[:2], study.baseline("frequencies")
-    runs = stability_runs(study)
-    runs = runs[runs["setting"].isin(settings)]
+    runs = stability_runs(study).query("setting in @settings")
     figure = style.new_figure(DOUBLE, 4.4)
     # The grid has four columns. One setting takes all of them, two settings take two each.
     upper: list[Any] = [name for name in settings for _ in range(4 // len(settings))]
@@ -200,9 +193,9 @@ def stability_figure(study: Study) -> "Figure":
 
 
 def shown_rate(runs: pd.DataFrame) -> tuple[float, str]:
-    """Return the learning rate to show, and the reason for the caption.
+    """Return the lowest rate at which all runs of an arm collapse, or else the highest rate.
 
-    It is the lowest rate at which all runs of an arm collapse. If there is none, it is the highest.
+    The second value is the reason, for the caption.
     """
     has_collapsed = runs.groupby(["learning_rate", "attention"])["collapsed"].all()
     if not has_collapsed.any():

@@ -72,8 +72,8 @@ def collect(config: Config, results: Path, output: Path) -> None:
             "training.validate_every and training.validation_cells, and train again"
         )
     if missing:
-        names = first_names(missing)
-        log(f"{len(missing)} of {len(missing) + len(rows)} runs are missing: {names}")
+        runs = len(missing) + len(rows)
+        log(f"{len(missing)} of {runs} runs are missing: {first_names(missing)}")
     tables = (pd.DataFrame(rows), pd.concat(curves), pd.concat(layers))
     for name, table in zip(("runs", "curves", "layers"), tables, strict=True):
         # Six digits are enough for all results and keep the files small.
@@ -91,12 +91,12 @@ class Study:
 
     Attributes:
         runs: one row per finished run, with the column ``setting`` (:func:`setting_label`).
-        unfinished: names of the runs that are not finished.
+        unfinished: names of the other runs.
         all_curves: rows of the journals of all runs, with settings of the run.
         curves: the rows of ``all_curves`` that belong to finished runs.
         layers: attention statistics of the finished runs, with settings of the run.
-        scores: scores of embeddings of the finished runs with the purpose ``seeds`` or
-            ``variants``, with settings of the run. Without ``scores.csv``, the table is empty.
+        scores: scores of the finished runs with the purpose ``seeds`` or ``variants``, with
+            settings of the run. Without ``scores.csv``, the table is empty.
         controls: scores of representations without a model (rows: metrics, columns: controls).
     """
 
@@ -111,8 +111,8 @@ class Study:
         is_finished = runs["last_step"] >= runs["steps"]
         self.unfinished = runs.loc[~is_finished, "name"].tolist()
         self.runs = runs[is_finished]
-        columns = ["family", "purpose", "attention", "size", "seed", "learning_rate", "variants"]
-        settings = runs[[*columns, "clipping", "setting"]]
+        columns = "family purpose attention size seed learning_rate variants clipping setting"
+        settings = runs[columns.split()]
         self.all_curves = self.table("curves").join(settings, on="run")
         self.curves = self.all_curves[self.all_curves["run"].isin(self.runs.index)]
         self.layers = self.table("layers").join(settings[is_finished], on="run", how="inner")
@@ -139,10 +139,7 @@ class Study:
 
 
 def setting_label(run: Mapping[Hashable, Any]) -> str:
-    """Return the settings of a run in words, e.g. ``no clipping, 20 steps of warm-up, …``.
-
-    ``run`` has the values of :data:`SETTINGS`.
-    """
+    """Return the values of :data:`SETTINGS` in words, e.g. ``no clipping, 20 steps of …``."""
     words = [
         "no clipping" if math.isnan(run["clipping"]) else f"clipping at {run['clipping']:g}",
         f"{run['warmup_steps']:,} steps of warm-up",

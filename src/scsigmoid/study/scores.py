@@ -57,22 +57,17 @@ def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> N
     for name, values in representations(by_path, cells, CONTROLS, seed):
         is_control = name not in by_path
         metadata = {"model": name, "step": None} if is_control else by_path[name].metadata
-        run = {"run": metadata["model"], "step": metadata["step"]}
-        scores = metrics(np.asarray(values)[is_scored], labels[is_scored], seed, name)
-        for metric, value in scores.items():
-            rows.append({**run, "metric": metric, "value": value})
+        scores = metrics(values[is_scored], labels[is_scored], seed, name)
+        rows += [(metadata["model"], metadata["step"], *item) for item in scores.items()]
         log(f"{cells.stem} {name}: scored")
-    table = pd.DataFrame(rows).astype({"step": "Int64"})
+    table = pd.DataFrame(rows, columns=["run", "step", "metric", "value"]).astype({"step": "Int64"})
     write_text(output, table.to_csv(index=False, float_format="%.6g"))
 
 
 def metrics(
     values: NDArray[np.floating], labels: NDArray[np.str_], seed: int, name: str
 ) -> dict[str, float]:
-    """Return all scores of one embedding by metric. Error messages contain ``name``.
-
-    ``values`` are cells x dimensions. ``labels`` are the cell types.
-    """
+    """Return all scores of one embedding (cells x dimensions). Error messages contain ``name``."""
     from sklearn.neighbors import KNeighborsClassifier
 
     _, types = np.unique(labels, return_inverse=True)
@@ -90,10 +85,9 @@ def metrics(
 
 
 def mean_mmd(values: NDArray[np.floating], types: NDArray[np.int64]) -> float:
-    """Return the mean unbiased MMD over all pairs of types.
+    """Return the mean unbiased MMD over all pairs of types. ``types`` are indices from 0.
 
     The squared bandwidth of a pair is the median squared distance between all cells of the pair.
-    ``values`` are cells x dimensions. ``types`` is the index of each cell's type, from 0.
     """
     roots = []
     for pair in combinations(range(types.max() + 1), 2):

@@ -1,7 +1,6 @@
 """Find collapsed and diverged runs by learning rate, and summarize gradient norms and clipping."""
 
 import math
-from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -28,8 +27,7 @@ LEARNED, LEFT, EXPLODED = 0.5, 1.0, 100
 def first_family_settings(study: Study) -> list[str]:
     """Return the settings of the first family with the purpose ``stability``, or []."""
     runs = study.runs[study.runs["purpose"] == "stability"]
-    first_family = runs["family"][:1]  # empty if there are no such runs
-    return runs[runs["family"].isin(first_family)]["setting"].unique().tolist()
+    return runs[runs["family"].isin(runs["family"][:1])]["setting"].unique().tolist()
 
 
 def stability_runs(study: Study) -> pd.DataFrame:
@@ -41,24 +39,21 @@ def stability_runs(study: Study) -> pd.DataFrame:
         :data:`BETTER`), ``diverged`` (see :func:`has_diverged`), and the largest ``gradient_norm``
         and attention ``score`` of the run (infinity if one is NaN).
     """
-    baseline, rows = study.baseline("frequencies"), []
+    baseline, rows = study.baseline("frequencies"), {}
     curves = study.curves[study.curves["purpose"] == "stability"]
     keys = ["setting", "attention", "learning_rate", "seed"]
     for key, curve in curves.groupby(keys):
         loss = final_loss(curve)
         rise = loss - curve["validation_loss"].min()
-        rows.append(
-            {
-                **dict(zip(keys, cast(tuple[object, ...], key), strict=True)),
-                "loss": loss,
-                "rise": rise,
-                "collapsed": loss > baseline - BETTER or rise > WORSE,
-                "diverged": has_diverged(curve, baseline),
-                "gradient_norm": curve["gradient_norm"].fillna(math.inf).max(),
-                "score": curve["attention_score_max"].fillna(math.inf).max(),
-            }
-        )
-    return pd.DataFrame(rows)
+        rows[key] = {
+            "loss": loss,
+            "rise": rise,
+            "collapsed": loss > baseline - BETTER or rise > WORSE,
+            "diverged": has_diverged(curve, baseline),
+            "gradient_norm": curve["gradient_norm"].fillna(math.inf).max(),
+            "score": curve["attention_score_max"].fillna(math.inf).max(),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").reset_index(names=keys)
 
 
 def has_diverged(curve: pd.DataFrame, baseline: float) -> bool:
@@ -105,14 +100,11 @@ def count_collapsed(study: Study) -> pd.DataFrame:
         One row per setting and arm: numbers of runs (``runs``, ``collapsed_<limit>`` for each
         limit, ``diverged``), and ``gradient_norm`` (the largest norm of these runs).
     """
-    runs = stability_runs(study)
-    baseline = study.baseline("frequencies")
-    columns = {
-        f"collapsed_{limit:g}": (runs["loss"] > baseline - limit) | (runs["rise"] > WORSE)
-        for limit in LIMITS
-    }
-    runs = runs.assign(runs=1, **columns)
-    sums = dict.fromkeys(("runs", *columns, "diverged"), "sum")
+    runs = stability_runs(study).assign(runs=1)
+    baseline, collapsed = study.baseline("frequencies"), [f"collapsed_{x:g}" for x in LIMITS]
+    for name, limit in zip(collapsed, LIMITS, strict=True):
+        runs[name] = (runs["loss"] > baseline - limit) | (runs["rise"] > WORSE)
+    sums = dict.fromkeys(("runs", *collapsed, "diverged"), "sum")
     groups = runs.groupby(["setting", "attention"])
     return groups.agg({**sums, "gradient_norm": "max"}).reset_index()
 
@@ -122,9 +114,8 @@ def gradient_norms(study: Study) -> pd.DataFrame:
 
     Returns:
         One row per family and arm with clipping: ``steps`` (number of logged steps of all its
-        runs), ``clipped`` (share of these steps with a norm above the limit), and the ``minimum``,
-        ``lower`` quartile, ``median``, ``upper`` quartile and ``maximum`` of the norm. NaN counts
-        as infinity.
+        runs), ``clipped`` (share of these steps with a norm above the limit), and the quartiles of
+        the norm, from ``minimum`` to ``maximum``. NaN counts as infinity.
     """
     rows = study.all_curves[study.all_curves["clipping"].notna()]
     norms = rows["gradient_norm"].fillna(math.inf)

@@ -25,7 +25,7 @@ FINAL = "median of the last three validation losses of a run"
 Row = Mapping[str, Any]
 #: Columns of a table by header. The content of a column is a format string or a function, which is
 #: applied to each row.
-Columns = Mapping[str, str | Callable[[Row], Cell | str]]
+Columns = Mapping[str, str | Callable[[Row], str]]
 
 
 def write_tables(study: Study, output: Path) -> list[Path]:
@@ -71,18 +71,15 @@ def make_table(
     The formatted table has the ``columns``, and the rows that ``shown`` selects. The CSV file has
     all rows and columns of ``frame``.
     """
-
-    def cell(row: Row, content: str | Callable[[Row], Cell | str]) -> Cell | str:
-        return content.format(**row) if isinstance(content, str) else content(row)
-
+    rows = [
+        [
+            content.format(**row) if isinstance(content, str) else content(row)
+            for content in columns.values()
+        ]
+        for row in as_records(frame[shown])
+    ]
     return Table(
-        caption=caption,
-        records=as_records(frame),
-        header=tuple(columns),
-        rows=[
-            [cell(row, content) for content in columns.values()] for row in as_records(frame[shown])
-        ],
-        align=align,
+        caption=caption, records=as_records(frame), header=tuple(columns), rows=rows, align=align
     )
 
 
@@ -115,20 +112,19 @@ ARMS: Columns = {
 def rates_table(study: Study) -> Table:
     """Return validation losses by learning rate."""
     losses, best, step = comparisons.best_rates(study)
-    seeds = sorted(set(losses.columns.get_level_values("seed")))
+    seeds = losses.columns.unique("seed").tolist()
 
     def cell(rate: Any, arm: str) -> Cell:
         values = losses.loc[rate, arm]
         by_seed = ", ".join(fixed(value, 2) for value in values)
         return Cell(f"{fixed(values.mean(), 3)} ({by_seed})", bold=bool(best[arm] == rate))
 
-    columns = [(arm, seed) for arm in best.index for seed in seeds]
-    frame = losses[columns].set_axis([f"{arm}_seed_{seed}" for arm, seed in columns], axis=1)
+    names = ["_seed_".join(map(str, column)) for column in losses.columns]  # arm and seed
     return Table(
         caption=f"Validation loss (nats) by learning rate. The loss is the {FINAL} up to step "
         f"{step:,}. Each cell is the mean over {count_seeds(len(seeds))}, in brackets the loss of "
         f"each run (seeds {', '.join(map(str, seeds))}). The lowest mean of each arm is bold.",
-        records=as_records(frame.reset_index()),
+        records=as_records(losses.set_axis(names, axis=1).reset_index()),
         header=("Learning rate", *(arm.capitalize() for arm in best.index)),
         rows=[[f"{rate:g}", *(cell(rate, arm) for arm in best.index)] for rate in losses.index],
         align="l" + "c" * len(best),
@@ -156,15 +152,12 @@ def largest_rates_table(study: Study) -> Table:
 
 
 def largest_rate(arm: str) -> Callable[[Row], str]:
-    """Return a function that formats the largest rate of an arm: ``none`` for 0, a dash for NaN."""
+    """Return a function that formats the largest rate of an arm (0: none, NaN: no runs)."""
     return lambda row: DASH if math.isnan(row[arm]) else f"{row[arm]:g}" if row[arm] else "none"
 
 
 def frontier_table(study: Study) -> Table:
-    """Return collapsed runs, loss and effective number of keys by learning rate.
-
-    The formatted table has the settings of the first family. The CSV file has all settings.
-    """
+    """Return collapsed runs, loss and keys by learning rate. The CSV file has all settings."""
     keys = ["setting", "attention", "learning_rate"]
     runs = stability_runs(study)
     groups = runs.groupby(keys)
@@ -357,7 +350,7 @@ def scale_table(study: Study) -> Table:
 def scores_table(study: Study) -> Table:
     """Return the scores of embeddings and controls at the last step. The CSV file has all steps."""
     rows = comparisons.score_differences(study).join(study.controls, on="metric")
-    controls = [str(name) for name in study.controls]
+    controls = study.controls.columns.tolist()
     scores = study.scores[study.scores["purpose"] == "seeds"]
     deviations = scores.groupby(["metric", "step", "attention"])["value"].std().unstack()
 
@@ -424,15 +417,17 @@ def stability_claims(study: Study) -> list[tuple[str, str, str]]:
     (largest,) = as_records(stability.largest_rates(stability_runs(study)).loc[settings])
     rates = [f"up to {largest[arm]:g}" if largest[arm] else "no rate" for arm in ATTENTIONS]
     lead = largest["sigmoid"] - largest["softmax"]
-    claim = "Without clipping sigmoid trains at higher learning rates than softmax"
-    rows = [(claim, "sigmoid {}, softmax {}".format(*rates), verdict(lead, lead))]
-    counts_text = [
-        f"{row['attention']} {row['diverged']} of {row['runs']}" for row in as_records(counts)
-    ]
+    texts = [f"{row['attention']} {row['diverged']} of {row['runs']}" for row in as_records(counts)]
     outcome = "agrees" if diverged["softmax"] else "open"
     outcome = "disagrees" if diverged["sigmoid"] else outcome
-    claim = "Without clipping softmax diverges and sigmoid does not"
-    return [*rows, (claim, ", ".join(counts_text), outcome)]
+    return [
+        (
+            "Without clipping sigmoid trains at higher learning rates than softmax",
+            "sigmoid {}, softmax {}".format(*rates),
+            verdict(lead, lead),
+        ),
+        ("Without clipping softmax diverges and sigmoid does not", ", ".join(texts), outcome),
+    ]
 
 
 def verdict(low: float, high: float) -> str:
