@@ -21,11 +21,11 @@ from scsigmoid.tokens.scatter import scatter
 from scsigmoid.tokens.store import grouped, store_schema, write_shards
 from scsigmoid.tokens.vocabulary import Vocabulary
 
-# Columns of obs, by the column of the store that contains their values.
+# Column of the store: column of obs from which it is copied.
 OBS_COLUMNS = {"donor": "donor_id", "tissue": "tissue", "assay": "assay"}
 PRIMARY = "is_primary_data"
 UNLIMITED = 2**31 - 1  # `maximum_length` with which no cell is truncated
-MAX_LISTED = 100  # number of left-out cells of a file that the index and the log list
+MAX_LISTED = 100  # maximum number of left-out cells per file that are listed by row
 
 
 @dataclass
@@ -38,9 +38,10 @@ class Tokenizer:
     # context can use the same tokens.
     maximum_length: int
     shard_cells: int  # maximum number of cells per shard of the store
-    minimum_genes: int = 0  # cells with fewer genes, in or outside the vocabulary, are left out
-    # For each file, `cells` (number of cells with too few genes or no token), `few_genes` (number
-    # with too few genes) and `rows` (of the first MAX_LISTED of these cells).
+    # Cells that express fewer genes are left out. Genes outside the vocabulary count, too.
+    minimum_genes: int = 0
+    # For each file, `cells` (number of cells left out), `few_genes` (number of them with too few
+    # genes, the others have no token) and `rows` (of the first MAX_LISTED cells left out).
     left_out: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
 
     @property
@@ -48,18 +49,19 @@ class Tokenizer:
         return store_schema(self.vocabulary.size)
 
     def metadata(
-        self, order: str, simulated: bool, label: str, dataset: str = "", cells: str = ""
+        self, order: str, simulated: bool, label: str, dataset: str = "", sha256: str = ""
     ) -> Mapping[str, Any]:
-        """Return entries for a store's index. Iterating over :meth:`batches` fills ``left_out``.
+        """Return entries for the index of a new store. Call this before the first batch is read.
 
-        ``order`` is ``"file"`` or ``"scattered"``, and ``label`` the columns of ``obs`` with the
-        cell types. ``dataset`` and ``cells`` (the SHA-256 of its h5ad file) are empty for training
-        cells.
+        :meth:`batches` adds to the entry ``left_out`` while batches are read. ``order`` is
+        ``"file"`` or ``"scattered"``, and ``label`` the columns of ``obs`` with the cell types.
+        ``dataset`` is the name of the evaluation dataset and ``sha256`` the SHA-256 of its h5ad
+        file. Both are empty for training cells.
         """
         self.left_out = {}
         return {
             "dataset": dataset,
-            "cells": cells,
+            "cells": sha256,
             "vocabulary": self.vocabulary.fingerprint,
             "vocabulary_size": self.vocabulary.size,
             "target_sum": float(self.target_sum),
@@ -79,7 +81,7 @@ class Tokenizer:
 
         ``label`` and ``types`` are as for :func:`scsigmoid.corpus.labels.cell_types`, and ``file``
         is the name of the file in the store. Raise a UserError if the file has too few genes of
-        the vocabulary, or no cell with enough genes has a token.
+        the vocabulary, or if some cells have enough genes and none of these has a token.
         """
         cells = cells.with_current_ids(self.vocabulary.retired)
         token_of_column = self.vocabulary.tokens(cells.genes)
@@ -96,9 +98,8 @@ class Tokenizer:
                 self.target_sum,
                 self.maximum_length,
             )
-            in_chunk = slice(start, start + len(chunk.cells))  # of the cells of the file
+            in_chunk = slice(start, start + len(chunk.cells))  # among all cells of the file
             start = in_chunk.stop
-            truncated += int((ranked.genes > self.maximum_length).sum())
             offsets = pa.array(ranked.offsets, pa.int32())
             columns = {
                 "input_ids": pa.ListArray.from_arrays(offsets, ranked.tokens),
@@ -107,14 +108,15 @@ class Tokenizer:
                 "cell": chunk.cells,
                 "file": [file] * len(chunk.cells),
                 "cell_type": type_of_cell[in_chunk],
-                # Cells of files without this column are primary.
+                # Cells of files without this column, for which `obs` has "", are primary.
                 "is_primary": np.isin(obs[PRIMARY][in_chunk], FALSE, invert=True),
             }
             columns |= {name: obs[source][in_chunk] for name, source in OBS_COLUMNS.items()}
             batch = pa.RecordBatch.from_pydict(columns, schema=self.schema)
-            has_enough = np.diff(chunk.counts.indptr) >= self.minimum_genes
-            few_genes += int((~has_enough).sum())
-            is_kept = has_enough & (ranked.genes > 0)
+            has_enough_genes = np.diff(chunk.counts.indptr) >= self.minimum_genes
+            few_genes += int((~has_enough_genes).sum())
+            is_kept = has_enough_genes & (ranked.genes > 0)  # has a gene of the vocabulary
+            truncated += int((is_kept & (ranked.genes > self.maximum_length)).sum())
             if not is_kept.all():
                 left_out_rows.append(chunk.cells[~is_kept])
                 batch = batch.filter(pa.array(is_kept))
@@ -132,13 +134,13 @@ class Tokenizer:
         """Log the cells in ``rows`` and add them to ``left_out``.
 
         ``few_genes`` of these cells have too few genes, the others have no token. Raise a UserError
-        if no cell with enough genes has a token.
+        if some cells have enough genes and none of these has a token.
         """
         total = cells.n_cells
         if len(rows) == total and few_genes < total:
             raise UserError(
-                f"{cells.path}: none of its {total - few_genes} cells expresses a gene of the "
-                "vocabulary; leave the file out or lower tokens.minimum_cells"
+                f"{cells.path}: none of the {total - few_genes} cells with enough genes expresses "
+                "a gene of the vocabulary; leave the file out or lower tokens.minimum_cells"
             )
         listed = rows[:MAX_LISTED]
         self.left_out[file] = {"cells": len(rows), "few_genes": few_genes, "rows": listed}
@@ -149,8 +151,8 @@ class Tokenizer:
         if few_genes < len(rows):
             no_token = len(rows) - few_genes
             reasons.append(f"{no_token} of {total} cells express no gene of the vocabulary")
-        # A copy of selected cells stores the row of each cell in the user's file. Other files do
-        # not have this column, and `obs` returns "" for each cell.
+        # A copy of selected cells has the column OWN_ROW: the row of each cell in the user's file.
+        # For other files `obs` returns "".
         user_row = dict(zip(cells.rows.tolist(), cells.obs([OWN_ROW])[OWN_ROW], strict=True))
         shown = [user_row[row] or str(row) for row in listed]
         if len(rows) > MAX_LISTED:
@@ -163,8 +165,8 @@ def tokenize_part(part: str | Path, tokenizer: Tokenizer, output: str | Path) ->
 
     ``part`` is a folder with h5ad files and ``files.csv``, and ``output`` the folder of the store.
     """
-    files = cells_of_part(part)  # pairs of a row of files.csv and the file's cells
-    batches = (
+    files = cells_of_part(part)  # list of (row of files.csv, cells of this file)
+    batches = (  # read by write_shards
         batch for row, cells in files for batch in tokenizer.batches(cells, row.label, row.file)
     )
     count = sum(cells.n_cells for _, cells in files)
@@ -182,7 +184,8 @@ def tokenize_evaluation(
     ``metadata`` is the dataset's JSON file, and ``output`` the folder of the store.
     """
     info = read_metadata(metadata)
-    # Reading the counts then compares the file with this SHA-256.
+    # With a SHA-256, reading the counts raises an error if the file differs. The message names the
+    # file to delete (`made`).
     cells = replace(open_cells(h5ad), sha256=info.sha256, made=Path(h5ad))
     batches = tokenizer.batches(cells, info.label, info.file, info.types)
     shards = grouped(batches, tokenizer.shard_cells)
