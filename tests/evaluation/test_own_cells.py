@@ -255,7 +255,7 @@ def test_invalid_input(counts, write, model, tmp_path):
     for path, message in (
         (tmp_path / "absent.h5ad", r"absent\.h5ad: no such file"),
         (write(np.log1p(counts), name="logged"), "no raw counts in raw"),
-        (write(unexpressed, [*foreign, *GENES[:9]], "foreign"), "none of its 9 cells expresses"),
+        (write(unexpressed, [*foreign, *GENES[:9]], "foreign"), "none of the 9 cells with enough"),
         (write(counts, mouse, "mouse"), r"another organism \(Mus musculus instead of Homo"),
         (write(counts, probes, "probes"), "3 of 36 genes are among"),
     ):
