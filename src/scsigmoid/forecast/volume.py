@@ -27,7 +27,7 @@ class Volume:
     """The amount of data of a configuration. None means unknown."""
 
     basis: str  # source of the numbers, for the first line of the forecast
-    files: int | None  # number of raw files
+    files: int | None  # number of raw files, before there is a manifest only training files
     cells: int | None  # number of training cells
     bytes: float  # size of the raw files, including the evaluation datasets
 
@@ -51,8 +51,13 @@ def estimate_volume(config: Config, results: Path) -> Volume:
 
 
 def vocabulary_size(config: Config, results: Path) -> int:
-    """Return the number of tokens, including special tokens, or an upper bound."""
-    path, choice = results / "tokens" / "vocabulary.parquet", config.tokens.vocabulary
+    """Return the number of tokens, including special tokens.
+
+    Before the vocabulary is made, return an upper bound if its genes or sizes are configured, and
+    otherwise the size in the training benchmark.
+    """
+    path = results / "tokens" / "vocabulary.parquet"
+    choice = config.tokens.vocabulary
     if path.is_file():
         return Vocabulary.read(path).size
     if choice.genes is not None:
@@ -62,18 +67,18 @@ def vocabulary_size(config: Config, results: Path) -> int:
     if config.corpus.source in REMOTE and set(organisms) <= sizes.keys():
         return sum(sizes[organism] for organism in organisms) + len(SPECIAL)
     if config.corpus.source == "local":
-        files = training_files(config)
-        if files is None:  # assume one organism
+        training_cells = open_training_cells(config)
+        if training_cells is None:  # assume one organism
             return max(sizes.values(), default=config.benchmarks.training.vocabulary)
-        genes = {gene for cells in files for gene in cells.genes}
-        counts = Counter(map(organism_of, genes))
-        kept = (min(count, sizes.get(organism, count)) for organism, count in counts.items())
+        genes = {gene for cells in training_cells for gene in cells.genes}
+        genes_of = Counter(map(organism_of, genes))
+        kept = (min(count, sizes.get(organism, count)) for organism, count in genes_of.items())
         return sum(kept) + len(SPECIAL)
     return config.benchmarks.training.vocabulary
 
 
 def listed_volume(rows: Sequence[ManifestRow], basis: str, config: Config) -> Volume:
-    """Return the volume of the files of a manifest. Missing sizes are estimated."""
+    """Return the volume of the files of a manifest. A missing size is estimated from the cells."""
     return Volume(
         basis=basis,
         files=len(rows),
@@ -83,7 +88,8 @@ def listed_volume(rows: Sequence[ManifestRow], basis: str, config: Config) -> Vo
 
 
 def local_volume(config: Config) -> Volume:
-    files, training_cells = expand(config.corpus.local), training_files(config)
+    files = expand(config.corpus.local)
+    training_cells = open_training_cells(config)
     return Volume(
         basis="the files",
         files=len(files),
@@ -92,12 +98,13 @@ def local_volume(config: Config) -> Volume:
     )
 
 
-def training_files(config: Config) -> list[Cells] | None:
-    """Open the training cells of the user's files. Return None if a file is 10x (not converted)."""
+def open_training_cells(config: Config) -> list[Cells] | None:
+    """Open the training cells of the user's files. Return None if a file is a 10x file."""
+    # `held_out` is True for a file without training cells.
     files = [file for file in expand(config.corpus.local) if file.held_out is not True]
     if any(is_tenx(file.path) for file in files):
         return None
-    with verbosity(False):  # `choose` has already logged which column of genes is used
+    with verbosity(False):  # the column of genes was logged when settings were chosen
         return [
             open_cells(file.path, layer=file.layer, genes=file.genes).select(
                 held_out_text(file.held_out, config.seed), "training"
@@ -107,7 +114,7 @@ def training_files(config: Config) -> list[Cells] | None:
 
 
 def check_own_files(config: Config) -> None:
-    """Check genes and labels of the user's h5ad files like the first job. 10x files are skipped."""
+    """Check genes and labels of the user's h5ad files, as the first jobs do. Skip 10x files."""
     cells_of = {}
     with verbosity(False):
         for file in own_files(config.corpus, config.datasets):
@@ -125,13 +132,14 @@ def check_own_files(config: Config) -> None:
 def expected_volume(config: Config) -> Volume:
     """Estimate the volume of CELLxGENE's files before there is a manifest."""
     corpus = config.corpus
-    is_limited = corpus.maximum_cells is not None
-    cells = PAPER_CELLS if corpus.maximum_cells is None else corpus.maximum_cells
+    limit = corpus.maximum_cells
+    cells = PAPER_CELLS if limit is None else limit
+    # maximum_gb limits the bytes. The numbers of cells and files are then upper bounds.
     size = min(bytes_of(cells, config), (corpus.maximum_gb or float("inf")) * 1e9)
-    source = "as corpus.maximum_cells allows" if is_limited else "as in the paper"
+    number = "as in the paper" if limit is None else "as corpus.maximum_cells allows"
     return Volume(
-        basis=f"no manifest yet: cells {source}",
-        files=None if is_limited else PAPER_FILES,
+        basis=f"no manifest yet: cells {number}",
+        files=PAPER_FILES if limit is None else None,
         cells=cells,
         bytes=size + bytes_of(EVALUATION_CELLS, config),
     )
@@ -139,4 +147,5 @@ def expected_volume(config: Config) -> Volume:
 
 def bytes_of(cells: int, config: Config) -> float:
     """Estimate the size of the raw files that contain a number of cells."""
-    return cells * lengths_of(config).mean() * float(rates()["raw_bytes_per_nonzero"])
+    genes_per_cell = lengths_of(config).mean()
+    return cells * genes_per_cell * float(rates()["raw_bytes_per_nonzero"])
