@@ -27,7 +27,6 @@ from scsigmoid.benchmarks.simulated import simulated_batches
 from scsigmoid.benchmarks.timing import Stopwatch, WrongResult, record_failure, release, rounds
 from scsigmoid.benchmarks.variants import SETTING, Variant, choose_variants
 from scsigmoid.config.schema import Architecture, Size, Training, TrainingBenchmark
-from scsigmoid.files import write_json
 from scsigmoid.model.encoder import Block, Encoder
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 from scsigmoid.progress import log
@@ -140,7 +139,7 @@ def run_training_benchmark(
         seed: seed of weights, lengths, cells and masks.
         device: ``auto``, ``cpu`` or ``cuda``.
         output_csv: one row for each size, context, number of cells, kernel and layout.
-        output_json: machine, versions and code.
+        output_json: machine, versions and code, and ``not_measured`` (:meth:`Sweep.measure`).
         seconds: seconds after which no further group starts (default: no limit).
 
     Raises:
@@ -155,7 +154,7 @@ def run_training_benchmark(
     encoders = {name: asdict(sizes[name]) for name in settings.sizes}
     measured_with = [asdict(each) for each in (settings, architecture, training)]
     sweep = Sweep(
-        TrainingRow, output_csv, [facts, identity(torch_device), measured_with, encoders, seed]
+        TrainingRow, output_csv, facts, [identity(torch_device), measured_with, encoders, seed]
     )
     done = {row.group for row in sweep.rows}
     unchanging = replace(training, learning_rate=0.0)
@@ -186,8 +185,10 @@ def run_training_benchmark(
         release(torch_device)
         return rows
 
-    write_json(output_json, facts)
-    sweep.measure(missing, run, deadline)
+    names = {
+        "{}, context {}, {} cells".format(*conditions.group): conditions for conditions in missing
+    }
+    sweep.measure(names, run, deadline, output_json)
 
 
 def run_group(
@@ -417,6 +418,7 @@ def make_row(
 
 
 def median_rate(amounts: Sequence[int], seconds: Sequence[float]) -> float:
-    """Return the median of the amounts per second of the rounds, NaN without ``seconds``."""
-    rates = [amount / time for amount, time in zip(amounts, seconds, strict=False)]
-    return statistics.median(rates) if rates else math.nan
+    """Return the median of the amounts per second of the rounds, NaN if no round was timed."""
+    if not seconds:
+        return math.nan
+    return statistics.median(n / time for n, time in zip(amounts, seconds, strict=True))

@@ -254,7 +254,8 @@ def loop(
                 records.progress.bar.update()
                 if is_logged:
                     rate = trainer.optimiser.param_groups[0]["lr"]
-                    records.append(records.meter.row(step, result, rate, score, validation_loss))
+                    row = records.meter.row(step, result, rate, score, validation_loss)
+                    records.append(row, is_last)
                 if is_last or step % training.checkpoint_every == 0:
                     records.checkpoint(trainer, step, is_last)
                 if is_flat:
