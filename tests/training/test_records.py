@@ -75,7 +75,7 @@ def test_progress_in_a_log(monkeypatch, capsys, steps):
     """At most one line per 30 seconds, but always one for the last step, also before ``steps``."""
     clock = iter([0.0, 40.0, 50.0, 60.0])
     monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
-    progress = Progress("m", first=0, steps=steps)
+    progress = Progress("m", completed=0, steps=steps)
     for step in (1, 2, 3):
         progress.show(row(step, 1.0), is_last=step == 3)
     assert capsys.readouterr().err.splitlines() == [

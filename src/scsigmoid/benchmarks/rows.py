@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -240,25 +241,21 @@ class Sweep(Generic[Row]):
         ``not_measured``: the names of these groups.
         """
         missing = list(groups)
-
-        def write_facts() -> None:
-            names = {"not_measured": "; ".join(missing)} if missing else {}
-            write_json(output_json, self.facts | names)
-
-        write_facts()
+        write_json(output_json, self.facts | {"not_measured": "; ".join(missing)})
         for name, group in track(groups.items(), label="groups"):
             if time.monotonic() > deadline:
                 warn(
-                    f"{self.output}: incomplete, because the time limit is reached; "
-                    f"{len(missing)} groups are missing (not_measured in {output_json}); "
-                    "the same command continues"
+                    f"{self.output}: incomplete: the time limit is reached, {len(missing)} groups "
+                    "are missing; the same command continues"
                 )
                 break
             self.add(run(group))
             missing.remove(name)
         write_rows(self.output, self.kind, self.rows)
-        write_facts()
-        if not missing:
+        if missing:
+            write_json(output_json, self.facts | {"not_measured": "; ".join(missing)})
+        else:
+            write_json(output_json, self.facts)
             self.partial.unlink(missing_ok=True)
 
 
@@ -276,10 +273,8 @@ def median_interval(values: Sequence[float], confidence: float) -> Interval:
     middle = float(np.median(ordered))
     # P(the interval misses on one side) = P(Binomial(count, 1/2) < k), in exact integers.
     limit = Fraction((1 - confidence) / 2) * 2**count
-    k, below = 0, 0
-    while k < count and below + math.comb(count, k) <= limit:
-        below += math.comb(count, k)
-        k += 1
+    ways = accumulate(math.comb(count, successes) for successes in range(count))
+    k = len(list(takewhile(lambda below: below <= limit, ways)))
     if k == 0:  # too few values for an interval
         return Interval(middle)
     return Interval(middle, ordered[k - 1], ordered[count - k])

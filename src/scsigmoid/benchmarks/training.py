@@ -159,14 +159,16 @@ def run_training_benchmark(
     done = {row.group for row in sweep.rows}
     unchanging = replace(training, learning_rate=0.0)
     groups = [*product(settings.sizes, settings.cells_per_gpu, settings.contexts)]
-    missing = []
+    missing: dict[str, Conditions] = {}
     for size, cells, context in groups:
         group = TrainingGroup(size, context, cells)
-        like = EncoderSettings.of(
-            sizes[size], architecture, "sigmoid", context, settings.vocabulary
-        )
         if group not in done:
-            missing.append(Conditions(group, like, settings, unchanging, seed, torch_device))
+            like = EncoderSettings.of(
+                sizes[size], architecture, "sigmoid", context, settings.vocabulary
+            )
+            missing[f"{size}, context {context}, {cells} cells"] = Conditions(
+                group, like, settings, unchanging, seed, torch_device
+            )
     if torch_device.type == "cuda":
         # By default, torch stops compiling after eight graphs. There is one graph for each packed
         # variant, and one for each padded variant, context and number of cells.
@@ -177,7 +179,7 @@ def run_training_benchmark(
 
     def run(conditions: Conditions) -> list[TrainingRow]:
         size = conditions.group.size
-        same_size = [other for other in missing if other.group.size == size]
+        same_size = [other for other in missing.values() if other.group.size == size]
         if torch_device.type == "cuda" and conditions is same_size[0]:
             log(f"compiling training steps of {size}")
             compile_steps_ahead(variants, same_size)
@@ -185,10 +187,7 @@ def run_training_benchmark(
         release(torch_device)
         return rows
 
-    names = {
-        "{}, context {}, {} cells".format(*conditions.group): conditions for conditions in missing
-    }
-    sweep.measure(names, run, deadline, output_json)
+    sweep.measure(missing, run, deadline, output_json)
 
 
 def run_group(
@@ -381,10 +380,7 @@ def make_row(
     # tokens of a step, including padding
     computed = mean_tokens if variant.layout == "packed" else group.cells * group.context
     is_host_bound = bool(entry.behind) and statistics.median(entry.behind) < LEAST_BEHIND
-    if conditions.device.type == "cpu":
-        note = CPU_NOTE
-    else:
-        note = HOST_NOTE if is_host_bound else ""
+    host_note = HOST_NOTE if is_host_bound else ""
     rate = step.map(lambda milliseconds: group.cells * 1e3 / milliseconds)
     hours = step.map(lambda ms: settings.projected_cells / group.cells * ms / 3.6e6)
     return TrainingRow(
@@ -412,7 +408,7 @@ def make_row(
         loss=entry.loss,
         relative_error=entry.error,
         rounds=len(readings),
-        note=entry.note or note,
+        note=entry.note or (CPU_NOTE if conditions.device.type == "cpu" else host_note),
         readings=" ".join(f"{reading:.6g}" for reading in readings),
     )
 

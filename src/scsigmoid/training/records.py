@@ -112,15 +112,15 @@ class Progress:
     If standard error is a log file, the lines are also printed on the terminal of the workflow.
     """
 
-    def __init__(self, label: str, first: int, steps: int) -> None:
-        """Start after step ``first`` of ``steps``."""
-        self.label, self.first, self.steps = label, first, steps
+    def __init__(self, label: str, completed: int, steps: int) -> None:
+        """Start after the first ``completed`` of ``steps`` steps."""
+        self.label, self.completed, self.steps = label, completed, steps
         self._begin = self._last_line = time.monotonic()
         hidden = not sys.stderr.isatty()
-        if hidden and first < steps:
-            announce(f"{label}: training, step {first + 1} of {steps}")
+        if hidden and completed < steps:
+            announce(f"{label}: training, step {completed + 1} of {steps}")
         self.bar = tqdm(
-            desc=label, total=steps, initial=first, unit="step", leave=False, disable=hidden
+            desc=label, total=steps, initial=completed, unit="step", leave=False, disable=hidden
         )
 
     def show(self, row: Row, is_last: bool) -> None:
@@ -134,7 +134,7 @@ class Progress:
         seconds = now - self._begin
         time_text = f"done in {tqdm.format_interval(seconds)}"
         if not is_last:
-            seconds_left = seconds / max(1, row.step - self.first) * (self.steps - row.step)
+            seconds_left = seconds / max(1, row.step - self.completed) * (self.steps - row.step)
             time_text = f"{tqdm.format_interval(seconds_left)} left"
         announce(f"{self.label}: step {row.step} of {self.steps}, {text}, {time_text}")
 
