@@ -229,7 +229,7 @@ def loop(
             begin = time.perf_counter()
             share = next(shares)
             waited = time.perf_counter() - begin
-            has_failed = records is not None and records.checkpoints.failed
+            has_failed = records is not None and records.checkpoints.has_failed
             masked, stops, failures = processes.total([share.masked, bool(signals), has_failed])
             if stops or failures:
                 signal = signals[-1].name if signals else "a signal"  # received by another process

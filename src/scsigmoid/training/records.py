@@ -116,11 +116,11 @@ class Progress:
         """Start after the first ``completed`` of ``steps`` steps."""
         self.label, self.completed, self.steps = label, completed, steps
         self._begin = self._last_line = time.monotonic()
-        hidden = not sys.stderr.isatty()
-        if hidden and completed < steps:
+        is_hidden = not sys.stderr.isatty()
+        if is_hidden and completed < steps:
             announce(f"{label}: training, step {completed + 1} of {steps}")
         self.bar = tqdm(
-            desc=label, total=steps, initial=completed, unit="step", leave=False, disable=hidden
+            desc=label, total=steps, initial=completed, unit="step", leave=False, disable=is_hidden
         )
 
     def show(self, row: Row, is_last: bool) -> None:
