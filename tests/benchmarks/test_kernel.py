@@ -67,7 +67,7 @@ def test_every_provider_shape_and_pass_has_a_row(rows: list[KernelRow]) -> None:
     assert {row.provider for row in rows if row.checked} == TIMED
     for row in rows:
         if row.checked:
-            assert row.iterations == 8 == len(row.rounds)
+            assert row.iterations == 8 == len(row.readings.split())
             assert row.note == kernel.CPU_NOTE
             assert row.relative_error < 1e-5
             assert row.timing == "clock"
@@ -80,14 +80,15 @@ def test_every_provider_shape_and_pass_has_a_row(rows: list[KernelRow]) -> None:
 def test_rows_follow_from_the_readings(rows: list[KernelRow]) -> None:
     shape = ("paper", 0.0, 8, 32, "backward")
     (row,) = [row for row in rows if row.provider == "pytorch" and row.shape == shape]
-    assert row.milliseconds == pytest.approx(statistics.median(row.rounds), rel=1e-5)
+    times = [float(reading) for reading in row.readings.split()]
+    assert row.milliseconds == pytest.approx(statistics.median(times), rel=1e-5)
     seconds = row.milliseconds / 1e3
     assert row.tflops == pytest.approx(10 * 1 * 2 * 32**2 * 8 / 1e12 / seconds)
     # It stores the scores, so it computes four products instead of five.
     assert row.executed_tflops == pytest.approx(row.tflops * 4 / 5)
     # The interval of 8 readings at 99 % is their range.
-    assert row.milliseconds_low == pytest.approx(min(row.rounds), rel=1e-5)
-    assert row.milliseconds_high == pytest.approx(max(row.rounds), rel=1e-5)
+    assert row.milliseconds_low == pytest.approx(min(times), rel=1e-5)
+    assert row.milliseconds_high == pytest.approx(max(times), rel=1e-5)
     assert row.tflops_low <= row.tflops <= row.tflops_high
 
 
@@ -260,6 +261,23 @@ def test_a_stopped_benchmark_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyP
         kernel.shape_of(case) for group in groups(SHORT) for case in group
     ]
     assert {path.name for path in tmp_path.iterdir()} == {"kernel.csv", "kernel.json"}
+
+
+def test_a_table_without_all_groups_is_incomplete_in_the_machine_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = tmp_path / "kernel.csv", tmp_path / "kernel.json"
+    run_kernel_benchmark(SHORT, "cpu", *files, seconds=-1.0)
+    facts = json.loads(files[1].read_text())
+    names = facts.pop("not_measured").split("; ")
+    assert len(names) == len(groups(SHORT)) > 0
+    assert all(
+        name == f"head dimension {case.head_dimension}, {case.batch}, {case.length} tokens"
+        for name, (case, *_) in zip(names, groups(SHORT), strict=True)
+    )
+    assert f"{len(names)} groups are missing" in capsys.readouterr().err
+    run(SHORT, tmp_path)
+    assert json.loads(files[1].read_text()) == facts
 
 
 @pytest.mark.parametrize("change", ["settings", "code", "damage"])

@@ -175,8 +175,11 @@ def test_a_run_out_of_time_writes_its_rows_and_can_resume(tmp_path: Path) -> Non
     settings = replace(TRAINING_BENCHMARK, kernels=["sdpa"], rounds=1)
     assert benchmark(tmp_path, settings, seconds=-1.0) == []
     assert len([*tmp_path.glob("t.partial-*.csv")]) == 1
+    names = "small, context 16, 3 cells; small, context 32, 3 cells"
+    assert json.loads((tmp_path / "t.json").read_text())["not_measured"] == names
     assert [row.context for row in benchmark(tmp_path, settings)] == [16, 32]
     assert not [*tmp_path.glob("t.partial-*.csv")]
+    assert "not_measured" not in json.loads((tmp_path / "t.json").read_text())
 
 
 def test_kernels_that_are_wrong_or_missing_are_not_timed(

@@ -139,6 +139,9 @@ def test_ratios_are_paired_by_round() -> None:
     ours = timed(SHORT, "triton", [500, 400, 300, 200])
     theirs = timed(SHORT, "cudnn", [250, math.nan, 100, math.nan])  # skipped two rounds
     assert paired(ours, theirs) == pytest.approx([2.0, 3.0], rel=1e-4)
+    assert paired(ours, replace(theirs, readings="")) == []  # not timed
+    with pytest.raises(ValueError, match="shorter"):
+        paired(ours, timed(SHORT, "cudnn", [250, 200]))
 
 
 def test_shapes_of_different_work_are_compared_by_rate() -> None:

@@ -53,7 +53,7 @@ with module.joined("cpu") as processes:
     processes.sum(tensors)
     results["sums"] = tensors
     try:
-        processes.in_turn(lambda: {}["missing"] if processes.first else 0)
+        processes.in_turn(lambda: {}["missing"] if processes.is_first else 0)
     except BaseException as error:
         results["failed"] = repr(error)
     for run in TypeAdapter(list[TrainingRun]).validate_json(sys.argv[2]):

@@ -70,15 +70,16 @@ def test_events_of_a_resumed_run_replace_later_events(tmp_path):
     assert read.Scalars("loss")[-1].step == 4
 
 
-def test_progress_in_a_log(monkeypatch, capsys):
-    """At most one line per 30 seconds, but always one for the last step."""
+@pytest.mark.parametrize("steps", [3, 5])
+def test_progress_in_a_log(monkeypatch, capsys, steps):
+    """At most one line per 30 seconds, but always one for the last step, also before ``steps``."""
     clock = iter([0.0, 40.0, 50.0, 60.0])
     monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
-    progress = Progress("m", first=0, steps=3)
+    progress = Progress("m", completed=0, steps=steps)
     for step in (1, 2, 3):
-        progress.show(row(step, 1.0))
+        progress.show(row(step, 1.0), is_last=step == 3)
     assert capsys.readouterr().err.splitlines() == [
-        "m: training, step 1 of 3",
-        "m: step 1 of 3, loss 1.0000, 1 cells/s, 01:20 left",
-        "m: step 3 of 3, loss 1.0000, 1 cells/s, done in 01:00",
+        f"m: training, step 1 of {steps}",
+        f"m: step 1 of {steps}, loss 1.0000, 1 cells/s, {'01:20' if steps == 3 else '02:40'} left",
+        f"m: step 3 of {steps}, loss 1.0000, 1 cells/s, done in 01:00",
     ]

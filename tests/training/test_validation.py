@@ -102,7 +102,7 @@ def test_a_resumed_run_writes_the_same_curves(run, corpus, tmp_path):
     assert [int(line.split(",")[0]) for line in whole[1][1:]] == measured  # of one layer
 
 
-def test_training_ends_when_the_validation_loss_is_flat(run, corpus, tmp_path):
+def test_training_ends_when_the_validation_loss_is_flat(run, corpus, tmp_path, capsys):
     """A learning rate of almost 0 gives a flat loss: steps 1 and 2, then three without progress."""
     validation = {"validate_every": 2, "validation_cells": 7, "patience": 3}
     flat = changed(run, learning_rate=1e-9, checkpoint_every=5, **validation)
@@ -116,6 +116,8 @@ def test_training_ends_when_the_validation_loss_is_flat(run, corpus, tmp_path):
 
     # Validated at steps 1, 2, 4 and 6.
     assert last_step("whole", flat) == 6
+    (last,) = (line for line in capsys.readouterr().err.splitlines() if "done in" in line)
+    assert f"{run.model}: step 6 of 20, loss " in last
     # With more patience, it takes all steps.
     assert last_step("patient", changed(flat, patience=20)) == 20
     assert last_step("learning", changed(flat, learning_rate=0.01, warmup_steps=0)) > 6

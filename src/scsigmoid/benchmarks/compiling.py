@@ -186,7 +186,7 @@ def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Condition
         Case("jagged", like.head_dimension, like.heads, context, (context - 1,) * 2)
         for context in dict.fromkeys(group.group.context for group in groups)
     ]
-    autotuned = [one for one in PROVIDERS if one.is_autotuned and one.name in names]
+    autotuned = [each for each in PROVIDERS if each.is_autotuned and each.name in names]
     jobs = kernel_jobs(cases, autotuned, device)
     for variant in variants:
         with_own_graph = groups if variant.layout == "padded" else groups[:1]

@@ -20,12 +20,11 @@ VARIABLE = "SCSIGMOID_FLASH_SIGMOID"
 def load(path: str) -> ctypes.CDLL:
     """Load the library and declare its functions, which return an error message or null."""
     library = ctypes.CDLL(path)
-    # q, k, v, output; sequences, length, heads, dim; scale, bias; stream
     common: list[Any] = [
-        *[ctypes.c_void_p] * 4,
-        *[ctypes.c_int] * 4,
-        *[ctypes.c_float] * 2,
-        ctypes.c_void_p,
+        *[ctypes.c_void_p] * 4,  # q, k, v, output
+        *[ctypes.c_int] * 4,  # sequences, length, heads, dim
+        *[ctypes.c_float] * 2,  # scale, bias
+        ctypes.c_void_p,  # stream
     ]
     library.flash_sigmoid_forward.argtypes = common
     # gradient of the output; gradients of q, k and v; workspace
@@ -73,8 +72,6 @@ def call(function: Any, first: Sequence[Tensor], options: Any, last: Sequence[Te
 
     Its arguments are ``first``, ``options`` (sizes, scale and bias), the stream, and ``last``.
     """
-    first_addresses = [tensor.data_ptr() for tensor in first]
-    last_addresses = [tensor.data_ptr() for tensor in last]
-    failure = function(*first_addresses, *options, stream(), *last_addresses)
-    if failure:
+    addresses, last_addresses = ([tensor.data_ptr() for tensor in part] for part in (first, last))
+    if failure := function(*addresses, *options, stream(), *last_addresses):
         raise RuntimeError(f"FlashSigmoid: {failure.decode()}")

@@ -35,7 +35,6 @@ from scsigmoid.benchmarks.timing import (
 from scsigmoid.config.combinations import find_kernel_benchmark_problems
 from scsigmoid.config.schema import KernelBenchmark
 from scsigmoid.errors import UserError
-from scsigmoid.files import write_json
 from scsigmoid.progress import log
 from scsigmoid.training.devices import device_name, resolve_device, synchronise
 
@@ -107,7 +106,7 @@ def run_kernel_benchmark(
         settings: shapes, kernels and repetitions.
         device: ``auto``, ``cpu`` or ``cuda``.
         output_csv: one row per kernel, shape and pass.
-        output_json: machine, versions and code.
+        output_json: machine, versions and code, and ``not_measured`` (:meth:`Sweep.measure`).
         seconds: seconds after which no further group of shapes starts (default: no limit).
 
     Raises:
@@ -122,7 +121,7 @@ def run_kernel_benchmark(
     if torch_device.type == "cpu":
         torch.set_num_threads(1)
     facts = machine_facts(torch_device, "scsigmoid benchmark-kernel")
-    sweep = Sweep(KernelRow, output_csv, [facts, identity(torch_device), asdict(settings)])
+    sweep = Sweep(KernelRow, output_csv, facts, [identity(torch_device), asdict(settings)])
     done = {row.shape[:4] for row in sweep.rows}
     missing = [group for group in groups(settings) if not done.issuperset(map(shape_of, group))]
     if torch_device.type == "cuda" and missing:
@@ -132,15 +131,22 @@ def run_kernel_benchmark(
         log(f"compiling kernels for {len(cases)} shapes")
         compile_ahead(cases, providers, torch_device)
         limit_autotuning()
-    write_json(output_json, facts)
     sweep.measure(
-        missing, lambda group: run_group(group, providers, settings, torch_device), deadline
+        {name_of(group): group for group in missing},
+        lambda group: run_group(group, providers, settings, torch_device),
+        deadline,
+        output_json,
     )
 
 
 def shape_of(case: Case) -> tuple[str, float, int, int]:
     """Return the shape of a case, the first four fields of :class:`rows.Shape`."""
     return case.batch, case.padding, case.head_dimension, case.length
+
+
+def name_of(group: Sequence[Case]) -> str:
+    first = group[0]
+    return f"head dimension {first.head_dimension}, {first.batch}, {first.length:,} tokens"
 
 
 def run_group(
@@ -155,9 +161,7 @@ def run_group(
         candidates += prepare_case(Inputs(case, device), providers, settings.warmup_ms)
     with GpuMonitor(device) as monitor:
         count = measure(candidates, settings.iterations, settings.seconds, device)
-    first = group[0]
-    shape = f"head dimension {first.head_dimension}, {first.batch}, {first.length:,} tokens"
-    log(f"{shape}: {count} rounds")
+    log(f"{name_of(group)}: {count} rounds")
     check_again(candidates)
     rows = [
         make_row(candidate, direction, settings.confidence, monitor)

@@ -150,6 +150,7 @@ def medians(text: str) -> tuple[float, float]:
     for line in text.splitlines(keepends=True):
         if not line.endswith("\n"):
             continue
+        # Not strict, because a line may be an error message with another number of commas.
         for column, value in zip(columns, line.split(","), strict=False):
             with suppress(ValueError):
                 column.append(float(value))

@@ -4,9 +4,10 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -15,8 +16,9 @@ import numpy as np
 from scsigmoid.csv_rows import read_rows as read_rows
 from scsigmoid.csv_rows import write_rows as write_rows
 from scsigmoid.errors import UserError
+from scsigmoid.files import write_json
 from scsigmoid.measurements import Interval
-from scsigmoid.progress import log, track
+from scsigmoid.progress import log, track, warn
 
 Row = TypeVar("Row")
 Group = TypeVar("Group")
@@ -92,10 +94,6 @@ class KernelRow:
     def shape(self) -> Shape:
         return Shape(self.batch, self.padding, self.head_dimension, self.length, self.direction)
 
-    @property
-    def rounds(self) -> list[float]:
-        return numbers(self.readings)
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRow:
@@ -167,9 +165,8 @@ class TrainingRow:
 
     def over(self, other: "TrainingRow") -> list[float]:
         """Return the rate divided by the rate of another row of the group, for each round."""
-        own_times, other_times = numbers(self.readings), numbers(other.readings)
         # A rate is inversely proportional to the time.
-        return [theirs / own for own, theirs in zip(own_times, other_times, strict=False)]
+        return [theirs / own for own, theirs in paired_readings(self, other)]
 
 
 class TrainingGroup(NamedTuple):
@@ -180,8 +177,16 @@ class TrainingGroup(NamedTuple):
     cells: int
 
 
-def numbers(readings: str) -> list[float]:
-    return [float(reading) for reading in readings.split()]
+def paired_readings(
+    row: KernelRow | TrainingRow, other: KernelRow | TrainingRow
+) -> list[tuple[float, float]]:
+    """Return the readings of two rows for each round, or [] if one of the kernels was not timed.
+
+    Raises:
+        ValueError: if the rows have different numbers of rounds, so they are of different groups.
+    """
+    own, theirs = ([float(reading) for reading in each.readings.split()] for each in (row, other))
+    return list(zip(own, theirs, strict=True)) if own and theirs else []
 
 
 class Sweep(Generic[Row]):
@@ -189,15 +194,18 @@ class Sweep(Generic[Row]):
 
     A stopped benchmark resumes with the rows of this file. The file is not an output of the
     workflow, because Snakemake deletes the outputs of a failed job. The file's name contains a
-    checksum of ``conditions``: machine, versions, code and settings, as values for JSON.
+    checksum of ``facts`` (machine, versions, code) and ``settings``, both values for JSON.
 
     Attributes:
         rows: all rows, both read from the file and added.
     """
 
-    def __init__(self, kind: type[Row], output: str | Path, conditions: object) -> None:
-        self.kind, self.output = kind, Path(output)
-        digest = hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()
+    def __init__(
+        self, kind: type[Row], output: str | Path, facts: dict[str, str], settings: list[object]
+    ) -> None:
+        self.kind, self.output, self.facts = kind, Path(output), facts
+        conditions = json.dumps([facts, *settings], sort_keys=True)
+        digest = hashlib.sha256(conditions.encode()).hexdigest()
         self.partial = self.output.with_name(f"{self.output.stem}.partial-{digest[:12]}.csv")
         for other in sorted(self.output.parent.glob(f"{self.output.stem}.partial-*.csv")):
             if other != self.partial:
@@ -220,22 +228,34 @@ class Sweep(Generic[Row]):
         write_rows(self.partial, self.kind, self.rows)
 
     def measure(
-        self, groups: Sequence[Group], run: Callable[[Group], list[Row]], deadline: float
+        self,
+        groups: Mapping[str, Group],
+        run: Callable[[Group], list[Row]],
+        deadline: float,
+        output_json: str | Path,
     ) -> None:
-        """Measure the missing groups one by one, then write the table.
+        """Measure the missing groups, which have names, one by one. Then write the table.
 
         After ``deadline``, a value of ``time.monotonic``, no group starts. If this leaves groups
-        missing, the file is kept.
+        missing, the file is kept, and ``output_json``, the file of ``facts``, also contains
+        ``not_measured``: the names of these groups.
         """
-        missing = len(groups)
-        for group in track(groups, label="groups"):
+        missing = list(groups)
+        write_json(output_json, self.facts | {"not_measured": "; ".join(missing)})
+        for name, group in track(groups.items(), label="groups"):
             if time.monotonic() > deadline:
-                log(f"the time limit is reached: {missing} groups are missing")
+                warn(
+                    f"{self.output}: incomplete: the time limit is reached, {len(missing)} groups "
+                    "are missing; the same command continues"
+                )
                 break
             self.add(run(group))
-            missing -= 1
+            missing.remove(name)
         write_rows(self.output, self.kind, self.rows)
-        if not missing:
+        if missing:
+            write_json(output_json, self.facts | {"not_measured": "; ".join(missing)})
+        else:
+            write_json(output_json, self.facts)
             self.partial.unlink(missing_ok=True)
 
 
@@ -253,10 +273,8 @@ def median_interval(values: Sequence[float], confidence: float) -> Interval:
     middle = float(np.median(ordered))
     # P(the interval misses on one side) = P(Binomial(count, 1/2) < k), in exact integers.
     limit = Fraction((1 - confidence) / 2) * 2**count
-    k, below = 0, 0
-    while k < count and below + math.comb(count, k) <= limit:
-        below += math.comb(count, k)
-        k += 1
+    ways = accumulate(math.comb(count, successes) for successes in range(count))
+    k = len(list(takewhile(lambda below: below <= limit, ways)))
     if k == 0:  # too few values for an interval
         return Interval(middle)
     return Interval(middle, ordered[k - 1], ordered[count - k])

@@ -17,11 +17,7 @@ from scsigmoid.training.batches import Batch, pack_genes
 
 
 def simulated_batches(
-    settings: TrainingBenchmark,
-    context: int,
-    cells: int,
-    training: Training,
-    seed: int,
+    settings: TrainingBenchmark, context: int, cells: int, training: Training, seed: int
 ) -> Iterator[Batch]:
     """Yield batches of random genes, endlessly. Lengths are log-normal, cut at the context.
 

@@ -29,8 +29,6 @@ MOST_REPLAYS = 10
 # Number of runs before a graph is captured, which choose configurations and allocate workspaces.
 WARM_RUNS = 3
 
-NO_ROOM = "does not fit in memory"
-
 Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
 Results = tuple[Tensor, tuple[Tensor, ...]]  # output, gradients of q, k and v
 
@@ -41,15 +39,6 @@ class WrongResult(Exception):
 
 class OwnKernelError(Exception):
     """A kernel of this project raised an error or computed a wrong result."""
-
-
-def reason(error: Exception) -> str:
-    """Return in one line why a kernel was not timed."""
-    if isinstance(error, WrongResult):
-        return f"wrong: {error}; not timed"
-    if out_of_memory(error):
-        return NO_ROOM
-    return f"failed: {type(error).__name__}: {first_line(error)}"
 
 
 def out_of_memory(error: Exception) -> bool:
@@ -63,15 +52,14 @@ def first_line(error: Exception) -> str:
     return lines[0][:160] if lines else ""
 
 
-def release_frames(error: BaseException) -> None:
+def release_frames(error: BaseException | None) -> None:
     """Release the local variables, such as tensors, that the tracebacks of an error keep alive.
 
     Also release the variables of the errors during whose handling it was raised.
     """
-    current: BaseException | None = error
-    while current is not None:
-        traceback.clear_frames(current.__traceback__)
-        current = current.__context__
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 def release(device: torch.device) -> None:
@@ -109,8 +97,13 @@ def record_failure(entry: Entry, setting: str, device: torch.device) -> Iterator
     except UserError as error:
         entry.drop(str(error))
     except Exception as error:
-        why = reason(error)
-        if entry.is_ours and not out_of_memory(error):
+        is_out_of_memory = out_of_memory(error)
+        why = f"failed: {type(error).__name__}: {first_line(error)}"
+        if isinstance(error, WrongResult):
+            why = f"wrong: {error}; not timed"
+        elif is_out_of_memory:
+            why = "does not fit in memory"
+        if entry.is_ours and not is_out_of_memory:
             raise OwnKernelError(f"{entry.name}: {why}") from error
         entry.drop(why)
         log(f"{entry.name}: {why}")
@@ -212,7 +205,8 @@ class Replayed:
                 self.output, (q, k, v), gradient, retain_graph=True
             )
         self.replays = tuple(
-            count_replays(milliseconds(graph.replay)) for graph in (self.forward, self.backward)
+            max(1, min(MOST_REPLAYS, math.ceil(LEAST_MS / milliseconds(graph.replay))))
+            for graph in (self.forward, self.backward)
         )
 
     def once(self) -> tuple[float, float]:
@@ -243,11 +237,6 @@ def capturing(graph: torch.cuda.CUDAGraph, pool: Any, direction: str) -> Iterato
             yield
     if any("Graph is empty" in str(each.message) for each in messages):
         raise WrongResult(f"the CUDA graph of its {direction} pass contains no kernel")
-
-
-def count_replays(duration: float) -> int:
-    """Return the number of replays per reading for a graph that takes ``duration`` ms."""
-    return max(1, min(MOST_REPLAYS, math.ceil(LEAST_MS / duration)))
 
 
 def milliseconds(launch: Callable[[], None], count: int = 1) -> float:

@@ -27,7 +27,6 @@ from scsigmoid.benchmarks.simulated import simulated_batches
 from scsigmoid.benchmarks.timing import Stopwatch, WrongResult, record_failure, release, rounds
 from scsigmoid.benchmarks.variants import SETTING, Variant, choose_variants
 from scsigmoid.config.schema import Architecture, Size, Training, TrainingBenchmark
-from scsigmoid.files import write_json
 from scsigmoid.model.encoder import Block, Encoder
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 from scsigmoid.progress import log
@@ -140,7 +139,7 @@ def run_training_benchmark(
         seed: seed of weights, lengths, cells and masks.
         device: ``auto``, ``cpu`` or ``cuda``.
         output_csv: one row for each size, context, number of cells, kernel and layout.
-        output_json: machine, versions and code.
+        output_json: machine, versions and code, and ``not_measured`` (:meth:`Sweep.measure`).
         seconds: seconds after which no further group starts (default: no limit).
 
     Raises:
@@ -155,19 +154,21 @@ def run_training_benchmark(
     encoders = {name: asdict(sizes[name]) for name in settings.sizes}
     measured_with = [asdict(each) for each in (settings, architecture, training)]
     sweep = Sweep(
-        TrainingRow, output_csv, [facts, identity(torch_device), measured_with, encoders, seed]
+        TrainingRow, output_csv, facts, [identity(torch_device), measured_with, encoders, seed]
     )
     done = {row.group for row in sweep.rows}
     unchanging = replace(training, learning_rate=0.0)
     groups = [*product(settings.sizes, settings.cells_per_gpu, settings.contexts)]
-    missing = []
+    missing: dict[str, Conditions] = {}
     for size, cells, context in groups:
         group = TrainingGroup(size, context, cells)
-        like = EncoderSettings.of(
-            sizes[size], architecture, "sigmoid", context, settings.vocabulary
-        )
         if group not in done:
-            missing.append(Conditions(group, like, settings, unchanging, seed, torch_device))
+            like = EncoderSettings.of(
+                sizes[size], architecture, "sigmoid", context, settings.vocabulary
+            )
+            missing[f"{size}, context {context}, {cells} cells"] = Conditions(
+                group, like, settings, unchanging, seed, torch_device
+            )
     if torch_device.type == "cuda":
         # By default, torch stops compiling after eight graphs. There is one graph for each packed
         # variant, and one for each padded variant, context and number of cells.
@@ -178,7 +179,7 @@ def run_training_benchmark(
 
     def run(conditions: Conditions) -> list[TrainingRow]:
         size = conditions.group.size
-        same_size = [other for other in missing if other.group.size == size]
+        same_size = [other for other in missing.values() if other.group.size == size]
         if torch_device.type == "cuda" and conditions is same_size[0]:
             log(f"compiling training steps of {size}")
             compile_steps_ahead(variants, same_size)
@@ -186,8 +187,7 @@ def run_training_benchmark(
         release(torch_device)
         return rows
 
-    write_json(output_json, facts)
-    sweep.measure(missing, run, deadline)
+    sweep.measure(missing, run, deadline, output_json)
 
 
 def run_group(
@@ -380,10 +380,7 @@ def make_row(
     # tokens of a step, including padding
     computed = mean_tokens if variant.layout == "packed" else group.cells * group.context
     is_host_bound = bool(entry.behind) and statistics.median(entry.behind) < LEAST_BEHIND
-    if conditions.device.type == "cpu":
-        note = CPU_NOTE
-    else:
-        note = HOST_NOTE if is_host_bound else ""
+    host_note = HOST_NOTE if is_host_bound else ""
     rate = step.map(lambda milliseconds: group.cells * 1e3 / milliseconds)
     hours = step.map(lambda ms: settings.projected_cells / group.cells * ms / 3.6e6)
     return TrainingRow(
@@ -411,12 +408,13 @@ def make_row(
         loss=entry.loss,
         relative_error=entry.error,
         rounds=len(readings),
-        note=entry.note or note,
+        note=entry.note or (CPU_NOTE if conditions.device.type == "cpu" else host_note),
         readings=" ".join(f"{reading:.6g}" for reading in readings),
     )
 
 
 def median_rate(amounts: Sequence[int], seconds: Sequence[float]) -> float:
-    """Return the median of the amounts per second of the rounds, NaN without ``seconds``."""
-    rates = [amount / time for amount, time in zip(amounts, seconds, strict=False)]
-    return statistics.median(rates) if rates else math.nan
+    """Return the median of the amounts per second of the rounds, NaN if no round was timed."""
+    if not seconds:
+        return math.nan
+    return statistics.median(n / time for n, time in zip(amounts, seconds, strict=True))

@@ -272,15 +272,10 @@ def devices_of(backend: Backend) -> tuple[str, ...]:
     return cuda + cpu
 
 
-#: All kernels and layouts, this project's kernels first. The softmax reference is not timed,
-#: because SDPA runs on all devices.
+#: All kernels and layouts. The softmax reference is not timed, because SDPA runs on all devices.
 VARIANTS = (
     *(
-        Variant(
-            name,
-            attention,
-            devices_of(backend),
-        )
+        Variant(name, attention, devices_of(backend))
         for attention, backends in BACKENDS.items()
         for name, backend in backends.items()
         if (attention, name) != ("softmax", "reference")

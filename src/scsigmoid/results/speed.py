@@ -6,7 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scsigmoid.benchmarks.rows import KernelRow, Shape, TrainingRow, median_interval
+from scsigmoid.benchmarks.rows import (
+    KernelRow,
+    Shape,
+    TrainingRow,
+    median_interval,
+    paired_readings,
+)
 from scsigmoid.kernels import OURS
 from scsigmoid.labels import context_label, provider_label
 from scsigmoid.measurements import Interval
@@ -88,7 +94,7 @@ def paired(ours: KernelRow, theirs: KernelRow) -> list[float]:
     """Return our TFLOPS divided by theirs in each round that timed both kernels."""
     # TFLOPS times milliseconds is the number of operations, which differs between batches.
     work_ratio = ours.tflops * ours.milliseconds / (theirs.tflops * theirs.milliseconds)
-    rounds = zip(ours.rounds, theirs.rounds, strict=False)
+    rounds = paired_readings(ours, theirs)
     ratios = [work_ratio * their_time / our_time for our_time, their_time in rounds]
     # The time is NaN in a round that did not time the kernel.
     return [ratio for ratio in ratios if not math.isnan(ratio)]

@@ -70,7 +70,7 @@ class Checkpoints:
         self._writing = self._pool.submit(self.write, copy)
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether the last write has ended with an error. Does not wait for the write."""
         writing = self._writing
         return writing is not None and writing.done() and writing.exception() is not None

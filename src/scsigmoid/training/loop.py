@@ -99,7 +99,7 @@ def train_together(
         encoder = Encoder(batches.settings).initialise(derive(run.seed, "weights"))
         trainer = Trainer(encoder, run.training, run.seed, processes.device, processes)
         seconds, rows = restore(trainer, checkpoints.path(step)) if step else (0.0, "")
-        if step and processes.first:
+        if step and processes.is_first:
             log(f"{run.model}: continuing from the checkpoint after step {step}")
 
         def snapshot(step: int) -> None:
@@ -113,7 +113,7 @@ def train_together(
         facts = header(run, batches.settings, processes)
         with (
             Records(run, checkpoints, identity, facts, meter, step, rows, output)
-            if processes.first
+            if processes.is_first
             else nullcontext() as records
         ):
             losses = validation_losses(rows)
@@ -199,19 +199,20 @@ def loop(
     trainer: Trainer,
     batches: GlobalBatches,
     records: Records | None,
-    first: int,
+    completed: int,
     losses: list[float],
     snapshot: Callable[[int], None],
 ) -> int | None:
-    """Take the steps after ``first``. Return the last step, or None if a signal stopped the run.
+    """Take the steps after the first ``completed`` steps.
 
-    All processes call this function. It calls ``snapshot(step)`` after each step, and appends new
-    validation losses to ``losses``. ``records`` is None except on rank 0.
+    Return the last step, or None if a signal stopped the run. All processes call this function. It
+    calls ``snapshot(step)`` after each step, and appends new validation losses to ``losses``.
+    ``records`` is None except on rank 0.
     """
     training, processes = run.training, trainer.processes
     if has_flattened(losses, training.patience):
-        return first
-    step, steps = first, range(first + 1, training.steps + 1)
+        return completed
+    step, steps = completed, range(completed + 1, training.steps + 1)
     validation = Validation(batches) if training.validate_every else None
 
     def stop_after(step: int, signal: str) -> None:
@@ -228,7 +229,7 @@ def loop(
             begin = time.perf_counter()
             share = next(shares)
             waited = time.perf_counter() - begin
-            has_failed = records is not None and records.checkpoints.failed
+            has_failed = records is not None and records.checkpoints.has_failed
             masked, stops, failures = processes.total([share.masked, bool(signals), has_failed])
             if stops or failures:
                 signal = signals[-1].name if signals else "a signal"  # received by another process
@@ -254,7 +255,8 @@ def loop(
                 records.progress.bar.update()
                 if is_logged:
                     rate = trainer.optimiser.param_groups[0]["lr"]
-                    records.append(records.meter.row(step, result, rate, score, validation_loss))
+                    row = records.meter.row(step, result, rate, score, validation_loss)
+                    records.append(row, is_last)
                 if is_last or step % training.checkpoint_every == 0:
                     records.checkpoint(trainer, step, is_last)
                 if is_flat:
@@ -314,7 +316,6 @@ class Validation:
         encoder, device = trainer.encoder, trainer.device
         batch = self.watched.to(device)
         spans = list(pairwise(self.watched.cu_seqlens.tolist()))
-
         layers = []
         with torch.no_grad(), autocast(device):
             x = encoder.embed(batch.tokens, batch.positions)

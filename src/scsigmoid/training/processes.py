@@ -59,7 +59,7 @@ class Processes:
     host: "ProcessGroup | None" = None  # gloo group for CPU tensors, None for a single process
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         return self.rank == 0
 
     def total(self, values: Sequence[int]) -> list[int]:
@@ -77,7 +77,7 @@ class Processes:
         try:
             yield
         except RuntimeError:
-            if self.first:
+            if self.is_first:
                 raise UserError(
                     "training: the connection to another process broke; see its error, and run "
                     "again to continue from the last checkpoint"
@@ -90,7 +90,7 @@ class Processes:
         If ``work`` fails on rank 0, the other ranks raise SystemExit instead of running it, so that
         an error in the user's settings is reported only once.
         """
-        if not self.first:
+        if not self.is_first:
             if self.total([0])[0]:
                 raise SystemExit(1)
             return work()
@@ -104,7 +104,7 @@ class Processes:
 
     def on_first(self, work: Callable[[], T]) -> T | None:
         """Run ``work`` on rank 0, while the other ranks wait, and return its result there."""
-        return self.in_turn(lambda: work() if self.first else None)
+        return self.in_turn(lambda: work() if self.is_first else None)
 
     def sum(self, tensors: Sequence[Tensor]) -> None:
         """Sum tensors of one dtype over all processes, in place, bucket by bucket."""

@@ -55,10 +55,10 @@ class Records(ExitStack):
         self.callback(self.progress.bar.close)
         self._saved = step
 
-    def append(self, row: Row) -> None:
+    def append(self, row: Row, is_last: bool) -> None:
         self.journal.append(row)
         self.events.append(row)
-        self.progress.show(row)
+        self.progress.show(row, is_last)
 
     def checkpoint(self, trainer: Trainer, step: int, is_last: bool = False) -> None:
         """Start writing the state after ``step``, unless it is already saved."""
@@ -112,29 +112,29 @@ class Progress:
     If standard error is a log file, the lines are also printed on the terminal of the workflow.
     """
 
-    def __init__(self, label: str, first: int, steps: int) -> None:
-        """Start after step ``first`` of ``steps``."""
-        self.label, self.first, self.steps = label, first, steps
+    def __init__(self, label: str, completed: int, steps: int) -> None:
+        """Start after the first ``completed`` of ``steps`` steps."""
+        self.label, self.completed, self.steps = label, completed, steps
         self._begin = self._last_line = time.monotonic()
-        hidden = not sys.stderr.isatty()
-        if hidden and first < steps:
-            announce(f"{label}: training, step {first + 1} of {steps}")
+        is_hidden = not sys.stderr.isatty()
+        if is_hidden and completed < steps:
+            announce(f"{label}: training, step {completed + 1} of {steps}")
         self.bar = tqdm(
-            desc=label, total=steps, initial=first, unit="step", leave=False, disable=hidden
+            desc=label, total=steps, initial=completed, unit="step", leave=False, disable=is_hidden
         )
 
-    def show(self, row: Row) -> None:
-        """Show a row of the journal. The last step is always shown."""
+    def show(self, row: Row, is_last: bool) -> None:
+        """Show a row of the journal. The last row, at the run's last step, is always shown."""
         text = f"loss {row.loss:.4f}, {row.cells_per_second:.0f} cells/s"
         self.bar.set_postfix_str(text)
-        now, steps_left = time.monotonic(), self.steps - row.step
-        if not self.bar.disable or (now - self._last_line < LINE_SECONDS and steps_left):
+        now = time.monotonic()
+        if not self.bar.disable or (now - self._last_line < LINE_SECONDS and not is_last):
             return
         self._last_line = now
         seconds = now - self._begin
         time_text = f"done in {tqdm.format_interval(seconds)}"
-        if steps_left:
-            seconds_left = seconds / max(1, row.step - self.first) * steps_left
+        if not is_last:
+            seconds_left = seconds / max(1, row.step - self.completed) * (self.steps - row.step)
             time_text = f"{tqdm.format_interval(seconds_left)} left"
         announce(f"{self.label}: step {row.step} of {self.steps}, {text}, {time_text}")
 

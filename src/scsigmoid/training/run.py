@@ -50,8 +50,7 @@ class TrainingRun:
         ``vocabulary`` and ``data`` are fingerprints of the vocabulary and of the training cells.
         """
         architecture = asdict(self.architecture)
-        # The dimensions of the size replace its name.
-        del architecture["size"]
+        del architecture["size"]  # The dimensions of the size replace its name.
         if not self.architecture.variants:  # Checkpoints of version 0.1 do not contain them.
             del architecture["variants"]
         training = asdict(self.training)

@@ -40,9 +40,8 @@ def make_optimiser(model: nn.Module, training: Training) -> torch.optim.AdamW:
 
     This is the common choice for encoders. The paper does not specify which parameters decay.
     """
-    parameters = list(model.parameters())
-    decayed = [p for p in parameters if p.ndim >= 2]
-    others = [p for p in parameters if p.ndim < 2]
+    decayed = [p for p in model.parameters() if p.ndim >= 2]
+    others = [p for p in model.parameters() if p.ndim < 2]
     return torch.optim.AdamW(
         [
             {"params": decayed, "weight_decay": training.weight_decay},
