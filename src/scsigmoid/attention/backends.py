@@ -44,8 +44,7 @@ def _find_missing_part(backend: Backend) -> str:
         module = importlib.import_module(f"scsigmoid.attention.{backend.kernels}")
     except ImportError as error:
         return f"its kernels cannot be imported ({error})"
-    reason: str = module.unavailable()
-    return reason
+    return str(module.unavailable())
 
 
 @functools.cache

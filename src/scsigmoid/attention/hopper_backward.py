@@ -155,7 +155,7 @@ def _consumer(
     staged = outs.index(GROUP)
     no_scores = gl.zeros([64, BLOCK_Q], gl.float32, scores_layout)
     no_dq = gl.zeros([64, 64], gl.float32, dq_layout)
-    # Ring slots, phases and the current half of `dscores` follow from these numbers, which takes two
+    # Ring slots, phases and the current half of `dscores` follow from these numbers. This takes two
     # registers instead of six.
     tiles_done = 0
     blocks_done = 0

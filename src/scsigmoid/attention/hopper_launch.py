@@ -37,7 +37,7 @@ KEY_PIECES = 2
 _ELEMENTS = 1024  # elements per program of `scale_dq_kernel`
 
 
-def _activation(problem: Problem, dtype: torch.dtype) -> tuple[str, float]:
+def _choose_form(problem: Problem, dtype: torch.dtype) -> tuple[str, float]:
     """Return the form of the sigmoid, and the factor of scores and bias in its argument."""
     if not problem.accurate:
         return "tanh", 0.5
@@ -64,7 +64,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     heads, dimension = q.shape[1:]
     constants = FORWARD[dimension]
     block_k = constants["BLOCK_K"]
-    form, factor = _activation(problem, q.dtype)
+    form, factor = _choose_form(problem, q.dtype)
     q, k, v = (_make_describable(x) for x in (q, k, v))
     out = allocate_output(q, problem)
     table, programs = schedule(problem, len(q), heads, constants["PIECES"], block_k, factor)
@@ -124,7 +124,7 @@ def backward(
     heads, dimension = q.shape[1:]
     constants = BACKWARD[dimension]
     block_q = constants["BLOCK_Q"]
-    form, factor = _activation(problem, q.dtype)
+    form, factor = _choose_form(problem, q.dtype)
     grad, q, k, v = (_make_describable(x) for x in (grad, q, k, v))
     dq_sum = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
     if into is None:

@@ -22,7 +22,7 @@ from scsigmoid.attention.launching import FUSED, launch
 from scsigmoid.attention.problem import Problem
 from scsigmoid.attention.triton_tiles import WRAP
 
-#: Number of sequences per program of ``_list_tiles``, and number of tiles that it writes at once.
+#: Numbers of sequences and of tiles that a program of ``list_tiles_kernel`` processes at once.
 _CHUNK = tl.constexpr(32)
 
 
@@ -85,7 +85,7 @@ def list_tiles(
     """
     sequences = starts.shape[0]
     table = torch.empty(most + sequences, dtype=torch.int32, device=starts.device)
-    _list_tiles[(-(-sequences // _CHUNK.value),)](
+    list_tiles_kernel[(-(-sequences // _CHUNK.value),)](
         starts, ends, work_starts, work_ends, table, sequences, most, block, **FUSED
     )
     return table
@@ -104,7 +104,7 @@ def _tiles_and_work(STARTS, ENDS, WORK_STARTS, WORK_ENDS, index, sequences, bloc
 
 
 @triton.jit(do_not_specialize=["sequences", "most"])
-def _list_tiles(STARTS, ENDS, WORK_STARTS, WORK_ENDS, TABLE, sequences, most, block):
+def list_tiles_kernel(STARTS, ENDS, WORK_STARTS, WORK_ENDS, TABLE, sequences, most, block):
     """Write the tiles of 32 sequences to the table of :func:`list_tiles`.
 
     A sequence follows all sequences with more work, or with equal work and a lower index. To find
@@ -139,7 +139,8 @@ def _list_tiles(STARTS, ENDS, WORK_STARTS, WORK_ENDS, TABLE, sequences, most, bl
 #: Number of int32 words of an entry in the list of :func:`schedule`, and of the header before the
 #: first entry. The header contains a counter and the number of tiles.
 WORDS = 8
-#: Rows of a piece, which is the part of a tile that one group of warps computes.
+#: Rows of a piece, which is the part of a tile that one group of warps computes. Kernels contain
+#: both numbers, 8 and 64, as literals.
 PIECE = 64
 
 # Numbers of sequences and of entries that a program of ``schedule_kernel`` processes at once.
