@@ -90,7 +90,6 @@ def _can_read(lengths: Tensor, check: bool) -> bool:
 
     Return False for fake tensors and in a compiled region, where tensors do not have values.
     """
-    check_booleans(check=check)
     return (
         (check or lengths.device.type == "cpu")
         and type(lengths) is Tensor
@@ -118,6 +117,7 @@ def check_packing(
         raise TypeError(f"max_seqlen{suffix}: must be a whole number, is {kind}")
     if max_seqlen < 0:
         raise ValueError(f"max_seqlen{suffix}: must not be negative, is {max_seqlen}")
+    check_booleans(check=check)
     if _can_read(cu_seqlens, check):
         _check_values(name, cu_seqlens, like.shape[0], max_seqlen)
 
@@ -139,6 +139,7 @@ def check_lengths(name: str, lengths: Tensor, like: Tensor, check: bool) -> None
     if lengths.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"{name}: must be int32 or int64, is {lengths.dtype}")
     check_device(name, lengths, like)
+    check_booleans(check=check)
     for value in lengths.tolist() if _can_read(lengths, check) else ():
         if not 0 <= value <= like.shape[1]:
             raise ValueError(f"{name}: must be between 0 and {like.shape[1]}, contains {value}")

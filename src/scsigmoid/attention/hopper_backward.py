@@ -208,7 +208,7 @@ def _consumer(
             blocks_done += 1
         dv = warpgroup_mma_wait(0, deps=(dv,))
         mbarrier.arrive(kv_empty, count=1)
-        slot = tiles_done & 1
+        # Words that are read here, `head` a second time, need no registers in the loop.
         row_end = word(words, slot, 1)
         row = word(words, slot, 2) + GROUP * 64
         head = word(words, slot, 4)

@@ -173,7 +173,7 @@ def sigmoid(scores, factor, summand, FORM: gl.constexpr, ROUNDED: gl.constexpr =
     elif FORM == "vote":
         limit = (6.0 - summand) / factor
         valid = (limit > 0.0) & (factor < 0.0)
-        limit = gl.where(valid, limit.to(gl.int32, bitcast=True), -(2**31))
+        limit = gl.where(valid, limit.to(gl.int32, bitcast=True), -(2**31))  # else always tanh
         # -log(2) / 2: 1 / (1 + 2^x) = 0.5 + 0.5 tanh(half * x).
         half = -0.34657359028
         arguments = [scores, half * factor, half * summand, -factor, -summand, limit]

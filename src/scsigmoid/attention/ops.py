@@ -117,11 +117,10 @@ def compute_gradients(
     None, their gradients are None. Without ``bias_grad``, the gradient of the bias is None.
     """
     arguments = (grad, *_separate(q, k, v), problem.resolved(), bias_grad)
-    launch = launcher(backend).backward
+    launch: Callable[..., Gradients] = launcher(backend).backward
     with _on_device_of(q):
         if k is not None:
-            gradients: Gradients = launch(*arguments)
-            return gradients
+            return launch(*arguments)
         # The kernels write into one tensor, so that three gradients need not be concatenated.
         dqkv = q.new_empty(q.shape)
         *_, dbias = launch(*arguments, dqkv.unbind(1))
