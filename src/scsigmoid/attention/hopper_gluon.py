@@ -224,13 +224,9 @@ def announce(words, barriers, slot, phase, row_end, row, blocks, summand, head, 
     full, empty = barriers
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
     mbarrier.wait(empty.index(slot), phase)
-    words.index(slot * 8).store(gl.full([1], blocks, gl.int32, layout))
-    words.index(slot * 8 + 1).store(gl.full([1], row_end, gl.int32, layout))
-    words.index(slot * 8 + 2).store(gl.full([1], row, gl.int32, layout))
-    words.index(slot * 8 + 3).store(gl.full([1], summand, gl.int32, layout))
-    words.index(slot * 8 + 4).store(gl.full([1], head, gl.int32, layout))
-    words.index(slot * 8 + 5).store(gl.full([1], word5, gl.int32, layout))
-    words.index(slot * 8 + 6).store(gl.full([1], word6, gl.int32, layout))
+    values = (blocks, row_end, row, summand, head, word5, word6)
+    for number in gl.static_range(7):
+        words.index(slot * 8 + number).store(gl.full([1], values[number], gl.int32, layout))
     mbarrier.arrive(full.index(slot), count=1)
     return advance(slot, phase, AHEAD)
 
