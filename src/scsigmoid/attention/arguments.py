@@ -30,9 +30,11 @@ def check_booleans(**settings: object) -> None:
             raise TypeError(f"{name}: must be True or False, is {type(value).__name__}")
 
 
-def describe_devices(name: str, tensor: Tensor, q: Tensor) -> str:
-    """Return the error message for a tensor that is not on the device of ``q``."""
-    return f"{name}: is on {tensor.device} but q is on {q.device}; move them to one device"
+def check_device(name: str, tensor: Tensor, q: Tensor) -> None:
+    """Raise ValueError if ``tensor`` is not on the device of ``q``."""
+    if tensor.device != q.device:
+        message = f"is on {tensor.device} but q is on {q.device}; move them to one device"
+        raise ValueError(f"{name}: {message}")
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor, *, dimensions: int) -> None:
@@ -50,8 +52,7 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor, *, dimensions: int) -> None:
             raise TypeError(f"{name}: dtype {tensor.dtype} is not a supported floating point type")
         if tensor.dtype != q.dtype:
             raise TypeError(f"{name}: dtype {tensor.dtype} differs from q's {q.dtype}")
-        if tensor.device != q.device:
-            raise ValueError(describe_devices(name, tensor, q))
+        check_device(name, tensor, q)
         if tensor.shape[-2:] != q.shape[-2:]:
             raise ValueError(
                 f"{name}: heads and dim {tuple(tensor.shape[-2:])} differ from q's "
@@ -71,15 +72,16 @@ def _check_values(name: str, cu_seqlens: Tensor, tokens: int, max_length: int) -
     if values[0] != 0:
         raise ValueError(f"{name}: must start with 0, starts with {values[0]}")
     lengths = [end - start for start, end in pairwise(values)]
-    if lengths and min(lengths) < 0:
+    shortest, longest = min(lengths, default=0), max(lengths, default=0)
+    if shortest < 0:
         raise ValueError(
-            f"{name}: must not decrease, but does at sequence {lengths.index(min(lengths))}"
+            f"{name}: must not decrease, but does at sequence {lengths.index(shortest)}"
         )
     if values[-1] != tokens:
         raise ValueError(f"{name}: must end with the number of tokens, {tokens}, not {values[-1]}")
-    if lengths and max(lengths) > max_length:
+    if longest > max_length:
         raise ValueError(
-            f"{name}: a sequence has {max(lengths)} tokens, more than the maximum, {max_length}"
+            f"{name}: a sequence has {longest} tokens, more than the maximum, {max_length}"
         )
 
 
@@ -88,7 +90,6 @@ def _can_read(lengths: Tensor, check: bool) -> bool:
 
     Return False for fake tensors and in a compiled region, where tensors do not have values.
     """
-    check_booleans(check=check)
     return (
         (check or lengths.device.type == "cpu")
         and type(lengths) is Tensor
@@ -110,13 +111,13 @@ def check_packing(
         raise ValueError(f"{name}: must have shape (sequences + 1,), has {tuple(cu_seqlens.shape)}")
     if cu_seqlens.dtype != torch.int32:
         raise TypeError(f"{name}: must be int32, is {cu_seqlens.dtype}")
-    if cu_seqlens.device != like.device:
-        raise ValueError(describe_devices(name, cu_seqlens, like))
+    check_device(name, cu_seqlens, like)
     if not isinstance(max_seqlen, (int, torch.SymInt, Integral)):
         kind = type(max_seqlen).__name__
         raise TypeError(f"max_seqlen{suffix}: must be a whole number, is {kind}")
     if max_seqlen < 0:
         raise ValueError(f"max_seqlen{suffix}: must not be negative, is {max_seqlen}")
+    check_booleans(check=check)
     if _can_read(cu_seqlens, check):
         _check_values(name, cu_seqlens, like.shape[0], max_seqlen)
 
@@ -137,8 +138,8 @@ def check_lengths(name: str, lengths: Tensor, like: Tensor, check: bool) -> None
         raise ValueError(f"{name}: must have shape ({like.shape[0]},), has {tuple(lengths.shape)}")
     if lengths.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"{name}: must be int32 or int64, is {lengths.dtype}")
-    if lengths.device != like.device:
-        raise ValueError(describe_devices(name, lengths, like))
+    check_device(name, lengths, like)
+    check_booleans(check=check)
     for value in lengths.tolist() if _can_read(lengths, check) else ():
         if not 0 <= value <= like.shape[1]:
             raise ValueError(f"{name}: must be between 0 and {like.shape[1]}, contains {value}")
@@ -163,12 +164,8 @@ def resolve_scale(scale: float | None, dimension: int) -> float:
 
 def cast_for_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Cast tensors to the dtype of autocast if it is enabled. Do not cast float64."""
-    device = tensors[0].device.type
-    if (
-        device == "meta"
-        or tensors[0].dtype == torch.float64
-        or not torch.is_autocast_enabled(device)
-    ):
+    first, device = tensors[0], tensors[0].device.type
+    if device == "meta" or first.dtype == torch.float64 or not torch.is_autocast_enabled(device):
         return tensors
     dtype = torch.get_autocast_dtype(device)
     return tuple(tensor.to(dtype) for tensor in tensors)

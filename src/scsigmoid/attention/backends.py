@@ -44,8 +44,7 @@ def _find_missing_part(backend: Backend) -> str:
         module = importlib.import_module(f"scsigmoid.attention.{backend.kernels}")
     except ImportError as error:
         return f"its kernels cannot be imported ({error})"
-    reason: str = module.unavailable()
-    return reason
+    return str(module.unavailable())
 
 
 @functools.cache
@@ -59,8 +58,10 @@ def _warn(attention: str, name: str, reason: str) -> None:
 
 
 def _find_obstacle(name: str, backend: Backend, device: torch.device, misfit: str) -> str | None:
-    """Return why a backend does not run on a device and the remedy, or None if it runs."""
-    if backend.runs_on_cpu and (device.type != "cuda" or backend.capability is None):
+    """Return why a backend does not run on a device, followed by a remedy. None: it runs."""
+    required = backend.capability
+    # A backend without a required capability runs on all devices.
+    if required is None or (backend.runs_on_cpu and device.type != "cuda"):
         return None
     if name == "triton":
         if importlib.util.find_spec("triton") is None:
@@ -72,8 +73,7 @@ def _find_obstacle(name: str, backend: Backend, device: torch.device, misfit: st
         return f"it needs a CUDA GPU and the device is {device.type!r}; {remedy}"
     if not torch.cuda.is_available():
         return f"it needs a CUDA GPU and torch sees none; {remedy}"
-    capability, required = torch.cuda.get_device_capability(device), backend.capability
-    assert required is not None
+    capability = torch.cuda.get_device_capability(device)
     if capability < required or (backend.needs_exact_capability and capability != required):
         more = "" if backend.needs_exact_capability else " or more"
         return (

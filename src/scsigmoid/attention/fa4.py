@@ -32,28 +32,27 @@ def unavailable() -> str:
     return ""
 
 
-def _three(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+def _separate(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """Return q, k and v from [q, k, v] or from one tensor, (tokens, 3, heads, dim)."""
     return tensors if len(tensors) == 3 else tensors[0].unbind(1)
 
 
-def _boundaries(cu_seqlens: Tensor, max_seqlen: int) -> dict[str, Any]:
-    """Return the package's arguments for the lengths, equal for queries and keys."""
-    bounds = dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), cu_seqlens)
-    return bounds | dict.fromkeys(("max_seqlen_q", "max_seqlen_k"), max_seqlen)
+def _length_arguments(cu_seqlens: Tensor, max_seqlen: int) -> dict[str, Any]:
+    """Return the package's arguments for the lengths, which are equal for queries and keys."""
+    lengths = {"cu_seqlens": cu_seqlens, "max_seqlen": max_seqlen}
+    return {f"{name}_{side}": value for name, value in lengths.items() for side in "qk"}
 
 
 def _forward(
     tensors: Sequence[Tensor], cu_seqlens: Tensor, max_seqlen: int, scale: float
 ) -> tuple[Tensor, Tensor]:
     """Compute the result, and the log-sum-exp of the scores of each query, (heads, tokens)."""
-    boundaries = _boundaries(cu_seqlens, max_seqlen)
-    run = _passes()[0]
-    return run(*_three(tensors), softmax_scale=scale, return_lse=True, **boundaries)[:2]
+    run, options = _passes()[0], _length_arguments(cu_seqlens, max_seqlen)
+    return run(*_separate(tensors), softmax_scale=scale, return_lse=True, **options)[:2]
 
 
 def _forward_fake(tensors: Sequence[Tensor], *arguments: object) -> tuple[Tensor, Tensor]:
-    tokens, heads, dimension = _three(tensors)[0].shape
+    tokens, heads, dimension = _separate(tensors)[0].shape
     sums = tensors[0].new_empty(heads, tokens, dtype=torch.float32)
     return tensors[0].new_empty(tokens, heads, dimension), sums
 
@@ -69,10 +68,10 @@ def _backward(
 ) -> list[Tensor]:
     """Compute the gradients of ``tensors``, contiguous. ``sums`` are the log-sum-exps."""
     gradients = [x.new_empty(x.shape) for x in tensors]
-    options = _boundaries(cu_seqlens, max_seqlen)
-    options |= zip(("dq", "dk", "dv"), _three(gradients), strict=True)
+    options = _length_arguments(cu_seqlens, max_seqlen)
+    options["dq"], options["dk"], options["dv"] = _separate(gradients)
     options["deterministic"] = torch.are_deterministic_algorithms_enabled()
-    _passes()[1](*_three(tensors), out, grad, sums, scale, **options)
+    _passes()[1](*_separate(tensors), out, grad, sums, scale, **options)
     return gradients
 
 

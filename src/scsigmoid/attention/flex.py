@@ -56,12 +56,9 @@ def document_blocks(
 @document_blocks.register_fake
 def _(cu_seqlens: Tensor, tokens: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     blocks = (tokens + BLOCK - 1) // BLOCK
-
-    def empty(*shape: int) -> Tensor:
-        return torch.empty(shape, dtype=torch.int32, device=cu_seqlens.device)
-
-    square, row = (1, 1, blocks, blocks), (1, 1, blocks)
-    return empty(tokens), empty(*row), empty(*square), empty(*row), empty(*square)
+    empty = functools.partial(cu_seqlens.new_empty, dtype=torch.int32)
+    counts, indices = (1, 1, blocks), (1, 1, blocks, blocks)
+    return empty((tokens,)), empty(counts), empty(indices), empty(counts), empty(indices)
 
 
 def document_mask(cu_seqlens: Tensor, tokens: int) -> "BlockMask":

@@ -104,7 +104,7 @@ def _add_dq(dq, staged, dq_map, column_end, column, head, GROUP: gl.constexpr, D
     """Add this group's half of a block of dQ to global memory."""
     tma.store_wait(0)
     # A thread has columns 2 c and 2 c + 1 of each group of eight columns. To avoid bank conflicts,
-    # its columns of four groups are stored next to each other. `scaled_kernel` restores the order.
+    # its columns of four groups are stored together. `scale_dq_kernel` restores the order.
     neighbors = dq.reshape([64, 2, 4, 4, 2]).permute((0, 1, 3, 2, 4)).reshape([64, 64])
     staged.store(neighbors)
     fence_async_shared()
@@ -128,10 +128,10 @@ def _consumer(
     BLOCK_Q: gl.constexpr, STAGES: gl.constexpr, FORM: gl.constexpr,
 ):  # fmt: skip
     """Compute 64 keys of each tile, and this group's half of each block of dQ."""
-    # Bit operations on `turn` and `count` below replace divisions by these constants.
+    # Bit operations on numbers of tiles and blocks below replace divisions by these constants.
     gl.static_assert(AHEAD == 2)
     gl.static_assert(STAGES == 1 or STAGES == 2 or STAGES == 4)
-    maps, factor, scale, tiles, staging, words, barriers, shared, announcements = common
+    maps, factor, scale, tiles, staging, words, barriers, exchanged, announcements = common
     dq_map, dk_map, dv_map = maps
     qs, grads, ks, vs = tiles
     dscores, dqs, outs = staging
@@ -155,14 +155,14 @@ def _consumer(
     staged = outs.index(GROUP)
     no_scores = gl.zeros([64, BLOCK_Q], gl.float32, scores_layout)
     no_dq = gl.zeros([64, 64], gl.float32, dq_layout)
-    # Numbers of tiles and of blocks so far. Ring slots, phases and the current half of `dscores`
-    # follow from them, which takes two registers instead of six.
-    turn = 0
-    count = 0
+    # Ring slots, phases and the current half of `dscores` follow from these numbers. This takes two
+    # registers instead of six.
+    tiles_done = 0
+    blocks_done = 0
     mbarrier.wait(tile_full.index(0), 0)
     blocks = word(words, 0, 0)
     while blocks > 0:
-        slot = turn & 1
+        slot = tiles_done & 1
         summand = word(words, slot, 3).to(gl.float32, bitcast=True)
         head = word(words, slot, 4)
         column_end = word(words, slot, 5)
@@ -172,12 +172,12 @@ def _consumer(
         # Initialize accumulators before the first product. Otherwise ptxas serializes products.
         dk, dv = warpgroup_mma_wait(0, deps=(dk, dv))
         dv = warpgroup_mma_init(dv)
-        mbarrier.wait(kv_full, turn & 1)
+        mbarrier.wait(kv_full, tiles_done & 1)
         for _ in range(blocks):
-            buffer = (count & 1) * 2
-            stage = count & (STAGES - 1)
+            buffer = (blocks_done & 1) * 2
+            stage = blocks_done & (STAGES - 1)
             # STAGES // 2 is log2(STAGES) for 1, 2 and 4.
-            phase = (count >> (STAGES // 2)) & 1
+            phase = (blocks_done >> (STAGES // 2)) & 1
             mbarrier.wait(full.index(stage), phase)
             scores = product(k, qs.index(stage), no_scores)
             upstream = product(v, grads.index(stage), no_scores)
@@ -198,26 +198,26 @@ def _consumer(
             operands = gl.convert_layout(dscore, operand)
             dk_next = warpgroup_mma(operands, qs.index(stage), dk, is_async=True)
             fence_async_shared()
-            mbarrier.arrive(shared, count=1)
-            mbarrier.wait(shared, count & 1)
+            mbarrier.arrive(exchanged, count=1)
+            mbarrier.wait(exchanged, blocks_done & 1)
             dq = _dq_product(dscores, ks, buffer, no_dq, GROUP, D)
             dk, dq = warpgroup_mma_wait(0, deps=(dk_next, dq))
             mbarrier.arrive(empty.index(stage), count=1)
             _add_dq(dq, own_dq, dq_map, column_end, column, head, GROUP, D)
             column += BLOCK_Q
-            count += 1
+            blocks_done += 1
         dv = warpgroup_mma_wait(0, deps=(dv,))
         mbarrier.arrive(kv_empty, count=1)
-        slot = turn & 1
+        # Words that are read here, `head` a second time, need no registers in the loop.
         row_end = word(words, slot, 1)
         row = word(words, slot, 2) + GROUP * 64
         head = word(words, slot, 4)
         mbarrier.arrive(tile_empty.index(slot), count=1)
         _store(dv, staged, dv_map, row_end, row, head)
         _store(dk * scale, staged, dk_map, row_end, row, head)
-        turn += 1
-        mbarrier.wait(tile_full.index(turn & 1), (turn >> 1) & 1)
-        blocks = word(words, turn & 1, 0)
+        tiles_done += 1
+        mbarrier.wait(tile_full.index(tiles_done & 1), (tiles_done >> 1) & 1)
+        blocks = word(words, tiles_done & 1, 0)
     tma.store_wait(0)
 
 
@@ -246,10 +246,10 @@ def backward_kernel(
     maps = (dq_map, dk_map, dv_map)
     tiles = (qs, grads, ks, vs)
     staging = (dscores, dqs, outs)
-    kv_full, kv_empty, shared = ring(1, 1).index(0), ring(1, 2).index(0), ring(1, 2).index(0)
+    kv_full, kv_empty, exchanged = ring(1, 1).index(0), ring(1, 2).index(0), ring(1, 2).index(0)
     barriers = (kv_full, kv_empty, ring(STAGES, 1), ring(STAGES, 2))
     announcements = (ring(AHEAD, 1), ring(AHEAD, 2))
-    common = (maps, factor, scale, tiles, staging, words, barriers, shared, announcements)
+    common = (maps, factor, scale, tiles, staging, words, barriers, exchanged, announcements)
     gl.warp_specialize(
         [
             (_consumer, (0, common, BLOCK_Q, STAGES, FORM)),

@@ -173,7 +173,7 @@ def sigmoid(scores, factor, summand, FORM: gl.constexpr, ROUNDED: gl.constexpr =
     elif FORM == "vote":
         limit = (6.0 - summand) / factor
         valid = (limit > 0.0) & (factor < 0.0)
-        limit = gl.where(valid, limit.to(gl.int32, bitcast=True), -(2**31))
+        limit = gl.where(valid, limit.to(gl.int32, bitcast=True), -(2**31))  # else always tanh
         # -log(2) / 2: 1 / (1 + 2^x) = 0.5 + 0.5 tanh(half * x).
         half = -0.34657359028
         arguments = [scores, half * factor, half * summand, -factor, -summand, limit]
@@ -214,24 +214,25 @@ def entry(SCHEDULE, tile):
 
 
 @gluon.jit
-def announce(words, barriers, slot, phase, row_end, row, blocks, summand, head, sixth, seventh):
-    """Announce a tile to the consumers, or the end (0 blocks). The last words vary by kernel."""
+def announce(words, barriers, slot, phase, row_end, row, blocks, summand, head, word5, word6):
+    """Write the seven words of a tile to a slot of the ring ``words`` when the slot is empty.
+
+    Words 5 and 6 are the pieces and 0 in the forward kernel, and ``column_end`` and ``column`` in
+    the backward kernel. A tile with 0 blocks tells the consumers that the list has ended. Returns
+    the next slot and phase.
+    """
     full, empty = barriers
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
     mbarrier.wait(empty.index(slot), phase)
-    words.index(slot * 8).store(gl.full([1], blocks, gl.int32, layout))
-    words.index(slot * 8 + 1).store(gl.full([1], row_end, gl.int32, layout))
-    words.index(slot * 8 + 2).store(gl.full([1], row, gl.int32, layout))
-    words.index(slot * 8 + 3).store(gl.full([1], summand, gl.int32, layout))
-    words.index(slot * 8 + 4).store(gl.full([1], head, gl.int32, layout))
-    words.index(slot * 8 + 5).store(gl.full([1], sixth, gl.int32, layout))
-    words.index(slot * 8 + 6).store(gl.full([1], seventh, gl.int32, layout))
+    values = (blocks, row_end, row, summand, head, word5, word6)
+    for number in gl.static_range(7):
+        words.index(slot * 8 + number).store(gl.full([1], values[number], gl.int32, layout))
     mbarrier.arrive(full.index(slot), count=1)
     return advance(slot, phase, AHEAD)
 
 
 @gluon.jit
 def word(words, slot, NUMBER: gl.constexpr):
-    """Return a word of an announced tile, with the same value in all threads."""
+    """Return word NUMBER of an announced tile (:func:`announce`) as a scalar."""
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
     return gl.max(words.index(slot * 8 + NUMBER).load(layout), axis=0)

@@ -34,10 +34,10 @@ VOTE_FROM = 512
 #: Number of pieces, of 64 keys each, in a tile of the backward kernel.
 KEY_PIECES = 2
 
-_ELEMENTS = 1024  # elements per program of `scaled_kernel`
+_ELEMENTS = 1024  # elements per program of `scale_dq_kernel`
 
 
-def _activation(problem: Problem, dtype: torch.dtype) -> tuple[str, float]:
+def _choose_form(problem: Problem, dtype: torch.dtype) -> tuple[str, float]:
     """Return the form of the sigmoid, and the factor of scores and bias in its argument."""
     if not problem.accurate:
         return "tanh", 0.5
@@ -49,9 +49,7 @@ def _activation(problem: Problem, dtype: torch.dtype) -> tuple[str, float]:
 
 def _make_describable(tensor: Tensor) -> Tensor:
     """Return the tensor, or a contiguous copy if TMA does not support its strides."""
-    if is_describable(tensor):
-        return tensor
-    return tensor.clone(memory_format=torch.contiguous_format)
+    return tensor if is_describable(tensor) else tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _can_launch(*tensors: Tensor) -> bool:
@@ -66,7 +64,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     heads, dimension = q.shape[1:]
     constants = FORWARD[dimension]
     block_k = constants["BLOCK_K"]
-    form, factor = _activation(problem, q.dtype)
+    form, factor = _choose_form(problem, q.dtype)
     q, k, v = (_make_describable(x) for x in (q, k, v))
     out = allocate_output(q, problem)
     table, programs = schedule(problem, len(q), heads, constants["PIECES"], block_k, factor)
@@ -90,7 +88,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
 
 
 @triton.jit(do_not_specialize=["tokens"])
-def scaled_kernel(
+def scale_dq_kernel(
     SUM, OUT, scale, tokens, WIDTH: tl.constexpr, STRIDE: tl.constexpr, BLOCK: tl.constexpr
 ):
     """Write SUM * scale to OUT. Rows have WIDTH elements and start STRIDE elements apart in OUT.
@@ -126,11 +124,11 @@ def backward(
     heads, dimension = q.shape[1:]
     constants = BACKWARD[dimension]
     block_q = constants["BLOCK_Q"]
-    form, factor = _activation(problem, q.dtype)
+    form, factor = _choose_form(problem, q.dtype)
     grad, q, k, v = (_make_describable(x) for x in (grad, q, k, v))
     dq_sum = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
     if into is None:
-        # `scaled_kernel` writes all tokens of dQ, so only dK and dV need zeros in gaps.
+        # `scale_dq_kernel` writes all tokens of dQ, so only dK and dV need zeros in gaps.
         dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         dk, dv = (allocate_output(x, problem, keys=True) for x in (k, v))
     else:
@@ -159,7 +157,7 @@ def backward(
         maxnreg=BACKWARD_REGISTERS,
     )
     launch(
-        scaled_kernel,
+        scale_dq_kernel,
         q.get_device(),
         (triton.cdiv(dq.numel(), _ELEMENTS), 1),
         (dq_sum, dq, problem.scale, dq.shape[0]),

@@ -104,16 +104,9 @@ def allocate_output(like: Tensor, problem: Problem, *, keys: bool = False) -> Te
         starts = problem.starts_k if keys else problem.starts_q
         ends = problem.ends_k if keys else problem.ends_q
         width = out.shape[1] * out.shape[2]
+        constants = {"WIDTH": width, "BLOCK": triton.next_power_of_2(width), "ROWS": _ROWS}
         zero_gaps_kernel[(len(starts) + 1, _PROGRAMS)](
-            out,
-            starts,
-            ends,
-            len(starts),
-            out.shape[0],
-            WIDTH=width,
-            BLOCK=triton.next_power_of_2(width),
-            ROWS=_ROWS,
-            **FUSED,
+            out, starts, ends, len(starts), len(out), **constants, **FUSED
         )
     return out
 

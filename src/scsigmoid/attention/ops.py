@@ -24,21 +24,15 @@ from scsigmoid.attention.problem import Problem, compute_dtype, of_packed
 from scsigmoid.attention.torch_internals import is_eager
 from scsigmoid.kernels import BACKENDS
 
-_SECOND_DERIVATIVE = (
-    "the second derivative of attention is not implemented; the gradient of a gradient (for "
-    "example autograd.grad(..., create_graph=True) differentiated again) cannot be computed"
-)
-_FORWARD_MODE = (
-    "forward-mode derivatives of attention (torch.func.jvp, jacfwd) are not implemented; use "
-    "reverse mode, for example backward()"
-)
-
 #: Gradients of q (or qkv), k, v and the bias.
 Gradients = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 
 def _refuse_second_derivative(ctx: object, *grads: Tensor) -> tuple[None, ...]:
-    raise NotImplementedError(_SECOND_DERIVATIVE)
+    raise NotImplementedError(
+        "the second derivative of attention is not implemented; the gradient of a gradient (for "
+        "example autograd.grad(..., create_graph=True) differentiated again) cannot be computed"
+    )
 
 
 def register(
@@ -123,11 +117,10 @@ def compute_gradients(
     None, their gradients are None. Without ``bias_grad``, the gradient of the bias is None.
     """
     arguments = (grad, *_separate(q, k, v), problem.resolved(), bias_grad)
-    launch = launcher(backend).backward
+    launch: Callable[..., Gradients] = launcher(backend).backward
     with _on_device_of(q):
         if k is not None:
-            gradients: Gradients = launch(*arguments)
-            return gradients
+            return launch(*arguments)
         # The kernels write into one tensor, so that three gradients need not be concatenated.
         dqkv = q.new_empty(q.shape)
         *_, dbias = launch(*arguments, dqkv.unbind(1))
@@ -135,7 +128,7 @@ def compute_gradients(
 
 
 # Arguments of the operators: q, k, v, the fields of Problem and the backend. The first _TENSORS
-# arguments are tensors, which autograd saves.
+# arguments are tensors, which autograd saves. The last tensor is the bias.
 _ARGUMENTS = (
     "Tensor q, Tensor? k, Tensor? v, "
     "Tensor starts_q, Tensor ends_q, Tensor starts_k, Tensor ends_k, Tensor? bias, "
@@ -143,9 +136,6 @@ _ARGUMENTS = (
     "bool? deterministic, str kind, str backend"
 )
 _TENSORS = 8
-_BIAS = _TENSORS - 1
-# Gradients of the fields of Problem. _differentiate replaces the gradient of the bias.
-_NO_GRADIENTS: Any = Problem(*[None] * len(Problem._fields))  # type: ignore[arg-type]
 
 
 def _forward(q: Tensor, k: Tensor | None, v: Tensor | None, *rest: Any) -> Tensor:
@@ -183,11 +173,12 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _differentiate(backward: Callable[..., Gradients], ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    tensors, bias_grad = ctx.saved_tensors, ctx.needs_input_grad[_BIAS]
+    tensors, bias_grad = ctx.saved_tensors, ctx.needs_input_grad[_TENSORS - 1]
     dq, dk, dv, dbias = backward(grad, *tensors, *ctx.options, bias_grad)
     if tensors[1] is None:  # for qkv, the operator returns empty tensors as dk and dv
         dk = dv = None
-    return dq, dk, dv, *_NO_GRADIENTS._replace(bias=dbias if bias_grad else None), None
+    fields = dict.fromkeys(Problem._fields) | {"bias": dbias if bias_grad else None}
+    return dq, dk, dv, *fields.values(), None
 
 
 attention, attention_backward = register(
@@ -234,7 +225,10 @@ def attend(q: Tensor, k: Tensor | None, v: Tensor | None, problem: Problem, back
     if not torch.compiler.is_compiling():
         for x in (q, k, v, problem.bias):
             if x is not None and unpack_dual(x).tangent is not None:
-                raise NotImplementedError(_FORWARD_MODE)
+                raise NotImplementedError(
+                    "forward-mode derivatives of attention (torch.func.jvp, jacfwd) are not "
+                    "implemented; use reverse mode, for example backward()"
+                )
     attended: Tensor = attention(q, k, v, *problem, backend)
     return attended
 

@@ -32,18 +32,16 @@ def _by_head(tensor: Tensor) -> Tensor:
     return tensor.to(compute_dtype(tensor)).transpose(0, 1)
 
 
-def _pairs(
+def _divide(
     spans_q: Sequence[Span], spans_k: Sequence[Span], heads: int
 ) -> Iterator[tuple[int, slice, list[slice]]]:
     """Yield index, key rows and query blocks of each sequence that has queries and keys."""
-    for sequence, ((start_q, end_q), (start_k, end_k)) in enumerate(
-        zip(spans_q, spans_k, strict=True)
-    ):
+    spans = zip(spans_q, spans_k, strict=True)
+    for sequence, ((start_q, end_q), (start_k, end_k)) in enumerate(spans):
         if start_q < end_q and start_k < end_k:
             step = max(1, BLOCK_ELEMENTS // max(1, (end_k - start_k) * heads))
-            blocks = [
-                slice(first, min(first + step, end_q)) for first in range(start_q, end_q, step)
-            ]
+            starts = range(start_q, end_q, step)
+            blocks = [slice(start, min(start + step, end_q)) for start in starts]
             yield sequence, slice(start_k, end_k), blocks
 
 
@@ -62,7 +60,7 @@ def _weights(kind: Kind, q: Tensor, k: Tensor, scale: float, bias: Tensor | floa
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     """Compute attention. Results are 0 outside sequences and in sequences without keys."""
     out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
-    for sequence, key_rows, blocks in _pairs(*_spans(problem), q.shape[1]):
+    for sequence, key_rows, blocks in _divide(*_spans(problem), q.shape[1]):
         keys, values = (_by_head(x[key_rows]) for x in (k, v))
         bias = _bias(problem.bias, sequence, keys.shape[1])
         for rows in blocks:
@@ -89,7 +87,7 @@ def backward(
     for gradient in (dq, dk, dv):
         gradient.zero_()
     dbias = torch.zeros(problem.sequences, dtype=dtype, device=q.device) if bias_grad else None
-    for sequence, key_rows, blocks in _pairs(*_spans(problem), q.shape[1]):
+    for sequence, key_rows, blocks in _divide(*_spans(problem), q.shape[1]):
         keys, values = (_by_head(x[key_rows]) for x in (k, v))
         bias = _bias(problem.bias, sequence, keys.shape[1])
         dkeys, dvalues = (torch.zeros(keys.shape, dtype=dtype, device=q.device) for _ in range(2))
@@ -124,7 +122,7 @@ def weight_statistics(
     largest = torch.zeros((), dtype=compute_dtype(q), device=q.device)
     # Row sums and effective numbers of keys of all rows of weights.
     sums, key_counts, value_means = [], [], []
-    for sequence, key_rows, blocks in _pairs(spans, spans, q.shape[1]):
+    for sequence, key_rows, blocks in _divide(spans, spans, q.shape[1]):
         keys, values = (_by_head(x[key_rows]) for x in (k, v))
         mean_square = values.square().sum(-1).mean(-1)
         value_means.append(values.mean(1).square().sum(-1) / mean_square)
@@ -160,7 +158,7 @@ def largest_scores(
     Return (heads,) float32, 0 if there are no tokens, NaN if a score is NaN.
     """
     largest = torch.zeros(q.shape[1], dtype=compute_dtype(q), device=q.device)
-    for _, key_rows, blocks in _pairs(spans_q, spans_k, q.shape[1]):
+    for _, key_rows, blocks in _divide(spans_q, spans_k, q.shape[1]):
         keys = _by_head(k[key_rows])
         for rows in blocks:
             low, high = torch.matmul(_by_head(q[rows]), keys.mT).flatten(1).aminmax(dim=1)

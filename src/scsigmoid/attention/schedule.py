@@ -22,7 +22,7 @@ from scsigmoid.attention.launching import FUSED, launch
 from scsigmoid.attention.problem import Problem
 from scsigmoid.attention.triton_tiles import WRAP
 
-#: Number of sequences per program of ``_list_tiles``, and number of tiles that it writes at once.
+#: Numbers of sequences and of tiles that a program of ``list_tiles_kernel`` processes at once.
 _CHUNK = tl.constexpr(32)
 
 
@@ -85,7 +85,7 @@ def list_tiles(
     """
     sequences = starts.shape[0]
     table = torch.empty(most + sequences, dtype=torch.int32, device=starts.device)
-    _list_tiles[(-(-sequences // _CHUNK.value),)](
+    list_tiles_kernel[(-(-sequences // _CHUNK.value),)](
         starts, ends, work_starts, work_ends, table, sequences, most, block, **FUSED
     )
     return table
@@ -93,7 +93,10 @@ def list_tiles(
 
 @triton.jit
 def _tiles_and_work(STARTS, ENDS, WORK_STARTS, WORK_ENDS, index, sequences, block):
-    """Return each sequence's numbers of tiles and of rows to loop over, 0 past the last one."""
+    """Return the number of tiles of each sequence in ``index``, and the rows each tile loops over.
+
+    Both are 0 if the index is not below ``sequences``.
+    """
     inside = index < sequences
     rows = tl.load(ENDS + index, inside, 0) - tl.load(STARTS + index, inside, 0)
     work = tl.load(WORK_ENDS + index, inside, 0) - tl.load(WORK_STARTS + index, inside, 0)
@@ -101,30 +104,34 @@ def _tiles_and_work(STARTS, ENDS, WORK_STARTS, WORK_ENDS, index, sequences, bloc
 
 
 @triton.jit(do_not_specialize=["sequences", "most"])
-def _list_tiles(STARTS, ENDS, WORK_STARTS, WORK_ENDS, TABLE, sequences, most, block):
-    """List the tiles of 32 sequences per program, after all sequences with more work."""
+def list_tiles_kernel(STARTS, ENDS, WORK_STARTS, WORK_ENDS, TABLE, sequences, most, block):
+    """Write the tiles of 32 sequences to the table of :func:`list_tiles`.
+
+    A sequence follows all sequences with more work, or with equal work and a lower index. To find
+    its first tile, the program counts the tiles of these sequences.
+    """
     lane = tl.arange(0, _CHUNK)
-    mine = tl.program_id(0) * _CHUNK + lane
-    tiles, work = _tiles_and_work(STARTS, ENDS, WORK_STARTS, WORK_ENDS, mine, sequences, block)
+    index = tl.program_id(0) * _CHUNK + lane
+    tiles, work = _tiles_and_work(STARTS, ENDS, WORK_STARTS, WORK_ENDS, index, sequences, block)
     first = tl.zeros([_CHUNK], tl.int32)
     total = 0
     for chunk in range(0, sequences, _CHUNK):
         other = chunk + lane
-        others, their_work = _tiles_and_work(
+        other_tiles, other_work = _tiles_and_work(
             STARTS, ENDS, WORK_STARTS, WORK_ENDS, other, sequences, block
         )
-        longer = their_work[None, :] > work[:, None]
-        same = their_work[None, :] == work[:, None]
-        earlier = longer | (same & (other[None, :] < mine[:, None]))
-        first += tl.sum(tl.where(earlier, others[None, :], 0), axis=1)
-        total += tl.sum(others, axis=0)
-    tl.store(TABLE + most + mine, first, mine < sequences)
+        longer = other_work[None, :] > work[:, None]
+        same = other_work[None, :] == work[:, None]
+        earlier = longer | (same & (other[None, :] < index[:, None]))
+        first += tl.sum(tl.where(earlier, other_tiles[None, :], 0), axis=1)
+        total += tl.sum(other_tiles, axis=0)
+    tl.store(TABLE + most + index, first, index < sequences)
     for step in range(0, tl.max(tiles, axis=0), _CHUNK):
         tile = step + lane
         place = first[:, None] + tile[None, :]
         # The second condition is false only if the bounds do not match the batch.
-        wanted = (tile[None, :] < tiles[:, None]) & (place < most)
-        tl.store(TABLE + place, tl.broadcast_to(mine[:, None], place.shape), wanted)
+        inside = (tile[None, :] < tiles[:, None]) & (place < most)
+        tl.store(TABLE + place, tl.broadcast_to(index[:, None], place.shape), inside)
     for step in range(total + tl.program_id(0) * _CHUNK, most, tl.num_programs(0) * _CHUNK):
         tl.store(TABLE + step + lane, tl.full([_CHUNK], -1, tl.int32), step + lane < most)
 
@@ -132,7 +139,8 @@ def _list_tiles(STARTS, ENDS, WORK_STARTS, WORK_ENDS, TABLE, sequences, most, bl
 #: Number of int32 words of an entry in the list of :func:`schedule`, and of the header before the
 #: first entry. The header contains a counter and the number of tiles.
 WORDS = 8
-#: Rows of a piece, which is the part of a tile that one group of warps computes.
+#: Rows of a piece, which is the part of a tile that one group of warps computes. Kernels contain
+#: both numbers, 8 and 64, as literals.
 PIECE = 64
 
 # Numbers of sequences and of entries that a program of ``schedule_kernel`` processes at once.
@@ -141,7 +149,7 @@ _ENTRIES = tl.constexpr(64)
 
 
 @triton.jit
-def _columns_of(STARTS, ENDS, sequence, inside):
+def _lengths_of(STARTS, ENDS, sequence, inside):
     first = tl.load(STARTS + sequence, mask=inside, other=0)
     return tl.load(ENDS + sequence, mask=inside, other=0) - first
 
@@ -181,8 +189,8 @@ def schedule_kernel(
     for start in range(0, sequences, _SCAN):
         other = start + tl.arange(0, _SCAN)
         inside = other < sequences
-        other_rows = _columns_of(ROW_STARTS, ROW_ENDS, other, inside)
-        other_columns = _columns_of(COLUMN_STARTS, COLUMN_ENDS, other, inside)
+        other_rows = _lengths_of(ROW_STARTS, ROW_ENDS, other, inside)
+        other_columns = _lengths_of(COLUMN_STARTS, COLUMN_ENDS, other, inside)
         other_tiles = tl.cdiv(tl.cdiv(other_rows, 64), PIECES)
         longer = (other_columns > columns) | ((other_columns == columns) & (other < sequence))
         before += tl.sum(tl.where(longer, other_tiles, 0))

@@ -36,9 +36,8 @@ def attend(
     if cu_seqlens.is_meta or type(cu_seqlens) is not Tensor:
         # A tensor without values, such as a fake tensor.
         return attend_softmax(tensors, cu_seqlens, max_seqlen, scale)
-    bounds = cu_seqlens.tolist()
     outputs = []
-    for start, end in pairwise(bounds):
+    for start, end in pairwise(cu_seqlens.tolist()):
         queries, keys, values = (x[start:end].transpose(0, 1)[None] for x in (q, k, v))
         attended = scaled_dot_product_attention(queries, keys, values, scale=scale)
         outputs.append(attended[0].transpose(0, 1))

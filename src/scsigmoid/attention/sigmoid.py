@@ -10,12 +10,12 @@ from scsigmoid.attention import ops
 from scsigmoid.attention.arguments import (
     cast_for_autocast,
     check_booleans,
+    check_device,
     check_fused,
     check_lengths,
     check_packing,
     check_tensor,
     check_tensors,
-    describe_devices,
     resolve_scale,
     to_float,
 )
@@ -38,8 +38,7 @@ def expand_bias(bias: float | Tensor | None, sequences: int, like: Tensor) -> Te
         raise ValueError(
             f"bias: must be a number or have shape ({sequences},), has {tuple(bias.shape)}"
         )
-    if bias.device != like.device:
-        raise ValueError(describe_devices("bias", bias, like))
+    check_device("bias", bias, like)
     return bias.to(dtype).expand(sequences).contiguous()
 
 
@@ -222,8 +221,8 @@ def sigmoid_attention_padded(
     check_lengths("lengths_q", lengths_q, q, check)
     sequences = torch.arange(q.shape[0], dtype=torch.int32, device=q.device)
     starts_q = sequences * q.shape[1]
-    starts_k, ends_q = starts_q, starts_q + lengths_q.to(torch.int32)
-    ends_k = ends_q
+    ends_q = starts_q + lengths_q.to(torch.int32)
+    starts_k, ends_k = starts_q, ends_q
     if lengths_k is not None:
         check_lengths("lengths_k", lengths_k, k, check)
         starts_k = sequences * k.shape[1]

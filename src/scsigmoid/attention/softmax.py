@@ -67,8 +67,9 @@ def softmax_attention(
         raise ValueError(f"k: {k.shape[0]} tokens but q has {q.shape[0]}")
     check_packing(q, cu_seqlens, max_seqlen, check)
     q, k, v = cast_for_autocast(q, k, v)
-    attend = ATTEND[_choose(backend, q)]
-    return attend([q, k, v], cu_seqlens, max_seqlen, resolve_scale(scale, q.shape[-1]), mask)
+    backend = choose_backend("softmax", backend, q.device, hopper_misfit(q))
+    scale = resolve_scale(scale, q.shape[-1])
+    return ATTEND[backend]([q, k, v], cu_seqlens, max_seqlen, scale, mask)
 
 
 def softmax_attention_qkv(
@@ -95,11 +96,7 @@ def softmax_attention_qkv(
     """
     check_fused(qkv, cu_seqlens, max_seqlen, check)
     (qkv,) = cast_for_autocast(qkv)
-    backend = _choose(backend, qkv)
+    backend = choose_backend("softmax", backend, qkv.device, hopper_misfit(qkv))
     tensors = [qkv] if BACKENDS["softmax"][backend].takes_qkv else qkv.unbind(1)
-    factor = resolve_scale(scale, qkv.shape[-1])
-    return ATTEND[backend](tensors, cu_seqlens, max_seqlen, factor, mask)
-
-
-def _choose(backend: str, like: Tensor) -> str:
-    return choose_backend("softmax", backend, like.device, hopper_misfit(like))
+    scale = resolve_scale(scale, qkv.shape[-1])
+    return ATTEND[backend](tensors, cu_seqlens, max_seqlen, scale, mask)

@@ -35,8 +35,8 @@ from scsigmoid.attention.triton_tiles import (
     corner,
     fold,
     load,
+    locate,
     offsets,
-    place,
     sigmoid,
     span,
     store,
@@ -116,7 +116,7 @@ def forward_kernel(
     sequence, within = assignment(TILES, most, heads, blocks, SCHEDULED)
     if sequence < 0:
         return
-    head, _, first, left = place(STARTS_Q, ENDS_Q, sequence, within, blocks, BLOCK_Q, SCHEDULED)
+    head, _, first, left = locate(STARTS_Q, ENDS_Q, sequence, within, blocks, BLOCK_Q, SCHEDULED)
     if left <= 0:
         return
     start_k, keys = span(STARTS_K, ENDS_K, sequence)
@@ -167,7 +167,9 @@ def dq_kernel(
     sequence, within = assignment(TILES, most, heads, blocks, SCHEDULED)
     if sequence < 0:
         return
-    head, block, first, left = place(STARTS_Q, ENDS_Q, sequence, within, blocks, BLOCK_Q, SCHEDULED)
+    head, block, first, left = locate(
+        STARTS_Q, ENDS_Q, sequence, within, blocks, BLOCK_Q, SCHEDULED
+    )
     if left <= 0:
         return
     start_k, keys = span(STARTS_K, ENDS_K, sequence)
@@ -223,7 +225,9 @@ def dkdv_kernel(
     sequence, within = assignment(TILES, most, heads, blocks, SCHEDULED)
     if sequence < 0:
         return
-    head, block, first, left = place(STARTS_K, ENDS_K, sequence, within, blocks, BLOCK_K, SCHEDULED)
+    head, block, first, left = locate(
+        STARTS_K, ENDS_K, sequence, within, blocks, BLOCK_K, SCHEDULED
+    )
     if left <= 0:
         return
     keys = left + block * BLOCK_K

@@ -167,12 +167,10 @@ def backward(
     if dq.numel():
         configuration = _find_configuration("dq", q, k, v)
         tiling = assign_tiles(problem, q.shape[0], configuration.block_q)
-        tile_dbias = None
-        if bias_grad:
-            shape = (problem.sequences, q.shape[1], tiling.blocks)
-            tile_dbias = torch.zeros(shape, dtype=torch.float32, device=q.device)
+        shape = (problem.sequences, q.shape[1], tiling.blocks)
+        tile_dbias = torch.zeros(shape, dtype=torch.float32, device=q.device) if bias_grad else None
         _launch("dq", configuration, (grad, q, k, v, dq), problem, tiling, tile_dbias)
-        dbias = dbias if tile_dbias is None else tile_dbias.sum(dim=(1, 2))
+        dbias = None if tile_dbias is None else tile_dbias.sum(dim=(1, 2))
     if dk.numel():
         dq_block = configuration.block_q if dq.numel() else 0
         configuration = _find_configuration("dkdv", q, q, grad)

@@ -51,10 +51,12 @@ def span(STARTS, ENDS, sequence):
 
 
 @triton.jit
-def place(STARTS, ENDS, sequence, within, blocks, BLOCK: tl.constexpr, SCHEDULED: tl.constexpr):
-    """Return head, block and first row of a tile, and the sequence's number of rows from there.
+def locate(STARTS, ENDS, sequence, within, blocks, BLOCK: tl.constexpr, SCHEDULED: tl.constexpr):
+    """Return the head and the block of rows of a program, the block's first row, and the rows left.
 
-    ``sequence`` and ``within`` are the results of :func:`assignment`.
+    ``sequence`` and ``within`` are the results of :func:`assignment`. The rows left are the
+    sequence's rows from the first row of the block on: more than BLOCK if other blocks follow, and
+    0 or less if the block is past the end.
     """
     start, rows = span(STARTS, ENDS, sequence)
     own_blocks = tl.cdiv(rows, BLOCK) if SCHEDULED else blocks

@@ -52,7 +52,7 @@ class Block(nn.Module):
         self.attention_dropout = KeyedDropout(settings.dropout, 2 * layer + 1)
         self.feed_forward_dropout = KeyedDropout(settings.dropout, 2 * layer + 2)
 
-    def heads(self, x: Tensor) -> Tensor:
+    def compute_qkv(self, x: Tensor) -> Tensor:
         """Compute q, k and v, (tokens, 3, heads, dim), from the residual stream ``x``."""
         shape = (3, self.settings.heads, self.settings.head_dimension)
         qkv: Tensor = self.qkv(self.attention_norm(x)).unflatten(-1, shape)
@@ -64,16 +64,16 @@ class Block(nn.Module):
     def attend(
         self, qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: "BlockMask | None"
     ) -> Tensor:
-        """Compute attention, (tokens, heads, dim), of the result of :meth:`heads`."""
+        """Compute attention, (tokens, heads, dim), of the result of :meth:`compute_qkv`."""
         backend = self.settings.backend
-        if self.settings.attention == "sigmoid":
-            if "centred_values" not in self.settings.variants:
-                return sigmoid_attention_qkv(qkv, cu_seqlens, max_seqlen, backend=backend)
-            q, k, v = qkv.unbind(1)
-            mean = cell_means(v, cu_seqlens)
-            qkv = torch.stack([q, k, v - mean], 1)
-            return mean + sigmoid_attention_qkv(qkv, cu_seqlens, max_seqlen, backend=backend)
-        return softmax_attention_qkv(qkv, cu_seqlens, max_seqlen, backend=backend, mask=mask)
+        if self.settings.attention == "softmax":
+            return softmax_attention_qkv(qkv, cu_seqlens, max_seqlen, backend=backend, mask=mask)
+        if "centred_values" not in self.settings.variants:
+            return sigmoid_attention_qkv(qkv, cu_seqlens, max_seqlen, backend=backend)
+        q, k, v = qkv.unbind(1)
+        mean = cell_means(v, cu_seqlens)
+        qkv = torch.stack([q, k, v - mean], 1)
+        return mean + sigmoid_attention_qkv(qkv, cu_seqlens, max_seqlen, backend=backend)
 
     def forward(
         self,
@@ -84,7 +84,7 @@ class Block(nn.Module):
         keys: Tensor | None,
     ) -> Tensor:
         """Compute the block for the residual stream ``x``, (tokens, hidden)."""
-        attended = self.attend(self.heads(x), cu_seqlens, max_seqlen, mask)
+        attended = self.attend(self.compute_qkv(x), cu_seqlens, max_seqlen, mask)
         attended = self.projection(attended.flatten(1))
         if "hybrid_norm" in self.settings.variants:
             attended = self.output_norm(attended)
@@ -219,5 +219,5 @@ class Encoder(nn.Module):
         """Return the float32 maximum of ``|q . k / sqrt(dim)|`` in layer 0, without dropout."""
         first = self.blocks[0]
         assert isinstance(first, Block)
-        q, k, _ = first.heads(self.embed(tokens, positions)).unbind(1)
+        q, k, _ = first.compute_qkv(self.embed(tokens, positions)).unbind(1)
         return score_max(q, k, cu_seqlens)

@@ -322,7 +322,7 @@ class Validation:
             mask = encoder.mask(x, batch.cu_seqlens)
             for index, block in enumerate(encoder.blocks):
                 assert isinstance(block, Block)
-                q, k, v = block.heads(x).unbind(1)
+                q, k, v = block.compute_qkv(x).unbind(1)
                 with torch.autocast(device.type, enabled=False):
                     statistics = weight_statistics(encoder.settings.attention, q, k, v, spans)
                 layers.append(Layer(step=step, layer=index, **statistics))
