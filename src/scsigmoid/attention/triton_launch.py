@@ -163,7 +163,7 @@ def backward(
         dk, dv = (allocate_output(x, problem, keys=True) for x in (k, v))
     else:
         dq, dk, dv = into
-    dbias = torch.zeros(problem.sequences, device=q.device) if bias_grad else None
+    dbias = q.new_zeros(problem.sequences, dtype=torch.float32) if bias_grad else None
     if dq.numel():
         configuration = _find_configuration("dq", q, k, v)
         tiling = assign_tiles(problem, q.shape[0], configuration.block_q)
