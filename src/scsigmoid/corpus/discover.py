@@ -207,9 +207,8 @@ def terms(entry: Mapping[str, Any], key: str) -> dict[str, str]:
 def entries_of(entry: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     """Return the JSON objects in the list under a key of a description."""
     values = entry.get(key)
-    if not isinstance(values, list):
-        return []
-    return [value for value in values if isinstance(value, Mapping)]
+    listed = values if isinstance(values, list) else []
+    return [value for value in listed if isinstance(value, Mapping)]
 
 
 def find_evaluation_dataset(service: Service, name: str, dataset: Dataset) -> ManifestRow:

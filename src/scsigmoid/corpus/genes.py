@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,8 @@ OTHER_FEATURES = re.compile(
 )
 CELLXGENE_BIOTYPES = {"gene", "spike-in", ""}
 EXAMPLES = 5  # maximum number of genes in a message
-# A contradiction is a gene with the id of one gene and the name of another. Their share of the
-# compared genes is below 1 % between annotations of different years, and almost 100 % if the ids
-# are shifted by a row. Above the first share there is a warning, above the second an error.
+# Shares of contradictions (see `check_names`) above which there is a warning or an error. The share
+# is below 1 % between annotations of different years, and almost 100 % if ids are shifted by a row.
 FEW_CONTRADICTIONS, MANY_CONTRADICTIONS = 0.05, 0.5
 FEWEST_COMPARED = 10  # names of fewer genes are not checked
 
@@ -57,7 +57,7 @@ def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
         check_column(var, gene_column, path, "the genes")
     index = str(var.attrs["_index"])
     names = read_column(var, "feature_name" if "feature_name" in var else index)
-    is_gene = find_genes(var, path)
+    is_gene = are_genes(var, path)
     gene_column = gene_column or column_of_ids(var, is_gene, path)
     ids = read_column(var, gene_column or index)
     check_ids(ids, is_gene, gene_column, path)
@@ -164,7 +164,7 @@ def column_of_ids(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
     return ""
 
 
-def find_genes(var: Any, path: Path) -> NDArray[np.bool_]:
+def are_genes(var: Any, path: Path) -> NDArray[np.bool_]:
     """Return which features are genes. Log the numbers of other features by ``feature_types``.
 
     CELLxGENE files state the kind of a feature in ``feature_biotype``, Cell Ranger and muon in
@@ -303,6 +303,7 @@ def real_genes() -> list[tuple[str, str, str]]:
     return [(row["symbol"], row["gene_id"], row["feature_name"]) for row in rows]
 
 
+@cache
 def read_table(name: str) -> list[dict[str, str]]:
     """Return the rows of a CSV file of this package, without comments (``#``)."""
     text = files("scsigmoid.corpus").joinpath(name).read_text(encoding="utf-8")

@@ -58,10 +58,8 @@ def cell_types(cells: Cells, label: str, types: Sequence[str] = ()) -> Strings:
         if any(value.strip().casefold() in ABSENT for value in values):
             return ""
         value_of = dict(zip(columns, values, strict=True))
-        if IN_BRACES.search(label):
-            text = IN_BRACES.sub(lambda match: value_of[match[1]], label)
-        else:
-            text = value_of[label]
+        # A label without braces is the name of a column.
+        text = value_of.get(label) or IN_BRACES.sub(lambda match: value_of[match[1]], label)
         return text if text in types else spelling.get(normalize(text), text)
 
     return np.array([type_of(values) for values in combinations], dtype=object)[index]

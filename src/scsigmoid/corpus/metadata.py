@@ -196,6 +196,4 @@ def check_identifier(identifier: Any, where: str = "CELLxGENE") -> str:
 
 def as_count(value: Any) -> int | None:
     """Return a value from a service if it is a plausible count, else ``None``."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
-        return None
-    return value
+    return value if type(value) is int and 0 <= value <= LARGEST else None

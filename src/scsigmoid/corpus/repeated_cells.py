@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.corpus.h5ad import Cells
 
-# Cells that express fewer genes are often equal by chance.
-FEWEST_GENES = 10
+FEWEST_GENES = 10  # cells that express fewer genes are often equal by chance
 
 Hashes = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
@@ -70,14 +69,8 @@ def hash_cells(
         hashes[chunk.cells] = sum_cells(terms, indptr)
         shared_hashes[chunk.cells] = shared_sums
         is_comparable[chunk.cells] = np.diff(indptr) >= FEWEST_GENES
-    return HashedFile(
-        hashes=hashes,
-        shared_hashes=shared_hashes,
-        is_comparable=is_comparable,
-        gene_set=int(keys.sum()),
-        training=training,
-        held_out=held_out,
-    )
+    gene_set = int(keys.sum())
+    return HashedFile(hashes, shared_hashes, is_comparable, gene_set, training, held_out)
 
 
 def scramble(values: Hashes) -> Hashes:

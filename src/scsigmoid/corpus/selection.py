@@ -6,7 +6,6 @@ No training file shares a dataset or a collection with an evaluation dataset.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from scsigmoid.config.schema import Corpus
@@ -76,13 +75,8 @@ def wanted_assays(corpus: Corpus) -> set[str] | None:
     """Return labels and ontology ids of the wanted assays, or ``None`` if all are wanted."""
     if corpus.assays is None:
         return None
-    return {*corpus.assays} | (rna_assays() if RNA in corpus.assays else set())
-
-
-@cache
-def rna_assays() -> frozenset[str]:
-    """Return the ontology ids of RNA assays."""
-    return frozenset(row["ontology_term_id"] for row in read_table("rna_assays.csv"))
+    rna = {row["ontology_term_id"] for row in read_table("rna_assays.csv")}
+    return {*corpus.assays} | (rna if RNA in corpus.assays else set())
 
 
 def reason_unwanted(version: Version, corpus: Corpus) -> str:

@@ -126,9 +126,7 @@ class Web:
                 session.mount(scheme, AllowedHosts(self.hosts))
             timeout = patience * self.settings.timeout
             try:
-                with session.request(
-                    method, url, headers=headers, timeout=timeout, allow_redirects=True
-                ) as response:
+                with session.request(method, url, headers=headers, timeout=timeout) as response:
                     yield response
             except (requests.RequestException, HTTPError) as error:
                 raise Transient(f"no complete answer ({type(error).__name__})") from error
@@ -171,7 +169,7 @@ class Web:
                     f"{one_line(url)}: {failure} ({failures} attempts); check the network, or "
                     "raise corpus.download.timeout or corpus.download.attempts, and run again"
                 ) from failure
-            pause = failure.pause if failure.pause is not None else 2.0 ** (failures - 1)
+            pause = 2.0 ** (failures - 1) if failure.pause is None else failure.pause
             pause = min(pause, self.settings.longest_pause)
             log(f"{one_line(url)}: {failure}; trying again in {pause:g} s")
             self.stopping.wait(pause)
