@@ -75,8 +75,7 @@ def list_versions(
     """Find the newest version of every dataset as of a day, except datasets withdrawn since then.
 
     Args:
-        service: the API.
-        day: the day, as ``YYYY-MM-DD``.
+        day: as ``YYYY-MM-DD``.
         leave_out: ids of datasets to leave out, even if their descriptions are malformed.
         can_be_wanted: whether the corpus may use versions of a dataset, given its current
             description. If not, today's version is returned, so that the dataset is counted.

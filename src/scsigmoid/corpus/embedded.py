@@ -70,7 +70,6 @@ BASE_SPREAD = 0.8  # standard deviation of log-rates without regulators
 ENHANCER_SHAPE, ENHANCER_SCALE = 2.0, 0.8  # gamma distribution of the weights of enhancers
 DRIVE = 5.0  # factor of the weights, divided by the number of regulators
 
-
 # Facets by cell type: first the types of the paper's Table 1, then types of the Cell Ontology.
 FACETS: dict[str, tuple[str, ...]] = {
     "Mesenchymal": ("stromal", "fetal"),
@@ -106,7 +105,6 @@ FACETS: dict[str, tuple[str, ...]] = {
     "fibroblast": ("stromal", "adult"),
     "capillary endothelial cell": ("vascular", "adult"),
 }
-
 
 # Tissue and cell types of the simulated evaluation datasets.
 DATASETS: dict[str, tuple[str, tuple[str, ...]]] = {

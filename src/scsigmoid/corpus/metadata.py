@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from scsigmoid.config.schema import IDENTIFIER
 from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,8 +127,7 @@ def check_rows(rows: Iterable[ManifestRow], where: str) -> None:
 
 def write_manifest(path: str | Path, rows: Iterable[ManifestRow]) -> None:
     """Write manifest rows as CSV, atomically."""
-    with atomic_path(path) as temporary:
-        write_rows(temporary, ManifestRow, rows)
+    write_rows(path, ManifestRow, rows)
 
 
 def check_skipped(rows: Iterable[ManifestRow], training: Iterable[ManifestRow]) -> None:

@@ -150,27 +150,17 @@ def check_separate(
 def summarize(rows: Sequence[ManifestRow]) -> dict[str, Any]:
     """Return the numbers of files, cells and bytes of a manifest, for its summary."""
     training = [row for row in rows if row.role == "training"]
-    summary: dict[str, Any] = {
-        "training": {
-            **count_totals(training),
-            "paper_cells": PAPER_CELLS,
-            "assays": count_by(training, "assay"),
-        },
-        "evaluation": {
-            row.dataset: {
-                **count_totals([row]),
-                "dataset_version_id": row.dataset_version_id,
-                "dataset_id": row.dataset_id,
-                "collection_id": row.collection_id,
-                "published": row.published,
-            }
-            for row in rows
-            if row.role == "evaluation"
-        },
-    }
+    totals: dict[str, Any] = {**count_totals(training), "paper_cells": PAPER_CELLS}
+    totals["assays"] = count_by(training, "assay")
     if len(organisms := count_by(training, "organism")) > 1:
-        summary["training"]["organisms"] = organisms
-    return summary
+        totals["organisms"] = organisms
+    columns = ("dataset_version_id", "dataset_id", "collection_id", "published")
+    evaluation = {
+        row.dataset: count_totals([row]) | {name: getattr(row, name) for name in columns}
+        for row in rows
+        if row.role == "evaluation"
+    }
+    return {"training": totals, "evaluation": evaluation}
 
 
 def count_by(rows: Sequence[ManifestRow], column: str) -> dict[str, dict[str, int | None]]:

@@ -144,19 +144,16 @@ class Tokenizer:
             )
         listed = rows[:MAX_LISTED]
         self.left_out[file] = {"cells": len(rows), "few_genes": few_genes, "rows": listed}
-        reasons = []
-        if few_genes:
-            limit = f"fewer than {self.minimum_genes} genes (corpus.minimum_genes)"
-            reasons.append(f"{few_genes} of {total} cells express {limit}")
-        if few_genes < len(rows):
-            no_token = len(rows) - few_genes
-            reasons.append(f"{no_token} of {total} cells express no gene of the vocabulary")
+        counts = {
+            f"fewer than {self.minimum_genes} genes (corpus.minimum_genes)": few_genes,
+            "no gene of the vocabulary": len(rows) - few_genes,
+        }
+        reasons = [f"{n} of {total} cells express {genes}" for genes, n in counts.items() if n]
         # A copy of selected cells has the column OWN_ROW: the row of each cell in the user's file.
         # For other files `obs` returns "".
         user_row = dict(zip(cells.rows.tolist(), cells.obs([OWN_ROW])[OWN_ROW], strict=True))
         shown = [user_row[row] or str(row) for row in listed]
-        if len(rows) > MAX_LISTED:
-            shown.append("...")
+        shown += ["..."] * (len(rows) > MAX_LISTED)
         log(f"{cells.path}: {', '.join(reasons)} and are left out (rows {', '.join(shown)})")
 
 

@@ -105,9 +105,7 @@ def rank_cells(
     written = 0
     for cell in range(len(indptr) - 1):
         first, last = indptr[cell], indptr[cell + 1]
-        total = 0
-        for entry in range(first, last):
-            total += counts[entry]
+        total = counts[first:last].sum()
         n = 0
         for entry in range(first, last):
             column = columns[entry]
@@ -122,9 +120,7 @@ def rank_cells(
             continue
 
         # Step 1: distribute the values to buckets. Bucket 0 contains the largest value.
-        low, high = bits[0], bits[0]
-        for i in range(n):
-            low, high = min(low, bits[i]), max(high, bits[i])
+        low, high = bits[:n].min(), bits[:n].max()
         scale = (2 * n - 1) / max(float(high - low), 1.0)
         ends[: 2 * n + 1] = 0  # first, element b + 1 counts the values of bucket b
         for i in range(n):
@@ -146,15 +142,10 @@ def rank_cells(
                 if ends[b] - start > CROWDED:
                     sort(ranked, ranked_tokens, start, ends[b], True)
                 start = ends[b]
-        stop = n
-        if kept < n:  # buckets after the last kept token do not need to be sorted
-            b = 0
-            while ends[b] < kept:
-                b += 1
-            stop = ends[b]
+        # Buckets after the last kept token do not need to be sorted.
+        stop = ends[np.searchsorted(ends[: 2 * n], kept)]
         sort(ranked, ranked_tokens, 0, stop, False)
-        for i in range(kept):
-            tokens[written + i] = ranked_tokens[i]
+        tokens[written : written + kept] = ranked_tokens[:kept]
         written += kept
     return written
 

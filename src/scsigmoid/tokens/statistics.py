@@ -110,14 +110,9 @@ def gather(
                 counts = counts[np.diff(counts.indptr) >= minimum_genes]
             count_cells(counts, rows, histogram)
             n_cells += counts.shape[0]
-    statistics = GeneStatistics(
-        names=names,
-        histogram=csr_matrix(histogram).astype(np.int64),
-        n_cells=n_cells,
-        target_sum=target_sum,
-        ambiguous=frozenset().union(*map(repeated_names, files)),
-    )
-    write_statistics(statistics, output)
+    sparse = csr_matrix(histogram).astype(np.int64)
+    ambiguous = frozenset().union(*map(repeated_names, files))
+    write_statistics(GeneStatistics(names, sparse, n_cells, target_sum, ambiguous), output)
 
 
 def repeated_names(cells: Cells) -> set[str]:
@@ -162,13 +157,9 @@ def merge(first: GeneStatistics, second: GeneStatistics) -> GeneStatistics:
             "delete tokens/statistics and run again"
         )
     names = names_of_genes([first.names.items(), second.names.items()])
-    return GeneStatistics(
-        names=names,
-        histogram=sum_rows(first, names) + sum_rows(second, names),
-        n_cells=first.n_cells + second.n_cells,
-        target_sum=first.target_sum,
-        ambiguous=first.ambiguous | second.ambiguous,
-    )
+    histogram = sum_rows(first, names) + sum_rows(second, names)
+    n_cells, ambiguous = first.n_cells + second.n_cells, first.ambiguous | second.ambiguous
+    return GeneStatistics(names, histogram, n_cells, first.target_sum, ambiguous)
 
 
 def sum_rows(
@@ -213,25 +204,18 @@ def merge_by_name(
 
 def write_statistics(statistics: GeneStatistics, output: str | Path) -> None:
     """Write gene statistics as an Arrow IPC file."""
+    metadata = {
+        "cells": str(statistics.n_cells),
+        "target_sum": repr(float(statistics.target_sum)),
+        "ratio": repr(RATIO),
+        "ambiguous": json.dumps(sorted(statistics.ambiguous)),
+    }
     histogram = statistics.histogram
     offsets = pa.array(histogram.indptr, type=pa.int32())
-    table = pa.table(
-        [
-            statistics.genes,
-            list(statistics.names.values()),
-            statistics.cells,
-            pa.ListArray.from_arrays(offsets, pa.array(histogram.indices, type=pa.int32())),
-            pa.ListArray.from_arrays(offsets, pa.array(histogram.data, type=pa.int64())),
-        ],
-        schema=SCHEMA.with_metadata(
-            {
-                "cells": str(statistics.n_cells),
-                "target_sum": repr(float(statistics.target_sum)),
-                "ratio": repr(RATIO),
-                "ambiguous": json.dumps(sorted(statistics.ambiguous)),
-            }
-        ),
-    )
+    bins = pa.ListArray.from_arrays(offsets, pa.array(histogram.indices, type=pa.int32()))
+    counts = pa.ListArray.from_arrays(offsets, pa.array(histogram.data, type=pa.int64()))
+    columns = [statistics.genes, [*statistics.names.values()], statistics.cells, bins, counts]
+    table = pa.table(columns, schema=SCHEMA.with_metadata(metadata))
     with atomic_path(output) as temporary, pa.ipc.new_file(str(temporary), table.schema) as writer:
         writer.write_table(table)
 

@@ -170,7 +170,8 @@ def build_vocabulary(
             f"{genes[0]!r}, the training files {merged.genes[0]!r}); use the gene ids of the "
             "training files"
         )
-    medians = dict(zip(merged.genes, merged.medians().tolist(), strict=True))
+    medians = np.nan_to_num(merged.medians(), nan=1.0)  # 1.0 for genes that are not expressed
+    median_of_gene = dict(zip(merged.genes, medians.tolist(), strict=True))
     organisms = count_genes(cells_of_gene, genes)
     for organism, summary in organisms.items():
         log(
@@ -178,16 +179,13 @@ def build_vocabulary(
             f"{summary['genes']:,}; {summary['outside'] / max(summary['counts'], 1):.3%} of the "
             "non-zero counts are of genes without a token"
         )
-    cells = [cells_of_gene.get(gene, 0) for gene in genes]
-    token_medians = [
-        medians[gene] if count else 1.0 for gene, count in zip(genes, cells, strict=True)
-    ]
+    gene_ids = (*SPECIAL, *genes)
     with_token = set(genes)
     Vocabulary(
-        gene_ids=(*SPECIAL, *genes),
-        names=(*SPECIAL, *(merged.names.get(gene, gene) for gene in genes)),
-        cells=np.array([0] * len(SPECIAL) + cells, dtype=np.int64),
-        medians=np.array([1.0] * len(SPECIAL) + token_medians),
+        gene_ids,
+        names=tuple(merged.names.get(gene, gene) for gene in gene_ids),
+        cells=np.array([cells_of_gene.get(gene, 0) for gene in gene_ids], dtype=np.int64),
+        medians=np.array([median_of_gene.get(gene, 1.0) for gene in gene_ids]),
         retired={other: gene for other, gene in retired.items() if gene in with_token},
     ).write(output, organisms)
 
@@ -203,16 +201,14 @@ def count_genes(
     """
     organisms: dict[str, dict[str, int]] = {}
     vocabulary = set(genes)
-    expressed = {gene for gene, cells in cells_of_gene.items() if cells}
-    for gene in sorted(vocabulary | expressed):
+    for gene in sorted(vocabulary | {gene for gene, cells in cells_of_gene.items() if cells}):
         cells = cells_of_gene.get(gene, 0)
         zeros = {"tokens": 0, "genes": 0, "counts": 0, "outside": 0}
         summary = organisms.setdefault(organism_of(gene), zeros)
         summary["tokens"] += gene in vocabulary
         summary["genes"] += cells > 0
         summary["counts"] += cells
-        if gene not in vocabulary:
-            summary["outside"] += cells
+        summary["outside"] += 0 if gene in vocabulary else cells
     return organisms
 
 
