@@ -287,9 +287,7 @@ def simulate(
     types = generator.permutation(np.searchsorted(ends, np.arange(cells), side="right"))
     donors = generator.integers(sizes.donors, size=cells)
 
-    mean_activity = np.stack(
-        [type_activity(cell_type, sizes.programmes, seed) for cell_type in cell_types]
-    )
+    mean_activity = np.stack([type_activity(name, sizes.programmes, seed) for name in cell_types])
     noise = np.exp(generator.normal(0.0, ACTIVITY_NOISE, (cells, sizes.programmes)))
     background = generator.exponential(BACKGROUND, (cells, sizes.programmes))
     activity = mean_activity[types] * noise + background

@@ -215,9 +215,7 @@ def check_alike(local_files: Mapping[Path, Genes]) -> None:
     for path, cells in sorted(local_files.items(), key=lambda item: -len(item[1].genes)):
         check_names(cells, human, path, "GENCODE")
         if comparable := find_comparable(cells.genes, known):
-            example = next(
-                file for file in larger if not comparable.isdisjoint(local_files[file].genes)
-            )
+            example = next(file for file in larger if comparable & {*local_files[file].genes})
             others = f"{example} and other files" if len(larger) > 1 else f"{example}"
             check_shared(cells, known, path, others)
         else:

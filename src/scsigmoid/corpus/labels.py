@@ -115,12 +115,12 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
 
 
 def check_enough(
-    source: Path, kinds: NDArray[Any], *, scib: int = 0, mmd: int = 0, umap: int = 0
+    file: Path, kinds: NDArray[Any], *, scib: int = 0, mmd: int = 0, umap: int = 0
 ) -> None:
     """Raise an error if a file has too few evaluated cells for the metrics.
 
     Args:
-        source: the file, for messages.
+        file: the file, for messages.
         kinds: cell type of each cell, ``""`` if it has none.
         scib, umap: number of neighbors; 0 if the metric is not computed.
         mmd: smallest number of cells of a compared type; 0 if MMD is not computed.
@@ -137,7 +137,7 @@ def check_enough(
     if lacking:
         largest = ", ".join(f"{size} {kind!r}" for kind, size in size_of.most_common(2))
         raise UserError(
-            f"{source}: {size_of.total()} of {len(kinds)} evaluated cells have a cell type "
+            f"{file}: {size_of.total()} of {len(kinds)} evaluated cells have a cell type "
             f"({len(size_of)} types; the largest: {largest}), too few: {'; '.join(lacking)}; "
             "evaluate more cells (a larger held_out), choose another label or lower the setting"
         )

@@ -243,9 +243,7 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
     return excluded_by_path
 
 
-def remove_excluded(
-    rows: Sequence[ManifestRow], excluded: Mapping[str, Excluded]
-) -> list[ManifestRow]:
+def remove_excluded(rows: list[ManifestRow], excluded: Mapping[str, Excluded]) -> list[ManifestRow]:
     """Remove excluded cells from training rows, and rows that have no cells left."""
     kept = []
     for row in rows:
@@ -332,9 +330,7 @@ def with_unique_names(rows: Iterable[ManifestRow]) -> list[ManifestRow]:
     return list(unique.values())
 
 
-def read_lock(
-    path: str | Path, corpus: Corpus, datasets: Mapping[str, Dataset]
-) -> list[ManifestRow]:
+def read_lock(path: str, corpus: Corpus, datasets: Mapping[str, Dataset]) -> list[ManifestRow]:
     """Read the user's lock and check it against the configuration.
 
     Omit training files in ``corpus.leave_out``, and evaluation datasets that are not configured.
@@ -368,7 +364,7 @@ def read_lock(
         if row.role in ("training", "skipped")
         and leave_out.isdisjoint((row.dataset_id, row.dataset_version_id))
     ]
-    check_separate(training, in_lock, str(path), "remove it")
+    check_separate(training, in_lock, path, "remove it")
     return [*training, *evaluation]
 
 

@@ -61,8 +61,7 @@ class Matrix:
             raise UserError(f"{path}: {name} {BINARY}")
         if dtype.kind not in "iuf" or dtype == np.float16:  # float16 is exact only up to 2,048
             raise UserError(
-                f"{path}: {name} contains {dtype}; store the raw counts in raw.X as integers or "
-                "float32"
+                f"{path}: {name} contains {dtype}; store raw counts in raw.X as integers or float32"
             )
         self.shape: tuple[int, int] = (int(cells), int(genes))
 
@@ -189,9 +188,7 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
     layers = file.get("layers")
     present = list(layers) if isinstance(layers, h5py.Group) else []
     if layer and layer not in present:
-        raise UserError(
-            f"{path}: has no layer {layer!r}; its layers: {format_names(layer, present)}"
-        )
+        raise UserError(f"{path}: no layer {layer!r}; its layers: {format_names(layer, present)}")
     findings, advice = [], "store the integer counts in raw.X"
     for name in [f"layers/{layer}"] if layer else CANDIDATES:
         if name not in file:

@@ -6,7 +6,7 @@ cell: one over all genes of its file, and one over the genes that all files have
 """
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,9 +45,7 @@ class Excluded:
     repeated: int  # number of these cells that have the counts of another training cell
 
 
-def hash_cells(
-    cells: Cells, shared_genes: Collection[str], training: Rows, held_out: Rows
-) -> HashedFile:
+def hash_cells(cells: Cells, shared_genes: set[str], training: Rows, held_out: Rows) -> HashedFile:
     """Hash the counts of all cells of a file, in bounded memory.
 
     The hash of a cell is the sum over its genes of a hash of gene and count, so the order of the

@@ -147,18 +147,16 @@ class Web:
             elif time.monotonic() > start + SLOWEST:
                 raise Transient(f"less than {ADVANCE >> 20} MiB arrived in {SLOWEST:g} s")
 
-    def retry(
-        self, url: str, action: Callable[[], T], progress: Callable[[], int] = lambda: 0
-    ) -> T:
-        """Call ``action`` until it succeeds. The pause doubles after every failure.
+    def retry(self, url: str, task: Callable[[], T], progress: Callable[[], int] = lambda: 0) -> T:
+        """Call ``task`` until it succeeds. The pause doubles after every failure.
 
-        ``action`` raises :class:`Transient` if another attempt may succeed. ``progress`` returns
-        the number of bytes received so far. ``ADVANCE`` new bytes reset the count of attempts.
+        ``task`` raises :class:`Transient` if another attempt may succeed. ``progress`` returns the
+        number of bytes received so far. ``ADVANCE`` new bytes reset the count of attempts.
         """
         received, failures = progress(), 0
         while True:
             try:
-                return action()
+                return task()
             except Transient as error:
                 failure = error
             if progress() >= received + ADVANCE:

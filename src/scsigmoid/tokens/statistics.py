@@ -88,16 +88,14 @@ class GeneStatistics:
         return medians
 
 
-def gather(
-    part_folder: str | Path, target_sum: float, output: str | Path, minimum_genes: int = 0
-) -> None:
+def gather(part: str | Path, target_sum: float, output: str | Path, minimum_genes: int = 0) -> None:
     """Write the gene statistics of the training cells of one part as an Arrow IPC file.
 
-    ``part_folder`` contains h5ad files and their ``files.csv``. Cells that express fewer than
+    ``part`` is a folder with h5ad files and their ``files.csv``. Cells that express fewer than
     ``minimum_genes`` genes are not counted. The dense histogram needs ``4 * BINS`` bytes of memory
     per gene.
     """
-    files = [cells for _, cells in cells_of_part(part_folder)]
+    files = [cells for _, cells in cells_of_part(part)]
     names = names_of_genes(zip(cells.genes, cells.names, strict=True) for cells in files)
     position = {gene: index for index, gene in enumerate(names)}
     histogram = np.zeros((len(names), BINS), dtype=np.uint32)

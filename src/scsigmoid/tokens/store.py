@@ -235,11 +235,9 @@ def write_length_counts(folders: Iterable[str | Path], output: str | Path) -> No
     genes = [read_genes(folder, read_index(folder)) for folder in map(Path, folders)]
     counts = np.bincount(np.concatenate(genes))
     lengths = np.flatnonzero(counts)
-    table = pa.table(
-        {"length": pa.array(lengths, type=pa.int32()), "cells": pa.array(counts[lengths])}
-    )
+    columns = {"length": pa.array(lengths, type=pa.int32()), "cells": pa.array(counts[lengths])}
     with atomic_path(output) as temporary:
-        pq.write_table(table, temporary)
+        pq.write_table(pa.table(columns), temporary)
 
 
 def write_shards(

@@ -190,9 +190,7 @@ def build_vocabulary(
     ).write(output, organisms)
 
 
-def count_genes(
-    cells_of_gene: Mapping[str, int], genes: Iterable[str]
-) -> dict[str, dict[str, int]]:
+def count_genes(cells_of_gene: dict[str, int], genes: Iterable[str]) -> dict[str, dict[str, int]]:
     """Count genes and non-zero counts of each organism, with and without a token.
 
     ``genes`` are the ids with a token. Return, for each organism, ``tokens`` (number of genes with
