@@ -28,6 +28,7 @@ The genome consists of the genes of the real cells, so that one vocabulary cover
 made-up genes, ``ENSG90000000000`` and up, a range that Ensembl does not use.
 """
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -48,9 +49,7 @@ CELLS = 700  # number of real cells
 HELD_OUT = 210  # number of held-out real cells, 30 %
 TITLE = "PBMC 68k"  # of the real cells
 # Names of recipes: held-out real cells, the other real cells, prefix of simulated training cells.
-REAL = "pbmc68k"
-REAL_TRAINING = "pbmc68k_training"
-TRAINING = "simulated_training_"
+REAL, REAL_TRAINING, TRAINING = "pbmc68k", "pbmc68k_training", "simulated_training_"
 
 # Chosen so that a model of the demo's size learns to separate some cell types in a few hundred
 # steps. The first principal components of log counts separate them almost perfectly, but the ranks
@@ -206,8 +205,6 @@ def recover_counts(raw: Any, totals: NDArray[np.float64]) -> NDArray[np.int64]:
 
 def real_cells(seed: int, *, held_out: bool) -> CellTable:
     """Return the held-out real cells (30 %, chosen by the seed) or the other real cells."""
-    import warnings
-
     import scanpy
 
     with warnings.catch_warnings():
@@ -231,11 +228,10 @@ def real_cells(seed: int, *, held_out: bool) -> CellTable:
 
 
 def draw_genes(sizes: EmbeddedCorpus, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw the properties of the genes that all simulated cells share.
+    """Draw the properties of the genes, which all simulated cells share.
 
-    Returns:
-        Log-rates without regulators, (genes,), and weights of the enhancers of each program's
-        regulator, (genes, programs), 0 if there is none.
+    Return log-rates without regulators, (genes,), and the weights of the enhancers of each
+    program's regulator, (genes, programs), 0 if there is none.
     """
     generator = np.random.default_rng(derive(seed, "simulated", "genome"))
     base = generator.normal(0.0, BASE_SPREAD, sizes.genes)
@@ -299,9 +295,8 @@ def simulate(
     lengths = sizes.median_length * np.exp(generator.normal(0.0, SIGMA_LENGTH, cells))
     lengths = np.clip(lengths, min(SHORTEST, sizes.genes / 2), LONGEST_SHARE * sizes.genes)
     library = library_sizes(rates, types, lengths)
-    counts = generator.poisson(
-        library[:, None] * rates * generator.gamma(DISPERSION, 1 / DISPERSION, rates.shape)
-    )
+    dispersion = generator.gamma(DISPERSION, 1 / DISPERSION, rates.shape)
+    counts = generator.poisson(library[:, None] * rates * dispersion)
     counts[generator.random(counts.shape) < DROPOUT] = 0
     # Every cell has a transcript, as cell calling ensures in real data.
     empty = counts.sum(axis=1) == 0

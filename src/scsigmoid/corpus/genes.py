@@ -21,8 +21,7 @@ from scsigmoid.progress import log, warn
 VERSIONED = re.compile(r"\A(ENS[A-Z]*\d+)\.\d+\Z")
 ENSEMBL_GENE = re.compile(r"(ENS[A-Z]*G)\d+")
 ORGANISMS = {"ENSG": "Homo sapiens", "ENSMUSG": "Mus musculus"}
-# Spike-ins, and genes of SARS-CoV-2 (ENSSASG...), which CELLxGENE files may list.
-FOREIGN = ("ERCC-", "ENSSASG")
+FOREIGN = ("ERCC-", "ENSSASG")  # spike-ins, and genes of SARS-CoV-2, as in CELLxGENE files
 # Values of var['feature_types'], in lower case: genes, and other features.
 EXPRESSION = ("gene expression", "gex", "rna")
 OTHER_FEATURES = re.compile(
@@ -89,14 +88,12 @@ def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: 
     """
     if (ids == "").any():
         raise UserError(
-            f"{path}: gene number {int(np.argmax(ids == ''))} has no name; name genes by Ensembl "
-            "id in the index of var"
+            f"{path}: gene number {int(np.argmax(ids == ''))} has no name; add its Ensembl id"
         )
     if len(ids) and (ids == np.arange(len(ids)).astype(str)).all():
         raise UserError(
-            f"{path}: genes have no names, only the numbers 0 to {len(ids) - 1}; put their Ensembl "
-            "ids into the index of var, or name the column that has them (`embed --genes`, or the "
-            "setting `genes` of corpus.local)"
+            f"{path}: genes have no names, only the numbers 0 to {len(ids) - 1}; put Ensembl ids "
+            "into the index of var, or name their column (`embed --genes`, `genes` of corpus.local)"
         )
     gene_ids = ids[is_gene].tolist()
     times = Counter(gene_ids)

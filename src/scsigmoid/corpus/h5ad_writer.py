@@ -4,6 +4,7 @@ The same input gives the same bytes.
 """
 
 import hashlib
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -105,11 +106,8 @@ def is_tenx(path: Path) -> bool:
 def convert(path: Path, output: Path) -> None:
     """Read a 10x file or folder into memory and write it as h5ad.
 
-    Counts are in ``X``, and gene ids in the index of ``var``. The columns of ``var`` are
-    ``feature_name`` and, if the 10x file states the kinds of features, ``feature_types``.
+    Counts are in ``X``, and gene ids in the index of ``var``.
     """
-    import warnings
-
     import pandas as pd
     import scanpy
 

@@ -20,8 +20,7 @@ from scsigmoid.progress import log
 
 IN_BRACES = re.compile(r"\{([^{}]+)\}")
 ANY = "*"  # label that stands for all columns of text
-# Values that mean "no label". The CELLxGENE schema has "unknown", exports of R have "NA".
-ABSENT = ("", "na", "nan", "unknown")
+ABSENT = ("", "na", "nan", "unknown")  # no label: "unknown" in CELLxGENE's schema, "NA" in R
 NEAREST = 3  # maximum number of columns in a message
 
 

@@ -256,8 +256,7 @@ def remove_excluded(rows: list[ManifestRow], excluded: Mapping[str, Excluded]) -
     if excluded and not any(row.role == "training" for row in kept):
         raise UserError(
             "corpus.local: no cell is left for training, because all have the same counts as "
-            f"held-out cells ({', '.join([*excluded][:LISTED])}); hold out less, or add files with "
-            "other cells"
+            f"held-out cells ({', '.join([*excluded][:LISTED])}); hold out less or add other files"
         )
     return kept
 

@@ -28,8 +28,7 @@ BLOCK_VALUES = 1 << 22  # stored values of a block: 32 MB of a sparse matrix
 BINARY = "says only whether genes are expressed; ranks need counts: store raw counts in raw.X"
 FILL = "fill missing values with 0, as anndata.concat(..., fill_value=0) does"
 
-# Consecutive rows: the number of the first row, and a SciPy CSR matrix of the rows.
-Block = tuple[int, Any]
+Block = tuple[int, Any]  # number of the first row, and a SciPy CSR matrix of consecutive rows
 
 
 class NoCountsError(UserError):
@@ -141,9 +140,8 @@ class Matrix:
         columns = np.flatnonzero(gene_of_column >= 0)
         ones = np.ones(len(columns), dtype=np.int64)
         # (columns, genes): 1 where a column has counts of a gene.
-        selection = csr_matrix(
-            (ones, (columns, gene_of_column[columns])), shape=(len(gene_of_column), genes)
-        )
+        places = columns, gene_of_column[columns]
+        selection = csr_matrix((ones, places), shape=(len(gene_of_column), genes))
         for start, block in self.blocks(wanted):
             block.data = self._as_integers(block, start)
             counts = block @ selection

@@ -29,15 +29,11 @@ def select(
         The training files, the reasons why datasets are held out, by dataset id, and the numbers
         of other versions that are left out, by reason.
     """
-    organisms: set[str] = set()
-    assays = {RNA}  # "rna", labels and ontology ids
-    known_ids: set[str] = set()
-    for version in versions:
-        organisms |= {*version.organisms}
-        assays |= {*version.assays, *version.assays.values()}
-        known_ids |= {version.row.dataset_id, version.row.dataset_version_id}
+    organisms = {name for version in versions for name in version.organisms}
+    assays = {name for version in versions for pair in version.assays.items() for name in pair}
+    known_ids = {key for v in versions for key in (v.row.dataset_id, v.row.dataset_version_id)}
     check_known("corpus.organisms", "organism", corpus.organisms, sorted(organisms))
-    check_known("corpus.assays", "assay", corpus.assays or (), sorted(assays))
+    check_known("corpus.assays", "assay", corpus.assays or (), sorted({RNA, *assays}))
     if unknown := set(corpus.leave_out) - known_ids:
         raise UserError(
             f"corpus.leave_out: {min(unknown)} is neither a dataset nor a dataset version of the "

@@ -4,7 +4,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,8 +29,7 @@ BLOCK = 1 << 16  # bytes read at a time
 ADVANCE = 1 << 20  # number of bytes that count as progress
 SLOWEST = 60.0  # maximum number of seconds in which ADVANCE bytes must arrive
 GONE = {404: "not found", 410: "withdrawn"}
-# Requests with these statuses are repeated. 403 may be temporary: firewalls answer it to clients
-# that seem suspicious.
+# Requests with these statuses are repeated. Firewalls answer 403 to clients that seem suspicious.
 BUSY = (403, 408, 425, 429)
 HEADERS = {"Accept-Encoding": "identity", "User-Agent": f"scsigmoid/{__version__}"}
 
@@ -178,12 +177,11 @@ class Web:
         if self.stopping.is_set():
             raise UserError("stopped, because another request failed")
 
-    def each(self, action: Callable[[A], T], items: Iterable[A], *, label: str) -> list[T]:
+    def each(self, action: Callable[[A], T], items: Sequence[A], *, label: str) -> list[T]:
         """Call ``action`` for all items, in several threads, and return the results in order.
 
         The first failure stops the other calls and is raised.
         """
-        items = list(items)
         with ThreadPoolExecutor(self.settings.connections) as pool:
             try:
                 return list(track(pool.map(action, items), label=label, total=len(items)))

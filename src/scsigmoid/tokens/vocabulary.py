@@ -86,13 +86,11 @@ class Vocabulary:
     @property
     def name_of(self) -> dict[str, str]:
         """Gene names by gene id, without special tokens."""
-        genes = slice(len(SPECIAL), None)
-        return dict(zip(self.gene_ids[genes], self.names[genes], strict=True))
+        return {gene: self.names[token] for gene, token in self.token_of.items()}
 
     def tokens(self, genes: Iterable[str]) -> NDArray[np.int64]:
         """Return the tokens of gene ids, and -1 for genes outside the vocabulary."""
-        token_of = self.token_of
-        return np.array([token_of.get(gene, -1) for gene in genes], dtype=np.int64)
+        return np.array([self.token_of.get(gene, -1) for gene in genes], dtype=np.int64)
 
     def write(
         self, path: str | Path, organisms: Mapping[str, Mapping[str, int]] | None = None
