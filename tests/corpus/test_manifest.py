@@ -256,5 +256,5 @@ def test_training_files_in_cellxgene(corpus, published, tmp_path):
         row = tmp_path / f"{name}.csv"
         write_evaluation_row(name, corpus, datasets, 42, tmp_path / "downloads", row)
     check_not_trained_on(tmp_path / "heart.csv", tmp_path / "m.csv", corpus, datasets, 42)
-    with pytest.raises(UserError, match=rf"training file {trained.file} belongs to the dataset"):
+    with pytest.raises(UserError, match=rf"file {trained.file} belongs to the dataset"):
         check_not_trained_on(row, tmp_path / "m.csv", corpus, datasets, 42)

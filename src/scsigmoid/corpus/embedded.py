@@ -1,7 +1,5 @@
 """Make the corpus that ships with the project: 700 real blood cells, and simulated cells.
 
-The location of a file in the manifest is the name of its *recipe* (:func:`write_recipe`).
-
 The real cells are ``scanpy.datasets.pbmc68k_reduced`` (Zheng et al. 2017), read from the installed
 package, offline. Its ``raw.X`` stores log(1 + count / total * 10,000), rounded to three decimals,
 for 765 genes, and ``obs.n_counts`` the total over all genes of the cell. Hence count =
@@ -170,7 +168,7 @@ def make_row(name: str, title: str, cells: int) -> ManifestRow:
 
 
 def write_recipe(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) -> None:
-    """Make the cells of a recipe and write them in the CELLxGENE layout."""
+    """Make the cells of a recipe, a location in the manifest, and write them as CELLxGENE does."""
     if name in (REAL, REAL_TRAINING):
         write_cells(path, real_cells(seed, held_out=name == REAL))
         return

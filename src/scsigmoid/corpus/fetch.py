@@ -167,7 +167,7 @@ def provide(row: ManifestRow, corpus: Corpus, seed: int, downloads: Downloads, p
     """Make embedded cells, link to a download or a local h5ad file, or copy or convert its cells.
 
     Evaluation cells are copied if later stages cannot read the local file as it is. Raise an error
-    for a local file that changed since the manifest was made.
+    if a local file changed since the manifest was made.
     """
     path.unlink(missing_ok=True)
     if row.source in REMOTE:

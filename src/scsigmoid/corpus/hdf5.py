@@ -62,7 +62,7 @@ def check_layout(file: Any, path: Path) -> None:
             raise UserError(f"{path}: not an h5ad file ({name} missing); {ADVICE}")
         if "_index" not in file[name].attrs or "__categories" in file[name]:
             raise UserError(
-                f"{path}: {name} has a layout from before anndata 0.7; rewrite it with a newer one"
+                f"{path}: {name} has a layout older than anndata 0.7; write it with a newer anndata"
             )
 
 

@@ -138,8 +138,7 @@ def check_separate(
     for row in training:
         if reason := reason_held_out(row, evaluation):
             raise UserError(
-                f"{where}: training file {row.file} belongs to the {reason}, which is evaluated; "
-                f"{remedy}"
+                f"{where}: file {row.file} belongs to the {reason}, which is evaluated; {remedy}"
             )
 
 
@@ -183,8 +182,8 @@ def format_summary(summary: Mapping[str, Any]) -> list[str]:
     if "offered" in summary:
         offered = summary["offered"]
         lines.append(f"  offered    {offered['files']:,} datasets, {offered['cells']:,} cells")
-        for identifier, reason in summary["without_file"].items():
-            lines.append(f"  not used   {identifier}: {reason}")
+        for dataset_id, reason in summary["without_file"].items():
+            lines.append(f"  not used   {dataset_id}: {reason}")
     for name, dataset in summary["evaluation"].items():
         lines.append(
             f"  evaluated  {name}: {format_count(dataset['cells'])} cells, version "
@@ -192,10 +191,9 @@ def format_summary(summary: Mapping[str, Any]) -> list[str]:
         )
         if not dataset["collection_id"]:
             lines.append(f"  caution    {name}: collection unknown, held out by dataset alone")
-    for dataset_id, reason in summary.get("held_out", {}).items():
-        lines.append(f"  held out   {dataset_id}: {reason}")
-    for reason, number in summary.get("left_out", {}).items():
-        lines.append(f"  left out   {number:,} datasets: {reason}")
+    held_out, left_out = summary.get("held_out", {}), summary.get("left_out", {})
+    lines += [f"  held out   {dataset_id}: {reason}" for dataset_id, reason in held_out.items()]
+    lines += [f"  left out   {number:,} datasets: {reason}" for reason, number in left_out.items()]
     training = summary["training"]
     size = "" if training["bytes"] is None else f", {training['bytes'] / 1e9:,.1f} GB"
     lines.append(

@@ -15,8 +15,7 @@ cell are sorted in two steps:
    patterns of positive floats have the same order as the floats.
 2. Buckets with many values are sorted by Shell sort. Then all values are sorted by insertion.
 
-This takes linear time if the values spread over the buckets. If many medians are equal, many values
-are in one bucket, and sorting takes longer.
+This takes linear time, unless many values are in one bucket, for example if many medians are equal.
 """
 
 from typing import Any, NamedTuple

@@ -6,8 +6,6 @@ RATIO^-(k+1) < x <= RATIO^-k. The estimate assumes that log x is uniform within 
 medians in the same bin therefore rarely have equal estimates, which would tie their ranks. The
 exact median is in the same bin as the estimate, so the relative error is below RATIO - 1 = 0.8 %,
 apart from rounding.
-
-Histograms contain integers only. Merging is therefore exact and independent of the order.
 """
 
 import json
@@ -148,7 +146,7 @@ def count_cells(counts: Any, rows: NDArray[np.int64], histogram: NDArray[np.uint
 
 
 def merge(first: GeneStatistics, second: GeneStatistics) -> GeneStatistics:
-    """Return the sum of two gene statistics. Sums are exact and independent of the order."""
+    """Return the sum of two gene statistics, which is exact and independent of the order."""
     if first.target_sum != second.target_sum:
         raise UserError(
             "gene statistics: files were made with different values of tokens.target_sum; "
