@@ -137,8 +137,6 @@ def test_unknown_and_wrong_sizes(corpus, published, heart, tmp_path):
     assert [r.bytes for r in read_manifest(tmp_path / "m.csv")] == ["2", "3"]
 
 
-# A manifest that is used as a lock.
-
 HEART = {"heart": Dataset(title="Heart", id=uuid(1003))}
 
 
@@ -196,10 +194,8 @@ def test_lock_without_all_files(tmp_path):
     assert not (tmp_path / "lock.csv").exists()
 
 
-# Evaluation datasets that are configured after the manifest was made.
-
-
 def test_added_cells(tmp_path, write_h5ad):
+    """An evaluation dataset is configured after the manifest was made."""
     rng = np.random.default_rng(0)
     cells, others = rng.poisson(2, (30, 20)), rng.poisson(2, (10, 20))
     datasets = {name: Dataset(title=name) for name in ("cells", "mine")}

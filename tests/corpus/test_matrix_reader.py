@@ -44,18 +44,11 @@ def rows_of(path: Path, wanted: np.ndarray, genes: int = 40) -> tuple[np.ndarray
 
 FILTERS = {"compression": "gzip", "shuffle": True, "fletcher32": True, "chunks": (64,)}
 SPARSE = [{}, {"compression": "lzf", "chunks": (7,)}, FILTERS]
-CHUNKS = [(7, 13), (20, 40), (90, 1)]
+DENSE = [{}, {"chunks": (7, 13)}, {"chunks": (20, 40)}, {"chunks": (90, 1)}]
+STORED = {"csr": SPARSE, "csc": SPARSE, "dense": DENSE}
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        *(("csr", options) for options in SPARSE),
-        *(("csc", options) for options in SPARSE),
-        ("dense", {}),
-        *(("dense", {"chunks": chunks}) for chunks in CHUNKS),
-    ],
-)
+@pytest.mark.parametrize(("kind", "options"), [(kind, x) for kind in STORED for x in STORED[kind]])
 def test_blocks_of_rows(kind, options, values, small_blocks, tmp_path):
     path = store(tmp_path / "m.h5", values, kind, **options)
     for wanted in (np.arange(90), np.array([3, 50, 89])):

@@ -45,11 +45,11 @@ def test_other_files(tmp_path):
         read_manifest(tmp_path / "other.csv")
 
 
-@pytest.mark.parametrize("content", [b"[1]", b'{"file": "heart"}', b"\xff\xfe"])
-def test_damaged_metadata(content, tmp_path):
+def test_damaged_metadata(tmp_path):
     path = tmp_path / "heart.json"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=r"heart\.json: damaged, or not the metadata"):
+    with pytest.raises(UserError, match=r"heart\.json: cannot be read \(No such file"):
         read_metadata(path)
-    with pytest.raises(UserError, match=r"none\.json: cannot be read \(No such file"):
-        read_metadata(tmp_path / "none.json")
+    for content in (b"[1]", b'{"file": "heart"}', b"\xff\xfe"):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"heart\.json: damaged, or not the metadata"):
+            read_metadata(path)

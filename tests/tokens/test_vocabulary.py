@@ -4,6 +4,7 @@ import gzip
 import json
 from dataclasses import replace
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -63,6 +64,13 @@ def test_order_cut_and_medians(make_vocabulary, in_cells):
         assert vocabulary.cells.tolist() == [0] * 4 + [in_cells[gene] for gene in genes]
         assert vocabulary.medians[:4].tolist() == [1.0] * 4
         assert vocabulary.tokens([genes[2], HUMAN[2], "<pad>"]).tolist() == [6, -1, -1]
+
+
+def test_fingerprint_depends_on_the_content(make_vocabulary):
+    a, _ = make_vocabulary()
+    values = {"medians": np.nextafter(a.medians, np.inf), "cells": a.cells + 1}
+    for name, value in {**values, "names": a.names[::-1], "gene_ids": a.gene_ids[::-1]}.items():
+        assert replace(a, **{name: value}).fingerprint != a.fingerprint
 
 
 def test_changed_bytes_are_detected(make_vocabulary, tmp_path):
