@@ -404,10 +404,10 @@ def check_available(
         log(f"files that are gone or changed: {', '.join(wrong)}")
         named = ", ".join(wrong[:LISTED])
         more = f" and {len(wrong) - LISTED} more (see the log)" if len(wrong) > LISTED else ""
-        last = "remove corpus.manifest to make a new manifest" if locked else "change corpus.source"
+        hint = "remove corpus.manifest to make a new manifest" if locked else "change corpus.source"
         raise UserError(
             f"{where}: {len(wrong)} of {len(rows)} files are gone or changed: {named}{more}; name "
-            f"them in corpus.leave_out to continue without them, or {last}"
+            f"them in corpus.leave_out to continue without them, or {hint}"
         )
     return [answer for answer in answers if isinstance(answer, ManifestRow)]
 

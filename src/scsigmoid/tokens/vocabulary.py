@@ -180,7 +180,7 @@ def build_vocabulary(
     gene_ids = (*SPECIAL, *genes)
     with_token = set(genes)
     Vocabulary(
-        gene_ids,
+        gene_ids=gene_ids,
         names=tuple(merged.names.get(gene, gene) for gene in gene_ids),
         cells=np.array([cells_of_gene.get(gene, 0) for gene in gene_ids], dtype=np.int64),
         medians=np.array([median_of_gene.get(gene, 1.0) for gene in gene_ids]),
