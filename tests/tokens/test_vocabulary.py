@@ -135,11 +135,8 @@ def test_gene_list(make_vocabulary, tmp_path, in_cells):
 
 def annotation(kinds):
     """Return an annotation in GENCODE's format."""
-    lines = ["##description: made up"]
-    for gene, kind in kinds.items():
-        about = f'gene_id "{gene}.3"; gene_type "{kind}"; gene_name "x";'
-        lines.append(f"chr1\tHAVANA\tgene\t1\t9\t.\t+\t.\t{about}")
-    return "\n".join(lines) + "\n"
+    line = 'chr1\tHAVANA\tgene\t1\t9\t.\t+\t.\tgene_id "{}.3"; gene_type "{}"; gene_name "x";\n'
+    return "##description: made up\n" + "".join(line.format(*kind) for kind in kinds.items())
 
 
 def test_biotypes(make_vocabulary, tmp_path, capfd):
