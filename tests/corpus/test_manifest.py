@@ -21,12 +21,10 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 
 
-def build(corpus, datasets, path, seed=42):
+def build(corpus, datasets, path):
     """Make a manifest, with downloads and summary in the same folder."""
-    folder = path.parent
-    return build_manifest(
-        corpus, datasets, seed, folder / "downloads", path, path.with_suffix(".json")
-    )
+    outputs = path, path.with_suffix(".json")
+    return build_manifest(corpus, datasets, 42, path.parent / "downloads", *outputs)
 
 
 def row(name, role="training", **values):

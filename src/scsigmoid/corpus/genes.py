@@ -209,39 +209,39 @@ def check_alike(local_files: Mapping[Path, Genes]) -> None:
     human = {gene: name for _, gene, name in real_genes()}
     known: dict[str, str] = {}
     larger: list[Path] = []
-    for path, cells in sorted(local_files.items(), key=lambda item: -len(item[1].genes)):
-        check_names(cells, human, path, "GENCODE")
-        if comparable := find_comparable(cells.genes, known):
-            example = next(file for file in larger if comparable & {*local_files[file].genes})
+    for path, file in sorted(local_files.items(), key=lambda item: -len(item[1].genes)):
+        check_names(file, human, path, "GENCODE")
+        if comparable := find_comparable(file.genes, known):
+            example = next(other for other in larger if comparable & {*local_files[other].genes})
             others = f"{example} and other files" if len(larger) > 1 else f"{example}"
-            check_shared(cells, known, path, others)
+            check_shared(file, known, path, others)
         else:
-            log(f"{path}: {len(cells.genes):,} genes, such as {cells.genes[0]!r}")
-        pairs = zip(cells.genes, cells.names, strict=True)
+            log(f"{path}: {len(file.genes):,} genes, such as {file.genes[0]!r}")
+        pairs = zip(file.genes, file.names, strict=True)
         # A name that equals the id means that the file has no symbol. Then keep a known symbol.
         known |= {gene: name for gene, name in pairs if gene not in known or name != gene}
         larger.append(path)
 
 
-def check_shared(cells: Genes, known: Mapping[str, str], path: Path, other: str) -> None:
+def check_shared(file: Genes, known: Mapping[str, str], path: Path, other: str) -> None:
     """Compare the genes of a file, and their names, with known genes (names by id).
 
     Warn if less than half of the genes are shared. Raise an error if less than a tenth is shared.
     The share is relative to the smaller number of genes, so that a panel matches a whole
     transcriptome. Messages name ``path``, and ``other`` as the source of the known genes.
     """
-    comparable = find_comparable(cells.genes, known)
+    comparable = find_comparable(file.genes, known)
     # One flag for each feature that is used, so a gene with two features counts twice.
-    gene_of_feature = cells.gene_of_feature[cells.gene_of_feature >= 0]
-    is_known = np.array([gene in comparable for gene in cells.genes])[gene_of_feature]
+    gene_of_feature = file.gene_of_feature[file.gene_of_feature >= 0]
+    is_known = np.array([gene in comparable for gene in file.genes])[gene_of_feature]
     shared = int(is_known.sum())
     share = shared / max(1, min(len(is_known), len(comparable)))
     summary = f"{path}: {shared:,} of {len(is_known):,} genes are"
     if share >= 0.5:
         log(f"{summary} in {other}")
     else:
-        only_here = next(gene for gene in cells.genes if gene not in comparable)
-        only_there = max(comparable - {*cells.genes}, default="")
+        only_here = next(gene for gene in file.genes if gene not in comparable)
+        only_there = max(comparable - {*file.genes}, default="")
         message = (
             f"{summary} among the {len(comparable):,} genes of {other} (only here: {only_here!r}, "
             f"only there: {only_there!r}); keep all genes, not only the highly variable "
@@ -251,10 +251,10 @@ def check_shared(cells: Genes, known: Mapping[str, str], path: Path, other: str)
         if share < 0.1:
             raise UserError(message)
         warn(message)
-    check_names(cells, known, path, other)
+    check_names(file, known, path, other)
 
 
-def check_names(cells: Genes, known: Mapping[str, str], path: Path, other: str) -> None:
+def check_names(file: Genes, known: Mapping[str, str], path: Path, other: str) -> None:
     """Compare the ids and names of genes in a file with known ids and names.
 
     A gene is a contradiction if its id and its name are both known, but belong to different genes.
@@ -264,10 +264,10 @@ def check_names(cells: Genes, known: Mapping[str, str], path: Path, other: str) 
     ids_of: dict[str, set[str]] = {}
     for gene, name in known.items():
         ids_of.setdefault(normalize(name), set()).add(gene)
-    times = Counter(cells.names)
+    times = Counter(file.names)
     compared = [
         (gene, name)
-        for gene, name in zip(cells.genes, cells.names, strict=True)
+        for gene, name in zip(file.genes, file.names, strict=True)
         if name != gene  # the file has a symbol
         and known.get(gene, gene) != gene  # the symbol of this id is known
         and times[name] == 1
