@@ -14,8 +14,6 @@ from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config, Corpus
 from scsigmoid.corpus.web import Web
 
-WriteH5ad = Callable[..., Path]
-
 
 @pytest.fixture
 def server() -> Iterator[Loopback]:
@@ -55,7 +53,7 @@ def counts() -> np.ndarray:
 
 
 @pytest.fixture
-def write_h5ad(tmp_path: Path) -> WriteH5ad:
+def write_h5ad(tmp_path: Path) -> Callable[..., Path]:
     """Return ``write_h5ad(x, name="cells", ...)``, with the arguments of ``write_cells``."""
 
     def write(x: Any, *columns: Any, name: str = "cells", **others: Any) -> Path:

@@ -35,14 +35,9 @@ def path(server) -> str:
 
 @pytest.fixture
 def row(server, path) -> ManifestRow:
-    return ManifestRow(
-        file="a",
-        role="training",
-        source="cellxgene",
-        location=server.address + path,
-        bytes=str(len(CONTENT)),
-        dataset_version_id=uuid(1001),
-    )
+    ids = {"location": server.address + path, "dataset_version_id": uuid(1001)}
+    size = str(len(CONTENT))
+    return ManifestRow(file="a", role="training", source="cellxgene", bytes=size, **ids)
 
 
 @pytest.fixture
@@ -127,17 +122,8 @@ def fetch(server, web, tmp_path):
     return fetch
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        ["503", "429 3", "drop", "cut"],
-        ["cut", "ignores range"],
-        ["stall"],
-        [f"redirect {PATH}?again", "cut"],
-    ],
-)
-def test_interrupted_downloads(script, fetch, server, tmp_path):
-    server.script[PATH] = list(script)
+def test_interrupted_downloads(fetch, server, tmp_path):
+    server.script[PATH] = ["503", "drop", "cut", "stall", f"redirect {PATH}?again"]
     server.files[f"{PATH}?again"] = BYTES
     assert fetch() == hashlib.sha256(BYTES).hexdigest()
     assert (tmp_path / "a.h5ad").read_bytes() == BYTES

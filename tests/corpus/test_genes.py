@@ -14,8 +14,6 @@ from scsigmoid.errors import UserError
 
 _, ids, names = zip(*real_genes(), strict=True)
 IDS, NAMES = list(ids), list(names)
-
-
 MADE_UP = [f"ENSG9{index:010d}" for index in range(100)]
 SYMBOLS = [f"SIM{index}" for index in range(100)]
 
@@ -58,17 +56,15 @@ def test_the_share_of_known_genes_counts_each_feature(write, capfd):
     assert "400 of 750 genes are in the vocabulary" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("index", "var"),
-    [
-        (IDS, {"feature_name": [NAMES[-1], *NAMES[:-1]]}),
-        (NAMES, {"nearest_gene": [*IDS[1:], IDS[0]]}),
-    ],
-)
-def test_ids_of_other_genes_than_the_names(index, var, write):
-    # GENCODE has no names of the other three
-    with pytest.raises(UserError, match="757 of 757 genes have the id of one gene and the name"):
-        compare(write(index, **var))
+def test_ids_of_other_genes_than_the_names(write):
+    paths = [
+        write(IDS, "names", feature_name=[NAMES[-1], *NAMES[:-1]]),
+        write(NAMES, "ids", nearest_gene=[*IDS[1:], IDS[0]]),
+    ]
+    for path in paths:
+        # GENCODE has no names of the other three
+        with pytest.raises(UserError, match="757 of 757 genes have the id of one gene and the "):
+            compare(path)
 
 
 def test_names_of_another_file(write, capfd):

@@ -95,20 +95,17 @@ def test_other_files_are_refused(tmp_path):
             open_cells(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
+def test_wrong_counts(counts, write_h5ad):
+    values = counts.astype(np.float32)
+    for value, message in (
         (2.5, r"has 2\.5 in row 21, which is not a count"),
         (np.nan, "has nan in row 21, .*; fill missing values with 0"),
         (3e9, r"has 3e\+09 in row 21"),
         (np.nextafter(np.float32(41), np.float32(42)), r"has 41\.000004 in row 21"),
-    ],
-)
-def test_wrong_counts(value, message, counts, write_h5ad):
-    values = counts.astype(np.float32)
-    values[21, 4] = value
-    with pytest.raises(UserError, match=message):
-        list(open_cells(write_h5ad(values)).chunks(8))
+    ):
+        values[21, 4] = value
+        with pytest.raises(UserError, match=message):
+            list(open_cells(write_h5ad(values)).chunks(8))
 
 
 def test_held_out_column_or_value_missing(counts, write_h5ad):
@@ -119,19 +116,16 @@ def test_held_out_column_or_value_missing(counts, write_h5ad):
         open_cells(path).select("cell_type=T", "training")
 
 
-@pytest.mark.parametrize(
-    ("cells", "genes", "message"),
-    [
+def test_files_without_cells_or_names_of_genes(counts, write_h5ad):
+    for cells, genes, message in (
         (30, [*"abcdef", "", *"ghijk"], "gene number 6 has no name"),
         (30, [*map(str, range(12))], "genes have no names, only the numbers 0 to 11"),
-        (0, None, "has no cells"),
+        (0, [*"abcdefghijkl"], "has no cells"),
         (30, [], "has no genes"),
-    ],
-)
-def test_files_without_cells_or_names_of_genes(cells, genes, message, counts, write_h5ad):
-    counts = counts[:cells, : None if genes is None else len(genes)]
-    with pytest.raises(UserError, match=message):
-        open_cells(write_h5ad(counts, genes=genes))
+    ):
+        path = write_h5ad(counts[:cells, : len(genes)], genes=genes)
+        with pytest.raises(UserError, match=message):
+            open_cells(path)
 
 
 @pytest.mark.parametrize(

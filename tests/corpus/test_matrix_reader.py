@@ -19,11 +19,6 @@ def values() -> np.ndarray:
     return np.random.default_rng(3).poisson(0.4, (90, 40)).astype(np.float32)
 
 
-@pytest.fixture
-def small_blocks(monkeypatch):
-    monkeypatch.setattr(matrix_reader, "BLOCK_VALUES", 64)
-
-
 def store(path: Path, values: np.ndarray, kind: str, **options) -> Path:
     """Write a matrix with these options of h5py."""
     with h5py.File(path, "w") as file:
@@ -44,19 +39,13 @@ def rows_of(path: Path, wanted: np.ndarray, genes: int = 40) -> tuple[np.ndarray
 
 FILTERS = {"compression": "gzip", "shuffle": True, "fletcher32": True, "chunks": (64,)}
 SPARSE = [{}, {"compression": "lzf", "chunks": (7,)}, FILTERS]
-CHUNKS = [(7, 13), (20, 40), (90, 1)]
+DENSE = [{}, {"chunks": (7, 13)}, {"chunks": (20, 40)}, {"chunks": (90, 1)}]
+STORED = {"csr": SPARSE, "csc": SPARSE, "dense": DENSE}
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        *(("csr", options) for options in SPARSE),
-        *(("csc", options) for options in SPARSE),
-        ("dense", {}),
-        *(("dense", {"chunks": chunks}) for chunks in CHUNKS),
-    ],
-)
-def test_blocks_of_rows(kind, options, values, small_blocks, tmp_path):
+@pytest.mark.parametrize(("kind", "options"), [(kind, x) for kind in STORED for x in STORED[kind]])
+def test_blocks_of_rows(kind, options, values, monkeypatch, tmp_path):
+    monkeypatch.setattr(matrix_reader, "BLOCK_VALUES", 64)
     path = store(tmp_path / "m.h5", values, kind, **options)
     for wanted in (np.arange(90), np.array([3, 50, 89])):
         rows, sizes = rows_of(path, wanted)

@@ -28,18 +28,13 @@ def test_truncated_manifests(tmp_path):
                 read_manifest(path)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("cells", "-1"), ("part", "../1"), ("location", "/a\x1b[2J"), ("excluded", "1-"),
-        *(("file", name) for name in ("", "../a", "/a", ".a", "a\n", "a" * 201)),
-    ],
-)  # fmt: skip
-def test_invalid_values(name, value, tmp_path):
-    write_manifest(tmp_path / "m.csv", [ROWS[0], replace(ROWS[1], **{name: value})])
-    with pytest.raises(UserError, match=f"row 2: .* is not a valid {name};") as caught:
-        read_manifest(tmp_path / "m.csv")
-    assert str(caught.value).isprintable()
+def test_invalid_values(tmp_path):
+    values = [("cells", "-1"), ("part", "../1"), ("location", "/a\x1b[2J"), ("excluded", "1-")]
+    for name, value in values + [("file", x) for x in ("", "../a", "/a", ".a", "a\n", "a" * 201)]:
+        write_manifest(tmp_path / "m.csv", [ROWS[0], replace(ROWS[1], **{name: value})])
+        with pytest.raises(UserError, match=f"row 2: .* is not a valid {name};") as caught:
+            read_manifest(tmp_path / "m.csv")
+        assert str(caught.value).isprintable()
 
 
 def test_other_files(tmp_path):
@@ -50,11 +45,11 @@ def test_other_files(tmp_path):
         read_manifest(tmp_path / "other.csv")
 
 
-@pytest.mark.parametrize("content", [b"[1]", b'{"file": "heart"}', b"\xff\xfe"])
-def test_damaged_metadata(content, tmp_path):
+def test_damaged_metadata(tmp_path):
     path = tmp_path / "heart.json"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=r"heart\.json: damaged, or not the metadata"):
+    with pytest.raises(UserError, match=r"heart\.json: cannot be read \(No such file"):
         read_metadata(path)
-    with pytest.raises(UserError, match=r"none\.json: cannot be read \(No such file"):
-        read_metadata(tmp_path / "none.json")
+    for content in (b"[1]", b'{"file": "heart"}', b"\xff\xfe"):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"heart\.json: damaged, or not the metadata"):
+            read_metadata(path)

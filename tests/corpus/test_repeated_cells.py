@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -38,25 +37,21 @@ def write(
     return LocalFiles(files=str(path), held_out=held_out)
 
 
-Counts = list[tuple[int, ...]]
-
-
-def counts_of(cells: Any) -> Counts:
+def counts_of(cells: Any) -> list[tuple[int, ...]]:
     """Return the counts of each cell, with the genes in the order of ``GENES``."""
     frame = pd.DataFrame(dense(cells), columns=cells.genes).reindex(columns=GENES, fill_value=0)
     return [*map(tuple, frame.to_numpy(dtype=int).tolist())]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., tuple[Counts, Counts, dict[str, Any]]]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Any, Any, Any]]:
     """Return a function that makes the manifest of files and fetches their cells.
 
     It returns the counts of the training cells, the counts of the held-out cells, and the summary.
     """
-    numbers = count()
 
-    def fetch_cells(*entries: LocalFiles) -> tuple[Counts, Counts, dict[str, Any]]:
-        folder = tmp_path / f"run-{next(numbers)}"
+    def fetch_cells(*entries: LocalFiles) -> tuple[Any, Any, Any]:
+        folder = tmp_path_factory.mktemp("run")
         corpus = local_corpus(*entries, parts=2)
         paths = {Path(entry.files).stem for entry in entries if entry.held_out}
         datasets = {name: Dataset(title=name) for name in paths}

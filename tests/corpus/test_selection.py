@@ -12,15 +12,10 @@ from scsigmoid.errors import UserError
 
 
 def row(number: int, **values) -> ManifestRow:
-    standard = {
-        "dataset_id": uuid(number),
-        "dataset_version_id": uuid(100 + number),
-        "collection_id": uuid(200 + number),
-        "cells": "100",
-        "bytes": str(10**9),
-    }
-    ids = {"file": str(number), "role": "training", "source": "cellxgene", "location": ""}
-    return ManifestRow(**ids, **{**standard, **values})
+    version = {"dataset_id": uuid(number), "dataset_version_id": uuid(100 + number)}
+    values = {**version, "collection_id": uuid(200 + number), "bytes": str(10**9), **values}
+    values = {"cells": "100", "role": "training", "source": "cellxgene", "location": "", **values}
+    return ManifestRow(file=str(number), **values)
 
 
 def version(number: int, organisms=("Homo sapiens",), assays=None, **values) -> Version:

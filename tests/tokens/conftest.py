@@ -1,6 +1,6 @@
 """Small parts of a corpus, and the definition of rank tokens."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +13,18 @@ from scsigmoid.corpus.metadata import FILES, ManifestRow, write_manifest
 from scsigmoid.tokens.statistics import gather
 from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
-WritePart = Callable[..., Path]
-
 
 @pytest.fixture
-def write_part(tmp_path: Path) -> WritePart:
-    """Return ``write_part(name, [counts or h5ad, ...], genes=None, obs=None, **row)``."""
+def write_part(tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that writes a part from arrays of counts, or paths of h5ad files."""
 
-    def write(
-        name: str,
-        files: Sequence[Any],
-        genes: Sequence[str] | None = None,
-        obs: dict[str, Any] | None = None,
-        **values: str,
-    ) -> Path:
+    def write(name: str, files: list[Any], genes: Any = None, obs: Any = None, **row: str) -> Path:
         folder = tmp_path / name
         folder.mkdir()
         rows = []
+        row = {"role": "training", "source": "local", "location": "", **row}
         for number, counts in enumerate(files):
-            row = {"role": "training", "source": "local", "location": ""}
-            rows.append(ManifestRow(file=f"file{number}", **row, **values))
+            rows.append(ManifestRow(file=f"file{number}", **row))
             path = folder / f"file{number}.h5ad"
             if isinstance(counts, Path):
                 path.symlink_to(counts)
@@ -77,10 +69,10 @@ def draw() -> Callable[[int, int, int], np.ndarray]:
 def by_definition() -> Callable[..., list[int]]:
     """Return a function that computes all tokens of a cell with Python floats."""
 
-    def tokens_of(row: Any, tokens: Any, medians: Any, target_sum: float = 1e4) -> list[int]:
+    def tokens_of(row: Any, tokens: Any, medians: Any) -> list[int]:
         total = float(row.sum())
         pairs = [
-            (-(float(row[i]) / total * target_sum / float(medians[tokens[i]])), int(tokens[i]))
+            (-(float(row[i]) / total * 1e4 / float(medians[tokens[i]])), int(tokens[i]))
             for i in np.flatnonzero(row)
             if tokens[i] >= 0
         ]

@@ -1,12 +1,13 @@
 """Token stores made from h5ad files."""
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import anndata
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from stages import dense
 
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.metadata import Metadata
@@ -188,13 +189,10 @@ def test_real_cells(file, real_data, write_part, vocabulary_of, by_definition, t
     tokens = vocabulary.tokens(cells.genes)
     assert len(store) == cells.n_cells
     place = np.argsort(store.metadata(["cell"])["cell"])
-    sample = set(np.random.default_rng(0).choice(cells.n_cells, 60, replace=False).tolist())
-    for chunk in cells.chunks():
-        for row, cell in enumerate(chunk.cells.tolist()):
-            if cell in sample:
-                counts = chunk.counts[row].toarray().ravel()
-                expected = by_definition(counts, tokens, vocabulary.medians)
-                assert store.cells([place[cell]], 4095).tokens.tolist() == expected[:4095]
+    rows = np.sort(np.random.default_rng(0).choice(cells.n_cells, 60, replace=False))
+    for row, counts in zip(rows, dense(replace(cells, rows=rows)), strict=True):
+        expected = by_definition(counts, tokens, vocabulary.medians)
+        assert store.cells([place[row]], 4095).tokens.tolist() == expected[:4095]
 
 
 def test_real_genes_with_ids_of_several_releases(real_data, write_part, vocabulary_of, tmp_path):

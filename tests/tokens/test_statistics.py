@@ -3,7 +3,6 @@
 import itertools
 from functools import reduce
 
-import anndata
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -110,21 +109,3 @@ def test_different_target_sums_do_not_merge(draw, write_part, tmp_path):
     np.testing.assert_allclose(parts[0].medians(), parts[1].medians() * 10)
     with pytest.raises(UserError, match=r"different values of tokens\.target_sum"):
         merge(*parts)
-
-
-def test_real_medians(real_data, tmp_path, write_part):
-    adata = anndata.read_h5ad(real_data / "pbmc_facs.h5ad")
-    folder = write_part("part", [real_data / "pbmc_facs.h5ad"], held_out="split=test")
-    training = (adata.obs["split"] != "test").to_numpy()
-    statistics = gathered(folder, tmp_path)
-    counts = adata.raw.X[training].tocsc().astype(np.float64)
-    totals = np.asarray(counts.sum(axis=1)).ravel()
-    genes = adata.raw.var_names.tolist()
-    medians = dict(zip(statistics.genes, statistics.medians(), strict=True))
-    for index in range(0, len(genes), 40):
-        column = slice(counts.indptr[index], counts.indptr[index + 1])
-        values = counts.data[column] / totals[counts.indices[column]] * 1e4
-        if len(values):
-            assert abs(medians[genes[index]] / np.median(values) - 1) <= BOUND
-        else:
-            assert np.isnan(medians[genes[index]])

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from scsigmoid.errors import UserError
-from scsigmoid.tokens.statistics import gather, read_statistics
+from scsigmoid.tokens.statistics import gather
 from scsigmoid.tokens.vocabulary import (
     EXPRESSED,
     SPECIAL,
@@ -25,54 +25,58 @@ GENES = [*MOUSE, *HUMAN, "ENSRNOG00000000007", "TP53"]
 
 
 @pytest.fixture
-def statistics(draw, write_part, tmp_path):
-    genes = [HUMAN[index] for index in (5, 3, 9, 1, 7, 8, 0, 2)]
-    paths = []
-    for name, seed in (("a", 1), ("b", 2)):
-        counts = draw(seed, 25, 8)
-        counts[:, [2, 4]] = 0
-        counts[3, 4] = 2  # expressed in a single cell of each part
-        counts[:, 0] += 1
-        gather(write_part(name, [counts], genes=genes), 1e4, tmp_path / f"{name}.arrow")
-        paths.append(tmp_path / f"{name}.arrow")
-    return paths
+def cells(draw):
+    """Counts of 25 cells. HUMAN[2] is not expressed. HUMAN[7] and HUMAN[3] have equal counts."""
+    counts = draw(1, 25, len(GENES))
+    counts[:, GENES.index(HUMAN[2])] = 0
+    counts[:, GENES.index(HUMAN[7])] = counts[:, GENES.index(HUMAN[3])]
+    return counts
 
 
-def test_order_cut_and_medians(statistics, tmp_path):
-    def build(minimum_cells: int) -> Vocabulary:
-        build_vocabulary(statistics, minimum_cells, tmp_path / "v.parquet")
-        return Vocabulary.read(tmp_path / "v.parquet")
+@pytest.fixture
+def make_vocabulary(cells, write_part, tmp_path):
+    """Return a function that makes a vocabulary and returns it with its counts by organism."""
+    statistics = [tmp_path / "a.arrow", tmp_path / "b.arrow"]
+    for path, counts in zip(statistics, (cells[:9], cells[9:]), strict=True):
+        gather(write_part(path.stem, [counts], genes=GENES), 1e4, path)
 
-    vocabulary = build(3)
-    genes = [HUMAN[index] for index in (0, 1, 2, 3, 5, 8)]
-    assert vocabulary.gene_ids == ("<pad>", "<mask>", "<cls>", "<unk>", *genes)
-    assert vocabulary.medians[:4].tolist() == [1.0] * 4
-    assert vocabulary.cells[:4].tolist() == [0] * 4
-    assert vocabulary.tokens([HUMAN[2], HUMAN[9], "<pad>"]).tolist() == [6, -1, -1]
-    parts = [read_statistics(path) for path in statistics]
-    assert vocabulary.cells[6] == sum(part.cells[part.genes.index(HUMAN[2])] for part in parts)
-    assert HUMAN[7] in build(2).token_of
-    assert HUMAN[9] not in build(1).token_of
+    def make(minimum_cells=1, **choice):
+        path = tmp_path / "v.parquet"
+        path.unlink(missing_ok=True)
+        build_vocabulary(statistics, minimum_cells, path, replace(EXPRESSED, **choice))
+        metadata = pq.read_schema(path).metadata
+        return Vocabulary.read(path), json.loads(metadata[b"organisms"])
+
+    return make
 
 
-def test_fingerprint_depends_on_the_content(statistics, tmp_path):
-    build_vocabulary(statistics, 1, tmp_path / "a.parquet")
-    a = Vocabulary.read(tmp_path / "a.parquet")
-    others = {
-        "medians": np.nextafter(a.medians, np.inf),
-        "cells": a.cells + 1,
-        "names": a.names[::-1],
-        "gene_ids": a.gene_ids[::-1],
-    }
-    for name, value in others.items():
+@pytest.fixture
+def in_cells(cells):
+    """Return the number of cells that express each gene."""
+    return dict(zip(GENES, (cells > 0).sum(axis=0).tolist(), strict=True))
+
+
+def test_order_cut_and_medians(make_vocabulary, in_cells):
+    for minimum_cells in (0, 1, 9, 16):
+        vocabulary, _ = make_vocabulary(minimum_cells)
+        genes = sorted(gene for gene in GENES if in_cells[gene] >= max(1, minimum_cells))
+        assert vocabulary.gene_ids == ("<pad>", "<mask>", "<cls>", "<unk>", *genes)
+        assert vocabulary.cells.tolist() == [0] * 4 + [in_cells[gene] for gene in genes]
+        assert vocabulary.medians[:4].tolist() == [1.0] * 4
+        assert vocabulary.tokens([genes[2], HUMAN[2], "<pad>"]).tolist() == [6, -1, -1]
+
+
+def test_fingerprint_depends_on_the_content(make_vocabulary):
+    a, _ = make_vocabulary()
+    values = {"medians": np.nextafter(a.medians, np.inf), "cells": a.cells + 1}
+    for name, value in {**values, "names": a.names[::-1], "gene_ids": a.gene_ids[::-1]}.items():
         assert replace(a, **{name: value}).fingerprint != a.fingerprint
 
 
-def test_changed_bytes_are_detected(statistics, tmp_path):
+def test_changed_bytes_are_detected(make_vocabulary, tmp_path):
     """A changed byte is an error or has no effect."""
-    path = tmp_path / "v.parquet"
-    build_vocabulary(statistics, 1, path)
-    expected, content = Vocabulary.read(path).fingerprint, path.read_bytes()
+    path, expected = tmp_path / "v.parquet", make_vocabulary()[0].fingerprint
+    content = path.read_bytes()
     for place in range(0, len(content), 31):
         changed = bytearray(content)
         changed[place] ^= 0x10
@@ -85,67 +89,31 @@ def test_changed_bytes_are_detected(statistics, tmp_path):
             assert fingerprint == expected
 
 
-def test_missing_genes_or_file(statistics, tmp_path):
+def test_missing_genes_or_file(make_vocabulary, tmp_path):
     with pytest.raises(UserError, match=r"tokens\.minimum_cells: no gene is expressed in 99"):
-        build_vocabulary(statistics, 99, tmp_path / "v.parquet")
+        make_vocabulary(99)
     assert not (tmp_path / "v.parquet").exists()
     with pytest.raises(UserError, match="no such vocabulary"):
         Vocabulary.read(tmp_path / "v.parquet")
 
 
-# Selection of genes, compared with Python's sort and sets.
-
-
-@pytest.fixture
-def cells(draw):
-    """Counts of 25 cells. HUMAN[2] is not expressed. HUMAN[7] and HUMAN[3] have equal counts."""
-    counts = draw(1, 25, len(GENES))
-    counts[:, GENES.index(HUMAN[2])] = 0
-    counts[:, GENES.index(HUMAN[7])] = counts[:, GENES.index(HUMAN[3])]
-    return counts
-
-
-@pytest.fixture
-def make_vocabulary(cells, write_part, tmp_path):
-    """Return a function that makes a vocabulary and returns it with its counts by organism."""
-    gather(write_part("a", [cells], genes=GENES), 1e4, tmp_path / "a.arrow")
-
-    def make(minimum_cells=1, **choice):
-        path = tmp_path / "v.parquet"
-        path.unlink(missing_ok=True)
-        chosen = replace(EXPRESSED, **choice)
-        build_vocabulary([tmp_path / "a.arrow"], minimum_cells, path, chosen)
-        metadata = pq.read_schema(path).metadata
-        return Vocabulary.read(path), json.loads(metadata[b"organisms"])
-
-    return make
-
-
-def most_expressed(genes, counts, size):
-    """Return the genes in most cells, by definition."""
-    cells = {gene: int((counts[:, GENES.index(gene)] > 0).sum()) for gene in genes}
-    return sorted(sorted(genes, key=lambda gene: (-cells[gene], gene))[:size])
-
-
 @pytest.mark.parametrize("size", [1, 5, 11])
-def test_sizes_of_organisms(size, make_vocabulary, cells):
+def test_sizes_of_organisms(size, make_vocabulary, in_cells):
     vocabulary, organisms = make_vocabulary(sizes={"Homo sapiens": size, "Mus musculus": 4})
-    human = most_expressed([g for g in HUMAN if g != HUMAN[2]], cells, size)
-    mouse = most_expressed(MOUSE, cells, 4)
+    human = sorted(HUMAN, key=lambda gene: (-in_cells[gene], gene))
+    mouse = sorted(MOUSE, key=lambda gene: (-in_cells[gene], gene))
     # Other organisms have no limit.
-    expected = sorted([*human, *mouse, "ENSRNOG00000000007", "TP53"])
+    expected = sorted([*human[:size], *mouse[:4], "ENSRNOG00000000007", "TP53"])
     assert vocabulary.gene_ids == (*SPECIAL, *expected)
-    counts = {gene: int((cells[:, GENES.index(gene)] > 0).sum()) for gene in HUMAN}
-    outside = sum(count for gene, count in counts.items() if gene not in human)
-    assert organisms["Homo sapiens"] == {
-        "tokens": size, "genes": 11, "counts": sum(counts.values()), "outside": outside,
-    }  # fmt: skip
+    counts, outside = (sum(in_cells[gene] for gene in genes) for genes in (human, human[size:]))
+    numbers = {"tokens": size, "genes": 11, "counts": counts, "outside": outside}
+    assert organisms["Homo sapiens"] == numbers
     assert organisms.keys() == {"Homo sapiens", "Mus musculus", "ENSRNOG...", "other"}
     assert organisms["Mus musculus"]["tokens"] == 4
     assert organisms["other"]["outside"] == organisms["ENSRNOG..."]["outside"] == 0
 
 
-def test_gene_list(make_vocabulary, tmp_path, cells):
+def test_gene_list(make_vocabulary, tmp_path, in_cells):
     """The vocabulary has all genes of the list, sorted. Other settings have no effect."""
     text = f"{HUMAN[9]}.4,a name\n# mine\n<cls>\n\n,\u00a0\n{HUMAN[2]}\nENSG00000999999\n{HUMAN[9]}"
     (tmp_path / "list.txt").write_text(text, encoding="utf-8-sig")  # the encoding of spreadsheets
@@ -156,8 +124,7 @@ def test_gene_list(make_vocabulary, tmp_path, cells):
     assert vocabulary.gene_ids == (*SPECIAL, HUMAN[2], HUMAN[9], "ENSG00000999999")
     median = everything.medians[everything.token_of[HUMAN[9]]]
     assert vocabulary.medians[4:].tolist() == [1.0, median, 1.0]
-    expressed = int((cells[:, GENES.index(HUMAN[9])] > 0).sum())
-    assert vocabulary.cells[4:].tolist() == [0, expressed, 0]
+    assert vocabulary.cells[4:].tolist() == [0, in_cells[HUMAN[9]], 0]
     assert (organisms["Homo sapiens"]["tokens"], organisms["Homo sapiens"]["genes"]) == (3, 11)
     assert organisms["Mus musculus"]["outside"] == organisms["Mus musculus"]["counts"] > 0
     for gene in ("CD3D", HUMAN[2]):
@@ -168,11 +135,8 @@ def test_gene_list(make_vocabulary, tmp_path, cells):
 
 def annotation(kinds):
     """Return an annotation in GENCODE's format."""
-    lines = ["##description: made up"]
-    for gene, kind in kinds.items():
-        about = f'gene_id "{gene}.3"; gene_type "{kind}"; gene_name "x";'
-        lines.append(f"chr1\tHAVANA\tgene\t1\t9\t.\t+\t.\t{about}")
-    return "\n".join(lines) + "\n"
+    line = 'chr1\tHAVANA\tgene\t1\t9\t.\t+\t.\tgene_id "{}.3"; gene_type "{}"; gene_name "x";\n'
+    return "##description: made up\n" + "".join(line.format(*kind) for kind in kinds.items())
 
 
 def test_biotypes(make_vocabulary, tmp_path, capfd):

@@ -18,10 +18,10 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
 from scsigmoid.progress import log
 
+Entry = Mapping[str, Any]  # the service's description of a dataset or a version
 IN_LEAVE_OUT = "named in corpus.leave_out"  # reason to leave out a dataset
 INDEX_PATIENCE = 3.0  # timeout factor: the service may need 180 s to list all datasets
-# Maximum number of wanted datasets that the service may fail to describe: MOST_FAILED or, if it is
-# larger, this share of the wanted datasets.
+# The service may fail to describe this number of wanted datasets or, if it is larger, this share.
 MOST_FAILED, MOST_FAILED_SHARE = 5, 0.02
 
 
@@ -45,18 +45,18 @@ class Service:
         self.api = api.rstrip("/")
         self.web = web
 
-    def get(self, path: str) -> Mapping[str, Any]:
+    def get(self, path: str) -> Entry:
         """Return the description at a path, or raise :class:`~.web.Absent` or `Unusable`."""
         answer = self.web.json(f"{self.api}/{path}")
         if not isinstance(answer, Mapping):
             raise Unusable("the answer is not a JSON object")
         return answer
 
-    def versions(self, dataset_id: str) -> list[Mapping[str, Any]]:
+    def versions(self, dataset_id: str) -> list[Entry]:
         """Return the descriptions of all versions of a dataset."""
         return self.get_list(f"datasets/{check_identifier(dataset_id)}/versions")
 
-    def get_list(self, path: str, patience: float = 1.0) -> list[Mapping[str, Any]]:
+    def get_list(self, path: str, patience: float = 1.0) -> list[Entry]:
         """Return the descriptions at a path. Raise an error if the answer is not a list of them."""
         url = f"{self.api}/{path}"
         answer = self.web.json(url, patience)
@@ -69,14 +69,13 @@ def list_versions(
     service: Service,
     day: str,
     leave_out: Collection[str] = (),
-    can_be_wanted: Callable[[Mapping[str, Any]], bool] = lambda entry: True,
+    can_be_wanted: Callable[[Entry], bool] = lambda entry: True,
     answers: Path | None = None,
 ) -> tuple[list[Version], dict[str, str]]:
     """Find the newest version of every dataset as of a day, except datasets withdrawn since then.
 
     Args:
-        service: the API.
-        day: the day, as ``YYYY-MM-DD``.
+        day: as ``YYYY-MM-DD``.
         leave_out: ids of datasets to leave out, even if their descriptions are malformed.
         can_be_wanted: whether the corpus may use versions of a dataset, given its current
             description. If not, today's version is returned, so that the dataset is counted.
@@ -126,9 +125,7 @@ def list_versions(
     return versions, dict(sorted(left_out.items()))
 
 
-def version_of_day(
-    service: Service, dataset_id: str, day: str, answers: Path | None
-) -> Mapping[str, Any]:
+def version_of_day(service: Service, dataset_id: str, day: str, answers: Path | None) -> Entry:
     """Return the newest description as of a day, and cache it in ``answers`` if given."""
     if answers is None:
         return find_newest(service.versions(dataset_id), day)
@@ -136,13 +133,13 @@ def version_of_day(
     with suppress(FileNotFoundError, json.JSONDecodeError):
         cached = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(cached, dict) and cached.get("api") == service.api:
-            return cast(Mapping[str, Any], cached["version"])
+            return cast(Entry, cached["version"])
     entry = find_newest(service.versions(dataset_id), day)
     write_json(path, {"api": service.api, "version": entry})
     return entry
 
 
-def find_newest(entries: Iterable[Mapping[str, Any]], day: str | None = None) -> Mapping[str, Any]:
+def find_newest(entries: Iterable[Entry], day: str | None = None) -> Entry:
     """Return the newest description, as of a day if given. Raise `Unusable` if there is none."""
     candidates = [entry for entry in entries if is_published(entry, day)]
     if not candidates:
@@ -150,13 +147,13 @@ def find_newest(entries: Iterable[Mapping[str, Any]], day: str | None = None) ->
     return max(candidates, key=lambda entry: str(entry["published_at"]))
 
 
-def is_published(entry: Mapping[str, Any], day: str | None) -> bool:
+def is_published(entry: Entry, day: str | None) -> bool:
     """Return whether an entry was published, by the end of ``day`` (UTC) if a day is given."""
     published = entry.get("published_at")
     return bool(published) and (day is None or str(published)[:10] <= day)
 
 
-def read_version(entry: Mapping[str, Any], dataset: Mapping[str, Any] | None = None) -> Version:
+def read_version(entry: Entry, dataset: Entry | None = None) -> Version:
     """Read the service's description of a version. Unknown fields are ignored.
 
     ``dataset`` describes its dataset. It is used if ``entry`` lacks the collection or the DOI.
@@ -196,7 +193,7 @@ def read_version(entry: Mapping[str, Any], dataset: Mapping[str, Any] | None = N
     return Version(row, list(organisms), assays)
 
 
-def terms(entry: Mapping[str, Any], key: str) -> dict[str, str]:
+def terms(entry: Entry, key: str) -> dict[str, str]:
     """Return the labels under a key of a description, each with its ontology id."""
     return {
         one_line(term.get("label")): one_line(term.get("ontology_term_id") or "")
@@ -204,12 +201,11 @@ def terms(entry: Mapping[str, Any], key: str) -> dict[str, str]:
     }
 
 
-def entries_of(entry: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+def entries_of(entry: Entry, key: str) -> list[Entry]:
     """Return the JSON objects in the list under a key of a description."""
     values = entry.get(key)
-    if not isinstance(values, list):
-        return []
-    return [value for value in values if isinstance(value, Mapping)]
+    listed = values if isinstance(values, list) else []
+    return [value for value in listed if isinstance(value, Mapping)]
 
 
 def find_evaluation_dataset(service: Service, name: str, dataset: Dataset) -> ManifestRow:

@@ -48,9 +48,9 @@ class Downloads:
         locks.mkdir(parents=True, exist_ok=True)
         with FileLock(locks / f"{path.stem}.lock"):  # released even if the process is killed
             recorded = record.read_text(encoding="ascii").split() if record.exists() else []
-            first_digest = recorded[0] if recorded else ""
+            first_digest, *state = recorded or [""]
             if path.exists():
-                digest = first_digest if recorded[1:] == state_of(path) else sha256(path)
+                digest = first_digest if state == state_of(path) else sha256(path)
                 # Both expected checksums are empty if unknown.
                 is_expected = row.sha256 in ("", digest) and first_digest in ("", digest)
                 if is_expected and self.has(row):
@@ -77,7 +77,7 @@ class Downloads:
 
 
 def write_record(path: Path, digest: str) -> None:
-    """Write the SHA-256 of a file and its state (:func:`state_of`) next to it."""
+    """Write the record of a file: its SHA-256 and its state (:func:`state_of`)."""
     write_text(path.with_suffix(".sha256"), " ".join([digest, *state_of(path)]) + "\n")
 
 
@@ -87,38 +87,31 @@ def state_of(path: Path) -> list[str]:
     return [str(stat.st_size), str(stat.st_mtime_ns), str(stat.st_ino)]
 
 
-def download(
-    web: Web, url: str, destination: Path, size: int | None = None, digest: str = ""
-) -> str:
+def download(web: Web, url: str, file: Path, size: int | None = None, digest: str = "") -> str:
     """Download a file with retries, check it, and return its SHA-256.
 
-    Only one process at a time may download to ``destination``. ``size`` is the expected number of
-    bytes (``None`` if unknown). ``digest`` is the expected SHA-256 (empty if unknown).
+    Only one process at a time may download to ``file``. ``size`` is the expected number of bytes
+    (``None`` if unknown). ``digest`` is the expected SHA-256 (empty if unknown).
     """
-    partial = destination.with_suffix(".partial")
-
-    web.retry(
-        url,
-        lambda: continue_download(web, url, partial, size),
-        progress=lambda: size_on_disk(partial),
-    )
+    partial = file.with_suffix(".partial")
+    web.retry(url, lambda: resume(web, url, partial, size), progress=lambda: size_on_disk(partial))
     actual = sha256(partial)
     if digest and actual != digest:
         remove_partial(partial)
         raise UserError(
             f"{one_line(url)}: its SHA-256 is not the one in the manifest or of the first "
             "download; it was damaged in transfer (run again) or changed at its source (make the "
-            f"manifest again, and delete {destination.with_suffix('.sha256')})"
+            f"manifest again, and delete {file.with_suffix('.sha256')})"
         )
     with partial.open("rb") as handle:
         os.fsync(handle.fileno())
-    os.replace(partial, destination)
+    os.replace(partial, file)
     remove_partial(partial)
     return actual
 
 
-def continue_download(web: Web, url: str, partial: Path, size: int | None) -> None:
-    """Make one attempt: request the missing bytes, append them, and check the length."""
+def resume(web: Web, url: str, partial: Path, size: int | None) -> None:
+    """Make one attempt: request the missing bytes, append them, and check the size of the file."""
     start, etag = size_on_disk(partial), partial.with_suffix(".etag")
     if start == size:
         return
@@ -132,10 +125,7 @@ def continue_download(web: Web, url: str, partial: Path, size: int | None) -> No
         check_status(url, response)
         is_rest = response.status_code == 206  # partial content, from `start` on
         length = content_length(response)
-        if length is None:
-            expected = size
-        else:
-            expected = start + length if is_rest else length
+        expected = size if length is None else length + (start if is_rest else 0)
         if expected is None:
             raise UserError(
                 f"{one_line(url)}: the server does not state the size of the file, so a complete "

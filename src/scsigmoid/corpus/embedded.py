@@ -1,7 +1,5 @@
 """Make the corpus that ships with the project: 700 real blood cells, and simulated cells.
 
-The location of a file in the manifest is the name of its *recipe* (:func:`write_recipe`).
-
 The real cells are ``scanpy.datasets.pbmc68k_reduced`` (Zheng et al. 2017), read from the installed
 package, offline. Its ``raw.X`` stores log(1 + count / total * 10,000), rounded to three decimals,
 for 765 genes, and ``obs.n_counts`` the total over all genes of the cell. Hence count =
@@ -28,6 +26,7 @@ The genome consists of the genes of the real cells, so that one vocabulary cover
 made-up genes, ``ENSG90000000000`` and up, a range that Ensembl does not use.
 """
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -48,9 +47,7 @@ CELLS = 700  # number of real cells
 HELD_OUT = 210  # number of held-out real cells, 30 %
 TITLE = "PBMC 68k"  # of the real cells
 # Names of recipes: held-out real cells, the other real cells, prefix of simulated training cells.
-REAL = "pbmc68k"
-REAL_TRAINING = "pbmc68k_training"
-TRAINING = "simulated_training_"
+REAL, REAL_TRAINING, TRAINING = "pbmc68k", "pbmc68k_training", "simulated_training_"
 
 # Chosen so that a model of the demo's size learns to separate some cell types in a few hundred
 # steps. The first principal components of log counts separate them almost perfectly, but the ranks
@@ -69,7 +66,6 @@ TYPE_ACTIVITY = 2.0  # added to the programs of the cell type itself
 BASE_SPREAD = 0.8  # standard deviation of log-rates without regulators
 ENHANCER_SHAPE, ENHANCER_SCALE = 2.0, 0.8  # gamma distribution of the weights of enhancers
 DRIVE = 5.0  # factor of the weights, divided by the number of regulators
-
 
 # Facets by cell type: first the types of the paper's Table 1, then types of the Cell Ontology.
 FACETS: dict[str, tuple[str, ...]] = {
@@ -106,7 +102,6 @@ FACETS: dict[str, tuple[str, ...]] = {
     "fibroblast": ("stromal", "adult"),
     "capillary endothelial cell": ("vascular", "adult"),
 }
-
 
 # Tissue and cell types of the simulated evaluation datasets.
 DATASETS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -173,7 +168,7 @@ def make_row(name: str, title: str, cells: int) -> ManifestRow:
 
 
 def write_recipe(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) -> None:
-    """Make the cells of a recipe and write them in the CELLxGENE layout."""
+    """Make the cells of a recipe, a location in the manifest, and write them as CELLxGENE does."""
     if name in (REAL, REAL_TRAINING):
         write_cells(path, real_cells(seed, held_out=name == REAL))
         return
@@ -208,8 +203,6 @@ def recover_counts(raw: Any, totals: NDArray[np.float64]) -> NDArray[np.int64]:
 
 def real_cells(seed: int, *, held_out: bool) -> CellTable:
     """Return the held-out real cells (30 %, chosen by the seed) or the other real cells."""
-    import warnings
-
     import scanpy
 
     with warnings.catch_warnings():
@@ -233,11 +226,10 @@ def real_cells(seed: int, *, held_out: bool) -> CellTable:
 
 
 def draw_genes(sizes: EmbeddedCorpus, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw the properties of the genes that all simulated cells share.
+    """Draw the properties of the genes, which all simulated cells share.
 
-    Returns:
-        Log-rates without regulators, (genes,), and weights of the enhancers of each program's
-        regulator, (genes, programs), 0 if there is none.
+    Return log-rates without regulators, (genes,), and the weights of the enhancers of each
+    program's regulator, (genes, programs), 0 if there is none.
     """
     generator = np.random.default_rng(derive(seed, "simulated", "genome"))
     base = generator.normal(0.0, BASE_SPREAD, sizes.genes)
@@ -289,9 +281,7 @@ def simulate(
     types = generator.permutation(np.searchsorted(ends, np.arange(cells), side="right"))
     donors = generator.integers(sizes.donors, size=cells)
 
-    mean_activity = np.stack(
-        [type_activity(cell_type, sizes.programmes, seed) for cell_type in cell_types]
-    )
+    mean_activity = np.stack([type_activity(name, sizes.programmes, seed) for name in cell_types])
     noise = np.exp(generator.normal(0.0, ACTIVITY_NOISE, (cells, sizes.programmes)))
     background = generator.exponential(BACKGROUND, (cells, sizes.programmes))
     activity = mean_activity[types] * noise + background
@@ -303,9 +293,8 @@ def simulate(
     lengths = sizes.median_length * np.exp(generator.normal(0.0, SIGMA_LENGTH, cells))
     lengths = np.clip(lengths, min(SHORTEST, sizes.genes / 2), LONGEST_SHARE * sizes.genes)
     library = library_sizes(rates, types, lengths)
-    counts = generator.poisson(
-        library[:, None] * rates * generator.gamma(DISPERSION, 1 / DISPERSION, rates.shape)
-    )
+    dispersion = generator.gamma(DISPERSION, 1 / DISPERSION, rates.shape)
+    counts = generator.poisson(library[:, None] * rates * dispersion)
     counts[generator.random(counts.shape) < DROPOUT] = 0
     # Every cell has a transcript, as cell calling ensures in real data.
     empty = counts.sum(axis=1) == 0

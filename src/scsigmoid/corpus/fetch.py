@@ -61,7 +61,7 @@ def fetch_part(
             path = folder / f"{row.file}.h5ad"
             try:
                 with naming(path, row.location):
-                    provide_cells(row, corpus, seed, downloads, path)
+                    provide(row, corpus, seed, downloads, path)
                     completed.append(complete_row(row, path, digests.get(row.file, "")))
             except NoCountsError as error:
                 if row.source not in REMOTE:
@@ -144,7 +144,7 @@ def fetch_evaluation(
     downloads = Downloads(downloads_folder, Web.of(corpus))
     digests = download_all([row], downloads)
     with atomic_path(output_h5ad) as path, naming(path, row.location):
-        provide_cells(row, corpus, seed, downloads, path)
+        provide(row, corpus, seed, downloads, path)
         cells = open_cells(path)
         label = evaluated_label(cells, row.dataset, wanted)
         check_enough(cells.path, cell_types(cells, label, wanted.types), **(needed or {}))
@@ -163,12 +163,11 @@ def fetch_evaluation(
     write_json(output_json, asdict(metadata))
 
 
-def provide_cells(
-    row: ManifestRow, corpus: Corpus, seed: int, downloads: Downloads, path: Path
-) -> None:
+def provide(row: ManifestRow, corpus: Corpus, seed: int, downloads: Downloads, path: Path) -> None:
     """Make embedded cells, link to a download or a local h5ad file, or copy or convert its cells.
 
-    Evaluation cells are copied if later stages cannot read the local file as it is.
+    Evaluation cells are copied if later stages cannot read the local file as it is. Raise an error
+    if a local file changed since the manifest was made.
     """
     path.unlink(missing_ok=True)
     if row.source in REMOTE:
@@ -176,8 +175,11 @@ def provide_cells(
     elif row.source == "embedded":
         embedded.write_recipe(row.location, corpus.embedded, seed, path)
     else:
-        check_unchanged(row)
         local = Path(row.location)
+        if not local.exists():
+            raise UserError(f"{local}: no such file; restore it or make the manifest again")
+        if fingerprint(local) != (row.sha256, int(row.bytes or 0)):
+            raise UserError(f"{local}: changed since the manifest was made; make it again")
         if row.role == "evaluation" and (row.held_out != "all" or row.layer or row.genes):
             copy_cells(cells_of(row, local), path, row.title)
         elif is_tenx(local):
@@ -204,15 +206,3 @@ def complete_row(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
         bytes=str(path.stat().st_size),
         sha256=digest or sha256(path),
     )
-
-
-def check_unchanged(row: ManifestRow) -> None:
-    """Raise an error for a local file that changed since the manifest was made."""
-    path = Path(row.location)
-    if not path.exists():
-        raise UserError(
-            f"{path}: no such file, but the manifest lists it; restore the file or make the "
-            "manifest again"
-        )
-    if fingerprint(path) != (row.sha256, int(row.bytes or 0)):
-        raise UserError(f"{path}: changed since the manifest was made; make the manifest again")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,7 @@ from scsigmoid.progress import log, warn
 VERSIONED = re.compile(r"\A(ENS[A-Z]*\d+)\.\d+\Z")
 ENSEMBL_GENE = re.compile(r"(ENS[A-Z]*G)\d+")
 ORGANISMS = {"ENSG": "Homo sapiens", "ENSMUSG": "Mus musculus"}
-# Spike-ins, and genes of SARS-CoV-2 (ENSSASG...), which CELLxGENE files may list.
-FOREIGN = ("ERCC-", "ENSSASG")
+FOREIGN = ("ERCC-", "ENSSASG")  # spike-ins, and genes of SARS-CoV-2, as in CELLxGENE files
 # Values of var['feature_types'], in lower case: genes, and other features.
 EXPRESSION = ("gene expression", "gex", "rna")
 OTHER_FEATURES = re.compile(
@@ -29,9 +29,8 @@ OTHER_FEATURES = re.compile(
 )
 CELLXGENE_BIOTYPES = {"gene", "spike-in", ""}
 EXAMPLES = 5  # maximum number of genes in a message
-# A contradiction is a gene with the id of one gene and the name of another. Their share of the
-# compared genes is below 1 % between annotations of different years, and almost 100 % if the ids
-# are shifted by a row. Above the first share there is a warning, above the second an error.
+# Shares of contradictions (see `check_names`) above which there is a warning or an error. The share
+# is below 1 % between annotations of different years, and almost 100 % if ids are shifted by a row.
 FEW_CONTRADICTIONS, MANY_CONTRADICTIONS = 0.05, 0.5
 FEWEST_COMPARED = 10  # names of fewer genes are not checked
 
@@ -57,7 +56,7 @@ def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
         check_column(var, gene_column, path, "the genes")
     index = str(var.attrs["_index"])
     names = read_column(var, "feature_name" if "feature_name" in var else index)
-    is_gene = find_genes(var, path)
+    is_gene = are_genes(var, path)
     gene_column = gene_column or column_of_ids(var, is_gene, path)
     ids = read_column(var, gene_column or index)
     check_ids(ids, is_gene, gene_column, path)
@@ -89,14 +88,12 @@ def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: 
     """
     if (ids == "").any():
         raise UserError(
-            f"{path}: gene number {int(np.argmax(ids == ''))} has no name; name genes by Ensembl "
-            "id in the index of var"
+            f"{path}: gene number {int(np.argmax(ids == ''))} has no name; add its Ensembl id"
         )
     if len(ids) and (ids == np.arange(len(ids)).astype(str)).all():
         raise UserError(
-            f"{path}: genes have no names, only the numbers 0 to {len(ids) - 1}; put their Ensembl "
-            "ids into the index of var, or name the column that has them (`embed --genes`, or the "
-            "setting `genes` of corpus.local)"
+            f"{path}: genes have no names, only the numbers 0 to {len(ids) - 1}; put Ensembl ids "
+            "into the index of var, or name their column (`embed --genes`, `genes` of corpus.local)"
         )
     gene_ids = ids[is_gene].tolist()
     times = Counter(gene_ids)
@@ -164,7 +161,7 @@ def column_of_ids(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
     return ""
 
 
-def find_genes(var: Any, path: Path) -> NDArray[np.bool_]:
+def are_genes(var: Any, path: Path) -> NDArray[np.bool_]:
     """Return which features are genes. Log the numbers of other features by ``feature_types``.
 
     CELLxGENE files state the kind of a feature in ``feature_biotype``, Cell Ranger and muon in
@@ -212,41 +209,39 @@ def check_alike(local_files: Mapping[Path, Genes]) -> None:
     human = {gene: name for _, gene, name in real_genes()}
     known: dict[str, str] = {}
     larger: list[Path] = []
-    for path, cells in sorted(local_files.items(), key=lambda item: -len(item[1].genes)):
-        check_names(cells, human, path, "GENCODE")
-        if comparable := find_comparable(cells.genes, known):
-            example = next(
-                file for file in larger if not comparable.isdisjoint(local_files[file].genes)
-            )
+    for path, file in sorted(local_files.items(), key=lambda item: -len(item[1].genes)):
+        check_names(file, human, path, "GENCODE")
+        if comparable := find_comparable(file.genes, known):
+            example = next(other for other in larger if comparable & {*local_files[other].genes})
             others = f"{example} and other files" if len(larger) > 1 else f"{example}"
-            check_shared(cells, known, path, others)
+            check_shared(file, known, path, others)
         else:
-            log(f"{path}: {len(cells.genes):,} genes, such as {cells.genes[0]!r}")
-        pairs = zip(cells.genes, cells.names, strict=True)
+            log(f"{path}: {len(file.genes):,} genes, such as {file.genes[0]!r}")
+        pairs = zip(file.genes, file.names, strict=True)
         # A name that equals the id means that the file has no symbol. Then keep a known symbol.
         known |= {gene: name for gene, name in pairs if gene not in known or name != gene}
         larger.append(path)
 
 
-def check_shared(cells: Genes, known: Mapping[str, str], path: Path, other: str) -> None:
+def check_shared(file: Genes, known: Mapping[str, str], path: Path, other: str) -> None:
     """Compare the genes of a file, and their names, with known genes (names by id).
 
     Warn if less than half of the genes are shared. Raise an error if less than a tenth is shared.
     The share is relative to the smaller number of genes, so that a panel matches a whole
     transcriptome. Messages name ``path``, and ``other`` as the source of the known genes.
     """
-    comparable = find_comparable(cells.genes, known)
+    comparable = find_comparable(file.genes, known)
     # One flag for each feature that is used, so a gene with two features counts twice.
-    gene_of_feature = cells.gene_of_feature[cells.gene_of_feature >= 0]
-    is_known = np.array([gene in comparable for gene in cells.genes])[gene_of_feature]
+    gene_of_feature = file.gene_of_feature[file.gene_of_feature >= 0]
+    is_known = np.array([gene in comparable for gene in file.genes])[gene_of_feature]
     shared = int(is_known.sum())
     share = shared / max(1, min(len(is_known), len(comparable)))
     summary = f"{path}: {shared:,} of {len(is_known):,} genes are"
     if share >= 0.5:
         log(f"{summary} in {other}")
     else:
-        only_here = next(gene for gene in cells.genes if gene not in comparable)
-        only_there = max(comparable - {*cells.genes}, default="")
+        only_here = next(gene for gene in file.genes if gene not in comparable)
+        only_there = max(comparable - {*file.genes}, default="")
         message = (
             f"{summary} among the {len(comparable):,} genes of {other} (only here: {only_here!r}, "
             f"only there: {only_there!r}); keep all genes, not only the highly variable "
@@ -256,10 +251,10 @@ def check_shared(cells: Genes, known: Mapping[str, str], path: Path, other: str)
         if share < 0.1:
             raise UserError(message)
         warn(message)
-    check_names(cells, known, path, other)
+    check_names(file, known, path, other)
 
 
-def check_names(cells: Genes, known: Mapping[str, str], path: Path, other: str) -> None:
+def check_names(file: Genes, known: Mapping[str, str], path: Path, other: str) -> None:
     """Compare the ids and names of genes in a file with known ids and names.
 
     A gene is a contradiction if its id and its name are both known, but belong to different genes.
@@ -269,10 +264,10 @@ def check_names(cells: Genes, known: Mapping[str, str], path: Path, other: str) 
     ids_of: dict[str, set[str]] = {}
     for gene, name in known.items():
         ids_of.setdefault(normalize(name), set()).add(gene)
-    times = Counter(cells.names)
+    times = Counter(file.names)
     compared = [
         (gene, name)
-        for gene, name in zip(cells.genes, cells.names, strict=True)
+        for gene, name in zip(file.genes, file.names, strict=True)
         if name != gene  # the file has a symbol
         and known.get(gene, gene) != gene  # the symbol of this id is known
         and times[name] == 1
@@ -303,6 +298,7 @@ def real_genes() -> list[tuple[str, str, str]]:
     return [(row["symbol"], row["gene_id"], row["feature_name"]) for row in rows]
 
 
+@cache
 def read_table(name: str) -> list[dict[str, str]]:
     """Return the rows of a CSV file of this package, without comments (``#``)."""
     text = files("scsigmoid.corpus").joinpath(name).read_text(encoding="utf-8")

@@ -1,8 +1,4 @@
-"""Read raw counts and metadata of h5ad files, in chunks of cells.
-
-Files in the CELLxGENE layout have raw counts in ``raw.X``, or in ``X`` if they have no normalized
-matrix. Files do not state which matrix has counts, so the values are examined.
-"""
+"""Read raw counts and metadata of h5ad files, in chunks of cells."""
 
 import os
 import re

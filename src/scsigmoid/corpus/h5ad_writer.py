@@ -4,6 +4,7 @@ The same input gives the same bytes.
 """
 
 import hashlib
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,15 +65,12 @@ def write_cells(path: str | Path, table: CellTable) -> None:
         "feature_reference": HUMAN["organism_ontology_term_id"],
     }
     var = pd.DataFrame(features, index=pd.Index(table.genes)).astype("category")
+    own = {"simulated": table.simulated, "label": "cell_type", "title": table.title}
     adata = anndata.AnnData(
         X=normalized,
         obs=obs.assign(is_primary_data=True),
         var=var.assign(feature_is_filtered=False),
-        uns={
-            "title": table.title,
-            "schema_version": SCHEMA,
-            "scsigmoid": {"simulated": table.simulated, "label": "cell_type", "title": table.title},
-        },
+        uns={"title": table.title, "schema_version": SCHEMA, "scsigmoid": own},
     )
     adata.raw = anndata.AnnData(X=counts, var=var, obs=obs[[]])
     with atomic_path(path) as temporary:
@@ -108,11 +106,8 @@ def is_tenx(path: Path) -> bool:
 def convert(path: Path, output: Path) -> None:
     """Read a 10x file or folder into memory and write it as h5ad.
 
-    Counts are in ``X``, and gene ids in the index of ``var``. The columns of ``var`` are
-    ``feature_name`` and, if the 10x file states the kinds of features, ``feature_types``.
+    Counts are in ``X``, and gene ids in the index of ``var``.
     """
-    import warnings
-
     import pandas as pd
     import scanpy
 
@@ -181,15 +176,9 @@ def copy_cells(cells: Cells, path: Path, title: str) -> None:
     for name in obs.columns[obs.dtypes == "category"]:
         obs[name] = obs[name].cat.remove_unused_categories()
     obs[OWN_ROW] = cells.rows
-    adata = anndata.AnnData(
-        X=counts.astype(np.float32),
-        obs=obs,
-        var=pd.DataFrame({"feature_name": cells.names}, index=pd.Index(cells.genes)),
-        uns={
-            "title": title,
-            "schema_version": SCHEMA,
-            "scsigmoid": {"simulated": False, "title": title},
-        },
-    )
+    var = pd.DataFrame({"feature_name": cells.names}, index=pd.Index(cells.genes))
+    own = {"simulated": False, "title": title}
+    uns = {"title": title, "schema_version": SCHEMA, "scsigmoid": own}
+    adata = anndata.AnnData(X=counts.astype(np.float32), obs=obs, var=var, uns=uns)
     with storing(str(cells.path)):
         adata.write_h5ad(path, compression="gzip", compression_opts=1)

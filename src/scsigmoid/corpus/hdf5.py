@@ -62,8 +62,7 @@ def check_layout(file: Any, path: Path) -> None:
             raise UserError(f"{path}: not an h5ad file ({name} missing); {ADVICE}")
         if "_index" not in file[name].attrs or "__categories" in file[name]:
             raise UserError(
-                f"{path}: {name} is not stored as anndata 0.7 and newer store it; read the file "
-                "with a newer anndata and write it again"
+                f"{path}: {name} has a layout older than anndata 0.7; write it with a newer anndata"
             )
 
 

@@ -20,8 +20,7 @@ from scsigmoid.progress import log
 
 IN_BRACES = re.compile(r"\{([^{}]+)\}")
 ANY = "*"  # label that stands for all columns of text
-# Values that mean "no label". The CELLxGENE schema has "unknown", exports of R have "NA".
-ABSENT = ("", "na", "nan", "unknown")
+ABSENT = ("", "na", "nan", "unknown")  # no label: "unknown" in CELLxGENE's schema, "NA" in R
 NEAREST = 3  # maximum number of columns in a message
 
 
@@ -58,10 +57,8 @@ def cell_types(cells: Cells, label: str, types: Sequence[str] = ()) -> Strings:
         if any(value.strip().casefold() in ABSENT for value in values):
             return ""
         value_of = dict(zip(columns, values, strict=True))
-        if IN_BRACES.search(label):
-            text = IN_BRACES.sub(lambda match: value_of[match[1]], label)
-        else:
-            text = value_of[label]
+        # A label without braces is the name of a column.
+        text = value_of.get(label) or IN_BRACES.sub(lambda match: value_of[match[1]], label)
         return text if text in types else spelling.get(normalize(text), text)
 
     return np.array([type_of(values) for values in combinations], dtype=object)[index]
@@ -117,12 +114,12 @@ def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
 
 
 def check_enough(
-    source: Path, kinds: NDArray[Any], *, scib: int = 0, mmd: int = 0, umap: int = 0
+    file: Path, kinds: NDArray[Any], *, scib: int = 0, mmd: int = 0, umap: int = 0
 ) -> None:
     """Raise an error if a file has too few evaluated cells for the metrics.
 
     Args:
-        source: the file, for messages.
+        file: the file, for messages.
         kinds: cell type of each cell, ``""`` if it has none.
         scib, umap: number of neighbors; 0 if the metric is not computed.
         mmd: smallest number of cells of a compared type; 0 if MMD is not computed.
@@ -139,7 +136,7 @@ def check_enough(
     if lacking:
         largest = ", ".join(f"{size} {kind!r}" for kind, size in size_of.most_common(2))
         raise UserError(
-            f"{source}: {size_of.total()} of {len(kinds)} evaluated cells have a cell type "
+            f"{file}: {size_of.total()} of {len(kinds)} evaluated cells have a cell type "
             f"({len(size_of)} types; the largest: {largest}), too few: {'; '.join(lacking)}; "
             "evaluate more cells (a larger held_out), choose another label or lower the setting"
         )

@@ -1,7 +1,6 @@
 """Make the manifest of a corpus, a table with one row per file and role.
 
-A manifest with the SHA-256 of all files is a lock. It can be committed and used as
-``corpus.manifest``.
+A manifest with the SHA-256 of all files is a lock, which ``corpus.manifest`` may name.
 """
 
 import re
@@ -144,10 +143,10 @@ def check_not_trained_on(
         if ranges is None:  # all cells of the file are excluded now
             cells = int(row.cells)
         else:
-            last_excluded = max(map(int, re.findall(r"\d+", ranges)), default=-1)
-            cell_rows = np.arange(last_excluded + 1)
-            was_excluded = are_in_ranges(cell_rows, row.excluded)
-            cells = int((are_in_ranges(cell_rows, ranges) & ~was_excluded).sum())
+            last = max(map(int, re.findall(r"\d+", ranges)), default=-1)
+            is_excluded_now = are_in_ranges(np.arange(last + 1), ranges)
+            was_excluded = are_in_ranges(np.arange(last + 1), row.excluded)
+            cells = int((is_excluded_now & ~was_excluded).sum())
         if cells:
             raise UserError(
                 f"datasets.{evaluated.dataset}: {cells:,} training cells of {row.location} have "
@@ -168,12 +167,9 @@ def list_local(
     local_files: Iterable[LocalFile], datasets: Mapping[str, Dataset], seed: int
 ) -> tuple[list[ManifestRow], dict[str, Any]]:
     """Return the manifest rows of the user's own files, and entries for the summary."""
-    rows: list[ManifestRow] = []
-    files = []
-    for local in local_files:
-        file_rows, file = list_file(local, datasets, seed)
-        rows += file_rows
-        files.append(file)
+    listed = [list_file(local, datasets, seed) for local in local_files]
+    rows = [row for file_rows, _ in listed for row in file_rows]
+    files = [file for _, file in listed]
     check_alike({file.path: file.cells for file in files})
     excluded = find_repeated(files)
     summary: dict[str, Any] = {"origin": "corpus.local"}
@@ -196,7 +192,7 @@ def list_file(
         cells = open_cells(path, layer=local.layer, genes=local.genes)
         with opened(path) as file:
             labels = labels_in(file["obs"], local.labels) or local.labels
-        training_row = ManifestRow(
+        common = ManifestRow(
             file=slug(local.path.stem),
             role="training",
             source="local",
@@ -213,24 +209,15 @@ def list_file(
         training = evaluation = np.zeros(0, dtype=np.int64)
         if held_out != "all":
             training = cells.select(held_out, "training").rows
-            name = f"{training_row.file}_training" if held_out else training_row.file
-            rows.append(replace(training_row, file=name, cells=str(len(training))))
+            name = f"{common.file}_training" if held_out else common.file
+            rows.append(replace(common, file=name, cells=str(len(training))))
         if local.dataset:
-            dataset = datasets[local.dataset]
+            name, dataset = local.dataset, datasets[local.dataset]
             evaluated = cells.select(held_out, "evaluation")
             evaluation = evaluated.rows
-            evaluated_label(evaluated, local.dataset, dataset)  # raises if labels are missing
-            rows.append(
-                replace(
-                    training_row,
-                    file=local.dataset,
-                    role="evaluation",
-                    dataset=local.dataset,
-                    title=dataset.title,
-                    label="",
-                    cells=str(len(evaluation)),
-                )
-            )
+            evaluated_label(evaluated, name, dataset)  # raises if labels are missing
+            row = replace(common, role="evaluation", label="", cells=str(len(evaluation)))
+            rows.append(replace(row, file=name, dataset=name, title=dataset.title))
     return rows, LocalCells(local.path, cells, training, evaluation)
 
 
@@ -256,22 +243,20 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
     return excluded_by_path
 
 
-def remove_excluded(
-    rows: Sequence[ManifestRow], excluded: Mapping[str, Excluded]
-) -> list[ManifestRow]:
+def remove_excluded(rows: list[ManifestRow], excluded: Mapping[str, Excluded]) -> list[ManifestRow]:
     """Remove excluded cells from training rows, and rows that have no cells left."""
     kept = []
     for row in rows:
-        cells = excluded.get(row.location) if row.role == "training" else None
-        remaining = int(row.cells) - (len(cells.rows) if cells else 0)
-        if remaining:
-            ranges = format_ranges(cells.rows) if cells else ""
-            kept.append(replace(row, cells=str(remaining), excluded=ranges))
+        if row.role == "training" and row.location in excluded:
+            removed = excluded[row.location].rows
+            left = int(row.cells) - len(removed)
+            row = replace(row, cells=str(left), excluded=format_ranges(removed))
+        if row.cells != "0":
+            kept.append(row)
     if excluded and not any(row.role == "training" for row in kept):
         raise UserError(
             "corpus.local: no cell is left for training, because all have the same counts as "
-            f"held-out cells ({', '.join([*excluded][:LISTED])}); hold out less, or add files with "
-            "other cells"
+            f"held-out cells ({', '.join([*excluded][:LISTED])}); hold out less or add other files"
         )
     return kept
 
@@ -344,9 +329,7 @@ def with_unique_names(rows: Iterable[ManifestRow]) -> list[ManifestRow]:
     return list(unique.values())
 
 
-def read_lock(
-    path: str | Path, corpus: Corpus, datasets: Mapping[str, Dataset]
-) -> list[ManifestRow]:
+def read_lock(path: str, corpus: Corpus, datasets: Mapping[str, Dataset]) -> list[ManifestRow]:
     """Read the user's lock and check it against the configuration.
 
     Omit training files in ``corpus.leave_out``, and evaluation datasets that are not configured.
@@ -380,7 +363,7 @@ def read_lock(
         if row.role in ("training", "skipped")
         and leave_out.isdisjoint((row.dataset_id, row.dataset_version_id))
     ]
-    check_separate(training, in_lock, str(path), "remove it")
+    check_separate(training, in_lock, path, "remove it")
     return [*training, *evaluation]
 
 
@@ -421,12 +404,10 @@ def check_available(
         log(f"files that are gone or changed: {', '.join(wrong)}")
         named = ", ".join(wrong[:LISTED])
         more = f" and {len(wrong) - LISTED} more (see the log)" if len(wrong) > LISTED else ""
-        choice = (
-            "remove corpus.manifest to make a new manifest" if locked else "change corpus.source"
-        )
+        hint = "remove corpus.manifest to make a new manifest" if locked else "change corpus.source"
         raise UserError(
             f"{where}: {len(wrong)} of {len(rows)} files are gone or changed: {named}{more}; name "
-            f"them in corpus.leave_out to continue without them, or {choice}"
+            f"them in corpus.leave_out to continue without them, or {hint}"
         )
     return [answer for answer in answers if isinstance(answer, ManifestRow)]
 

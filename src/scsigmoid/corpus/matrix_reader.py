@@ -28,8 +28,7 @@ BLOCK_VALUES = 1 << 22  # stored values of a block: 32 MB of a sparse matrix
 BINARY = "says only whether genes are expressed; ranks need counts: store raw counts in raw.X"
 FILL = "fill missing values with 0, as anndata.concat(..., fill_value=0) does"
 
-# Consecutive rows: the number of the first row, and a SciPy CSR matrix of the rows.
-Block = tuple[int, Any]
+Block = tuple[int, Any]  # number of the first row, and a SciPy CSR matrix of consecutive rows
 
 
 class NoCountsError(UserError):
@@ -61,8 +60,7 @@ class Matrix:
             raise UserError(f"{path}: {name} {BINARY}")
         if dtype.kind not in "iuf" or dtype == np.float16:  # float16 is exact only up to 2,048
             raise UserError(
-                f"{path}: {name} contains {dtype}; store the raw counts in raw.X as integers or "
-                "float32"
+                f"{path}: {name} contains {dtype}; store raw counts in raw.X as integers or float32"
             )
         self.shape: tuple[int, int] = (int(cells), int(genes))
 
@@ -142,9 +140,8 @@ class Matrix:
         columns = np.flatnonzero(gene_of_column >= 0)
         ones = np.ones(len(columns), dtype=np.int64)
         # (columns, genes): 1 where a column has counts of a gene.
-        selection = csr_matrix(
-            (ones, (columns, gene_of_column[columns])), shape=(len(gene_of_column), genes)
-        )
+        places = columns, gene_of_column[columns]
+        selection = csr_matrix((ones, places), shape=(len(gene_of_column), genes))
         for start, block in self.blocks(wanted):
             block.data = self._as_integers(block, start)
             counts = block @ selection
@@ -189,9 +186,7 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
     layers = file.get("layers")
     present = list(layers) if isinstance(layers, h5py.Group) else []
     if layer and layer not in present:
-        raise UserError(
-            f"{path}: has no layer {layer!r}; its layers: {format_names(layer, present)}"
-        )
+        raise UserError(f"{path}: no layer {layer!r}; its layers: {format_names(layer, present)}")
     findings, advice = [], "store the integer counts in raw.X"
     for name in [f"layers/{layer}"] if layer else CANDIDATES:
         if name not in file:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from scsigmoid.config.schema import IDENTIFIER
 from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,8 +127,7 @@ def check_rows(rows: Iterable[ManifestRow], where: str) -> None:
 
 def write_manifest(path: str | Path, rows: Iterable[ManifestRow]) -> None:
     """Write manifest rows as CSV, atomically."""
-    with atomic_path(path) as temporary:
-        write_rows(temporary, ManifestRow, rows)
+    write_rows(path, ManifestRow, rows)
 
 
 def check_skipped(rows: Iterable[ManifestRow], training: Iterable[ManifestRow]) -> None:
@@ -157,13 +155,9 @@ def format_ranges(rows: NDArray[np.int64]) -> str:
 def are_in_ranges(rows: NDArray[np.int64], ranges: str) -> NDArray[np.bool_]:
     """Return whether each row number is in the text that :func:`format_ranges` returned."""
     parts = [part.partition("-") for part in ranges.split(",") if part]
-    if not parts:
-        return np.zeros(len(rows), dtype=bool)
-    firsts = np.array([int(first) for first, _, _ in parts])
-    lasts = np.array([int(last or first) for first, _, last in parts])
-    # For each row: index of the last range that starts at or before it, -1 if there is none.
-    index = np.searchsorted(firsts, rows, side="right") - 1
-    return (index >= 0) & (rows <= lasts[index])
+    # Starts and ends (exclusive) in turn. An odd number of them is at or before a row in a range.
+    limits = [limit for first, _, last in parts for limit in (int(first), int(last or first) + 1)]
+    return np.searchsorted(limits, rows, side="right") % 2 == 1
 
 
 def read_metadata(path: str | Path) -> Metadata:
@@ -175,8 +169,7 @@ def read_metadata(path: str | Path) -> Metadata:
         raise UserError(f"{path}: cannot be read ({error.strerror}); make it again") from None
     except (ValueError, KeyError, TypeError):
         raise UserError(
-            f"{path}: damaged, or not the metadata of an evaluation dataset; delete it and run "
-            "again"
+            f"{path}: damaged, or not the metadata of an evaluation dataset; make it again"
         ) from None
 
 
@@ -196,6 +189,4 @@ def check_identifier(identifier: Any, where: str = "CELLxGENE") -> str:
 
 def as_count(value: Any) -> int | None:
     """Return a value from a service if it is a plausible count, else ``None``."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
-        return None
-    return value
+    return value if type(value) is int and 0 <= value <= LARGEST else None

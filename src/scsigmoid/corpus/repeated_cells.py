@@ -6,7 +6,7 @@ cell: one over all genes of its file, and one over the genes that all files have
 """
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.corpus.h5ad import Cells
 
-# Cells that express fewer genes are often equal by chance.
-FEWEST_GENES = 10
+FEWEST_GENES = 10  # cells that express fewer genes are often equal by chance
 
 Hashes = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
@@ -46,9 +45,7 @@ class Excluded:
     repeated: int  # number of these cells that have the counts of another training cell
 
 
-def hash_cells(
-    cells: Cells, shared_genes: Collection[str], training: Rows, held_out: Rows
-) -> HashedFile:
+def hash_cells(cells: Cells, shared_genes: set[str], training: Rows, held_out: Rows) -> HashedFile:
     """Hash the counts of all cells of a file, in bounded memory.
 
     The hash of a cell is the sum over its genes of a hash of gene and count, so the order of the
@@ -70,14 +67,8 @@ def hash_cells(
         hashes[chunk.cells] = sum_cells(terms, indptr)
         shared_hashes[chunk.cells] = shared_sums
         is_comparable[chunk.cells] = np.diff(indptr) >= FEWEST_GENES
-    return HashedFile(
-        hashes=hashes,
-        shared_hashes=shared_hashes,
-        is_comparable=is_comparable,
-        gene_set=int(keys.sum()),
-        training=training,
-        held_out=held_out,
-    )
+    gene_set = int(keys.sum())
+    return HashedFile(hashes, shared_hashes, is_comparable, gene_set, training, held_out)
 
 
 def scramble(values: Hashes) -> Hashes:

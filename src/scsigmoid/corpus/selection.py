@@ -6,7 +6,6 @@ No training file shares a dataset or a collection with an evaluation dataset.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from scsigmoid.config.schema import Corpus
@@ -30,15 +29,11 @@ def select(
         The training files, the reasons why datasets are held out, by dataset id, and the numbers
         of other versions that are left out, by reason.
     """
-    organisms: set[str] = set()
-    assays = {RNA}  # "rna", labels and ontology ids
-    known_ids: set[str] = set()
-    for version in versions:
-        organisms |= {*version.organisms}
-        assays |= {*version.assays, *version.assays.values()}
-        known_ids |= {version.row.dataset_id, version.row.dataset_version_id}
+    organisms = {name for version in versions for name in version.organisms}
+    assays = {name for version in versions for pair in version.assays.items() for name in pair}
+    known_ids = {key for v in versions for key in (v.row.dataset_id, v.row.dataset_version_id)}
     check_known("corpus.organisms", "organism", corpus.organisms, sorted(organisms))
-    check_known("corpus.assays", "assay", corpus.assays or (), sorted(assays))
+    check_known("corpus.assays", "assay", corpus.assays or (), sorted({RNA, *assays}))
     if unknown := set(corpus.leave_out) - known_ids:
         raise UserError(
             f"corpus.leave_out: {min(unknown)} is neither a dataset nor a dataset version of the "
@@ -76,13 +71,8 @@ def wanted_assays(corpus: Corpus) -> set[str] | None:
     """Return labels and ontology ids of the wanted assays, or ``None`` if all are wanted."""
     if corpus.assays is None:
         return None
-    return {*corpus.assays} | (rna_assays() if RNA in corpus.assays else set())
-
-
-@cache
-def rna_assays() -> frozenset[str]:
-    """Return the ontology ids of RNA assays."""
-    return frozenset(row["ontology_term_id"] for row in read_table("rna_assays.csv"))
+    rna = {row["ontology_term_id"] for row in read_table("rna_assays.csv")}
+    return {*corpus.assays} | (rna if RNA in corpus.assays else set())
 
 
 def reason_unwanted(version: Version, corpus: Corpus) -> str:
@@ -148,35 +138,24 @@ def check_separate(
     for row in training:
         if reason := reason_held_out(row, evaluation):
             raise UserError(
-                f"{where}: training file {row.file} belongs to the {reason}, which is evaluated; "
-                f"{remedy}"
+                f"{where}: file {row.file} belongs to the {reason}, which is evaluated; {remedy}"
             )
 
 
 def summarize(rows: Sequence[ManifestRow]) -> dict[str, Any]:
     """Return the numbers of files, cells and bytes of a manifest, for its summary."""
     training = [row for row in rows if row.role == "training"]
-    summary: dict[str, Any] = {
-        "training": {
-            **count_totals(training),
-            "paper_cells": PAPER_CELLS,
-            "assays": count_by(training, "assay"),
-        },
-        "evaluation": {
-            row.dataset: {
-                **count_totals([row]),
-                "dataset_version_id": row.dataset_version_id,
-                "dataset_id": row.dataset_id,
-                "collection_id": row.collection_id,
-                "published": row.published,
-            }
-            for row in rows
-            if row.role == "evaluation"
-        },
-    }
+    totals: dict[str, Any] = {**count_totals(training), "paper_cells": PAPER_CELLS}
+    totals["assays"] = count_by(training, "assay")
     if len(organisms := count_by(training, "organism")) > 1:
-        summary["training"]["organisms"] = organisms
-    return summary
+        totals["organisms"] = organisms
+    columns = ("dataset_version_id", "dataset_id", "collection_id", "published")
+    evaluation = {
+        row.dataset: count_totals([row]) | {name: getattr(row, name) for name in columns}
+        for row in rows
+        if row.role == "evaluation"
+    }
+    return {"training": totals, "evaluation": evaluation}
 
 
 def count_by(rows: Sequence[ManifestRow], column: str) -> dict[str, dict[str, int | None]]:
@@ -203,8 +182,8 @@ def format_summary(summary: Mapping[str, Any]) -> list[str]:
     if "offered" in summary:
         offered = summary["offered"]
         lines.append(f"  offered    {offered['files']:,} datasets, {offered['cells']:,} cells")
-        for identifier, reason in summary["without_file"].items():
-            lines.append(f"  not used   {identifier}: {reason}")
+        for dataset_id, reason in summary["without_file"].items():
+            lines.append(f"  not used   {dataset_id}: {reason}")
     for name, dataset in summary["evaluation"].items():
         lines.append(
             f"  evaluated  {name}: {format_count(dataset['cells'])} cells, version "
@@ -212,10 +191,9 @@ def format_summary(summary: Mapping[str, Any]) -> list[str]:
         )
         if not dataset["collection_id"]:
             lines.append(f"  caution    {name}: collection unknown, held out by dataset alone")
-    for dataset_id, reason in summary.get("held_out", {}).items():
-        lines.append(f"  held out   {dataset_id}: {reason}")
-    for reason, number in summary.get("left_out", {}).items():
-        lines.append(f"  left out   {number:,} datasets: {reason}")
+    held_out, left_out = summary.get("held_out", {}), summary.get("left_out", {})
+    lines += [f"  held out   {dataset_id}: {reason}" for dataset_id, reason in held_out.items()]
+    lines += [f"  left out   {number:,} datasets: {reason}" for reason, number in left_out.items()]
     training = summary["training"]
     size = "" if training["bytes"] is None else f", {training['bytes'] / 1e9:,.1f} GB"
     lines.append(

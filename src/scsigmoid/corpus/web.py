@@ -4,7 +4,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,8 +29,7 @@ BLOCK = 1 << 16  # bytes read at a time
 ADVANCE = 1 << 20  # number of bytes that count as progress
 SLOWEST = 60.0  # maximum number of seconds in which ADVANCE bytes must arrive
 GONE = {404: "not found", 410: "withdrawn"}
-# Requests with these statuses are repeated. 403 may be temporary: firewalls answer it to clients
-# that seem suspicious.
+# Requests with these statuses are repeated. Firewalls answer 403 to clients that seem suspicious.
 BUSY = (403, 408, 425, 429)
 HEADERS = {"Accept-Encoding": "identity", "User-Agent": f"scsigmoid/{__version__}"}
 
@@ -126,9 +125,7 @@ class Web:
                 session.mount(scheme, AllowedHosts(self.hosts))
             timeout = patience * self.settings.timeout
             try:
-                with session.request(
-                    method, url, headers=headers, timeout=timeout, allow_redirects=True
-                ) as response:
+                with session.request(method, url, headers=headers, timeout=timeout) as response:
                     yield response
             except (requests.RequestException, HTTPError) as error:
                 raise Transient(f"no complete answer ({type(error).__name__})") from error
@@ -149,18 +146,16 @@ class Web:
             elif time.monotonic() > start + SLOWEST:
                 raise Transient(f"less than {ADVANCE >> 20} MiB arrived in {SLOWEST:g} s")
 
-    def retry(
-        self, url: str, action: Callable[[], T], progress: Callable[[], int] = lambda: 0
-    ) -> T:
-        """Call ``action`` until it succeeds. The pause doubles after every failure.
+    def retry(self, url: str, task: Callable[[], T], progress: Callable[[], int] = lambda: 0) -> T:
+        """Call ``task`` until it succeeds. The pause doubles after every failure.
 
-        ``action`` raises :class:`Transient` if another attempt may succeed. ``progress`` returns
-        the number of bytes received so far. ``ADVANCE`` new bytes reset the count of attempts.
+        ``task`` raises :class:`Transient` if another attempt may succeed. ``progress`` returns the
+        number of bytes received so far. ``ADVANCE`` new bytes reset the count of attempts.
         """
         received, failures = progress(), 0
         while True:
             try:
-                return action()
+                return task()
             except Transient as error:
                 failure = error
             if progress() >= received + ADVANCE:
@@ -171,7 +166,7 @@ class Web:
                     f"{one_line(url)}: {failure} ({failures} attempts); check the network, or "
                     "raise corpus.download.timeout or corpus.download.attempts, and run again"
                 ) from failure
-            pause = failure.pause if failure.pause is not None else 2.0 ** (failures - 1)
+            pause = 2.0 ** (failures - 1) if failure.pause is None else failure.pause
             pause = min(pause, self.settings.longest_pause)
             log(f"{one_line(url)}: {failure}; trying again in {pause:g} s")
             self.stopping.wait(pause)
@@ -182,12 +177,11 @@ class Web:
         if self.stopping.is_set():
             raise UserError("stopped, because another request failed")
 
-    def each(self, action: Callable[[A], T], items: Iterable[A], *, label: str) -> list[T]:
+    def each(self, action: Callable[[A], T], items: Sequence[A], *, label: str) -> list[T]:
         """Call ``action`` for all items, in several threads, and return the results in order.
 
         The first failure stops the other calls and is raised.
         """
-        items = list(items)
         with ThreadPoolExecutor(self.settings.connections) as pool:
             try:
                 return list(track(pool.map(action, items), label=label, total=len(items)))

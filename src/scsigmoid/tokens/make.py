@@ -24,7 +24,7 @@ from scsigmoid.tokens.vocabulary import Vocabulary
 # Column of the store: column of obs from which it is copied.
 OBS_COLUMNS = {"donor": "donor_id", "tissue": "tissue", "assay": "assay"}
 PRIMARY = "is_primary_data"
-UNLIMITED = 2**31 - 1  # `maximum_length` with which no cell is truncated
+UNLIMITED = 2**31 - 1  # `maximum_length` of a store that models of any context can use
 MAX_LISTED = 100  # maximum number of left-out cells per file that are listed by row
 
 
@@ -34,19 +34,13 @@ class Tokenizer:
 
     vocabulary: Vocabulary
     target_sum: float  # sum that the counts of a cell are scaled to
-    # Maximum number of tokens of a cell. Longer cells are truncated. With UNLIMITED, models of any
-    # context can use the same tokens.
-    maximum_length: int
+    maximum_length: int  # longer cells are truncated to this number of tokens
     shard_cells: int  # maximum number of cells per shard of the store
     # Cells that express fewer genes are left out. Genes outside the vocabulary count, too.
     minimum_genes: int = 0
     # For each file, `cells` (number of cells left out), `few_genes` (number of them with too few
     # genes, the others have no token) and `rows` (of the first MAX_LISTED cells left out).
     left_out: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return store_schema(self.vocabulary.size)
 
     def metadata(
         self, order: str, simulated: bool, label: str, dataset: str = "", sha256: str = ""
@@ -112,7 +106,7 @@ class Tokenizer:
                 "is_primary": np.isin(obs[PRIMARY][in_chunk], FALSE, invert=True),
             }
             columns |= {name: obs[source][in_chunk] for name, source in OBS_COLUMNS.items()}
-            batch = pa.RecordBatch.from_pydict(columns, schema=self.schema)
+            batch = pa.RecordBatch.from_pydict(columns, schema=store_schema(self.vocabulary.size))
             has_enough_genes = np.diff(chunk.counts.indptr) >= self.minimum_genes
             few_genes += int((~has_enough_genes).sum())
             is_kept = has_enough_genes & (ranked.genes > 0)  # has a gene of the vocabulary
@@ -144,19 +138,16 @@ class Tokenizer:
             )
         listed = rows[:MAX_LISTED]
         self.left_out[file] = {"cells": len(rows), "few_genes": few_genes, "rows": listed}
-        reasons = []
-        if few_genes:
-            limit = f"fewer than {self.minimum_genes} genes (corpus.minimum_genes)"
-            reasons.append(f"{few_genes} of {total} cells express {limit}")
-        if few_genes < len(rows):
-            no_token = len(rows) - few_genes
-            reasons.append(f"{no_token} of {total} cells express no gene of the vocabulary")
+        counts = {
+            f"fewer than {self.minimum_genes} genes (corpus.minimum_genes)": few_genes,
+            "no gene of the vocabulary": len(rows) - few_genes,
+        }
+        reasons = [f"{n} of {total} cells express {genes}" for genes, n in counts.items() if n]
         # A copy of selected cells has the column OWN_ROW: the row of each cell in the user's file.
         # For other files `obs` returns "".
         user_row = dict(zip(cells.rows.tolist(), cells.obs([OWN_ROW])[OWN_ROW], strict=True))
         shown = [user_row[row] or str(row) for row in listed]
-        if len(rows) > MAX_LISTED:
-            shown.append("...")
+        shown += ["..."] * (len(rows) > MAX_LISTED)
         log(f"{cells.path}: {', '.join(reasons)} and are left out (rows {', '.join(shown)})")
 
 
@@ -170,7 +161,8 @@ def tokenize_part(part: str | Path, tokenizer: Tokenizer, output: str | Path) ->
         batch for row, cells in files for batch in tokenizer.batches(cells, row.label, row.file)
     )
     count = sum(cells.n_cells for _, cells in files)
-    shards = scatter(batches, count, tokenizer.shard_cells, tokenizer.schema, Path(output))
+    schema = store_schema(tokenizer.vocabulary.size)
+    shards = scatter(batches, count, tokenizer.shard_cells, schema, Path(output))
     simulated = any(row.simulated == "true" for row, _ in files)
     labels = ", ".join(sorted({row.label for row, _ in files}))
     write_shards(output, shards, tokenizer.metadata("scattered", simulated, labels))

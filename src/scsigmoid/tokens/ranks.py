@@ -15,8 +15,7 @@ cell are sorted in two steps:
    patterns of positive floats have the same order as the floats.
 2. Buckets with many values are sorted by Shell sort. Then all values are sorted by insertion.
 
-This takes linear time if the values spread over the buckets. If many medians are equal, many values
-are in one bucket, and sorting takes longer.
+This takes linear time, unless many values are in one bucket, for example if many medians are equal.
 """
 
 from typing import Any, NamedTuple
@@ -54,10 +53,8 @@ def rank_tokens(
         target_sum: sum that the counts of each cell are scaled to.
         maximum_length: cells are truncated to this number of tokens.
     """
-    cells = counts.shape[0]
     tokens = np.empty(counts.nnz, dtype=token_type(len(medians)))
-    lengths, genes = np.empty(cells, dtype=np.int32), np.empty(cells, dtype=np.int32)
-    written = rank_cells(
+    lengths, genes = rank_cells(
         counts.indptr.astype(np.int32, copy=False),
         counts.indices.astype(np.int32, copy=False),
         counts.data.astype(np.int32, copy=False),
@@ -66,10 +63,9 @@ def rank_tokens(
         float(target_sum),
         int(maximum_length),
         tokens,
-        lengths,
-        genes,
     )
-    return Ranked(tokens[:written], np.concatenate([[0], np.cumsum(lengths)]), genes)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return Ranked(tokens[: offsets[-1]], offsets, genes)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -82,17 +78,16 @@ def rank_cells(
     target_sum: float,
     maximum_length: int,
     tokens: NDArray[np.unsignedinteger],
-    lengths: NDArray[np.int32],
-    genes: NDArray[np.int32],
-) -> int:
-    """Fill ``tokens``, ``lengths`` and ``genes``, and return the total number of tokens.
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Fill ``tokens``, and return the number of tokens of each cell, and ``genes`` of `Ranked`.
 
-    ``indptr``, ``columns`` and ``counts`` are the arrays of the CSR matrix. ``lengths`` is the
-    number of tokens of each cell. ``tokens`` and ``genes`` are as for :class:`Ranked`, and
-    ``tokens`` has room for all non-zero counts.
+    ``indptr``, ``columns`` and ``counts`` are the arrays of the CSR matrix. ``tokens`` is as for
+    :class:`Ranked`, with room for all non-zero counts.
     """
+    cells = len(indptr) - 1
+    lengths, genes = np.empty(cells, np.int32), np.empty(cells, np.int32)
     longest = 1
-    for cell in range(len(indptr) - 1):
+    for cell in range(cells):
         longest = max(longest, indptr[cell + 1] - indptr[cell])
     # These arrays are reused for every cell. `values` are in the order of columns, `ranked` are the
     # same values in the order of buckets.
@@ -103,11 +98,9 @@ def rank_cells(
     # Element b is the start of bucket b. Filling the bucket moves it to the end of bucket b.
     ends = np.empty(2 * longest + 1, np.int32)
     written = 0
-    for cell in range(len(indptr) - 1):
+    for cell in range(cells):
         first, last = indptr[cell], indptr[cell + 1]
-        total = 0
-        for entry in range(first, last):
-            total += counts[entry]
+        total = counts[first:last].sum()
         n = 0
         for entry in range(first, last):
             column = columns[entry]
@@ -122,9 +115,7 @@ def rank_cells(
             continue
 
         # Step 1: distribute the values to buckets. Bucket 0 contains the largest value.
-        low, high = bits[0], bits[0]
-        for i in range(n):
-            low, high = min(low, bits[i]), max(high, bits[i])
+        low, high = bits[:n].min(), bits[:n].max()
         scale = (2 * n - 1) / max(float(high - low), 1.0)
         ends[: 2 * n + 1] = 0  # first, element b + 1 counts the values of bucket b
         for i in range(n):
@@ -146,17 +137,12 @@ def rank_cells(
                 if ends[b] - start > CROWDED:
                     sort(ranked, ranked_tokens, start, ends[b], True)
                 start = ends[b]
-        stop = n
-        if kept < n:  # buckets after the last kept token do not need to be sorted
-            b = 0
-            while ends[b] < kept:
-                b += 1
-            stop = ends[b]
+        # Buckets after the last kept token do not need to be sorted.
+        stop = ends[np.searchsorted(ends[: 2 * n], kept)]
         sort(ranked, ranked_tokens, 0, stop, False)
-        for i in range(kept):
-            tokens[written + i] = ranked_tokens[i]
+        tokens[written : written + kept] = ranked_tokens[:kept]
         written += kept
-    return written
+    return lengths, genes
 
 
 @njit(cache=True, nogil=True)

@@ -38,10 +38,11 @@ class CellOrder:
             raise ValueError("cells must be at least 1")
         self.cells = cells
         self.seed = seed
+        nothing = np.zeros(0, dtype=np.int64)
         # The most recent epoch, and the result of `blocks` for this epoch.
-        self._blocks: tuple[int, Int64s, int] = (-1, np.zeros(0, dtype=np.int64), 0)
+        self._blocks: tuple[int, Int64s, Int64s] = (-1, nothing, nothing)
         # The most recent epoch and window, and the rows of this window.
-        self._window: tuple[int, int, Int64s] = (-1, -1, np.zeros(0, dtype=np.int64))
+        self._window: tuple[int, int, Int64s] = (-1, -1, nothing)
 
     def batch(self, index: int, size: int) -> Int64s:
         """Return the rows of a global batch in the concatenated stores: int64, shape (size,)."""
@@ -49,23 +50,25 @@ class CellOrder:
         parts = []
         while start < end:
             epoch, place = divmod(start, self.cells)
-            window = self.window_at(epoch, place)
-            place_in_window = place - self.window_start(epoch, window)
-            rows = self.window(epoch, window)[place_in_window:][: end - start]
+            _, starts = self.blocks(epoch)
+            window = int(np.searchsorted(starts, place, side="right")) - 1
+            rows = self.window(epoch, window)[place - starts[window] :][: end - start]
             parts.append(rows)
             start += len(rows)
         return np.concatenate(parts)
 
-    def blocks(self, epoch: int) -> tuple[Int64s, int]:
-        """Return the order of blocks in an epoch, and the place of the last block in this order.
+    def blocks(self, epoch: int) -> tuple[Int64s, Int64s]:
+        """Return the order of blocks in an epoch, and the place at which each window starts.
 
-        The last block may be shorter than the other blocks. The most recent epoch is cached.
+        The most recent epoch is cached.
         """
         if self._blocks[0] != epoch:
             generator = np.random.Generator(np.random.PCG64(derive(self.seed, "blocks", epoch)))
             order = generator.permutation(-(-self.cells // BLOCK_CELLS))
-            index_of_last = int(np.argmax(order))  # the last block has the largest number
-            self._blocks = epoch, order, index_of_last
+            starts = np.arange(0, len(order), WINDOW_BLOCKS) * BLOCK_CELLS
+            # The block with the largest number may be shorter, so windows after it start earlier.
+            starts[starts > order.argmax() * BLOCK_CELLS] -= -self.cells % BLOCK_CELLS
+            self._blocks = epoch, order, starts
         return self._blocks[1:]
 
     def window(self, epoch: int, window: int) -> Int64s:
@@ -78,21 +81,3 @@ class CellOrder:
             generator = np.random.Generator(np.random.PCG64(seed))
             self._window = epoch, window, generator.permutation(rows[rows < self.cells])
         return self._window[2]
-
-    def window_start(self, epoch: int, window: int) -> int:
-        """Return the place in the epoch at which a window starts."""
-        blocks_before = window * WINDOW_BLOCKS
-        _, index_of_last = self.blocks(epoch)
-        missing = -self.cells % BLOCK_CELLS  # cells that the last block lacks
-        return blocks_before * BLOCK_CELLS - (missing if index_of_last < blocks_before else 0)
-
-    def window_at(self, epoch: int, place: int) -> int:
-        """Return the window that contains a place in the epoch."""
-        # This would be the window if all blocks had the same size. Windows after the last block
-        # start earlier, so the place may be in the next window.
-        window = place // (WINDOW_BLOCKS * BLOCK_CELLS)
-        order, _ = self.blocks(epoch)
-        has_next = (window + 1) * WINDOW_BLOCKS < len(order)
-        if has_next and self.window_start(epoch, window + 1) <= place:
-            return window + 1
-        return window

@@ -6,8 +6,6 @@ RATIO^-(k+1) < x <= RATIO^-k. The estimate assumes that log x is uniform within 
 medians in the same bin therefore rarely have equal estimates, which would tie their ranks. The
 exact median is in the same bin as the estimate, so the relative error is below RATIO - 1 = 0.8 %,
 apart from rounding.
-
-Histograms contain integers only. Merging is therefore exact and independent of the order.
 """
 
 import json
@@ -88,16 +86,14 @@ class GeneStatistics:
         return medians
 
 
-def gather(
-    part_folder: str | Path, target_sum: float, output: str | Path, minimum_genes: int = 0
-) -> None:
+def gather(part: str | Path, target_sum: float, output: str | Path, minimum_genes: int = 0) -> None:
     """Write the gene statistics of the training cells of one part as an Arrow IPC file.
 
-    ``part_folder`` contains h5ad files and their ``files.csv``. Cells that express fewer than
+    ``part`` is a folder with h5ad files and their ``files.csv``. Cells that express fewer than
     ``minimum_genes`` genes are not counted. The dense histogram needs ``4 * BINS`` bytes of memory
     per gene.
     """
-    files = [cells for _, cells in cells_of_part(part_folder)]
+    files = [cells for _, cells in cells_of_part(part)]
     names = names_of_genes(zip(cells.genes, cells.names, strict=True) for cells in files)
     position = {gene: index for index, gene in enumerate(names)}
     histogram = np.zeros((len(names), BINS), dtype=np.uint32)
@@ -110,14 +106,9 @@ def gather(
                 counts = counts[np.diff(counts.indptr) >= minimum_genes]
             count_cells(counts, rows, histogram)
             n_cells += counts.shape[0]
-    statistics = GeneStatistics(
-        names=names,
-        histogram=csr_matrix(histogram).astype(np.int64),
-        n_cells=n_cells,
-        target_sum=target_sum,
-        ambiguous=frozenset().union(*map(repeated_names, files)),
-    )
-    write_statistics(statistics, output)
+    sparse = csr_matrix(histogram).astype(np.int64)
+    ambiguous = frozenset().union(*map(repeated_names, files))
+    write_statistics(GeneStatistics(names, sparse, n_cells, target_sum, ambiguous), output)
 
 
 def repeated_names(cells: Cells) -> set[str]:
@@ -155,20 +146,16 @@ def count_cells(counts: Any, rows: NDArray[np.int64], histogram: NDArray[np.uint
 
 
 def merge(first: GeneStatistics, second: GeneStatistics) -> GeneStatistics:
-    """Return the sum of two gene statistics. Sums are exact and independent of the order."""
+    """Return the sum of two gene statistics, which is exact and independent of the order."""
     if first.target_sum != second.target_sum:
         raise UserError(
             "gene statistics: files were made with different values of tokens.target_sum; "
             "delete tokens/statistics and run again"
         )
     names = names_of_genes([first.names.items(), second.names.items()])
-    return GeneStatistics(
-        names=names,
-        histogram=sum_rows(first, names) + sum_rows(second, names),
-        n_cells=first.n_cells + second.n_cells,
-        target_sum=first.target_sum,
-        ambiguous=first.ambiguous | second.ambiguous,
-    )
+    histogram = sum_rows(first, names) + sum_rows(second, names)
+    n_cells, ambiguous = first.n_cells + second.n_cells, first.ambiguous | second.ambiguous
+    return GeneStatistics(names, histogram, n_cells, first.target_sum, ambiguous)
 
 
 def sum_rows(
@@ -213,25 +200,18 @@ def merge_by_name(
 
 def write_statistics(statistics: GeneStatistics, output: str | Path) -> None:
     """Write gene statistics as an Arrow IPC file."""
+    metadata = {
+        "cells": str(statistics.n_cells),
+        "target_sum": repr(float(statistics.target_sum)),
+        "ratio": repr(RATIO),
+        "ambiguous": json.dumps(sorted(statistics.ambiguous)),
+    }
     histogram = statistics.histogram
     offsets = pa.array(histogram.indptr, type=pa.int32())
-    table = pa.table(
-        [
-            statistics.genes,
-            list(statistics.names.values()),
-            statistics.cells,
-            pa.ListArray.from_arrays(offsets, pa.array(histogram.indices, type=pa.int32())),
-            pa.ListArray.from_arrays(offsets, pa.array(histogram.data, type=pa.int64())),
-        ],
-        schema=SCHEMA.with_metadata(
-            {
-                "cells": str(statistics.n_cells),
-                "target_sum": repr(float(statistics.target_sum)),
-                "ratio": repr(RATIO),
-                "ambiguous": json.dumps(sorted(statistics.ambiguous)),
-            }
-        ),
-    )
+    bins = pa.ListArray.from_arrays(offsets, pa.array(histogram.indices, type=pa.int32()))
+    counts = pa.ListArray.from_arrays(offsets, pa.array(histogram.data, type=pa.int64()))
+    columns = [statistics.genes, [*statistics.names.values()], statistics.cells, bins, counts]
+    table = pa.table(columns, schema=SCHEMA.with_metadata(metadata))
     with atomic_path(output) as temporary, pa.ipc.new_file(str(temporary), table.schema) as writer:
         writer.write_table(table)
 

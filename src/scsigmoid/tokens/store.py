@@ -235,11 +235,9 @@ def write_length_counts(folders: Iterable[str | Path], output: str | Path) -> No
     genes = [read_genes(folder, read_index(folder)) for folder in map(Path, folders)]
     counts = np.bincount(np.concatenate(genes))
     lengths = np.flatnonzero(counts)
-    table = pa.table(
-        {"length": pa.array(lengths, type=pa.int32()), "cells": pa.array(counts[lengths])}
-    )
+    columns = {"length": pa.array(lengths, type=pa.int32()), "cells": pa.array(counts[lengths])}
     with atomic_path(output) as temporary:
-        pq.write_table(table, temporary)
+        pq.write_table(pa.table(columns), temporary)
 
 
 def write_shards(
@@ -258,19 +256,17 @@ def write_shards(
             entries.append(write_shard(temporary / f"shard-{number:05d}.arrow", shard))
             genes.append(shard["genes"].to_numpy())
         np.save(temporary / GENES, np.concatenate(genes))
-        write_json(
-            temporary / INDEX,
-            {
-                "dataset": "",
-                "cells": "",
-                **metadata,
-                "version": VERSION,
-                "rows": sum(entry["rows"] for entry in entries),
-                "tokens": sum(entry["tokens"] for entry in entries),
-                "shards": entries,
-                "arrays": {GENES: sha256(temporary / GENES)},
-            },
-        )
+        index = {
+            "dataset": "",
+            "cells": "",
+            **metadata,
+            "version": VERSION,
+            "rows": sum(entry["rows"] for entry in entries),
+            "tokens": sum(entry["tokens"] for entry in entries),
+            "shards": entries,
+            "arrays": {GENES: sha256(temporary / GENES)},
+        }
+        write_json(temporary / INDEX, index)
         write_dataset_files(temporary, entries)
 
 
@@ -290,18 +286,16 @@ def write_shard(path: Path, shard: pa.RecordBatch) -> dict[str, Any]:
 def write_dataset_files(folder: Path, entries: Iterable[Mapping[str, Any]]) -> None:
     """Write the files that ``datasets.load_from_disk`` needs."""
     checksums = "\n".join(entry["sha256"] for entry in entries)
-    write_json(
-        folder / "state.json",
-        {
-            "_data_files": [{"filename": entry["file"]} for entry in entries],
-            "_fingerprint": hashlib.sha256(checksums.encode()).hexdigest()[:16],
-            "_format_columns": None,
-            "_format_kwargs": {},
-            "_format_type": None,
-            "_output_all_columns": False,
-            "_split": None,
-        },
-    )
+    state: dict[str, Any] = {
+        "_data_files": [{"filename": entry["file"]} for entry in entries],
+        "_fingerprint": hashlib.sha256(checksums.encode()).hexdigest()[:16],
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": None,
+    }
+    write_json(folder / "state.json", state)
     write_json(folder / "dataset_info.json", {})
 
 

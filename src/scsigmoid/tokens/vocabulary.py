@@ -86,13 +86,11 @@ class Vocabulary:
     @property
     def name_of(self) -> dict[str, str]:
         """Gene names by gene id, without special tokens."""
-        genes = slice(len(SPECIAL), None)
-        return dict(zip(self.gene_ids[genes], self.names[genes], strict=True))
+        return {gene: self.names[token] for gene, token in self.token_of.items()}
 
     def tokens(self, genes: Iterable[str]) -> NDArray[np.int64]:
         """Return the tokens of gene ids, and -1 for genes outside the vocabulary."""
-        token_of = self.token_of
-        return np.array([token_of.get(gene, -1) for gene in genes], dtype=np.int64)
+        return np.array([self.token_of.get(gene, -1) for gene in genes], dtype=np.int64)
 
     def write(
         self, path: str | Path, organisms: Mapping[str, Mapping[str, int]] | None = None
@@ -170,7 +168,8 @@ def build_vocabulary(
             f"{genes[0]!r}, the training files {merged.genes[0]!r}); use the gene ids of the "
             "training files"
         )
-    medians = dict(zip(merged.genes, merged.medians().tolist(), strict=True))
+    medians = np.nan_to_num(merged.medians(), nan=1.0)  # 1.0 for genes that are not expressed
+    median_of_gene = dict(zip(merged.genes, medians.tolist(), strict=True))
     organisms = count_genes(cells_of_gene, genes)
     for organism, summary in organisms.items():
         log(
@@ -178,23 +177,18 @@ def build_vocabulary(
             f"{summary['genes']:,}; {summary['outside'] / max(summary['counts'], 1):.3%} of the "
             "non-zero counts are of genes without a token"
         )
-    cells = [cells_of_gene.get(gene, 0) for gene in genes]
-    token_medians = [
-        medians[gene] if count else 1.0 for gene, count in zip(genes, cells, strict=True)
-    ]
+    gene_ids = (*SPECIAL, *genes)
     with_token = set(genes)
     Vocabulary(
-        gene_ids=(*SPECIAL, *genes),
-        names=(*SPECIAL, *(merged.names.get(gene, gene) for gene in genes)),
-        cells=np.array([0] * len(SPECIAL) + cells, dtype=np.int64),
-        medians=np.array([1.0] * len(SPECIAL) + token_medians),
+        gene_ids=gene_ids,
+        names=tuple(merged.names.get(gene, gene) for gene in gene_ids),
+        cells=np.array([cells_of_gene.get(gene, 0) for gene in gene_ids], dtype=np.int64),
+        medians=np.array([median_of_gene.get(gene, 1.0) for gene in gene_ids]),
         retired={other: gene for other, gene in retired.items() if gene in with_token},
     ).write(output, organisms)
 
 
-def count_genes(
-    cells_of_gene: Mapping[str, int], genes: Iterable[str]
-) -> dict[str, dict[str, int]]:
+def count_genes(cells_of_gene: dict[str, int], genes: Iterable[str]) -> dict[str, dict[str, int]]:
     """Count genes and non-zero counts of each organism, with and without a token.
 
     ``genes`` are the ids with a token. Return, for each organism, ``tokens`` (number of genes with
@@ -203,16 +197,14 @@ def count_genes(
     """
     organisms: dict[str, dict[str, int]] = {}
     vocabulary = set(genes)
-    expressed = {gene for gene, cells in cells_of_gene.items() if cells}
-    for gene in sorted(vocabulary | expressed):
+    for gene in sorted(vocabulary | {gene for gene, cells in cells_of_gene.items() if cells}):
         cells = cells_of_gene.get(gene, 0)
         zeros = {"tokens": 0, "genes": 0, "counts": 0, "outside": 0}
         summary = organisms.setdefault(organism_of(gene), zeros)
         summary["tokens"] += gene in vocabulary
         summary["genes"] += cells > 0
         summary["counts"] += cells
-        if gene not in vocabulary:
-            summary["outside"] += cells
+        summary["outside"] += 0 if gene in vocabulary else cells
     return organisms
 
 
