@@ -69,16 +69,12 @@ if workflow.is_main_process:
     for setting, choice in CONFIG.choices.items():
         print(f"{setting} = {choice}", file=sys.stderr)
 TABLES, FIGURES = (registry.names(kind, PLAN) for kind in ("table", "figure"))
-DOWNLOADED = CONFIG.corpus.source == "cellxgene"
+LOCK_FILE = [f"{RESULTS}/corpus/lock.csv"] if CONFIG.corpus.source == "cellxgene" else []
 # Number of GPUs of a job, and of a training job on each of its nodes. 0 for the device cpu.
 GPUS = int(CONFIG.device != "cpu")
 TRAINING_GPUS = GPUS * CONFIG.gpus
-if TRAINING_GPUS:
-    # For each GPU, training has a process and the threads that load its batches.
-    TRAINING_THREADS = TRAINING_GPUS * (1 + CONFIG.training.workers)
-else:
-    TRAINING_THREADS = CONFIG.training.threads
-DAY = 24 * 60  # minutes
+# For each GPU, training has a process and the threads that load its batches.
+TRAINING_THREADS = TRAINING_GPUS * (1 + CONFIG.training.workers) or CONFIG.training.threads
 ENVIRONMENT = "../../envs/scsigmoid.yaml"
 
 
@@ -87,11 +83,6 @@ wildcard_constraints:
     dataset="|".join(PLAN.datasets),
     model="|".join([*CONFIG.models, *PLAN.study_runs]),
     after=r"(-step-\d{8})?",  # suffix of a snapshot
-
-
-def settings(*keys):
-    """Return the named settings as JSON. Without names, return all settings."""
-    return check.as_json(PLAN.settings(*keys))
 
 
 def settings_of(rule):
@@ -112,6 +103,9 @@ def default_resource(name):
     """Return a default resource, or None if the profile does not set it."""
     defaults = workflow.resource_settings.default_resources or {}
     return defaults[name].raw if name in defaults else None
+
+
+LONGEST = default_resource("longest") or 24 * 60  # minutes of the longest job
 
 
 def gpu_resources(count, nodes=1):
@@ -145,21 +139,6 @@ def result(pattern, **lists):
     `lists` contains the values of each wildcard of `pattern`.
     """
     return expand(f"{RESULTS}/{pattern}", **lists)
-
-
-def final_results():
-    """Return the files that a full run makes: report, tables, figures and the lock file."""
-    return [
-        f"{RESULTS}/report.html",
-        *result("tables/{name}.csv", name=TABLES),
-        *result("figures/{name}.png", name=FIGURES),
-        *lock_file(),
-    ]
-
-
-def lock_file():
-    """Return the lock file in a list, which is empty unless the corpus is downloaded."""
-    return result("corpus/lock.csv") if DOWNLOADED else []
 
 
 def study_journals(wildcards):

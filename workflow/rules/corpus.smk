@@ -47,7 +47,7 @@ rule training_cells:
         download=1,
         slurm_partition=default_resource("data_partition"),
         mem_mb=memory(8000),
-        runtime=default_resource("longest") or DAY,
+        runtime=LONGEST,
     params:
         configuration=stored_configuration,
         settings=settings_of("training_cells"),
@@ -77,7 +77,7 @@ rule evaluation_cells:
         download=1,
         slurm_partition=default_resource("data_partition"),
         mem_mb=memory(16000),
-        runtime=default_resource("longest") or DAY,
+        runtime=LONGEST,
     params:
         configuration=stored_configuration,
         settings=settings_of("evaluation_cells"),

@@ -86,7 +86,7 @@ rule report_page:
         mem_mb=memory(2000),
         runtime=minutes(10),
     params:
-        settings=settings(),
+        settings=check.as_json(PLAN.settings()),
         configuration=stored_configuration,
     shell:
         "python -m scsigmoid report --configuration {params.configuration:q} --output {output:q} --log {log:q}"

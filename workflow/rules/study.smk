@@ -23,7 +23,7 @@ rule study_runs:
         runtime=minutes(60),
     params:
         configuration=stored_configuration,
-        settings=settings("study"),
+        settings=check.as_json(PLAN.settings("study")),
     shell:
         "python -m scsigmoid study-runs --configuration {params.configuration:q}"
         ' --output "$(dirname {output.runs:q})" --log {log:q}'

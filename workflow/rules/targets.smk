@@ -19,7 +19,7 @@ FILES = {
     "corpus": [
         *result("corpus/training/part-{part}", part=PLAN.parts),
         *result("corpus/evaluation/{dataset}.h5ad", dataset=PLAN.datasets),
-        *lock_file(),
+        *LOCK_FILE,
     ],
     "tokens": [
         *result("tokens/training/part-{part}", part=PLAN.parts),

@@ -30,7 +30,7 @@ rule train:
         tasks_per_gpu=0,
         processes=max(1, TRAINING_GPUS),
         mem_mb=memory(4000 + 12_000 * TRAINING_GPUS),
-        runtime=default_resource("longest") or DAY,
+        runtime=LONGEST,
         # A Slurm profile sets options that send training a signal before its time limit.
         slurm_extra=default_resource("training_extra"),
         cpus_per_task=TRAINING_GPUS * (default_resource("training_cpus_per_gpu") or 0) or None,
