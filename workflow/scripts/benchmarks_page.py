@@ -147,10 +147,8 @@ def kernel_table(kernels: Kernels, *pairs: tuple[tuple[str, str], tuple[str, str
             ]
             line.append(f"**{slashed(ratios, 2)}**")
         lines.append(line)
-    titles = []
-    for dimension in (64, 128):
-        group = [f"{length:,}" if batch == "paper" else "cells" for batch, length in batches]
-        titles += [f"D {dimension}: {group[0]}", *group[1:]]
+    first, *others = [f"{length:,}" if batch == "paper" else "cells" for batch, length in batches]
+    titles = [title for size in (64, 128) for title in (f"D {size}: {first}", *others)]
     return markdown(["kernel", *titles], lines)
 
 
@@ -203,19 +201,15 @@ def training_rows(rows: list[TrainingRow], key: tuple[str, str]) -> dict[int, Tr
     return {row.context: row for row in rows if (row.kernel, row.layout) == key and row.rounds}
 
 
-def contexts_of(rows: list[TrainingRow]) -> list[int]:
-    """Return the contexts of a run, ascending."""
-    return sorted({row.context for row in rows})
-
-
 def training_table(runs: Runs) -> str:
     """Return cells/s by kernel, run and context, and our kernel's speed divided by this speed."""
     lines = []
+    contexts_of_runs = [sorted({row.context for row in rows}) for rows in runs]
     for key, look in KERNELS.items():
         cells = []
-        for rows in runs:
+        for rows, contexts in zip(runs, contexts_of_runs, strict=True):
             by_context, ours = training_rows(rows, key), training_rows(rows, SIGMOID[0])
-            for context in contexts_of(rows):
+            for context in contexts:
                 if context not in by_context:
                     cells.append(DASH)
                     continue
@@ -228,8 +222,8 @@ def training_table(runs: Runs) -> str:
             lines.append([look["label"], *cells])
     names = ("first run: ", "second run: ") if len(runs) > 1 else ("",)
     titles = []
-    for rows, name in zip(runs, names, strict=True):
-        first, *others = [context_label(context) for context in contexts_of(rows)]
+    for contexts, name in zip(contexts_of_runs, names, strict=True):
+        first, *others = map(context_label, contexts)
         titles += [name + first, *others]
     return markdown(["kernel", *titles], lines)
 
@@ -323,9 +317,7 @@ def benchmark_tables(measured: Measured) -> dict[str, str]:
     evaluation = read(measured.cpu, "evaluation.csv")
     is_part = evaluation["what"].str.startswith("its ")  # a part of the step in the row above
     pairs = [(key, SOFTMAX[0]) for key in SIGMOID[:2]]
-    h100_kernel, h200_kernel = (
-        folder / "kernel.csv" for folder in (measured.h100, measured.benchmarks)
-    )
+    h100_kernel, h200_kernel = measured.h100 / "kernel.csv", measured.benchmarks / "kernel.csv"
     return {
         "kernels_h100": kernel_table(read_kernels(h100_kernel), *pairs),
         "padding_h100": kernel_table(read_kernels(h100_kernel, padded=True)),

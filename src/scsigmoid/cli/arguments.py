@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from scsigmoid.config.check import read_yaml
+from scsigmoid.config.check import check, read_yaml
 from scsigmoid.config.schema import Config, Device, Pooling
 from scsigmoid.errors import UserError
 
@@ -168,8 +168,6 @@ def stage(arguments: str, own: Mapping[str, dict[str, Any]] | None = None) -> Ca
 
 def read_config(configuration: Path) -> Config:
     """Read and check the ``config.yaml`` that a run stored."""
-    from scsigmoid.config.check import check
-
     values = read_yaml(configuration)
     try:
         return check(values)

@@ -154,8 +154,7 @@ class Loader(yaml.SafeLoader):
         if re.match(r"[-+]?0[\dxb_]|.*:", node.value):
             problem = f"{node.value} is not a decimal number (text needs quotes)"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
-        number: float = yaml.SafeLoader.yaml_constructors[node.tag](self, node)
-        return number
+        return yaml.SafeLoader.yaml_constructors[node.tag](self, node)
 
 
 Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_number)

@@ -22,10 +22,9 @@ def validate(values: Any, kind: type[T], path: str = "") -> T:
     from pydantic import ValidationError
 
     try:
-        settings: T = validator(kind).validate_python(normalize(values))  # type: ignore[arg-type]
+        return validator(kind).validate_python(normalize(values))  # type: ignore[arg-type]
     except ValidationError as error:
         raise UserError(describe(error.errors(include_url=False), kind, path)) from None
-    return settings
 
 
 @cache

@@ -68,8 +68,7 @@ class Results:
             path = self.path(relative)
             with parsing(path, KIND):
                 self._contents[relative] = read(path)
-        content: T = self._contents[relative]
-        return content
+        return self._contents[relative]
 
     def measurements(self, metric: str, dataset: str, model: str = "") -> list[Measurement]:
         """Return the rows of a metric's file for a dataset, or for a dataset and a model.
