@@ -41,9 +41,8 @@ def test_a_family_has_every_combination_of_its_values():
     assert (settings["attention"], settings["seed"], settings["context"]) == ("softmax", 2, 128)
     assert settings["size"]["hidden"] == 32
     assert settings["architecture"]["size"] == "160M"
-    training = settings["training"]
-    assert (training["steps"], training["clipping"], training["learning_rate"]) == (7, None, 2e-3)
-    assert training["global_batch"] == 16  # of the preset
+    expected = {"steps": 7, "clipping": None, "learning_rate": 2e-3, "global_batch": 16}
+    assert expected.items() <= settings["training"].items()  # the batch is from the preset
 
 
 def test_values_may_be_lists_or_depend_on_attention():
@@ -64,11 +63,6 @@ def test_a_number_as_text_gives_the_same_name():
     rates = ["1e-3", 1], [0.001, 1.0]
     names = [set(study_runs(configured(training={"learning_rate": rate}))) for rate in rates]
     assert names[0] == names[1]
-
-
-def test_another_seed_renames_no_run():
-    one, two = (list(Plan(configured(seed=seeds)).study_runs) for seeds in ([1], [1, 2]))
-    assert two[: len(one)] == one
 
 
 def test_a_study_embeds_one_dataset():
