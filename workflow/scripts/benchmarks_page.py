@@ -147,7 +147,7 @@ def kernel_table(kernels: Kernels, *pairs: tuple[tuple[str, str], tuple[str, str
             ]
             line.append(f"**{slashed(ratios, 2)}**")
         lines.append(line)
-    shortest, *others = [f"{length:,}" if batch == "paper" else "cells" for batch, length in batches]
+    shortest, *others = [f"{n:,}" if batch == "paper" else "cells" for batch, n in batches]
     titles = [title for size in (64, 128) for title in (f"D {size}: {shortest}", *others)]
     return markdown(["kernel", *titles], lines)
 

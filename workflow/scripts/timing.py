@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -104,14 +104,13 @@ def time_tokens(options: argparse.Namespace) -> Rows:
                 small_part = write_part(cells[:64].copy(), 1, Path(name, "few"))
                 part = write_part(cells, copies, Path(name, "part"))
                 size = {"cells": cells.n_obs * copies, "counts": cells.X.nnz * copies}
-                for step in (statistics, tokens):
-                    for repetition in range(options.repetitions):
-                        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-                            used = pool.submit(measure, step, small_part, part).result()
-                        row = {"step": step.__name__, "file": path.stem, "copies": copies, **size}
-                        cpu = used["cpu_seconds"]
-                        rates = {f"{unit}_per_cpu_second": n / cpu for unit, n in size.items()}
-                        yield {**row, "repetition": repetition, **used, **rates}
+                for step, repetition in product((statistics, tokens), range(options.repetitions)):
+                    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+                        used = pool.submit(measure, step, small_part, part).result()
+                    row = {"step": step.__name__, "file": path.stem, "copies": copies, **size}
+                    cpu = used["cpu_seconds"]
+                    rates = {f"{unit}_per_cpu_second": n / cpu for unit, n in size.items()}
+                    yield {**row, "repetition": repetition, **used, **rates}
 
 
 def time_loading(options: argparse.Namespace) -> Rows:

@@ -83,13 +83,9 @@ def descriptions(section: type) -> dict[str, str]:
     (definition,) = ast.parse(inspect.getsource(section)).body
     assert isinstance(definition, ast.ClassDef)
     return {
-        setting.target.id: as_markdown(docstring.value.value)
+        ast.unparse(setting.target): as_markdown(ast.literal_eval(docstring.value))
         for setting, docstring in pairwise(definition.body)
-        if isinstance(setting, ast.AnnAssign)
-        and isinstance(setting.target, ast.Name)
-        and isinstance(docstring, ast.Expr)
-        and isinstance(docstring.value, ast.Constant)
-        and isinstance(docstring.value.value, str)
+        if isinstance(setting, ast.AnnAssign) and isinstance(docstring, ast.Expr)
     }
 
 

@@ -127,8 +127,7 @@ class LocalFiles(Settings):
     layer: Text | None = None
     """Layer with the raw counts. ``null`` means ``raw.X`` if it exists, otherwise ``X``."""
     genes: Text | None = None
-    """Column of ``var`` with the gene ids. ``null`` means the index or, if only one column has
-    Ensembl ids, that column."""
+    """Column of ``var`` with gene ids. ``null``: the index, or the only column with Ensembl ids."""
 
 
 class EmbeddedCorpus(Settings):
@@ -156,8 +155,7 @@ class Download(Settings):
     """How files are downloaded. These settings do not change results."""
 
     folder: Folder | None
-    """Folder of the downloads. Presets may share it. ``null`` means ``corpus/downloads`` in the
-    results folder."""
+    """Folder that presets may share. ``null`` means ``corpus/downloads`` in the results folder."""
     keep_files: bool
     """Whether to keep raw files. If false, a training file is deleted when its tokens are written,
     even from a shared folder."""
@@ -207,11 +205,9 @@ class Corpus(Settings):
     maximum_gb: Positive | None
     """Total GB of training files at which the random selection stops. ``null`` means no limit."""
     download: Annotated[Download, Affects()]
-    """How files are downloaded."""
     local: list[LocalFiles]
     """Your own files."""
     embedded: Annotated[EmbeddedCorpus, Affects("manifest training_cells evaluation_cells")]
-    """Sizes of the embedded corpus."""
 
 
 class Dataset(Settings):
@@ -354,8 +350,7 @@ class Training(Settings):
     workers: Annotated[int, Limits(ge=0, le=1024), Affects(model=False, otherwise=0)]
     """Number of threads that prepare batches in advance. 0 means that the main thread does."""
     deterministic: Annotated[bool, Affects(TRAIN, model=False)]
-    """Whether results on a GPU are identical to the bit in each run, which is slower. On a CPU,
-    they always are."""
+    """Whether runs on a GPU give identical results, as runs on a CPU always do. This is slower."""
     snapshots: Annotated[list[Count], Affects("train", model=False, otherwise=[])] = field(
         default_factory=list
     )
@@ -393,7 +388,6 @@ class StudyFamily(Settings):
     ``stability`` (collapsed runs at each learning rate) or ``sizes`` (sizes of the model). The
     figure of ``stability`` shows the first such family. ``null`` means that only ``runs.csv`` and
     ``curves.csv`` contain the runs."""
-
     attention: Several[Attention]
     """Attention mechanisms."""
     context: Several[Context]
@@ -481,8 +475,7 @@ class Evaluation(Settings):
     """How trained models are evaluated."""
 
     pair: Annotated[Several[str], Affects("scib_of_dataset")]
-    """Models that scIB, MMD and UMAP compare. MMD needs a sigmoid and a softmax model with the same
-    context."""
+    """Models that scIB, MMD and UMAP compare. MMD needs both attentions at the same context."""
     embeddings: Annotated[Embeddings, Affects("embeddings_of_pair")]
     validation_loss: Annotated[ValidationLoss, Affects("validation_loss_of_model")]
     scib: Annotated[Scib, Affects("scib_of_dataset")]

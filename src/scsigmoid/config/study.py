@@ -74,12 +74,10 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
     check_known(f"{path}.size", "size", settings.size, config.sizes)
     embedded = [] if settings.embedded is None else [settings.embedded]
     check_known(f"{path}.embedded", "dataset", embedded, config.datasets)
-    training_options = {
-        key: value if isinstance(value, list) else [value]
-        for key, value in settings.training.items()
-    }
-    for key, values in training_options.items():
-        if not values:
+    training_options = {}
+    for key, value in settings.training.items():
+        training_options[key] = value if isinstance(value, list) else [value]
+        if not training_options[key]:
             raise UserError(f"{path}.training.{key}: expected at least one value, found []")
     # Keys in the order in which they vary, the slowest first.
     options: dict[str, Any] = {

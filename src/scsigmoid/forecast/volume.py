@@ -42,7 +42,13 @@ def estimate_volume(config: Config, results: Path) -> Volume:
         rows = list_embedded(config.corpus.embedded, config.datasets)
         return listed_volume(rows, "the configuration", config)
     if config.corpus.source == "local":
-        return local_volume(config)
+        files, opened = expand(config.corpus.local), open_training_cells(config)
+        return Volume(
+            basis="the files",
+            files=len(files),
+            cells=None if opened is None else sum(cells.n_cells for cells in opened),
+            bytes=sum(path.stat().st_size for file in files for path in files_of(file.path)),
+        )
     configured = config.corpus.manifest
     path = Path(configured) if configured else results / "corpus" / "manifest.csv"
     if configured or path.is_file():
@@ -84,17 +90,6 @@ def listed_volume(rows: Sequence[ManifestRow], basis: str, config: Config) -> Vo
         files=len(rows),
         cells=sum(int(row.cells or 0) for row in rows if row.role == "training"),
         bytes=sum(int(row.bytes or 0) or bytes_of(int(row.cells or 0), config) for row in rows),
-    )
-
-
-def local_volume(config: Config) -> Volume:
-    files = expand(config.corpus.local)
-    training_cells = open_training_cells(config)
-    return Volume(
-        basis="the files",
-        files=len(files),
-        cells=None if training_cells is None else sum(cells.n_cells for cells in training_cells),
-        bytes=sum(path.stat().st_size for file in files for path in files_of(file.path)),
     )
 
 
