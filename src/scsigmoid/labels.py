@@ -54,7 +54,6 @@ def representation_label(config: Config, name: str) -> str:
 
 
 def provider_label(name: str) -> str:
-    """Return the label of a kernel."""
     return LABELS.get(name, name)
 
 

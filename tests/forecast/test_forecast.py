@@ -32,7 +32,6 @@ def write_file(path: Path, cells: int, genes: list[str]) -> None:
 
 
 def efforts(config: Config, vocabulary: int) -> list[Effort]:
-    """Return the cost of all models."""
     return [estimate_effort(Plan(config), name, vocabulary) for name in config.models]
 
 

@@ -385,7 +385,6 @@ def fill_tables(text: str, tables: Mapping[str, str]) -> str:
 
 
 def pages(docs: Path, measured: Measured) -> dict[Path, str]:
-    """Return the text of both pages with their tables."""
     tables = {
         "benchmarks.md": benchmark_tables(measured),
         "reproduction.md": study_tables(measured),
@@ -395,7 +394,6 @@ def pages(docs: Path, measured: Measured) -> dict[Path, str]:
 
 
 def main(docs: Path) -> None:
-    """Update the tables and figures of both pages."""
     measured = Measured(docs / "measurements")
     for path, text in pages(docs, measured).items():
         write_text(path, text)

@@ -57,7 +57,6 @@ def simulate(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Simulate all settings and write the CSV file."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--cells", nargs="+", default=CELLS, help="cells of both types, as 500+100")
     parser.add_argument("--distances", nargs="+", type=float, default=DISTANCES)

@@ -30,7 +30,6 @@ HEART_OFT = (15_000, 5_200, 3_800, 2_600, 1_500, 1_100, 600, 325)
 
 
 def configuration(preset: str) -> Any:
-    """Return the configuration of a preset."""
     from scsigmoid.config.check import load
 
     return load(ROOT / "config.yaml", ROOT / "workflow/presets", {"preset": preset})

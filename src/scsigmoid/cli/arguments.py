@@ -21,12 +21,10 @@ def path(summary: str, metavar: str = "PATH") -> dict[str, Any]:
 
 
 def number(summary: str, default: int = 1) -> dict[str, Any]:
-    """Return options of ``add_argument`` for an integer."""
     return {"type": int, "metavar": "N", "default": default, "help": summary}
 
 
 def text(summary: str) -> dict[str, Any]:
-    """Return options of ``add_argument`` for a name."""
     return {"default": "", "metavar": "NAME", "help": summary}
 
 
@@ -54,7 +52,6 @@ class JobSettings(dict[str, Any]):
 
 
 def parse_settings(json_text: str) -> JobSettings:
-    """Parse the JSON of ``--settings``."""
     try:
         values = json.loads(json_text)
         if not isinstance(values, dict):

@@ -170,9 +170,8 @@ def parse_yaml(text: str, source: str) -> Any:
         line = f" line {error.problem_mark.line + 1}:" if error.problem_mark else ""
         raise UserError(f"{source}:{line} {error.problem}; correct it") from None
     except RecursionError:
-        raise UserError(
-            f"{source}: a value contains itself, or is nested too deeply; correct it"
-        ) from None
+        problem = "a value contains itself, or is nested too deeply"
+        raise UserError(f"{source}: {problem}; correct it") from None
     except (yaml.YAMLError, ValueError, LookupError):
         raise UserError(f"{source}: not valid YAML; correct it") from None
 

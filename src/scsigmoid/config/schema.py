@@ -238,7 +238,6 @@ class Dataset(Settings):
 
     @property
     def labels(self) -> list[str]:
-        """``label`` as a list."""
         return [self.label] if isinstance(self.label, str) else self.label
 
 
@@ -601,5 +600,4 @@ class Config(Settings):
     """Values chosen for settings that were ``auto``, with reasons. The program writes them."""
 
     def size_of(self, model: str) -> Size:
-        """Return the dimensions of a model."""
         return self.sizes[self.models[model].size or self.architecture.size]

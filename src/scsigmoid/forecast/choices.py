@@ -128,7 +128,6 @@ class AutoSettings:
 
     @property
     def models(self) -> dict[str, dict[str, Any]]:
-        """Names and settings of the models."""
         models = self["models"]
         pairs = models.items() if isinstance(models, Mapping) else ()
         return {name: model for name, model in pairs if isinstance(model, dict)}

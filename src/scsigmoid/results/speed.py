@@ -138,7 +138,6 @@ class Cost:
 
 
 def row_label(row: TrainingRow) -> str:
-    """Return the attention, size and context of a row."""
     return f"{row.attention} {row.size} at {context_label(row.context)}"
 
 
@@ -208,7 +207,6 @@ def notes(
 
 
 def kernel_label(row: KernelRow) -> str:
-    """Return the label of a row's kernel."""
     return provider_label(row.provider)
 
 
