@@ -27,13 +27,7 @@ from scsigmoid.report.figures.style import DOUBLE, freeze_layout, new_figure, st
 from scsigmoid.report.tables.writing import DASH, as_markdown, fixed
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import Cost, costs, paired
-from scsigmoid.study.figures import (
-    TITLES,
-    embeddings_figure,
-    loss_figure,
-    scale_figure,
-    stability_figure,
-)
+from scsigmoid.study import figures as study_figures
 from scsigmoid.study.runs import Study
 from scsigmoid.study.tables import tables
 
@@ -140,11 +134,9 @@ def kernel_table(kernels: Kernels, *pairs: tuple[tuple[str, str], tuple[str, str
         lines.append(line)
     for first, second in pairs:
         line = [f"**{KERNELS[first]['label']} over {KERNELS[second]['label']}**"]
+        ours, theirs = kernels[first], kernels[second]
         for column in columns:
-            ratios = [
-                kernel_ratio(kernels[first], kernels[second], (*column, direction))
-                for direction in PASSES
-            ]
+            ratios = [kernel_ratio(ours, theirs, (*column, direction)) for direction in PASSES]
             line.append(f"**{slashed(ratios, 2)}**")
         lines.append(line)
     shortest, *others = [f"{n:,}" if batch == "paper" else "cells" for batch, n in batches]
@@ -287,8 +279,8 @@ def seeds_table(rows: pd.DataFrame) -> str:
     for _, row in rows[rows["metric"].isin(["leiden_nmi", "bio_conservation", "mmd"])].iterrows():
         names = ("sigmoid_2k", "softmax_2k", "random", "pca_log_counts")
         scores = [spread(row, name) for name in names]
-        difference = span(row, "difference", 3)
-        lines.append([TITLES[row["metric"]], DATASETS[row["dataset"]], *scores, difference])
+        labels = (study_figures.TITLES[row["metric"]], DATASETS[row["dataset"]])
+        lines.append([*labels, *scores, span(row, "difference", 3)])
     header = ["", "cells", "sigmoid", "softmax", "random", "PCA", "sigmoid minus softmax"]
     return markdown(header, lines)
 
@@ -304,10 +296,8 @@ class Measured:
         self.study = Study(self.h200 / "arms")
         self.variants = Study(self.h100 / "variants")
         self.kernels = read_kernels(self.benchmarks / "kernel_fa4.csv")
-        runs = [
-            read_rows(self.benchmarks / name, TrainingRow)
-            for name in ("training_fa4.csv", "training.csv")
-        ]
+        files = (self.benchmarks / name for name in ("training_fa4.csv", "training.csv"))
+        runs = [read_rows(file, TrainingRow) for file in files]
         self.training = [[row for row in rows if row.cells_per_step == 16] for rows in runs]
         self.small_fa4 = [row for row in runs[0] if row.cells_per_step == 2]
 
@@ -368,10 +358,10 @@ def figures(measured: Measured) -> dict[str, "Figure"]:
     """Return the figures of both pages by file name."""
     return {
         "benchmark_kernels": kernel_figure(read_kernels(measured.h100 / "kernel.csv")),
-        "study_loss": loss_figure(measured.study),
-        "study_frontier": stability_figure(measured.study),
-        "study_scale": scale_figure(measured.study),
-        "study_embeddings": embeddings_figure(measured.variants),
+        "study_loss": study_figures.loss_figure(measured.study),
+        "study_frontier": study_figures.stability_figure(measured.study),
+        "study_scale": study_figures.scale_figure(measured.study),
+        "study_embeddings": study_figures.embeddings_figure(measured.variants),
     }
 
 

@@ -28,6 +28,12 @@ def text(summary: str) -> dict[str, Any]:
     return {"default": "", "metavar": "NAME", "help": summary}
 
 
+def choice(kind: Any, summary: str) -> dict[str, Any]:
+    """Return options of ``add_argument`` for a ``Literal``. Its first value is the default."""
+    values = get_args(kind)
+    return {"choices": values, "default": values[0], "help": summary}
+
+
 class JobSettings(dict[str, Any]):
     """Settings of one job, by dotted name. They were checked before the job.
 
@@ -89,16 +95,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--checkpoint": path("trained model: model.safetensors"),
     "--gpus": number("number of GPUs of each machine that train together (torchrun)"),
     "--nodes": number("number of machines that train together (Slurm)"),
-    "--device": {
-        "choices": get_args(Device),
-        "default": "auto",
-        "help": "device; auto takes a GPU if there is one",
-    },
-    "--pooling": {
-        "choices": get_args(Pooling),
-        "default": "mean",
-        "help": "mean over the gene tokens of a cell, or the token <cls>",
-    },
+    "--device": choice(Device, "device; auto takes a GPU if there is one"),
+    "--pooling": choice(Pooling, "mean over the gene tokens of a cell, or the token <cls>"),
     "--batch-tokens": number("tokens per forward pass; bounds the memory", 16_384),
     "--layer": text("layer with the raw counts (default: raw.X if it exists, otherwise X)"),
     "--genes": text(

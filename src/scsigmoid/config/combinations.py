@@ -112,11 +112,9 @@ def find_mmd_problems(config: Config) -> Iterator[str]:
 
 def find_kernel_benchmark_problems(kernel: KernelBenchmark) -> Iterator[str]:
     """Yield messages about head dimensions and lengths that do not divide the batch's sizes."""
-    for key, values, total_key, total in (
-        ("head_dimensions", kernel.head_dimensions, "hidden", kernel.hidden),
-        ("lengths", kernel.lengths, "tokens", kernel.tokens),
-    ):
-        for value in values:
+    for key, total_key in (("head_dimensions", "hidden"), ("lengths", "tokens")):
+        total = getattr(kernel, total_key)
+        for value in getattr(kernel, key):
             if total % value:
                 problem = f"{value} does not divide {total_key} {total}"
                 yield f"benchmarks.kernel.{key}: {problem}; change one of them"
