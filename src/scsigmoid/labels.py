@@ -75,11 +75,8 @@ def pairs(config: Config) -> list[tuple[str, str]]:
         if not model.stress:
             group = groups.setdefault((model.context, model.size or ""), {})
             group.setdefault(model.attention, name)
-    return [
-        (group["sigmoid"], group["softmax"])
-        for _, group in sorted(groups.items())
-        if len(group) == 2
-    ]
+    complete = [group for _, group in sorted(groups.items()) if len(group) == 2]
+    return [(group["sigmoid"], group["softmax"]) for group in complete]
 
 
 def short_name(name: str) -> str:

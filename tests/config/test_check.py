@@ -170,9 +170,7 @@ class TestLocalFiles:
     def local(self, *entries: dict[str, object]) -> Config:
         return loaded(preset="demo", corpus={"source": "local", "local": list(entries)})
 
-    def test_held_out_cells_make_datasets(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_held_out_cells_make_datasets(self, tmp_path: Path, monkeypatch: Any) -> None:
         monkeypatch.setenv("HOME", str(tmp_path))
         for name in ("a one.h5ad", "b.h5ad", "c.h5ad"):
             (tmp_path / name).touch()
@@ -215,12 +213,8 @@ class TestLocalFiles:
                 self.local(*entries)
 
 
-RULES = {
-    rule
-    for section in Settings.__subclasses__()
-    for effect in effects(section).values()
-    for rule in (effect.rules if effect else ())
-}
+EFFECTS = [effects(section).values() for section in Settings.__subclasses__()]
+RULES = {rule for values in EFFECTS for effect in values if effect for rule in effect.rules}
 
 
 def test_rules_take_the_settings_that_name_them() -> None:

@@ -32,9 +32,7 @@ def test_numbers_may_be_text() -> None:
         ("sizes", {"a": {"layers": 0.5}}, "a.layers", "0.5"),
     ],
 )
-def test_a_wrong_value_is_named(
-    section: str, changed: dict[str, Any], setting: str, value: str
-) -> None:
+def test_a_wrong_value_is_named(section: str, changed: Any, setting: str, value: str) -> None:
     place = ".".join(filter(None, [section, setting]))
     with pytest.raises(UserError, match=f"^{place}: .* should .*; found {value}$"):
         load(overrides={section: changed})

@@ -64,9 +64,8 @@ def main(arguments: list[str] | None = None) -> None:
     for cells in options.cells:
         sizes = tuple(map(int, cells.split("+")))
         for distance in options.distances:
-            simulations = [
-                simulate(sizes, distance, seed, options) for seed in range(options.simulations)
-            ]
+            seeds = range(options.simulations)
+            simulations = [simulate(sizes, distance, seed, options) for seed in seeds]
             for name in mmd.Estimates._fields:
                 coverage, inside = np.mean([contains[name] for contains in simulations], axis=0)
                 rows.append((cells, distance, name, coverage, 1 - inside, len(simulations)))

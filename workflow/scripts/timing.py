@@ -204,10 +204,8 @@ def efficiencies(count: int, columns: Any, one_process: Any) -> list[float]:
     """
     import pandas as pd
 
-    rates, rates_of_one = (
-        pd.Series(journal["cells_per_second"], journal["step"])
-        for journal in (columns, one_process)
-    )
+    rates = pd.Series(columns["cells_per_second"], columns["step"])
+    rates_of_one = pd.Series(one_process["cells_per_second"], one_process["step"])
     return (rates / (count * rates_of_one)).dropna().tolist()
 
 

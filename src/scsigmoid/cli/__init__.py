@@ -33,9 +33,8 @@ LINES = "SCSIGMOID_LINES"  # makes each job print one line on the terminal when 
 JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
 #: What to do after an error of the file system, by error number.
 REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, and run again")
-REMEDIES |= dict.fromkeys(
-    (errno.EROFS, errno.EACCES, errno.EPERM), "make it writable, or choose another place"
-)
+READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+REMEDIES |= dict.fromkeys(READ_ONLY, "make it writable, or choose another place")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -168,10 +167,8 @@ def print_error(message: str, terminal: TextIO) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
-        prog="scsigmoid",
-        description="Stages of the sigmoid-attention experiment; `snakemake` runs them all.",
-    )
+    summary = "Stages of the sigmoid-attention experiment; `snakemake` runs them all."
+    top = argparse.ArgumentParser(prog="scsigmoid", description=summary)
     top.add_argument("--version", action="version", version=f"scsigmoid {__version__}")
     stages = top.add_subparsers(title="stages", metavar="STAGE", required=True)
     for name, stage in STAGES.items():

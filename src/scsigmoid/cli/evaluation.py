@@ -93,16 +93,10 @@ def scib(options: argparse.Namespace) -> None:
     for metric, output in outputs.items():
         if metric not in METRICS:
             raise UserError(f"{output}: name its folder after a metric ({', '.join(METRICS)})")
-    settings = options.settings
-    measure(
-        by_model(options.embeddings),
-        options.cells,
-        settings.section("evaluation.scib", Scib),
-        settings["seed"],
-        outputs,
-        donors=settings["corpus.source"] == "local",
-        device=str(resolve_device(options.device)),
-    )
+    settings, seed = options.settings.section("evaluation.scib", Scib), options.settings["seed"]
+    has_donors = options.settings["corpus.source"] == "local"
+    files, device = by_model(options.embeddings), str(resolve_device(options.device))
+    measure(files, options.cells, settings, seed, outputs, donors=has_donors, device=device)
 
 
 @stage("--dataset --embeddings+ --settings --device? --output")

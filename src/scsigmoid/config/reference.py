@@ -62,10 +62,8 @@ def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) 
         reruns = ", ".join(f"`{rule}`" for rule in sorted(rules))
         if effect is not None and not effect.model:
             reruns += " (continues)"
-        rows.append(
-            f"| `{name}` | {type_of(properties[name])} | {default_of(field, defaults)} | "
-            f"{meanings.get(name, '')} | {reruns} |"
-        )
+        cells = (f"`{name}`", type_of(properties[name]), default_of(field, defaults))
+        rows.append(f"| {' | '.join((*cells, meanings.get(name, ''), reruns))} |")
     if rows:
         header = "| setting | type | default | meaning | reruns |\n| --- | --- | --- | --- | --- |"
         yield "\n".join([header, *rows, ""])

@@ -61,11 +61,10 @@ def check_averages(config: Config, runs: Mapping[str, StudyRun]) -> None:
         key = (purpose, run.model.attention, run.seed, *(str(values[name]) for name in compared))
         other = run_of.setdefault(key, name)
         if other != name:
-            raise UserError(
-                f"study.{run.family}: {other} and {name} have the same "
-                f"{', '.join(('purpose', 'attention', 'seed', *compared))}, and a table would "
-                "average them; leave out one, or give it a family without a purpose"
-            )
+            same = ", ".join(("purpose", "attention", "seed", *compared))
+            problem = f"{other} and {name} have the same {same}, and a table would average them"
+            remedy = "leave out one, or give it a family without a purpose"
+            raise UserError(f"study.{run.family}: {problem}; {remedy}")
 
 
 def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:

@@ -213,11 +213,8 @@ def choose_model(settings: AutoSettings, scale: Scale, sample: Sample) -> None:
     for name in settings.models:
         settings.fill(f"models.{name}.context", min(context, scale.context), reason)
     organisms = ("Homo sapiens", "Mus musculus", "other")  # other: genes named by symbol
-    settings.fill(
-        "tokens.vocabulary.sizes",
-        dict.fromkeys(organisms, scale.genes),
-        f"the genes in most cells, of each organism; more take longer on {device}",
-    )
+    reason = f"the genes in most cells, of each organism; more take longer on {device}"
+    settings.fill("tokens.vocabulary.sizes", dict.fromkeys(organisms, scale.genes), reason)
 
 
 def choose_training(settings: AutoSettings, scale: Scale, sample: Sample) -> None:

@@ -100,12 +100,11 @@ def open_training_cells(config: Config) -> list[Cells] | None:
     if any(is_tenx(file.path) for file in files):
         return None
     with verbosity(False):  # the column of genes was logged when settings were chosen
-        return [
-            open_cells(file.path, layer=file.layer, genes=file.genes).select(
-                held_out_text(file.held_out, config.seed), "training"
-            )
-            for file in files
-        ]
+        opened = []
+        for file in files:
+            cells = open_cells(file.path, layer=file.layer, genes=file.genes)
+            opened.append(cells.select(held_out_text(file.held_out, config.seed), "training"))
+        return opened
 
 
 def check_own_files(config: Config) -> None:
