@@ -110,7 +110,7 @@ def test_values_that_are_set_are_kept(own: Any, tmp_path: Path) -> None:
         own(entry, training={"global_batch": "many"})
 
 
-def test_the_first_run_chooses_for_all(own: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_restart_on_a_gpu_chooses_the_same(own: Any, tmp_path: Path, monkeypatch: Any) -> None:
     write_lengths(tmp_path / "a.h5ad", [20] * 100)
     entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
     first = own(entry)

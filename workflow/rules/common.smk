@@ -105,7 +105,8 @@ def default_resource(name):
     return defaults[name].raw if name in defaults else None
 
 
-LONGEST = default_resource("longest") or 24 * 60  # minutes of the longest job
+# Resources of jobs that download files.
+DOWNLOAD = {"download": 1, "slurm_partition": default_resource("data_partition")}
 
 
 def gpu_resources(count, nodes=1):
@@ -121,16 +122,21 @@ def gpu_resources(count, nodes=1):
     return {"slurm_partition": default_resource("gpu_partition"), **gpus}
 
 
-def memory(base, factor=0):
-    """Return a function that returns attempt * (base + factor * size of the input) in MB."""
-    return lambda wildcards, input, attempt: (
-        attempt * (base + int(factor * input.size_mb if factor else 0))
-    )
+def limits(mem_mb, runtime=None, input_factor=0):
+    """Return the resources for memory (MB) and time (minutes) of a job.
 
+    The memory is `mem_mb` plus `input_factor` times the size of the input. Memory and `runtime` are
+    multiplied by the number of the attempt. By default, each attempt may run as long as the profile
+    allows, or a day.
+    """
 
-def minutes(base):
-    """Return a function that returns attempt * base in minutes."""
-    return lambda wildcards, attempt: attempt * base
+    def memory(wildcards, input, attempt):
+        return attempt * (mem_mb + int(input_factor * input.size_mb if input_factor else 0))
+
+    def minutes(wildcards, attempt):
+        return attempt * runtime if runtime else default_resource("longest") or 24 * 60
+
+    return {"mem_mb": memory, "runtime": minutes}
 
 
 def result(pattern, **lists):

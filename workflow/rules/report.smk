@@ -25,9 +25,8 @@ rule table:
     conda:
         ENVIRONMENT
     resources:
+        **limits(mem_mb=2000, runtime=10),
         at_once=1,
-        mem_mb=memory(2000),
-        runtime=minutes(10),
     params:
         settings=entry_settings("table"),
         caption=caption_of("table"),
@@ -58,9 +57,8 @@ rule figure:
     conda:
         ENVIRONMENT
     resources:
+        **limits(mem_mb=2000, runtime=10),
         at_once=1,
-        mem_mb=memory(2000),
-        runtime=minutes(10),
     params:
         settings=entry_settings("figure"),
         caption=caption_of("figure"),
@@ -83,8 +81,7 @@ rule report_page:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=memory(2000),
-        runtime=minutes(10),
+        **limits(mem_mb=2000, runtime=10),
     params:
         settings=check.as_json(PLAN.settings()),
         configuration=stored_configuration,
