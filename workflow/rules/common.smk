@@ -236,8 +236,3 @@ def entry_settings(kind):
     return lambda wildcards: check.as_json(
         PLAN.settings(*registry.find(kind, wildcards.name, PLAN).settings) | version_of(kind)
     )
-
-
-def caption_of(kind):
-    """Return a function of wildcards that returns the caption of a table or figure."""
-    return lambda wildcards: registry.caption(kind, wildcards.name, PLAN)

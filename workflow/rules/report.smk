@@ -29,7 +29,7 @@ rule table:
         at_once=1,
     params:
         settings=entry_settings("table"),
-        caption=caption_of("table"),
+        caption=lambda wildcards: registry.caption("table", wildcards.name, PLAN),
         configuration=stored_configuration,
     shell:
         "python -m scsigmoid table {wildcards.name} --configuration {params.configuration:q}"
@@ -61,7 +61,7 @@ rule figure:
         at_once=1,
     params:
         settings=entry_settings("figure"),
-        caption=caption_of("figure"),
+        caption=lambda wildcards: registry.caption("figure", wildcards.name, PLAN),
         configuration=stored_configuration,
     shell:
         "python -m scsigmoid figure {wildcards.name} --configuration {params.configuration:q}"

@@ -202,13 +202,11 @@ def training_table(runs: Runs) -> str:
         for rows, contexts in zip(runs, contexts_of_runs, strict=True):
             by_context, ours = training_rows(rows, key), training_rows(rows, SIGMOID[0])
             for context in contexts:
-                if context not in by_context:
-                    cells.append(DASH)
-                    continue
-                row = by_context[context]
-                text = number(row.cells_per_second)
-                if key != SIGMOID[0]:
-                    text += f" ({np.median(ours[context].over(row)):.2f} x)"
+                text = DASH
+                if row := by_context.get(context):
+                    text = number(row.cells_per_second)
+                    if key != SIGMOID[0]:
+                        text += f" ({np.median(ours[context].over(row)):.2f} x)"
                 cells.append(text)
         if set(cells) != {DASH}:
             lines.append([look["label"], *cells])

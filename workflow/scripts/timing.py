@@ -23,6 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+# Functions import what they need, because a process whose memory is measured imports this file.
 Rows = Iterator[dict[str, Any]]
 WARM_STEPS = 10  # of training, for compilation and the start of the data loader
 #: Assumed numbers of cells of the eight types of Heart OFT. The paper only gives their sum, 30,125.
