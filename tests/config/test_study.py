@@ -10,16 +10,13 @@ from scsigmoid.config.schema import Config
 from scsigmoid.config.study import study_runs
 from scsigmoid.errors import UserError
 
+RATES = {"sigmoid": 1e-3, "softmax": 2e-3}
 FAMILY = {
     "attention": ["sigmoid", "softmax"],
     "context": [128],
     "size": ["demo", "160M"],
     "seed": [1, 2],
-    "training": {
-        "steps": 7,
-        "clipping": [None, 1.0],
-        "learning_rate": {"sigmoid": 1e-3, "softmax": 2e-3},
-    },
+    "training": {"steps": 7, "clipping": [None, 1.0], "learning_rate": RATES},
 }
 
 
@@ -30,11 +27,10 @@ def configured(**changes: object) -> Config:
 
 def test_a_family_has_every_combination_of_its_values():
     plan = Plan(configured())
+    values = ((1, 2), ("none", "1"), ("demo", "160m"), ("sigmoid", "softmax"))
     names = [
         f"frontier_{arm}_size_{size}_clipping_{clipping}_seed_{seed}"
-        for seed, clipping, size, arm in itertools.product(
-            (1, 2), ("none", "1"), ("demo", "160m"), ("sigmoid", "softmax")
-        )
+        for seed, clipping, size, arm in itertools.product(*values)
     ]
     assert list(plan.study_runs) == names
     settings = plan.run("frontier_softmax_size_160m_clipping_none_seed_2")
@@ -46,13 +42,12 @@ def test_a_family_has_every_combination_of_its_values():
 
 
 def test_values_may_be_lists_or_depend_on_attention():
-    both = {"sigmoid": 1e-3, "softmax": 2e-3}
-    training = {"betas": [[0.9, 0.999], [0.9, 0.95]], "learning_rate": [both, 4e-3]}
+    training = {"betas": [[0.9, 0.999], [0.9, 0.95]], "learning_rate": [RATES, 4e-3]}
     runs = study_runs(configured(size=["demo"], seed=[1], training=training))
     assert list(runs) == [
         f"frontier_{arm}_learning_rate_{rate}_betas_{betas}_seed_1"
         for betas in ("0_9_0_999", "0_9_0_95")
-        for rates in ({"sigmoid": "0_001", "softmax": "0_002"}, dict.fromkeys(both, "0_004"))
+        for rates in ({"sigmoid": "0_001", "softmax": "0_002"}, dict.fromkeys(RATES, "0_004"))
         for arm, rate in rates.items()
     ]
     run = runs["frontier_softmax_learning_rate_0_002_betas_0_9_0_95_seed_1"].training

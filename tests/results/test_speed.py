@@ -98,9 +98,6 @@ def test_figures_show_fewer_series_than_tables(tmp_path: Path, config: Config) -
     assert ("triton_accurate", "") in series_to_draw(results(tmp_path, config, ROWS))
 
 
-# Ratios.
-
-
 def timed(
     case: Case, provider: str, rates: list[float], layout: str = "packed", way: str = "forward"
 ) -> KernelRow:

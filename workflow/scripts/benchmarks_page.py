@@ -11,10 +11,10 @@ import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, median_interval, read_rows
 from scsigmoid.config.check import read_yaml
@@ -30,9 +30,6 @@ from scsigmoid.results.speed import Cost, costs, paired
 from scsigmoid.study import figures as study_figures
 from scsigmoid.study.runs import Study
 from scsigmoid.study.tables import tables
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # Kernels with their layout, in the order of the tables. The layout "" means any layout.
 SIGMOID = (("hopper", "packed"), ("hopper_accurate", "packed"), ("triton", "packed"))
@@ -159,7 +156,7 @@ def kernel_ratio(ours: ByShape, theirs: ByShape, shape: tuple[object, ...]) -> f
     return float(np.median(paired(ours[shape], theirs[shape])))
 
 
-def kernel_figure(kernels: Kernels) -> "Figure":
+def kernel_figure(kernels: Kernels) -> Figure:
     """Draw TFLOPS by sequence length, in one panel for each head dimension (rows) and pass."""
     figure = new_figure(DOUBLE, 4.6)
     grid = figure.subplots(2, 2, sharex=True)
@@ -352,7 +349,7 @@ def study_tables(measured: Measured) -> dict[str, str]:
     return texts | {"real_cells": seeds_table(read(measured.h200, "real_cells_seeds.csv"))}
 
 
-def figures(measured: Measured) -> dict[str, "Figure"]:
+def figures(measured: Measured) -> dict[str, Figure]:
     """Return the figures of both pages by file name."""
     return {
         "benchmark_kernels": kernel_figure(read_kernels(measured.h100 / "kernel.csv")),

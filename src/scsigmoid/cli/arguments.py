@@ -13,6 +13,7 @@ from scsigmoid.config.schema import Config, Device, Pooling
 from scsigmoid.errors import UserError
 
 T = TypeVar("T")
+Run = Callable[[argparse.Namespace], None]
 
 
 def path(summary: str, metavar: str = "PATH") -> dict[str, Any]:
@@ -113,9 +114,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     },
     "--runs": path("output folder of study-runs"),
 }
-
-
-Run = Callable[[argparse.Namespace], None]
 
 
 @dataclass

@@ -75,6 +75,7 @@ Identifier = Annotated[str, Limits("a CELLxGENE id", pattern=f"^{IDENTIFIER.patt
 
 Attention = Literal["sigmoid", "softmax"]
 Variant = Literal["qk_norm", "centred_values", "hybrid_norm"]
+Source = Literal["embedded", "local", "cellxgene"]
 Device = Literal["auto", "cpu", "cuda"]
 Pooling = Literal["mean", "cls"]
 Purpose = Literal["rates", "seeds", "variants", "stability", "sizes"]
@@ -92,6 +93,9 @@ Folder = Annotated[
 Host = Annotated[str, Limits("a host without https://", pattern="^([a-z0-9.-]+|::1)$")]
 
 TRAIN = "train benchmark_training"  # rules that train models, or time training steps
+# Rules that use random numbers.
+SEEDED = f"manifest training_cells evaluation_cells {TRAIN} validation_loss_of_model"
+SEEDED += " scib_of_dataset mmd_of_dataset umap_of_dataset study_scores"
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
@@ -172,9 +176,7 @@ class Download(Settings):
 class Corpus(Settings):
     """Source of all cells, and selection of the training cells."""
 
-    source: Annotated[
-        Literal["embedded", "local", "cellxgene"], Affects("manifest scib_of_dataset")
-    ]
+    source: Annotated[Source, Affects("manifest scib_of_dataset")]
     """Source of the cells: ``embedded`` (in the package, works offline), ``local`` (your own files)
     or ``cellxgene`` (downloads from CELLxGENE Discover)."""
     parts: Annotated[int, Limits(ge=1, le=100_000)]
@@ -565,13 +567,7 @@ class Config(Settings):
     """Preset: name of a file in ``workflow/presets`` that replaces values of ``config.yaml``."""
     results: Folder | None
     """Folder of the results. ``null`` means ``results/<preset>``."""
-    seed: Annotated[
-        Whole,
-        Affects(
-            f"manifest training_cells evaluation_cells {TRAIN} validation_loss_of_model"
-            " scib_of_dataset mmd_of_dataset umap_of_dataset study_scores"
-        ),
-    ]
+    seed: Annotated[Whole, Affects(SEEDED)]
     """Seed from which all other seeds are derived."""
     device: Annotated[Device, Affects("benchmark_kernel benchmark_training")]
     """Device of the models. ``auto``: a GPU if there is one. Changes results by rounding only."""

@@ -51,8 +51,7 @@ def series(results: Results, batches: Sequence[str] = PAPER_BATCHES) -> Series:
 
 def in_panel(row: KernelRow, padding: float, direction: str) -> bool:
     """Return True if a row is for one of the paper's shapes with this padding and pass."""
-    is_paper_shape = row.batch in PAPER_BATCHES
-    return is_paper_shape and row.padding == padding and row.direction == direction
+    return row.batch in PAPER_BATCHES and (row.padding, row.direction) == (padding, direction)
 
 
 def speed_ups(
