@@ -23,9 +23,8 @@ def write_rows(path: str | Path, kind: type, rows: Iterable[Any]) -> None:
     with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns(kind).values())
-        writer.writerows(
-            [as_text(getattr(row, name), types[name]) for name in columns(kind)] for row in rows
-        )
+        for row in rows:
+            writer.writerow([as_text(getattr(row, name), types[name]) for name in columns(kind)])
 
 
 def read_rows(path: str | Path, kind: type[Row], *, exact: bool = False) -> list[Row]:

@@ -151,7 +151,8 @@ def test_ratios_in_the_table(tmp_path: Path, config: Config) -> None:
     shapes = [("forward", 4096), ("backward", 4096), ("forward", 3000)]
     cudnn = [ratios.pop(("cudnn", *shape)) for shape in shapes]
     assert cudnn == pytest.approx([1.3, 1.2, 1.5], rel=1e-4)
-    assert {key[0] for key in ratios} == {"hopper", "triton", "triton_sigmoid"}
+    others = {key for key in ratios if key[0] != "hopper"}
+    assert others == {(name, "forward", 4096) for name in ("triton", "triton_sigmoid")}
     assert math.isnan(records["cudnn", "forward", 512]["ratio"])
 
 

@@ -33,10 +33,8 @@ from scsigmoid.study.tables import tables
 
 # Kernels with their layout, in the order of the tables. The layout "" means any layout.
 SIGMOID = (("hopper", "packed"), ("hopper_accurate", "packed"), ("triton", "packed"))
-SOFTMAX = (
-    *(("fa4", "packed"), ("cudnn", "padded"), ("sdpa", "packed")),
-    *(("flash_attention_2", ""), ("flex", "packed"), ("flex", "padded")),
-)
+SOFTMAX = (("fa4", "packed"), ("cudnn", "padded"), ("sdpa", "packed"), ("flash_attention_2", ""))
+SOFTMAX += (("flex", "packed"), ("flex", "padded"))
 OTHERS = (("flash_sigmoid", "padded"), ("triton_sigmoid", "padded"))
 KERNELS = looks(
     {key: "softmax" if key in SOFTMAX else "sigmoid" for key in (*SIGMOID, *SOFTMAX, *OTHERS)}

@@ -95,12 +95,10 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
     for combination in itertools.product(*options.values()):
         chosen = dict(zip(options, combination, strict=True))
         attention = chosen["attention"]
-        replaced = {
-            key: value_for(chosen[key], attention, f"{path}.training.{key}")
-            for key in training_options
-        }
         # Without early stopping, all runs take the same number of steps.
-        training = asdict(config.training) | {"patience": 0} | replaced
+        training = asdict(config.training) | {"patience": 0}
+        for key in training_options:
+            training[key] = value_for(chosen[key], attention, f"{path}.training.{key}")
         run = StudyRun(
             family=family,
             model=Model(attention=attention, context=chosen["context"]),
@@ -110,7 +108,7 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
             training=validate(training, Training, f"{path}.training"),
         )
         # Names contain validated values: YAML reads 1e-3 as text, and validation makes it a number.
-        chosen |= {key: getattr(run.training, key) for key in replaced}
+        chosen |= {key: getattr(run.training, key) for key in training_options}
         parts = [f"{key}_{name_part(chosen[key])}" for key in keys_in_name]
         yield "_".join([family, attention, *parts]), run
 

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from scsigmoid.benchmarks.rows import KernelRow, Shape, TrainingRow, median_interval
 from scsigmoid.kernels import OURS
@@ -12,6 +12,7 @@ from scsigmoid.labels import context_label, provider_label
 from scsigmoid.measurements import Interval
 from scsigmoid.results.folder import Results
 
+Row = TypeVar("Row", KernelRow, TrainingRow)
 #: The kernel of standard PyTorch attention.
 STANDARD = "pytorch"
 #: Values of the column ``batch``: ``paper`` are the paper's shapes. ``jagged`` are sequences with
@@ -177,9 +178,7 @@ def cost_notes(results: Results) -> list[str]:
     return notes([*used, *others], row_label)
 
 
-def notes(
-    rows: Sequence[KernelRow] | Sequence[TrainingRow], label: Callable[[Any], str]
-) -> list[str]:
+def notes(rows: Sequence[Row], label: Callable[[Row], str]) -> list[str]:
     """Return the notes of one benchmark's rows as sentences, each note once.
 
     A sentence on rows that were not timed contains their labels. A sentence on timed rows contains
