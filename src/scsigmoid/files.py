@@ -35,8 +35,7 @@ def room_for(path: Path) -> Iterator[None]:
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path. Its file replaces ``path`` when the block ends without an error.
 
-    The temporary name keeps the suffix, because some writers choose the format by the suffix. After
-    an error, the temporary file is removed and an existing file at ``path`` is unchanged.
+    The temporary name keeps the suffix, because some writers choose the format by the suffix.
     """
     path = Path(path)
     if path.is_dir():

@@ -156,14 +156,12 @@ def test_ratios_in_the_table(tmp_path: Path, config: Config) -> None:
     assert math.isnan(records["cudnn", "forward", 512]["ratio"])
 
 
-def cost_row(
-    attention: str, kernel: str, milliseconds: list[float], context: int = 64
-) -> TrainingRow:
+def cost_row(attention: str, kernel: str, times: list[float], context: int = 64) -> TrainingRow:
+    median = float(np.median(times))
     return filled(
         TrainingRow, size="160M", context=context, cells_per_step=2, attention=attention,
-        kernel=kernel, **ends("gpu_hours", float(np.median(milliseconds)), 0.9, 1.1),
-        milliseconds=float(np.median(milliseconds)),
-        rounds=len(milliseconds), readings=" ".join(map(str, milliseconds)),
+        kernel=kernel, milliseconds=median, **ends("gpu_hours", median, 0.9, 1.1),
+        rounds=len(times), readings=" ".join(map(str, times)),
     )  # fmt: skip
 
 

@@ -114,8 +114,7 @@ def check_own_files(config: Config) -> None:
         for file in own_files(config.corpus, config.datasets):
             if is_tenx(file.path):
                 continue
-            cells = open_cells(file.path, layer=file.layer, genes=file.genes)
-            cells_of[file.path] = cells
+            cells = cells_of[file.path] = open_cells(file.path, layer=file.layer, genes=file.genes)
             if file.dataset:
                 part = cells.select(held_out_text(file.held_out, config.seed), "evaluation")
                 evaluated_label(part, file.dataset, config.datasets[file.dataset])

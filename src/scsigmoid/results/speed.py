@@ -211,7 +211,6 @@ def kernel_label(row: KernelRow) -> str:
 def device_name(results: Results, benchmark: str) -> str:
     """Return the name of the GPU or CPU that a benchmark, ``kernel`` or ``training``, ran on."""
     machine = results.machine(benchmark)
-    device = str(machine.get("device") or "unknown device")
-    if device == "cpu":
+    if machine.get("device") == "cpu":
         return f"CPU ({machine['cpu']})" if machine.get("cpu") else "CPU"
-    return device
+    return str(machine.get("device") or "unknown device")
