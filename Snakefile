@@ -18,7 +18,10 @@ rule all:
     """Make everything: the report, all tables and figures, and the lock file."""
     default_target: True
     input:
-        final_results(),
+        f"{RESULTS}/report.html",
+        result("tables/{name}.csv", name=TABLES),
+        result("figures/{name}.png", name=FIGURES),
+        LOCK_FILE,
     localrule: True
 
 

@@ -20,15 +20,11 @@ def write_rows(path: str | Path, kind: type, rows: Iterable[Any]) -> None:
     The name of a column is the name of its field, or ``column`` in the metadata of the field.
     """
     types = get_type_hints(kind)
-    with (
-        atomic_path(path) as temporary,
-        temporary.open("w", newline="", encoding="utf-8") as handle,
-    ):
-        writer = csv.writer(handle, lineterminator="\n")
+    with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns(kind).values())
-        writer.writerows(
-            [as_text(getattr(row, name), types[name]) for name in columns(kind)] for row in rows
-        )
+        for row in rows:
+            writer.writerow([as_text(getattr(row, name), types[name]) for name in columns(kind)])
 
 
 def read_rows(path: str | Path, kind: type[Row], *, exact: bool = False) -> list[Row]:
@@ -43,8 +39,8 @@ def read_rows(path: str | Path, kind: type[Row], *, exact: bool = False) -> list
             not UTF-8.
     """
     types = get_type_hints(kind)
-    with Path(path).open(newline="", encoding="utf-8") as handle:
-        reader = csv.DictReader(handle)
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
         header = list(reader.fieldnames or ())
         if exact and header != list(columns(kind).values()):
             raise KeyError(f"columns {', '.join(header)}")

@@ -19,8 +19,6 @@ class UserError(Exception):
 
 def printable(message: str) -> str:
     """Escape control characters, because a terminal would execute them."""
-    if message.isprintable():
-        return message
     return "".join(
         char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode()
         for char in message

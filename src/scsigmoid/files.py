@@ -35,8 +35,7 @@ def room_for(path: Path) -> Iterator[None]:
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path. Its file replaces ``path`` when the block ends without an error.
 
-    The temporary name keeps the suffix, because some writers choose the format by the suffix. After
-    an error, the temporary file is removed and an existing file at ``path`` is unchanged.
+    The temporary name keeps the suffix, because some writers choose the format by the suffix.
     """
     path = Path(path)
     if path.is_dir():
@@ -86,9 +85,8 @@ def locked(path: str | Path, activity: str) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = path.read_text(encoding="utf-8").strip() or "another process"
-            raise UserError(
-                f"{path.parent}: {holder} is {activity}; wait for it or stop it, and run again"
-            ) from None
+            remedy = "wait for it or stop it, and run again"
+            raise UserError(f"{path.parent}: {holder} is {activity}; {remedy}") from None
         except OSError:  # no locks on this file system
             pass
         # Best effort: if the disk is full, the write that matters reports it.
@@ -114,9 +112,8 @@ def verified(path: Path, digest: str, made: Path) -> Iterator[None]:
 
         def compare() -> None:
             if actual.result() != digest:
-                raise UserError(
-                    f"{path}: damaged or changed (its SHA-256 differs); delete {made} and run again"
-                )
+                problem = "damaged or changed (its SHA-256 differs)"
+                raise UserError(f"{path}: {problem}; delete {made} and run again")
 
         try:
             yield
@@ -134,10 +131,8 @@ def check_writable(paths: Iterable[Path]) -> None:
             with TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            raise UserError(
-                f"{path}: cannot be written ({error.strerror}); make its folder writable, or "
-                "choose another place"
-            ) from None
+            remedy = "make its folder writable, or choose another place"
+            raise UserError(f"{path}: cannot be written ({error.strerror}); {remedy}") from None
 
 
 # Errors that readers of files raise for damaged content.

@@ -30,10 +30,9 @@ def check_identity(path: str | Path, stated: Mapping[str, Any], **expected: Any)
         if field not in stated:
             raise UserError(f"{path}: does not state its {field}; make it again with this version")
         if stated[field] != value:
-            raise UserError(
-                f"{path}: has {field} {for_message(stated[field])}, expected {for_message(value)}; "
-                "restore the file that belongs here, or make it again"
-            )
+            problem = f"has {field} {for_message(stated[field])}, expected {for_message(value)}"
+            remedy = "restore the file that belongs here, or make it again"
+            raise UserError(f"{path}: {problem}; {remedy}")
 
 
 def check_cells(path: Path, expected: str) -> None:

@@ -119,15 +119,8 @@ LABELS = {
 }
 
 #: pip names of all optional packages with kernels.
-PACKAGES = (
-    *(package for _, packages in OTHERS.values() for package in packages),
-    *(
-        package
-        for kind in BACKENDS.values()
-        for backend in kind.values()
-        for package in backend.packages
-    ),
-)
+PACKAGES: tuple[str, ...] = sum((packages for _, packages in OTHERS.values()), ())
+PACKAGES += sum((backend.packages for kind in BACKENDS.values() for backend in kind.values()), ())
 
 
 def version_of(package: str) -> str:

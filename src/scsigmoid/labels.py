@@ -54,7 +54,6 @@ def representation_label(config: Config, name: str) -> str:
 
 
 def provider_label(name: str) -> str:
-    """Return the label of a kernel."""
     return LABELS.get(name, name)
 
 
@@ -76,11 +75,8 @@ def pairs(config: Config) -> list[tuple[str, str]]:
         if not model.stress:
             group = groups.setdefault((model.context, model.size or ""), {})
             group.setdefault(model.attention, name)
-    return [
-        (group["sigmoid"], group["softmax"])
-        for _, group in sorted(groups.items())
-        if len(group) == 2
-    ]
+    complete = [group for _, group in sorted(groups.items()) if len(group) == 2]
+    return [(group["sigmoid"], group["softmax"]) for group in complete]
 
 
 def short_name(name: str) -> str:

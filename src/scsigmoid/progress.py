@@ -71,8 +71,7 @@ def track(items: Iterable[T], *, label: str, total: int | None = None) -> Iterat
         return
     if total is None and isinstance(items, Sized):
         total = len(items)
-    is_notebook = "ipykernel.kernelapp" in sys.modules
-    if is_notebook or sys.stderr.isatty():
+    if "ipykernel.kernelapp" in sys.modules or sys.stderr.isatty():  # a notebook, or a terminal
         from tqdm.auto import tqdm
 
         yield from tqdm(items, desc=label, total=total, leave=False)

@@ -17,11 +17,8 @@ NOTE = "scsigmoid-run.json"
 
 def note_run(folder: str | Path, pid: int) -> None:
     """Write a note that the lock of ``folder`` (``.snakemake``) belongs to process ``pid``."""
-    record = {
-        "host": socket.gethostname(),
-        "pid": pid,
-        "started": psutil.Process(pid).create_time(),
-    }
+    started = psutil.Process(pid).create_time()
+    record = {"host": socket.gethostname(), "pid": pid, "started": started}
     Path(folder).mkdir(exist_ok=True)
     (Path(folder) / NOTE).write_text(json.dumps(record))
 
@@ -31,14 +28,12 @@ def clear_stale_lock(folder: str | Path) -> bool:
     locks, note = Path(folder) / "locks", Path(folder) / NOTE
     try:
         record = json.loads(note.read_text())
-        times = [lock.stat().st_mtime_ns for lock in locks.iterdir()]
-        if not times or max(times) > note.stat().st_mtime_ns:
-            return False
-        if record["host"] != socket.gethostname():
+        newest = max(lock.stat().st_mtime_ns for lock in locks.iterdir())
+        if newest > note.stat().st_mtime_ns or record["host"] != socket.gethostname():
             return False
         if psutil.Process(record["pid"]).create_time() == record["started"]:
             return False  # the run has not ended (a new process could have the same id)
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError):  # no locks, or a missing or damaged note
         return False
     except psutil.NoSuchProcess:  # the run has ended
         pass

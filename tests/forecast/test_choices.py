@@ -42,7 +42,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_one_model_and_no_benchmarks(own: Any, tmp_path: Path) -> None:
     write_lengths(tmp_path / "a.h5ad", list(range(1, 101)))
-    config = own({"files": str(tmp_path / "a.h5ad"), "held_out": 0.2})
+    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.2}
+    config = own(entry)
     assert (config.preset, config.device, list(config.models)) == ("own", "cpu", ["sigmoid"])
     assert config.evaluation.pair == ["sigmoid"]
     plan = Plan(config)
@@ -52,10 +53,7 @@ def test_one_model_and_no_benchmarks(own: Any, tmp_path: Path) -> None:
     assert config.training.steps == 500
     assert "100 passes over all" in config.choices["training.steps"]
     # Additional models have the same context.
-    other = own(
-        {"files": str(tmp_path / "a.h5ad"), "held_out": 0.2},
-        models={"softmax": {"attention": "softmax"}},
-    )
+    other = own(entry, models={"softmax": {"attention": "softmax"}})
     assert other.evaluation.pair == ["sigmoid", "softmax"]
     assert other.models["softmax"].context == other.models["sigmoid"].context
 
@@ -66,10 +64,7 @@ def test_the_context_covers_95_percent_of_the_cells(own: Any, tmp_path: Path, ki
     first, second = [10] * 50 + [60] * 150, [100] * 12
     write_lengths(tmp_path / "a.h5ad", first, kind)
     write_lengths(tmp_path / "b.h5ad", second, kind)
-    files = [
-        {"files": str(tmp_path / "a.h5ad")},
-        {"files": str(tmp_path / "b.h5ad"), "held_out": True},
-    ]
+    files = {"files": f"{tmp_path}/a.h5ad"}, {"files": f"{tmp_path}/b.h5ad", "held_out": True}
     config = own(*files)
     assert sorted(first + second)[int(np.ceil(0.95 * 212)) - 1] == 100
     assert config.models["sigmoid"].context == 128  # the next multiple of 64
@@ -92,11 +87,8 @@ def test_genes_named_by_symbol_are_limited(tmp_path: Path, own: Any, capfd: Any)
     assert capfd.readouterr().err.count("genes by var['gene_ids']") == 1
     (tmp_path / "sample").mkdir()
     (tmp_path / "sample" / "matrix.mtx").touch()  # a 10x folder, which is not opened
-    entries = (
-        {"files": str(tmp_path / "a.h5ad"), "held_out": True},
-        {"files": str(tmp_path / "sample")},
-    )
-    assert vocabulary_size(own(*entries), tmp_path) == 3000
+    config = own({"files": f"{tmp_path}/a.h5ad", "held_out": True}, {"files": f"{tmp_path}/sample"})
+    assert vocabulary_size(config, tmp_path) == 3000
 
 
 def test_large_files_are_sampled_evenly(tmp_path: Path, own: Any) -> None:
@@ -118,10 +110,7 @@ def test_values_that_are_set_are_kept(own: Any, tmp_path: Path) -> None:
         own(entry, training={"global_batch": "many"})
 
 
-def test_a_restart_elsewhere_makes_the_same_choices(
-    own: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first run decides the device."""
+def test_a_restart_on_a_gpu_chooses_the_same(own: Any, tmp_path: Path, monkeypatch: Any) -> None:
     write_lengths(tmp_path / "a.h5ad", [20] * 100)
     entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
     first = own(entry)

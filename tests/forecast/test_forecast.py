@@ -32,7 +32,6 @@ def write_file(path: Path, cells: int, genes: list[str]) -> None:
 
 
 def efforts(config: Config, vocabulary: int) -> list[Effort]:
-    """Return the cost of all models."""
     return [estimate_effort(Plan(config), name, vocabulary) for name in config.models]
 
 
@@ -87,21 +86,17 @@ def test_parameters_and_vocabulary(tmp_path):
     gene_list = {"tokens": {"vocabulary": {"genes": str(tmp_path / "genes.txt")}}}
     assert vocabulary_size(load(overrides={"preset": "paper", **gene_list}), tmp_path) == 6
     genes = (*SPECIAL, "ENSG00000000001")
-    Vocabulary(genes, genes, np.zeros(5, dtype=np.int64), np.ones(5)).write(
-        tmp_path / "tokens" / "vocabulary.parquet"
-    )
+    vocabulary = Vocabulary(genes, genes, np.zeros(5, dtype=np.int64), np.ones(5))
+    vocabulary.write(tmp_path / "tokens" / "vocabulary.parquet")
     assert vocabulary_size(config, tmp_path) == 5
 
 
 def test_a_manifest_replaces_estimates(tmp_path):
     config = load(overrides={"preset": "paper"})
+    files = [("training", "1000", str(10**12)), ("training", "500", ""), ("evaluation", "70", "5")]
     rows = [
         ManifestRow(file=name, role=role, source="cellxgene", location="", cells=cells, bytes=size)
-        for name, role, cells, size in [
-            ("a", "training", "1000", str(10**12)),
-            ("b", "training", "500", ""),
-            ("c", "evaluation", "70", "5"),
-        ]
+        for name, (role, cells, size) in zip("abc", files, strict=True)
     ]
     write_manifest(tmp_path / "corpus" / "manifest.csv", rows)
     volume = estimate_volume(config, tmp_path)
@@ -114,15 +109,13 @@ def test_a_manifest_replaces_estimates(tmp_path):
 
 def test_own_files(tmp_path):
     """Cells of h5ad files are counted, except held-out cells. 10x files are not converted."""
-    for name, cells in {"a": 40, "b": 7, "c": 5}.items():
-        genes = [f"ENSG{index:011d}" for index in range(20)]
-        write_file(tmp_path / f"{name}.h5ad", cells, genes)
-    entries = [
-        {"files": str(tmp_path / "a.h5ad"), "held_out": 0.25},
-        {"files": str(tmp_path / "b.h5ad")},
-        {"files": str(tmp_path / "c.h5ad"), "held_out": True},
-        {"files": str(tenx_folder(tmp_path / "tenx", np.full((6, 20), 2), "", ["x"] * 20))},
-    ]
+    entries = []
+    for name, cells, held_out in (("a", 40, 0.25), ("b", 7, False), ("c", 5, True)):
+        path = tmp_path / f"{name}.h5ad"
+        write_file(path, cells, [f"ENSG{index:011d}" for index in range(20)])
+        entries.append({"files": str(path), "held_out": held_out})
+    tenx = tenx_folder(tmp_path / "tenx", np.full((6, 20), 2), "", ["x"] * 20)
+    entries.append({"files": str(tenx)})
 
     def volume_of(*indices: int) -> Volume:
         corpus = {"source": "local", "local": [entries[index] for index in indices]}
@@ -176,9 +169,8 @@ def test_unsuitable_own_files_are_named(tmp_path, capsys):
 
 
 def test_settings_as_for_snakemake():
-    assert parse_pairs(["preset=paper", "corpus={parts: 3}", "seed=1"]) == {
-        "preset": "paper", "corpus": {"parts": 3}, "seed": 1,
-    }  # fmt: skip
+    expected = {"preset": "paper", "corpus": {"parts": 3}, "seed": 1}
+    assert parse_pairs(["preset=paper", "corpus={parts: 3}", "seed=1"]) == expected
     for wrong in ("preset", "=3", "a={"):
         with pytest.raises(UserError, match=r"--config"):
             parse_pairs([wrong])

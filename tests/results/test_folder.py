@@ -97,6 +97,7 @@ def test_losses_of_different_cells_cannot_be_paired(copied: Path, config: Config
 
 
 HEART, SIGMOID = "heart_oft", "sigmoid_4k"
+Read = Callable[[Results], object]
 
 
 @pytest.mark.parametrize(
@@ -113,9 +114,8 @@ HEART, SIGMOID = "heart_oft", "sigmoid_4k"
     ],
 )  # fmt: skip
 def test_files_of_other_models_or_datasets(
-    copied: Path, config: Config, file: str, expected: str, other: str,
-    read: Callable[[Results], object],
-) -> None:  # fmt: skip
+    copied: Path, config: Config, file: str, expected: str, other: str, read: Read
+) -> None:
     target = file.format(expected)
     shutil.copy(copied / file.format(other), copied / target)
     with pytest.raises(UserError, match=rf"{target}: has \w+ '{other}', expected '{expected}'"):
@@ -149,9 +149,7 @@ def test_a_missing_measurement_is_named(copied: Path, config: Config) -> None:
         ("training/sigmoid_4k/journal.csv", lambda r: r.journal("sigmoid_4k")),
     ],
 )
-def test_missing_and_damaged_files_are_named(
-    copied: Path, config: Config, file: str, read: Callable[[Results], object]
-) -> None:
+def test_missing_and_damaged_files(copied: Path, config: Config, file: str, read: Read) -> None:
     (copied / file).write_text("nonsense\n1\n")
     with pytest.raises(UserError, match=file.rpartition("/")[2]) as damaged:
         read(Results(copied, config))

@@ -15,9 +15,8 @@ rule benchmark_kernel:
         ENVIRONMENT
     resources:
         **gpu_resources(GPUS),
+        **limits(mem_mb=16000, runtime=240),
         alone=1,
-        mem_mb=memory(16000),
-        runtime=minutes(240),
     params:
         name="kernel",
         settings=settings_of("benchmark_kernel"),

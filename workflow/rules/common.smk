@@ -69,16 +69,12 @@ if workflow.is_main_process:
     for setting, choice in CONFIG.choices.items():
         print(f"{setting} = {choice}", file=sys.stderr)
 TABLES, FIGURES = (registry.names(kind, PLAN) for kind in ("table", "figure"))
-DOWNLOADED = CONFIG.corpus.source == "cellxgene"
+LOCK_FILE = [f"{RESULTS}/corpus/lock.csv"] if CONFIG.corpus.source == "cellxgene" else []
 # Number of GPUs of a job, and of a training job on each of its nodes. 0 for the device cpu.
 GPUS = int(CONFIG.device != "cpu")
 TRAINING_GPUS = GPUS * CONFIG.gpus
-if TRAINING_GPUS:
-    # For each GPU, training has a process and the threads that load its batches.
-    TRAINING_THREADS = TRAINING_GPUS * (1 + CONFIG.training.workers)
-else:
-    TRAINING_THREADS = CONFIG.training.threads
-DAY = 24 * 60  # minutes
+# For each GPU, training has a process and the threads that load its batches.
+TRAINING_THREADS = TRAINING_GPUS * (1 + CONFIG.training.workers) or CONFIG.training.threads
 ENVIRONMENT = "../../envs/scsigmoid.yaml"
 
 
@@ -87,11 +83,6 @@ wildcard_constraints:
     dataset="|".join(PLAN.datasets),
     model="|".join([*CONFIG.models, *PLAN.study_runs]),
     after=r"(-step-\d{8})?",  # suffix of a snapshot
-
-
-def settings(*keys):
-    """Return the named settings as JSON. Without names, return all settings."""
-    return check.as_json(PLAN.settings(*keys))
 
 
 def settings_of(rule):
@@ -114,6 +105,10 @@ def default_resource(name):
     return defaults[name].raw if name in defaults else None
 
 
+# Resources of jobs that download files.
+DOWNLOAD = {"download": 1, "slurm_partition": default_resource("data_partition")}
+
+
 def gpu_resources(count, nodes=1):
     """Return the resources of a job with `count` GPUs on each of its nodes.
 
@@ -127,16 +122,21 @@ def gpu_resources(count, nodes=1):
     return {"slurm_partition": default_resource("gpu_partition"), **gpus}
 
 
-def memory(base, factor=0):
-    """Return a function that returns attempt * (base + factor * size of the input) in MB."""
-    return lambda wildcards, input, attempt: (
-        attempt * (base + int(factor * input.size_mb if factor else 0))
-    )
+def limits(mem_mb, runtime=None, input_factor=0):
+    """Return the resources for memory (MB) and time (minutes) of a job.
 
+    The memory is `mem_mb` plus `input_factor` times the size of the input. Memory and `runtime` are
+    multiplied by the number of the attempt. By default, each attempt may run as long as the profile
+    allows, or a day.
+    """
 
-def minutes(base):
-    """Return a function that returns attempt * base in minutes."""
-    return lambda wildcards, attempt: attempt * base
+    def memory(wildcards, input, attempt):
+        return attempt * (mem_mb + int(input_factor * input.size_mb if input_factor else 0))
+
+    def minutes(wildcards, attempt):
+        return attempt * runtime if runtime else default_resource("longest") or 24 * 60
+
+    return {"mem_mb": memory, "runtime": minutes}
 
 
 def result(pattern, **lists):
@@ -145,21 +145,6 @@ def result(pattern, **lists):
     `lists` contains the values of each wildcard of `pattern`.
     """
     return expand(f"{RESULTS}/{pattern}", **lists)
-
-
-def final_results():
-    """Return the files that a full run makes: report, tables, figures and the lock file."""
-    return [
-        f"{RESULTS}/report.html",
-        *result("tables/{name}.csv", name=TABLES),
-        *result("figures/{name}.png", name=FIGURES),
-        *lock_file(),
-    ]
-
-
-def lock_file():
-    """Return the lock file in a list, which is empty unless the corpus is downloaded."""
-    return result("corpus/lock.csv") if DOWNLOADED else []
 
 
 def study_journals(wildcards):
@@ -251,8 +236,3 @@ def entry_settings(kind):
     return lambda wildcards: check.as_json(
         PLAN.settings(*registry.find(kind, wildcards.name, PLAN).settings) | version_of(kind)
     )
-
-
-def caption_of(kind):
-    """Return a function of wildcards that returns the caption of a table or figure."""
-    return lambda wildcards: registry.caption(kind, wildcards.name, PLAN)

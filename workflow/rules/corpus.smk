@@ -19,10 +19,8 @@ rule manifest:
     conda:
         ENVIRONMENT
     resources:
-        download=1,
-        slurm_partition=default_resource("data_partition"),
-        mem_mb=memory(4000),
-        runtime=minutes(240),
+        **DOWNLOAD,
+        **limits(mem_mb=4000, runtime=240),
     params:
         configuration=stored_configuration,
         settings=settings_of("manifest"),
@@ -44,10 +42,8 @@ rule training_cells:
     conda:
         ENVIRONMENT
     resources:
-        download=1,
-        slurm_partition=default_resource("data_partition"),
-        mem_mb=memory(8000),
-        runtime=default_resource("longest") or DAY,
+        **DOWNLOAD,
+        **limits(mem_mb=8000),
     params:
         configuration=stored_configuration,
         settings=settings_of("training_cells"),
@@ -74,10 +70,8 @@ rule evaluation_cells:
     conda:
         ENVIRONMENT
     resources:
-        download=1,
-        slurm_partition=default_resource("data_partition"),
-        mem_mb=memory(16000),
-        runtime=default_resource("longest") or DAY,
+        **DOWNLOAD,
+        **limits(mem_mb=16000),
     params:
         configuration=stored_configuration,
         settings=settings_of("evaluation_cells"),
@@ -103,8 +97,7 @@ rule lock:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=memory(4000),
-        runtime=minutes(30),
+        **limits(mem_mb=4000, runtime=30),
     shell:
         "python -m scsigmoid lock --manifest {input.manifest:q} --cells {input.cells:q}"
         " --metadata {input.metadata:q} --output {output:q} --log {log:q}"

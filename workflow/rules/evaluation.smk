@@ -18,8 +18,7 @@ rule embeddings_of_pair:
         ENVIRONMENT
     resources:
         **gpu_resources(GPUS),
-        mem_mb=memory(16000, 2),
-        runtime=minutes(240),
+        **limits(mem_mb=16000, runtime=240, input_factor=2),
     params:
         checkpoints=lambda wildcards, input: input.models,
         settings=settings_of("embeddings_of_pair"),
@@ -70,8 +69,7 @@ rule validation_loss_of_model:
         ENVIRONMENT
     resources:
         **gpu_resources(GPUS),
-        mem_mb=memory(16000),
-        runtime=minutes(240),
+        **limits(mem_mb=16000, runtime=240),
     params:
         settings=settings_of("validation_loss_of_model"),
         device=get_device,
@@ -96,8 +94,7 @@ rule scib_of_dataset:
         ENVIRONMENT
     resources:
         **gpu_resources(GPUS),
-        mem_mb=memory(16000, 4),
-        runtime=minutes(240),
+        **limits(mem_mb=16000, runtime=240, input_factor=4),
     params:
         settings=settings_of("scib_of_dataset"),
         device=get_device,
@@ -121,8 +118,7 @@ rule mmd_of_dataset:
         ENVIRONMENT
     resources:
         **gpu_resources(GPUS),
-        mem_mb=memory(16000, 4),
-        runtime=minutes(240),
+        **limits(mem_mb=16000, runtime=240, input_factor=4),
     params:
         settings=settings_of("mmd_of_dataset"),
         device=get_device,
@@ -145,8 +141,7 @@ rule umap_of_dataset:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=memory(16000, 4),
-        runtime=minutes(240),
+        **limits(mem_mb=16000, runtime=240, input_factor=4),
     params:
         settings=settings_of("umap_of_dataset"),
     shell:

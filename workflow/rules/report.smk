@@ -25,12 +25,11 @@ rule table:
     conda:
         ENVIRONMENT
     resources:
+        **limits(mem_mb=2000, runtime=10),
         at_once=1,
-        mem_mb=memory(2000),
-        runtime=minutes(10),
     params:
         settings=entry_settings("table"),
-        caption=caption_of("table"),
+        caption=lambda wildcards: registry.caption("table", wildcards.name, PLAN),
         configuration=stored_configuration,
     shell:
         "python -m scsigmoid table {wildcards.name} --configuration {params.configuration:q}"
@@ -58,12 +57,11 @@ rule figure:
     conda:
         ENVIRONMENT
     resources:
+        **limits(mem_mb=2000, runtime=10),
         at_once=1,
-        mem_mb=memory(2000),
-        runtime=minutes(10),
     params:
         settings=entry_settings("figure"),
-        caption=caption_of("figure"),
+        caption=lambda wildcards: registry.caption("figure", wildcards.name, PLAN),
         configuration=stored_configuration,
     shell:
         "python -m scsigmoid figure {wildcards.name} --configuration {params.configuration:q}"
@@ -83,10 +81,9 @@ rule report_page:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=memory(2000),
-        runtime=minutes(10),
+        **limits(mem_mb=2000, runtime=10),
     params:
-        settings=settings(),
+        settings=check.as_json(PLAN.settings()),
         configuration=stored_configuration,
     shell:
         "python -m scsigmoid report --configuration {params.configuration:q} --output {output:q} --log {log:q}"

@@ -19,11 +19,10 @@ rule study_runs:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=memory(16000),
-        runtime=minutes(60),
+        **limits(mem_mb=16000, runtime=60),
     params:
         configuration=stored_configuration,
-        settings=settings("study"),
+        settings=check.as_json(PLAN.settings("study")),
     shell:
         "python -m scsigmoid study-runs --configuration {params.configuration:q}"
         ' --output "$(dirname {output.runs:q})" --log {log:q}'
@@ -43,8 +42,7 @@ rule study_scores:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=memory(16000),
-        runtime=minutes(240),
+        **limits(mem_mb=16000, runtime=240),
     params:
         settings=settings_of("study_scores"),
     shell:
@@ -67,7 +65,6 @@ rule study:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=memory(4000),
-        runtime=minutes(10),
+        **limits(mem_mb=4000, runtime=10),
     shell:
         'python -m scsigmoid study --runs "$(dirname {input.runs:q})" --output {output:q} --log {log:q}'

@@ -19,7 +19,7 @@ FILES = {
     "corpus": [
         *result("corpus/training/part-{part}", part=PLAN.parts),
         *result("corpus/evaluation/{dataset}.h5ad", dataset=PLAN.datasets),
-        *lock_file(),
+        *LOCK_FILE,
     ],
     "tokens": [
         *result("tokens/training/part-{part}", part=PLAN.parts),
@@ -35,10 +35,9 @@ FILES = {
     "scib": result("{path}", path=["tables/scib.csv", "figures/scib.png"]),
     "mmd": result("tables/mmd_{dataset}.csv", dataset=PLAN.compared("mmd") or PLAN.datasets),
     "umap": result("figures/umap_{dataset}.png", dataset=PLAN.compared("umap")),
-    "kernel_speed": [
-        *result("tables/kernel_speed.csv"),
-        *result("figures/{name}.png", name=["tflops", "latency"]),
-    ],
+    "kernel_speed": result(
+        "{path}", path=["tables/kernel_speed.csv", "figures/tflops.png", "figures/latency.png"]
+    ),
     "training_speed": [
         *result("tables/{name}.csv", name=["training_cost", "training_speed"]),
         *result("figures/gpu_hours.png"),

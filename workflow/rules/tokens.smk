@@ -14,8 +14,7 @@ rule gene_statistics:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=memory(8000),
-        runtime=minutes(240),
+        **limits(mem_mb=8000, runtime=240),
     params:
         configuration=stored_configuration,
         settings=settings_of("gene_statistics"),
@@ -38,8 +37,7 @@ rule vocabulary:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=memory(8000, 4),
-        runtime=minutes(60),
+        **limits(mem_mb=8000, runtime=60, input_factor=4),
     params:
         settings=settings_of("vocabulary"),
     shell:
@@ -61,8 +59,7 @@ rule training_tokens:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=memory(8000),
-        runtime=minutes(240),
+        **limits(mem_mb=8000, runtime=240),
     params:
         configuration=stored_configuration,
         settings=settings_of("training_tokens"),
@@ -90,8 +87,7 @@ rule evaluation_tokens:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=memory(8000),
-        runtime=minutes(240),
+        **limits(mem_mb=8000, runtime=240),
     params:
         configuration=stored_configuration,
         settings=settings_of("evaluation_tokens"),
@@ -115,7 +111,6 @@ rule sequence_lengths:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=memory(4000),
-        runtime=minutes(60),
+        **limits(mem_mb=4000, runtime=60),
     shell:
         "python -m scsigmoid lengths --tokens {input:q} --output {output:q} --log {log:q}"

@@ -23,15 +23,14 @@ rule train:
     threads: TRAINING_THREADS
     resources:
         **gpu_resources(TRAINING_GPUS, CONFIG.nodes),
+        **limits(mem_mb=4000 + 12_000 * TRAINING_GPUS),
+        # A Slurm profile sets options that send training a signal before its time limit.
         nodes=CONFIG.nodes,
         # The Slurm plugin treats several nodes as an MPI job, whose command calls `srun` itself.
         mpi="srun" if CONFIG.nodes > 1 else None,
         tasks=CONFIG.nodes if CONFIG.nodes > 1 else None,
         tasks_per_gpu=0,
         processes=max(1, TRAINING_GPUS),
-        mem_mb=memory(4000 + 12_000 * TRAINING_GPUS),
-        runtime=default_resource("longest") or DAY,
-        # A Slurm profile sets options that send training a signal before its time limit.
         slurm_extra=default_resource("training_extra"),
         cpus_per_task=TRAINING_GPUS * (default_resource("training_cpus_per_gpu") or 0) or None,
     params:

@@ -11,10 +11,10 @@ import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, median_interval, read_rows
 from scsigmoid.config.check import read_yaml
@@ -27,25 +27,14 @@ from scsigmoid.report.figures.style import DOUBLE, freeze_layout, new_figure, st
 from scsigmoid.report.tables.writing import DASH, as_markdown, fixed
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import Cost, costs, paired
-from scsigmoid.study.figures import (
-    TITLES,
-    embeddings_figure,
-    loss_figure,
-    scale_figure,
-    stability_figure,
-)
+from scsigmoid.study import figures as study_figures
 from scsigmoid.study.runs import Study
 from scsigmoid.study.tables import tables
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 # Kernels with their layout, in the order of the tables. The layout "" means any layout.
 SIGMOID = (("hopper", "packed"), ("hopper_accurate", "packed"), ("triton", "packed"))
-SOFTMAX = (
-    *(("fa4", "packed"), ("cudnn", "padded"), ("sdpa", "packed")),
-    *(("flash_attention_2", ""), ("flex", "packed"), ("flex", "padded")),
-)
+SOFTMAX = (("fa4", "packed"), ("cudnn", "padded"), ("sdpa", "packed"), ("flash_attention_2", ""))
+SOFTMAX += (("flex", "packed"), ("flex", "padded"))
 OTHERS = (("flash_sigmoid", "padded"), ("triton_sigmoid", "padded"))
 KERNELS = looks(
     {key: "softmax" if key in SOFTMAX else "sigmoid" for key in (*SIGMOID, *SOFTMAX, *OTHERS)}
@@ -140,17 +129,13 @@ def kernel_table(kernels: Kernels, *pairs: tuple[tuple[str, str], tuple[str, str
         lines.append(line)
     for first, second in pairs:
         line = [f"**{KERNELS[first]['label']} over {KERNELS[second]['label']}**"]
+        ours, theirs = kernels[first], kernels[second]
         for column in columns:
-            ratios = [
-                kernel_ratio(kernels[first], kernels[second], (*column, direction))
-                for direction in PASSES
-            ]
+            ratios = [kernel_ratio(ours, theirs, (*column, direction)) for direction in PASSES]
             line.append(f"**{slashed(ratios, 2)}**")
         lines.append(line)
-    titles = []
-    for dimension in (64, 128):
-        group = [f"{length:,}" if batch == "paper" else "cells" for batch, length in batches]
-        titles += [f"D {dimension}: {group[0]}", *group[1:]]
+    shortest, *others = [f"{n:,}" if batch == "paper" else "cells" for batch, n in batches]
+    titles = [title for size in (64, 128) for title in (f"D {size}: {shortest}", *others)]
     return markdown(["kernel", *titles], lines)
 
 
@@ -169,7 +154,7 @@ def kernel_ratio(ours: ByShape, theirs: ByShape, shape: tuple[object, ...]) -> f
     return float(np.median(paired(ours[shape], theirs[shape])))
 
 
-def kernel_figure(kernels: Kernels) -> "Figure":
+def kernel_figure(kernels: Kernels) -> Figure:
     """Draw TFLOPS by sequence length, in one panel for each head dimension (rows) and pass."""
     figure = new_figure(DOUBLE, 4.6)
     grid = figure.subplots(2, 2, sharex=True)
@@ -203,33 +188,27 @@ def training_rows(rows: list[TrainingRow], key: tuple[str, str]) -> dict[int, Tr
     return {row.context: row for row in rows if (row.kernel, row.layout) == key and row.rounds}
 
 
-def contexts_of(rows: list[TrainingRow]) -> list[int]:
-    """Return the contexts of a run, ascending."""
-    return sorted({row.context for row in rows})
-
-
 def training_table(runs: Runs) -> str:
     """Return cells/s by kernel, run and context, and our kernel's speed divided by this speed."""
     lines = []
+    contexts_of_runs = [sorted({row.context for row in rows}) for rows in runs]
     for key, look in KERNELS.items():
         cells = []
-        for rows in runs:
+        for rows, contexts in zip(runs, contexts_of_runs, strict=True):
             by_context, ours = training_rows(rows, key), training_rows(rows, SIGMOID[0])
-            for context in contexts_of(rows):
-                if context not in by_context:
-                    cells.append(DASH)
-                    continue
-                row = by_context[context]
-                text = number(row.cells_per_second)
-                if key != SIGMOID[0]:
-                    text += f" ({np.median(ours[context].over(row)):.2f} x)"
+            for context in contexts:
+                text = DASH
+                if row := by_context.get(context):
+                    text = number(row.cells_per_second)
+                    if key != SIGMOID[0]:
+                        text += f" ({np.median(ours[context].over(row)):.2f} x)"
                 cells.append(text)
         if set(cells) != {DASH}:
             lines.append([look["label"], *cells])
     names = ("first run: ", "second run: ") if len(runs) > 1 else ("",)
     titles = []
-    for rows, name in zip(runs, names, strict=True):
-        first, *others = [context_label(context) for context in contexts_of(rows)]
+    for contexts, name in zip(contexts_of_runs, names, strict=True):
+        first, *others = map(context_label, contexts)
         titles += [name + first, *others]
     return markdown(["kernel", *titles], lines)
 
@@ -293,8 +272,8 @@ def seeds_table(rows: pd.DataFrame) -> str:
     for _, row in rows[rows["metric"].isin(["leiden_nmi", "bio_conservation", "mmd"])].iterrows():
         names = ("sigmoid_2k", "softmax_2k", "random", "pca_log_counts")
         scores = [spread(row, name) for name in names]
-        difference = span(row, "difference", 3)
-        lines.append([TITLES[row["metric"]], DATASETS[row["dataset"]], *scores, difference])
+        labels = (study_figures.TITLES[row["metric"]], DATASETS[row["dataset"]])
+        lines.append([*labels, *scores, span(row, "difference", 3)])
     header = ["", "cells", "sigmoid", "softmax", "random", "PCA", "sigmoid minus softmax"]
     return markdown(header, lines)
 
@@ -310,10 +289,8 @@ class Measured:
         self.study = Study(self.h200 / "arms")
         self.variants = Study(self.h100 / "variants")
         self.kernels = read_kernels(self.benchmarks / "kernel_fa4.csv")
-        runs = [
-            read_rows(self.benchmarks / name, TrainingRow)
-            for name in ("training_fa4.csv", "training.csv")
-        ]
+        files = (self.benchmarks / name for name in ("training_fa4.csv", "training.csv"))
+        runs = [read_rows(file, TrainingRow) for file in files]
         self.training = [[row for row in rows if row.cells_per_step == 16] for rows in runs]
         self.small_fa4 = [row for row in runs[0] if row.cells_per_step == 2]
 
@@ -323,9 +300,7 @@ def benchmark_tables(measured: Measured) -> dict[str, str]:
     evaluation = read(measured.cpu, "evaluation.csv")
     is_part = evaluation["what"].str.startswith("its ")  # a part of the step in the row above
     pairs = [(key, SOFTMAX[0]) for key in SIGMOID[:2]]
-    h100_kernel, h200_kernel = (
-        folder / "kernel.csv" for folder in (measured.h100, measured.benchmarks)
-    )
+    h100_kernel, h200_kernel = measured.h100 / "kernel.csv", measured.benchmarks / "kernel.csv"
     return {
         "kernels_h100": kernel_table(read_kernels(h100_kernel), *pairs),
         "padding_h100": kernel_table(read_kernels(h100_kernel, padded=True)),
@@ -372,14 +347,14 @@ def study_tables(measured: Measured) -> dict[str, str]:
     return texts | {"real_cells": seeds_table(read(measured.h200, "real_cells_seeds.csv"))}
 
 
-def figures(measured: Measured) -> dict[str, "Figure"]:
+def figures(measured: Measured) -> dict[str, Figure]:
     """Return the figures of both pages by file name."""
     return {
         "benchmark_kernels": kernel_figure(read_kernels(measured.h100 / "kernel.csv")),
-        "study_loss": loss_figure(measured.study),
-        "study_frontier": stability_figure(measured.study),
-        "study_scale": scale_figure(measured.study),
-        "study_embeddings": embeddings_figure(measured.variants),
+        "study_loss": study_figures.loss_figure(measured.study),
+        "study_frontier": study_figures.stability_figure(measured.study),
+        "study_scale": study_figures.scale_figure(measured.study),
+        "study_embeddings": study_figures.embeddings_figure(measured.variants),
     }
 
 
@@ -393,7 +368,6 @@ def fill_tables(text: str, tables: Mapping[str, str]) -> str:
 
 
 def pages(docs: Path, measured: Measured) -> dict[Path, str]:
-    """Return the text of both pages with their tables."""
     tables = {
         "benchmarks.md": benchmark_tables(measured),
         "reproduction.md": study_tables(measured),
@@ -403,7 +377,6 @@ def pages(docs: Path, measured: Measured) -> dict[Path, str]:
 
 
 def main(docs: Path) -> None:
-    """Update the tables and figures of both pages."""
     measured = Measured(docs / "measurements")
     for path, text in pages(docs, measured).items():
         write_text(path, text)

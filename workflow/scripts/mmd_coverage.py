@@ -19,13 +19,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from scsigmoid.evaluation.mmd import (
-    Estimates,
-    median_squared_distance,
-    mmd_squared,
-    percentile_interval,
-    resample_counts,
-)
+from scsigmoid.evaluation import mmd
 
 CELLS = ["2000+2000", "500+100", "100+60", "30+30"]
 DISTANCES = [0.5, 1.0, 2.0, 4.0]
@@ -39,25 +33,24 @@ def simulate(
     generator = np.random.default_rng([seed, *sizes])
     x, y = (generator.standard_normal((count, dimensions)) for count in sizes)
     y[:, 0] += distance
-    bandwidth = median_squared_distance(torch.as_tensor(np.concatenate([x, y])).to(device))
+    bandwidth = mmd.median_squared_distance(torch.as_tensor(np.concatenate([x, y])).to(device))
     # How often each resample contains each cell. The first row is the sample itself.
-    x_counts, y_counts = (
-        resample_counts(count, options.resamples, 2 * seed + index)
+    counts = (
+        mmd.resample_counts(count, options.resamples, 2 * seed + index)
         for index, count in enumerate(sizes)
     )
-    squares = mmd_squared(x, y, x_counts, y_counts, bandwidth=bandwidth, block=1024, device=device)
+    squares = mmd.mmd_squared(x, y, *counts, bandwidth=bandwidth, block=1024, device=device)
     same_type = (bandwidth / (bandwidth + 2)) ** (dimensions / 2)  # mean kernel within a type
     true = np.sqrt(2 * same_type * -np.expm1(-(distance**2) / (2 * bandwidth + 4)))
     contains = {}
-    for name, squared in zip(Estimates._fields, squares, strict=True):
+    for name, squared in zip(mmd.Estimates._fields, squares, strict=True):
         roots = np.sqrt(np.maximum(squared, 0))
-        low, high = percentile_interval(roots[1:], 0.95)
+        low, high = mmd.percentile_interval(roots[1:], 0.95)
         contains[name] = (low <= true <= high, low <= roots[0] <= high)
     return contains
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Simulate all settings and write the CSV file."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--cells", nargs="+", default=CELLS, help="cells of both types, as 500+100")
     parser.add_argument("--distances", nargs="+", type=float, default=DISTANCES)
@@ -71,10 +64,9 @@ def main(arguments: list[str] | None = None) -> None:
     for cells in options.cells:
         sizes = tuple(map(int, cells.split("+")))
         for distance in options.distances:
-            simulations = [
-                simulate(sizes, distance, seed, options) for seed in range(options.simulations)
-            ]
-            for name in Estimates._fields:
+            seeds = range(options.simulations)
+            simulations = [simulate(sizes, distance, seed, options) for seed in seeds]
+            for name in mmd.Estimates._fields:
                 coverage, inside = np.mean([contains[name] for contains in simulations], axis=0)
                 rows.append((cells, distance, name, coverage, 1 - inside, len(simulations)))
             print(*rows[-2:], sep="\n", flush=True)

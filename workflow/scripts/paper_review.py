@@ -35,7 +35,6 @@ Row = tuple[str, str, float, bool, str]
 
 
 def page() -> str:
-    """Return the text of the page."""
     parts = [HEAD]
     for title, rows in (("Theory", [*theory()]), ("Arithmetic", [*arithmetic()])):
         held = sum(row[3] for row in rows)

@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+# Functions import what they need, because a process whose memory is measured imports this file.
 Rows = Iterator[dict[str, Any]]
 WARM_STEPS = 10  # of training, for compilation and the start of the data loader
 #: Assumed numbers of cells of the eight types of Heart OFT. The paper only gives their sum, 30,125.
@@ -30,7 +31,6 @@ HEART_OFT = (15_000, 5_200, 3_800, 2_600, 1_500, 1_100, 600, 325)
 
 
 def configuration(preset: str) -> Any:
-    """Return the configuration of a preset."""
     from scsigmoid.config.check import load
 
     return load(ROOT / "config.yaml", ROOT / "workflow/presets", {"preset": preset})
@@ -104,14 +104,13 @@ def time_tokens(options: argparse.Namespace) -> Rows:
                 small_part = write_part(cells[:64].copy(), 1, Path(name, "few"))
                 part = write_part(cells, copies, Path(name, "part"))
                 size = {"cells": cells.n_obs * copies, "counts": cells.X.nnz * copies}
-                for step in (statistics, tokens):
-                    for repetition in range(options.repetitions):
-                        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-                            used = pool.submit(measure, step, small_part, part).result()
-                        row = {"step": step.__name__, "file": path.stem, "copies": copies, **size}
-                        cpu = used["cpu_seconds"]
-                        rates = {f"{unit}_per_cpu_second": n / cpu for unit, n in size.items()}
-                        yield {**row, "repetition": repetition, **used, **rates}
+                for step, repetition in product((statistics, tokens), range(options.repetitions)):
+                    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+                        used = pool.submit(measure, step, small_part, part).result()
+                    row = {"step": step.__name__, "file": path.stem, "copies": copies, **size}
+                    cpu = used["cpu_seconds"]
+                    rates = {f"{unit}_per_cpu_second": n / cpu for unit, n in size.items()}
+                    yield {**row, "repetition": repetition, **used, **rates}
 
 
 def time_loading(options: argparse.Namespace) -> Rows:
@@ -206,10 +205,8 @@ def efficiencies(count: int, columns: Any, one_process: Any) -> list[float]:
     """
     import pandas as pd
 
-    rates, rates_of_one = (
-        pd.Series(journal["cells_per_second"], journal["step"])
-        for journal in (columns, one_process)
-    )
+    rates = pd.Series(columns["cells_per_second"], columns["step"])
+    rates_of_one = pd.Series(one_process["cells_per_second"], one_process["step"])
     return (rates / (count * rates_of_one)).dropna().tolist()
 
 

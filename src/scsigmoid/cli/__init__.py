@@ -33,9 +33,8 @@ LINES = "SCSIGMOID_LINES"  # makes each job print one line on the terminal when 
 JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
 #: What to do after an error of the file system, by error number.
 REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, and run again")
-REMEDIES |= dict.fromkeys(
-    (errno.EROFS, errno.EACCES, errno.EPERM), "make it writable, or choose another place"
-)
+READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+REMEDIES |= dict.fromkeys(READ_ONLY, "make it writable, or choose another place")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,8 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return launch(options.nodes, options.gpus, words)
         with redirect_errors(log) as terminal:
             return run(options, log, terminal)
-    except UserError as error:  # processes cannot be started, or the log cannot be written
-        return print_error(str(error), sys.stderr)
+    except (UserError, OSError) as error:  # processes cannot be started, or the log is not writable
+        problem = expected_error(error, log)
+        if problem is None:
+            raise
+        return print_error(problem, sys.stderr)
 
 
 def run(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
@@ -115,14 +117,11 @@ def start_log(path: Path, stage: str) -> None:
     job = next(filter(None, map(os.environ.get, JOB_IDS)), None)
     place = socket.gethostname() + (f", job {job}" if job else "")
     line = f"{now:%Y-%m-%d %H:%M:%S} scsigmoid {__version__} {stage} on {place}\n"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists() and not path.is_symlink():
-            path.symlink_to(f".{path.name}")
-        with path.open("ab", buffering=0) as log, suppress(OSError):  # the disk may be full
-            log.write(line.encode())
-    except OSError as error:
-        raise UserError(str(expected_error(error, path))) from None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() and not path.is_symlink():
+        path.symlink_to(f".{path.name}")
+    with path.open("ab", buffering=0) as log, suppress(OSError):  # the disk may be full
+        log.write(line.encode())
     if LINES in os.environ:
         # Not print(), which may write the line break separately, after a line of another job.
         sys.stderr.write(f"{now:%H:%M:%S} {stage}, log: {path}\n")
@@ -134,11 +133,8 @@ def redirect_errors(path: Path | None) -> Iterator[TextIO]:
     if path is None:
         yield sys.stderr
         return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        log = path.open("a", encoding="utf-8")
-    except OSError as error:
-        raise UserError(str(expected_error(error, path))) from None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    log = path.open("a", encoding="utf-8")
     sys.stderr.flush()
     original = os.dup(2)
     with log:
@@ -171,11 +167,8 @@ def print_error(message: str, terminal: TextIO) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line, with all subcommands."""
-    top = argparse.ArgumentParser(
-        prog="scsigmoid",
-        description="Stages of the sigmoid-attention experiment; `snakemake` runs them all.",
-    )
+    summary = "Stages of the sigmoid-attention experiment; `snakemake` runs them all."
+    top = argparse.ArgumentParser(prog="scsigmoid", description=summary)
     top.add_argument("--version", action="version", version=f"scsigmoid {__version__}")
     stages = top.add_subparsers(title="stages", metavar="STAGE", required=True)
     for name, stage in STAGES.items():

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from scsigmoid.config.check import read_yaml
+from scsigmoid.config.check import check, read_yaml
 from scsigmoid.config.schema import Config, Device, Pooling
 from scsigmoid.errors import UserError
 
 T = TypeVar("T")
+Run = Callable[[argparse.Namespace], None]
 
 
 def path(summary: str, metavar: str = "PATH") -> dict[str, Any]:
@@ -21,13 +22,17 @@ def path(summary: str, metavar: str = "PATH") -> dict[str, Any]:
 
 
 def number(summary: str, default: int = 1) -> dict[str, Any]:
-    """Return options of ``add_argument`` for an integer."""
     return {"type": int, "metavar": "N", "default": default, "help": summary}
 
 
 def text(summary: str) -> dict[str, Any]:
-    """Return options of ``add_argument`` for a name."""
     return {"default": "", "metavar": "NAME", "help": summary}
+
+
+def choice(kind: Any, summary: str) -> dict[str, Any]:
+    """Return options of ``add_argument`` for a ``Literal``. Its first value is the default."""
+    values = get_args(kind)
+    return {"choices": values, "default": values[0], "help": summary}
 
 
 class JobSettings(dict[str, Any]):
@@ -54,7 +59,6 @@ class JobSettings(dict[str, Any]):
 
 
 def parse_settings(json_text: str) -> JobSettings:
-    """Parse the JSON of ``--settings``."""
     try:
         values = json.loads(json_text)
         if not isinstance(values, dict):
@@ -92,16 +96,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--checkpoint": path("trained model: model.safetensors"),
     "--gpus": number("number of GPUs of each machine that train together (torchrun)"),
     "--nodes": number("number of machines that train together (Slurm)"),
-    "--device": {
-        "choices": get_args(Device),
-        "default": "auto",
-        "help": "device; auto takes a GPU if there is one",
-    },
-    "--pooling": {
-        "choices": get_args(Pooling),
-        "default": "mean",
-        "help": "mean over the gene tokens of a cell, or the token <cls>",
-    },
+    "--device": choice(Device, "device; auto takes a GPU if there is one"),
+    "--pooling": choice(Pooling, "mean over the gene tokens of a cell, or the token <cls>"),
     "--batch-tokens": number("tokens per forward pass; bounds the memory", 16_384),
     "--layer": text("layer with the raw counts (default: raw.X if it exists, otherwise X)"),
     "--genes": text(
@@ -118,9 +114,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     },
     "--runs": path("output folder of study-runs"),
 }
-
-
-Run = Callable[[argparse.Namespace], None]
 
 
 @dataclass
@@ -168,8 +161,6 @@ def stage(arguments: str, own: Mapping[str, dict[str, Any]] | None = None) -> Ca
 
 def read_config(configuration: Path) -> Config:
     """Read and check the ``config.yaml`` that a run stored."""
-    from scsigmoid.config.check import check
-
     values = read_yaml(configuration)
     try:
         return check(values)

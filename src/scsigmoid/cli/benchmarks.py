@@ -14,13 +14,9 @@ def benchmark_kernel(options: argparse.Namespace) -> None:
     """Time the attention kernels."""
     from scsigmoid.benchmarks.kernel import run_kernel_benchmark
 
-    run_kernel_benchmark(
-        options.settings.section("benchmarks.kernel", KernelBenchmark),
-        options.settings["device"],
-        options.output,
-        options.machine,
-        options.seconds,
-    )
+    settings, device = options.settings, options.settings["device"]
+    benchmark = settings.section("benchmarks.kernel", KernelBenchmark)
+    run_kernel_benchmark(benchmark, device, options.output, options.machine, options.seconds)
 
 
 @stage(BENCHMARK)
@@ -50,11 +46,7 @@ def simulate_tokens(options: argparse.Namespace) -> None:
 
     config = JobSettings(read_yaml(options.configuration), str(options.configuration))
     benchmarks = JobSettings(config["benchmarks"], config.source)
-    longest_context = max(model["context"] for model in config["models"].values())
-    write_simulated_tokens(
-        options.output,
-        benchmarks.section("training", TrainingBenchmark),
-        options.cells,
-        longest_context - 1,  # leaves room for <cls>
-        config["seed"],
-    )
+    benchmark = benchmarks.section("training", TrainingBenchmark)
+    # One token less than the longest context leaves room for <cls>.
+    longest = max(model["context"] for model in config["models"].values()) - 1
+    write_simulated_tokens(options.output, benchmark, options.cells, longest, config["seed"])

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from scsigmoid.cli.arguments import number, stage
+from scsigmoid.cli.arguments import number, stage, text
 from scsigmoid.config.schema import Embeddings, Mmd, Scib, Umap, ValidationLoss
 from scsigmoid.errors import UserError
 
@@ -18,11 +18,7 @@ from scsigmoid.errors import UserError
             "metavar": "PATH",
             "help": "trained model: model.safetensors or its folder; or the packaged model blood",
         },
-        "--key": {
-            "metavar": "NAME",
-            "default": "X_scsigmoid",
-            "help": "name of the embedding in obsm",
-        },
+        "--key": text("name of the embedding in obsm") | {"default": "X_scsigmoid"},
         "--devices": number("GPUs that share the cells; with --device cpu, processes"),
         "--keep-all": {
             "action": "store_true",
@@ -58,15 +54,9 @@ def embeddings(options: argparse.Namespace) -> None:
     """Embed the cells of a token store."""
     from scsigmoid.evaluation.embeddings import embed as embed_cells
 
+    settings = options.settings.section("evaluation.embeddings", Embeddings)
     for checkpoint, output in checkpoints_and_outputs(options):
-        embed_cells(
-            checkpoint,
-            options.tokens,
-            options.cells,
-            options.settings.section("evaluation.embeddings", Embeddings),
-            options.device,
-            output,
-        )
+        embed_cells(checkpoint, options.tokens, options.cells, settings, options.device, output)
 
 
 @stage("--dataset --checkpoint+ --tokens --settings --device? --output+")
@@ -74,17 +64,12 @@ def validation_loss(options: argparse.Namespace) -> None:
     """Compute the masked-gene loss on held-out cells."""
     from scsigmoid.evaluation.validation_loss import validation_loss as measure
 
+    tokens, dataset, device = options.tokens, options.dataset, options.device
+    settings = options.settings.section("evaluation.validation_loss", ValidationLoss)
+    seed = options.settings["seed"]
     for checkpoint, output in checkpoints_and_outputs(options):
-        measure(
-            checkpoint,
-            options.tokens,
-            options.dataset,
-            options.settings.section("evaluation.validation_loss", ValidationLoss),
-            options.settings["seed"],
-            options.device,
-            output,
-            output.with_suffix(".parquet"),
-        )
+        cells = output.with_suffix(".parquet")
+        measure(checkpoint, tokens, dataset, settings, seed, device, output, cells)
 
 
 def checkpoints_and_outputs(options: argparse.Namespace) -> Iterator[tuple[Path, Path]]:
@@ -108,16 +93,10 @@ def scib(options: argparse.Namespace) -> None:
     for metric, output in outputs.items():
         if metric not in METRICS:
             raise UserError(f"{output}: name its folder after a metric ({', '.join(METRICS)})")
-    settings = options.settings
-    measure(
-        by_model(options.embeddings),
-        options.cells,
-        settings.section("evaluation.scib", Scib),
-        settings["seed"],
-        outputs,
-        donors=settings["corpus.source"] == "local",
-        device=str(resolve_device(options.device)),
-    )
+    settings, seed = options.settings.section("evaluation.scib", Scib), options.settings["seed"]
+    has_donors = options.settings["corpus.source"] == "local"
+    files, device = by_model(options.embeddings), str(resolve_device(options.device))
+    measure(files, options.cells, settings, seed, outputs, donors=has_donors, device=device)
 
 
 @stage("--dataset --embeddings+ --settings --device? --output")
@@ -126,16 +105,11 @@ def mmd(options: argparse.Namespace) -> None:
     from scsigmoid.evaluation.mmd import mmd_dataset
     from scsigmoid.training.devices import resolve_device
 
-    settings = options.settings
-    mmd_dataset(
-        by_model(options.embeddings),
-        options.dataset,
-        settings.section("evaluation.mmd", Mmd),
-        settings["seed"],
-        options.output,
-        resolve_device(options.device),
-        settings[f"datasets.{options.dataset}.types"],
-    )
+    dataset, seed = options.dataset, options.settings["seed"]
+    settings = options.settings.section("evaluation.mmd", Mmd)
+    files, device = by_model(options.embeddings), resolve_device(options.device)
+    types = options.settings[f"datasets.{dataset}.types"]
+    mmd_dataset(files, dataset, settings, seed, options.output, device, types)
 
 
 @stage("--dataset --embeddings+ --settings --output+")
@@ -143,14 +117,9 @@ def umap(options: argparse.Namespace) -> None:
     """Compute the UMAP coordinates of each model."""
     from scsigmoid.evaluation.umap import umap_dataset
 
-    settings = options.settings
-    umap_dataset(
-        by_model(options.embeddings),
-        options.dataset,
-        settings.section("evaluation.umap", Umap),
-        settings["seed"],
-        by_model(options.output),
-    )
+    files, outputs = by_model(options.embeddings), by_model(options.output)
+    settings = options.settings.section("evaluation.umap", Umap)
+    umap_dataset(files, options.dataset, settings, options.settings["seed"], outputs)
 
 
 def by_model(paths: Sequence[Path]) -> dict[str, Path]:

@@ -3,8 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from functools import reduce
 from pathlib import Path
 
@@ -127,20 +126,17 @@ def tokenize(options: argparse.Namespace) -> None:
             tokenize_part(options.cells, tokenizer, options.output)
 
 
-@contextmanager
-def raw_files(options: argparse.Namespace, *, last: bool) -> Iterator[None]:
-    """Make the raw files of a part available in the block, if ``--configuration`` is given.
+def raw_files(options: argparse.Namespace, *, last: bool) -> AbstractContextManager[None]:
+    """Return a context with the raw files of a part, if ``--configuration`` is given.
 
     ``last`` says that no later stage reads the raw files, so that they may be deleted.
     """
     from scsigmoid.corpus import fetch as corpus
 
     if options.configuration is None:
-        yield
-        return
+        return nullcontext()
     config, downloads = corpus_of(options.configuration)
-    with corpus.raw_files(options.cells, config.corpus, downloads, last=last):
-        yield
+    return corpus.raw_files(options.cells, config.corpus, downloads, last=last)
 
 
 @stage("--tokens+ --output")

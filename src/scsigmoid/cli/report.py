@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 
 def results_of(configuration: Path) -> "Results":
-    """Return the results of a run from the path of its stored configuration."""
     from scsigmoid.results.folder import Results
 
     return Results(configuration.parent, read_config(configuration))

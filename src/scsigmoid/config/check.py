@@ -154,8 +154,7 @@ class Loader(yaml.SafeLoader):
         if re.match(r"[-+]?0[\dxb_]|.*:", node.value):
             problem = f"{node.value} is not a decimal number (text needs quotes)"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
-        number: float = yaml.SafeLoader.yaml_constructors[node.tag](self, node)
-        return number
+        return yaml.SafeLoader.yaml_constructors[node.tag](self, node)
 
 
 Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_number)
@@ -171,9 +170,8 @@ def parse_yaml(text: str, source: str) -> Any:
         line = f" line {error.problem_mark.line + 1}:" if error.problem_mark else ""
         raise UserError(f"{source}:{line} {error.problem}; correct it") from None
     except RecursionError:
-        raise UserError(
-            f"{source}: a value contains itself, or is nested too deeply; correct it"
-        ) from None
+        problem = "a value contains itself, or is nested too deeply"
+        raise UserError(f"{source}: {problem}; correct it") from None
     except (yaml.YAMLError, ValueError, LookupError):
         raise UserError(f"{source}: not valid YAML; correct it") from None
 

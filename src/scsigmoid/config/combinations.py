@@ -18,23 +18,18 @@ def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]
     ``runs`` contains the model and training settings of each model and study run, by name.
     """
     check_names(config)
-    problem = next(find_problems(config, runs), None)
-    if problem is not None:
+    for problem in find_problems(config, runs):
         raise UserError(problem)
 
 
 def check_names(config: Config) -> None:
     """Raise a UserError if a setting names a size, model or dataset that does not exist."""
-    sizes_in = {
-        "architecture.size": [config.architecture.size],
-        "benchmarks.training.sizes": config.benchmarks.training.sizes,
-    }
+    evaluation, sizes = config.evaluation, config.sizes
+    check_known("architecture.size", "size", [config.architecture.size], sizes)
+    check_known("benchmarks.training.sizes", "size", config.benchmarks.training.sizes, sizes)
     for name, model in config.models.items():
         if model.size:
-            sizes_in[f"models.{name}.size"] = [model.size]
-    for setting, names in sizes_in.items():
-        check_known(setting, "size", names, config.sizes)
-    evaluation = config.evaluation
+            check_known(f"models.{name}.size", "size", [model.size], sizes)
     check_known("evaluation.pair", "model", evaluation.pair, config.models)
     for key in ("mmd", "umap"):
         names = getattr(evaluation, key).datasets or []
@@ -117,11 +112,9 @@ def find_mmd_problems(config: Config) -> Iterator[str]:
 
 def find_kernel_benchmark_problems(kernel: KernelBenchmark) -> Iterator[str]:
     """Yield messages about head dimensions and lengths that do not divide the batch's sizes."""
-    for key, values, total_key, total in (
-        ("head_dimensions", kernel.head_dimensions, "hidden", kernel.hidden),
-        ("lengths", kernel.lengths, "tokens", kernel.tokens),
-    ):
-        for value in values:
+    for key, total_key in (("head_dimensions", "hidden"), ("lengths", "tokens")):
+        total = getattr(kernel, total_key)
+        for value in getattr(kernel, key):
             if total % value:
                 problem = f"{value} does not divide {total_key} {total}"
                 yield f"benchmarks.kernel.{key}: {problem}; change one of them"

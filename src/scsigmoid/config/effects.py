@@ -1,8 +1,8 @@
 """Metadata of settings in the schema: which rules run again if a setting changes."""
 
-import dataclasses
 import typing
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Any
 
@@ -22,9 +22,7 @@ class Affects:
             by the setting. By default, these rules do not get the setting.
     """
 
-    def __init__(
-        self, rules: str = "", *, model: bool = True, otherwise: Any = dataclasses.MISSING
-    ) -> None:
+    def __init__(self, rules: str = "", *, model: bool = True, otherwise: Any = MISSING) -> None:
         self.rules = frozenset(rules.split())
         self.model = model
         self.otherwise = otherwise
@@ -35,7 +33,7 @@ def effects(section: type) -> dict[str, Affects | None]:
     """Return the annotation of each setting of a section, or None for settings without one."""
     hints = typing.get_type_hints(section, include_extras=True)
     effect_of = {}
-    for field in dataclasses.fields(section):
+    for field in fields(section):
         annotations = getattr(hints[field.name], "__metadata__", ())
         affects = [item for item in annotations if isinstance(item, Affects)]
         effect_of[field.name] = affects[0] if affects else None
@@ -55,7 +53,7 @@ def find_settings(
             # A change of another dataset does not run the job again.
             if path != "datasets" or datasets is None or key in datasets:
                 yield from find_settings(item, rule, datasets, f"{path}.{key}")
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+    elif is_dataclass(value) and not isinstance(value, type):
         for name, effect in effects(type(value)).items():
             inner = f"{path}.{name}" if path else name
             if effect is not None and rule in effect.rules:
@@ -70,12 +68,12 @@ def values_for(value: Any, rule: str) -> Any:
         return {key: values_for(item, rule) for key, item in value.items()}
     if isinstance(value, list):
         return [values_for(item, rule) for item in value]
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+    if not is_dataclass(value) or isinstance(value, type):
         return value
     values = {}
     for name, effect in effects(type(value)).items():
         if effect is None or rule in effect.rules:
             values[name] = values_for(getattr(value, name), rule)
-        elif effect.otherwise is not dataclasses.MISSING:
+        elif effect.otherwise is not MISSING:
             values[name] = effect.otherwise
     return values

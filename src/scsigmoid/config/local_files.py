@@ -67,15 +67,11 @@ def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
 
 def files_of_datasets(datasets: Mapping[str, Dataset]) -> list[LocalFile]:
     """Return the files that evaluation datasets name (``datasets.<name>.file``)."""
+    files = {name: dataset.file for name, dataset in datasets.items() if dataset.file}
+    paths = {name: Path(expanduser(file)).resolve() for name, file in files.items()}
     return [
-        LocalFile(
-            path=Path(expanduser(dataset.file)).resolve(),
-            labels=dataset.labels,
-            held_out=True,
-            dataset=name,
-        )
-        for name, dataset in datasets.items()
-        if dataset.file
+        LocalFile(path=path, labels=datasets[name].labels, held_out=True, dataset=name)
+        for name, path in paths.items()
     ]
 
 

@@ -98,9 +98,8 @@ class Plan:
         settings = dict(find_settings(self.config, rule, None if dataset is None else [dataset]))
         settings |= version_of(rule)
         if rule == "manifest":  # without files whose cells are all held out
-            settings["corpus"]["local"] = [
-                entry for entry in settings["corpus"]["local"] if entry["held_out"] is not True
-            ]
+            corpus = settings["corpus"]
+            corpus["local"] = [entry for entry in corpus["local"] if entry["held_out"] is not True]
         if rule == "evaluation_cells" and dataset in self.held_out_files:
             file = self.held_out_files[dataset]
             settings["file"] = [str(file.path), file.held_out, file.layer, file.genes]

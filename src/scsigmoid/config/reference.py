@@ -62,10 +62,8 @@ def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) 
         reruns = ", ".join(f"`{rule}`" for rule in sorted(rules))
         if effect is not None and not effect.model:
             reruns += " (continues)"
-        rows.append(
-            f"| `{name}` | {type_of(properties[name])} | {default_of(field, defaults)} | "
-            f"{meanings.get(name, '')} | {reruns} |"
-        )
+        cells = (f"`{name}`", type_of(properties[name]), default_of(field, defaults))
+        rows.append(f"| {' | '.join((*cells, meanings.get(name, ''), reruns))} |")
     if rows:
         header = "| setting | type | default | meaning | reruns |\n| --- | --- | --- | --- | --- |"
         yield "\n".join([header, *rows, ""])
@@ -83,13 +81,9 @@ def descriptions(section: type) -> dict[str, str]:
     (definition,) = ast.parse(inspect.getsource(section)).body
     assert isinstance(definition, ast.ClassDef)
     return {
-        setting.target.id: as_markdown(docstring.value.value)
+        ast.unparse(setting.target): as_markdown(ast.literal_eval(docstring.value))
         for setting, docstring in pairwise(definition.body)
-        if isinstance(setting, ast.AnnAssign)
-        and isinstance(setting.target, ast.Name)
-        and isinstance(docstring, ast.Expr)
-        and isinstance(docstring.value, ast.Constant)
-        and isinstance(docstring.value.value, str)
+        if isinstance(setting, ast.AnnAssign) and isinstance(docstring, ast.Expr)
     }
 
 

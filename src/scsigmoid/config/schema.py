@@ -75,6 +75,7 @@ Identifier = Annotated[str, Limits("a CELLxGENE id", pattern=f"^{IDENTIFIER.patt
 
 Attention = Literal["sigmoid", "softmax"]
 Variant = Literal["qk_norm", "centred_values", "hybrid_norm"]
+Source = Literal["embedded", "local", "cellxgene"]
 Device = Literal["auto", "cpu", "cuda"]
 Pooling = Literal["mean", "cls"]
 Purpose = Literal["rates", "seeds", "variants", "stability", "sizes"]
@@ -92,6 +93,9 @@ Folder = Annotated[
 Host = Annotated[str, Limits("a host without https://", pattern="^([a-z0-9.-]+|::1)$")]
 
 TRAIN = "train benchmark_training"  # rules that train models, or time training steps
+# Rules that use random numbers.
+SEEDED = f"manifest training_cells evaluation_cells {TRAIN} validation_loss_of_model"
+SEEDED += " scib_of_dataset mmd_of_dataset umap_of_dataset study_scores"
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
@@ -127,8 +131,7 @@ class LocalFiles(Settings):
     layer: Text | None = None
     """Layer with the raw counts. ``null`` means ``raw.X`` if it exists, otherwise ``X``."""
     genes: Text | None = None
-    """Column of ``var`` with the gene ids. ``null`` means the index or, if only one column has
-    Ensembl ids, that column."""
+    """Column of ``var`` with gene ids. ``null``: the index, or the only column with Ensembl ids."""
 
 
 class EmbeddedCorpus(Settings):
@@ -156,8 +159,7 @@ class Download(Settings):
     """How files are downloaded. These settings do not change results."""
 
     folder: Folder | None
-    """Folder of the downloads. Presets may share it. ``null`` means ``corpus/downloads`` in the
-    results folder."""
+    """Folder that presets may share. ``null`` means ``corpus/downloads`` in the results folder."""
     keep_files: bool
     """Whether to keep raw files. If false, a training file is deleted when its tokens are written,
     even from a shared folder."""
@@ -174,9 +176,7 @@ class Download(Settings):
 class Corpus(Settings):
     """Source of all cells, and selection of the training cells."""
 
-    source: Annotated[
-        Literal["embedded", "local", "cellxgene"], Affects("manifest scib_of_dataset")
-    ]
+    source: Annotated[Source, Affects("manifest scib_of_dataset")]
     """Source of the cells: ``embedded`` (in the package, works offline), ``local`` (your own files)
     or ``cellxgene`` (downloads from CELLxGENE Discover)."""
     parts: Annotated[int, Limits(ge=1, le=100_000)]
@@ -207,11 +207,9 @@ class Corpus(Settings):
     maximum_gb: Positive | None
     """Total GB of training files at which the random selection stops. ``null`` means no limit."""
     download: Annotated[Download, Affects()]
-    """How files are downloaded."""
     local: list[LocalFiles]
     """Your own files."""
     embedded: Annotated[EmbeddedCorpus, Affects("manifest training_cells evaluation_cells")]
-    """Sizes of the embedded corpus."""
 
 
 class Dataset(Settings):
@@ -242,7 +240,6 @@ class Dataset(Settings):
 
     @property
     def labels(self) -> list[str]:
-        """``label`` as a list."""
         return [self.label] if isinstance(self.label, str) else self.label
 
 
@@ -354,8 +351,7 @@ class Training(Settings):
     workers: Annotated[int, Limits(ge=0, le=1024), Affects(model=False, otherwise=0)]
     """Number of threads that prepare batches in advance. 0 means that the main thread does."""
     deterministic: Annotated[bool, Affects(TRAIN, model=False)]
-    """Whether results on a GPU are identical to the bit in each run, which is slower. On a CPU,
-    they always are."""
+    """Whether runs on a GPU give identical results, as runs on a CPU always do. This is slower."""
     snapshots: Annotated[list[Count], Affects("train", model=False, otherwise=[])] = field(
         default_factory=list
     )
@@ -393,7 +389,6 @@ class StudyFamily(Settings):
     ``stability`` (collapsed runs at each learning rate) or ``sizes`` (sizes of the model). The
     figure of ``stability`` shows the first such family. ``null`` means that only ``runs.csv`` and
     ``curves.csv`` contain the runs."""
-
     attention: Several[Attention]
     """Attention mechanisms."""
     context: Several[Context]
@@ -481,8 +476,7 @@ class Evaluation(Settings):
     """How trained models are evaluated."""
 
     pair: Annotated[Several[str], Affects("scib_of_dataset")]
-    """Models that scIB, MMD and UMAP compare. MMD needs a sigmoid and a softmax model with the same
-    context."""
+    """Models that scIB, MMD and UMAP compare. MMD needs both attentions at the same context."""
     embeddings: Annotated[Embeddings, Affects("embeddings_of_pair")]
     validation_loss: Annotated[ValidationLoss, Affects("validation_loss_of_model")]
     scib: Annotated[Scib, Affects("scib_of_dataset")]
@@ -573,13 +567,7 @@ class Config(Settings):
     """Preset: name of a file in ``workflow/presets`` that replaces values of ``config.yaml``."""
     results: Folder | None
     """Folder of the results. ``null`` means ``results/<preset>``."""
-    seed: Annotated[
-        Whole,
-        Affects(
-            f"manifest training_cells evaluation_cells {TRAIN} validation_loss_of_model"
-            " scib_of_dataset mmd_of_dataset umap_of_dataset study_scores"
-        ),
-    ]
+    seed: Annotated[Whole, Affects(SEEDED)]
     """Seed from which all other seeds are derived."""
     device: Annotated[Device, Affects("benchmark_kernel benchmark_training")]
     """Device of the models. ``auto``: a GPU if there is one. Changes results by rounding only."""
@@ -608,5 +596,4 @@ class Config(Settings):
     """Values chosen for settings that were ``auto``, with reasons. The program writes them."""
 
     def size_of(self, model: str) -> Size:
-        """Return the dimensions of a model."""
         return self.sizes[self.models[model].size or self.architecture.size]

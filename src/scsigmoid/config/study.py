@@ -61,11 +61,10 @@ def check_averages(config: Config, runs: Mapping[str, StudyRun]) -> None:
         key = (purpose, run.model.attention, run.seed, *(str(values[name]) for name in compared))
         other = run_of.setdefault(key, name)
         if other != name:
-            raise UserError(
-                f"study.{run.family}: {other} and {name} have the same "
-                f"{', '.join(('purpose', 'attention', 'seed', *compared))}, and a table would "
-                "average them; leave out one, or give it a family without a purpose"
-            )
+            same = ", ".join(("purpose", "attention", "seed", *compared))
+            problem = f"{other} and {name} have the same {same}, and a table would average them"
+            remedy = "leave out one, or give it a family without a purpose"
+            raise UserError(f"study.{run.family}: {problem}; {remedy}")
 
 
 def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
@@ -74,12 +73,10 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
     check_known(f"{path}.size", "size", settings.size, config.sizes)
     embedded = [] if settings.embedded is None else [settings.embedded]
     check_known(f"{path}.embedded", "dataset", embedded, config.datasets)
-    training_options = {
-        key: value if isinstance(value, list) else [value]
-        for key, value in settings.training.items()
-    }
-    for key, values in training_options.items():
-        if not values:
+    training_options = {}
+    for key, value in settings.training.items():
+        training_options[key] = value if isinstance(value, list) else [value]
+        if not training_options[key]:
             raise UserError(f"{path}.training.{key}: expected at least one value, found []")
     # Keys in the order in which they vary, the slowest first.
     options: dict[str, Any] = {
@@ -98,12 +95,10 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
     for combination in itertools.product(*options.values()):
         chosen = dict(zip(options, combination, strict=True))
         attention = chosen["attention"]
-        replaced = {
-            key: value_for(chosen[key], attention, f"{path}.training.{key}")
-            for key in training_options
-        }
         # Without early stopping, all runs take the same number of steps.
-        training = asdict(config.training) | {"patience": 0} | replaced
+        training = asdict(config.training) | {"patience": 0}
+        for key in training_options:
+            training[key] = value_for(chosen[key], attention, f"{path}.training.{key}")
         run = StudyRun(
             family=family,
             model=Model(attention=attention, context=chosen["context"]),
@@ -113,7 +108,7 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
             training=validate(training, Training, f"{path}.training"),
         )
         # Names contain validated values: YAML reads 1e-3 as text, and validation makes it a number.
-        chosen |= {key: getattr(run.training, key) for key in replaced}
+        chosen |= {key: getattr(run.training, key) for key in training_options}
         parts = [f"{key}_{name_part(chosen[key])}" for key in keys_in_name]
         yield "_".join([family, attention, *parts]), run
 

@@ -4,7 +4,7 @@ import dataclasses
 import datetime
 import difflib
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
@@ -22,10 +22,9 @@ def validate(values: Any, kind: type[T], path: str = "") -> T:
     from pydantic import ValidationError
 
     try:
-        settings: T = validator(kind).validate_python(normalize(values))  # type: ignore[arg-type]
+        return validator(kind).validate_python(normalize(values))  # type: ignore[arg-type]
     except ValidationError as error:
         raise UserError(describe(error.errors(include_url=False), kind, path)) from None
-    return settings
 
 
 @cache
@@ -99,9 +98,8 @@ def suggest(name: object, known: Iterable[str]) -> str:
     return f"; expected one of {', '.join(known)}" if 0 < len(known) <= 20 else ""
 
 
-def check_known(setting: str, kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+def check_known(setting: str, kind: str, names: Iterable[str], known: Collection[str]) -> None:
     """Raise a UserError if a setting names an unknown ``kind``, e.g. ``"model"``."""
-    known = list(known)
     for name in names:
         if name not in known:
             raise UserError(f"{setting}: unknown {kind} {name!r}{suggest(name, known)}")

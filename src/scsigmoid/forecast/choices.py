@@ -128,7 +128,6 @@ class AutoSettings:
 
     @property
     def models(self) -> dict[str, dict[str, Any]]:
-        """Names and settings of the models."""
         models = self["models"]
         pairs = models.items() if isinstance(models, Mapping) else ()
         return {name: model for name, model in pairs if isinstance(model, dict)}
@@ -214,11 +213,8 @@ def choose_model(settings: AutoSettings, scale: Scale, sample: Sample) -> None:
     for name in settings.models:
         settings.fill(f"models.{name}.context", min(context, scale.context), reason)
     organisms = ("Homo sapiens", "Mus musculus", "other")  # other: genes named by symbol
-    settings.fill(
-        "tokens.vocabulary.sizes",
-        dict.fromkeys(organisms, scale.genes),
-        f"the genes in most cells, of each organism; more take longer on {device}",
-    )
+    reason = f"the genes in most cells, of each organism; more take longer on {device}"
+    settings.fill("tokens.vocabulary.sizes", dict.fromkeys(organisms, scale.genes), reason)
 
 
 def choose_training(settings: AutoSettings, scale: Scale, sample: Sample) -> None:
@@ -244,11 +240,9 @@ def choose_training(settings: AutoSettings, scale: Scale, sample: Sample) -> Non
     interval = max(1, steps // VALIDATIONS)
     fill("validate_every", interval, f"{VALIDATIONS} validation losses")
     is_validated = settings["training.validate_every"] != 0
-    validation_cells = 256 if sample.cells is None else max(1, min(256, sample.cells // 10))
-    if not is_validated:
-        validation_cells = 0
-    fill("validation_cells", validation_cells, "a tenth of the training cells, at most 256")
+    kept = 256 if sample.cells is None else max(1, min(256, sample.cells // 10))
+    fill("validation_cells", is_validated * kept, "a tenth of the training cells, at most 256")
     reason = f"ends training if {PATIENCE} validation losses are not 0.2 % below the lowest before"
-    fill("patience", PATIENCE if is_validated else 0, reason)
+    fill("patience", is_validated * PATIENCE, reason)
     fill("log_every", max(1, steps // 100), "100 rows in the journal")
     fill("checkpoint_every", interval, "as often as the validation loss")

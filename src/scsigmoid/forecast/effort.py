@@ -67,9 +67,8 @@ def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
     """
     run, config = plan.run(name), plan.config
     training, attention = Training(**run["training"]), run["attention"]
-    encoder = EncoderSettings.of(
-        Size(**run["size"]), config.architecture, attention, run["context"], vocabulary
-    )
+    size, context = Size(**run["size"]), run["context"]
+    encoder = EncoderSettings.of(size, config.architecture, attention, context, vocabulary)
     work = work_of(encoder, lengths_of(config), training.mask_fraction)
     candidates = []  # (absolute logarithm of the ratio of operations, seconds per step, device)
     for entry in rates()["training"]:

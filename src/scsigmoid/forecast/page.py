@@ -27,8 +27,7 @@ def forecast(config: Config, results: Path) -> Iterator[str]:
         "models": sum(model.bytes for model in [*models, *runs]),
     }
     parts = [f"{gigabytes(size)} of {name}" for name, size in sizes.items()]
-    total = sum(size or 0.0 for size in sizes.values())
-    yield line("disk", gigabytes(total), ", ".join(parts))
+    yield line("disk", gigabytes(sum(size or 0.0 for size in sizes.values())), ", ".join(parts))
     for model in models:
         hours = f"{duration(model.hours)} on {model.device}"
         yield line(model.model, hours, f"{millions(model.parameters)} parameters")

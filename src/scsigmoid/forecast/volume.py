@@ -42,7 +42,13 @@ def estimate_volume(config: Config, results: Path) -> Volume:
         rows = list_embedded(config.corpus.embedded, config.datasets)
         return listed_volume(rows, "the configuration", config)
     if config.corpus.source == "local":
-        return local_volume(config)
+        files, opened = expand(config.corpus.local), open_training_cells(config)
+        return Volume(
+            basis="the files",
+            files=len(files),
+            cells=None if opened is None else sum(cells.n_cells for cells in opened),
+            bytes=sum(path.stat().st_size for file in files for path in files_of(file.path)),
+        )
     configured = config.corpus.manifest
     path = Path(configured) if configured else results / "corpus" / "manifest.csv"
     if configured or path.is_file():
@@ -87,17 +93,6 @@ def listed_volume(rows: Sequence[ManifestRow], basis: str, config: Config) -> Vo
     )
 
 
-def local_volume(config: Config) -> Volume:
-    files = expand(config.corpus.local)
-    training_cells = open_training_cells(config)
-    return Volume(
-        basis="the files",
-        files=len(files),
-        cells=None if training_cells is None else sum(cells.n_cells for cells in training_cells),
-        bytes=sum(path.stat().st_size for file in files for path in files_of(file.path)),
-    )
-
-
 def open_training_cells(config: Config) -> list[Cells] | None:
     """Open the training cells of the user's files. Return None if a file is a 10x file."""
     # `held_out` is True for a file without training cells.
@@ -105,12 +100,11 @@ def open_training_cells(config: Config) -> list[Cells] | None:
     if any(is_tenx(file.path) for file in files):
         return None
     with verbosity(False):  # the column of genes was logged when settings were chosen
-        return [
-            open_cells(file.path, layer=file.layer, genes=file.genes).select(
-                held_out_text(file.held_out, config.seed), "training"
-            )
-            for file in files
-        ]
+        opened = []
+        for file in files:
+            cells = open_cells(file.path, layer=file.layer, genes=file.genes)
+            opened.append(cells.select(held_out_text(file.held_out, config.seed), "training"))
+        return opened
 
 
 def check_own_files(config: Config) -> None:
@@ -120,8 +114,7 @@ def check_own_files(config: Config) -> None:
         for file in own_files(config.corpus, config.datasets):
             if is_tenx(file.path):
                 continue
-            cells = open_cells(file.path, layer=file.layer, genes=file.genes)
-            cells_of[file.path] = cells
+            cells = cells_of[file.path] = open_cells(file.path, layer=file.layer, genes=file.genes)
             if file.dataset:
                 part = cells.select(held_out_text(file.held_out, config.seed), "evaluation")
                 evaluated_label(part, file.dataset, config.datasets[file.dataset])

@@ -68,8 +68,7 @@ class Results:
             path = self.path(relative)
             with parsing(path, KIND):
                 self._contents[relative] = read(path)
-        content: T = self._contents[relative]
-        return content
+        return self._contents[relative]
 
     def measurements(self, metric: str, dataset: str, model: str = "") -> list[Measurement]:
         """Return the rows of a metric's file for a dataset, or for a dataset and a model.
@@ -164,10 +163,9 @@ class Results:
         cells, losses, donors = self.cell_losses(dataset, first)
         other_cells, other_losses, _ = self.cell_losses(dataset, second)
         if not np.array_equal(cells, other_cells):
-            raise UserError(
-                f"metrics/validation_loss/{dataset}: {first} and {second} were evaluated on "
-                "different cells; delete the files of both models and run again"
-            )
+            problem = f"{first} and {second} were evaluated on different cells"
+            remedy = "delete the files of both models and run again"
+            raise UserError(f"metrics/validation_loss/{dataset}: {problem}; {remedy}")
         confidence = self.config.evaluation.validation_loss.confidence
         return donor_mean(losses - other_losses, donors, confidence).interval
 
@@ -209,17 +207,14 @@ class Results:
         return self.cached(f"metrics/umap/{dataset}/{model}.parquet", read)
 
     def journal(self, model: str) -> Journal:
-        """Return a model's training journal."""
         return self.cached(f"training/{model}/journal.csv", load_journal)
 
     @property
     def kernel(self) -> list[KernelRow]:
-        """The rows of the kernel benchmark."""
         return self.cached("benchmarks/kernel.csv", lambda path: read_rows(path, KernelRow))
 
     @property
     def training(self) -> list[TrainingRow]:
-        """The rows of the training benchmark."""
         return self.cached("benchmarks/training.csv", lambda path: read_rows(path, TrainingRow))
 
     def machine(self, benchmark: str) -> dict[str, Any]:
@@ -269,7 +264,6 @@ class Results:
 
     @property
     def training_cells(self) -> int:
-        """The number of training cells."""
         return int(self.lengths[1].sum())
 
     @property
@@ -288,7 +282,6 @@ def metric_file(metric: str, dataset: str, model: str = "") -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object."""
     value = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(value, dict):
         raise ValueError("it is not a JSON object")

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from scsigmoid.benchmarks.rows import (
     KernelRow,
@@ -18,6 +18,7 @@ from scsigmoid.labels import context_label, provider_label
 from scsigmoid.measurements import Interval
 from scsigmoid.results.folder import Results
 
+Row = TypeVar("Row", KernelRow, TrainingRow)
 #: The kernel of standard PyTorch attention.
 STANDARD = "pytorch"
 #: Values of the column ``batch``: ``paper`` are the paper's shapes. ``jagged`` are sequences with
@@ -57,8 +58,7 @@ def series(results: Results, batches: Sequence[str] = PAPER_BATCHES) -> Series:
 
 def in_panel(row: KernelRow, padding: float, direction: str) -> bool:
     """Return True if a row is for one of the paper's shapes with this padding and pass."""
-    is_paper_shape = row.batch in PAPER_BATCHES
-    return is_paper_shape and row.padding == padding and row.direction == direction
+    return row.batch in PAPER_BATCHES and (row.padding, row.direction) == (padding, direction)
 
 
 def speed_ups(
@@ -144,7 +144,6 @@ class Cost:
 
 
 def row_label(row: TrainingRow) -> str:
-    """Return the attention, size and context of a row."""
     return f"{row.attention} {row.size} at {context_label(row.context)}"
 
 
@@ -185,9 +184,7 @@ def cost_notes(results: Results) -> list[str]:
     return notes([*used, *others], row_label)
 
 
-def notes(
-    rows: Sequence[KernelRow] | Sequence[TrainingRow], label: Callable[[Any], str]
-) -> list[str]:
+def notes(rows: Sequence[Row], label: Callable[[Row], str]) -> list[str]:
     """Return the notes of one benchmark's rows as sentences, each note once.
 
     A sentence on rows that were not timed contains their labels. A sentence on timed rows contains
@@ -214,14 +211,12 @@ def notes(
 
 
 def kernel_label(row: KernelRow) -> str:
-    """Return the label of a row's kernel."""
     return provider_label(row.provider)
 
 
 def device_name(results: Results, benchmark: str) -> str:
     """Return the name of the GPU or CPU that a benchmark, ``kernel`` or ``training``, ran on."""
     machine = results.machine(benchmark)
-    device = str(machine.get("device") or "unknown device")
-    if device == "cpu":
+    if machine.get("device") == "cpu":
         return f"CPU ({machine['cpu']})" if machine.get("cpu") else "CPU"
-    return device
+    return str(machine.get("device") or "unknown device")
