@@ -47,12 +47,7 @@ WORKER: list[Callable[[slice], NDArray[np.float32]]] = []
 
 
 def embed(
-    checkpoint: Path,
-    store: Path,
-    cells: Path,
-    settings: Embeddings,
-    device: str,
-    output: Path,
+    checkpoint: Path, store: Path, cells: Path, settings: Embeddings, device: str, output: Path
 ) -> None:
     """Embed the cells of a token store with a trained model.
 

@@ -95,23 +95,16 @@ def mmd_dataset(
     types, left_out = choose_types(embedding.labels, settings.minimum_cells, order)
     # Values of all rows. The metric is replaced in all rows except the rows of left-out types.
     common = Measurement(
-        dataset=dataset,
-        model="",
+        dataset=dataset, model="", metric="mmd_left_out", value=0,
         vocabulary=embedding.metadata["vocabulary"],
-        metric="mmd_left_out",
-        value=0,
         simulated=any(item.metadata["simulated"] for item in by_model.values()),
         source=source_of(output, *embeddings.values()),
-    )
+    )  # fmt: skip
 
     def row(
-        group: str,
-        n: int,
-        metric: str,
-        model: str,
-        resampled: Resampled,
+        group: str, n: int, metric: str, model: str, resampled: Resampled,
         estimate: float | None = None,
-    ) -> Measurement:
+    ) -> Measurement:  # fmt: skip
         """Return a measurement of a model, or of both models for a ratio or a difference.
 
         ``estimate`` is the value (default: the value of the sample).
@@ -119,18 +112,11 @@ def mmd_dataset(
         low, high = percentile_interval(resampled[1:], settings.confidence)
         metadata = by_model.get(model, embedding).metadata  # both models have the same context
         return replace(
-            common,
-            group=group,
-            model=model,
+            common, group=group, model=model, metric=metric, low=low, high=high, n=n, seed=seed,
             attention=metadata["attention"] if model in by_model else "",
             context=metadata["context"],
-            metric=metric,
             value=float(resampled[0]) if estimate is None else estimate,
-            low=low,
-            high=high,
-            n=n,
-            seed=seed,
-        )
+        )  # fmt: skip
 
     rows, pairs = [], []
     for a, b in track(list(combinations(types, 2)), label=f"MMD {dataset}"):
@@ -284,12 +270,9 @@ def mmd_squared(
     row of ``v`` to m.
     """
     n, m = len(x), len(y)
-
-    def tensor(values: NDArray[np.generic]) -> Tensor:
-        return torch.as_tensor(values).to(device, torch.float64)
-
     center = x.mean(0, dtype=np.float64)  # the distances stay the same, with less rounding error
-    tx, ty, tw, tv = tensor(x - center), tensor(y - center), tensor(w), tensor(v)
+    arrays = (x - center, y - center, w, v)
+    tx, ty, tw, tv = (torch.as_tensor(array).to(device, torch.float64) for array in arrays)
     xx = bilinear_form(tx, None, tw, tw, bandwidth, block).cpu().numpy()
     yy = bilinear_form(ty, None, tv, tv, bandwidth, block).cpu().numpy()
     xy = bilinear_form(tx, ty, tw, tv, bandwidth, block).cpu().numpy()

@@ -66,18 +66,12 @@ def scib(
             group = f" ({donor})" if donor else ""
             log(f"{dataset} {part.metadata['model']}{group}: {text}")
             for metric in scores.keys() & rows.keys():
-                rows[metric].append(
-                    Measurement(
-                        dataset=dataset,
-                        group=donor,
-                        metric=metric,
-                        value=scores[metric],
-                        n=len(part.labels),
-                        seed=seed if METRICS[metric].seeded else -1,
-                        source=source_of(outputs[metric], part.source),
-                        **part.metadata,
-                    )
-                )
+                row = Measurement(
+                    dataset=dataset, group=donor, metric=metric, value=scores[metric],
+                    n=len(part.labels), seed=seed if METRICS[metric].seeded else -1,
+                    source=source_of(outputs[metric], part.source), **part.metadata,
+                )  # fmt: skip
+                rows[metric].append(row)
     for metric, output in outputs.items():
         write_measurements(output, rows[metric])
 

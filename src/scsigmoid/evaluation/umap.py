@@ -42,11 +42,9 @@ def umap_dataset(
     for model, embedding in by_model.items():
         log(f"UMAP of {model}: {len(embedding.cells)} cells")
         projection = umap.UMAP(
-            n_neighbors=settings.neighbours,
-            min_dist=settings.minimum_distance,
+            n_neighbors=settings.neighbours, min_dist=settings.minimum_distance, n_jobs=1,
             random_state=derive(seed, "umap") % 2**32,
-            n_jobs=1,
-        )
+        )  # fmt: skip
         components = principal_components(embedding.values, settings.variance, str(embedding.path))
         x, y = projection.fit_transform(components).astype("float32").T
         columns = {"x": x, "y": y, "cell_type": embedding.labels.tolist()}

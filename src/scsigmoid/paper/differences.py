@@ -93,8 +93,7 @@ def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Ite
             **asdict(config.models[name]),
             "precision": "float32 on a CPU" if config.device == "cpu" else common["precision"],
         }
-        # The name of the size is not compared, only its numbers (layers, hidden, ...).
-        paper = {**common, **reported()["models"][name], "variants": [], "size": here["size"]}
+        paper = {**common, **reported()["models"][name], "variants": []}
         for key in sorted(here.keys() & paper.keys()):
             if here[key] != paper[key]:
                 difference = (key, setting_text(here[key]), setting_text(paper[key]))

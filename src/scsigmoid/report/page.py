@@ -161,10 +161,8 @@ def study_section(results: Results) -> list[dict[str, Any]]:
         rows=pd.read_csv(results.path(file)).to_numpy().tolist(),
         align="lll",
     )
-    title = "What agrees with the paper"
-    items: list[dict[str, Any]] = [
-        {"kind": "table", "name": "study_claims", "title": title, "files": [file], "table": table}
-    ]
+    claims = {"kind": "table", "name": "study_claims", "title": "What agrees with the paper"}
+    items: list[dict[str, Any]] = [claims | {"files": [file], "table": table}]
     for name, (title, caption) in STUDY_FIGURES.items():
         file = f"study/page/study_{name}.png"
         if (results.folder / file).is_file():  # a figure is drawn only if the study has runs for it
@@ -182,12 +180,12 @@ def data_url(results: Results, picture: str) -> str:
 
 def figure_items(results: Results) -> list[dict[str, Any]]:
     """Return the values of each figure in the template, with pictures as data URLs."""
-    items = []
-    for name in registry.names("figure", results.plan):
-        caption = registry.caption("figure", name, results.plan)
-        source = data_url(results, f"figures/{name}.png")
-        items.append(base_item(results, "figure", name) | {"caption": caption, "source": source})
-    return items
+    return [
+        base_item(results, "figure", name)
+        | {"caption": registry.caption("figure", name, results.plan)}
+        | {"source": data_url(results, f"figures/{name}.png")}
+        for name in registry.names("figure", results.plan)
+    ]
 
 
 def table_item(results: Results, name: str, table: Table) -> dict[str, Any]:

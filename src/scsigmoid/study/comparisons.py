@@ -191,9 +191,7 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
     values = np.asarray(p_values, dtype=float)
     order = np.argsort(values)
     scaled = values[order] * np.arange(len(values), 0, -1)
-    corrected = np.empty_like(values)
-    corrected[order] = np.minimum(np.maximum.accumulate(scaled), 1)
-    return corrected
+    return np.minimum(np.maximum.accumulate(scaled), 1)[np.argsort(order)]
 
 
 def student_intervals(by_seed: pd.DataFrame) -> pd.DataFrame:

@@ -84,7 +84,6 @@ def make_table(
 
 
 def as_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of a data frame as dictionaries."""
     return cast(list[dict[str, Any]], frame.to_dict("records"))
 
 
@@ -99,7 +98,6 @@ def difference(row: Row) -> str:
 
 
 def count_seeds(seeds: int) -> str:
-    """Return a number of seeds as text."""
     return "1 seed" if seeds == 1 else f"{seeds} seeds"
 
 

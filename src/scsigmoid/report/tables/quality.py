@@ -1,6 +1,5 @@
 """Tables of validation losses and scIB scores."""
 
-from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -64,10 +63,13 @@ def validation_loss(results: Results) -> Table:
         for first, second in compared:
             mean = losses[first].value - losses[second].value
             paired = results.paired_difference(dataset, first, second)
-            in_paper = paper_difference(paper, first, second)
+            in_paper = None
+            if first in paper and second in paper:
+                # Rounding removes the floating-point error of the subtraction.
+                in_paper = round(paper[first][0] - paper[second][0], 6)
             records.append(
-                {"dataset": dataset, "title": entry.title, "model": f"{first} - {second}"}
-                | {"mean": mean}
+                {"dataset": dataset, "title": entry.title}
+                | {"model": f"{first} - {second}", "mean": mean}
                 | paired.columns("donor_mean")
                 | {"cells": losses[first].n, "donors": donors}
                 | {"simulated": losses[first].simulated, "paper_mean": in_paper}
@@ -93,14 +95,6 @@ def validation_loss(results: Results) -> Table:
         rows=rows,
         notes=[f"Number of donors: {', '.join(donor_counts)}."],
     )
-
-
-def paper_difference(paper: Mapping[str, Sequence[float]], first: str, second: str) -> float | None:
-    """Return the difference of the paper's means, or None if the paper lacks a model."""
-    if first not in paper or second not in paper:
-        return None
-    # The means have three decimals. Rounding removes the floating-point error of the subtraction.
-    return round(paper[first][0] - paper[second][0], 6)
 
 
 def scib(results: Results) -> Table:
