@@ -70,7 +70,8 @@ def losses(results: Results) -> Iterator[Number]:
                 here = results.validation_loss(dataset, model, metric).interval
                 cells[model] = results.validation_loss(dataset, model).n
             yield Number(
-                **common, title=f"{title}, {short_name(model)}: validation loss (ours: over donors)",
+                **common,
+                title=f"{title}, {short_name(model)}: validation loss (ours: over donors)",
                 paper=Interval(value, value - half_width, value + half_width), here=here,
                 n=cells[model],
             )  # fmt: skip

@@ -108,7 +108,6 @@ ARMS: Columns = {
 
 
 def rates_table(study: Study) -> Table:
-    """Return validation losses by learning rate."""
     losses, best, step = comparisons.best_rates(study)
     seeds = losses.columns.unique("seed").tolist()
 
@@ -130,7 +129,6 @@ def rates_table(study: Study) -> Table:
 
 
 def largest_rates_table(study: Study) -> Table:
-    """Return the largest learning rate up to which no run collapsed, by setting and arm."""
     runs = stability_runs(study)
     groups = runs.groupby("setting")
     tried = groups["learning_rate"].agg(["min", "max"])
@@ -189,7 +187,6 @@ def frontier_table(study: Study) -> Table:
 
 
 def limits_table(study: Study) -> Table:
-    """Return the number of collapsed runs for several limits, and of diverged runs."""
     return make_table(
         f"Number of collapsed runs by limit. The columns {LIMITS[0]:g} to {LIMITS[-1]:g} count the "
         "runs whose final validation loss is less than this limit (nats) below the gene-frequency "
@@ -211,7 +208,6 @@ def limits_table(study: Study) -> Table:
 
 
 def clipping_table(study: Study) -> Table:
-    """Return how often gradients were clipped, and their norms before clipping."""
     runs = study.all_curves[study.all_curves["clipping"].notna()]["run"].nunique()
 
     def norm(name: str) -> Callable[[Row], str]:
@@ -238,7 +234,6 @@ def clipping_table(study: Study) -> Table:
 
 
 def power_table(study: Study) -> Table:
-    """Return which differences between the arms the seeds can detect."""
     return make_table(
         "Differences of validation loss (nats) between the arms that the seeds can detect. Each "
         "seed has one run per arm. Standard deviation: of the difference, sigmoid minus softmax, "
@@ -258,7 +253,6 @@ def power_table(study: Study) -> Table:
 
 
 def variants_table(study: Study) -> Table:
-    """Compare each variant of attention with the plain attention of the same arm."""
     rows, last_step = comparisons.variant_differences(study)
     return make_table(
         f"Validation loss (nats) of variants of attention. The loss is the {FINAL} up to step "
@@ -278,7 +272,6 @@ def variants_table(study: Study) -> Table:
 
 
 def rivals_table(study: Study) -> Table:
-    """Compare each variant of sigmoid with softmax that has normalized queries and keys."""
     rows, last_step = comparisons.rival_differences(study)
     return make_table(
         "Variants of sigmoid compared with the variant qk_norm of softmax. Loss: validation loss "
@@ -328,7 +321,6 @@ def seeds_table(study: Study) -> Table:
 
 
 def scale_table(study: Study) -> Table:
-    """Compare the arms by size of the model, at the last step of each size."""
     return make_table(
         "Validation loss (nats) of both arms by size of the model. All models are trained on the "
         "same cells. Each arm is the mean over seeds (one run each). Difference: sigmoid minus "
@@ -376,7 +368,6 @@ def scores_table(study: Study) -> Table:
 
 
 def claims_table(study: Study) -> Table:
-    """Compare the paper's claims with this study."""
     rows = []
     for last in as_records(loss_differences(study, "seeds")[-1:]):
         claim, outcome = "Lower validation loss with sigmoid", verdict(-last["high"], -last["low"])

@@ -8,16 +8,7 @@ from scsigmoid.config.metrics import MEAN
 from scsigmoid.labels import METRICS, model_label, pairs, representation_label, short_label
 from scsigmoid.measurements import mean_interval
 from scsigmoid.paper.reported import reported
-from scsigmoid.report.tables.writing import (
-    DASH,
-    MINUS,
-    Cell,
-    Table,
-    fixed,
-    interval,
-    picked,
-    plus_minus,
-)
+from scsigmoid.report.tables.writing import DASH, MINUS, Cell, Table, fixed, interval, plus_minus
 from scsigmoid.results.folder import Results
 
 #: Sentence of the caption if logistic accuracy is among the metrics.
@@ -120,7 +111,7 @@ def scib(results: Results) -> Table:
                 is_best = len(pair) > 1 and name in pair and score.value == highest
                 records.append(
                     {"dataset": dataset, "title": entry.title, "model": name, "metric": metric}
-                    | picked(score, "value low high")
+                    | score.interval._asdict()
                     | {"cells": score.n, "best": is_best, "simulated": score.simulated}
                 )
                 cells.append(Cell(interval(*score.interval, 3), bold=is_best))
