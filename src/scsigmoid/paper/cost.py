@@ -15,7 +15,6 @@ GROUP = "cost"
 
 
 def numbers(results: Results) -> Iterator[Number]:
-    """Yield the GPU-hours of both arms, and the GPU-hours that sigmoid saves."""
     table, printed = reported()["gpu_hours"], reported()["printed"]
     measured = {(cost.size, cost.context): cost for cost in costs(results)}
     sizes = dict.fromkeys(row["size"] for row in table)

@@ -105,7 +105,6 @@ def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Ite
 
 
 def result_differences(results: Results) -> Iterator[Difference]:
-    """Yield the differences that the result files show."""
     config = results.config
     cells, paper = results.training_cells, reported()["corpus"]["cells"]
     for group, names in MODELS.items():
@@ -132,7 +131,6 @@ def result_differences(results: Results) -> Iterator[Difference]:
 
 
 def dataset_differences(results: Results) -> Iterator[Difference]:
-    """Yield the differences of the evaluation datasets."""
     for name, row in reported()["datasets"].items():
         if name not in results.config.datasets:
             continue
@@ -171,7 +169,6 @@ def step_differences(results: Results) -> Iterator[Difference]:
 
 
 def setting_text(value: Any) -> str:
-    """Return the value of a setting as text."""
     if isinstance(value, list | tuple):
         return ", ".join(map(setting_text, value)) or "none"
     if isinstance(value, int) and not isinstance(value, bool):

@@ -125,7 +125,6 @@ def ratio(
 
 
 def is_at(shape: Shape, where: Mapping[str, object]) -> bool:
-    """Return True if the attributes of a shape have the values ``where``."""
     return all(getattr(shape, name) == value for name, value in where.items())
 
 

@@ -16,7 +16,6 @@ GROUP = "quality"
 
 
 def numbers(results: Results) -> Iterator[Number]:
-    """Yield the numbers of long cells, validation losses, scIB scores and MMD."""
     lengths, cells = results.lengths
     yield Number(
         group=GROUP, title="Cells that express more than 2,048 genes", location="Figure 1",
@@ -37,7 +36,6 @@ def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
 
 
 def losses(results: Results) -> Iterator[Number]:
-    """Yield counts of comparisons with a lower loss, the validation losses, and differences."""
     config, table = results.config, reported()["validation_loss"]
     at_2k, at_4k = (tuple(f"{arm}_{context}" for arm in ATTENTIONS) for context in ("2k", "4k"))
     # Title and compared pairs of models, by location in the paper. According to the paper, the

@@ -21,7 +21,6 @@ NATS = 1.0
 
 
 def numbers(results: Results) -> Iterator[Number]:
-    """Yield the numbers of the stress test."""
     models = ("softmax_8k", "sigmoid_8k")
     journals = {name: results.journal(name) for name in models if name in results.config.models}
     runs = {name: numbers_of_run(journal) for name, journal in journals.items()}
@@ -85,7 +84,6 @@ def numbers_of_run(journal: Journal) -> dict[str, Interval]:
 
 
 def finite_or_inf(values: np.ndarray) -> np.ndarray:
-    """Replace values that are not finite by infinity."""
     return np.where(np.isfinite(values), values, np.inf)
 
 

@@ -173,7 +173,6 @@ def study_section(results: Results) -> list[dict[str, Any]]:
 
 
 def data_url(results: Results, picture: str) -> str:
-    """Return a PNG file as a data URL."""
     data = results.path(picture).read_bytes()
     return f"data:image/png;base64,{base64.b64encode(data).decode()}"
 
@@ -189,7 +188,6 @@ def figure_items(results: Results) -> list[dict[str, Any]]:
 
 
 def table_item(results: Results, name: str, table: Table) -> dict[str, Any]:
-    """Return the values of a table in the template."""
     folded = not 0 < len(table.rows) <= MAXIMUM_OPEN_ROWS
     return base_item(results, "table", name) | {"table": table, "folded": folded}
 
@@ -204,7 +202,6 @@ def base_item(results: Results, kind: str, name: str) -> dict[str, Any]:
 
 
 def cells_table(results: Results) -> Table:
-    """Return the table of the training cells and of the evaluation datasets."""
     config = results.config
     model = config.evaluation.pair[0]  # all models are evaluated on the same cells
     rows = [["Training", f"{results.training_cells:,}", *[DASH] * 4]]
@@ -232,7 +229,6 @@ def cells_table(results: Results) -> Table:
 
 
 def overview(results: Results) -> dict[str, str]:
-    """Return the main facts about the run by name."""
     config = results.config
     size = config.size_of(config.evaluation.pair[0])
     journal = results.journal(config.evaluation.pair[0])

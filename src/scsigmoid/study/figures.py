@@ -109,7 +109,6 @@ def draw_reference(axes: "Axes", value: float, name: str, end: float) -> None:
 
 
 def embeddings_figure(study: Study) -> "Figure":
-    """Draw the scores of embeddings by step, and of the controls, in one panel per metric."""
     by_metric = comparisons.score_differences(study).groupby("metric", sort=False)
     figure = style.new_figure(DOUBLE, 2.1 * math.ceil(len(by_metric) / 3))
     panels = style.panels(figure, len(by_metric), 3)

@@ -116,7 +116,6 @@ def kernel_figure(
 
 
 def tflops(results: Results) -> "Figure":
-    """Draw bars of TFLOPS with their intervals."""
     order = "Bars are in the order of the legend, read down its columns."
     return kernel_figure(results, "TFLOPS", draw_bars, "Error bars", order)
 
@@ -137,7 +136,6 @@ def draw_bars(
 
 
 def latency(results: Results) -> "Figure":
-    """Draw lines of milliseconds with shaded intervals."""
     return kernel_figure(results, "Milliseconds", draw_line, "Shaded regions")
 
 

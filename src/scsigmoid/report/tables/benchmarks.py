@@ -76,7 +76,6 @@ def cell_batches_title(results: Results, direction: str) -> str:
 
 
 def shape_row(shape: Shape, by_series: speed.Series) -> list[Cell | str]:
-    """Return a row with the TFLOPS of every series at one shape."""
     values = [
         next((timing.tflops for timing in timings if timing.shape == shape), math.nan)
         for timings in by_series.values()
@@ -256,12 +255,10 @@ def our_fastest(rows: list[TrainingRow]) -> dict[TrainingGroup, TrainingRow]:
 
 
 def percent(share: float) -> str:
-    """Return a share in percent, or a dash for NaN."""
     return DASH if math.isnan(share) else f"{share * 100:.0f} %"
 
 
 def training_label(row: TrainingRow) -> str:
-    """Return the label of a row: kernel, layout, size, context and number of cells."""
     context = context_label(row.context)
     kernel = provider_label(row.kernel)
     return f"{kernel}, {row.layout}, {row.size} at {context}, {row.cells_per_step} cells"
