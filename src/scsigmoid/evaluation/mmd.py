@@ -58,14 +58,9 @@ class Estimates(NamedTuple):
 
 
 def mmd_dataset(
-    embeddings: Mapping[str, Path],
-    dataset: str,
-    settings: Mmd,
-    seed: int,
-    output: Path,
-    device: str | torch.device = "cpu",
-    order: Sequence[str] = (),
-) -> None:
+    embeddings: Mapping[str, Path], dataset: str, settings: Mmd, seed: int, output: Path,
+    device: str | torch.device = "cpu", order: Sequence[str] = (),
+) -> None:  # fmt: skip
     """Measure the MMD of all pairs of cell types in both models.
 
     Args:
@@ -159,14 +154,9 @@ def choose_types(
 
 
 def measure_pair(
-    by_model: Mapping[str, Embedding],
-    a: str,
-    b: str,
-    dataset: str,
-    settings: Mmd,
-    seed: int,
+    by_model: Mapping[str, Embedding], a: str, b: str, dataset: str, settings: Mmd, seed: int,
     device: str | torch.device,
-) -> tuple[int, Resampled]:
+) -> tuple[int, Resampled]:  # fmt: skip
     """Measure the MMD between cell types ``a`` and ``b`` in each model.
 
     Return the number of cells, and sqrt(max(MMD^2, 0)) as estimators x models x (1 + resamples).
@@ -255,15 +245,9 @@ def bilinear_form(
 
 
 def mmd_squared(
-    x: NDArray[np.floating],
-    y: NDArray[np.floating],
-    w: Counts,
-    v: Counts,
-    *,
-    bandwidth: float,
-    block: int,
-    device: str | torch.device = "cpu",
-) -> Estimates:
+    x: NDArray[np.floating], y: NDArray[np.floating], w: Counts, v: Counts, *,
+    bandwidth: float, block: int, device: str | torch.device = "cpu",
+) -> Estimates:  # fmt: skip
     """Return both estimates of MMD^2 between two samples for each row of counts, in float64.
 
     The arguments are described at :func:`bilinear_form`. Each row of ``w`` must sum to n, and each

@@ -13,12 +13,9 @@ from scsigmoid.seeds import derive
 
 
 def umap_dataset(
-    embeddings: Mapping[str, Path],
-    dataset: str,
-    settings: Umap,
-    seed: int,
+    embeddings: Mapping[str, Path], dataset: str, settings: Umap, seed: int,
     outputs: Mapping[str, Path],
-) -> None:
+) -> None:  # fmt: skip
     """Project the embeddings of a dataset to two dimensions: PCA, then UMAP on the CPU.
 
     UMAP has a seed and runs on one thread, so it always gives the same coordinates.

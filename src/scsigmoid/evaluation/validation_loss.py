@@ -37,15 +37,9 @@ from scsigmoid.training.step import Loss, autocast, eagerly_embedded, place_loss
 
 
 def validation_loss(
-    checkpoint: Path,
-    store: Path,
-    dataset: str,
-    settings: ValidationLoss,
-    seed: int,
-    device: str,
-    output_csv: Path,
-    output_parquet: Path,
-) -> None:
+    checkpoint: Path, store: Path, dataset: str, settings: ValidationLoss, seed: int, device: str,
+    output_csv: Path, output_parquet: Path,
+) -> None:  # fmt: skip
     """Measure a model's validation loss on a dataset.
 
     Args:
@@ -101,10 +95,7 @@ def validation_loss(
 
 
 def cell_losses(
-    encoder: Encoder,
-    tokens: TokenStore,
-    settings: ValidationLoss,
-    seed: int,
+    encoder: Encoder, tokens: TokenStore, settings: ValidationLoss, seed: int,
     compute: Loss = place_losses,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the loss (nats) of each cell, (cells,), and of the dataset in each trial, (trials,).

@@ -29,11 +29,8 @@ def numbers(results: Results) -> Iterator[Number]:
     softmax_diverged = softmax.get("diverged", UNKNOWN).value  # 1 or 0, NaN if unknown
     sigmoid_diverged = sigmoid.get("diverged", UNKNOWN).value
     common: dict[str, Any] = {
-        "group": GROUP,
-        "location": "Abstract, Section 5.3",
-        "no_effect": 0,
-        "headline": True,
-    }
+        "group": GROUP, "location": "Abstract, Section 5.3", "no_effect": 0, "headline": True,
+    }  # fmt: skip
     yield Number(
         **common, title="Softmax diverges and sigmoid does not (1 if so, 0 if both or neither)",
         unit="", paper=Interval(1), here=exact(softmax_diverged - sigmoid_diverged),

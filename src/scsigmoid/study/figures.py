@@ -75,15 +75,16 @@ def loss_figure(study: Study) -> "Figure":
         axes.locator_params(axis="x", nbins=4)
     rates = curves.groupby("attention")["learning_rate"].first()
     seeds = int(means["seeds"].max())
+    band = f"The band is Student's 95% interval of the mean difference over {seeds} seeds."
     style.remark(
         figure,
         f"Learning rates: {', '.join(f'{rates[arm]:g} ({arm})' for arm in COLORS)}.",
-        f"{SEEDS_NOTE} The band is Student's 95% interval of the mean difference over {seeds} "
-        "seeds." * (seeds > 1),
+        f"{SEEDS_NOTE} {band}" if seeds > 1 else "",
         "Horizontal dotted lines are baselines without attention: gene frequencies, and gene "
         "frequencies by rank and length of the cell.",
         "The vertical dotted line is the step from which the difference keeps its sign."
-        * (change is not None),
+        if change is not None
+        else "",
         KEYS_NOTE,
     )
     return figure
@@ -176,7 +177,8 @@ def stability_figure(study: Study) -> "Figure":
         "dotted line is the gene-frequency baseline.",
         f"Crosses are collapsed runs: the final loss is less than {BETTER:g} nats below the "
         f"baseline, or more than {WORSE:g} nats above the lowest loss of the run."
-        * bool(runs["collapsed"].any()),
+        if runs["collapsed"].any()
+        else "",
         f"Lower row: one line per seed ({settings[0]}) at a learning rate of {rate:g}, {reason}.",
         KEYS_NOTE,
     )

@@ -196,15 +196,12 @@ def limits_table(study: Study) -> Table:
         "gradient norm at a logged step of these runs.",
         stability.count_collapsed(study),
         {
-            "Setting": "{setting}",
-            "Arm": "{attention}",
-            "Runs": "{runs}",
+            "Setting": "{setting}", "Arm": "{attention}", "Runs": "{runs}",
             **{f"{limit:g}": decimals(f"collapsed_{limit:g}", 0) for limit in LIMITS},
-            "Diverged": "{diverged}",
-            "Norm": decimals("gradient_norm", 0),
+            "Diverged": "{diverged}", "Norm": decimals("gradient_norm", 0),
         },
         "ll" + "r" * (len(LIMITS) + 3),
-    )
+    )  # fmt: skip
 
 
 def clipping_table(study: Study) -> Table:
@@ -219,18 +216,13 @@ def clipping_table(study: Study) -> Table:
         "above the limit. The other columns are the minimum, quartiles and maximum of the norm.",
         stability.gradient_norms(study),
         {
-            "Family": "{family}",
-            "Arm": "{attention}",
-            "Steps": "{steps:,}",
-            "Clipped": "{clipped:.1%}",
-            "Min.": norm("minimum"),
-            "25%": norm("lower"),
-            "Median": norm("median"),
-            "75%": norm("upper"),
-            "Max.": norm("maximum"),
+            "Family": "{family}", "Arm": "{attention}",
+            "Steps": "{steps:,}", "Clipped": "{clipped:.1%}",
+            "Min.": norm("minimum"), "25%": norm("lower"), "Median": norm("median"),
+            "75%": norm("upper"), "Max.": norm("maximum"),
         },
         "ll" + "r" * 7,
-    )
+    )  # fmt: skip
 
 
 def power_table(study: Study) -> Table:
@@ -283,17 +275,13 @@ def rivals_table(study: Study) -> Table:
         "are higher.",
         rows,
         {
-            "Variant": "{variant}",
-            "Loss": decimals("loss", 3),
-            "Difference": difference,
-            "p": decimals("p", 3),
-            "Linear probe": decimals("linear_probe", 3),
-            "k-NN": decimals("knn", 3),
-            "NMI": decimals("leiden_nmi", 3),
-            "Wins": lambda row: "yes" if row["wins"] else "no",
+            "Variant": "{variant}", "Loss": decimals("loss", 3),
+            "Difference": difference, "p": decimals("p", 3),
+            "Linear probe": decimals("linear_probe", 3), "k-NN": decimals("knn", 3),
+            "NMI": decimals("leiden_nmi", 3), "Wins": lambda row: "yes" if row["wins"] else "no",
         },
         "lccccccc",
-    )
+    )  # fmt: skip
 
 
 def seeds_table(study: Study) -> Table:
@@ -353,8 +341,7 @@ def scores_table(study: Study) -> Table:
         "Scores of the embeddings at the last step (no unit, higher is better). Each arm is the "
         f"mean ± standard deviation over {count_seeds(rows['seeds'].max())} (one run each). "
         f"Difference: sigmoid minus softmax, seed by seed, {BRACKETS}."
-        + f" Controls without a model: {', '.join(controls)}."
-        * bool(controls),
+        + (f" Controls without a model: {', '.join(controls)}." if controls else ""),
         rows,
         {
             "Metric": "{metric}",

@@ -43,10 +43,7 @@ def series_to_draw(results: Results) -> speed.Series:
 
 
 def looks(attentions: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], Look]:
-    """Return color, marker and label of each series.
-
-    ``attentions`` contains "sigmoid" or "softmax" for each series (provider and layout).
-    """
+    """Return the look of each series (provider and layout), given its attention."""
     colors = {attention: cycle(shades) for attention, shades in SHADES.items()}
     return {
         key: {
