@@ -97,7 +97,7 @@ def validation_loss(
 def cell_losses(
     encoder: Encoder, tokens: TokenStore, settings: ValidationLoss, seed: int,
     compute: Loss = place_losses,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:  # fmt: skip
     """Return the loss (nats) of each cell, (cells,), and of the dataset in each trial, (trials,).
 
     ``compute`` is :func:`place_losses`, compiled or not.

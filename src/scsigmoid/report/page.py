@@ -197,8 +197,8 @@ def base_item(results: Results, kind: str, name: str) -> dict[str, Any]:
     paths = [f"{kind}s/{name}.{suffix}" for suffix in SUFFIXES[kind]]
     for path in paths:
         results.path(path)  # raises an error if the file is missing
-    title = registry.find(kind, name, results.plan).title
-    return {"kind": kind, "name": name, "title": title, "files": paths}
+    entry = registry.find(kind, name, results.plan)
+    return {"kind": kind, "name": name, "title": entry.title, "files": paths}
 
 
 def cells_table(results: Results) -> Table:

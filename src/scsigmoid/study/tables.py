@@ -38,7 +38,6 @@ def write_tables(study: Study, output: Path) -> list[Path]:
 
 
 def tables(study: Study) -> dict[str, Table]:
-    """Return every table that the study has runs for, by name."""
     purposes, curves = set(study.runs["purpose"]), study.all_curves
     seeds = loss_differences(study, "seeds")["seeds"]
     has_runs: dict[Callable[[Study], Table], bool] = {

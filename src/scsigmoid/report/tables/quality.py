@@ -19,7 +19,6 @@ LOGISTIC = (
 
 
 def validation_loss(results: Results) -> Table:
-    """Return the table of validation losses by dataset, with the difference of each pair."""
     config = results.config
     models = results.plan.evaluated_models
     compared = pairs(config)
@@ -89,7 +88,6 @@ def validation_loss(results: Results) -> Table:
 
 
 def scib(results: Results) -> Table:
-    """Return the scIB scores of the models and of the controls on every dataset."""
     config = results.config
     pair = config.evaluation.pair
     records: list[dict[str, object]] = []
