@@ -30,47 +30,28 @@ LENGTHS = (1, 7, 14, 15, 16, 30, 3, 10, 10, 2, 25, 5)
 
 
 def write_tokens(
-    path: Path,
-    lengths=LENGTHS,
-    vocabulary=VOCABULARY,
-    donors=None,
-    simulated=True,
+    path: Path, digest: str, lengths=LENGTHS, vocabulary=VOCABULARY, donors=None, simulated=True,
     dataset="toy",
-    digest="d" * 64,
-) -> Path:
+) -> Path:  # fmt: skip
     random = np.random.default_rng(0)
     count = len(lengths)
     genes = [random.permutation(np.arange(4, VOCABULARY_SIZE))[:length] for length in lengths]
     columns = {
-        "input_ids": genes,
-        "length": lengths,
-        "genes": lengths,
-        "cell": np.arange(count) * 3,
-        "file": ["file"] * count,
-        "cell_type": [f"type {i % 3}" for i in range(count)],
-        "donor": donors or [""] * count,
-        "tissue": [""] * count,
-        "assay": [""] * count,
+        "input_ids": genes, "length": lengths, "genes": lengths, "cell": np.arange(count) * 3,
+        "file": ["file"] * count, "cell_type": [f"type {i % 3}" for i in range(count)],
+        "donor": donors or [""] * count, "tissue": [""] * count, "assay": [""] * count,
         "is_primary": [True] * count,
-    }
+    }  # fmt: skip
     schema = store_schema(VOCABULARY_SIZE)
     batch = pa.record_batch(
         [pa.array(list(columns[field.name]), field.type) for field in schema], schema=schema
     )
-    write_shards(
-        path,
-        grouped([batch], 5),
-        {
-            "dataset": dataset,
-            "cells": digest,
-            "vocabulary": vocabulary,
-            "vocabulary_size": VOCABULARY_SIZE,
-            "maximum_length": 30,
-            "shard_cells": 5,
-            "simulated": simulated,
-            "label": "cell_type",
-        },
-    )
+    metadata = {
+        "dataset": dataset, "cells": digest, "vocabulary": vocabulary,
+        "vocabulary_size": VOCABULARY_SIZE, "maximum_length": 30, "shard_cells": 5,
+        "simulated": simulated, "label": "cell_type",
+    }  # fmt: skip
+    write_shards(path, grouped([batch], 5), metadata)
     return path
 
 
@@ -91,8 +72,8 @@ def one_by_one(checkpoint, cells, pooling="mean"):
 @pytest.fixture
 def make_store(tmp_path: Path, cells: Path):
     """Return a function that writes the token store of the dataset."""
-    folder, digest = tmp_path / "results/tokens/evaluation/toy", sha256(cells)
-    return lambda **changes: write_tokens(folder, **{"digest": digest, **changes})
+    folder = tmp_path / "results/tokens/evaluation/toy"
+    return lambda **changes: write_tokens(folder, sha256(cells), **changes)
 
 
 @pytest.fixture
@@ -120,19 +101,14 @@ def make_model(tmp_path: Path):
         attention: str, vocabulary: Vocabulary = TOY, cls_token: bool = True, wide: int = 32
     ) -> Path:
         run = TrainingRun(
-            model=f"{attention}_toy",
-            attention=attention,
-            context=CONTEXT,
-            cls_token=cls_token,
+            model=f"{attention}_toy", attention=attention, context=CONTEXT, cls_token=cls_token,
             backend="reference" if attention == "sigmoid" else "auto",
             size=Size(layers=2, hidden=16, heads=2, feed_forward=wide),
             architecture=Architecture(
                 size="toy", dropout=0.1, layer_norm_epsilon=1e-5, initializer_range=0.5
             ),
-            training=TRAINING,
-            seed=1,
-            device="cpu",
-        )
+            training=TRAINING, seed=1, device="cpu",
+        )  # fmt: skip
         encoder = Encoder(run.encoder_settings(VOCABULARY_SIZE)).initialise(run.seed)
         path = tmp_path / "results" / "training" / run.model / "model.safetensors"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -151,31 +127,20 @@ def checkpoint(request: pytest.FixtureRequest, make_model) -> Path:
 def write_arm(tmp_path: Path):
     """Return a function that writes an embedding with known values to a results folder."""
 
-    def write(model: str, values, labels, rows=None, folder: str = "toy", **identity) -> Path:
-        path = tmp_path / "results" / "embeddings" / folder / f"{model}.h5ad"
+    def write(model: str, values, labels, rows=None, **identity) -> Path:
+        path = tmp_path / "results" / "embeddings" / "toy" / f"{model}.h5ad"
         counts = tmp_path / "results" / "corpus" / "evaluation" / "toy.h5ad"
-        write_embedding(
-            path,
-            np.asarray(values, dtype=np.float32),
-            np.asarray(labels),
-            np.arange(len(labels)) if rows is None else np.asarray(rows),
-            {
-                "model": model,
-                "attention": model.split("_")[0],
-                "context": 256,
-                "pooling": "mean",
-                "checkpoint": "c" * 64,
-                "vocabulary": VOCABULARY,
-                "dataset": "toy",
-                "cells": sha256(counts) if counts.is_file() else "c" * 64,
-                "simulated": True,
-                **identity,
-            },
-            pd.DataFrame(
-                {"donor_id": [f"donor {row % 3}" for row in range(len(labels))]},
-                index=[f"cell {row}" for row in range(len(labels))],
-            ),
-        )
+        rows = np.arange(len(labels)) if rows is None else np.asarray(rows)
+        metadata = {
+            "model": model, "attention": model.split("_")[0], "context": 256, "pooling": "mean",
+            "checkpoint": "c" * 64, "vocabulary": VOCABULARY, "dataset": "toy",
+            "cells": sha256(counts) if counts.is_file() else "c" * 64, "simulated": True,
+            **identity,
+        }  # fmt: skip
+        donors = [f"donor {row % 3}" for row in range(len(labels))]
+        obs = pd.DataFrame({"donor_id": donors}, [f"cell {row}" for row in range(len(labels))])
+        values = np.asarray(values, dtype=np.float32)
+        write_embedding(path, values, np.asarray(labels), rows, metadata, obs)
         return path
 
     return write

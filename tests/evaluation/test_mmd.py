@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -15,13 +16,9 @@ from scsigmoid.measurements import read_measurements
 from scsigmoid.seeds import derive
 
 SETTINGS = Mmd(
-    datasets=None,
-    resamples=200,
-    confidence=0.95,
-    estimator="unbiased",
-    minimum_cells=10,
+    datasets=None, resamples=200, confidence=0.95, estimator="unbiased", minimum_cells=10,
     block_cells=16,
-)
+)  # fmt: skip
 ORDER = ("Mesenchymal", "Cardiac", "Immune")
 COUNTS = {"Immune": 25, "B cell": 31, "Mesenchymal": 20, "Cardiac": 18, "Rare": 9}
 
@@ -83,9 +80,9 @@ def test_counts_are_multinomial():
     np.testing.assert_array_equal(counts, resample_counts(40, 3000, seed=5))
 
 
-def run(paths, tmp_path, settings=SETTINGS, seed=42, name="toy"):
-    output = tmp_path / "results" / "metrics" / "mmd" / f"{name}.csv"
-    mmd_dataset(paths, "toy", settings, seed, output, order=ORDER)
+def run(paths, tmp_path, settings=SETTINGS):
+    output = tmp_path / "results/metrics/mmd/toy.csv"
+    mmd_dataset(paths, "toy", settings, 42, output, order=ORDER)
     return read_measurements(output)
 
 
@@ -101,14 +98,7 @@ def select(rows, metric, model=None, group=None):
 def test_rows(write_pair, tmp_path):
     rows = run(write_pair(COUNTS), tmp_path)
     pairs = [row.group for row in select(rows, "mmd_unbiased", "sigmoid_4k")]
-    assert pairs == [
-        "Mesenchymal vs Cardiac",
-        "Mesenchymal vs Immune",
-        "Mesenchymal vs B cell",
-        "Cardiac vs Immune",
-        "Cardiac vs B cell",
-        "Immune vs B cell",
-    ]
+    assert pairs == [f"{a} vs {b}" for a, b in combinations([*ORDER, "B cell"], 2)]
     (small,) = select(rows, "mmd_left_out")
     assert (small.group, small.value) == ("Rare", 9)
     assert all(row.seed == 42 and row.context == 256 for row in rows if row is not small)
@@ -161,34 +151,6 @@ def test_intervals_use_resamples_shared_by_the_arms(write_pair, tmp_path, index,
     assert row.value == pytest.approx(sigmoid[:, 1:].mean() / softmax[:, 1:].mean(), abs=1e-10)
 
 
-def test_equal_arms_have_ratio_1_and_difference_0_without_spread(write_arm, tmp_path):
-    random = np.random.default_rng(0)
-    labels = ["a"] * 12 + ["b"] * 15
-    values = random.normal(size=(27, 3)) + (np.array(labels) == "b")[:, None]
-    paths = {model: write_arm(model, values, labels) for model in ("sigmoid_4k", "softmax_4k")}
-    rows = run(paths, tmp_path)
-    for metric, expected in (("ratio", 1.0), ("difference", 0.0), ("mean_of_ratios", 1.0)):
-        (row,) = select(rows, f"mmd_unbiased_{metric}")
-        assert (row.value, row.low, row.high) == (expected, expected, expected)
-
-
-def test_a_pair_does_not_depend_on_the_other_pairs(write_pair, write_arm, tmp_path):
-    paths = write_pair(COUNTS)
-    paths_of_two_types = {}
-    for model, embedding in read_embeddings(paths, "toy").items():
-        kept = np.isin(embedding.labels, ["Immune", "Cardiac"])
-        parts = (part[kept] for part in (embedding.values, embedding.labels, embedding.cells))
-        paths_of_two_types[model] = write_arm(model, *parts, folder="few")
-
-    def rows_of_pair(paths):
-        rows = run(paths, tmp_path)
-        return [replace(row, source="") for row in rows if row.group == "Cardiac vs Immune"]
-
-    alone = rows_of_pair(paths_of_two_types)
-    assert len(alone) == 12
-    assert alone == rows_of_pair(paths)
-
-
 def test_bandwidth_of_a_large_pair_uses_a_sample(write_arm, tmp_path, monkeypatch):
     """Types are far apart: a sample of a single type would give a tenth of the bandwidth."""
     labels = np.repeat(["a", "b"], 300)
@@ -206,17 +168,6 @@ def test_bandwidth_of_a_large_pair_uses_a_sample(write_arm, tmp_path, monkeypatc
     of_sample = estimate()
     assert of_sample == pytest.approx(of_all_cells, rel=0.02)
     assert of_sample != of_all_cells
-
-
-def test_resamples_depend_only_on_the_seed(write_pair, tmp_path):
-    paths = write_pair(COUNTS)
-    first, second, other = (run(paths, tmp_path, seed=seed) for seed in (42, 42, 43))
-    assert list(map(repr, first)) == list(map(repr, second))
-    estimates = [
-        [row.value for row in rows if "bootstrap" not in row.metric] for rows in (first, other)
-    ]
-    assert estimates[0] == estimates[1]
-    assert [row.low for row in first] != [row.low for row in other]
 
 
 def test_few_cells_have_no_unbiased_interval(write_pair, tmp_path, capsys):
@@ -239,8 +190,7 @@ def test_ratio_at_zero():
 
 
 def test_invalid_input(write_arm, tmp_path):
-    random = np.random.default_rng(0)
-    values = random.normal(size=(24, 3))
+    values = np.random.default_rng(0).normal(size=(24, 3))
 
     def paths(labels, softmax=values):
         arms = {"sigmoid_4k": values, "softmax_4k": softmax}

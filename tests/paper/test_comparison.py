@@ -332,12 +332,6 @@ def test_models_of_other_contexts_change_nothing(paper_results: Results) -> None
     assert repr(numbers(found)) == repr(numbers(paper_results))
 
 
-def test_a_demo_has_no_verdict(results: Results) -> None:
-    records = registry.make("table", "comparison", results).records
-    assert {record["verdict"] for record in records} == {NO_VERDICT}
-    assert any(not math.isnan(record["here"]) for record in records)
-
-
 def test_one_h200_is_not_comparable() -> None:
     """The committed measurements have values, but no verdicts."""
     folder = Path(__file__).parents[2] / "docs/measurements/h200"

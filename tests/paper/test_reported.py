@@ -19,4 +19,4 @@ def test_numbers_typed_from_the_paper() -> None:
     assert sum(row["cells"] for row in data["datasets"].values()) == 257_888
     assert all(low <= value <= high for row in rows for value, low, high in [row["sigmoid"]])
     assert data["tflops"]["triton_sigmoid"] == {"forward": 515.6, "backward": 373.5}
-    assert [row["softmax"] for row in data["gpu_hours"] if row["wall_clock"]] == [717, 934]
+    assert [row["softmax"] for row in data["gpu_hours"][:2]] == [717, 934]

@@ -115,9 +115,7 @@ def test_the_share_of_cells_that_is_cut(whole: Results) -> None:
         assert f"{100 * cut / sum(cells):.1f}% at {context}" in words
 
 
-def test_a_comparable_run_shows_the_comparison_first(
-    paper_results: Results,
-) -> None:
+def test_a_comparable_run_shows_the_comparison_first(paper_results: Results) -> None:
     write_all_parts(paper_results)
     values = content(paper_results)
     assert values["compared"].endswith(" reproduced, 0 not reproduced, 0 inconclusive.")

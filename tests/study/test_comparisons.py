@@ -10,26 +10,14 @@ from statsmodels.stats.multitest import multipletests
 
 from scsigmoid.report.figures.style import styled
 from scsigmoid.report.tables.writing import DASH, Cell
-from scsigmoid.study.comparisons import (
-    DECIDING,
-    best_rates,
-    detectable_difference,
-    detectable_differences,
-    final_loss,
-    holm,
-    last_sign_change,
-    loss_decrease,
-    loss_differences,
-    loss_differences_by_size,
-    rival_differences,
-)
+from scsigmoid.study import comparisons
 from scsigmoid.study.figures import scale_figure
 from scsigmoid.study.runs import Study
 from scsigmoid.study.tables import rates_table, rivals_table
 
 
 def test_the_best_rate_has_the_lowest_mean_over_the_seeds(study: Study):
-    losses, best, step = best_rates(study)
+    losses, best, step = comparisons.best_rates(study)
     assert best.to_dict() == {"sigmoid": 2e-3, "softmax": 1e-3}
     assert losses["sigmoid"].loc[2e-3].tolist() == pytest.approx([6.9, 7.9])
     assert step == 100
@@ -38,7 +26,7 @@ def test_the_best_rate_has_the_lowest_mean_over_the_seeds(study: Study):
     # Now these rates have the lowest loss for one seed, but not the lowest mean.
     curves.loc[is_high, "validation_loss"] = 8.2
     curves.loc[curves["step"] == 100, "validation_loss"] = math.nan
-    _, best, step = best_rates(study)
+    _, best, step = comparisons.best_rates(study)
     assert best.to_dict() == {"sigmoid": 1e-3, "softmax": 2e-3}
     assert step == 90
 
@@ -47,7 +35,7 @@ def test_rates_are_compared_at_the_last_step_that_all_have_reached(study: Study)
     curves = study.all_curves
     is_short = curves["run"] == study.runs.query("family == 'rates'").index[0]
     study.all_curves = curves[~is_short | (curves["step"] <= 50)]
-    assert best_rates(study)[2] == 50
+    assert comparisons.best_rates(study)[2] == 50
 
 
 def test_an_arm_with_a_missing_seed_has_a_best_rate(study: Study):
@@ -69,27 +57,28 @@ def test_an_arm_with_a_missing_seed_has_a_best_rate(study: Study):
 )
 def test_the_final_loss_is_the_median_of_three_losses(losses, validation_losses, expected):
     curve = pd.DataFrame({"loss": losses, "validation_loss": validation_losses})
-    assert final_loss(curve) == expected
+    assert comparisons.final_loss(curve) == expected
 
 
 def test_the_last_sign_change():
     signs = pd.DataFrame({"step": [1, 2, 3, 4, 5, 6], "difference": [1, -1, 1, 1, -1, -1]})
-    assert last_sign_change(signs) == 5
+    assert comparisons.last_sign_change(signs) == 5
 
 
 def test_the_difference_is_taken_seed_by_seed(study: Study):
-    means = loss_differences(study, "seeds")
+    means = comparisons.loss_differences(study, "seeds")
     first, last = means.iloc[0], means.iloc[-1]
     assert first["difference"] == pytest.approx(0.2)
     assert last["difference"] == pytest.approx(-0.2)
     interval = stats.t.interval(0.95, 2, -0.2, 0.1 / 3**0.5)
     assert (last["low"], last["high"]) == pytest.approx(interval)
-    assert last_sign_change(means) == 50
-    assert last_sign_change(means[means["step"] > 40]) is None
+    assert comparisons.last_sign_change(means) == 50
+    assert comparisons.last_sign_change(means[means["step"] > 40]) is None
     curve = study.curves.query("family == 'seeds' and attention == 'sigmoid' and seed == 1")
-    assert loss_decrease(curve) == pytest.approx(0.1)
     study.curves.loc[curve.index, "validation_loss"] += 3  # one seed of three
-    changed = loss_differences(study, "seeds").iloc[-1][["sigmoid", "difference"]].tolist()
+    changed = (
+        comparisons.loss_differences(study, "seeds").iloc[-1][["sigmoid", "difference"]].tolist()
+    )
     assert changed == pytest.approx([last["sigmoid"] + 1, last["difference"] + 1])
 
 
@@ -97,7 +86,7 @@ def test_the_difference_is_taken_seed_by_seed(study: Study):
 def test_the_loss_decrease_of_a_straight_curve(every: int):
     steps = np.arange(every, 101, every)
     curve = pd.DataFrame({"step": steps, "validation_loss": 9 - 0.02 * steps})
-    assert loss_decrease(curve) == pytest.approx(0.2)
+    assert comparisons.loss_decrease(curve) == pytest.approx(0.2)
 
 
 def test_sizes_are_compared_at_steps_that_they_share(study: Study):
@@ -105,7 +94,7 @@ def test_sizes_are_compared_at_steps_that_they_share(study: Study):
     for size, steps in dropped_steps.items():
         is_dropped = (study.curves["size"] == size) & study.curves["step"].isin(steps)
         study.curves = study.curves[~is_dropped]
-    table = loss_differences_by_size(study)
+    table = comparisons.loss_differences_by_size(study)
     assert table.groupby("step")["size"].agg(list).to_dict() == {
         50: ["demo", "600M", "1.4B"],
         60: ["demo", "400M", "600M"],
@@ -127,19 +116,21 @@ def test_sizes_are_compared_at_steps_that_they_share(study: Study):
 def test_runs_for_sizes_replace_those_for_seeds(study: Study):
     curves = study.curves
     study.curves = curves[curves["family"].isin(["scale_large", "variants"])]
-    assert loss_differences_by_size(study)[["size", "step"]].to_numpy().tolist() == [["1.4B", 50]]
+    assert comparisons.loss_differences_by_size(study)[["size", "step"]].to_numpy().tolist() == [
+        ["1.4B", 50]
+    ]
     # The size `demo` also has runs with the purpose `seeds`.
     study.curves = curves.replace({"size": {"400M": "demo"}})
     study.runs = study.runs.replace({"size": {"400M": "demo"}})
-    table = loss_differences_by_size(study).set_index(["size", "step"])
+    table = comparisons.loss_differences_by_size(study).set_index(["size", "step"])
     assert table.loc[("demo", 100), "difference"] == pytest.approx(-0.075)
     study.runs = study.runs[study.runs["purpose"] != "sizes"]
-    assert not len(loss_differences_by_size(study))
+    assert not len(comparisons.loss_differences_by_size(study))
 
 
 @pytest.mark.parametrize("seeds", [2, 5])
 def test_the_detectable_difference_is_found_in_80_percent_of_simulated_studies(seeds: int):
-    shift = detectable_difference(0.2, seeds)
+    shift = comparisons.detectable_difference(0.2, seeds)
     generator = np.random.default_rng(0)
     samples = generator.normal(shift, 0.2, (40_000, seeds))
     p_values = stats.ttest_1samp(samples, 0, axis=1).pvalue
@@ -147,7 +138,7 @@ def test_the_detectable_difference_is_found_in_80_percent_of_simulated_studies(s
 
 
 def test_detectable_differences_of_the_seeds(study: Study):
-    rows = detectable_differences(study)
+    rows = comparisons.detectable_differences(study)
     assert rows["step"].tolist() == [20, 50, 100]
     # The differences of the seeds are 0.1, 0.2 and 0.3.
     assert rows["deviation"].tolist() == pytest.approx([0.1] * 3)
@@ -164,10 +155,10 @@ def test_a_variant_wins_by_loss_and_by_scores(rivals: Study):
     # The scores of sigmoid are lower at step 50 and higher at step 100.
     study.scores = pd.concat(
         runs.assign(metric=metric, step=step, value=is_sigmoid * lead)
-        for metric in DECIDING
+        for metric in comparisons.DECIDING
         for step, lead in ((50, -0.1), (100, 0.1))
     )
-    rows, last_step = rival_differences(study)
+    rows, last_step = comparisons.rival_differences(study)
     rows = rows.set_index("variant")
     assert last_step == 100
     # The difference of seed n is the shift of the variant minus 0.15 n.
@@ -181,11 +172,11 @@ def test_a_variant_wins_by_loss_and_by_scores(rivals: Study):
     assert rows["wins"].to_dict() == {"centred_values": True, "hybrid_norm": False}
     assert rivals_table(study).rows[0][0] == "centred_values"
     study.scores["value"] *= -1
-    assert not rival_differences(study)[0]["wins"].any()
+    assert not comparisons.rival_differences(study)[0]["wins"].any()
     study.scores = study.scores[:0]
-    assert not rival_differences(study)[0]["wins"].any()
+    assert not comparisons.rival_differences(study)[0]["wins"].any()
 
 
 def test_holms_correction_equals_statsmodels():
     p = np.random.default_rng(1).uniform(size=7) ** 3
-    np.testing.assert_allclose(holm(p), multipletests(p, method="holm")[1])
+    np.testing.assert_allclose(comparisons.holm(p), multipletests(p, method="holm")[1])

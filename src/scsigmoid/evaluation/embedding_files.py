@@ -59,13 +59,9 @@ def check_finite(values: NDArray[np.float32], obs: Any, subject: str) -> None:
 
 
 def write_embedding(
-    output: Path,
-    values: NDArray[np.float32],
-    labels: NDArray[Any],
-    cells: NDArray[np.int64],
-    metadata: Mapping[str, Any],
-    obs: Any,
-) -> None:
+    output: Path, values: NDArray[np.float32], labels: NDArray[Any], cells: NDArray[np.int64],
+    metadata: Mapping[str, Any], obs: Any,
+) -> None:  # fmt: skip
     """Write the embedding of a dataset as AnnData. Equal arguments give the same bytes.
 
     ``obs`` is the dataset's ``obs`` of these cells. The other arguments are described at

@@ -47,12 +47,7 @@ WORKER: list[Callable[[slice], NDArray[np.float32]]] = []
 
 
 def embed(
-    checkpoint: Path,
-    store: Path,
-    cells: Path,
-    settings: Embeddings,
-    device: str,
-    output: Path,
+    checkpoint: Path, store: Path, cells: Path, settings: Embeddings, device: str, output: Path
 ) -> None:
     """Embed the cells of a token store with a trained model.
 
@@ -142,14 +137,9 @@ def start_workers(
 
 
 def load_in_worker(
-    names: Any,
-    threads: int,
-    log_level: int,
-    model: EncoderSettings,
-    weights: Path,
-    store: Path,
+    names: Any, threads: int, log_level: int, model: EncoderSettings, weights: Path, store: Path,
     settings: Embeddings,
-) -> None:
+) -> None:  # fmt: skip
     """Load an encoder from the file ``weights`` in a worker process, on the next of the devices."""
     torch.set_num_threads(threads)
     LOGGER.setLevel(log_level)
@@ -163,7 +153,6 @@ def load_in_worker(
 
 
 def embed_in_worker(rows: slice) -> NDArray[np.float32]:
-    """Return the result of :func:`embed_batch` with the encoder of this process."""
     return WORKER[0](rows)
 
 

@@ -58,14 +58,9 @@ class Estimates(NamedTuple):
 
 
 def mmd_dataset(
-    embeddings: Mapping[str, Path],
-    dataset: str,
-    settings: Mmd,
-    seed: int,
-    output: Path,
-    device: str | torch.device = "cpu",
-    order: Sequence[str] = (),
-) -> None:
+    embeddings: Mapping[str, Path], dataset: str, settings: Mmd, seed: int, output: Path,
+    device: str | torch.device = "cpu", order: Sequence[str] = (),
+) -> None:  # fmt: skip
     """Measure the MMD of all pairs of cell types in both models.
 
     Args:
@@ -95,23 +90,16 @@ def mmd_dataset(
     types, left_out = choose_types(embedding.labels, settings.minimum_cells, order)
     # Values of all rows. The metric is replaced in all rows except the rows of left-out types.
     common = Measurement(
-        dataset=dataset,
-        model="",
+        dataset=dataset, model="", metric="mmd_left_out", value=0,
         vocabulary=embedding.metadata["vocabulary"],
-        metric="mmd_left_out",
-        value=0,
         simulated=any(item.metadata["simulated"] for item in by_model.values()),
         source=source_of(output, *embeddings.values()),
-    )
+    )  # fmt: skip
 
     def row(
-        group: str,
-        n: int,
-        metric: str,
-        model: str,
-        resampled: Resampled,
+        group: str, n: int, metric: str, model: str, resampled: Resampled,
         estimate: float | None = None,
-    ) -> Measurement:
+    ) -> Measurement:  # fmt: skip
         """Return a measurement of a model, or of both models for a ratio or a difference.
 
         ``estimate`` is the value (default: the value of the sample).
@@ -119,18 +107,11 @@ def mmd_dataset(
         low, high = percentile_interval(resampled[1:], settings.confidence)
         metadata = by_model.get(model, embedding).metadata  # both models have the same context
         return replace(
-            common,
-            group=group,
-            model=model,
+            common, group=group, model=model, metric=metric, low=low, high=high, n=n, seed=seed,
             attention=metadata["attention"] if model in by_model else "",
             context=metadata["context"],
-            metric=metric,
             value=float(resampled[0]) if estimate is None else estimate,
-            low=low,
-            high=high,
-            n=n,
-            seed=seed,
-        )
+        )  # fmt: skip
 
     rows, pairs = [], []
     for a, b in track(list(combinations(types, 2)), label=f"MMD {dataset}"):
@@ -173,14 +154,9 @@ def choose_types(
 
 
 def measure_pair(
-    by_model: Mapping[str, Embedding],
-    a: str,
-    b: str,
-    dataset: str,
-    settings: Mmd,
-    seed: int,
+    by_model: Mapping[str, Embedding], a: str, b: str, dataset: str, settings: Mmd, seed: int,
     device: str | torch.device,
-) -> tuple[int, Resampled]:
+) -> tuple[int, Resampled]:  # fmt: skip
     """Measure the MMD between cell types ``a`` and ``b`` in each model.
 
     Return the number of cells, and sqrt(max(MMD^2, 0)) as estimators x models x (1 + resamples).
@@ -269,27 +245,18 @@ def bilinear_form(
 
 
 def mmd_squared(
-    x: NDArray[np.floating],
-    y: NDArray[np.floating],
-    w: Counts,
-    v: Counts,
-    *,
-    bandwidth: float,
-    block: int,
-    device: str | torch.device = "cpu",
-) -> Estimates:
+    x: NDArray[np.floating], y: NDArray[np.floating], w: Counts, v: Counts, *,
+    bandwidth: float, block: int, device: str | torch.device = "cpu",
+) -> Estimates:  # fmt: skip
     """Return both estimates of MMD^2 between two samples for each row of counts, in float64.
 
     The arguments are described at :func:`bilinear_form`. Each row of ``w`` must sum to n, and each
     row of ``v`` to m.
     """
     n, m = len(x), len(y)
-
-    def tensor(values: NDArray[np.generic]) -> Tensor:
-        return torch.as_tensor(values).to(device, torch.float64)
-
     center = x.mean(0, dtype=np.float64)  # the distances stay the same, with less rounding error
-    tx, ty, tw, tv = tensor(x - center), tensor(y - center), tensor(w), tensor(v)
+    arrays = (x - center, y - center, w, v)
+    tx, ty, tw, tv = (torch.as_tensor(array).to(device, torch.float64) for array in arrays)
     xx = bilinear_form(tx, None, tw, tw, bandwidth, block).cpu().numpy()
     yy = bilinear_form(ty, None, tv, tv, bandwidth, block).cpu().numpy()
     xy = bilinear_form(tx, ty, tw, tv, bandwidth, block).cpu().numpy()

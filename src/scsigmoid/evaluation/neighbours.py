@@ -82,15 +82,12 @@ def find_neighbours(
         coordinates = principal_components(values, settings.variance, str(source))
         log(f"{cells.stem} {name}: {len(coordinates)} cells, {coordinates.shape[1]} components")
         fields = ("attention", "context", "vocabulary", "simulated")
+        indices, distances = nearest_cells(coordinates, settings.neighbours)
         yield Neighbours(
-            np.asarray(values, dtype=np.float32),
-            coordinates,
-            *nearest_cells(coordinates, settings.neighbours),
-            first.labels,
-            first.donors,
-            {"model": name} | {field: metadata[field] for field in fields},
-            source,
-        )
+            values=np.asarray(values, dtype=np.float32), coordinates=coordinates, indices=indices,
+            distances=distances, labels=first.labels, donors=first.donors, source=source,
+            metadata={"model": name} | {field: metadata[field] for field in fields},
+        )  # fmt: skip
 
 
 def representations(

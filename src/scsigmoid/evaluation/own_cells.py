@@ -295,7 +295,6 @@ def first_few(names: Sequence[object]) -> str:
 
 
 def check_types(adata: object, model: object) -> None:
-    """Raise an error if ``adata`` is not an AnnData or ``model`` is not a Model."""
     from anndata import AnnData
 
     if not isinstance(adata, AnnData):
@@ -324,7 +323,6 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
     import pandas as pd
 
     def gene_columns(var: Any) -> Any:
-        """Return the columns of ``var`` that describe genes or contain Ensembl ids."""
         columns = ("feature_name", "feature_types", "feature_type", "feature_biotype", genes)
         return var[[name for name in var if name in columns or any(map(is_id, var[name]))]]
 

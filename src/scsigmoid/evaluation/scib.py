@@ -29,15 +29,9 @@ FOLDS = 5  # number of folds of cross-validation
 
 
 def scib(
-    embeddings: Mapping[str, Path],
-    cells: Path,
-    settings: Scib,
-    seed: int,
-    outputs: Mapping[str, Path],
-    *,
-    donors: bool = False,
-    device: str = "cpu",
-) -> None:
+    embeddings: Mapping[str, Path], cells: Path, settings: Scib, seed: int,
+    outputs: Mapping[str, Path], *, donors: bool = False, device: str = "cpu",
+) -> None:  # fmt: skip
     """Score every representation of a dataset.
 
     Args:
@@ -56,7 +50,6 @@ def scib(
     if donors:
         parts += [part for _, whole in parts for part in split_by_donor(whole)]
     rows: dict[str, list[Measurement]] = {metric: [] for metric in outputs}
-    # dict.fromkeys keeps each name once.
     for function in dict.fromkeys(METRICS[metric].function for metric in outputs):
         for donor, part in parts:
             if donor and function == "logistic":  # a donor has too few cells of each type
@@ -66,18 +59,12 @@ def scib(
             group = f" ({donor})" if donor else ""
             log(f"{dataset} {part.metadata['model']}{group}: {text}")
             for metric in scores.keys() & rows.keys():
-                rows[metric].append(
-                    Measurement(
-                        dataset=dataset,
-                        group=donor,
-                        metric=metric,
-                        value=scores[metric],
-                        n=len(part.labels),
-                        seed=seed if METRICS[metric].seeded else -1,
-                        source=source_of(outputs[metric], part.source),
-                        **part.metadata,
-                    )
-                )
+                row = Measurement(
+                    dataset=dataset, group=donor, metric=metric, value=scores[metric],
+                    n=len(part.labels), seed=seed if METRICS[metric].seeded else -1,
+                    source=source_of(outputs[metric], part.source), **part.metadata,
+                )  # fmt: skip
+                rows[metric].append(row)
     for metric, output in outputs.items():
         write_measurements(output, rows[metric])
 

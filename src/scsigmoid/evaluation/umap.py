@@ -13,12 +13,9 @@ from scsigmoid.seeds import derive
 
 
 def umap_dataset(
-    embeddings: Mapping[str, Path],
-    dataset: str,
-    settings: Umap,
-    seed: int,
+    embeddings: Mapping[str, Path], dataset: str, settings: Umap, seed: int,
     outputs: Mapping[str, Path],
-) -> None:
+) -> None:  # fmt: skip
     """Project the embeddings of a dataset to two dimensions: PCA, then UMAP on the CPU.
 
     UMAP has a seed and runs on one thread, so it always gives the same coordinates.
@@ -42,11 +39,9 @@ def umap_dataset(
     for model, embedding in by_model.items():
         log(f"UMAP of {model}: {len(embedding.cells)} cells")
         projection = umap.UMAP(
-            n_neighbors=settings.neighbours,
-            min_dist=settings.minimum_distance,
+            n_neighbors=settings.neighbours, min_dist=settings.minimum_distance, n_jobs=1,
             random_state=derive(seed, "umap") % 2**32,
-            n_jobs=1,
-        )
+        )  # fmt: skip
         components = principal_components(embedding.values, settings.variance, str(embedding.path))
         x, y = projection.fit_transform(components).astype("float32").T
         columns = {"x": x, "y": y, "cell_type": embedding.labels.tolist()}

@@ -37,15 +37,9 @@ from scsigmoid.training.step import Loss, autocast, eagerly_embedded, place_loss
 
 
 def validation_loss(
-    checkpoint: Path,
-    store: Path,
-    dataset: str,
-    settings: ValidationLoss,
-    seed: int,
-    device: str,
-    output_csv: Path,
-    output_parquet: Path,
-) -> None:
+    checkpoint: Path, store: Path, dataset: str, settings: ValidationLoss, seed: int, device: str,
+    output_csv: Path, output_parquet: Path,
+) -> None:  # fmt: skip
     """Measure a model's validation loss on a dataset.
 
     Args:
@@ -88,33 +82,22 @@ def validation_loss(
         "validation_loss_over_donors": donor_mean(losses, cells["donor"], settings.confidence),
         "validation_loss_over_masks": (over_masks._replace(value=mean), count, ""),
     }
-    fields = ("model", "attention", "context", "vocabulary")
-    write_measurements(
-        output_csv,
-        [
-            Measurement(
-                dataset=dataset,
-                metric=metric,
-                n=n,
-                note=note,
-                seed=seed,
-                simulated=tokens.simulated,
-                source=source_of(output_csv, checkpoint, store),
-                **interval._asdict(),
-                **{field: metadata[field] for field in fields},
-            )
-            for metric, (interval, n, note) in rows.items()
-        ],
-    )
+    fields = {name: metadata[name] for name in ("model", "attention", "context", "vocabulary")}
+    source = source_of(output_csv, checkpoint, store)
+    measurements = [
+        Measurement(
+            dataset=dataset, metric=metric, n=n, note=note, seed=seed, simulated=tokens.simulated,
+            source=source, **interval._asdict(), **fields,
+        )
+        for metric, (interval, n, note) in rows.items()
+    ]  # fmt: skip
+    write_measurements(output_csv, measurements)
 
 
 def cell_losses(
-    encoder: Encoder,
-    tokens: TokenStore,
-    settings: ValidationLoss,
-    seed: int,
+    encoder: Encoder, tokens: TokenStore, settings: ValidationLoss, seed: int,
     compute: Loss = place_losses,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:  # fmt: skip
     """Return the loss (nats) of each cell, (cells,), and of the dataset in each trial, (trials,).
 
     ``compute`` is :func:`place_losses`, compiled or not.
@@ -132,12 +115,9 @@ def cell_losses(
         total = torch.zeros(len(rows), dtype=torch.float64, device=device)
         for trial in range(settings.trials):
             masking = Masking(
-                seed=seed,
-                draw=trial,
-                fraction=settings.mask_fraction,
-                replacement="mask",
+                seed=seed, draw=trial, fraction=settings.mask_fraction, replacement="mask",
                 vocabulary_size=encoder.settings.vocabulary_size,
-            )
+            )  # fmt: skip
             lengths, cls = np.diff(cu_seqlens), encoder.settings.cls_token
             batch = pack_genes(genes, lengths, cell_ids[cells], masking, cls_token=cls)
             # The cell of each masked token, and the token's weight in the mean of this cell.

@@ -15,7 +15,6 @@ GROUP = "cost"
 
 
 def numbers(results: Results) -> Iterator[Number]:
-    """Yield the GPU-hours of both arms, and the GPU-hours that sigmoid saves."""
     table, printed = reported()["gpu_hours"], reported()["printed"]
     measured = {(cost.size, cost.context): cost for cost in costs(results)}
     sizes = dict.fromkeys(row["size"] for row in table)
@@ -45,15 +44,11 @@ def numbers(results: Results) -> Iterator[Number]:
                 paper=Interval(row[attention]), here=estimate(arm, "gpu_hours") if arm else UNKNOWN,
                 n=arm.rounds if arm else 0,
             )  # fmt: skip
-        yield Number(
-            **common, title=f"{label}: GPU-hours that sigmoid saves", unit="%", no_effect=0,
-            paper=Interval(row["saved"]), here=cost.saved if cost else UNKNOWN,
-            n=cost.sigmoid.rounds if cost else 0,
-        )  # fmt: skip
+        savings = [("%", row["saved"], cost.saved if cost else UNKNOWN)]
         if case == (hours_saved["size"], hours_saved["context"]):
+            savings.append(("GPU-hours", hours_saved["value"], cost.hours if cost else UNKNOWN))
+        for unit, value, here in savings:
             yield Number(
-                **common, title=f"{label}: GPU-hours that sigmoid saves", unit="GPU-hours",
-                no_effect=0, paper=Interval(hours_saved["value"]),
-                here=cost.hours if cost else UNKNOWN,
-                n=cost.sigmoid.rounds if cost else 0,
+                **common, title=f"{label}: GPU-hours that sigmoid saves", unit=unit, no_effect=0,
+                paper=Interval(value), here=here, n=cost.sigmoid.rounds if cost else 0,
             )  # fmt: skip

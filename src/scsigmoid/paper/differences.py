@@ -93,8 +93,7 @@ def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Ite
             **asdict(config.models[name]),
             "precision": "float32 on a CPU" if config.device == "cpu" else common["precision"],
         }
-        # The name of the size is not compared, only its numbers (layers, hidden, ...).
-        paper = {**common, **reported()["models"][name], "variants": [], "size": here["size"]}
+        paper = {**common, **reported()["models"][name], "variants": []}
         for key in sorted(here.keys() & paper.keys()):
             if here[key] != paper[key]:
                 difference = (key, setting_text(here[key]), setting_text(paper[key]))
@@ -106,7 +105,6 @@ def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Ite
 
 
 def result_differences(results: Results) -> Iterator[Difference]:
-    """Yield the differences that the result files show."""
     config = results.config
     cells, paper = results.training_cells, reported()["corpus"]["cells"]
     for group, names in MODELS.items():
@@ -133,7 +131,6 @@ def result_differences(results: Results) -> Iterator[Difference]:
 
 
 def dataset_differences(results: Results) -> Iterator[Difference]:
-    """Yield the differences of the evaluation datasets."""
     for name, row in reported()["datasets"].items():
         if name not in results.config.datasets:
             continue
@@ -172,7 +169,6 @@ def step_differences(results: Results) -> Iterator[Difference]:
 
 
 def setting_text(value: Any) -> str:
-    """Return the value of a setting as text."""
     if isinstance(value, list | tuple):
         return ", ".join(map(setting_text, value)) or "none"
     if isinstance(value, int) and not isinstance(value, bool):

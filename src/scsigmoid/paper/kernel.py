@@ -15,15 +15,8 @@ from scsigmoid.labels import PASSES, provider_label
 from scsigmoid.measurements import Interval
 from scsigmoid.paper.comparison import UNKNOWN, Number
 from scsigmoid.paper.reported import reported
+from scsigmoid.results import speed
 from scsigmoid.results.folder import Results
-from scsigmoid.results.speed import (
-    PAPER_BATCHES,
-    STANDARD,
-    estimate,
-    measured,
-    our_backend,
-    ratio_of,
-)
 
 TRITON_SIGMOID = "triton_sigmoid"
 Timings = dict[Shape, KernelRow]
@@ -31,10 +24,10 @@ Timings = dict[Shape, KernelRow]
 
 def timings(results: Results, provider: str, layout: str) -> Timings:
     """Return the timings of a kernel at the paper's shapes, preferably in this layout."""
-    rows = [row for row in measured(results.kernel) if row.provider == provider]
+    rows = [row for row in speed.measured(results.kernel) if row.provider == provider]
     # If several rows have the same shape, the dictionary keeps the last row.
     preferred_last = sorted(rows, key=lambda row: row.layout == layout)
-    return {row.shape: row for row in preferred_last if row.batch in PAPER_BATCHES}
+    return {row.shape: row for row in preferred_last if row.batch in speed.PAPER_BATCHES}
 
 
 def numbers(results: Results) -> Iterator[Number]:
@@ -43,7 +36,7 @@ def numbers(results: Results) -> Iterator[Number]:
     tflops, printed = dict(tables["tflops"]), tables["printed"]
     peak_shape = tflops.pop("shape")
     times = {name: timings(results, name, "padded") for name in (*tflops, "pytorch_sigmoid")}
-    ours = timings(results, our_backend(results), "packed")
+    ours = timings(results, speed.our_backend(results), "packed")
 
     def number(
         provider: str, title: str, unit: str, value: float, compute: Callable[[Timings], Interval],
@@ -79,7 +72,8 @@ def numbers(results: Results) -> Iterator[Number]:
             TRITON_SIGMOID,
             f"TFLOPS at the same shape over those of {provider_label(other)}, forward", "times",
             round(tflops[TRITON_SIGMOID]["forward"] / tflops[other]["forward"], 3),
-            over(other, direction="forward", **peak_shape), no_effect=1, headline=other != STANDARD,
+            over(other, direction="forward", **peak_shape), no_effect=1,
+            headline=other != speed.STANDARD,
         )  # fmt: skip
     for row in tables["speed_ups"]:
         label = f"speed-up over PyTorch, {row['pass']}, {row['padding']:.0%} padding"
@@ -87,7 +81,9 @@ def numbers(results: Results) -> Iterator[Number]:
         if "range" in row:
             values["lowest"], values["highest"] = row["range"]
         for choice, value in values.items():
-            compute = over(STANDARD, choice=choice, padding=row["padding"], direction=row["pass"])
+            compute = over(
+                speed.STANDARD, choice=choice, padding=row["padding"], direction=row["pass"]
+            )
             yield number(row["provider"], f"{choice} {label}", "times", value, compute)
     for row in tables["padded_gains"]:
         yield number(
@@ -112,7 +108,7 @@ def rate(own: Timings, choice: str = "mean", **where: object) -> Interval:
 
     ``where`` selects shapes by their attributes, e.g. ``padding=0.25``.
     """
-    rates = [estimate(row, "tflops") for shape, row in own.items() if is_at(shape, where)]
+    rates = [speed.estimate(row, "tflops") for shape, row in own.items() if is_at(shape, where)]
     return CHOICES[choice](rates) if rates else UNKNOWN
 
 
@@ -124,12 +120,11 @@ def ratio(
     ``choice`` and ``where`` are as for :func:`rate`.
     """
     shapes = [shape for shape in own if shape in others and is_at(shape, where)]
-    ratios = [ratio_of(own[shape], others[shape], confidence) for shape in shapes]
+    ratios = [speed.ratio_of(own[shape], others[shape], confidence) for shape in shapes]
     return CHOICES[choice](ratios) if ratios else UNKNOWN
 
 
 def is_at(shape: Shape, where: Mapping[str, object]) -> bool:
-    """Return True if the attributes of a shape have the values ``where``."""
     return all(getattr(shape, name) == value for name, value in where.items())
 
 

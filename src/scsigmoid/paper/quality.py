@@ -16,22 +16,15 @@ GROUP = "quality"
 
 
 def numbers(results: Results) -> Iterator[Number]:
-    """Yield the numbers of long cells, validation losses, scIB scores and MMD."""
-    yield long_cells(results)
+    lengths, cells = results.lengths
+    yield Number(
+        group=GROUP, title="Cells that express more than 2,048 genes", location="Figure 1",
+        unit="%", paper=Interval(reported()["printed"]["longer_than_2048"]), n=int(cells.sum()),
+        here=exact(100 * float(cells[lengths > 2048].sum() / cells.sum())),
+    )  # fmt: skip
     yield from losses(results)
     yield from scores(results)
     yield from separation(results)
-
-
-def long_cells(results: Results) -> Number:
-    """Return the share of the training cells that express more than 2,048 genes."""
-    lengths, cells = results.lengths
-    share = 100 * float(cells[lengths > 2048].sum() / cells.sum())
-    return Number(
-        group=GROUP, title="Cells that express more than 2,048 genes", location="Figure 1",
-        unit="%", paper=Interval(reported()["printed"]["longer_than_2048"]),
-        here=exact(share), n=int(cells.sum()),
-    )  # fmt: skip
 
 
 def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
@@ -43,9 +36,8 @@ def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
 
 
 def losses(results: Results) -> Iterator[Number]:
-    """Yield counts of comparisons with a lower loss, the validation losses, and differences."""
-    config, table, contexts = results.config, reported()["validation_loss"], reported()["contexts"]
-    at_2k, at_4k = (row["models"] for row in contexts)  # names of the sigmoid and softmax models
+    config, table = results.config, reported()["validation_loss"]
+    at_2k, at_4k = (tuple(f"{arm}_{context}" for arm in ATTENTIONS) for context in ("2k", "4k"))
     # Title and compared pairs of models, by location in the paper. According to the paper, the
     # first model of a pair has the lower loss.
     statements = {
@@ -81,12 +73,9 @@ def losses(results: Results) -> Iterator[Number]:
                 paper=Interval(value, value - half_width, value + half_width), here=here,
                 n=cells[model],
             )  # fmt: skip
-        for context in contexts:
-            sigmoid, softmax = context["models"]
+        for context, (sigmoid, softmax) in (("2K", at_2k), ("4K", at_4k)):
             yield Number(
-                **common,
-                title=f"{title}, {context['context'].upper()}: softmax's validation loss minus "
-                "sigmoid's",
+                **common, title=f"{title}, {context}: softmax's validation loss minus sigmoid's",
                 paper=Interval(round(row[softmax][0] - row[sigmoid][0], 6)),
                 here=lead(results, dataset, sigmoid, softmax),
                 n=cells[sigmoid], no_effect=0,

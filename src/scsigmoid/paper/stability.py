@@ -21,7 +21,6 @@ NATS = 1.0
 
 
 def numbers(results: Results) -> Iterator[Number]:
-    """Yield the numbers of the stress test."""
     models = ("softmax_8k", "sigmoid_8k")
     journals = {name: results.journal(name) for name in models if name in results.config.models}
     runs = {name: numbers_of_run(journal) for name, journal in journals.items()}
@@ -30,11 +29,8 @@ def numbers(results: Results) -> Iterator[Number]:
     softmax_diverged = softmax.get("diverged", UNKNOWN).value  # 1 or 0, NaN if unknown
     sigmoid_diverged = sigmoid.get("diverged", UNKNOWN).value
     common: dict[str, Any] = {
-        "group": GROUP,
-        "location": "Abstract, Section 5.3",
-        "no_effect": 0,
-        "headline": True,
-    }
+        "group": GROUP, "location": "Abstract, Section 5.3", "no_effect": 0, "headline": True,
+    }  # fmt: skip
     yield Number(
         **common, title="Softmax diverges and sigmoid does not (1 if so, 0 if both or neither)",
         unit="", paper=Interval(1), here=exact(softmax_diverged - sigmoid_diverged),
@@ -85,7 +81,6 @@ def numbers_of_run(journal: Journal) -> dict[str, Interval]:
 
 
 def finite_or_inf(values: np.ndarray) -> np.ndarray:
-    """Replace values that are not finite by infinity."""
     return np.where(np.isfinite(values), values, np.inf)
 
 

@@ -161,10 +161,8 @@ def study_section(results: Results) -> list[dict[str, Any]]:
         rows=pd.read_csv(results.path(file)).to_numpy().tolist(),
         align="lll",
     )
-    title = "What agrees with the paper"
-    items: list[dict[str, Any]] = [
-        {"kind": "table", "name": "study_claims", "title": title, "files": [file], "table": table}
-    ]
+    claims = {"kind": "table", "name": "study_claims", "title": "What agrees with the paper"}
+    items: list[dict[str, Any]] = [claims | {"files": [file], "table": table}]
     for name, (title, caption) in STUDY_FIGURES.items():
         file = f"study/page/study_{name}.png"
         if (results.folder / file).is_file():  # a figure is drawn only if the study has runs for it
@@ -175,23 +173,21 @@ def study_section(results: Results) -> list[dict[str, Any]]:
 
 
 def data_url(results: Results, picture: str) -> str:
-    """Return a PNG file as a data URL."""
     data = results.path(picture).read_bytes()
     return f"data:image/png;base64,{base64.b64encode(data).decode()}"
 
 
 def figure_items(results: Results) -> list[dict[str, Any]]:
     """Return the values of each figure in the template, with pictures as data URLs."""
-    items = []
-    for name in registry.names("figure", results.plan):
-        caption = registry.caption("figure", name, results.plan)
-        source = data_url(results, f"figures/{name}.png")
-        items.append(base_item(results, "figure", name) | {"caption": caption, "source": source})
-    return items
+    return [
+        base_item(results, "figure", name)
+        | {"caption": registry.caption("figure", name, results.plan)}
+        | {"source": data_url(results, f"figures/{name}.png")}
+        for name in registry.names("figure", results.plan)
+    ]
 
 
 def table_item(results: Results, name: str, table: Table) -> dict[str, Any]:
-    """Return the values of a table in the template."""
     folded = not 0 < len(table.rows) <= MAXIMUM_OPEN_ROWS
     return base_item(results, "table", name) | {"table": table, "folded": folded}
 
@@ -201,12 +197,11 @@ def base_item(results: Results, kind: str, name: str) -> dict[str, Any]:
     paths = [f"{kind}s/{name}.{suffix}" for suffix in SUFFIXES[kind]]
     for path in paths:
         results.path(path)  # raises an error if the file is missing
-    title = registry.find(kind, name, results.plan).title
-    return {"kind": kind, "name": name, "title": title, "files": paths}
+    entry = registry.find(kind, name, results.plan)
+    return {"kind": kind, "name": name, "title": entry.title, "files": paths}
 
 
 def cells_table(results: Results) -> Table:
-    """Return the table of the training cells and of the evaluation datasets."""
     config = results.config
     model = config.evaluation.pair[0]  # all models are evaluated on the same cells
     rows = [["Training", f"{results.training_cells:,}", *[DASH] * 4]]
@@ -234,7 +229,6 @@ def cells_table(results: Results) -> Table:
 
 
 def overview(results: Results) -> dict[str, str]:
-    """Return the main facts about the run by name."""
     config = results.config
     size = config.size_of(config.evaluation.pair[0])
     journal = results.journal(config.evaluation.pair[0])

@@ -73,84 +73,68 @@ def journals(models: Sequence[str]) -> list[str]:
     return [*(f"training/{model}/journal.csv" for model in models), "corpus/manifest.csv"]
 
 
+# fmt: off
 def tables(plan: Plan) -> dict[str, Entry]:
     """Return all tables by name."""
     metadata = [f"corpus/evaluation/{dataset}.json" for dataset in plan.datasets]
     return {
         "model_architecture": Entry(
-            module="tables.setup",
-            paper="Table 2",
-            inputs=["tokens/vocabulary.parquet"],
+            module="tables.setup", paper="Table 2", inputs=["tokens/vocabulary.parquet"],
             settings=["models", "sizes", "architecture", "training", "seed"],
         ),
         "hyperparameters": Entry(
-            module="tables.setup", paper="Table 3", settings=["models", "training"]
+            module="tables.setup", paper="Table 3", settings=["models", "training"],
         ),
         "evaluation_datasets": Entry(
-            module="tables.setup", paper="Table 4", inputs=metadata, settings=["datasets"]
+            module="tables.setup", paper="Table 4", inputs=metadata, settings=["datasets"],
         ),
         "validation_loss": Entry(
-            module="tables.quality",
-            paper="Table 5",
-            inputs=validation_losses(plan),
+            module="tables.quality", paper="Table 5", inputs=validation_losses(plan),
             settings=["datasets", "models", "evaluation.validation_loss"],
         ),
         "scib": Entry(
-            module="tables.quality",
-            title="Biological conservation",
-            paper="Figure 5",
+            module="tables.quality", title="Biological conservation", paper="Figure 5",
             inputs=scib_scores(plan),
             settings=["datasets", "models", "evaluation.pair", "evaluation.scib"],
         ),
         **{
             f"mmd_{dataset}": Entry(
-                module="tables.mmd",
-                title=f"MMD between cell types: {settings.title}",
+                module="tables.mmd", title=f"MMD between cell types: {settings.title}",
                 paper="Table 1" if dataset == "heart_oft" else "",
                 inputs=[f"metrics/mmd/{dataset}.csv"],
                 settings=["models", "evaluation.pair", "evaluation.mmd", f"datasets.{dataset}"],
-                dataset=dataset,
-                is_default=dataset in plan.compared("mmd"),
+                dataset=dataset, is_default=dataset in plan.compared("mmd"),
             )
             for dataset, settings in plan.config.datasets.items()
         },
         "kernel_speed": Entry(
-            module="tables.benchmarks",
-            paper="Figure 2",
-            inputs=KERNEL,
+            module="tables.benchmarks", paper="Figure 2", inputs=KERNEL,
             settings=["benchmarks.kernel"],
         ),
         "training_cost": Entry(
-            module="tables.benchmarks",
-            paper="Section 4",
-            inputs=TRAINING,
+            module="tables.benchmarks", paper="Section 4", inputs=TRAINING,
             settings=["benchmarks.training"],
         ),
         "training_speed": Entry(
-            module="tables.benchmarks",
-            title="Training speed by attention kernel",
-            inputs=TRAINING,
-            settings=["benchmarks.training"],
+            module="tables.benchmarks", title="Training speed by attention kernel",
+            inputs=TRAINING, settings=["benchmarks.training"],
         ),
         "comparison": Entry(
-            module="tables.comparison",
-            title="Comparison with the paper",
+            module="tables.comparison", title="Comparison with the paper",
             inputs=[
                 *validation_losses(plan),
                 *scib_scores(plan),
                 *(f"metrics/mmd/{dataset}.csv" for dataset in plan.compared("mmd")),
                 *(f"training/{model}/journal.csv" for model in plan.config.models),
                 *metadata,
-                "corpus/manifest.csv",
-                "tokens/lengths.parquet",
-                "tokens/vocabulary.parquet",
+                "corpus/manifest.csv", "tokens/lengths.parquet", "tokens/vocabulary.parquet",
                 *KERNEL,
                 *TRAINING,
             ],
             settings=[
-                *("models", "corpus", "sizes", "architecture", "training", "device"),
+                "models", "corpus", "sizes", "architecture", "training", "device",
                 *(f"evaluation.{name}" for name in ("pair", "validation_loss", "scib", "mmd")),
-                *("benchmarks.kernel", "benchmarks.training"),
+                "benchmarks.kernel", "benchmarks.training",
             ],
         ),
     }
@@ -162,92 +146,73 @@ def figures(plan: Plan) -> dict[str, Entry]:
     confidence = plan.config.evaluation.validation_loss.confidence
     pair = plan.config.evaluation.pair
     stability = Entry(
-        module="figures.training",
-        title="Training stability",
+        module="figures.training", title="Training stability", paper="Figure 6",
         caption="Stress test: training at the longest context without gradient clipping, one run "
         "per model. Training loss (nats per masked gene), L2 norm of the gradient, and largest "
         "absolute attention score of the first layer by step. Gradient norm and score are on "
         "logarithmic axes.",
-        paper="Figure 6",
-        inputs=journals(plan.stress_models),
-        settings=["models", "figures", "training"],
+        inputs=journals(plan.stress_models), settings=["models", "figures", "training"],
     )
     return {
         "sequence_lengths": Entry(
-            module="figures.training",
+            module="figures.training", paper="Figure 1",
             caption="Number of expressed genes per training cell. The gray histogram counts cells "
             "(left axis). The black line is the cumulative share of cells (right axis). Dashed "
             "lines are the context lengths of the models, with the share of cells that fit.",
-            paper="Figure 1",
             inputs=["tokens/lengths.parquet", "corpus/manifest.csv"],
             settings=["models", "figures", "tokens.cls"],
         ),
         "tflops": Entry(
-            module="figures.benchmarks",
-            title="Speed of the attention kernels",
+            module="figures.benchmarks", title="Speed of the attention kernels", paper="Figure 2",
             caption="Speed of the attention kernels in TFLOPS, counted on valid tokens, by "
             "sequence length. Bars are medians over timed rounds. Error bars are "
             f"{kernel.confidence * 100:g} % intervals of the median. One row of panels for each "
             "padding and head dimension, one column for each pass. With 25 % padding, lengths are "
             "uniform between 75 and 100 % of the length shown.",
-            paper="Figure 2",
-            inputs=KERNEL,
-            settings=["figures"],
+            inputs=KERNEL, settings=["figures"],
         ),
         "latency": Entry(
-            module="figures.benchmarks",
-            title="Latency of the attention kernels",
+            module="figures.benchmarks", title="Latency of the attention kernels", paper="Figure 8",
             caption="Time of one pass of the attention kernels in milliseconds by sequence length, "
             "on logarithmic axes. Points are medians over timed rounds. Shaded regions are "
             f"{kernel.confidence * 100:g} % intervals of the median. One row of panels for each "
             "padding and head dimension, one column for each pass.",
-            paper="Figure 8",
-            inputs=KERNEL,
-            settings=["figures"],
+            inputs=KERNEL, settings=["figures"],
         ),
         "gpu_hours": Entry(
-            module="figures.benchmarks",
-            title="Cost of training",
+            module="figures.benchmarks", title="Cost of training", paper="Figure 3",
             caption="Hours that one device needs to train on "
             f"{training.projected_cells / 1e6:,.1f} million cells, extrapolated from the median "
             "time of a training step over timed rounds. Error bars are "
             f"{training.confidence * 100:g} % intervals of the median. One panel for each context, "
             "one pair of bars for each model size.",
-            paper="Figure 3",
-            inputs=TRAINING,
-            settings=["figures"],
+            inputs=TRAINING, settings=["figures"],
         ),
         "loss": Entry(
-            module="figures.training",
-            title="Training and validation loss",
+            module="figures.training", title="Training and validation loss", paper="Figure 4",
             caption="One training run per model. Left: training loss (nats per masked gene) by "
             "step, as logged (faint) and as a moving mean over 5 % of the logged steps (strong). "
             "The dotted line is the gene-frequency baseline. Right: validation loss (nats per "
             "masked gene) on each dataset, mean over cells. Error bars are Student's "
             f"{confidence * 100:g} % intervals of the mean over donors (at least three donors).",
-            paper="Figure 4",
             inputs=[
-                *validation_losses(plan),
-                *journals(plan.evaluated_models),
+                *validation_losses(plan), *journals(plan.evaluated_models),
                 "tokens/vocabulary.parquet",
             ],
             settings=["datasets", "models", "figures"],
         ),
         "scib": Entry(
-            module="figures.embeddings",
-            title="Biological conservation",
+            module="figures.embeddings", title="Biological conservation", paper="Figure 5",
             caption="Scores of the embeddings of one training run per model, and of controls "
             "without a model. One panel for each metric, one row for each dataset. Scores have no "
             "unit and no intervals. Higher is better.",
-            paper="Figure 5",
             inputs=scib_scores(plan),
             settings=["datasets", "models", "figures", "evaluation.pair"],
         ),
         **({"stability": stability} if plan.stress_models else {}),
         **{
             f"umap_{dataset}": Entry(
-                module="figures.embeddings",
-                title=f"UMAP: {settings.title}",
+                module="figures.embeddings", title=f"UMAP: {settings.title}",
                 caption="UMAP coordinates (no unit) of the embeddings, one point per cell, one "
                 "panel per model (one training run each). Colors and labels are cell types."
                 + (f" {settings.title}: {settings.description}" if settings.description else ""),
@@ -257,12 +222,12 @@ def figures(plan: Plan) -> dict[str, Entry]:
                     f"corpus/evaluation/{dataset}.json",
                 ],
                 settings=["models", "figures", "evaluation.pair", f"datasets.{dataset}"],
-                dataset=dataset,
-                is_default=dataset in plan.compared("umap"),
+                dataset=dataset, is_default=dataset in plan.compared("umap"),
             )
             for dataset, settings in plan.config.datasets.items()
         },
     }
+# fmt: on
 
 
 KINDS = {"table": tables, "figure": figures}

@@ -28,8 +28,19 @@ def summary(results: str | Path, since: float) -> str:
     def new_files(pattern: str) -> list[Path]:
         return [path for path in sorted(folder.glob(pattern)) if path.stat().st_mtime >= since]
 
+    # Title of the line, pattern of table names, and function of the name and rows of a table that
+    # returns the text of the line.
+    numbers: tuple[tuple[str, str, Callable[[str, pd.DataFrame], str]], ...] = (
+        ("Result", "scib", lambda _, table: verdicts(table)),
+        # Without the rows of differences, such as "sigmoid_4k - softmax_4k".
+        ("Validation loss, nats", "validation_loss",
+         lambda _, table: means(table[~table["model"].str.contains(" - ")], "mean")),
+        ("Bio conservation (scIB)", "scib",
+         lambda _, table: means(table[table["metric"] == MEAN], "value")),
+        ("MMD, sigmoid / softmax", "mmd_*", separation),
+    )  # fmt: skip
     lines = []  # (title, text)
-    for title, name, describe in NUMBERS:
+    for title, name, describe in numbers:
         for path in new_files(f"tables/{name}.csv"):
             table = pd.read_csv(path)
             if len(table):
@@ -47,16 +58,6 @@ def summary(results: str | Path, since: float) -> str:
         more = f" and {further} more" if further > 0 else ""
         lines.append((title, ", ".join(map(str, paths[:MAXIMUM_PATHS])) + more))
     return "\n".join(f"{title + ':':<25} {text}" for title, text in lines if text)
-
-
-def losses(_: str, table: pd.DataFrame) -> str:
-    """Return the mean loss of each model over the datasets, without differences of models."""
-    return means(table[~table["model"].str.contains(" - ")], "mean")
-
-
-def conservation(_: str, table: pd.DataFrame) -> str:
-    """Return the mean scIB score of each embedding and control over the datasets."""
-    return means(table[table["metric"] == MEAN], "value")
 
 
 def means(table: pd.DataFrame, column: str) -> str:
@@ -125,13 +126,3 @@ def verdict(value: float, controls: Mapping[str, float], cells: int) -> str:
 def in_sentence(title: str) -> str:
     """Return a title with a lower-case first letter, unless it begins with an abbreviation."""
     return title if title[:2].isupper() else title[0].lower() + title[1:]
-
-
-#: Title of each line, pattern of table names, and function that returns the text of the line from
-#: the name and rows of a table.
-NUMBERS: tuple[tuple[str, str, Callable[[str, pd.DataFrame], str]], ...] = (
-    ("Result", "scib", lambda _, table: verdicts(table)),
-    ("Validation loss, nats", "validation_loss", losses),
-    ("Bio conservation (scIB)", "scib", conservation),
-    ("MMD, sigmoid / softmax", "mmd_*", separation),
-)

@@ -35,13 +35,9 @@ def baselines(config: Config, results: Path, output: Path) -> None:
     """
     vocabulary_size = Vocabulary.read(results / "tokens/vocabulary.parquet").size
     longest = max(context for family in config.study.values() for context in family.context)
+    size = config.sizes[config.architecture.size]
     settings = EncoderSettings.of(
-        config.sizes[config.architecture.size],
-        config.architecture,
-        "sigmoid",
-        longest,
-        vocabulary_size,
-        cls_token=config.tokens.cls,
+        size, config.architecture, "sigmoid", longest, vocabulary_size, cls_token=config.tokens.cls
     )
     training = TokenStore.open(sorted((results / "tokens/training").glob("part-*")))
     validation = validation_indices(len(training), config.training.validation_cells)
@@ -55,12 +51,9 @@ def baselines(config: Config, results: Path, output: Path) -> None:
     rows = []
     for name, (store, cells, seed) in datasets.items():
         masking = Masking(
-            seed=seed,
-            draw=0,
-            fraction=config.training.mask_fraction,
-            replacement="mask",
+            seed=seed, draw=0, fraction=config.training.mask_fraction, replacement="mask",
             vocabulary_size=vocabulary_size,
-        )
+        )  # fmt: skip
         batch = pack(store, cells, settings, masking)
         rows += [
             (name, "frequencies", -log_shares[batch.targets.numpy()].mean()),

@@ -55,10 +55,7 @@ def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
 
 
 def loss_differences(study: Study, purpose: str, size: str | None = None) -> pd.DataFrame:
-    """Return :func:`arm_differences` of the validation losses of the runs with this purpose.
-
-    ``size`` selects the runs of a size (default: all sizes).
-    """
+    """Return :func:`arm_differences` of the losses of the runs with this purpose (and size)."""
     curves = study.curves[study.curves["purpose"] == purpose].dropna(subset=["validation_loss"])
     if size is not None:
         curves = curves[curves["size"] == size]
@@ -91,10 +88,7 @@ def loss_differences_by_size(study: Study) -> pd.DataFrame:
 
 
 def score_differences(study: Study) -> pd.DataFrame:
-    """Return :func:`arm_differences` of the scores of the runs with the purpose ``seeds``.
-
-    The column ``metric`` is the metric of a row.
-    """
+    """Return :func:`arm_differences` of each ``metric`` of the runs with the purpose ``seeds``."""
     scores = study.scores[study.scores["purpose"] == "seeds"]
     by_metric = scores.groupby("metric", sort=False)
     tables = {metric: arm_differences(rows, "value") for metric, rows in by_metric}
@@ -191,9 +185,7 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
     values = np.asarray(p_values, dtype=float)
     order = np.argsort(values)
     scaled = values[order] * np.arange(len(values), 0, -1)
-    corrected = np.empty_like(values)
-    corrected[order] = np.minimum(np.maximum.accumulate(scaled), 1)
-    return corrected
+    return np.minimum(np.maximum.accumulate(scaled), 1)[np.argsort(order)]
 
 
 def student_intervals(by_seed: pd.DataFrame) -> pd.DataFrame:

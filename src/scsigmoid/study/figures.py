@@ -10,12 +10,7 @@ import pandas as pd
 from scsigmoid.labels import CONTROLS, METRICS
 from scsigmoid.report.figures import style
 from scsigmoid.report.figures.style import COLORS, DOUBLE, INK, MUTED
-from scsigmoid.study.comparisons import (
-    last_sign_change,
-    loss_differences,
-    loss_differences_by_size,
-    score_differences,
-)
+from scsigmoid.study import comparisons
 from scsigmoid.study.runs import Study
 from scsigmoid.study.stability import BETTER, WORSE, first_family_settings, stability_runs
 
@@ -39,10 +34,10 @@ KEYS_NOTE = (
 def draw(study: Study, output: Path) -> list[Path]:
     """Draw every figure that the study has runs for, and return the paths."""
     figures = (
-        ("loss", loss_figure, len(loss_differences(study, "seeds")) > 0),
-        ("embeddings", embeddings_figure, len(score_differences(study)) > 0),
+        ("loss", loss_figure, len(comparisons.loss_differences(study, "seeds")) > 0),
+        ("embeddings", embeddings_figure, len(comparisons.score_differences(study)) > 0),
         ("frontier", stability_figure, "stability" in set(study.runs["purpose"])),
-        ("scale", scale_figure, len(loss_differences_by_size(study)) > 0),
+        ("scale", scale_figure, len(comparisons.loss_differences_by_size(study)) > 0),
     )
     paths = []
     with style.styled():
@@ -56,7 +51,7 @@ def loss_figure(study: Study) -> "Figure":
     """Draw validation loss, its paired difference, and effective number of keys by step."""
     figure = style.new_figure(DOUBLE, 2.7)
     left, middle, right = figure.subplots(1, 3)
-    means = loss_differences(study, "seeds")
+    means = comparisons.loss_differences(study, "seeds")
     curves = study.curves[study.curves["purpose"] == "seeds"].dropna(subset=["validation_loss"])
     draw_arms(left, curves, "validation_loss", means)
     for name in ("frequencies", "rank and length"):
@@ -66,7 +61,7 @@ def loss_figure(study: Study) -> "Figure":
     middle.axhline(0, color=INK, linewidth=0.6)
     middle.fill_between(means["step"], means["low"], means["high"], color=INK, alpha=0.15, lw=0)
     middle.plot(means["step"], means["difference"], color=INK)
-    change = last_sign_change(means)
+    change = comparisons.last_sign_change(means)
     if change is not None:
         middle.axvline(change, color=INK, linewidth=0.7, linestyle=":")
     middle.set_title("Sigmoid minus softmax (nats)")
@@ -80,15 +75,16 @@ def loss_figure(study: Study) -> "Figure":
         axes.locator_params(axis="x", nbins=4)
     rates = curves.groupby("attention")["learning_rate"].first()
     seeds = int(means["seeds"].max())
+    band = f"The band is Student's 95% interval of the mean difference over {seeds} seeds."
     style.remark(
         figure,
         f"Learning rates: {', '.join(f'{rates[arm]:g} ({arm})' for arm in COLORS)}.",
-        f"{SEEDS_NOTE} The band is Student's 95% interval of the mean difference over {seeds} "
-        "seeds." * (seeds > 1),
+        f"{SEEDS_NOTE} {band}" if seeds > 1 else "",
         "Horizontal dotted lines are baselines without attention: gene frequencies, and gene "
         "frequencies by rank and length of the cell.",
         "The vertical dotted line is the step from which the difference keeps its sign."
-        * (change is not None),
+        if change is not None
+        else "",
         KEYS_NOTE,
     )
     return figure
@@ -114,21 +110,17 @@ def draw_reference(axes: "Axes", value: float, name: str, end: float) -> None:
 
 
 def embeddings_figure(study: Study) -> "Figure":
-    """Draw the scores of embeddings by step, and of the controls, in one panel per metric."""
-    by_metric = score_differences(study).groupby("metric", sort=False)
-    rows = math.ceil(len(by_metric) / 3)
-    figure = style.new_figure(DOUBLE, 2.1 * rows)
-    panels = figure.subplots(rows, 3, squeeze=False).ravel()
+    by_metric = comparisons.score_differences(study).groupby("metric", sort=False)
+    figure = style.new_figure(DOUBLE, 2.1 * math.ceil(len(by_metric) / 3))
+    panels = style.panels(figure, len(by_metric), 3)
     scores = study.scores[study.scores["purpose"] == "seeds"]
-    for axes, (metric, means) in zip(panels, by_metric, strict=False):
+    for axes, (metric, means) in zip(panels, by_metric, strict=True):
         draw_arms(axes, scores[scores["metric"] == metric], "value", means, ".-")
         for name, values in study.controls.items():
             draw_reference(axes, float(values[metric]), CONTROLS[str(name)], means["step"].max())
         axes.set_title(TITLES[str(metric)])
         axes.set_xlabel("Step")
         axes.locator_params(axis="x", nbins=4)
-    for axes in panels[len(by_metric) :]:
-        axes.set_axis_off()
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     style.remark(
         figure,
@@ -185,7 +177,8 @@ def stability_figure(study: Study) -> "Figure":
         "dotted line is the gene-frequency baseline.",
         f"Crosses are collapsed runs: the final loss is less than {BETTER:g} nats below the "
         f"baseline, or more than {WORSE:g} nats above the lowest loss of the run."
-        * bool(runs["collapsed"].any()),
+        if runs["collapsed"].any()
+        else "",
         f"Lower row: one line per seed ({settings[0]}) at a learning rate of {rate:g}, {reason}.",
         KEYS_NOTE,
     )
@@ -228,7 +221,7 @@ def draw_final_losses(axes: "Axes", runs: pd.DataFrame) -> None:
 
 def scale_figure(study: Study) -> "Figure":
     """Draw the loss difference between the arms by size, in one panel per compared step."""
-    by_step = loss_differences_by_size(study).groupby("step")
+    by_step = comparisons.loss_differences_by_size(study).groupby("step")
     figure = style.new_figure(DOUBLE, 2.6)
     panels = figure.subplots(1, len(by_step), sharey=True, squeeze=False)[0]
     for axes, (step, rows) in zip(panels, by_step, strict=True):

@@ -44,21 +44,14 @@ def collect(config: Config, results: Path, output: Path) -> None:
             continue
         number = len(rows)
         rows.append(
-            {
-                "run": number,
-                "name": name,
-                "family": run.family,
-                "purpose": config.study[run.family].purpose,
-                "attention": run.model.attention,
-                "context": run.model.context,
-                "size": run.size,
-                "variants": " ".join(run.variants),
-                "seed": run.seed,
-                **{key: getattr(run.training, key) for key in TRAINING},
-                "last_step": int(columns["step"][-1]),
-                "seconds": round(float(columns["seconds"][-1]), 1),
-                **{key: header.get(key, "") for key in HEADER},
-            }
+            {"run": number, "name": name}
+            | {"family": run.family, "purpose": config.study[run.family].purpose}
+            | {"attention": run.model.attention, "context": run.model.context, "size": run.size}
+            | {"variants": " ".join(run.variants), "seed": run.seed}
+            | {key: getattr(run.training, key) for key in TRAINING}
+            | {"last_step": int(columns["step"][-1])}
+            | {"seconds": round(float(columns["seconds"][-1]), 1)}
+            | {key: header.get(key, "") for key in HEADER}
         )
         curves.append(pd.DataFrame({"run": number, **{key: columns[key] for key in CURVES}}))
         if (folder / LAYERS).is_file():
@@ -126,7 +119,6 @@ class Study:
         self.controls = controls.pivot(index="metric", columns="run", values="value")
 
     def table(self, name: str) -> pd.DataFrame:
-        """Read the table ``<name>.csv``."""
         path = self.folder / f"{name}.csv"
         if not path.is_file():
             raise UserError(f"{path}: no such file; make it with scsigmoid study-runs")

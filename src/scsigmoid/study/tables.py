@@ -38,7 +38,6 @@ def write_tables(study: Study, output: Path) -> list[Path]:
 
 
 def tables(study: Study) -> dict[str, Table]:
-    """Return every table that the study has runs for, by name."""
     purposes, curves = set(study.runs["purpose"]), study.all_curves
     seeds = loss_differences(study, "seeds")["seeds"]
     has_runs: dict[Callable[[Study], Table], bool] = {
@@ -84,7 +83,6 @@ def make_table(
 
 
 def as_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of a data frame as dictionaries."""
     return cast(list[dict[str, Any]], frame.to_dict("records"))
 
 
@@ -99,7 +97,6 @@ def difference(row: Row) -> str:
 
 
 def count_seeds(seeds: int) -> str:
-    """Return a number of seeds as text."""
     return "1 seed" if seeds == 1 else f"{seeds} seeds"
 
 
@@ -110,7 +107,6 @@ ARMS: Columns = {
 
 
 def rates_table(study: Study) -> Table:
-    """Return validation losses by learning rate."""
     losses, best, step = comparisons.best_rates(study)
     seeds = losses.columns.unique("seed").tolist()
 
@@ -132,7 +128,6 @@ def rates_table(study: Study) -> Table:
 
 
 def largest_rates_table(study: Study) -> Table:
-    """Return the largest learning rate up to which no run collapsed, by setting and arm."""
     runs = stability_runs(study)
     groups = runs.groupby("setting")
     tried = groups["learning_rate"].agg(["min", "max"])
@@ -191,7 +186,6 @@ def frontier_table(study: Study) -> Table:
 
 
 def limits_table(study: Study) -> Table:
-    """Return the number of collapsed runs for several limits, and of diverged runs."""
     return make_table(
         f"Number of collapsed runs by limit. The columns {LIMITS[0]:g} to {LIMITS[-1]:g} count the "
         "runs whose final validation loss is less than this limit (nats) below the gene-frequency "
@@ -201,19 +195,15 @@ def limits_table(study: Study) -> Table:
         "gradient norm at a logged step of these runs.",
         stability.count_collapsed(study),
         {
-            "Setting": "{setting}",
-            "Arm": "{attention}",
-            "Runs": "{runs}",
+            "Setting": "{setting}", "Arm": "{attention}", "Runs": "{runs}",
             **{f"{limit:g}": decimals(f"collapsed_{limit:g}", 0) for limit in LIMITS},
-            "Diverged": "{diverged}",
-            "Norm": decimals("gradient_norm", 0),
+            "Diverged": "{diverged}", "Norm": decimals("gradient_norm", 0),
         },
         "ll" + "r" * (len(LIMITS) + 3),
-    )
+    )  # fmt: skip
 
 
 def clipping_table(study: Study) -> Table:
-    """Return how often gradients were clipped, and their norms before clipping."""
     runs = study.all_curves[study.all_curves["clipping"].notna()]["run"].nunique()
 
     def norm(name: str) -> Callable[[Row], str]:
@@ -225,22 +215,16 @@ def clipping_table(study: Study) -> Table:
         "above the limit. The other columns are the minimum, quartiles and maximum of the norm.",
         stability.gradient_norms(study),
         {
-            "Family": "{family}",
-            "Arm": "{attention}",
-            "Steps": "{steps:,}",
-            "Clipped": "{clipped:.1%}",
-            "Min.": norm("minimum"),
-            "25%": norm("lower"),
-            "Median": norm("median"),
-            "75%": norm("upper"),
-            "Max.": norm("maximum"),
+            "Family": "{family}", "Arm": "{attention}",
+            "Steps": "{steps:,}", "Clipped": "{clipped:.1%}",
+            "Min.": norm("minimum"), "25%": norm("lower"), "Median": norm("median"),
+            "75%": norm("upper"), "Max.": norm("maximum"),
         },
         "ll" + "r" * 7,
-    )
+    )  # fmt: skip
 
 
 def power_table(study: Study) -> Table:
-    """Return which differences between the arms the seeds can detect."""
     return make_table(
         "Differences of validation loss (nats) between the arms that the seeds can detect. Each "
         "seed has one run per arm. Standard deviation: of the difference, sigmoid minus softmax, "
@@ -260,7 +244,6 @@ def power_table(study: Study) -> Table:
 
 
 def variants_table(study: Study) -> Table:
-    """Compare each variant of attention with the plain attention of the same arm."""
     rows, last_step = comparisons.variant_differences(study)
     return make_table(
         f"Validation loss (nats) of variants of attention. The loss is the {FINAL} up to step "
@@ -280,7 +263,6 @@ def variants_table(study: Study) -> Table:
 
 
 def rivals_table(study: Study) -> Table:
-    """Compare each variant of sigmoid with softmax that has normalized queries and keys."""
     rows, last_step = comparisons.rival_differences(study)
     return make_table(
         "Variants of sigmoid compared with the variant qk_norm of softmax. Loss: validation loss "
@@ -292,17 +274,13 @@ def rivals_table(study: Study) -> Table:
         "are higher.",
         rows,
         {
-            "Variant": "{variant}",
-            "Loss": decimals("loss", 3),
-            "Difference": difference,
-            "p": decimals("p", 3),
-            "Linear probe": decimals("linear_probe", 3),
-            "k-NN": decimals("knn", 3),
-            "NMI": decimals("leiden_nmi", 3),
-            "Wins": lambda row: "yes" if row["wins"] else "no",
+            "Variant": "{variant}", "Loss": decimals("loss", 3),
+            "Difference": difference, "p": decimals("p", 3),
+            "Linear probe": decimals("linear_probe", 3), "k-NN": decimals("knn", 3),
+            "NMI": decimals("leiden_nmi", 3), "Wins": lambda row: "yes" if row["wins"] else "no",
         },
         "lccccccc",
-    )
+    )  # fmt: skip
 
 
 def seeds_table(study: Study) -> Table:
@@ -330,7 +308,6 @@ def seeds_table(study: Study) -> Table:
 
 
 def scale_table(study: Study) -> Table:
-    """Compare the arms by size of the model, at the last step of each size."""
     return make_table(
         "Validation loss (nats) of both arms by size of the model. All models are trained on the "
         "same cells. Each arm is the mean over seeds (one run each). Difference: sigmoid minus "
@@ -363,8 +340,7 @@ def scores_table(study: Study) -> Table:
         "Scores of the embeddings at the last step (no unit, higher is better). Each arm is the "
         f"mean ± standard deviation over {count_seeds(rows['seeds'].max())} (one run each). "
         f"Difference: sigmoid minus softmax, seed by seed, {BRACKETS}."
-        + f" Controls without a model: {', '.join(controls)}."
-        * bool(controls),
+        + (f" Controls without a model: {', '.join(controls)}." if controls else ""),
         rows,
         {
             "Metric": "{metric}",
@@ -378,7 +354,6 @@ def scores_table(study: Study) -> Table:
 
 
 def claims_table(study: Study) -> Table:
-    """Compare the paper's claims with this study."""
     rows = []
     for last in as_records(loss_differences(study, "seeds")[-1:]):
         claim, outcome = "Lower validation loss with sigmoid", verdict(-last["high"], -last["low"])

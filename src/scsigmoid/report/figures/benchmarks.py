@@ -43,10 +43,7 @@ def series_to_draw(results: Results) -> speed.Series:
 
 
 def looks(attentions: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], Look]:
-    """Return color, marker and label of each series.
-
-    ``attentions`` contains "sigmoid" or "softmax" for each series (provider and layout).
-    """
+    """Return the look of each series (provider and layout), given its attention."""
     colors = {attention: cycle(shades) for attention, shades in SHADES.items()}
     return {
         key: {
@@ -116,7 +113,6 @@ def kernel_figure(
 
 
 def tflops(results: Results) -> "Figure":
-    """Draw bars of TFLOPS with their intervals."""
     order = "Bars are in the order of the legend, read down its columns."
     return kernel_figure(results, "TFLOPS", draw_bars, "Error bars", order)
 
@@ -137,7 +133,6 @@ def draw_bars(
 
 
 def latency(results: Results) -> "Figure":
-    """Draw lines of milliseconds with shaded intervals."""
     return kernel_figure(results, "Milliseconds", draw_line, "Shaded regions")
 
 

@@ -60,7 +60,6 @@ def scib(results: Results) -> "Figure":
 
 
 def looks(results: Results) -> dict[str, dict[str, Any]]:
-    """Return marker, color and label of the models and of the controls."""
     config = results.config
     by_name: dict[str, dict[str, Any]] = {}
     for index, name in enumerate(config.evaluation.pair):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,12 +43,10 @@ def loss(results: Results) -> "Figure":
         axes.set_title(titles[dataset], fontsize=7.2)
     right.supylabel("Validation loss (nats per masked gene)", fontsize=7.5)
     figure.legend(*left.axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
-    over_donors = (
-        results.validation_loss(dataset, name, "validation_loss_over_donors")
-        for dataset in datasets
-        for name in models
+    has_bars = any(
+        np.isfinite(results.validation_loss(*pair, "validation_loss_over_donors").low)
+        for pair in product(datasets, models)
     )
-    has_bars = any(np.isfinite(row.low) for row in over_donors)
     confidence = config.evaluation.validation_loss.confidence * 100
     donor_bars = f"Error bars are Student's {confidence:g} % intervals of the mean over donors."
     style.remark(
@@ -102,8 +101,7 @@ def draw_validation(
         # Models of the same context are next to each other.
         x = index + 0.26 * (attentions.index(model.attention) - (len(attentions) - 1) / 2)
         color = COLORS[model.attention]
-        marker = style.marker(index)
-        axes.plot(x, mean.value, color=color, marker=marker, markersize=4.2)
+        axes.plot(x, mean.value, color=color, marker=style.marker(index), markersize=4.2)
         axes.plot([x, x], [over_donors.low, over_donors.high], color=color, linewidth=0.8)
     nominal = {results.config.models[name].context: nominal_context(name) for name in models}
     labels = [nominal[context] or context_label(context) for context in contexts]

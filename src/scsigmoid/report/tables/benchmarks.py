@@ -24,7 +24,6 @@ from scsigmoid.results.speed import CELL_BATCHES, PAPER_BATCHES, STANDARD, Cost,
 
 
 def kernel_speed(results: Results) -> Table:
-    """Return the table of TFLOPS by shape and kernel, with speed-ups over standard attention."""
     by_series = speed.series(results, (*PAPER_BATCHES, *CELL_BATCHES))
     shapes = sorted({timing.shape for timings in by_series.values() for timing in timings})
     paper_shapes = [shape for shape in shapes if shape.batch in PAPER_BATCHES]
@@ -76,7 +75,6 @@ def cell_batches_title(results: Results, direction: str) -> str:
 
 
 def shape_row(shape: Shape, by_series: speed.Series) -> list[Cell | str]:
-    """Return a row with the TFLOPS of every series at one shape."""
     values = [
         next((timing.tflops for timing in timings if timing.shape == shape), math.nan)
         for timings in by_series.values()
@@ -129,7 +127,6 @@ def kernel_records(results: Results) -> list[dict[str, object]]:
 
 
 def training_cost(results: Results) -> Table:
-    """Return the table of GPU-hours by size and context, here and in the paper."""
     paper = {(row["size"], row["context"]): row for row in reported()["gpu_hours"]}
     rows: list[list[Cell | str]] = []
     for cost in speed.costs(results):
@@ -185,7 +182,6 @@ def more_or_fewer(cost: Cost) -> str:
 
 
 def training_speed(results: Results) -> Table:
-    """Return the table of training speed with each kernel, and how much faster our kernel is."""
     settings = results.config.benchmarks.training
     our_rows = our_fastest(results.training)
     best: dict[TrainingGroup, float] = {}  # highest cells per second
@@ -256,12 +252,10 @@ def our_fastest(rows: list[TrainingRow]) -> dict[TrainingGroup, TrainingRow]:
 
 
 def percent(share: float) -> str:
-    """Return a share in percent, or a dash for NaN."""
     return DASH if math.isnan(share) else f"{share * 100:.0f} %"
 
 
 def training_label(row: TrainingRow) -> str:
-    """Return the label of a row: kernel, layout, size, context and number of cells."""
     context = context_label(row.context)
     kernel = provider_label(row.kernel)
     return f"{kernel}, {row.layout}, {row.size} at {context}, {row.cells_per_step} cells"

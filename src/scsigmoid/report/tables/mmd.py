@@ -83,10 +83,7 @@ def mmd(results: Results, dataset: str) -> Table:
 
 
 def paper_mmd(dataset: str, pair: str) -> dict[str, Interval]:
-    """Return the paper's MMD of a pair by attention, NaN if the pair is not in the paper.
-
-    The order of the cell types in ``pair`` does not matter.
-    """
+    """Return the paper's MMD of a pair by attention, NaN if the pair is not in the paper."""
     for row in reported()["mmd"].get(dataset, ()):
         if cell_types(row["pair"]) == cell_types(pair):
             return {attention: Interval(*row[attention]) for attention in ATTENTIONS}

@@ -1,6 +1,5 @@
 """Tables of validation losses and scIB scores."""
 
-from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -9,16 +8,7 @@ from scsigmoid.config.metrics import MEAN
 from scsigmoid.labels import METRICS, model_label, pairs, representation_label, short_label
 from scsigmoid.measurements import mean_interval
 from scsigmoid.paper.reported import reported
-from scsigmoid.report.tables.writing import (
-    DASH,
-    MINUS,
-    Cell,
-    Table,
-    fixed,
-    interval,
-    picked,
-    plus_minus,
-)
+from scsigmoid.report.tables.writing import DASH, MINUS, Cell, Table, fixed, interval, plus_minus
 from scsigmoid.results.folder import Results
 
 #: Sentence of the caption if logistic accuracy is among the metrics.
@@ -29,7 +19,6 @@ LOGISTIC = (
 
 
 def validation_loss(results: Results) -> Table:
-    """Return the table of validation losses by dataset, with the difference of each pair."""
     config = results.config
     models = results.plan.evaluated_models
     compared = pairs(config)
@@ -64,10 +53,13 @@ def validation_loss(results: Results) -> Table:
         for first, second in compared:
             mean = losses[first].value - losses[second].value
             paired = results.paired_difference(dataset, first, second)
-            in_paper = paper_difference(paper, first, second)
+            in_paper = None
+            if first in paper and second in paper:
+                # Rounding removes the floating-point error of the subtraction.
+                in_paper = round(paper[first][0] - paper[second][0], 6)
             records.append(
-                {"dataset": dataset, "title": entry.title, "model": f"{first} - {second}"}
-                | {"mean": mean}
+                {"dataset": dataset, "title": entry.title}
+                | {"model": f"{first} - {second}", "mean": mean}
                 | paired.columns("donor_mean")
                 | {"cells": losses[first].n, "donors": donors}
                 | {"simulated": losses[first].simulated, "paper_mean": in_paper}
@@ -95,16 +87,7 @@ def validation_loss(results: Results) -> Table:
     )
 
 
-def paper_difference(paper: Mapping[str, Sequence[float]], first: str, second: str) -> float | None:
-    """Return the difference of the paper's means, or None if the paper lacks a model."""
-    if first not in paper or second not in paper:
-        return None
-    # The means have three decimals. Rounding removes the floating-point error of the subtraction.
-    return round(paper[first][0] - paper[second][0], 6)
-
-
 def scib(results: Results) -> Table:
-    """Return the scIB scores of the models and of the controls on every dataset."""
     config = results.config
     pair = config.evaluation.pair
     records: list[dict[str, object]] = []
@@ -126,7 +109,7 @@ def scib(results: Results) -> Table:
                 is_best = len(pair) > 1 and name in pair and score.value == highest
                 records.append(
                     {"dataset": dataset, "title": entry.title, "model": name, "metric": metric}
-                    | picked(score, "value low high")
+                    | score.interval._asdict()
                     | {"cells": score.n, "best": is_best, "simulated": score.simulated}
                 )
                 cells.append(Cell(interval(*score.interval, 3), bold=is_best))

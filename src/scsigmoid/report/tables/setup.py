@@ -14,7 +14,6 @@ from scsigmoid.results.folder import Results
 
 
 def model_architecture(results: Results) -> Table:
-    """Return the table of architecture and training settings, here and in the paper."""
     config, paper = results.config, reported()["model_architecture"]
     size = config.sizes[config.architecture.size]
     context = max(model.context for model in config.models.values() if not model.stress)
@@ -77,7 +76,6 @@ def format_architecture(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def hyperparameters(results: Results) -> Table:
-    """Return the table of the settings that differ between models."""
     config = results.config
     records, rows = [], []
     for name, model in config.models.items():
@@ -119,7 +117,6 @@ def hyperparameters(results: Results) -> Table:
 
 
 def evaluation_datasets(results: Results) -> Table:
-    """Return the table of evaluation datasets, with numbers of cells here and in the paper."""
     records, rows = [], []
     for name, dataset in results.config.datasets.items():
         metadata = results.metadata(name)

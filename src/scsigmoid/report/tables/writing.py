@@ -68,7 +68,6 @@ class Table:
 
     @property
     def cells(self) -> list[list[Cell]]:
-        """The formatted rows as cells."""
         return [
             [Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in self.rows
         ]
@@ -140,7 +139,6 @@ def as_latex(table: Table, name: str) -> str:
 
 
 def markdown_escape(text: str) -> str:
-    """Escape text for Markdown."""
     return " ".join(re.sub(r"[\\|*_`<>]", r"\\\g<0>", text).split())
 
 
