@@ -110,9 +110,9 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "type": float,
         "metavar": "S",
         "default": math.inf,
-        "help": "seconds after which no measurement is started; the same command continues them",
+        "help": "seconds after which no measurement is started; repeat it to measure the rest",
     },
-    "--runs": path("output folder of study-runs"),
+    "--runs": path("folder written by the stage study-runs"),
 }
 
 
@@ -134,7 +134,8 @@ class Stage:
         for argument in ("--log?", *self.arguments.split()):
             key = argument.rstrip("?+*")
             options = dict(self.own[key] if key in self.own else ARGUMENTS[key])
-            if options.get("default"):  # an argument with a default is not required
+            # The values of omitted optional arguments, "" and [], do not count as defaults.
+            if options.get("default"):
                 options["help"] += " (default: %(default)s)"
             elif key.startswith("--"):
                 options["required"] = argument[-1] not in "?*"
@@ -171,7 +172,8 @@ def read_config(configuration: Path) -> Config:
 def corpus_of(configuration: Path) -> tuple[Config, Path]:
     """Return a stored configuration and the folder of its downloads.
 
-    A stage does not run again if only this file changes, for example its download settings.
+    Snakemake does not compare stored configurations. So a stage that reads one does not run again
+    if a download setting changes.
     """
     config = read_config(configuration)
     folder = config.corpus.download.folder

@@ -125,8 +125,9 @@ def check_not_trained_on(
 ) -> None:
     """Raise an error if cells of an evaluation dataset are among the training cells.
 
-    The manifest holds out the datasets that were configured when it was made. Counts are
-    compared only if the corpus is local and the dataset was added or changed since then.
+    The manifest holds out the datasets that were configured when it was made. If the corpus is
+    local and the dataset was added or changed since then, the gene counts of its cells are also
+    compared with those of the training cells.
     """
     (evaluated,) = read_manifest(row_file)
     rows = read_manifest(manifest)
@@ -138,9 +139,9 @@ def check_not_trained_on(
     rows_now, _ = list_local(own_files(corpus, datasets), datasets, seed)
     excluded_now = {row.location: row.excluded for row in rows_now if row.role == "training"}
     for row in training:
-        # Count the cells that were trained on and are excluded now.
+        # Find the number of cells that were trained on and are excluded now.
         ranges = excluded_now.get(row.location)
-        if ranges is None:  # all cells of the file are excluded now
+        if ranges is None:  # no training row, because all cells of the file are excluded now
             cells = int(row.cells)
         else:
             last = max(map(int, re.findall(r"\d+", ranges)), default=-1)
@@ -283,7 +284,7 @@ def list_remote(
         for name, dataset in datasets.items()
         if not dataset.file
     }
-    # `select` raises an error for ids that are not in `versions`, so omit those already left out.
+    # `versions` lacks the ids in `without_file`, and `select` raises an error for missing ids.
     leave_out = [identifier for identifier in corpus.leave_out if identifier not in without_file]
     corpus = replace(corpus, leave_out=leave_out)
     chosen, held_out, left_out = select(versions, evaluated, corpus, seed)
@@ -357,12 +358,14 @@ def read_lock(path: str, corpus: Corpus, datasets: Mapping[str, Dataset]) -> lis
             )
         evaluation.append(replace(row, title=dataset.title, label=""))
     leave_out = set(corpus.leave_out)
+    # "skipped": a training file that could not be used when the lock was made.
     training = [
         row
         for row in rows
         if row.role in ("training", "skipped")
         and leave_out.isdisjoint((row.dataset_id, row.dataset_version_id))
     ]
+    # The lock may also contain evaluation datasets that are not configured.
     check_separate(training, in_lock, path, "remove it")
     return [*training, *evaluation]
 
@@ -429,14 +432,13 @@ def write_lock(
     downloaded |= {row.file: row for row in rows if row.role == "skipped"}
     check_skipped(downloaded.values(), rows)
     for path in map(Path, metadata):
-        evaluated = read_metadata(path)
-        for row in read_manifest(path.with_suffix(".csv")):
-            if row.source in REMOTE:
-                rows.append(row)
-                if row.file == evaluated.file:
-                    downloaded[row.file] = replace(
-                        row, cells=str(evaluated.cells), sha256=evaluated.sha256
-                    )
+        (row,) = read_manifest(path.with_suffix(".csv"))
+        if row.source in REMOTE:
+            rows.append(row)
+            evaluated = read_metadata(path)
+            if row.file == evaluated.file:  # otherwise the error below names the file
+                row = replace(row, cells=str(evaluated.cells), sha256=evaluated.sha256)
+                downloaded[row.file] = row
     for row in rows:
         if row.file not in downloaded:
             raise UserError(

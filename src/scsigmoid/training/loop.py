@@ -38,9 +38,9 @@ from scsigmoid.training.run import TrainingRun, header
 from scsigmoid.training.step import Trainer, autocast, eagerly_embedded, summed_loss
 
 CHECKPOINTS = "checkpoints"
-#: File in the checkpoint folder of a complete run. It contains the run's number of steps. If the
-#: model of such a run is missing or forced (``snakemake -R``), the workflow trains the model from
-#: the beginning.
+#: File in the checkpoint folder of a complete run, with its number of steps. The workflow reads it:
+#: if the model of such a run is missing or forced (``snakemake -R``), it deletes the checkpoints to
+#: train from the beginning, unless ``training.steps`` has changed.
 FINISHED = "finished"
 LOCK = ".training"
 #: Maximum number of validation cells whose attention weights are measured.
@@ -106,16 +106,13 @@ def train_together(
             if path := snapshots.get(step):
                 processes.on_first(lambda: save_encoder(encoder, run, loaded, step, path))
 
-        # A run writes no snapshot at its last step. If an earlier, shorter run ended at `step`, the
-        # snapshot is written now.
+        # Write the snapshot of the step to resume from (0: of the initial weights). It is missing
+        # if an earlier, shorter run ended there, because no snapshot is written at the last step.
         snapshot(step)
         meter = Meter(batches.settings, processes.device, processes.count, seconds)
         facts = header(run, batches.settings, processes)
-        with (
-            Records(run, checkpoints, identity, facts, meter, step, rows, output)
-            if processes.is_first
-            else nullcontext() as records
-        ):
+        arguments = (run, checkpoints, identity, facts, meter, step, rows, output)
+        with Records(*arguments) if processes.is_first else nullcontext() as records:
             losses = validation_losses(rows)
             last = loop(run, trainer, batches, records, step, losses, snapshot)
             if last is None:
@@ -166,6 +163,7 @@ def prepare(
     loaded = Vocabulary.read(vocabulary)
     settings = run.encoder_settings(loaded.size)
     backend_of(settings, processes.device)
+    # Training cells have the dataset "".
     store = TokenStore.open(stores, vocabulary=loaded.fingerprint, dataset="")
     if not len(store):
         raise UserError(f"{stores[0]}: no training cells; check the corpus")
@@ -233,7 +231,8 @@ def loop(
             masked, stops, failures = processes.total([share.masked, bool(signals), has_failed])
             if stops or failures:
                 signal = signals[-1].name if signals else "a signal"  # received by another process
-                # If a checkpoint could not be written, `stop_after` raises the error on rank 0.
+                # If a checkpoint could not be written, `stop_after` raises the error on rank 0, and
+                # `in_turn` ends the other processes.
                 processes.in_turn(partial(stop_after, step - 1, signal))
                 return None
             is_end = step in (1, training.steps)  # the first or the last step
@@ -319,12 +318,12 @@ class Validation:
         layers = []
         with torch.no_grad(), autocast(device):
             x = encoder.embed(batch.tokens, batch.positions)
-            mask = encoder.mask(x, batch.cu_seqlens)
+            attention_mask = encoder.mask(x, batch.cu_seqlens)
             for index, block in enumerate(encoder.blocks):
                 assert isinstance(block, Block)
                 q, k, v = block.compute_qkv(x).unbind(1)
                 with torch.autocast(device.type, enabled=False):
                     statistics = weight_statistics(encoder.settings.attention, q, k, v, spans)
                 layers.append(Layer(step=step, layer=index, **statistics))
-                x = block(x, batch.cu_seqlens, batch.max_seqlen, mask, None)
+                x = block(x, batch.cu_seqlens, batch.max_seqlen, attention_mask, keys=None)
         return layers
