@@ -43,9 +43,9 @@ FIRST_STEPS = 4
 LEAST_ROUNDS = 8
 # Untimed steps at the beginning of each round, because the GPU was idle before them.
 LEAD_STEPS = 1
-# A model is bound by the host if the GPU is less than this many steps behind the host at the end of
-# a round. A GPU that waits for the host is behind by the optimizer's update, a seventh of a step.
-# Any other GPU is behind by most of a step or more.
+# A model is bound by the host if the GPU ends a round less than this many steps after the host's
+# last launch. If the GPU waited for launches, only the optimizer's update is left then, about a
+# seventh of a step. If it did not, most of a step or more is left.
 LEAST_BEHIND = 0.25
 
 
@@ -159,27 +159,28 @@ def run_training_benchmark(
     done = {row.group for row in sweep.rows}
     unchanging = replace(training, learning_rate=0.0)
     groups = [*product(settings.sizes, settings.cells_per_gpu, settings.contexts)]
-    missing: dict[str, Conditions] = {}
+    to_measure: dict[str, Conditions] = {}
     for size, cells, context in groups:
         group = TrainingGroup(size, context, cells)
         if group not in done:
             like = EncoderSettings.of(
                 sizes[size], architecture, "sigmoid", context, settings.vocabulary
             )
-            missing[f"{size}, context {context}, {cells} cells"] = Conditions(
+            to_measure[f"{size}, context {context}, {cells} cells"] = Conditions(
                 group, like, settings, unchanging, seed, torch_device
             )
     if torch_device.type == "cuda":
-        # By default, torch stops compiling after eight graphs. There is one graph for each packed
-        # variant, and one for each padded variant, context and number of cells.
+        # By default, torch stops compiling after eight graphs. At most one graph is needed for each
+        # variant and group. The limit is twice as high.
         torch._dynamo.config.recompile_limit = max(8, 2 * len(variants) * len(groups))
         limit_autotuning()
-    # Gradient error of each variant and size.
+    # Gradient errors by variant and size.
     errors: dict[tuple[Variant, str], float] = {}
 
     def run(conditions: Conditions) -> list[TrainingRow]:
         size = conditions.group.size
-        same_size = [other for other in missing.values() if other.group.size == size]
+        same_size = [other for other in to_measure.values() if other.group.size == size]
+        # Compile once per size, before its first group.
         if torch_device.type == "cuda" and conditions is same_size[0]:
             log(f"compiling training steps of {size}")
             compile_steps_ahead(variants, same_size)
@@ -187,7 +188,7 @@ def run_training_benchmark(
         release(torch_device)
         return rows
 
-    sweep.measure(missing, run, deadline, output_json)
+    sweep.measure(to_measure, run, deadline, output_json)
 
 
 def run_group(
@@ -257,7 +258,7 @@ def gradient_error(variant: Variant, conditions: Conditions) -> float:
     """Return the relative error of the gradient of the q, k and v projection.
 
     This checks attention, including padding. An encoder of one layer without dropout is compared
-    with plain PyTorch in float32 on two cells. Only the kernel is compiled.
+    with plain PyTorch (backend ``reference``) in float32 on two cells. Encoders are not compiled.
     """
     cells = next(conditions.batches(2))
     like = replace(conditions.like, layers=1, dropout=0.0)
@@ -342,7 +343,7 @@ def time_steps(
     entry: TimedVariant, trainer: Trainer, batches: Sequence[Batch], first_step: int
 ) -> None:
     """Train on batches in the entry's layout, and time all steps after ``LEAD_STEPS``."""
-    trainer.prepare(batches)
+    trainer.prepare(batches)  # untimed steps, if a graph has to be compiled or recorded
     compiled_before = compiled_graphs(trainer.device)
     watch = Stopwatch(trainer.device)
     results = []
@@ -351,9 +352,9 @@ def time_steps(
             watch.mark()
         results.append(trainer.step(first_step + index, [batch]))
     watch.mark()
-    step = watch.seconds() / (len(batches) - LEAD_STEPS)
-    entry.milliseconds.append(step * 1e3)
-    entry.behind.append(watch.behind() / step)
+    seconds_per_step = watch.seconds() / (len(batches) - LEAD_STEPS)
+    entry.milliseconds.append(seconds_per_step * 1e3)
+    entry.behind.append(watch.behind() / seconds_per_step)
     entry.graphed += [result.graphed for result in results[LEAD_STEPS:]]
     entry.recompiled += compiled_graphs(trainer.device) - compiled_before
 
@@ -373,7 +374,7 @@ def make_row(
     """Return the row of one variant. ``work`` is the result of :func:`time_rounds`."""
     variant, settings, group = entry.variant, conditions.settings, conditions.group
     device, readings = device_name(conditions.device), entry.milliseconds
-    step = median_interval(readings, settings.confidence)
+    milliseconds = median_interval(readings, settings.confidence)
     seconds = [settings.steps * reading / 1e3 for reading in readings]
     tokens, flops = zip(*work, strict=True)
     mean_tokens = statistics.fmean(tokens) / settings.steps
@@ -381,8 +382,8 @@ def make_row(
     computed = mean_tokens if variant.layout == "packed" else group.cells * group.context
     is_host_bound = bool(entry.behind) and statistics.median(entry.behind) < LEAST_BEHIND
     host_note = HOST_NOTE if is_host_bound else ""
-    rate = step.map(lambda milliseconds: group.cells * 1e3 / milliseconds)
-    hours = step.map(lambda ms: settings.projected_cells / group.cells * ms / 3.6e6)
+    rate = milliseconds.map(lambda ms: group.cells * 1e3 / ms)
+    hours = milliseconds.map(lambda ms: settings.projected_cells / group.cells * ms / 3.6e6)
     return TrainingRow(
         size=group.size,
         parameters=count_parameters(conditions.like),
@@ -394,7 +395,7 @@ def make_row(
         device=device,
         tokens_per_step=mean_tokens,
         padding=1 - mean_tokens / computed,
-        **step.columns("milliseconds"),
+        **milliseconds.columns("milliseconds"),
         **rate.columns("cells_per_second"),
         tokens_per_second=median_rate(tokens, seconds),
         mfu=median_rate(flops, seconds) / (peak_flops(device) or math.nan),

@@ -36,7 +36,7 @@ def choice(kind: Any, summary: str) -> dict[str, Any]:
 
 
 class JobSettings(dict[str, Any]):
-    """Settings of one job, by dotted name. They were checked before the job.
+    """Settings and sections of one job, by dotted name. The workflow has checked them.
 
     ``source`` is the option or the file with the settings, for messages.
     """
@@ -74,18 +74,20 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "output": path("file to write", "OUTPUT.h5ad"),
     "name": {"help": "name of the table or figure"},
     "--log": path("file for progress messages (default: the terminal)"),
-    "--output": path("file or folder to write; several are named after models or metrics"),
+    "--output": path(
+        "file or folder to write; if several, one for each model or metric, with its name"
+    ),
     "--configuration": path("stored configuration of a run: config.yaml in its results"),
     "--settings": {"type": parse_settings, "metavar": "JSON", "help": "settings by dotted name"},
-    "--configfile": path("files whose settings replace those of the preset, as for snakemake"),
+    "--configfile": path("files with settings that override the preset, as for snakemake"),
     "--config": {
         "default": [],
         "metavar": "KEY=VALUE",
-        "help": "settings that replace all others, as for snakemake",
+        "help": "settings that override the preset and the files, as for snakemake",
     },
     "--manifest": path("files of the corpus: manifest.csv"),
-    "--summary": path("summary of the corpus to write: files offered, held out and selected"),
-    "--part": text("number of a part of the training cells"),
+    "--summary": path("summary to write: files that the source offers, held out and selected"),
+    "--part": text("part of the training cells, by its number"),
     "--dataset": text("evaluation dataset"),
     "--metadata": path("JSON file about an evaluation dataset: labels, cells, checksum"),
     "--cells": path("cells: a part of the corpus, or an evaluation dataset (h5ad)"),
@@ -118,13 +120,13 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Stage:
-    """A subcommand."""
+    """A stage of the experiment, which is a subcommand of ``scsigmoid``."""
 
     run: Run  # function to call with the parsed arguments
     # Names of the arguments, separated by spaces. A suffix means: `?` optional, `+` one value or
     # more, `*` optional with one value or more.
     arguments: str
-    own: Mapping[str, dict[str, Any]]  # options of `add_argument` that replace ARGUMENTS
+    overrides: Mapping[str, dict[str, Any]]  # options of `add_argument`, instead of ARGUMENTS
 
     def add_to(self, stages: Any, name: str) -> None:
         """Add the subcommand to ``stages``, argparse's subparsers."""
@@ -133,7 +135,7 @@ class Stage:
         parser.set_defaults(run=self.run)
         for argument in ("--log?", *self.arguments.split()):
             key = argument.rstrip("?+*")
-            options = dict(self.own[key] if key in self.own else ARGUMENTS[key])
+            options = dict(self.overrides[key] if key in self.overrides else ARGUMENTS[key])
             # The values of omitted optional arguments, "" and [], do not count as defaults.
             if options.get("default"):
                 options["help"] += " (default: %(default)s)"
@@ -147,14 +149,16 @@ class Stage:
 STAGES: dict[str, Stage] = {}
 
 
-def stage(arguments: str, own: Mapping[str, dict[str, Any]] | None = None) -> Callable[[Run], Run]:
+def stage(
+    arguments: str, overrides: Mapping[str, dict[str, Any]] | None = None
+) -> Callable[[Run], Run]:
     """Return a decorator that registers a function as a subcommand, with arguments of `Stage`.
 
     The name and the docstring of the function become the name and the help of the subcommand.
     """
 
     def add(run: Run) -> Run:
-        STAGES[run.__name__.replace("_", "-")] = Stage(run, arguments, own or {})
+        STAGES[run.__name__.replace("_", "-")] = Stage(run, arguments, overrides or {})
         return run
 
     return add

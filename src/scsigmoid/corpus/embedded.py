@@ -46,15 +46,15 @@ from scsigmoid.seeds import derive
 CELLS = 700  # number of real cells
 HELD_OUT = 210  # number of held-out real cells, 30 %
 TITLE = "PBMC 68k"  # of the real cells
-# Names of recipes: held-out real cells, the other real cells, prefix of simulated training cells.
+# Names of files: held-out real cells, the other real cells, prefix of simulated training cells.
 REAL, REAL_TRAINING, TRAINING = "pbmc68k", "pbmc68k_training", "simulated_training_"
 
 # Chosen so that a model of the demo's size learns to separate some cell types in a few hundred
 # steps. The first principal components of log counts separate them almost perfectly, but the ranks
 # that the model reads contain less information.
 SIGMA_LENGTH = 0.65  # sigma of the log-normal number of expressed genes
-LONGEST_SHARE = 0.8  # maximum share of the genome that a cell expresses on average
-SHORTEST = 10  # minimum number of genes that a cell expresses on average
+# Limits of a cell's expected number of expressed genes: a share of the genome, and a number.
+LONGEST_SHARE, SHORTEST = 0.8, 10
 DROPOUT = 0.1  # probability that a count becomes zero
 DISPERSION = 3.0  # shape of the gamma distribution of rates
 DONOR_SHIFT = 0.15  # standard deviation of the shifts of log-rates
@@ -65,7 +65,7 @@ FACET_ACTIVITY = 2.5  # added to the programs of a facet
 TYPE_ACTIVITY = 2.0  # added to the programs of the cell type itself
 BASE_SPREAD = 0.8  # standard deviation of log-rates without regulators
 ENHANCER_SHAPE, ENHANCER_SCALE = 2.0, 0.8  # gamma distribution of the weights of enhancers
-DRIVE = 5.0  # factor of the weights, divided by the number of regulators
+DRIVE = 5.0  # weights are multiplied by DRIVE / regulators, so their expected sum is constant
 
 # Facets by cell type: first the types of the paper's Table 1, then types of the Cell Ontology.
 FACETS: dict[str, tuple[str, ...]] = {
@@ -148,13 +148,13 @@ def list_embedded(sizes: EmbeddedCorpus, datasets: Mapping[str, Dataset]) -> lis
             continue
         check_known(f"datasets.{name}", "dataset of the embedded corpus", [name], [*DATASETS, REAL])
         cells = HELD_OUT if name == REAL else sizes.evaluation_cells
-        row = make_row(name, dataset.title, cells)
+        row = make_row(name, dataset.title, cells)  # labels are in the dataset's JSON file
         rows.append(replace(row, role="evaluation", dataset=name, label="", held_out="all"))
     return rows
 
 
 def make_row(name: str, title: str, cells: int) -> ManifestRow:
-    """Return the manifest row of a training file."""
+    """Return a manifest row, with the role of a training file."""
     return ManifestRow(
         file=name,
         role="training",
@@ -168,16 +168,18 @@ def make_row(name: str, title: str, cells: int) -> ManifestRow:
 
 
 def write_recipe(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) -> None:
-    """Make the cells of a recipe, a location in the manifest, and write them as CELLxGENE does."""
+    """Make the cells of a file of the manifest, and write them as CELLxGENE does."""
     if name in (REAL, REAL_TRAINING):
         write_cells(path, real_cells(seed, held_out=name == REAL))
         return
-    cells_in = {row.file: int(row.cells) for row in list_embedded(sizes, {})}
-    if name not in (*DATASETS, *cells_in):
+    training = {row.file: int(row.cells) for row in list_embedded(sizes, datasets={})}
+    if name not in (*DATASETS, *training):
         raise UserError(f"{name}: the embedded corpus has no such file; make the manifest again")
-    cells = cells_in.get(name, sizes.evaluation_cells)
+    cells = training.get(name, sizes.evaluation_cells)
     tissues: dict[str, str] = {}
-    for tissue, cell_types in [DATASETS[name]] if name in DATASETS else DATASETS.values():
+    # An evaluation dataset has the cell types of one tissue, a training file those of all tissues.
+    tables = [DATASETS[name]] if name in DATASETS else DATASETS.values()
+    for tissue, cell_types in tables:
         for cell_type in cell_types:
             # Training cells of a type that occurs in several tissues are from the first tissue.
             tissues.setdefault(cell_type, tissue)
@@ -228,8 +230,8 @@ def real_cells(seed: int, *, held_out: bool) -> CellTable:
 def draw_genes(sizes: EmbeddedCorpus, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Draw the properties of the genes, which all simulated cells share.
 
-    Return log-rates without regulators, (genes,), and the weights of the enhancers of each
-    program's regulator, (genes, programs), 0 if there is none.
+    Return log-rates without regulators, (genes,), and weights, (genes, programs): how strongly a
+    program's regulator drives a gene, 0 if the gene has no enhancer for the regulator.
     """
     generator = np.random.default_rng(derive(seed, "simulated", "genome"))
     base = generator.normal(0.0, BASE_SPREAD, sizes.genes)
@@ -238,7 +240,6 @@ def draw_genes(sizes: EmbeddedCorpus, seed: int) -> tuple[NDArray[np.float64], N
     # (genes, regulators): the regulators of each gene, drawn without replacement.
     drawn = generator.random(weights.shape).argsort(axis=1)[:, :regulators]
     strength = generator.gamma(ENHANCER_SHAPE, ENHANCER_SCALE, drawn.shape)
-    # The expected sum of weights does not depend on the number of regulators.
     np.put_along_axis(weights, drawn, strength * DRIVE / regulators, axis=1)
     return base, weights
 
@@ -270,18 +271,18 @@ def simulate(
     ``tissues`` has the tissue of each cell type. The first type is twice as frequent as the last.
     """
     cell_types = list(tissues)
-    known = [(identifier, name) for _, identifier, name in real_genes()][: sizes.genes]
+    known = [gene[1:] for gene in real_genes()][: sizes.genes]  # ids and names
     made_up = [(f"ENSG9{index:010d}", f"SIM{index}") for index in range(sizes.genes - len(known))]
-    genes, names = zip(*known, *made_up, strict=True)
+    identifiers, names = zip(*known, *made_up, strict=True)
     base, weights = draw_genes(sizes, seed)
     generator = np.random.default_rng(derive(seed, "simulated", "cells", name))
     frequency = np.linspace(1.0, 0.5, len(cell_types))
     ends = np.rint(np.cumsum(frequency) / frequency.sum() * cells).astype(np.int64)
-    # (cells,): index of the cell type in `cell_types`.
+    # (cells,): index in `cell_types`. Cell i has the first type whose end exceeds i, then shuffled.
     types = generator.permutation(np.searchsorted(ends, np.arange(cells), side="right"))
     donors = generator.integers(sizes.donors, size=cells)
 
-    mean_activity = np.stack([type_activity(name, sizes.programmes, seed) for name in cell_types])
+    mean_activity = np.stack([type_activity(x, sizes.programmes, seed) for x in cell_types])
     noise = np.exp(generator.normal(0.0, ACTIVITY_NOISE, (cells, sizes.programmes)))
     background = generator.exponential(BACKGROUND, (cells, sizes.programmes))
     activity = mean_activity[types] * noise + background
@@ -307,13 +308,13 @@ def simulate(
         "assay": "simulated",
         **ORDINARY,
     }
-    return CellTable(counts, genes, names, obs, f"{name} (simulated)", simulated=True)
+    return CellTable(counts, identifiers, names, obs, f"{name} (simulated)", simulated=True)
 
 
 def library_sizes(
     rates: NDArray[np.float64], types: NDArray[np.int64], lengths: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return library sizes, (cells,), for which cells express ``lengths`` genes on average.
+    """Return library sizes, (cells,), for which the expected numbers of genes are ``lengths``.
 
     They are interpolated on a grid of library sizes, with the mean profile of each cell type.
     ``rates``, (cells, genes), sum to 1 in each cell. ``types`` are the cell types as numbers.
