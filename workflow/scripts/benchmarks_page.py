@@ -41,8 +41,6 @@ KERNELS = looks(
 )
 DATASETS = {"pbmc_facs": "Blood cells", "lung_cell_lines": "Lung cancer cell lines"}
 GRAPHS = ("plain", "graphs")  # small steps without and with CUDA graphs
-#: Rows of the training benchmark of each run.
-Runs = Sequence[list[TrainingRow]]
 #: Rows of the kernel benchmark by shape: (head dimension, batch, length, pass).
 ByShape = dict[tuple[object, ...], KernelRow]
 #: Rows of the kernel benchmark by (kernel, layout).
@@ -183,33 +181,34 @@ def kernel_figure(kernels: Kernels) -> Figure:
     return figure
 
 
-def training_rows(rows: list[TrainingRow], key: tuple[str, str]) -> dict[int, TrainingRow]:
-    """Return the timed rows of a kernel in the training benchmark, by context."""
-    return {row.context: row for row in rows if (row.kernel, row.layout) == key and row.rounds}
+def training_rows(rows: list[TrainingRow], key: tuple[str, str]) -> dict[str, TrainingRow]:
+    """Return the timed rows of a kernel in the training benchmark, by model size and context."""
+    timed = [row for row in rows if (row.kernel, row.layout) == key and row.rounds]
+    timed.sort(key=lambda row: (row.parameters, row.context))
+    return {f"{row.size}, {context_label(row.context)}": row for row in timed}
 
 
-def training_table(runs: Runs) -> str:
-    """Return cells/s by kernel, run and context, and our kernel's speed divided by this speed."""
+def training_table(runs: Mapping[str, list[TrainingRow]], digits: int = 0) -> str:
+    """Return cells/s by kernel, run, size and context, and our speed divided by this speed.
+
+    ``runs`` contains rows by the name of the run. Rows bound by the host are marked with *.
+    """
     lines = []
-    contexts_of_runs = [sorted({row.context for row in rows}) for rows in runs]
+    ours_by_run = {name: training_rows(rows, SIGMOID[0]) for name, rows in runs.items()}
     for key, look in KERNELS.items():
         cells = []
-        for rows, contexts in zip(runs, contexts_of_runs, strict=True):
-            by_context, ours = training_rows(rows, key), training_rows(rows, SIGMOID[0])
-            for context in contexts:
+        for name, rows in runs.items():
+            timed = training_rows(rows, key)
+            for column, ours in ours_by_run[name].items():
                 text = DASH
-                if row := by_context.get(context):
-                    text = number(row.cells_per_second)
-                    if key != SIGMOID[0]:
-                        text += f" ({np.median(ours[context].over(row)):.2f} x)"
+                if row := timed.get(column):
+                    text = number(row.cells_per_second, digits) + " \\*" * row.host_bound
+                    if row is not ours:
+                        text += f" ({np.median(ours.over(row)):.2f} x)"
                 cells.append(text)
         if set(cells) != {DASH}:
             lines.append([look["label"], *cells])
-    names = ("first run: ", "second run: ") if len(runs) > 1 else ("",)
-    titles = []
-    for contexts, name in zip(contexts_of_runs, names, strict=True):
-        first, *others = map(context_label, contexts)
-        titles += [name + first, *others]
+    titles = [name + column for name, columns in ours_by_run.items() for column in columns]
     return markdown(["kernel", *titles], lines)
 
 
@@ -243,16 +242,14 @@ def small_table(rows: pd.DataFrame) -> str:
     return markdown(["context", "tokens per step", *titles], lines)
 
 
-def small_fa4_table(rows: Sequence[TrainingRow]) -> str:
-    """Return cells/s of both arms with CUDA graphs, and their ratio, paired by round.
-
-    ``rows`` alternates between our rows and the rows of FlashAttention-4, by context.
-    """
+def pairs_table(rows: list[TrainingRow]) -> str:
+    """Return cells/s of our kernel and of FlashAttention-4, and their ratio, paired by round."""
+    ours, theirs = (training_rows(rows, key) for key in (SIGMOID[0], SOFTMAX[0]))
     lines = []
-    for ours, theirs in zip(rows[::2], rows[1::2], strict=True):
-        rates = (number(row.cells_per_second, 1) for row in (ours, theirs))
-        lines.append([context_label(ours.context), *rates, ratio_text(ours.over(theirs), 3)])
-    return markdown(["context", "sigmoid (ours)", "FlashAttention-4", "ratio"], lines)
+    for name in ours:
+        rates = (number(row.cells_per_second, 1) for row in (ours[name], theirs[name]))
+        lines.append([name, *rates, ratio_text(ours[name].over(theirs[name]), 3)])
+    return markdown(["model, context", "sigmoid (ours)", "FlashAttention-4", "ratio"], lines)
 
 
 def ratio_text(ratios: Iterable[float], digits: int) -> str:
@@ -289,10 +286,19 @@ class Measured:
         self.study = Study(self.h200 / "arms")
         self.variants = Study(self.h100 / "variants")
         self.kernels = read_kernels(self.benchmarks / "kernel_fa4.csv")
-        files = (self.benchmarks / name for name in ("training_fa4.csv", "training.csv"))
-        runs = [read_rows(file, TrainingRow) for file in files]
-        self.training = [[row for row in rows if row.cells_per_step == 16] for rows in runs]
-        self.small_fa4 = [row for row in runs[0] if row.cells_per_step == 2]
+        first, second = (
+            read_rows(self.benchmarks / name, TrainingRow)
+            for name in ("training_fa4.csv", "training.csv")
+        )
+        self.training = {
+            name: [row for row in rows if row.cells_per_step == 16]
+            for name, rows in (("first run: ", first), ("second run: ", second))
+        }
+        self.small_fa4 = [row for row in first if row.cells_per_step == 2]
+        self.training_h100, self.two_cells_h100, self.sizes_h100 = (
+            read_rows(self.h100 / f"{name}.csv", TrainingRow)
+            for name in ("training", "training_2_cells", "training_sizes")
+        )
 
 
 def benchmark_tables(measured: Measured) -> dict[str, str]:
@@ -304,7 +310,9 @@ def benchmark_tables(measured: Measured) -> dict[str, str]:
     return {
         "kernels_h100": kernel_table(read_kernels(h100_kernel), *pairs),
         "padding_h100": kernel_table(read_kernels(h100_kernel, padded=True)),
-        "training_h100": training_table([read_rows(measured.h100 / "training.csv", TrainingRow)]),
+        "training_h100": training_table({"": measured.training_h100}),
+        "two_cells_h100": training_table({"": measured.two_cells_h100}),
+        "pairs_h100": pairs_table(measured.two_cells_h100 + measured.sizes_h100),
         "kernels": kernel_table(measured.kernels, *pairs),
         "padding": kernel_table(read_kernels(h200_kernel, padded=True)),
         "training": training_table(measured.training),
@@ -317,7 +325,7 @@ def benchmark_tables(measured: Measured) -> dict[str, str]:
         ),
         "sizes": sizes_table(measured.costs),
         "small": small_table(read(measured.benchmarks, "small_steps.csv")),
-        "small_fa4": small_fa4_table(measured.small_fa4),
+        "small_fa4": pairs_table(measured.small_fa4),
         "tokens": rows_table(
             read(measured.cpu, "tokens.csv"),
             {"file": ("file", 0), "pass": ("step", 0), "cells/s": ("cells_per_second", 0),
