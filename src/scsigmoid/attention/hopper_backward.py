@@ -1,26 +1,36 @@
 """Algorithms 2 and 3 on Hopper, fused: one pass over the scores yields dQ, dK and dV.
 
+Rows are keys and columns are queries in this module, so scores and weights are transposed.
+
 A program takes tiles of 128 keys of one head from the list, longest first. Its producer warp loads
 blocks of queries and of output gradients. Each of two consumer groups of four warps has 64 keys and
-computes, transposed so that keys are rows,
+computes
 
     S^T = K Q^T,  dP^T = V dO^T,  P^T = sigmoid(S^T),  dS^T = P^T (1 - P^T) dP^T,
     dV += P^T dO,  dK += dS^T Q.
 
 P^T and dS^T stay in registers as operands. dQ = dS K sums over the keys of both groups, so the
-groups exchange dS^T through shared memory. Each group computes one half of the block of dQ
-(columns at head dimension 128, rows at 64) and adds it to a float32 buffer in global memory
-asynchronously. The order of these additions varies, so the last bits of dQ differ between runs. dK
-and dV are bit-identical.
+groups exchange dS^T through shared memory. Each group computes one half of the block of dQ, 64 x 64
+elements: at head dimension 128 all 64 queries and half of the head dimension, at 64 half of the 128
+queries. It adds its half to a float32 buffer in global memory asynchronously. The order of these
+additions varies, so the last bits of dQ differ between runs. dK and dV are bit-identical.
 
 The kernel executes five matrix products instead of the seven of :mod:`triton_kernels`.
 """
 
 from scsigmoid.attention.hopper_gluon import (
     AHEAD,
+    BLOCKS,
+    COLUMN,
+    COLUMN_END,
+    HEAD,
+    ROW,
+    ROW_END,
+    SUMMAND,
     WRAP,
     advance,
     announce,
+    count_tiles,
     entry,
     fence_async_shared,
     gl,
@@ -30,6 +40,7 @@ from scsigmoid.attention.hopper_gluon import (
     product,
     ring,
     sigmoid,
+    take_tile,
     tile_of,
     tma,
     tma_add,
@@ -46,25 +57,29 @@ def _producer(
     SCHEDULE, maps, tiles, words, barriers, announcements,
     BLOCK_Q: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """Take tiles from the list and load keys, values, queries and output gradients."""
+    """Take tiles from the list and load keys, values, queries and output gradients.
+
+    Barriers ``..._full`` and ``full`` say that data have arrived, ``..._empty`` and ``empty`` that
+    both consumers have read them.
+    """
     q_map, grad_map, k_map, v_map = maps
     qs, grads, ks, vs = tiles
     kv_full, kv_empty, full, empty = barriers
     D: gl.constexpr = k_map.block_shape[4]
-    total = gl.load(SCHEDULE + 1)
+    total = count_tiles(SCHEDULE)
     tile = gl.program_id(0)
     slot = 0
     slot_phase = 1
     kv_phase = 1
-    stage = 0
+    stage = 0  # index of a block of queries and gradients in flight
     phase = 1
     while tile < total:
         row_end, row, column_end, column, blocks, head, summand, _ = entry(SCHEDULE, tile)
         slot, slot_phase = announce(
-            words, announcements, slot, slot_phase, row_end, row, blocks, summand, head,
-            column_end, column,
+            words, announcements, slot, slot_phase,
+            (blocks, row_end, row, summand, head, column_end, column),
         )  # fmt: skip
-        tile = gl.atomic_add(SCHEDULE, 1, sem="relaxed")
+        tile = take_tile(SCHEDULE)
         mbarrier.wait(kv_empty, kv_phase)
         kv_phase ^= 1
         # K and V: 2 tensors of 128 rows, 2 bytes per element.
@@ -79,32 +94,33 @@ def _producer(
             load_tile(grad_map, column_end, column, head, full.index(stage), grads.index(stage))
             column += BLOCK_Q
             stage, phase = advance(stage, phase, STAGES)
-    announce(words, announcements, slot, slot_phase, 0, 0, 0, 0, 0, 0, 0)
+    announce(words, announcements, slot, slot_phase, (0, 0, 0, 0, 0, 0, 0))
 
 
 @gluon.jit
 def _dq_product(dscores, ks, buffer, no_dq, GROUP: gl.constexpr, D: gl.constexpr):
     """Start the two products of this group's half of dQ = dS K, one for the keys of each group."""
     if D == 128:
-        first = dscores.index(buffer).permute((1, 0))
-        second = dscores.index(buffer + 1).permute((1, 0))
-        left = ks.index(0).slice(GROUP * 64, 64, dim=1)
-        right = ks.index(1).slice(GROUP * 64, 64, dim=1)
+        ds_first = dscores.index(buffer).permute((1, 0))
+        ds_second = dscores.index(buffer + 1).permute((1, 0))
+        k_first = ks.index(0).slice(GROUP * 64, 64, dim=1)
+        k_second = ks.index(1).slice(GROUP * 64, 64, dim=1)
     else:
-        first = dscores.index(buffer).slice(GROUP * 64, 64, dim=1).permute((1, 0))
-        second = dscores.index(buffer + 1).slice(GROUP * 64, 64, dim=1).permute((1, 0))
-        left = ks.index(0)
-        right = ks.index(1)
-    dq = warpgroup_mma(first, left, no_dq, use_acc=False, is_async=True)
-    return warpgroup_mma(second, right, dq, is_async=True)
+        ds_first = dscores.index(buffer).slice(GROUP * 64, 64, dim=1).permute((1, 0))
+        ds_second = dscores.index(buffer + 1).slice(GROUP * 64, 64, dim=1).permute((1, 0))
+        k_first = ks.index(0)
+        k_second = ks.index(1)
+    dq = warpgroup_mma(ds_first, k_first, no_dq, use_acc=False, is_async=True)
+    return warpgroup_mma(ds_second, k_second, dq, is_async=True)
 
 
 @gluon.jit
 def _add_dq(dq, staged, dq_map, column_end, column, head, GROUP: gl.constexpr, D: gl.constexpr):
-    """Add this group's half of a block of dQ to global memory."""
+    """Add this group's half of a block of dQ, whose rows are queries, to global memory."""
     tma.store_wait(0)
-    # A thread has columns 2 c and 2 c + 1 of each group of eight columns. To avoid bank conflicts,
-    # its columns of four groups are stored together. `scale_dq_kernel` restores the order.
+    # Four threads share a row of `dq`. Thread c has elements 2 c and 2 c + 1 of each eight. To
+    # avoid bank conflicts, its elements of four eights are stored together. `scale_dq_kernel`
+    # restores the order.
     neighbors = dq.reshape([64, 2, 4, 4, 2]).permute((0, 1, 3, 2, 4)).reshape([64, 64])
     staged.store(neighbors)
     fence_async_shared()
@@ -116,6 +132,7 @@ def _add_dq(dq, staged, dq_map, column_end, column, head, GROUP: gl.constexpr, D
 
 @gluon.jit
 def _store(tile, staged, out_map, row_end, row, head):
+    """Write 64 rows of dK or dV to global memory, asynchronously from the buffer ``staged``."""
     tma.store_wait(0)
     staged.store(tile.to(out_map.dtype))
     fence_async_shared()
@@ -127,7 +144,10 @@ def _consumer(
     GROUP: gl.constexpr, common,
     BLOCK_Q: gl.constexpr, STAGES: gl.constexpr, FORM: gl.constexpr,
 ):  # fmt: skip
-    """Compute 64 keys of each tile, and this group's half of each block of dQ."""
+    """Compute 64 keys of each tile, and this group's half of each block of dQ.
+
+    ``factor`` and ``FORM``: see :func:`hopper_gluon.sigmoid`.
+    """
     # Bit operations on numbers of tiles and blocks below replace divisions by these constants.
     gl.static_assert(AHEAD == 2)
     gl.static_assert(STAGES == 1 or STAGES == 2 or STAGES == 4)
@@ -160,17 +180,19 @@ def _consumer(
     tiles_done = 0
     blocks_done = 0
     mbarrier.wait(tile_full.index(0), 0)
-    blocks = word(words, 0, 0)
+    blocks = word(words, 0, BLOCKS)
     while blocks > 0:
         slot = tiles_done & 1
-        summand = word(words, slot, 3).to(gl.float32, bitcast=True)
-        head = word(words, slot, 4)
-        column_end = word(words, slot, 5)
-        column = word(words, slot, 6)
+        summand = word(words, slot, SUMMAND).to(gl.float32, bitcast=True)
+        head = word(words, slot, HEAD)
+        column_end = word(words, slot, COLUMN_END)
+        column = word(words, slot, COLUMN)
         dk = gl.zeros([64, D], gl.float32, keys_layout)
         dv = gl.zeros([64, D], gl.float32, keys_layout)
         # Initialize accumulators before the first product. Otherwise ptxas serializes products.
         dk, dv = warpgroup_mma_wait(0, deps=(dk, dv))
+        # A product into `dv` is unfinished at the end of a block, so `dv` has the type of an
+        # unfinished product from the start.
         dv = warpgroup_mma_init(dv)
         mbarrier.wait(kv_full, tiles_done & 1)
         for _ in range(blocks):
@@ -184,7 +206,8 @@ def _consumer(
             scores = warpgroup_mma_wait(1, deps=(scores,))
             weights = sigmoid(scores, factor, summand, FORM)
             operands = gl.convert_layout(weights.to(dtype), operand)
-            # At dimension 128 the product of dV runs during the wait for dP. At 64 this is slower.
+            # `weights` is a dependency so that the sigmoid is computed before the wait for dP. At
+            # dimension 128 the product of dV runs during this wait. At 64 this is slower.
             if D == 128:
                 dv = warpgroup_mma(operands, grads.index(stage), dv, is_async=True)
                 upstream, weights = warpgroup_mma_wait(1, deps=(upstream, weights))
@@ -198,6 +221,8 @@ def _consumer(
             operands = gl.convert_layout(dscore, operand)
             dk_next = warpgroup_mma(operands, qs.index(stage), dk, is_async=True)
             fence_async_shared()
+            # No group is more than one block ahead of the other, because both wait here. So two
+            # halves of `dscores` and one barrier are enough.
             mbarrier.arrive(exchanged, count=1)
             mbarrier.wait(exchanged, blocks_done & 1)
             dq = _dq_product(dscores, ks, buffer, no_dq, GROUP, D)
@@ -206,18 +231,19 @@ def _consumer(
             _add_dq(dq, own_dq, dq_map, column_end, column, head, GROUP, D)
             column += BLOCK_Q
             blocks_done += 1
+        # All products have ended in the loop. This only changes the type of `dv`.
         dv = warpgroup_mma_wait(0, deps=(dv,))
         mbarrier.arrive(kv_empty, count=1)
         # Words that are read here, `head` a second time, need no registers in the loop.
-        row_end = word(words, slot, 1)
-        row = word(words, slot, 2) + GROUP * 64
-        head = word(words, slot, 4)
+        row_end = word(words, slot, ROW_END)
+        row = word(words, slot, ROW) + GROUP * 64
+        head = word(words, slot, HEAD)
         mbarrier.arrive(tile_empty.index(slot), count=1)
         _store(dv, staged, dv_map, row_end, row, head)
         _store(dk * scale, staged, dk_map, row_end, row, head)
         tiles_done += 1
         mbarrier.wait(tile_full.index(tiles_done & 1), (tiles_done >> 1) & 1)
-        blocks = word(words, tiles_done & 1, 0)
+        blocks = word(words, tiles_done & 1, BLOCKS)
     tma.store_wait(0)
 
 
@@ -226,7 +252,11 @@ def backward_kernel(
     q_map, grad_map, k_map, v_map, dq_map, dk_map, dv_map, SCHEDULE, factor, scale,
     BLOCK_Q: gl.constexpr, STAGES: gl.constexpr, FORM: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    """Run one program per multiprocessor. ``dq_map`` describes dQ before scaling, float32."""
+    """Run one program per multiprocessor.
+
+    ``dq_map`` describes the float32 sum of dS K, which ``scale_dq_kernel`` multiplies by ``scale``.
+    ``factor`` and ``FORM``: see :func:`hopper_gluon.sigmoid`.
+    """
     D: gl.constexpr = k_map.block_shape[4]
     dtype: gl.constexpr = k_map.dtype
     keys_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([64, D], dtype)

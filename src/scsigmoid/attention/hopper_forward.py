@@ -13,9 +13,16 @@ a sequence as zeros and do not store them. V = 0 does not change P V.
 
 from scsigmoid.attention.hopper_gluon import (
     AHEAD,
+    BLOCKS,
+    HEAD,
+    PIECE_COUNT,
+    ROW,
+    ROW_END,
+    SUMMAND,
     WRAP,
     advance,
     announce,
+    count_tiles,
     entry,
     fence_async_shared,
     gl,
@@ -25,6 +32,7 @@ from scsigmoid.attention.hopper_gluon import (
     product,
     ring,
     sigmoid,
+    take_tile,
     tile_of,
     tma,
     tma_store,
@@ -45,7 +53,7 @@ def _producer(
     q_full, q_empty, full, empty, tile_full, tile_empty = barriers
     Q_BYTES: gl.constexpr = 64 * q_map.block_shape[4] * 2
     BLOCK_BYTES: gl.constexpr = BLOCK_K * q_map.block_shape[4] * 2
-    total = gl.load(SCHEDULE + 1)
+    total = count_tiles(SCHEDULE)
     tile = gl.program_id(0)
     slot = 0
     slot_phase = 1
@@ -55,10 +63,10 @@ def _producer(
     while tile < total:
         row_end, row, column_end, column, blocks, head, summand, pieces = entry(SCHEDULE, tile)
         slot, slot_phase = announce(
-            words, (tile_full, tile_empty), slot, slot_phase, row_end, row, blocks, summand, head,
-            pieces, 0,
+            words, (tile_full, tile_empty), slot, slot_phase,
+            (blocks, row_end, row, summand, head, pieces, 0),
         )  # fmt: skip
-        tile = gl.atomic_add(SCHEDULE, 1, sem="relaxed")
+        tile = take_tile(SCHEDULE)
         for piece in gl.static_range(PIECES):
             mbarrier.wait(q_empty.index(piece), q_phase)
             mbarrier.expect(q_full.index(piece), Q_BYTES)
@@ -79,7 +87,7 @@ def _producer(
                 )
             column += BLOCK_K
             stage, phase = advance(stage, phase, STAGES)
-    announce(words, (tile_full, tile_empty), slot, slot_phase, 0, 0, 0, 0, 0, 0, 0)
+    announce(words, (tile_full, tile_empty), slot, slot_phase, (0, 0, 0, 0, 0, 0, 0))
 
 
 @gluon.jit
@@ -111,13 +119,13 @@ def _consumer(
     stage = 0
     phase = 0
     mbarrier.wait(tile_full.index(slot), slot_phase)
-    blocks = word(words, slot, 0)
+    blocks = word(words, slot, BLOCKS)
     while blocks > 0:
-        row_end = word(words, slot, 1)
-        row = word(words, slot, 2)
-        summand = word(words, slot, 3).to(gl.float32, bitcast=True)
-        head = word(words, slot, 4)
-        pieces = word(words, slot, 5)
+        row_end = word(words, slot, ROW_END)
+        row = word(words, slot, ROW)
+        summand = word(words, slot, SUMMAND).to(gl.float32, bitcast=True)
+        head = word(words, slot, HEAD)
+        pieces = word(words, slot, PIECE_COUNT)
         mbarrier.arrive(tile_empty.index(slot), count=1)
         slot, slot_phase = advance(slot, slot_phase, AHEAD)
         mbarrier.wait(q_full.index(PIECE), q_phase)
@@ -162,7 +170,7 @@ def _consumer(
                 mbarrier.arrive(empty.index(stage), count=1)
                 stage, phase = advance(stage, phase, STAGES)
         mbarrier.wait(tile_full.index(slot), slot_phase)
-        blocks = word(words, slot, 0)
+        blocks = word(words, slot, BLOCKS)
     tma.store_wait(0)
 
 

@@ -57,7 +57,10 @@ def descriptor(tensor: Tensor, rows: int, columns: int) -> TensorDescriptor:
 
 @builtin
 def tma_add(destination, coordinates, source, _semantic=None):
-    """Add a tile of shared memory to global memory asynchronously."""
+    """Add a tile of shared memory to global memory asynchronously.
+
+    ``coordinates`` are the five of a ragged descriptor (:mod:`launching`).
+    """
     coordinates = _semantic._convert_to_ir_values(coordinates, require_i64=False)
     _semantic.builder.create_async_tma_reduce(
         ir.DESCRIPTOR_REDUCE_KIND.ADD, destination.handle, coordinates, source.handle
@@ -193,8 +196,30 @@ def sigmoid(scores, factor, summand, FORM: gl.constexpr, ROUNDED: gl.constexpr =
     return weights
 
 
-#: Number of tiles that the producer announces to the consumers in advance.
+# The producer announces each tile to the consumers in a ring of slots in shared memory, so that it
+# can load the next tile while the consumers compute. A slot has eight int32 words.
+
+#: Number of slots of announced tiles.
 AHEAD = gl.constexpr(2)
+#: Words of a slot: blocks of columns (0: the list has ended), then :func:`schedule_kernel`'s end of
+#: the rows, coordinate of the first row, bits of the summand in :func:`sigmoid`, and head.
+BLOCKS, ROW_END, ROW, SUMMAND, HEAD = (gl.constexpr(number) for number in range(5))
+#: Word of the forward kernel: number of pieces.
+PIECE_COUNT = gl.constexpr(5)
+#: Words of the backward kernel: end and first coordinate of the columns.
+COLUMN_END, COLUMN = gl.constexpr(5), gl.constexpr(6)
+
+
+@gluon.jit
+def count_tiles(SCHEDULE):
+    """Return the number of tiles in the list."""
+    return gl.load(SCHEDULE + 1)
+
+
+@gluon.jit
+def take_tile(SCHEDULE):
+    """Return the index of the next tile that no program has taken, and take it."""
+    return gl.atomic_add(SCHEDULE, 1, sem="relaxed")
 
 
 @gluon.jit
@@ -214,17 +239,14 @@ def entry(SCHEDULE, tile):
 
 
 @gluon.jit
-def announce(words, barriers, slot, phase, row_end, row, blocks, summand, head, word5, word6):
-    """Write the seven words of a tile to a slot of the ring ``words`` when the slot is empty.
+def announce(words, barriers, slot, phase, values):
+    """Write the seven ``values`` (:data:`BLOCKS` to :data:`COLUMN`) to a slot when it is empty.
 
-    Words 5 and 6 are the pieces and 0 in the forward kernel, and ``column_end`` and ``column`` in
-    the backward kernel. A tile with 0 blocks tells the consumers that the list has ended. Returns
-    the next slot and phase.
+    Return the next slot and phase.
     """
     full, empty = barriers
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
     mbarrier.wait(empty.index(slot), phase)
-    values = (blocks, row_end, row, summand, head, word5, word6)
     for number in gl.static_range(7):
         words.index(slot * 8 + number).store(gl.full([1], values[number], gl.int32, layout))
     mbarrier.arrive(full.index(slot), count=1)
@@ -233,6 +255,6 @@ def announce(words, barriers, slot, phase, row_end, row, blocks, summand, head, 
 
 @gluon.jit
 def word(words, slot, NUMBER: gl.constexpr):
-    """Return word NUMBER of an announced tile (:func:`announce`) as a scalar."""
+    """Return a word of an announced tile as a scalar. NUMBER is :data:`BLOCKS` etc."""
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
     return gl.max(words.index(slot * 8 + NUMBER).load(layout), axis=0)
