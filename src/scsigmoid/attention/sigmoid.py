@@ -25,7 +25,10 @@ from scsigmoid.attention.reference import largest_scores
 
 
 def expand_bias(bias: float | Tensor | None, sequences: int, like: Tensor) -> Tensor | None:
-    """Return the bias as a tensor (sequences,), float64 if ``like`` is float64, else float32."""
+    """Return the bias as a tensor (sequences,), float64 if ``like`` is float64, else float32.
+
+    None, the default -log(number of keys), stays None.
+    """
     if bias is None:
         return None
     dtype = compute_dtype(like)
@@ -55,12 +58,14 @@ def _attend(
 ) -> Tensor:
     """Compute attention of checked tensors, [q, k, v] or [qkv].
 
-    ``spans`` are the fields ``starts_q`` to ``ends_k`` of :class:`Problem`, and ``longest`` its
-    ``longest_q`` and ``longest_k``.
+    ``spans`` are the fields ``starts_q`` to ``ends_k`` of :class:`Problem`, ``longest`` its
+    ``longest_q`` and ``longest_k``. The other arguments are its fields of the same names, with
+    their defaults not yet resolved.
     """
     check_booleans(accurate=accurate, deterministic=deterministic)
     tensors = cast_for_autocast(*tensors)
-    q = tensors[0] if len(tensors) == 3 else tensors[0].select(1, 0)
+    is_fused = len(tensors) == 1
+    q = tensors[0].select(1, 0) if is_fused else tensors[0]
     backend = choose_backend("sigmoid", backend, q.device, hopper_misfit(q))
     problem = Problem(
         *spans,
@@ -71,8 +76,8 @@ def _attend(
         has_gaps=has_gaps,
         deterministic=deterministic,
     )
-    q, k, v = tensors if len(tensors) == 3 else (tensors[0], None, None)
-    return ops.attend(q, k, v, problem, backend)
+    q_or_qkv, k, v = (tensors[0], None, None) if is_fused else tensors
+    return ops.attend(q_or_qkv, k, v, problem, backend)
 
 
 def sigmoid_attention(
@@ -110,11 +115,10 @@ def sigmoid_attention(
         bias: b, a number or a tensor () or (sequences,), which may require a gradient. Default:
             -log(n) with n the number of keys of the sequence.
         backend: ``auto``, ``hopper``, ``triton`` or ``reference``.
-        accurate: compute an exact sigmoid (True) or the approximate tanh of the hardware (False).
-            Default: exact if ``max_seqlen_k`` is above 8,192. Below, the error of tanh is smaller
-            than the rounding to bfloat16. float32 inputs always use the exact sigmoid. In
-            bfloat16, ``hopper`` computes weights only as exactly as the results need
-            (docs/assumptions.md).
+        accurate: compute weights to the precision of the inputs (True), or with the approximate
+            tanh of the hardware (False). float32 inputs are always computed with True. Default:
+            True if ``max_seqlen_k`` is above 8,192. At 8,192 keys the approximation makes the error
+            of bfloat16 results about 1.15 times as large (docs/assumptions.md).
         deterministic: compute the same bits in each run, also for gradients. Slower with
             ``hopper``. ``triton`` and ``reference`` are always deterministic. Default: the setting
             of :func:`torch.use_deterministic_algorithms`.
@@ -247,7 +251,7 @@ def score_max(q: Tensor, k: Tensor, cu_seqlens: Tensor, scale: float | None = No
         scale: factor of the scores (default 1 / sqrt(dim)).
 
     Returns:
-        Scalar float32 tensor on the device of ``q``: 0 without tokens, NaN if a score is NaN.
+        Scalar float32 tensor on the device of ``q``: 0 without scores, NaN if a score is NaN.
 
     Raises:
         TypeError, ValueError: if an argument has a wrong type, shape, device or value.

@@ -46,13 +46,14 @@ def token_keys(of_cells: Tensor, positions: Tensor) -> Tensor:
 class KeyedDropout(nn.Module):
     """Inverted dropout of each activation with probability ``share``, at least 0 and below 1.
 
-    ``site`` is the layer's index in the model. Each dropout layer drops different activations.
+    ``site`` is the index of this module among the dropout modules of the model, so that each drops
+    different activations.
     """
 
     def __init__(self, share: float, site: int) -> None:
         super().__init__()
-        # Number of the 2^32 words for which an activation is dropped. An integer, because
-        # torch.compile treats floats of a module as variables.
+        # Number of the 2^32 words for which an activation is dropped. As a float, torch.compile
+        # would not treat it as a constant.
         self.dropped = round(share * _WORDS)
         # site * _SITES as a signed 32-bit word
         self.site = (site * _SITES + _WORDS // 2) % _WORDS - _WORDS // 2
