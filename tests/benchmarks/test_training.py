@@ -152,7 +152,7 @@ def test_rounds_time_the_cells_that_are_counted(
     assert other.padding == pytest.approx(1 - statistics.fmean(tokens) / 2 / 96)
     work = [
         sum(
-            count_flops(conditions(32).like, torch.diff(b.cu_seqlens).tolist(), len(b.masked))
+            count_flops(conditions(32).encoder, torch.diff(b.cu_seqlens).tolist(), len(b.masked))
             for b in cells
         )
         for cells in rounds
@@ -231,7 +231,7 @@ def test_a_kernel_that_runs_out_of_memory_in_a_round_is_noted(
 
 def test_models_share_weights_that_no_step_changes() -> None:
     group = conditions(16)
-    shared = Trainer(Encoder(group.like), group.training, 42, CPU)
+    shared = Trainer(Encoder(group.encoder), group.training, 42, CPU)
     before = {name: value.clone() for name, value in shared.encoder.state_dict().items()}
     batches: Sequence = [next(group.batches())]
     for variant in (SIGMOID, SOFTMAX, PADDED):

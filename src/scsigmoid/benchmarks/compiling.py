@@ -175,15 +175,15 @@ def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Condition
 
     All groups share the graph of a packed variant. A padded variant has a graph for each group.
     """
-    like, device = groups[0].like, groups[0].device
+    encoder, device = groups[0].encoder, groups[0].device
     gpu_bytes = torch.cuda.get_device_properties(device).total_memory
-    process_bytes = CONTEXT_BYTES + PARAMETER_BYTES * count_parameters(like)
+    process_bytes = CONTEXT_BYTES + PARAMETER_BYTES * count_parameters(encoder)
     most = max(1, min(MOST_PROCESSES, int(MEMORY_SHARE * gpu_bytes / process_bytes)))
     share = MEMORY_SHARE / most
     names = {variant.kernel for variant in variants if variant.layout == "padded"}
     # For each context, a batch with padding. All groups of a context use the same kernels.
     cases = [
-        Case("jagged", like.head_dimension, like.heads, context, (context - 1,) * 2)
+        Case("jagged", encoder.head_dimension, encoder.heads, context, (context - 1,) * 2)
         for context in dict.fromkeys(group.group.context for group in groups)
     ]
     autotuned = [each for each in PROVIDERS if each.is_autotuned and each.name in names]
@@ -208,7 +208,7 @@ def compile_step(variant: Variant, group: "Conditions", memory_share: float = 1.
         if group.device.type == "cuda":
             torch.cuda.set_per_process_memory_fraction(memory_share)
         batch = variant.batch(next(group.batches()), group.group.context)
-        encoder = variant.encoder(group.like, group.device)
+        encoder = variant.encoder(group.encoder, group.device)
         trainer = Trainer(encoder, group.training, group.seed, group.device)
         trainer.step(1, [batch])
         synchronise(group.device)

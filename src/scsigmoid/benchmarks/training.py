@@ -25,7 +25,7 @@ from scsigmoid.benchmarks.machine import identity, machine_facts
 from scsigmoid.benchmarks.rows import Sweep, TrainingGroup, TrainingRow, median_interval
 from scsigmoid.benchmarks.simulated import simulated_batches
 from scsigmoid.benchmarks.timing import Stopwatch, WrongResult, record_failure, release, rounds
-from scsigmoid.benchmarks.variants import SETTING, Variant, choose_variants
+from scsigmoid.benchmarks.variants import KERNELS_SETTING, Variant, choose_variants
 from scsigmoid.config.schema import Architecture, Size, Training, TrainingBenchmark
 from scsigmoid.model.encoder import Block, Encoder
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
@@ -96,13 +96,13 @@ class Conditions:
     """Settings that all variants of a group share.
 
     Attributes:
-        like: settings of the encoder. Each variant replaces attention and backend.
+        encoder: settings of the encoder. Each variant replaces attention and backend.
         training: settings of the optimizer and of masking, with a learning rate of 0.
         seed: seed of weights, cells, masks and dropout.
     """
 
     group: TrainingGroup
-    like: EncoderSettings
+    encoder: EncoderSettings
     settings: TrainingBenchmark
     training: Training
     seed: int
@@ -163,11 +163,11 @@ def run_training_benchmark(
     for size, cells, context in groups:
         group = TrainingGroup(size, context, cells)
         if group not in done:
-            like = EncoderSettings.of(
+            encoder = EncoderSettings.of(
                 sizes[size], architecture, "sigmoid", context, settings.vocabulary
             )
             to_measure[f"{size}, context {context}, {cells} cells"] = Conditions(
-                group, like, settings, unchanging, seed, torch_device
+                group, encoder, settings, unchanging, seed, torch_device
             )
     if torch_device.type == "cuda":
         # By default, torch stops compiling after eight graphs. At most one graph is needed for each
@@ -198,17 +198,18 @@ def run_group(
     batches = conditions.batches()
     torch.manual_seed(derive(conditions.seed, "weights"))
     with conditions.device:
-        weights = Encoder(conditions.like)
-    shared = Trainer(weights, conditions.training, conditions.seed, conditions.device)
+        encoder = Encoder(conditions.encoder)
+    # All variants train the weights of this trainer.
+    shared = Trainer(encoder, conditions.training, conditions.seed, conditions.device)
     first = list(islice(batches, FIRST_STEPS))
     entries = [TimedVariant(variant) for variant in variants]
     for entry in entries:
         begin = time.perf_counter()
-        with record_failure(entry, SETTING, conditions.device):
+        with record_failure(entry, KERNELS_SETTING, conditions.device):
             prepare(entry, conditions, shared, first, errors)
             log(f"{entry.name}: ready in {time.perf_counter() - begin:.0f} s")
-    work = time_rounds(entries, conditions, batches)
-    rows = [make_row(entry, conditions, work) for entry in entries]
+    tokens_and_flops = time_rounds(entries, conditions, batches)
+    rows = [make_row(entry, conditions, tokens_and_flops) for entry in entries]
     for row in rows:
         text = f"{row.cells_per_second:.4g} cells/s, MFU {row.mfu:.1%}" if row.rounds else ""
         log(
@@ -238,7 +239,7 @@ def prepare(
         raise WrongResult(f"a gradient has a relative error of {entry.error:.2g}")
     compiled_before = compiled_graphs(device)
     memory_of_others = reset_peak_memory(shared)
-    encoder = variant.encoder(conditions.like, device)
+    encoder = variant.encoder(conditions.encoder, device)
     # Share the parameters instead of copying them.
     encoder.load_state_dict(shared.encoder.state_dict(keep_vars=True), assign=True)
     trainer = Trainer(encoder, conditions.training, conditions.seed, device)
@@ -261,13 +262,13 @@ def gradient_error(variant: Variant, conditions: Conditions) -> float:
     with plain PyTorch (backend ``reference``) in float32 on two cells. Encoders are not compiled.
     """
     cells = next(conditions.batches(2))
-    like = replace(conditions.like, layers=1, dropout=0.0)
+    settings = replace(conditions.encoder, layers=1, dropout=0.0)
     torch.manual_seed(conditions.seed)
     reference = Variant("reference", variant.attention, (conditions.device.type,))
-    expected = reference.encoder(like, conditions.device)
-    encoder = variant.encoder(like, conditions.device)
+    expected = reference.encoder(settings, conditions.device)
+    encoder = variant.encoder(settings, conditions.device)
     encoder.load_state_dict(expected.state_dict())
-    own = variant.batch(cells, like.context).to(conditions.device)
+    own = variant.batch(cells, settings.context).to(conditions.device)
     with autocast(conditions.device):
         gradient = projection_gradient(encoder, own)
     return relative_error(gradient, projection_gradient(expected, cells.to(conditions.device)))
@@ -317,7 +318,7 @@ def time_rounds(
     Return for each round the valid tokens of its timed steps and the operations on these tokens.
     """
     settings, step = conditions.settings, FIRST_STEPS + 1
-    work: list[tuple[int, int]] = []
+    tokens_and_flops: list[tuple[int, int]] = []
     for order in rounds(len(entries), LEAST_ROUNDS, settings.rounds, settings.seconds):
         packed = list(islice(batches, LEAD_STEPS + settings.steps))
         layouts: dict[str, list[Batch]] = {}
@@ -332,11 +333,11 @@ def time_rounds(
                 if conditions.device.type == "cuda":
                     batches_of_layout = [batch.pinned() for batch in batches_of_layout]
                 layouts[variant.layout] = batches_of_layout
-            with record_failure(entry, SETTING, conditions.device):
+            with record_failure(entry, KERNELS_SETTING, conditions.device):
                 time_steps(entry, entry.trainer, layouts[variant.layout], step)
-        work.append(count_work(packed[LEAD_STEPS:], conditions.like))
+        tokens_and_flops.append(count_work(packed[LEAD_STEPS:], conditions.encoder))
         step += len(packed)
-    return work
+    return tokens_and_flops
 
 
 def time_steps(
@@ -369,14 +370,14 @@ def count_work(batches: Sequence[Batch], encoder: EncoderSettings) -> tuple[int,
 
 
 def make_row(
-    entry: TimedVariant, conditions: Conditions, work: Sequence[tuple[int, int]]
+    entry: TimedVariant, conditions: Conditions, tokens_and_flops: Sequence[tuple[int, int]]
 ) -> TrainingRow:
-    """Return the row of one variant. ``work`` is the result of :func:`time_rounds`."""
+    """Return the row of one variant. ``tokens_and_flops``: see :func:`time_rounds`."""
     variant, settings, group = entry.variant, conditions.settings, conditions.group
     device, readings = device_name(conditions.device), entry.milliseconds
     milliseconds = median_interval(readings, settings.confidence)
     seconds = [settings.steps * reading / 1e3 for reading in readings]
-    tokens, flops = zip(*work, strict=True)
+    tokens, flops = zip(*tokens_and_flops, strict=True)
     mean_tokens = statistics.fmean(tokens) / settings.steps
     # tokens of a step, including padding
     computed = mean_tokens if variant.layout == "packed" else group.cells * group.context
@@ -386,7 +387,7 @@ def make_row(
     hours = milliseconds.map(lambda ms: settings.projected_cells / group.cells * ms / 3.6e6)
     return TrainingRow(
         size=group.size,
-        parameters=count_parameters(conditions.like),
+        parameters=count_parameters(conditions.encoder),
         context=group.context,
         cells_per_step=group.cells,
         attention=variant.attention,

@@ -285,7 +285,7 @@ VARIANTS = (
 )
 
 
-SETTING = "benchmarks.training.kernels"
+KERNELS_SETTING = "benchmarks.training.kernels"
 
 
 def choose_variants(names: Sequence[str] | None, device: str) -> list[Variant]:
@@ -294,4 +294,4 @@ def choose_variants(names: Sequence[str] | None, device: str) -> list[Variant]:
     A name without layout (``flex``) selects both layouts, ``flex padded`` selects one layout.
     """
     table = [(name, variant) for variant in VARIANTS for name in (variant.kernel, variant.name)]
-    return list(dict.fromkeys(select_kernels(table, SETTING, names, device)))
+    return list(dict.fromkeys(select_kernels(table, KERNELS_SETTING, names, device)))
