@@ -24,6 +24,11 @@ Arguments of all kernels:
 - ``TILES``, ``most``: see :func:`assignment`. The grid has ``most * heads`` programs, or
   ``sequences * blocks * heads`` if ``TILES`` is None.
 - ``blocks``: number of blocks of rows of the longest sequence.
+- ``D``: head dimension. ``BLOCK_D``: columns of a block, D rounded up to a power of two. If they
+  differ (``WIDE``), the columns from D on are masked.
+- ``SIGMOID``: form of the sigmoid (:func:`triton_tiles.sigmoid`). ``PRECISION``: precision of the
+  matrix products of float32 inputs. ``BLOCK_Q``, ``BLOCK_K``, ``STAGES``, ``TMA`` and
+  ``TAIL_LAST``: see :class:`tuning.Configuration`.
 """
 
 import triton
