@@ -1,6 +1,6 @@
 """The exception for errors that a user can correct."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,6 +29,12 @@ def shortened(message: str) -> str:
     """Return a printable message. If it exceeds 800 characters, leave out the middle."""
     message = printable(message)
     return message if len(message) <= 800 else f"{message[:400]} … {message[-300:]}"
+
+
+def first_few(names: Iterable[object]) -> str:
+    """Return up to five names for a message, and the number of the others."""
+    texts = [*map(str, names)]
+    return ", ".join(texts[:5]) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")
 
 
 _NAMES: dict[str, str] = {}  # by temporary path, the file or address that messages show instead

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scsigmoid.cli.arguments import read_config, stage
+from scsigmoid.errors import first_few
 
 if TYPE_CHECKING:
     from scsigmoid.results.folder import Results
@@ -67,14 +68,14 @@ def study_scores(options: argparse.Namespace) -> None:
 def study(options: argparse.Namespace) -> None:
     """Make the tables and figures of a study."""
     from scsigmoid.study.figures import draw
-    from scsigmoid.study.runs import Study, first_names
+    from scsigmoid.study.runs import Study
     from scsigmoid.study.tables import write_tables
 
     results = Study(options.runs)
     for path in (*write_tables(results, options.output), *draw(results, options.output)):
         print(path)
     if results.unfinished:
-        names = first_names(results.unfinished)
+        names = first_few(results.unfinished)
         print(f"only the tables of learning rates and clipping show unfinished runs: {names}")
     families = results.runs[results.runs["purpose"] == ""]["family"].unique()
     if len(families):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.corpus.hdf5 import Strings, check_column, count_rows, read_column
-from scsigmoid.errors import UserError
+from scsigmoid.errors import UserError, first_few
 from scsigmoid.progress import log, warn
 
 VERSIONED = re.compile(r"\A(ENS[A-Z]*\d+)\.\d+\Z")
@@ -28,7 +28,6 @@ OTHER_FEATURES = re.compile(
     r".* capture|custom|peaks?|adt|hto|atac|antibod(y|ies)|hashtags?|(surface )?prot(eins?)?"
 )
 CELLXGENE_BIOTYPES = {"gene", "spike-in", ""}
-EXAMPLES = 5  # maximum number of genes in a message
 # Shares of contradictions (see `check_names`) above which there is a warning or an error. The share
 # is below 1 % between annotations of different years, and almost 100 % if ids are shifted by a row.
 FEW_CONTRADICTIONS, MANY_CONTRADICTIONS = 0.05, 0.5
@@ -106,10 +105,10 @@ def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: 
         )
     without_id = [gene for gene in times if not is_id(gene) and not gene.startswith(FOREIGN)]
     if without_id and has_ids(gene_ids):
-        examples = ", ".join(without_id[:EXAMPLES]) + ", ..." * (len(without_id) > EXAMPLES)
         warn(
             f"{path}: {len(without_id):,} of {len(gene_ids):,} genes have no Ensembl id "
-            f"({examples}); if they are proteins, say so in var['feature_types'] or remove them"
+            f"({first_few(without_id)}); if they are proteins, say so in var['feature_types'] or "
+            "remove them"
         )
 
 

@@ -46,11 +46,10 @@ from scsigmoid.corpus.selection import (
     summarize,
 )
 from scsigmoid.corpus.web import Absent, Web, check_address
-from scsigmoid.errors import UserError
+from scsigmoid.errors import UserError, first_few
 from scsigmoid.files import write_json
 from scsigmoid.progress import announce, log
 
-LISTED = 5  # maximum number of files in a message
 TRAIN_AGAIN = "train without them (snakemake --forcerun manifest) or remove the dataset"
 
 
@@ -257,7 +256,7 @@ def remove_excluded(rows: list[ManifestRow], excluded: Mapping[str, Excluded]) -
     if excluded and not any(row.role == "training" for row in kept):
         raise UserError(
             "corpus.local: no cell is left for training, because all have the same counts as "
-            f"held-out cells ({', '.join([*excluded][:LISTED])}); hold out less or add other files"
+            f"held-out cells ({first_few(excluded)}); hold out less or add other files"
         )
     return kept
 
@@ -405,12 +404,10 @@ def check_available(
     ]
     if wrong:
         log(f"files that are gone or changed: {', '.join(wrong)}")
-        named = ", ".join(wrong[:LISTED])
-        more = f" and {len(wrong) - LISTED} more (see the log)" if len(wrong) > LISTED else ""
         hint = "remove corpus.manifest to make a new manifest" if locked else "change corpus.source"
         raise UserError(
-            f"{where}: {len(wrong)} of {len(rows)} files are gone or changed: {named}{more}; name "
-            f"them in corpus.leave_out to continue without them, or {hint}"
+            f"{where}: {len(wrong)} of {len(rows)} files are gone or changed: {first_few(wrong)}; "
+            f"name them (all are in the log) in corpus.leave_out to leave them out, or {hint}"
         )
     return [answer for answer in answers if isinstance(answer, ManifestRow)]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.schema import IDENTIFIER
 from scsigmoid.csv_rows import read_rows, write_rows
-from scsigmoid.errors import UserError
+from scsigmoid.errors import UserError, first_few
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,10 +136,9 @@ def check_skipped(rows: Iterable[ManifestRow], training: Iterable[ManifestRow]) 
     cells = sum(int(row.cells or 0) for row in skipped)
     total = sum(int(row.cells or 0) for row in training)
     if skipped and cells >= LARGEST_SKIPPED_SHARE * total:
-        named = ", ".join(row.file for row in skipped[:5])
         raise UserError(
             f"{len(skipped)} training files with {cells:,} of {total:,} cells have no raw counts: "
-            f"{named}{', ...' if len(skipped) > 5 else ''}; choose assays with counts "
+            f"{first_few(row.file for row in skipped)}; choose assays with counts "
             "(corpus.assays), or name the files in corpus.leave_out"
         )
 

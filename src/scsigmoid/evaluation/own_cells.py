@@ -6,7 +6,7 @@ Cells are written as tokens to a temporary token store (:mod:`scsigmoid.tokens.m
 import dataclasses
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
@@ -23,7 +23,7 @@ from scsigmoid.corpus.h5ad import Cells, open_cells
 from scsigmoid.corpus.h5ad_writer import as_h5ad, storing
 from scsigmoid.corpus.hdf5 import format_names, opened, read_data_frame, reading
 from scsigmoid.corpus.matrix_reader import find_counts
-from scsigmoid.errors import UserError, naming
+from scsigmoid.errors import UserError, first_few, naming
 from scsigmoid.evaluation.embedding_files import check_finite
 from scsigmoid.evaluation.embeddings import (
     check_pooling,
@@ -287,11 +287,6 @@ def adata_token_store(
                 "with almost empty cells"
             )
         yield store
-
-
-def first_few(names: Sequence[object]) -> str:
-    """Return up to five names as text, with ``...`` at the end if there are more."""
-    return ", ".join(map(str, names[:5])) + (", ..." if len(names) > 5 else "")
 
 
 def check_types(adata: object, model: object) -> None:
