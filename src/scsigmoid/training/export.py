@@ -84,23 +84,6 @@ def write(path: str | Path, metadata: Mapping[str, Any], tensors: Mapping[str, T
         temporary.chmod(mode)
 
 
-def update_header(path: str | Path, output: str | Path) -> None:
-    """Convert a model file of version 0.1 or 0.2 to the current format. Tensors do not change."""
-    metadata, weights = read(path, vocabulary=False)
-    # These versions stored a checksum of the weights only, or none.
-    digest = hashlib.sha256()
-    for name in sorted(weights):
-        digest.update(weights[name].numpy().tobytes())
-    if "version" in metadata or metadata.pop("sha256", None) not in (None, digest.hexdigest()):
-        raise UserError(
-            f"{path}: damaged, or already in the current format; "
-            "convert an intact file of version 0.1 or 0.2"
-        )
-    defaults = {"cls_token": True, "variants": []}
-    _, vocabulary = read(path, vocabulary=True)
-    write(output, {**defaults, **metadata, "version": VERSION}, {**weights, **vocabulary})
-
-
 def shrink(path: str | Path, output: str | Path) -> None:
     """Write a copy of a model for embeddings only: float16 weights without the output layer."""
     metadata, weights = read(path, vocabulary=False)
@@ -132,7 +115,7 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
     """Read the vocabulary of a finished model. Raise UserError if it is missing or damaged."""
     try:
         metadata, tensors = read(path, vocabulary=True)
-        if not tensors:  # version 0.1
+        if not tensors:
             raise UserError(f"{path}: does not contain a vocabulary; train the model again")
         arrays = {name.removeprefix(PREFIX): tensor.numpy() for name, tensor in tensors.items()}
         lines = {
@@ -178,10 +161,7 @@ def settings_of(path: Path, backend: str) -> EncoderSettings:
     if not NAME.fullmatch(metadata["model"]):  # The name becomes part of keys and paths.
         raise ValueError(f"its header names the model {metadata['model']!r}")
     if metadata.get("version") != VERSION:
-        raise UserError(
-            f"{path}: written by another version of scsigmoid; train the model again, or convert "
-            "the file with scsigmoid.training.export.update_header(path, output)"
-        )
+        raise UserError(f"{path}: written by another version of scsigmoid; train the model again")
     variants = tuple(metadata["variants"])
     known = {**metadata, **metadata["size"], "variants": variants, "backend": backend}
     settings = EncoderSettings(**{each.name: known[each.name] for each in fields(EncoderSettings)})
