@@ -39,7 +39,7 @@ def test_conda_environments_have_the_projects_bounds(path: Path) -> None:
     assert environment["channels"] == ["conda-forge", "nodefaults"]
     assert [name.split()[0] for name in conda] == ["python", "pip"]
     found = {Requirement(text).name: Requirement(text).specifier for text in extra["pip"]}
-    # what starts jobs is an extra
+    # The packages that start jobs are an extra, which jobs do not need.
     assert found == {name: wanted.specifier for name, wanted in dependencies().items()}
 
 

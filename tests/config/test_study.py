@@ -1,4 +1,4 @@
-"""Runs of a family."""
+"""Runs of a study: one for every combination of the values in a family."""
 
 import itertools
 
@@ -88,7 +88,6 @@ def test_a_wrong_family_is_named(changes: dict[str, object], message: str):
     ("purpose", "varied"),
     [
         ("seeds", {"size": ["demo", "160M"]}),
-        ("seeds", {"training": {"learning_rate": [1e-3, 2e-3]}}),
         ("rates", {"context": [128, 256]}),
         ("sizes", {"training": {"clipping": [None, 1.0]}}),
         ("stability", {"training": {"mask_fraction": [0.1, 0.2]}}),

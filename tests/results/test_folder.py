@@ -18,18 +18,6 @@ from scsigmoid.measurements import Measurement, read_measurements, write_measure
 from scsigmoid.results.folder import Results
 
 
-def test_values(results: Results) -> None:
-    assert results.metadata("heart_oft")["cells"] == 160
-    assert results.validation_loss("heart_oft", "sigmoid_2k").n == 160
-    cells, losses, donors = results.cell_losses("heart_oft", "sigmoid_2k")
-    assert cells.tolist() == list(range(160))
-    assert sorted(set(donors)) == ["donor 0", "donor 1", "donor 2", "donor 3"]
-    assert losses.mean() == pytest.approx(results.validation_loss("heart_oft", "sigmoid_2k").value)
-    assert results.journal("sigmoid_4k")["step"][-1] == results.config.training.steps
-    assert results.training_cells == 3000
-    assert results.training_data == "simulated"
-
-
 def test_the_baseline_loss_is_the_entropy_of_the_genes(results: Results, tmp_path: Path) -> None:
     columns = {"token": range(6), "cells": [0, 0, 8, 4, 2, 2]}
     write_parquet(tmp_path / "tokens/vocabulary.parquet", columns)
@@ -68,8 +56,8 @@ def test_the_mean_score_is_over_the_papers_metrics(tmp_path: Path, config: Confi
         scib = replace(config.evaluation.scib, metrics=metrics)
         settings = replace(config, evaluation=replace(config.evaluation, scib=scib))
         # Without models: the rows lack the context, which would be compared.
-        found = Results(tmp_path, replace(settings, models={})).scores("heart_oft")
-        return {model: row.value for model, row in found["bio_conservation"].items()}
+        scores = Results(tmp_path, replace(settings, models={})).scores("heart_oft")
+        return {model: row.value for model, row in scores["bio_conservation"].items()}
 
     assert means(*scores) == {"sigmoid_4k": pytest.approx(0.4)}
     assert means("leiden_nmi") == {"sigmoid_4k": 0.6, "random": 0.9}
