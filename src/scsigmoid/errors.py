@@ -31,7 +31,7 @@ def shortened(message: str) -> str:
     return message if len(message) <= 800 else f"{message[:400]} … {message[-300:]}"
 
 
-_NAMES: dict[str, str] = {}  # by temporary path, the file or address that messages show instead
+_NAMES: dict[str, str] = {}  # file or address that messages show instead of each temporary path
 
 
 @contextmanager
