@@ -18,9 +18,8 @@ def test_every_table_and_figure_exists(finished: Any) -> None:
     for folder, count, suffixes in (("tables", 10, "csv md tex"), ("figures", 8, "png pdf")):
         for suffix in suffixes.split():
             assert len(list((results / folder).glob(f"*.{suffix}"))) == count
-    assert len(pd.read_csv(results / "tables/mmd_heart_oft.csv")) >= 28
-    report = (results / "report.html").read_text()
-    assert "simulated" in report
+    assert len(pd.read_csv(results / "tables/mmd_heart_oft.csv")) >= 28  # pairs of 8 cell types
+    assert "simulated" in (results / "report.html").read_text()
     assert yaml.safe_load((results / "config.yaml").read_text())["training"]["steps"] == 12
 
 
@@ -228,8 +227,8 @@ def test_results_that_cannot_be_written_are_one_line(
         run = project.run("corpus")
     assert run.returncode != 0
     output = run.stdout + run.stderr
-    reason = "cannot be written (Read-only file system)"
-    assert f"scsigmoid: error: {place}/results/config.yaml: {reason}" in output
+    message = f"{place}/results/config.yaml: cannot be written (Read-only file system)"
+    assert f"scsigmoid: error: {message}" in output
     assert "Traceback" not in output
 
 

@@ -105,7 +105,8 @@ def default_resource(name):
     return defaults[name].raw if name in defaults else None
 
 
-# Resources of jobs that download files.
+# Resources of jobs that download files. Profiles limit how many jobs with the resources `download`,
+# `alone` (benchmarks) and `at_once` (tables and figures) run at a time.
 DOWNLOAD = {"download": 1, "slurm_partition": default_resource("data_partition")}
 
 

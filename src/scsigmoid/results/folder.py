@@ -49,10 +49,8 @@ class Results:
 
     def __init__(self, folder: str | Path, config: Config) -> None:
         self.folder, self.config, self.plan = Path(folder), config, Plan(config)
-        #: Contents of the files read so far, by path relative to the folder.
-        self._contents: dict[str, Any] = {}
-        #: Vocabulary of the first measurements that were read.
-        self._vocabulary: str | None = None
+        self._contents: dict[str, Any] = {}  # of the files read so far, by relative path
+        self._vocabulary: str | None = None  # fingerprint in the first measurements that were read
 
     def path(self, relative: str) -> Path:
         """Return the path of a result file, given its path relative to the folder."""
