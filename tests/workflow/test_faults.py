@@ -96,7 +96,6 @@ def test_a_disk_without_room_or_permission_is_one_line(
         ("truncated", "tokens/training/part-00000/shard-00000.arrow", MODEL),
         ("flipped", MODEL, "embeddings/heart_oft/sigmoid_4k.h5ad"),
         ("truncated", LOSSES, "tables/comparison.csv"),
-        ("truncated", "metrics/mmd/heart_oft.csv", "tables/mmd_heart_oft.csv"),
         ("truncated", "metrics/umap/heart_oft/sigmoid_4k.parquet", "figures/umap_heart_oft.png"),
     ],
 )
