@@ -5,7 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from forked import forked
@@ -13,49 +13,39 @@ from forked import forked
 from scsigmoid.cli import main
 from scsigmoid.files import sha256
 
-# These configure numba before its import. In a forked process it may be imported already.
-COMPILED = {"scib", "umap"}
+# Stages that configure numba before its import. They run in a new process, because numba may
+# already be imported in a forked process.
+NEW_PROCESS = {"scib", "umap"}
 NORMAL = "import sys; from scsigmoid.cli import main; sys.exit(main(sys.argv[1:]))"
 KILLED = f"import os; os.replace = lambda *names: os.kill(os.getpid(), 9); {NORMAL}"
 
 
 @dataclass(frozen=True)
 class Job:
-    """A call of ``scsigmoid``.
+    """A call of ``scsigmoid``."""
 
-    Attributes:
-        arguments: subcommand and arguments, as the shell passes them.
-        outputs: paths relative to ``folder``.
-        folder: working directory.
-    """
-
-    arguments: list[str]
-    outputs: list[str]
-    folder: Path
-
-    def copy(self, folder: Path) -> "Job":
-        """Return the same job with another working directory."""
-        return replace(self, folder=folder)
+    arguments: list[str]  # subcommand and arguments, as the shell passes them
+    outputs: list[str]  # paths relative to `folder`
+    folder: Path  # working directory
 
     @property
     def stage(self) -> str:
         """The subcommand."""
         return self.arguments[0]
 
-    def run(self, *, dies: bool = False) -> int:
+    def run(self, *, is_killed: bool = False) -> int:
         """Run the job in its own process. Return the exit code.
 
-        Args:
-            dies: whether SIGKILL ends the process when its first file is complete under a temporary
-                name.
+        If ``is_killed``, SIGKILL ends the process when its first file, which has a temporary name,
+        is complete.
         """
-        if self.stage in COMPILED:
-            command = [sys.executable, "-c", KILLED if dies else NORMAL, *self.arguments]
+        if self.stage in NEW_PROCESS:
+            command = [sys.executable, "-c", KILLED if is_killed else NORMAL, *self.arguments]
             return subprocess.run(command, cwd=self.folder, check=False).returncode
 
         def work() -> int:
             os.chdir(self.folder)
-            if dies:
+            if is_killed:
                 os.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)
             return main(self.arguments)
 
@@ -71,7 +61,7 @@ class Job:
             shutil.rmtree(path.parent / "checkpoints", ignore_errors=True)
 
     def checksums(self) -> dict[str, str]:
-        """Return the SHA-256 of the output files by path. It is empty for files with timings."""
+        """Return the SHA-256 of the output files by path, or "" for files with timings."""
         checksums = {}
         for name in self.outputs:
             path = self.folder / name

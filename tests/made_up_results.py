@@ -1,4 +1,4 @@
-"""Made-up result files, and fixtures with them: of the demo, and with the numbers of the paper."""
+"""Made-up result files and fixtures: of the demo, and of a run with the numbers of the paper."""
 
 import itertools
 import json
@@ -33,7 +33,6 @@ from scsigmoid.results.folder import Results
 from scsigmoid.training.journal import COLUMNS
 
 Row = TypeVar("Row")
-ROOT = Path(__file__).parents[1]
 TYPES = (
     *("Mesenchymal", "Cardiac", "Endothelial", "Immune", "Neural"),
     *("Adult endothelial", "Adult valve interstitial", "Adult immune"),
@@ -42,9 +41,9 @@ ESTIMATORS = ("unbiased", "biased")
 CELLS = 160
 H100 = "NVIDIA H100 80GB HBM3"
 DONORS = [f"donor {cell % 4}" for cell in range(CELLS)]
-# What each model's made-up loss is above the dataset's own.
-LOSS = {"sigmoid_2k": 0.30, "softmax_2k": 0.33, "sigmoid_4k": 0.10, "softmax_4k": 0.14}
-# Made-up speeds of kernels by attention, provider and layout.
+# Made-up loss of each model in nats, minus the loss that all models have in common.
+EXTRA_LOSS = {"sigmoid_2k": 0.30, "softmax_2k": 0.33, "sigmoid_4k": 0.10, "softmax_4k": 0.14}
+# Made-up speeds relative to PyTorch, by attention, provider and layout.
 SPEEDS = {
     ("sigmoid", "triton", "packed"): 4.0,
     ("sigmoid", "triton", "padded"): 3.6,
@@ -66,19 +65,19 @@ def write_parquet(path: Path, columns: dict[str, Any]) -> None:
 
 
 def write_cells(path: Path, columns: dict[str, Any]) -> None:
-    """Write values of cells, with the identity that is in the path: dataset and model."""
+    """Write values of cells. The dataset and the model of the identity are from the path."""
     write_table(path, pa.table(columns), {"dataset": path.parent.name, "model": path.stem})
 
 
 def write_vocabulary(folder: Path, tokens: int) -> None:
-    """Write a vocabulary of ever rarer genes. The first four tokens are not genes."""
+    """Write a vocabulary of genes in descending frequency. The first four tokens are special."""
     cells = np.where(np.arange(tokens) < 4, 0, 1 + 100_000 // np.arange(1, tokens + 1))
     path = folder / "tokens/vocabulary.parquet"
     write_parquet(path, {"token": np.arange(tokens), "cells": cells})
 
 
 def write_journal(path: Path, columns: dict[str, Any], device: str = H100) -> None:
-    """Write a journal of some columns. The others are 0."""
+    """Write a journal with some columns. All other columns are 0."""
     rows = np.zeros((len(columns["step"]), len(COLUMNS)))
     for name, values in columns.items():
         rows[:, COLUMNS.index(name)] = values
@@ -88,16 +87,13 @@ def write_journal(path: Path, columns: dict[str, Any], device: str = H100) -> No
     path.write_text("\n".join(lines) + "\n")
 
 
-def dataset_seed(dataset: str) -> float:
+def fraction_of(name: str) -> float:
     """Return a number between 0 and 1 that depends on the name."""
-    return (sum(map(ord, dataset)) % 17) / 17
+    return (sum(map(ord, name)) % 17) / 17
 
 
 class MadeUp:
-    """Writes the files that tables, figures and the report are made from.
-
-    Cells are simulated, but not those of ``pbmc68k``.
-    """
+    """Writes the input files of tables, figures and the report. Only ``pbmc68k`` has real cells."""
 
     def __init__(self, folder: Path, config: Config) -> None:
         self.folder, self.config = folder, config
@@ -137,19 +133,17 @@ class MadeUp:
         write_parquet(self.folder / "tokens/lengths.parquet", {"length": lengths, "cells": cells})
         write_vocabulary(self.folder, 1204)
 
-    def row(self, dataset: str, model: str, metric: str, interval: Interval, **more: Any) -> Any:
+    def row(self, dataset: str, model: str, metric: str, interval: Interval, **fields: Any) -> Any:
         """Return a measurement of a model, a control or a pair of models."""
-        if configured := self.config.models.get(model):
-            more |= {"attention": configured.attention, "context": configured.context}
-        value, low, high = interval
-        more = {"n": CELLS, "simulated": self.is_simulated[dataset]} | more
-        return Measurement(
-            dataset=dataset, model=model, metric=metric, value=value, low=low, high=high, **more
-        )
+        if settings := self.config.models.get(model):
+            fields |= {"attention": settings.attention, "context": settings.context}
+        fields = {"n": CELLS, "simulated": self.is_simulated[dataset]} | fields
+        fields |= interval._asdict()
+        return Measurement(dataset=dataset, model=model, metric=metric, **fields)
 
     def write_losses(self, dataset: str) -> None:
-        common = 4.0 + dataset_seed(dataset) + self.random.normal(0, 0.3, CELLS)
-        for model, extra in LOSS.items():
+        common = 4.0 + fraction_of(dataset) + self.random.normal(0, 0.3, CELLS)
+        for model, extra in EXTRA_LOSS.items():
             losses = common + extra + self.random.normal(0, 0.05, CELLS)
             mean, half = losses.mean(), 0.04 * losses.std(ddof=1) / np.sqrt(CELLS)
             donors = donor_mean(losses, np.array(DONORS), 0.95).interval
@@ -171,7 +165,7 @@ class MadeUp:
 
     def write_scores(self, dataset: str) -> None:
         for metric in self.config.evaluation.scib.metrics:
-            base = 0.45 + 0.3 * dataset_seed(dataset + metric)
+            base = 0.45 + 0.3 * fraction_of(dataset + metric)
             values = {
                 "sigmoid_4k": base + self.random.uniform(0.0, 0.06),
                 "softmax_4k": base,
@@ -188,7 +182,7 @@ class MadeUp:
     def write_mmd(
         self, dataset: str, pairs: Mapping[str, tuple[float, float]], width: float = 1.0
     ) -> None:
-        """Write the MMD of pairs of cell types in both models, with intervals of a width."""
+        """Write the MMD of pairs of cell types in both models. ``width`` scales the intervals."""
         sigmoid, softmax = self.config.evaluation.pair
         over = f"{sigmoid} / {softmax}"
         rows = []
@@ -225,17 +219,17 @@ class MadeUp:
     def write_umap(self, dataset: str) -> None:
         kinds = np.repeat(np.arange(len(TYPES)), CELLS // len(TYPES))
         for model in self.config.evaluation.pair:
-            points = self.random.normal(0, 5, (len(TYPES), 2))[kinds]
-            x, y = (points + self.random.normal(0, 1, points.shape)).T.astype(np.float32)
+            centers = self.random.normal(0, 5, (len(TYPES), 2))[kinds]
+            x, y = (centers + self.random.normal(0, 1, centers.shape)).T.astype(np.float32)
             columns = {"x": x, "y": y, "cell_type": np.array(TYPES)[kinds]}
             write_cells(self.folder / f"metrics/umap/{dataset}/{model}.parquet", columns)
 
     def write_run(self, model: str) -> None:
-        """Write a journal whose loss falls. Softmax explodes in the stress test."""
+        """Write a journal with a falling loss. In the stress test, softmax diverges."""
         random, last = self.random, model_training(self.config, model).steps
         steps = np.unique(np.linspace(1, last, 60).astype(int))
         time = steps / last
-        loss = 4.5 + 2.5 * np.exp(-5 * time) + LOSS.get(model, 0.2)
+        loss = 4.5 + 2.5 * np.exp(-5 * time) + EXTRA_LOSS.get(model, 0.2)
         loss += random.normal(0, 0.03, len(steps))
         gradient = 1 + 3 * np.exp(-6 * time) + random.uniform(0, 0.2, len(steps))
         score = 1 + 2 * time + random.uniform(0, 0.1, len(steps))
@@ -268,7 +262,7 @@ class MadeUp:
             write_json(self.folder / f"benchmarks/{benchmark}.json", machine)
 
     def write_training(self) -> None:
-        """Write the training benchmark: for each size both attentions, once with padding."""
+        """Write the training benchmark: both attentions, and a slower softmax with padding."""
         settings, rows = self.config.benchmarks.training, []
         fewest = min(settings.cells_per_gpu)
         for (index, size), context, cells in itertools.product(
@@ -292,8 +286,8 @@ EMPTY = {str: "", int: 0, float: math.nan, bool: False}
 
 
 def filled(kind: type[Row], **values: Any) -> Row:
-    """Return a row with these values. The others are empty, as if nothing was measured."""
-    return kind(**{name: EMPTY[one] for name, one in get_type_hints(kind).items()} | values)
+    """Return a row with these values. All other fields are empty, as if nothing was measured."""
+    return kind(**{name: EMPTY[type_] for name, type_ in get_type_hints(kind).items()} | values)
 
 
 def ends(name: str, value: float, low: float = 0.96, high: float = 1.04) -> dict[str, float]:
@@ -304,7 +298,7 @@ def ends(name: str, value: float, low: float = 0.96, high: float = 1.04) -> dict
 def kernel_row(
     case: Case, direction: str, attention: str, provider: str, layout: str, rate: float
 ) -> KernelRow:
-    """Return a row of ten equal readings, or of none if the rate is NaN."""
+    """Return a row with ten equal readings at ``rate`` FLOPS, or without readings if it is NaN."""
     milliseconds = case.flops(direction) / rate * 1e3
     shape = ("batch", "head_dimension", "heads", "length", "sequences", "padding", "tokens")
     is_timed = not math.isnan(rate)
@@ -332,7 +326,7 @@ def kernel_row(
 def training_row(
     context: int, attention: str, kernel: str, layout: str, milliseconds: float, cells: int = 2
 ) -> TrainingRow:
-    """Return a row of the training benchmark with nine rounds around a time of a step."""
+    """Return a row with nine rounds. ``milliseconds`` is their median, NaN if nothing was timed."""
     is_timed = not math.isnan(milliseconds)
     rounds = [milliseconds * (1 + n / 100) for n in range(-4, 5)] if is_timed else []
     return filled(
@@ -363,15 +357,16 @@ def training_row(
 class PapersNumbers(MadeUp):
     """Writes a results folder that is comparable with the paper and has the paper's numbers.
 
-    Args:
-        swapped: give each arm the numbers of the other one.
+    If ``swapped``, sigmoid has the paper's numbers of softmax, and softmax those of sigmoid.
     """
 
     def __init__(self, folder: Path, config: Config, *, swapped: bool = False) -> None:
         super().__init__(folder, config)
         self.swapped = swapped
-        arms = ("sigmoid", "softmax")
-        self.source = dict(zip(arms, reversed(arms) if swapped else arms, strict=True))
+        #: Attention whose numbers in the paper each attention gets.
+        self.source = {"sigmoid": "sigmoid", "softmax": "softmax"}
+        if swapped:
+            self.source = {"sigmoid": "softmax", "softmax": "sigmoid"}
 
     def write_all(self) -> None:
         super().write_all()
@@ -394,20 +389,20 @@ class PapersNumbers(MadeUp):
             write_json(self.folder / f"benchmarks/{benchmark}.json", machine)
 
     def write_losses(self, dataset: str) -> None:
-        """Write losses that differ by the same amount in every cell."""
-        spread = np.random.default_rng(7).normal(0, 0.01, CELLS)
-        spread -= spread.mean()
+        """Write losses whose difference between two models is the same in every cell."""
+        deviations = np.random.default_rng(7).normal(0, 0.01, CELLS)
+        deviations -= deviations.mean()
         printed = reported()["validation_loss"][dataset]
         for model in printed:
             attention, context = model.split("_")
-            losses = printed[f"{self.source[attention]}_{context}"][0] + spread
+            losses = printed[f"{self.source[attention]}_{context}"][0] + deviations
             self.write_model_losses(dataset, model, losses, *[mean_interval(losses, 0.95)] * 3)
 
     def write_scores(self, dataset: str) -> None:
-        """Write scores by which sigmoid wins on as many datasets as in the paper."""
-        place = list(reported()["datasets"]).index(dataset)
+        """Write scores. Sigmoid has the higher score on as many datasets as in the paper."""
+        index = list(reported()["datasets"]).index(dataset)
         for metric in self.config.evaluation.scib.metrics:
-            is_won = place < reported()["printed"]["scib_wins"][metric]
+            is_won = index < reported()["printed"]["scib_wins"][metric]
             higher = self.source["sigmoid" if is_won else "softmax"]
             values = {f"{arm}_4k": 0.6 if arm == higher else 0.4 for arm in self.source}
             self.write_metric(dataset, metric, values)
@@ -416,7 +411,7 @@ class PapersNumbers(MadeUp):
         """Write both runs of the stress test."""
         step = np.arange(0, 80_001, 100)
         learning = 3 + 7 * np.exp(-step / 5000)
-        lost = step >= 55_600
+        has_diverged = step >= 55_600
         runs = {
             "sigmoid": {
                 "loss": learning,
@@ -424,9 +419,9 @@ class PapersNumbers(MadeUp):
                 "attention_score_max": np.linspace(1, 5, len(step)),
             },
             "softmax": {
-                "loss": np.where(lost, 10.0, learning),
-                "gradient_norm": np.where(lost, 1.6e6, 100.0),
-                "attention_score_max": np.where(lost, 2.3e8, 20.0),
+                "loss": np.where(has_diverged, 10.0, learning),
+                "gradient_norm": np.where(has_diverged, 1.6e6, 100.0),
+                "attention_score_max": np.where(has_diverged, 2.3e8, 20.0),
             },
         }
         for arm, source in self.source.items():
@@ -434,10 +429,10 @@ class PapersNumbers(MadeUp):
             write_journal(path, {"step": step, **runs[source]})
 
     def write_kernel(self) -> None:
-        """Write TFLOPS that have the paper's peaks, means and speed-ups.
+        """Write TFLOPS with the paper's peaks, means and speed-ups.
 
-        Swapped, TritonSigmoid has the times of FlashAttention-2, and the other kernels
-        TritonSigmoid's.
+        If ``swapped``, TritonSigmoid has the TFLOPS of FlashAttention-2, and all other kernels have
+        the TFLOPS of TritonSigmoid.
         """
         rows = []
         # The peak shape comes first.
@@ -465,9 +460,9 @@ class PapersNumbers(MadeUp):
         (gain,) = (row["value"] for row in paper["padded_gains"] if row["pass"] == direction)
         over_pytorch = {name: [] if padding else [peak[name] / peak["pytorch"]] for name in peak}
         over_pytorch[own] += speed_ups[own]["range"]
-        speed = {name: spread(row["mean"], over_pytorch[name]) for name, row in speed_ups.items()}
+        speed = {name: fill_up(row["mean"], over_pytorch[name]) for name, row in speed_ups.items()}
         first = [] if padding else [peak[own]]
-        rates = {own: spread(mean["padded" if padding else "unpadded"], first)}
+        rates = {own: fill_up(mean["padded" if padding else "unpadded"], first)}
         rates["pytorch"] = [a / b for a, b in zip(rates[own], speed.pop(own), strict=True)]
         for name, values in speed.items():
             rates[name] = [a * b for a, b in zip(rates["pytorch"], values, strict=True)]
@@ -478,7 +473,7 @@ class PapersNumbers(MadeUp):
         return rates | {"pytorch_sigmoid": [paper["printed"]["pytorch_sigmoid"][direction]] * 12}
 
     def write_training(self) -> None:
-        """Write the paper's GPU-hours, and 5 % saved where the paper prints none."""
+        """Write the paper's GPU-hours. Where the paper has none, sigmoid saves 5 %."""
         settings, rows = self.config.benchmarks.training, []
         printed = {(row["size"], row["context"]): row for row in reported()["gpu_hours"]}
         noise = np.random.default_rng(3).normal(1, 1e-3, 50)
@@ -496,8 +491,8 @@ class PapersNumbers(MadeUp):
         write_rows(self.folder / "benchmarks/training.csv", TrainingRow, rows)
 
 
-def spread(mean: float, first: list[float]) -> list[float]:
-    """Return twelve numbers with a mean, of which the first are given."""
+def fill_up(mean: float, first: list[float]) -> list[float]:
+    """Return twelve numbers with this mean: ``first``, then equal numbers."""
     rest = 12 - len(first)
     return [*first, *[(mean * 12 - sum(first)) / rest] * rest]
 
@@ -508,15 +503,13 @@ def spread(mean: float, first: list[float]) -> list[float]:
 @pytest.fixture(scope="session")
 def config() -> Config:
     """The demo's configuration with fewer datasets."""
-    overrides = {
-        "datasets": {"indonesian_pbmc": None, "lung_acr": None, "healthy_colon": None},
-    }
-    return load(ROOT / "config.yaml", ROOT / "workflow/presets", {"preset": "demo"} | overrides)
+    datasets = dict.fromkeys(("indonesian_pbmc", "lung_acr", "healthy_colon"))
+    return load(overrides={"preset": "demo", "datasets": datasets})
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory, config: Config) -> Path:
-    """The made-up results folder; read-only by agreement."""
+    """The made-up results folder, which tests must not change."""
     folder = tmp_path_factory.mktemp("results")
     MadeUp(folder, config).write_all()
     return folder
@@ -537,19 +530,19 @@ def copied(folder: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def paper_config() -> Config:
     """The paper's own configuration."""
-    return load(ROOT / "config.yaml", ROOT / "workflow/presets", {"preset": "paper"})
+    return load(overrides={"preset": "paper"})
 
 
 @pytest.fixture
 def paper_results(tmp_path: Path, paper_config: Config) -> Results:
-    """Results that are comparable with the paper and have its numbers; a test may change them."""
+    """Results that are comparable with the paper and have its numbers. A test may change them."""
     PapersNumbers(tmp_path / "paper", paper_config).write_all()
     return Results(tmp_path / "paper", paper_config)
 
 
 @pytest.fixture(scope="session")
 def finished(folder: Path, config: Config, tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """Results with all that the report shows, one dataset's title being markup."""
+    """Results with all tables and figures of the report. The title of one dataset is markup."""
     copy = tmp_path_factory.mktemp("finished") / "results"
     shutil.copytree(folder, copy)
     title = "<script>alert('x')</script> & co"

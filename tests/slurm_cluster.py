@@ -1,6 +1,6 @@
 """A real Slurm on this machine, for tests: a controller, and two nodes with one simulated GPU each.
 
-All files are in one folder, and ports are free ones. Daemons are stopped by their process ids.
+All files are in one folder. Ports are chosen among the free ports.
 """
 
 import os
@@ -12,6 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -73,28 +74,21 @@ def missing() -> str:
 
 def free_ports(count: int) -> list[int]:
     """Return ports that are not in use."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 class Slurm:
-    """A running cluster.
-
-    Attributes:
-        folder: folder of its files.
-        commands: folder of Slurm's commands for this cluster, to be first in ``PATH``. They set
-            ``SLURM_CONF``, which Snakemake's plugin removes inside jobs.
-    """
+    """A running cluster, whose files are in ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         """Start the daemons and wait until the nodes are idle."""
         self.folder = folder
+        # Folder of Slurm's commands for this cluster, to be first in PATH. They set SLURM_CONF,
+        # which Snakemake's plugin removes inside jobs.
         self.commands = folder / "bin"
         self.daemons: list[subprocess.Popen[bytes]] = []
         (folder / "state").mkdir(parents=True)
@@ -113,7 +107,7 @@ class Slurm:
         nodes, gpus = [], ["AutoDetect=off"]
         for number, port in enumerate(ports):
             device = self.folder / f"g{number}"
-            os.mknod(device, 0o20666, os.makedev(1, 3))
+            os.mknod(device, 0o20666, os.makedev(1, 3))  # the device numbers of /dev/null
             nodes.append(
                 f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
                 "CPUs=32 RealMemory=64000 Gres=gpu:1"
@@ -170,19 +164,16 @@ class Slurm:
 
     def ask(self, command: str, *arguments: str) -> str:
         """Return what a command of Slurm prints, or an empty text if it fails."""
-        found = subprocess.run(
-            [self.commands / command, *arguments], capture_output=True, text=True, check=False
+        process = subprocess.run(
+            [self.commands / command, *arguments], capture_output=True, text=True
         )
-        return found.stdout.strip() if found.returncode == 0 else ""
+        return process.stdout.strip() if process.returncode == 0 else ""
 
     def jobs(self) -> list[tuple[str, str, str]]:
-        """Return number, comment and state of all jobs, the oldest first."""
+        """Return number, comment (rule and wildcards) and state of all jobs, the oldest first."""
         lines = self.ask("squeue", "--states=all", "--noheader", "--format=%i|%k|%T").splitlines()
-        fields = [tuple(line.split("|")) for line in lines]
-        return sorted(
-            ((number, comment, state) for number, comment, state in fields),
-            key=lambda job: int(job[0]),
-        )
+        jobs = [(number, *fields) for number, *fields in (line.split("|") for line in lines)]
+        return sorted(jobs, key=lambda job: int(job[0]))
 
     def stop(self) -> None:
         """Cancel all jobs and end the daemons."""

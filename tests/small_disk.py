@@ -1,4 +1,4 @@
-"""A disk of its own for a folder, so that it can be full or read-only."""
+"""A small file system for a folder, which can be full or read-only."""
 
 import os
 import shutil

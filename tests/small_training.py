@@ -59,7 +59,7 @@ TRAINING = Training(
 
 
 def changed(run: TrainingRun, **training: Any) -> TrainingRun:
-    """Return a run with other settings of the training."""
+    """Return a run with these values of its training settings."""
     return replace(run, training=replace(run.training, **training))
 
 
@@ -83,7 +83,7 @@ def train_command(run: TrainingRun, corpus: Any, output: Path, gpus: int = 2) ->
 
 
 def row(step: int, loss: float, **others: float | None) -> Row:
-    """Return a row of a journal. Values that are not given are 1."""
+    """Return a row of a journal. All other columns are 1, but ``mfu`` is None."""
     values = dict.fromkeys(COLUMNS, 1.0)
     return Row(**{**values, "mfu": None, "step": step, "loss": loss, **others})
 

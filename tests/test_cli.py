@@ -12,30 +12,16 @@ from scsigmoid import progress
 from scsigmoid.cli import SILENT, main
 
 
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        (["lengths"], "required"),
-        (["vocabulary", "--statistics", "x", "--output", "y", "--settings", "{"], "not valid JSON"),
-    ],
-)
-def test_a_wrong_command_line_is_a_usage_error(
-    command: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(command)
-    assert caught.value.code == 2
-    assert words in capsys.readouterr().err.splitlines()[-1]
+def test_settings_that_are_not_json_are_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["vocabulary", "--statistics", "x", "--output", "y", "--settings", "{"])
+    assert "not valid JSON" in capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.parametrize(("stage", "advice"), [("emebd", "mean 'embed'"), ("zzz", "--help")])
-def test_an_unknown_stage_is_one_line(
-    stage: str, advice: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([stage]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert advice in error
+def test_an_unknown_stage_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["emebd"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "mean 'embed'" in line
 
 
 def test_a_plan_may_be_cut_short() -> None:
@@ -58,10 +44,7 @@ def test_a_plan_may_be_cut_short() -> None:
         ),
         (["table", "scib", "--configuration", "EMPTY"], "empty.yaml: "),
         (["embed", "a.h5ad", "FOLDER", "--checkpoint", "x"], "a folder; name"),
-        (
-            ["embed", "a.h5ad", "o.csv", "--checkpoint", "x"],
-            "the output is an h5ad file; end",
-        ),
+        (["embed", "a.h5ad", "o.csv", "--checkpoint", "x"], "the output is an h5ad file; end"),
     ],
 )
 def test_a_missing_setting_or_a_wrong_file_is_named(
@@ -71,9 +54,8 @@ def test_a_missing_setting_or_a_wrong_file_is_named(
     places = {"EMPTY": str(tmp_path / "empty.yaml"), "FOLDER": str(tmp_path)}
     output = [] if "embed" in command else ["--output", str(tmp_path / "output")]
     assert main([*(places.get(part, part) for part in command), *output]) == 1
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert words in error
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
     assert not (tmp_path / "output").exists()
 
 
@@ -145,14 +127,14 @@ def test_lines_do_not_control_the_terminal(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize("stage", ["fails", "logs", "no log"])
 def test_a_log_on_a_full_disk_is_one_line(stage: str, tmp_path: Path) -> None:
     arguments = ["lengths", "--tokens", str(tmp_path / "none"), "--output", str(tmp_path / "x")]
-    run = [sys.executable, "-m", "scsigmoid", *arguments]
+    command = [sys.executable, "-m", "scsigmoid", *arguments]
     if stage == "logs":
-        run = command_that("progress.log('x' * 100_000)")
+        command = command_that("progress.log('x' * 100_000)")
     place = tmp_path / "logs"
     place.mkdir()
     with small_disk(place, 64):
         log = place / ("full/x.log" if stage == "no log" else "x.log")
-        process = subprocess.run([*run, "--log", log], capture_output=True, text=True, check=False)
+        process = subprocess.run([*command, "--log", log], capture_output=True, text=True)
     assert process.returncode == 1
     words = {
         "fails": f"{tmp_path}/none",

@@ -16,20 +16,20 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "resu
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
-def text(page: Path) -> str:
+def prose(page: Path) -> str:
     """Return a page without its blocks of code."""
     return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
 
 
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a page: its headings in lower case, with hyphens for spaces."""
-    headings = re.findall(r"^#+ (.+)$", text(page), flags=re.M)
+    headings = re.findall(r"^#+ (.+)$", prose(page), flags=re.M)
     return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_resolve(page: Path) -> None:
-    for file, anchor in LINK.findall(text(page)):
+    for file, anchor in LINK.findall(prose(page)):
         if file.startswith("https://"):
             continue
         target = page.parent / file if file else page
@@ -41,7 +41,7 @@ def test_links_resolve(page: Path) -> None:
 def test_files_that_are_named_exist(page: Path) -> None:
     if page.name in ("CHANGELOG.md", "kernel-log.md"):  # about the past
         return
-    for path in re.findall(r"`((?:src|workflow|tests|envs|docs)/[\w./-]+)`", text(page)):
+    for path in re.findall(r"`((?:src|workflow|tests|envs|docs)/[\w./-]+)`", prose(page)):
         assert any((folder / path).exists() for folder in (ROOT, ROOT / "tests")), path
 
 

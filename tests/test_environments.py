@@ -1,5 +1,6 @@
 """Conda environment, container, pinned requirements and versions."""
 
+import itertools
 import re
 import tomllib
 from pathlib import Path
@@ -17,19 +18,19 @@ ROOT = Path(__file__).parents[1]
 def dependencies(*extras: str) -> dict[str, Requirement]:
     """Return the dependencies of the project and of its extras by name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    texts = [project["optional-dependencies"][extra] for extra in extras]
-    found = [Requirement(text) for part in (project["dependencies"], *texts) for text in part]
-    return {requirement.name: requirement for requirement in found}
+    lists = [
+        project["dependencies"],
+        *(project["optional-dependencies"][extra] for extra in extras),
+    ]
+    requirements = map(Requirement, itertools.chain.from_iterable(lists))
+    return {requirement.name: requirement for requirement in requirements}
 
 
 def pinned() -> dict[str, tuple[Version, int]]:
     """Return versions and numbers of hashes in ``envs/requirements.txt``."""
     text = (ROOT / "envs" / "requirements.txt").read_text(encoding="utf-8").replace("\\\n", " ")
-    found = {}
-    for line in text.splitlines():
-        if match := re.match(r"([a-z0-9._-]+)==([^\s;]+)", line):
-            found[match[1]] = (Version(match[2]), line.count("--hash=sha256:"))
-    return found
+    lines = re.findall(r"^([a-z0-9._-]+)==([^\s;]+)(.*)", text, re.MULTILINE)
+    return {name: (Version(version), rest.count("--hash=sha256:")) for name, version, rest in lines}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "envs").glob("*.yaml")), ids=lambda path: path.name)
@@ -38,22 +39,22 @@ def test_conda_environments_have_the_projects_bounds(path: Path) -> None:
     *conda, extra = environment["dependencies"]
     assert environment["channels"] == ["conda-forge", "nodefaults"]
     assert [name.split()[0] for name in conda] == ["python", "pip"]
-    found = {Requirement(text).name: Requirement(text).specifier for text in extra["pip"]}
-    # what starts jobs is an extra
-    assert found == {name: wanted.specifier for name, wanted in dependencies().items()}
+    bounds = {Requirement(text).name: Requirement(text).specifier for text in extra["pip"]}
+    # The packages that start jobs are an extra, which jobs do not need.
+    assert bounds == {name: required.specifier for name, required in dependencies().items()}
 
 
 def test_pinned_versions_are_allowed() -> None:
-    found = pinned()
+    versions = pinned()
     for name, requirement in dependencies("workflow").items():
-        version, _ = found[name]
+        version, _ = versions[name]
         assert requirement.specifier.contains(version.public), name
-    assert all(hashes for _, hashes in found.values())
+    assert all(hashes for _, hashes in versions.values())
     text = (ROOT / "envs" / "requirements.txt").read_text(encoding="utf-8")
     assert "://" not in text
     assert "+cpu" not in text
     page = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
-    assert re.findall(r"of the (\d+) pinned", page) == [str(len(found))]
+    assert re.findall(r"of the (\d+) pinned", page) == [str(len(versions))]
 
 
 def test_the_container_is_pinned_and_has_a_user() -> None:

@@ -9,8 +9,8 @@ from scsigmoid.config.check import load
 from scsigmoid.errors import UserError
 
 ROOT = Path(__file__).parents[1]
-# Calls that ruff's rules (S in pyproject.toml) do not report.
-RUNS = re.compile(
+# Ways to unpickle that ruff's rules (S in pyproject.toml) do not report.
+UNPICKLES = re.compile(
     r"allow_pickle=True|weights_only=False|^\s*(import|from) (dill|cloudpickle|joblib|marshal)\b",
     re.M,
 )
@@ -18,11 +18,11 @@ RUNS = re.compile(
 
 def test_no_file_is_unpickled() -> None:
     sources = (ROOT / "src").rglob("*.py")
-    assert [path for path in sources if RUNS.search(path.read_text(encoding="utf-8"))] == []
+    assert [path for path in sources if UNPICKLES.search(path.read_text(encoding="utf-8"))] == []
 
 
 def test_values_in_shell_commands_are_quoted() -> None:
-    """Except wildcards, which are restricted to known names, and numbers."""
+    """Wildcards need no quotes, because only known names match. Resources are numbers."""
     unquoted = {
         f"{path.name}: {field}"
         for path in (ROOT / "workflow" / "rules").glob("*.smk")

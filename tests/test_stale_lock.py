@@ -12,7 +12,7 @@ from scsigmoid.stale_lock import NOTE, clear_stale_lock, note_run
 
 
 def make_lock(folder: Path) -> Path:
-    """Make a lock as Snakemake does, a second before now. Return the folder of the lock."""
+    """Make a lock that is a second old, as Snakemake does. Return the folder of the lock."""
     (folder / "locks").mkdir()
     lock = folder / "locks" / "0.output.lock"
     lock.touch()

@@ -17,8 +17,8 @@ def run(name: str, folder: Path) -> str:
     notebook = nbformat.read(TUTORIALS / name, as_version=4)
     place = {"metadata": {"path": str(folder)}}
     NotebookClient(notebook, timeout=400, kernel_name="python3", resources=place).execute()
-    outputs = [o for cell in notebook.cells for o in cell.get("outputs", [])]
-    return "\n".join(o.get("text") or o["data"].get("text/plain", "") for o in outputs)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return "\n".join(each.get("text") or each["data"].get("text/plain", "") for each in outputs)
 
 
 def test_the_kernel(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_own_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(TUTORIALS.glob("*.ipynb")), ids=lambda path: path.stem)
-def test_outputs_are_kept_small_and_name_no_machine(path: Path) -> None:
+def test_stored_outputs_are_small_and_without_local_paths(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     assert path.stat().st_size < 300_000
     assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")

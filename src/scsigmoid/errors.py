@@ -37,7 +37,7 @@ def first_few(names: Iterable[object]) -> str:
     return ", ".join(texts[:5]) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")
 
 
-_NAMES: dict[str, str] = {}  # by temporary path, the file or address that messages show instead
+_NAMES: dict[str, str] = {}  # file or address that messages show instead of each temporary path
 
 
 @contextmanager

@@ -21,16 +21,16 @@ FINGERPRINT = re.compile("[0-9a-f]{64}")
 SNAPSHOT = re.compile(r"(.+)-step-(\d{8})")  # name of a file from a snapshot, without suffix
 
 
-def check_identity(path: str | Path, stated: Mapping[str, Any], **expected: Any) -> None:
+def check_identity(path: str | Path, metadata: Mapping[str, Any], **expected: Any) -> None:
     """Raise a UserError if an expected field of a file's metadata is missing or different.
 
     ``expected`` has values of fields, e.g. ``model="sigmoid_4k"``. Other fields are not checked.
     """
     for field, value in expected.items():
-        if field not in stated:
+        if field not in metadata:
             raise UserError(f"{path}: does not state its {field}; make it again with this version")
-        if stated[field] != value:
-            problem = f"has {field} {for_message(stated[field])}, expected {for_message(value)}"
+        if metadata[field] != value:
+            problem = f"has {field} {for_message(metadata[field])}, expected {for_message(value)}"
             remedy = "restore the file that belongs here, or make it again"
             raise UserError(f"{path}: {problem}; {remedy}")
 

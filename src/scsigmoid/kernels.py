@@ -97,7 +97,7 @@ BACKENDS: dict[str, dict[str, Backend]] = {
 #: This project's kernels of sigmoid attention, fastest first.
 OURS = tuple(name for name, backend in BACKENDS["sigmoid"].items() if backend.is_compared)
 
-#: Other kernels that benchmarks time: label, and the packages whose versions are recorded.
+#: Other kernels that benchmarks time: label, and pip names of packages whose versions are recorded.
 OTHERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "triton_sigmoid": ("TritonSigmoid", ("triton-sigmoid",)),
     "flash_sigmoid": ("FlashSigmoid", ()),

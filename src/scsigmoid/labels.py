@@ -58,9 +58,9 @@ def provider_label(name: str) -> str:
 
 
 def series_label(series: tuple[str, str], among: Iterable[tuple[str, str]]) -> str:
-    """Return the label of a curve. A curve is a pair (kernel, layout).
+    """Return the label of a curve, which is a pair (kernel, layout).
 
-    The label contains the layout if ``among`` (all curves) contains several layouts of the kernel.
+    The label contains the layout if ``among``, all curves, has several layouts of the kernel.
     """
     provider, layout = series
     has_several_layouts = sum(name == provider for name, _ in among) > 1

@@ -103,7 +103,7 @@ class DonorMean(NamedTuple):
     """A mean over the means of donors."""
 
     interval: Interval
-    donors: int  # number of known donors
+    donors: int  # number of known donors, i.e. without missing names and "unknown"
     note: str  # why there is no interval, or how many cells are left out. Otherwise empty.
 
 

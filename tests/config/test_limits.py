@@ -11,29 +11,18 @@ from scsigmoid.config.check import check, load
 from scsigmoid.errors import UserError
 
 
-def test_numbers_may_be_text() -> None:
-    """Snakemake's ``--config`` passes them as text."""
-    training = {"steps": "12", "clipping": "1e-3", "betas": ["0.5", "0.9"]}
-    settings = load(overrides={"training": training}).training
-    assert (settings.steps, settings.clipping, settings.betas) == (12, 1e-3, [0.5, 0.9])
-
-
 @pytest.mark.parametrize(
     ("section", "changed", "setting", "value"),
     [
-        ("training", {"steps": 0}, "steps", "0"),
         ("corpus", {"organisms": ["a\nb"]}, "organisms.0", r"'a\\nb'"),
         ("corpus", {"organisms": []}, "organisms", r"\[\]"),
         ("datasets", {"lung_acr": {"label": ["a", ""]}}, "lung_acr.label", r"\['a', ''\]"),
-        ("datasets", {"lung_acr": {"label": 3}}, "lung_acr.label", "3"),
         ("datasets", {"lung_acr": 3}, "lung_acr", "3"),
-        ("datasets", {" ": {"title": "a"}}, "", "' '"),
         ("sizes", {"a": {"layers": 0.5}}, "a.layers", "0.5"),
     ],
 )
 def test_a_wrong_value_is_named(section: str, changed: Any, setting: str, value: str) -> None:
-    place = ".".join(filter(None, [section, setting]))
-    with pytest.raises(UserError, match=f"^{place}: .* should .*; found {value}$"):
+    with pytest.raises(UserError, match=f"^{section}.{setting}: .* should .*; found {value}$"):
         load(overrides={section: changed})
 
 
@@ -66,9 +55,8 @@ def test_every_number_has_limits(wrong: float) -> None:
     values = dataclasses.asdict(load(overrides={"preset": "paper"}))
     for section, key, name in numbers(values):
         if name == "seed" and wrong == -1:
-            continue  # any whole number is a seed
-        right, section[key] = section[key], wrong
-        with pytest.raises(UserError) as caught:
+            continue  # a seed may be negative
+        valid, section[key] = section[key], wrong
+        with pytest.raises(UserError, match=f"^{name}: "):
             check(values)
-        section[key] = right
-        assert str(caught.value).startswith(f"{name}: ")
+        section[key] = valid

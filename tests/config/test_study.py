@@ -1,4 +1,4 @@
-"""Runs of a family."""
+"""Runs of a study: one for every combination of the values in a family."""
 
 import itertools
 
@@ -55,9 +55,10 @@ def test_values_may_be_lists_or_depend_on_attention():
 
 
 def test_a_number_as_text_gives_the_same_name():
-    rates = ["1e-3", 1], [0.001, 1.0]
-    names = [set(study_runs(configured(training={"learning_rate": rate}))) for rate in rates]
-    assert names[0] == names[1]
+    as_text, as_number = (
+        study_runs(configured(training={"learning_rate": [rate]})) for rate in ("1e-3", 0.001)
+    )
+    assert as_text.keys() == as_number.keys()
 
 
 def test_a_study_embeds_one_dataset():
@@ -88,7 +89,6 @@ def test_a_wrong_family_is_named(changes: dict[str, object], message: str):
     ("purpose", "varied"),
     [
         ("seeds", {"size": ["demo", "160M"]}),
-        ("seeds", {"training": {"learning_rate": [1e-3, 2e-3]}}),
         ("rates", {"context": [128, 256]}),
         ("sizes", {"training": {"clipping": [None, 1.0]}}),
         ("stability", {"training": {"mask_fraction": [0.1, 0.2]}}),

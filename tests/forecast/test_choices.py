@@ -60,7 +60,7 @@ def test_one_model_and_no_benchmarks(own: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [csr_matrix, csc_matrix, np.asarray])
 def test_the_context_covers_95_percent_of_the_cells(own: Any, tmp_path: Path, kind: Any) -> None:
-    """Compare with a sorted list. Each cell of each file counts once. Long contexts are limited."""
+    """Compare with the sorted lengths of the cells of both files. Long contexts are limited."""
     first, second = [10] * 50 + [60] * 150, [100] * 12
     write_lengths(tmp_path / "a.h5ad", first, kind)
     write_lengths(tmp_path / "b.h5ad", second, kind)
@@ -76,7 +76,7 @@ def test_the_context_covers_95_percent_of_the_cells(own: Any, tmp_path: Path, ki
 
 
 def test_genes_named_by_symbol_are_limited(tmp_path: Path, own: Any, capfd: Any) -> None:
-    """Exports of Seurat have symbols. A larger vocabulary would take longer than the forecast."""
+    """Exports of Seurat have symbols. Each organism has at most 3,000 genes on a CPU."""
     symbols = [f"SYM{gene}" for gene in range(3100)]
     ids = {"gene_ids": [f"ENSG{gene:011d}" for gene in range(3100)]}
     for columns in (None, ids):
@@ -110,7 +110,9 @@ def test_values_that_are_set_are_kept(own: Any, tmp_path: Path) -> None:
         own(entry, training={"global_batch": "many"})
 
 
-def test_a_restart_on_a_gpu_chooses_the_same(own: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_second_run_chooses_the_device_of_the_first(
+    own: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
     write_lengths(tmp_path / "a.h5ad", [20] * 100)
     entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
     first = own(entry)

@@ -32,6 +32,7 @@ def write_file(path: Path, cells: int, genes: list[str]) -> None:
 
 
 def efforts(config: Config, vocabulary: int) -> list[Effort]:
+    """Return the cost of each model."""
     return [estimate_effort(Plan(config), name, vocabulary) for name in config.models]
 
 
@@ -149,8 +150,8 @@ def test_the_vocabulary_of_own_files_is_at_most_their_genes(tmp_path):
     assert size(mouse | {"held_out": 0.5}, Homo_sapiens=30, Mus_musculus=25) == 30 + 20 + special
 
 
-def test_unsuitable_own_files_are_named(tmp_path, capsys):
-    """Errors of the first job appear before anything runs."""
+def test_wrong_genes_or_labels_of_own_files_are_named(tmp_path, capsys):
+    """``plan`` reports the errors that the first jobs would report."""
     for name, prefix in (("ids", "ENSG00000000"), ("symbols", "GENE")):
         genes = [f"{prefix}{index:03d}" for index in range(20)]
         write_file(tmp_path / f"{name}.h5ad", 40, genes)

@@ -68,8 +68,8 @@ def test_the_mean_score_is_over_the_papers_metrics(tmp_path: Path, config: Confi
         scib = replace(config.evaluation.scib, metrics=metrics)
         settings = replace(config, evaluation=replace(config.evaluation, scib=scib))
         # Without models: the rows lack the context, which would be compared.
-        found = Results(tmp_path, replace(settings, models={})).scores("heart_oft")
-        return {model: row.value for model, row in found["bio_conservation"].items()}
+        scores = Results(tmp_path, replace(settings, models={})).scores("heart_oft")
+        return {model: row.value for model, row in scores["bio_conservation"].items()}
 
     assert means(*scores) == {"sigmoid_4k": pytest.approx(0.4)}
     assert means("leiden_nmi") == {"sigmoid_4k": 0.6, "random": 0.9}

@@ -113,19 +113,19 @@ def test_ratios_are_paired_by_round() -> None:
     pace = np.linspace(1.0, 0.5, 40)
     ours = timed(SHORT, "triton", list(500 * pace))
     theirs = timed(SHORT, "cudnn", list(400 * pace), "padded")
-    assert speed.paired(ours, theirs) == pytest.approx([1.25] * 40, rel=1e-4)
+    assert speed.paired_ratios(ours, theirs) == pytest.approx([1.25] * 40, rel=1e-4)
     ours = timed(SHORT, "triton", [500, 400, 300, 200])
     theirs = timed(SHORT, "cudnn", [250, math.nan, 100, math.nan])  # skipped two rounds
-    assert speed.paired(ours, theirs) == pytest.approx([2.0, 3.0], rel=1e-4)
-    assert speed.paired(ours, replace(theirs, readings="")) == []  # not timed
+    assert speed.paired_ratios(ours, theirs) == pytest.approx([2.0, 3.0], rel=1e-4)
+    assert speed.paired_ratios(ours, replace(theirs, readings="")) == []  # not timed
     with pytest.raises(ValueError, match="shorter"):
-        speed.paired(ours, timed(SHORT, "cudnn", [250, 200]))
+        speed.paired_ratios(ours, timed(SHORT, "cudnn", [250, 200]))
 
 
 def test_shapes_of_different_work_are_compared_by_rate() -> None:
     jagged, even = timed(JAGGED, "triton", [450] * 8), timed(EVEN, "triton", [500] * 8)
     assert jagged.milliseconds != pytest.approx(even.milliseconds * 500 / 450, rel=1e-6)
-    assert speed.paired(jagged, even) == pytest.approx([0.9] * 8, rel=1e-4)
+    assert speed.paired_ratios(jagged, even) == pytest.approx([0.9] * 8, rel=1e-4)
 
 
 def test_ratios_in_the_table(tmp_path: Path, config: Config) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import fcntl
+import itertools
 import os
 import re
 import shutil
@@ -20,7 +21,7 @@ import yaml
 from jobs import Job
 
 ROOT = Path(__file__).parents[2]
-TERMINAL = "terminal.txt"  # what the run wrote to standard error
+TERMINAL = "terminal.txt"  # file with the standard error of the run
 PARTS = ("Snakefile", "config.yaml", "profiles", "workflow", "envs", "src")
 
 # One dataset and a few steps: the same code and the same targets as the demo.
@@ -139,7 +140,7 @@ class Project:
         """Return the content of the result files that depend only on the configuration."""
         results = self.folder / "results/demo"
         science = {}
-        for path in (path for pattern in COMPARED for path in sorted(results.glob(pattern))):
+        for path in itertools.chain.from_iterable(map(results.glob, COMPARED)):
             name = str(path.relative_to(results))
             # Names of unfinished files of killed jobs begin with a dot.
             if not path.name.startswith(".") and not name.startswith(TIMINGS):

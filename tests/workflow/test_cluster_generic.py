@@ -1,4 +1,4 @@
-"""The profile for other clusters than Slurm, with commands that stand in for PBS."""
+"""The profile for clusters other than Slurm, with scripts in place of the commands of PBS."""
 
 import os
 import re
@@ -50,7 +50,6 @@ def test_a_killed_job_is_submitted_again_with_more_memory(
     assert run.returncode == 0, run.stdout + run.stderr
     assert (project.folder / "results/demo/corpus/manifest.csv").is_file()
     options = [path.read_text() for path in sorted(cluster.glob("*.options"))]
-    asked = [
-        re.findall(r"ncpus=(\d+):mem=(\d+)mb:ngpus=(\d+) .*walltime=(\d+)", o) for o in options
-    ]
-    assert asked == [[("1", "4000", "0", "240")], [("1", "8000", "0", "480")]]
+    pattern = r"ncpus=(\d+):mem=(\d+)mb:ngpus=(\d+) .*walltime=(\d+)"
+    requested = [re.findall(pattern, text) for text in options]
+    assert requested == [[("1", "4000", "0", "240")], [("1", "8000", "0", "480")]]

@@ -69,7 +69,7 @@ def source(server: Loopback, **changes: Any) -> dict[str, Any]:
 def test_from_the_service_to_tokens(
     server: Loopback, make_project: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """Requests fail at first. All bytes are right, and raw files are deleted after tokenization."""
+    """Requests fail at first. Checksums are right, and raw files are deleted after tokenization."""
     sizes = dataclasses.replace(
         load().corpus.embedded, training_cells=150, training_files=3, evaluation_cells=64
     )
@@ -84,7 +84,7 @@ def test_from_the_service_to_tokens(
     sibling = server.add(10, heart, cells=64, collection=90)
     server.script = {
         f"/curation/v1/datasets/{uuid(2)}/versions": ["503", "drop"],
-        # the first request of a file asks for its size
+        # The first request of a file asks for its size. "well" is a response without a fault.
         paths[0]: ["well", "cut", "503"],
         paths[1]: ["429 0", "well", "stall"],
         paths[2]: ["well", "drop", "429 0", "ignores range"],
@@ -110,7 +110,7 @@ def test_from_the_service_to_tokens(
     left = [path.name for path in (results / "corpus").rglob("*.h5ad") if not path.is_symlink()]
     assert left == [f"{uuid(1009)}.h5ad"]
 
-    # only the part whose tokens are lost is downloaded and tokenized again
+    # A part whose tokens are lost is downloaded and tokenized again by one job.
     lost = results / "tokens/training/part-00001"
     before = {path.name: path.read_bytes() for path in lost.glob("*.arrow")}
     shutil.rmtree(lost)
@@ -120,7 +120,7 @@ def test_from_the_service_to_tokens(
     assert "training_cells" not in run.stdout
     assert "gene_statistics" not in run.stdout
 
-    # settings of downloads rerun nothing
+    # Download settings do not rerun jobs.
     project.configure(source(server, download={"keep_files": False, "connections": 2}))
     assert "Nothing to be done" in project.run("-n", TOKENS[0], TOKENS[-1]).stdout
 
@@ -146,11 +146,11 @@ def test_1600_datasets_make_few_jobs(
     rows = read_manifest(folder / "manifest.csv")
     assert len(rows) == 1600
     assert {row.part for row in rows if row.role == "training"} == {str(p) for p in range(64)}
-    # in a process of its own, whose largest child is this run
-    watched = [sys.executable, "-c", WATCH, *project.command("-n")]
-    run = subprocess.run(watched, cwd=project.folder, capture_output=True, text=True, check=False)
+    # In a new process, because RUSAGE_CHILDREN is the largest memory of any child.
+    command = [sys.executable, "-c", WATCH, *project.command("-n")]
+    run = subprocess.run(command, cwd=project.folder, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     jobs = int(run.stdout.split("total")[1].split()[0])
-    # three jobs for each of the 64 parts; the rest does not depend on the corpus
+    # Each of the 64 parts has three jobs. The number of other jobs does not depend on the corpus.
     assert 192 < jobs < 300
     assert int(run.stdout.split("peak")[-1]) < 2e6

@@ -7,6 +7,7 @@ Killed stages are in ``test_killed.py``, killed runs in ``test_runs.py``, jobs o
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def listed(finished: Any) -> list[Job]:
 
 @pytest.fixture
 def find(finished: Any, listed: list[Job], tmp_path: Path) -> Callable[[str], Job]:
-    """A function that returns the job that writes a file, in a copy of the finished run."""
+    """A function that returns the job that writes a result file, in a copy of the finished run."""
     folder = finished.copy(tmp_path / "project").folder
 
     def find_job(file: str) -> Job:
@@ -39,7 +40,7 @@ def find(finished: Any, listed: list[Job], tmp_path: Path) -> Callable[[str], Jo
             for job in listed
             if any(f"{RESULTS}/{file}/".startswith(f"{output}/") for output in job.outputs)
         )
-        return job.copy(folder)
+        return replace(job, folder=folder)
 
     return find_job
 
@@ -58,7 +59,6 @@ def run_to_error(job: Job, capfd: pytest.CaptureFixture[str]) -> str:
         ("corpus/evaluation/heart_oft.h5ad", "full"),
         ("tokens/training/part-00000", "full"),
         ("training/sigmoid_2k/model.safetensors", "full"),
-        ("metrics/validation_loss/heart_oft/sigmoid_2k.csv", "full"),
         ("tables/evaluation_datasets.csv", "full"),
         ("tables/evaluation_datasets.csv", "read-only"),
     ],
@@ -96,7 +96,6 @@ def test_a_disk_without_room_or_permission_is_one_line(
         ("truncated", "tokens/training/part-00000/shard-00000.arrow", MODEL),
         ("flipped", MODEL, "embeddings/heart_oft/sigmoid_4k.h5ad"),
         ("truncated", LOSSES, "tables/comparison.csv"),
-        ("truncated", "metrics/mmd/heart_oft.csv", "tables/mmd_heart_oft.csv"),
         ("truncated", "metrics/umap/heart_oft/sigmoid_4k.parquet", "figures/umap_heart_oft.png"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import importlib
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,12 @@ def jobs(finished: Any) -> dict[str, Job]:
 def test_a_killed_stage_leaves_nothing_and_runs_again(
     stage: str, jobs: dict[str, Job], finished: Any, tmp_path: Path
 ) -> None:
-    job = jobs[stage].copy(finished.copy(tmp_path / "project").folder)
+    job = replace(jobs[stage], folder=finished.copy(tmp_path / "project").folder)
     if stage in OTHERS:
         assert job.run() == 0
     before = job.checksums()
     job.remove()
-    assert job.run(dies=True) == -signal.SIGKILL
+    assert job.run(is_killed=True) == -signal.SIGKILL
     assert job.checksums() == {}
     assert job.run() == 0
     assert job.checksums() == before

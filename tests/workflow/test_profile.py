@@ -25,7 +25,7 @@ def requested(project: Any, *arguments: str) -> dict[str, dict[str, str]]:
 
 @pytest.mark.parametrize("gres", [False, True])
 def test_jobs_request_resources_of_the_site(make_project: Callable[..., Any], gres: bool) -> None:
-    """Also if the command line sets a resource, which replaces `set-resources` of a profile."""
+    """The command line sets a resource, which replaces ``set-resources`` of a profile."""
     corpus = {"source": "cellxgene", "parts": 2}
     project = make_project({"corpus": corpus, "datasets": {"pbmc68k": None}, "device": "auto"})
     site = {"gpu_partition": "accelerated", "data_partition": "data", "gres": gres, "hours": 12}

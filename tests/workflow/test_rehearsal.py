@@ -1,8 +1,8 @@
 """``preset=paper`` at a tiny scale, from a service on loopback to the comparison with the paper.
 
-The corpus is of human and mouse, the evaluation datasets were published later, and one has the
-authors' cell types in a column of its own. Snakemake lists the jobs. Each runs in a fork of one
-process, which does not import everything again.
+The corpus contains human and mouse cells. The evaluation datasets were published after the snapshot
+date, and one has the authors' cell types in a separate column. Snakemake lists the jobs. Each job
+runs in a fork of one process, which does not import everything again.
 """
 
 import json
@@ -32,7 +32,7 @@ DATASETS = (
     "adolescent_brain", "aging_pbmc", "healthy_colon", "heart_oft", "indonesian_pbmc", "lung_acr",
 )  # fmt: skip
 CELLS = 48
-# Differences between a tiny run on a CPU and the paper.
+# Names of the differences that a tiny run on a CPU has from the paper.
 SMALL = re.compile(
     "feed_forward|heads|hidden|layers|global_batch|steps|precision|device|GPU|layout|size 160M|"
     "number of training cells|kernel of|benchmarks.kernel|benchmarks.training"
@@ -79,8 +79,8 @@ def server(tmp_path: Path) -> Iterator[Loopback]:
             with_authors_types(path)
         content, published = path.read_bytes(), "2025-01-01"
         running.add(10 + number, content, cells=CELLS, collection=90 + number, published=published)
-    # of the same collection as Heart OFT, and published before the snapshot
-    running.add(20, b"no cells of this may be read", collection=93)
+    # This dataset is in the collection of Heart OFT, and was published before the snapshot date.
+    running.add(20, b"this file must not be read", collection=93)
     yield running
     running.close()
 
@@ -97,7 +97,7 @@ def as_mouse(path: Path) -> None:
 
 
 def with_authors_types(path: Path) -> None:
-    """Move the cell types to a column of the authors, and replace them by terms of the ontology."""
+    """Move the cell types to an own column, and write terms of the ontology to ``cell_type``."""
     cells = anndata.read_h5ad(path)
     cells.obs["author_annotation"] = cells.obs["cell_type"].astype(str) + " cells"
     cells.obs["cell_type"] = ["fibroblast", "endothelial cell"] * (CELLS // 2)
@@ -135,39 +135,34 @@ def overrides(server: Loopback) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def rehearse(project: Any, folder: Path) -> None:
-    """Run the jobs that lead to the comparison with the paper."""
-    jobs = project.listed("results/paper/tables/comparison.csv")
-    (folder / "jobs.json").write_text(json.dumps([job.arguments for job in jobs]))
-    # Uncompiled: with 48 cells, compiling takes longer than computing.
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    command = [sys.executable, "-c", JOBS, str(folder / "jobs.json")]
-    subprocess.run(command, cwd=project.folder, env=environment, check=True)
-
-
 def test_paper_in_small(server: Loopback, make_project: Callable[..., Any], tmp_path: Path) -> None:
-    given = overrides(server)
-    project = make_project(given)
+    settings = overrides(server)
+    project = make_project(settings)
     run = project.run("results/paper/corpus/manifest.csv")
     assert run.returncode == 0, run.stdout + run.stderr
-    rehearse(project, tmp_path)
+    jobs = project.listed("results/paper/tables/comparison.csv")
+    (tmp_path / "jobs.json").write_text(json.dumps([job.arguments for job in jobs]))
+    # Numba does not compile, because compiling takes longer than computing with 48 cells.
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    command = [sys.executable, "-c", JOBS, str(tmp_path / "jobs.json")]
+    subprocess.run(command, cwd=project.folder, env=environment, check=True)
     results = project.folder / "results" / "paper"
 
-    account = json.loads((results / "corpus/manifest.json").read_text())
-    assert account["held_out"] == {uuid(20): "collection of heart_oft"}
+    summary = json.loads((results / "corpus/manifest.json").read_text())
+    assert summary["held_out"] == {uuid(20): "collection of heart_oft"}
     assert server.asked(f"/{uuid(1020)}.h5ad") == []
-    assert {row["published"] for row in account["evaluation"].values()} == {"2025-01-01"}
+    assert {row["published"] for row in summary["evaluation"].values()} == {"2025-01-01"}
     organisms = json.loads(
         pq.read_schema(results / "tokens/vocabulary.parquet").metadata[b"organisms"]
     )
     assert organisms.keys() == {"Homo sapiens", "Mus musculus"}
-    assert all(told["tokens"] > 500 and not told["outside"] for told in organisms.values())
-    stored = read_metadata(results / "corpus/evaluation/heart_oft.json")
-    assert stored.label == "author_annotation"
+    assert all(genes["tokens"] > 500 and not genes["outside"] for genes in organisms.values())
+    metadata = read_metadata(results / "corpus/evaluation/heart_oft.json")
+    assert metadata.label == "author_annotation"
 
     # Only sizes, and cells of the evaluation datasets, differ from the paper.
-    config = load(overrides=given)
+    config = load(overrides=settings)
     names = {row.name for row in differences(config, Results(results, config))}
     assert {name for name in names if not SMALL.match(name)} == {
         reported()["datasets"][name]["title"] for name in DATASETS

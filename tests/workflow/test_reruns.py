@@ -64,27 +64,12 @@ CHANGES: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
     ),
     "model of another size added": ("demo", {"models": {"new": LARGER_MODEL}}, ONE_MODEL),
     "longer context of a model": ("demo", {"models": {"sigmoid_2k": {"context": 512}}}, ONE_MODEL),
-    "learning rate of a model": (
-        "demo",
-        {"models": {"sigmoid_2k": {"training": {"learning_rate": 0.1}}}},
-        ONE_MODEL,
-    ),
     "model forced": ("demo", {}, FORCED),
     "device: auto": ("demo", {"device": "auto"}, BENCHMARKS | {"table": 4, "figure": 3} | PAGE),
     "setting of MMD": (
         "demo",
         {"evaluation": {"mmd": {"resamples": 60}}},
         {"mmd_of_dataset": 1, "table": 2, **PAGE},
-    ),
-    "setting of scIB": (
-        "demo",
-        {"evaluation": {"scib": {"neighbours": 9}}},
-        {"scib_of_dataset": 2, "table": 2, "figure": 1, **PAGE},
-    ),
-    "setting of UMAP": (
-        "demo",
-        {"evaluation": {"umap": {"minimum_distance": 0.3}}},
-        {"umap_of_dataset": 1, "figure": 1, **PAGE},
     ),
     "setting of the validation loss": (
         "demo",

@@ -67,12 +67,15 @@ def test_mmd(tmp_path: Path) -> None:
 
 
 def test_building_flash_sigmoid(tmp_path: Path) -> None:
-    """The compiler gets sources, headers and stand-ins for torch's; a failure leaves nothing."""
+    """The compiler finds the sources, CUTLASS and replacements of torch's headers.
+
+    A failed build does not leave a library.
+    """
     source, headers = tmp_path / "checkout/csrc/flash_sigmoid/src", tmp_path / "include"
     library, nvcc = tmp_path / "flash_sigmoid.so", tmp_path / "nvcc"
     source.mkdir(parents=True)
     (headers / "cutlass").mkdir(parents=True)
-    # In nvcc's place: the C preprocessor, which finds the same headers.
+    # The C preprocessor replaces nvcc, because it finds the same headers.
     nvcc.write_text(
         """#!/bin/sh
 for last; do case $last in -I*) include="$include $last";; *.cu) source=$last;; esac; done

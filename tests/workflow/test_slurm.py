@@ -28,7 +28,7 @@ pytestmark = [
 OUTPUT = "snakemake.log"
 LIGHT = ("figure", "report_page", "table")
 MODELS = ("sigmoid_2k", "softmax_2k", "sigmoid_4k")
-# Snakemake, which asks Slurm every second. The plugin would ask less and less often.
+# Snakemake that asks Slurm every second. The plugin would increase the interval.
 IMPATIENT = """
 import snakemake.cli
 from snakemake_executor_plugin_slurm import Executor
@@ -98,13 +98,12 @@ def train(config: Config, model: str, tokens: Path, vocabulary: Path) -> list[st
 
 def workers(model: str, folder: Path) -> list[psutil.Process]:
     """Return the processes that train a model in a folder. Other tests train in other folders."""
-    found = []
-    for process in psutil.process_iter(["cmdline", "cwd"]):
-        words = process.info["cmdline"] or []
-        trains = words[1:6] == ["-m", "scsigmoid", "train", "--model", model]
-        if trains and process.info["cwd"] == str(folder):
-            found.append(process)
-    return found
+    command = ["-m", "scsigmoid", "train", "--model", model]
+    return [
+        process
+        for process in psutil.process_iter(["cmdline", "cwd"])
+        if (process.info["cmdline"] or [])[1:6] == command and process.info["cwd"] == str(folder)
+    ]
 
 
 @pytest.mark.timeout(900)
@@ -117,7 +116,7 @@ def test_the_demo_runs_through_the_profile(
     runs out.
     """
     earlier = len(cluster.jobs())
-    # Unlike the demo, which does not ask for GPUs.
+    # The demo does not ask for GPUs.
     project = make_project(tiny | {"device": "auto"})
 
     def number(model: str) -> str:
@@ -191,7 +190,7 @@ def test_a_failing_job_is_reported(
 def test_two_nodes_stop_in_time_and_continue(
     cluster: Slurm, tiny: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Nodes connect. After the warning they write a checkpoint, and Slurm runs the job again."""
+    """After SIGTERM, training writes a checkpoint and Slurm requeues the job."""
     tiny["training"] |= {"steps": 60, "checkpoint_every": 10, "log_every": 20}
     config = load(overrides=tiny)
     write_simulated_tokens(tmp_path, config.benchmarks.training, 64, 127, 1)
@@ -204,12 +203,12 @@ def test_two_nodes_stop_in_time_and_continue(
         *("--time=10", f"--output={tmp_path / 'slurm.log'}", "--open-mode=append", str(script)),
     )
     until(lambda: any(two.glob("checkpoints/step-*.sha256")), "a checkpoint")
-    # What --signal=TERM@300 does 300 seconds before the end.
+    # The signal that --signal=TERM@300 sends 300 seconds before the time limit.
     cluster.ask("scancel", "--signal=TERM", number)
     until(lambda: (number, "PENDING") in [(n, s) for n, _, s in cluster.jobs()], "the requeued job")
     assert "stopped by SIGTERM after step" in log.read_text()
-    # Slurm waits two minutes before it runs a job again. Immediately is too early, because Slurm
-    # withdraws the credentials of the first run, to the second.
+    # Slurm would wait two minutes before it runs the job again. A restart within a second fails,
+    # because Slurm revokes the credentials of the first run, and times them to the second.
     cluster.ask("scontrol", "update", f"JobId={number}", "StartTime=now+2")
     until(lambda: (two / "model.safetensors").is_file(), "the model")
     assert "continuing from the checkpoint" in log.read_text()

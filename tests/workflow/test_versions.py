@@ -1,7 +1,7 @@
 """Versions of the rules, compared with numbers in the results of a small run.
 
-If a number changes on purpose, results of the old code must be made again: raise the rule's number
-in ``scsigmoid.config.versions`` and write both here.
+If a number changes on purpose, increase the version of the rule in ``scsigmoid.config.versions``,
+so that results of the old code are made again, and update :data:`RESULTS`.
 """
 
 from pathlib import Path

@@ -105,7 +105,8 @@ def default_resource(name):
     return defaults[name].raw if name in defaults else None
 
 
-# Resources of jobs that download files.
+# Resources of jobs that download files. Profiles limit how many jobs with the resources `download`,
+# `alone` (benchmarks) and `at_once` (tables and figures) run at a time.
 DOWNLOAD = {"download": 1, "slurm_partition": default_resource("data_partition")}
 
 
@@ -188,7 +189,8 @@ def stored_configuration(wildcards, output):
     `onstart` writes the file. If the workflow is a module, `onstart` does not run and paths may have
     a prefix, so this function writes the file.
     """
-    path = output[0].partition(RESULTS)[0] + f"{RESULTS}/config.yaml"
+    prefix = output[0].partition(RESULTS)[0]
+    path = f"{prefix}{RESULTS}/config.yaml"
     if IS_MODULE and workflow.is_main_process and workflow.executor_plugin:
         if not (workflow.dryrun or workflow.touch):
             store_configuration(path)

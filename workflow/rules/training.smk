@@ -3,9 +3,8 @@
 
 # Checkpoints and snapshots are not outputs, because Snakemake deletes the outputs of a failed job,
 # and an interrupted run continues from its last checkpoint. A model is written after all its
-# snapshots. The resource `processes` is the number of processes on each node. The command starts
-# with `exec`, which replaces the shell. Otherwise, the signal that asks training to stop would kill
-# the shell and end the job before the checkpoint is written.
+# snapshots. The command starts with `exec`, which replaces the shell. Otherwise, the signal that
+# asks training to stop would kill the shell and end the job before the checkpoint is written.
 rule train:
     """Train one model."""
     input:
@@ -24,13 +23,13 @@ rule train:
     resources:
         **gpu_resources(TRAINING_GPUS, CONFIG.nodes),
         **limits(mem_mb=4000 + 12_000 * TRAINING_GPUS),
-        # A Slurm profile sets options that send training a signal before its time limit.
         nodes=CONFIG.nodes,
         # The Slurm plugin treats several nodes as an MPI job, whose command calls `srun` itself.
         mpi="srun" if CONFIG.nodes > 1 else None,
         tasks=CONFIG.nodes if CONFIG.nodes > 1 else None,
         tasks_per_gpu=0,
-        processes=max(1, TRAINING_GPUS),
+        processes=max(1, TRAINING_GPUS),  # on each node
+        # The Slurm profile's options send training a signal before its time limit.
         slurm_extra=default_resource("training_extra"),
         cpus_per_task=TRAINING_GPUS * (default_resource("training_cpus_per_gpu") or 0) or None,
     params:

@@ -24,17 +24,19 @@ from scsigmoid.errors import UserError, shortened
 from scsigmoid.files import check_writable
 
 for module in ("pipeline", "evaluation", "benchmarks", "report"):
-    import_module(f"scsigmoid.cli.{module}")  # registers subcommands
+    import_module(f"scsigmoid.cli.{module}")  # registers subcommands, in the order of --help
 
 # Environment variables.
 SILENT = "SCSIGMOID_SILENT"  # no progress on the terminal, for jobs of a cluster
 LINES = "SCSIGMOID_LINES"  # makes each job print one line on the terminal when it starts
 #: Variables that contain the id of a job on Slurm, PBS, LSF and Grid Engine.
 JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
+NO_SPACE, READ_ONLY = (errno.ENOSPC, errno.EDQUOT), (errno.EROFS, errno.EACCES, errno.EPERM)
 #: What to do after an error of the file system, by error number.
-REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, and run again")
-READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
-REMEDIES |= dict.fromkeys(READ_ONLY, "make it writable, or choose another place")
+REMEDIES = {
+    **dict.fromkeys(NO_SPACE, "free some space, and run again"),
+    **dict.fromkeys(READ_ONLY, "make it writable, or choose another place"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,9 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
     """Run a subcommand and return the exit code.
 
-    ``log`` is the file to which standard error is redirected, or None, and ``terminal`` the
-    original standard error. An unexpected error is printed with its traceback to the log. Without a
-    log, it is raised.
+    ``log`` is the file to which standard error is redirected, or None. ``terminal`` is the original
+    standard error. An unexpected error is printed to the log with its traceback, or raised if there
+    is no log.
     """
     try:
         outputs = getattr(options, "output", None) or []

@@ -21,7 +21,7 @@ from scsigmoid.config.study import study_runs
 from scsigmoid.config.validate import check_known, normalize, validate
 from scsigmoid.errors import UserError
 
-NAMED = ("datasets", "sizes", "models", "study")  # sections whose entries ``null`` removes
+REMOVABLE = ("datasets", "sizes", "models", "study")  # sections whose entries `null` removes
 SHIPPED = Path(__file__).parent / "shipped"
 
 
@@ -50,7 +50,7 @@ def load(
     check_known("preset", "preset", [preset], preset_names)
     base["preset"] = preset
     merged = merge(merge(base, read_yaml(Path(presets) / f"{preset}.yaml")), overrides)
-    for section in NAMED:
+    for section in REMOVABLE:
         entries = merged.get(section)
         if isinstance(entries, dict):
             merged[section] = {name: entry for name, entry in entries.items() if entry is not None}
@@ -74,10 +74,10 @@ def check(values: Mapping[str, Any]) -> Config:
     return config
 
 
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with the values of ``over``. Mappings are merged, other values replaced."""
+def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with ``overrides``. Mappings are merged, other values are replaced."""
     merged = dict(base)
-    for key, value in over.items():
+    for key, value in overrides.items():
         old = merged.get(key)
         if isinstance(old, Mapping) and isinstance(value, Mapping):
             value = merge(old, value)

@@ -18,7 +18,7 @@ def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]
     ``runs`` contains the model and training settings of each model and study run, by name.
     """
     check_names(config)
-    for problem in find_problems(config, runs):
+    if problem := next(find_problems(config, runs), None):
         raise UserError(problem)
 
 
@@ -111,7 +111,7 @@ def find_mmd_problems(config: Config) -> Iterator[str]:
 
 
 def find_kernel_benchmark_problems(kernel: KernelBenchmark) -> Iterator[str]:
-    """Yield messages about head dimensions and lengths that do not divide the batch's sizes."""
+    """Yield messages about head dimensions and lengths that do not divide their total."""
     for key, total_key in (("head_dimensions", "hidden"), ("lengths", "tokens")):
         total = getattr(kernel, total_key)
         for value in getattr(kernel, key):

@@ -35,8 +35,7 @@ def effects(section: type) -> dict[str, Affects | None]:
     effect_of = {}
     for field in fields(section):
         annotations = getattr(hints[field.name], "__metadata__", ())
-        affects = [item for item in annotations if isinstance(item, Affects)]
-        effect_of[field.name] = affects[0] if affects else None
+        effect_of[field.name] = next((a for a in annotations if isinstance(a, Affects)), None)
     return effect_of
 
 
@@ -50,7 +49,7 @@ def find_settings(
     """
     if isinstance(value, Mapping):
         for key, item in value.items():
-            # A change of another dataset does not run the job again.
+            # A job does not get other datasets, so that their changes do not rerun it.
             if path != "datasets" or datasets is None or key in datasets:
                 yield from find_settings(item, rule, datasets, f"{path}.{key}")
     elif is_dataclass(value) and not isinstance(value, type):

@@ -1,6 +1,7 @@
 """Files and job settings of a configuration, for the rules of the workflow.
 
-Paths are relative to the results folder. Tables and figures: :mod:`scsigmoid.report.registry`.
+Paths are relative to the results folder. Plain values are dicts, lists, text, numbers, booleans
+and None, as in YAML. Tables and figures are in :mod:`scsigmoid.report.registry`.
 """
 
 import dataclasses
@@ -36,8 +37,7 @@ class Plan:
     @property
     def study_dataset(self) -> str | None:
         """The evaluation dataset that study runs embed (the same for all families), or None."""
-        datasets = (family.embedded for family in self.config.study.values())
-        return next(filter(None, datasets), None)
+        return next((f.embedded for f in self.config.study.values() if f.embedded), None)
 
     def study_embeddings(self) -> list[str]:
         """Return the embedding files of study runs: for each snapshot and for the final model."""

@@ -19,15 +19,16 @@ class Limits:
     """Annotation of a setting with its limits, which pydantic checks.
 
     Booleans are refused for numbers, although pydantic would convert them. ``expected`` is the
-    expected value for the error message, or empty for pydantic's own message. ``constraints`` are
-    arguments of pydantic's ``Field``, for example ``ge=1``.
+    expected value for the error message, or empty for pydantic's own message. ``is_distinct`` says
+    that the items of a list must differ. ``constraints`` are arguments of pydantic's ``Field``, for
+    example ``ge=1``.
     """
 
     def __init__(
         self, expected: str = "", *, is_distinct: bool = False, **constraints: Any
     ) -> None:
         self.expected = expected
-        self.is_distinct = is_distinct  # whether the items of a list must differ
+        self.is_distinct = is_distinct
         self.constraints = constraints
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
@@ -66,11 +67,11 @@ CountOrZero = Annotated[int, Limits(ge=0)]
 Context = Annotated[int, Limits(ge=8)]
 Positive = Annotated[float, Limits(gt=0)]
 NotNegative = Annotated[float, Limits(ge=0)]
-Share = Annotated[float, Limits(gt=0, lt=1)]
-ShareOrZero = Annotated[float, Limits(ge=0, lt=1)]
+Fraction = Annotated[float, Limits(gt=0, lt=1)]
+FractionOrZero = Annotated[float, Limits(ge=0, lt=1)]
 Text = Annotated[str, Limits("text on one line", pattern=r"^[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$")]
-Several = Annotated[list[T], Limits(is_distinct=True, min_length=1)]
 Distinct = Annotated[list[T], Limits(is_distinct=True)]
+DistinctNotEmpty = Annotated[list[T], Limits(is_distinct=True, min_length=1)]
 Identifier = Annotated[str, Limits("a CELLxGENE id", pattern=f"^{IDENTIFIER.pattern}$")]
 
 Attention = Literal["sigmoid", "softmax"]
@@ -85,7 +86,7 @@ else:
     Metric = Literal[tuple(METRICS)]
 # Names of datasets, models and families are parts of file names.
 Name = Annotated[str, Limits("at most 80 of a-z, 0-9 and '_'", pattern="^[a-z0-9][a-z0-9_]{0,79}$")]
-Label = Annotated[Text | Several[Text], Limits("a column, or a list of different columns")]
+Label = Annotated[Text | DistinctNotEmpty[Text], Limits("a column, or a list of different columns")]
 # Braces are refused because Snakemake would replace them, and "~" because it is not expanded.
 Folder = Annotated[
     str, Limits("a path without braces or '~'", pattern=r"^[^\x00-\x20\x7f{}~][^\x00-\x1f\x7f{}]*$")
@@ -120,7 +121,7 @@ class LocalFiles(Settings):
     label: Annotated[Label, Affects()] = "cell_type"
     """Column of ``obs`` with the cell type. Takes the same values as ``datasets.<name>.label``."""
     held_out: Annotated[
-        bool | Share | Annotated[str, Limits(pattern="^[^=]+=.+$")],
+        bool | Fraction | Annotated[str, Limits(pattern="^[^=]+=.+$")],
         Limits("true, false, a fraction below 1, or 'column=value'", union_mode="left_to_right"),
     ] = False
     """Cells that are evaluated and not trained on: ``true`` (all), ``false`` (none), a fraction
@@ -185,9 +186,9 @@ class Corpus(Settings):
         str, Limits("a date such as 2024-06-11", pattern=r"^\d{4}-(0\d|1[0-2])-([0-2]\d|3[01])$")
     ]
     """Date. Of each training dataset, the newest version published until this date is used."""
-    organisms: Several[Text]
+    organisms: DistinctNotEmpty[Text]
     """Organisms of the training files. Files with other organisms are left out."""
-    assays: Several[Text] | None
+    assays: DistinctNotEmpty[Text] | None
     """Assays of the training files, by label or ontology id. Files with other assays are left out.
     ``rna`` means the assays in ``src/scsigmoid/corpus/rna_assays.csv``. ``null`` means all."""
     minimum_genes: Annotated[CountOrZero, Affects("gene_statistics training_tokens")]
@@ -198,7 +199,7 @@ class Corpus(Settings):
     """Lock file of an earlier run, to use the same files. ``null`` asks the service for files."""
     api: Text
     """Address of the curation API of CELLxGENE Discover."""
-    hosts: Annotated[Several[Host], Affects()]
+    hosts: Annotated[DistinctNotEmpty[Host], Affects()]
     """Hosts from which files may be downloaded."""
     maximum_file_gb: Positive | None
     """Largest size of a training file in GB (1e9 bytes). ``null`` means no limit."""
@@ -249,7 +250,7 @@ class VocabularyChoice(Settings):
     genes: Text | None
     """File with one gene id per line. Exactly these genes get tokens. Genes that no training cell
     expresses have a median of 1. ``null`` selects genes by the other settings."""
-    biotypes: Several[Text] | None
+    biotypes: DistinctNotEmpty[Text] | None
     """Biotypes of the genes, for example ``protein_coding``. ``null`` means all biotypes."""
     annotation: list[Text]
     """GTF files that contain the biotypes, for example from GENCODE, one for each organism."""
@@ -293,7 +294,7 @@ class Architecture(Settings):
 
     size: Annotated[str, Affects("train", otherwise="")]
     """Name of an entry of ``sizes``."""
-    dropout: ShareOrZero
+    dropout: FractionOrZero
     """Dropout probability."""
     layer_norm_epsilon: Positive
     """Epsilon of the layer normalizations."""
@@ -318,7 +319,7 @@ class Training(Settings):
     """Number of steps of linear warm-up."""
     weight_decay: NotNegative
     """Weight decay of AdamW."""
-    betas: Annotated[list[ShareOrZero], Limits(min_length=2, max_length=2)]
+    betas: Annotated[list[FractionOrZero], Limits(min_length=2, max_length=2)]
     """Beta 1 and beta 2 of AdamW."""
     epsilon: Positive
     """Epsilon of AdamW."""
@@ -327,7 +328,7 @@ class Training(Settings):
     the mean losses of the cells)."""
     clipping: Positive | None
     """L2 norm to which the gradient is clipped. ``null`` means no clipping."""
-    mask_fraction: Share
+    mask_fraction: Fraction
     """Fraction of the gene tokens of a cell that is masked."""
     mask_replacement: Literal["mask", "bert"]
     """Replacement of masked tokens: ``mask`` (always ``<mask>``) or ``bert`` (80 % ``<mask>``, 10 %
@@ -389,13 +390,13 @@ class StudyFamily(Settings):
     ``stability`` (collapsed runs at each learning rate) or ``sizes`` (sizes of the model). The
     figure of ``stability`` shows the first such family. ``null`` means that only ``runs.csv`` and
     ``curves.csv`` contain the runs."""
-    attention: Several[Attention]
+    attention: DistinctNotEmpty[Attention]
     """Attention mechanisms."""
-    context: Several[Context]
+    context: DistinctNotEmpty[Context]
     """Context lengths."""
-    size: Several[str]
+    size: DistinctNotEmpty[str]
     """Names of entries of ``sizes``."""
-    seed: Several[Whole]
+    seed: DistinctNotEmpty[Whole]
     """Seeds of weights, order of cells, masks and dropout. All seeds use the same cells."""
     variants: list[list[Variant]] = field(default_factory=lambda: [[]])
     """Values of ``architecture.variants``. Each value is a list."""
@@ -421,9 +422,9 @@ class ValidationLoss(Settings):
 
     trials: Count
     """Number of random masks of each cell."""
-    mask_fraction: Share
+    mask_fraction: Fraction
     """Fraction of the gene tokens of a cell that is masked."""
-    confidence: Share
+    confidence: Fraction
     """Confidence level of the intervals."""
     batch_tokens: Count
     """Number of tokens per forward pass. Lower it to save memory."""
@@ -432,11 +433,11 @@ class ValidationLoss(Settings):
 class Scib(Settings):
     """scIB metrics (appendix "SCIB Biological Conservation Metrics")."""
 
-    metrics: Annotated[Several[Metric], Affects(otherwise=[])]
+    metrics: Annotated[DistinctNotEmpty[Metric], Affects(otherwise=[])]
     """Metrics to compute. Their mean uses only the paper's three metrics."""
     neighbours: Annotated[int, Limits(ge=2)]
     """Number of nearest neighbors of a cell, including itself."""
-    variance: Share
+    variance: Fraction
     """Fraction of the variance that the principal components keep."""
     controls: Distinct[Literal["random", "pca_log_counts"]]
     """Embeddings scored next to the models: random values, or the PCA of log counts."""
@@ -449,7 +450,7 @@ class Mmd(Settings):
     """Evaluation datasets. ``null``: all with ``compared: [mmd]``, or all if there are none."""
     resamples: Annotated[int, Limits(ge=1, le=100_000)]
     """Number of bootstrap resamples of each pair of cell types. All are in memory at once."""
-    confidence: Share
+    confidence: Fraction
     """Confidence level of the percentile intervals."""
     estimator: Annotated[Literal["unbiased", "biased"], Affects(otherwise="unbiased")]
     """Estimator that the tables show. Both estimators are computed."""
@@ -468,14 +469,14 @@ class Umap(Settings):
     """Number of nearest neighbors of a cell."""
     minimum_distance: Annotated[float, Limits(ge=0, le=1)]
     """Smallest distance between cells in the plot (``min_dist`` of umap-learn)."""
-    variance: Share
+    variance: Fraction
     """Fraction of the variance that the principal components keep."""
 
 
 class Evaluation(Settings):
     """How trained models are evaluated."""
 
-    pair: Annotated[Several[str], Affects("scib_of_dataset")]
+    pair: Annotated[DistinctNotEmpty[str], Affects("scib_of_dataset")]
     """Models that scIB, MMD and UMAP compare. MMD needs both attentions at the same context."""
     embeddings: Annotated[Embeddings, Affects("embeddings_of_pair")]
     validation_loss: Annotated[ValidationLoss, Affects("validation_loss_of_model")]
@@ -491,11 +492,11 @@ class KernelBenchmark(Settings):
     """Number of tokens of a batch. A batch has ``tokens / length`` sequences."""
     hidden: Count
     """Number of heads times the head dimension."""
-    head_dimensions: Several[Count]
+    head_dimensions: DistinctNotEmpty[Count]
     """Head dimensions."""
-    lengths: Several[Count]
+    lengths: DistinctNotEmpty[Count]
     """Sequence lengths."""
-    padding: Several[ShareOrZero]
+    padding: DistinctNotEmpty[FractionOrZero]
     """Fractions of padding as in the paper: sequence lengths vary from (1 - fraction) L to L."""
     jagged: bool
     """Whether to time two more batches: sequences with the lengths of cells, and equal sequences
@@ -504,7 +505,7 @@ class KernelBenchmark(Settings):
     """Median of the cell lengths, which are log-normal."""
     sigma_length: Positive
     """Standard deviation of the logarithm of the cell lengths."""
-    providers: Several[Text] | None = None
+    providers: DistinctNotEmpty[Text] | None = None
     """Kernels to time. ``null`` means all."""
     iterations: Count
     """Largest number of rounds. A round times every kernel once."""
@@ -512,7 +513,7 @@ class KernelBenchmark(Settings):
     """Longest time for the rounds of a batch, in seconds."""
     warmup_ms: CountOrZero
     """Duration of the warm-up in milliseconds."""
-    confidence: Share
+    confidence: Fraction
     """Confidence level of the intervals."""
 
 
@@ -520,13 +521,13 @@ class TrainingBenchmark(Settings):
     """The training benchmark (section "Training Speed Performance"). It times every combination of
     size, context, number of cells and kernel."""
 
-    sizes: Several[str]
+    sizes: DistinctNotEmpty[str]
     """Names of entries of ``sizes``."""
-    contexts: Several[Context]
+    contexts: DistinctNotEmpty[Context]
     """Context lengths."""
-    cells_per_gpu: Several[Annotated[int, Limits(ge=2)]]
+    cells_per_gpu: DistinctNotEmpty[Annotated[int, Limits(ge=2)]]
     """Numbers of cells per step on one GPU."""
-    kernels: Several[Text] | None
+    kernels: DistinctNotEmpty[Text] | None
     """Attention kernels to time. ``null`` means all."""
     vocabulary: Context
     """Size of the vocabulary, including special tokens."""
@@ -542,7 +543,7 @@ class TrainingBenchmark(Settings):
     """Median of the cell lengths, which are log-normal."""
     sigma_length: Positive
     """Standard deviation of the logarithm of the cell lengths."""
-    confidence: Share
+    confidence: Fraction
     """Confidence level of the intervals."""
 
 

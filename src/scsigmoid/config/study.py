@@ -10,7 +10,7 @@ from scsigmoid.config.validate import check_known, validate
 from scsigmoid.errors import UserError
 
 #: Settings in which runs with the same purpose, attention and seed may differ. Tables have a row
-#: for each value of these settings. They would average runs that differ in other settings.
+#: for each value of these settings, and would average runs that differ in other settings.
 COMPARED: dict[Purpose, tuple[str, ...]] = {
     "rates": ("learning_rate",),
     "seeds": (),

@@ -24,7 +24,7 @@ def validate(values: Any, kind: type[T], path: str = "") -> T:
     try:
         return validator(kind).validate_python(normalize(values))  # type: ignore[arg-type]
     except ValidationError as error:
-        raise UserError(describe(error.errors(include_url=False), kind, path)) from None
+        raise UserError(error_message(error.errors(include_url=False), kind, path)) from None
 
 
 @cache
@@ -49,7 +49,7 @@ def normalize(values: Any) -> Any:
     return None if values == "null" else values
 
 
-def describe(errors: list[Any], kind: Any, path: str) -> str:
+def error_message(errors: list[Any], kind: Any, path: str) -> str:
     """Return one line about the first of pydantic's errors: setting, problem and value.
 
     Unknown settings come first: if a name is misspelled, pydantic also reports the correct name as

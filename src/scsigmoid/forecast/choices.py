@@ -141,7 +141,7 @@ def as_text(value: Any) -> str:
 
 
 def has_auto(value: Any) -> bool:
-    """Return True if the value, or a value in it, is ``auto``."""
+    """Return True if a setting is ``auto``, or if a section contains such a setting."""
     if isinstance(value, Mapping):
         return any(map(has_auto, value.values()))
     return bool(value == AUTO)
@@ -156,14 +156,14 @@ def sample_cells(corpus: Corpus, seed: int) -> Sample:
     # Start with one cell of negligible weight, because the files may have no cells to sample.
     lengths, weights = [np.ones(1, np.int64)], [np.full(1, 1e-9)]
     for file in expand(corpus.local):
-        if is_tenx(file.path):  # not opened, because it would have to be converted
+        if is_tenx(file.path):  # not opened, because conversion takes long
             is_total_known = False
             continue
         cells = open_cells(file.path, layer=file.layer, genes=file.genes)
         if file.held_out is not True:
             cells = cells.select(held_out_text(file.held_out, seed), "training")
             total += cells.n_cells
-        # Evenly spaced blocks. In a small file, they overlap or end after its last cell.
+        # Evenly spaced blocks of cells. In a small file, they overlap or end after its last cell.
         block = SAMPLE // BLOCKS
         starts = np.linspace(0, max(0, cells.n_cells - block), BLOCKS).astype(int)
         indices = np.unique(starts[:, None] + np.arange(block))

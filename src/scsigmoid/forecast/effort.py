@@ -74,9 +74,10 @@ def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
     for entry in rates()["training"]:
         if config.device not in ("auto", entry["device"]):
             continue
-        for context, rate in entry["cells_per_second"][attention].items():
+        measured_size, tokens = Size(**entry["size"]), entry["vocabulary"]
+        for longest, rate in entry["cells_per_second"][attention].items():
             measured = EncoderSettings.of(
-                Size(**entry["size"]), config.architecture, attention, context, entry["vocabulary"]
+                measured_size, config.architecture, attention, longest, tokens
             )
             ratio = work / work_of(measured, Lengths(**entry["lengths"]), training.mask_fraction)
             seconds = max(training.global_batch * ratio / rate, entry["shortest_step"])

@@ -99,7 +99,7 @@ def open_training_cells(config: Config) -> list[Cells] | None:
     files = [file for file in expand(config.corpus.local) if file.held_out is not True]
     if any(is_tenx(file.path) for file in files):
         return None
-    with verbosity(False):  # the column of genes was logged when settings were chosen
+    with verbosity(False):  # `choose` has already logged the column of genes
         opened = []
         for file in files:
             cells = open_cells(file.path, layer=file.layer, genes=file.genes)

@@ -27,8 +27,7 @@ from scsigmoid.measurements import (
 from scsigmoid.training.journal import read_journal
 
 T = TypeVar("T")
-#: Expected content of a file, for error messages.
-KIND = "a result file of this version"
+EXPECTED_CONTENT = "a result file of this version"  # for messages about damaged files
 
 
 @dataclass(frozen=True)
@@ -50,10 +49,8 @@ class Results:
 
     def __init__(self, folder: str | Path, config: Config) -> None:
         self.folder, self.config, self.plan = Path(folder), config, Plan(config)
-        #: Contents of the files read so far, by path relative to the folder.
-        self._contents: dict[str, Any] = {}
-        #: Vocabulary of the first measurements that were read.
-        self._vocabulary: str | None = None
+        self._contents: dict[str, Any] = {}  # of the files read so far, by relative path
+        self._vocabulary: str | None = None  # fingerprint in the first measurements that were read
 
     def path(self, relative: str) -> Path:
         """Return the path of a result file, given its path relative to the folder."""
@@ -66,7 +63,7 @@ class Results:
         """Return the result of ``read(path)``. Each file is read only once."""
         if relative not in self._contents:
             path = self.path(relative)
-            with parsing(path, KIND):
+            with parsing(path, EXPECTED_CONTENT):
                 self._contents[relative] = read(path)
         return self._contents[relative]
 
@@ -99,7 +96,7 @@ class Results:
         For example, ``validation_loss_over_donors`` is in the file of ``validation_loss``.
         """
         rows = {row.metric: row for row in self.measurements(metric, dataset, model)}
-        with parsing(self.folder / metric_file(metric, dataset, model), KIND):
+        with parsing(self.folder / metric_file(metric, dataset, model), EXPECTED_CONTENT):
             return rows[name]
 
     def validation_loss(
@@ -134,7 +131,7 @@ class Results:
         rows = self.measurements("mmd", dataset)
         by_key = {(row.group, row.model, row.metric): row for row in rows}
         pairs = dict.fromkeys(row.group for row in rows if " vs " in row.group)
-        with parsing(self.folder / metric_file("mmd", dataset), KIND):
+        with parsing(self.folder / metric_file("mmd", dataset), EXPECTED_CONTENT):
             return {
                 pair: {name: by_key[pair, *key] for name, key in keys.items()} for pair in pairs
             }

@@ -28,14 +28,14 @@ PAPER_BATCHES, CELL_BATCHES = ("paper",), ("jagged", "even")
 Series = dict[tuple[str, str], list[KernelRow]]
 
 
-def measured(rows: Sequence[KernelRow]) -> list[KernelRow]:
+def timed_rows(rows: Sequence[KernelRow]) -> list[KernelRow]:
     """Return the rows that were timed. Other rows have NaN as their time."""
     return [row for row in rows if row.milliseconds > 0]
 
 
 def our_backend(results: Results) -> str:
     """Return the first timed backend of :data:`OURS` (fastest first), or the last if none was."""
-    timed = {row.provider for row in measured(results.kernel)}
+    timed = {row.provider for row in timed_rows(results.kernel)}
     return next((name for name in OURS if name in timed), OURS[-1])
 
 
@@ -44,7 +44,7 @@ def series(results: Results, batches: Sequence[str] = PAPER_BATCHES) -> Series:
 
     The layout is "" unless the provider was timed in several layouts at one shape.
     """
-    rows = [row for row in measured(results.kernel) if row.batch in batches]
+    rows = [row for row in timed_rows(results.kernel) if row.batch in batches]
     layouts: dict[tuple[str, Shape], set[str]] = {}
     for row in rows:
         layouts.setdefault((row.provider, row.shape), set()).add(row.layout)
@@ -79,7 +79,7 @@ def ratio_of(ours: KernelRow, theirs: KernelRow, confidence: float) -> Interval:
     With too few rounds for an interval of the median, the ratio and its wider interval are computed
     from the TFLOPS of both rows and their intervals.
     """
-    ratio = median_interval(paired(ours, theirs), confidence)
+    ratio = median_interval(paired_ratios(ours, theirs), confidence)
     if math.isnan(ratio.low):
         return estimate(ours, "tflops").over(estimate(theirs, "tflops"))
     return ratio
@@ -90,7 +90,7 @@ def estimate(row: KernelRow | TrainingRow, column: str) -> Interval:
     return Interval(*(getattr(row, f"{column}{end}") for end in ("", "_low", "_high")))
 
 
-def paired(ours: KernelRow, theirs: KernelRow) -> list[float]:
+def paired_ratios(ours: KernelRow, theirs: KernelRow) -> list[float]:
     """Return our TFLOPS divided by theirs in each round that timed both kernels."""
     # TFLOPS times milliseconds is the number of operations, which differs between batches.
     work_ratio = ours.tflops * ours.milliseconds / (theirs.tflops * theirs.milliseconds)
@@ -195,13 +195,13 @@ def notes(rows: Sequence[Row], label: Callable[[Row], str]) -> list[str]:
     for row in rows:
         labels.setdefault((row.note, row.milliseconds > 0), {})[label(row)] = None
     timed = [names for (_, is_timed), names in labels.items() if is_timed]
-    all_timed = set().union(*timed)
+    timed_labels = set().union(*timed)
     sentences = []
     for (note, is_timed), names in labels.items():
         joined = "; ".join(names)
         if not is_timed:
             # Rows with the same label, such as a kernel at other shapes, may have been timed.
-            start = "Timed only in part" if all_timed.issuperset(names) else "Not timed"
+            start = "Timed only in part" if timed_labels.issuperset(names) else "Not timed"
             sentences.append(f"{start} ({note}): {joined}.")
         elif note and len(timed) > 1 and isinstance(rows[0], TrainingRow):
             sentences.append(f"{note}: {joined}.")

@@ -98,7 +98,7 @@ def kernel_records(results: Results) -> list[dict[str, object]]:
     """Return the rows of the CSV file: the kernel benchmark, the paper's TFLOPS, and ratios."""
     paper, confidence = reported()["tflops"], results.config.benchmarks.kernel.confidence
     paper_shape = [paper["shape"][name] for name in ("padding", "head_dimension", "length")]
-    timed = speed.measured(results.kernel)
+    timed = speed.timed_rows(results.kernel)
     standard_time = {row.shape: row.milliseconds for row in timed if row.provider == STANDARD}
     our_series = (speed.our_backend(results), "packed")
     our_rows = {row.shape: row for row in timed if (row.provider, row.layout) == our_series}
