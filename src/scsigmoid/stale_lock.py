@@ -1,8 +1,8 @@
 """Removal of the lock that Snakemake leaves in its working directory if it is killed.
 
-Each run writes a note with its host and process id. The next run on the same host removes the lock
-if that process has ended. A lock that is newer than the note is kept, because it belongs to a later
-run, which has not written its note yet.
+After Snakemake has locked the folder, each run writes a note with its host and process id. The next
+run on the same host removes the lock if that process has ended. A lock that is newer than the note
+is kept, because it belongs to a later run, which has not written its note yet.
 """
 
 import json
@@ -31,8 +31,9 @@ def clear_stale_lock(folder: str | Path) -> bool:
         newest = max(lock.stat().st_mtime_ns for lock in locks.iterdir())
         if newest > note.stat().st_mtime_ns or record["host"] != socket.gethostname():
             return False
+        # The start times are compared because a new process may have the same id.
         if psutil.Process(record["pid"]).create_time() == record["started"]:
-            return False  # the run has not ended (a new process could have the same id)
+            return False  # the run has not ended
     except (OSError, ValueError, KeyError):  # no locks, or a missing or damaged note
         return False
     except psutil.NoSuchProcess:  # the run has ended

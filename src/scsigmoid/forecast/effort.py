@@ -43,7 +43,7 @@ def rates() -> dict[str, Any]:
 
 
 def lengths_of(config: Config) -> Lengths:
-    """Return the distribution of lengths in ``benchmarks.training``, assumed for all cells."""
+    """Return the distribution of lengths in ``benchmarks.training``, assumed for training cells."""
     benchmark = config.benchmarks.training
     return Lengths(benchmark.median_length, benchmark.sigma_length)
 
@@ -54,42 +54,42 @@ class Effort:
 
     model: str  # name of the model or run
     parameters: int
-    hours: float  # on one device
-    device: str  # name of the machine whose measured rate the estimate uses
+    hours: float  # on one such machine
+    machine: str  # name of the machine whose measured rate the estimate uses
     bytes: int  # size of checkpoints, snapshots and final model
 
 
 def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
-    """Return the cost of the model, or of the run of the study, with this name.
+    """Return the cost of training ``name``, which is a model or a run of a study.
 
     The estimate uses the rate of the measured model with the nearest number of operations per cell.
-    It ignores the cost of variants of attention. ``vocabulary`` is the number of tokens.
+    It ignores ``architecture.variants``. ``vocabulary`` is the number of tokens.
     """
     run, config = plan.run(name), plan.config
     training, attention = Training(**run["training"]), run["attention"]
     size, context = Size(**run["size"]), run["context"]
     encoder = EncoderSettings.of(size, config.architecture, attention, context, vocabulary)
     work = work_of(encoder, lengths_of(config), training.mask_fraction)
-    candidates = []  # (absolute logarithm of the ratio of operations, seconds per step, device)
+    candidates = []  # (absolute logarithm of the ratio of operations, seconds per step, machine)
     for entry in rates()["training"]:
         if config.device not in ("auto", entry["device"]):
             continue
         measured_size, tokens = Size(**entry["size"]), entry["vocabulary"]
-        for longest, rate in entry["cells_per_second"][attention].items():
+        for measured_context, rate in entry["cells_per_second"][attention].items():
             measured = EncoderSettings.of(
-                measured_size, config.architecture, attention, longest, tokens
+                measured_size, config.architecture, attention, measured_context, tokens
             )
             ratio = work / work_of(measured, Lengths(**entry["lengths"]), training.mask_fraction)
             seconds = max(training.global_batch * ratio / rate, entry["shortest_step"])
             candidates.append((abs(log(ratio)), seconds, entry["machine"]))
-    _, seconds, device = min(candidates)
+    _, seconds, machine = min(candidates)
     parameters = count_parameters(encoder)
     checkpoints, models = training.keep_checkpoints, 1 + len(training.snapshot_suffixes)
     return Effort(
         model=name,
         parameters=parameters,
         hours=training.steps * seconds / 3600,
-        device=device,
+        machine=machine,
         bytes=parameters * (CHECKPOINT_BYTES * checkpoints + MODEL_BYTES * models),
     )
 

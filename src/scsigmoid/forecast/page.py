@@ -29,10 +29,10 @@ def forecast(config: Config, results: Path) -> Iterator[str]:
     parts = [f"{gigabytes(size)} of {name}" for name, size in sizes.items()]
     yield line("disk", gigabytes(sum(size or 0.0 for size in sizes.values())), ", ".join(parts))
     for model in models:
-        hours = f"{duration(model.hours)} on {model.device}"
+        hours = f"{duration(model.hours)} on {model.machine}"
         yield line(model.model, hours, f"{millions(model.parameters)} parameters")
     if runs:
-        hours = f"{duration(sum(run.hours for run in runs))} on {runs[0].device}"
+        hours = f"{duration(sum(run.hours for run in runs))} on {runs[0].machine}"
         parameters = [run.parameters for run in runs]
         smallest, largest = millions(min(parameters)), millions(max(parameters))
         counts = smallest if smallest == largest else f"{smallest} to {largest}"
