@@ -70,12 +70,6 @@ def test_scores_are_compared_with_the_controls(value: float, cells: int, words: 
     assert f"{value:.2f}, random embedding 0.10, PCA of log counts 0.80; {cells:,} " in sentence
 
 
-def test_zero_has_no_sign() -> None:
-    sentence = verdicts(table(model=-0.001, random=-0.002))
-    assert "-0" not in sentence
-    assert sentence.count("0.00") == 2
-
-
 def test_models_with_the_same_result_share_a_sentence() -> None:
     scores = {"one": 0.6, "two": 0.1, "three": 0.5, "random": 0.1}
     both = pd.concat([table(**scores), table(**scores | {"one": 0.8})])

@@ -99,8 +99,7 @@ def test_validation_loss_by_hand(results: Results, tmp_path: Path) -> None:
     assert rf"\textbf{{{loss:.3f} $\pm$ " in latex
     assert heart.loc["sigmoid_4k", "donors"] == 4
     assert markdown.count("**") == 2 * len(results.config.datasets)
-    for part in ("Heart OFT 4", "Heart OFT (simulated)", "Sigmoid 2K (128 tokens)"):
-        assert part in markdown
+    assert "Heart OFT (simulated)" in markdown
     assert "PBMC 68k (simulated)" not in markdown
 
 
@@ -207,16 +206,8 @@ def test_training_speed_is_compared_at_the_same_context(results: Results, tmp_pa
     assert "| 160M | 128 | 2 | Softmax, FlexAttention | padded | 50 % | 40 [38, 41] |" in markdown
     assert "2.00 [2.00, 2.00]" in markdown
     assert math.isnan(table["cells_per_second"].iloc[-1])
-    absent = "is not installed): TritonSigmoid, padded, 160M at 128, 2 cells."
-    assert absent in markdown
+    assert "is not installed): TritonSigmoid, padded, 160M at 128, 2 cells." in markdown
     assert markdown.count("TritonSigmoid") == 1
-
-
-def test_evaluation_datasets_here_and_in_the_paper(results: Results, tmp_path: Path) -> None:
-    table, markdown, _ = write("evaluation_datasets", results, tmp_path)
-    heart = table.set_index("dataset").loc["heart_oft"]
-    assert heart[["cells", "paper_cells", "simulated"]].tolist() == [160, 30125, True]
-    assert "| Heart OFT (simulated) | 160 | 30,125 |" in markdown
 
 
 def test_parameters_of_the_papers_size(paper_results: Results, tmp_path: Path) -> None:

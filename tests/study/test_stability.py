@@ -97,6 +97,7 @@ def test_collapsed_runs_by_limit_equal_counts_by_hand():
             has_collapsed = loss > 9.09153 - limit or loss > min(losses) + 0.3
             counts[run.attention, f"collapsed_{limit:g}"] += has_collapsed
     table = count_collapsed(Study(MEASURED)).set_index(["setting", "attention"])
+    assert table["diverged"].sum() == 0
     rows = table.loc["no clipping, 200 steps of warm-up, 2,048 tokens"]
     assert rows.filter(like="collapsed").stack().to_dict() == dict(counts)
     assert [counts["softmax", f"collapsed_{x:g}"] for x in (0.1, 0.3, 0.5, 0.7)] == [6, 12, 15, 15]
@@ -126,10 +127,6 @@ def test_a_run_diverges_if_its_loss_rises_and_its_gradient_explodes(
     # Rows without a validation loss.
     others = pd.DataFrame({"step": range(5, 110, 10), "loss": 9.0, "gradient_norm": 10})
     assert has_diverged(pd.concat([curve, others]).sort_values("step"), 9.0) == diverged
-
-
-def test_no_measured_run_diverged():
-    assert count_collapsed(Study(MEASURED))["diverged"].sum() == 0
 
 
 def test_gradients_with_a_norm_above_the_limit_are_clipped(study: Study):

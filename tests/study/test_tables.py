@@ -11,7 +11,7 @@ from scsigmoid.cli import main
 from scsigmoid.config.check import load
 from scsigmoid.report.figures.style import styled
 from scsigmoid.report.tables.writing import DASH, MINUS
-from scsigmoid.study.figures import loss_figure, stability_figure
+from scsigmoid.study.figures import stability_figure
 from scsigmoid.study.runs import Study
 from scsigmoid.study.tables import seeds_table
 
@@ -114,17 +114,6 @@ def test_a_family_without_a_purpose_is_named(study: Study, capsys: pytest.Captur
 def test_a_study_of_one_family_has_its_tables_and_figures(tmp_path, family, names):
     page = make_page(study_of(tmp_path, family))
     assert {path.stem for path in page.glob("*")} == {f"study_{name}" for name in names}
-
-
-@pytest.mark.parametrize("seeds", [[1], [1, 2]])
-def test_a_caption_explains_only_lines_that_the_figure_has(tmp_path: Path, seeds: list[int]):
-    study = study_of(tmp_path, "seeds", seed=seeds)
-    for has_change in (True, False):
-        with styled():
-            (caption,) = (" ".join(text.get_text().split()) for text in loss_figure(study).texts)
-        assert ("Thin lines" in caption, "interval" in caption) == (len(seeds) > 1,) * 2
-        assert ("vertical dotted line" in caption) == has_change
-        study.curves = study.curves[study.curves["step"] > 40]
 
 
 def test_a_stability_figure_has_a_panel_for_each_setting(tmp_path: Path):

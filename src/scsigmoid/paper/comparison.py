@@ -39,7 +39,7 @@ class Number:
         no_effect: for an effect, its value if the compared models or kernels do not differ: 0 for a
             difference, 1 for a ratio, half of the cases for a count. None for a level.
         factor: for a level, the factor by which ``here`` may differ from ``paper``.
-        our_kernel: the same number for this project's kernel, if ``here`` is for TritonSigmoid.
+        our_kernel: the number of this project's kernel, if ``here`` is for TritonSigmoid.
         headline: True if the number is one of the paper's main statements.
     """
 
@@ -72,10 +72,7 @@ class Number:
 
     @property
     def verdict(self) -> str:
-        """The verdict on the interval of ``here``.
-
-        It is valid only if the group has no :func:`~.differences.differences` from the paper.
-        """
+        """The verdict, which is valid if the group does not differ from the paper's setting."""
         if not all(map(math.isfinite, self.here)):
             return NO_VERDICT
         low, high = self.allowed
@@ -98,17 +95,18 @@ def numbers(results: Results) -> list[Number]:
 
 
 def exact(value: float) -> Interval:
-    """Return a number without uncertainty as an interval of zero width."""
+    """Return the interval of zero width of a number without uncertainty."""
     return Interval(value, value, value)
 
 
 def count(leads: list[Interval]) -> Interval:
     """Return how many leads are above 0, with an interval. A lead is an advantage of one model.
 
-    The low end counts the leads whose interval is above 0. The high end also counts the leads whose
-    interval is partly above 0. The result is :data:`UNKNOWN` if there are no leads, or if a lead is
+    The low end counts the leads whose whole interval is above 0, and the high end the leads whose
+    interval reaches above 0. The result is :data:`UNKNOWN` if there are no leads, or if a lead is
     unknown or has no interval.
     """
     if not leads or not np.isfinite(leads).all():
         return UNKNOWN
-    return Interval(*(np.array(leads) > 0).sum(axis=0).tolist())  # of values, low and high ends
+    is_above = np.array(leads) > 0  # leads x (value, low, high)
+    return Interval(*is_above.sum(axis=0).tolist())

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from scsigmoid.labels import ATTENTIONS, context_label
@@ -15,10 +16,10 @@ GROUP = "cost"
 
 
 def numbers(results: Results) -> Iterator[Number]:
-    table, printed = reported()["gpu_hours"], reported()["printed"]
+    printed, settings = reported()["printed"], reported()["settings"]["cost"]
     measured = {(cost.size, cost.context): cost for cost in costs(results)}
-    sizes = dict.fromkeys(row["size"] for row in table)
-    cases = [(size, context) for size in sizes for context in (2048, 4096, 8192)]
+    sizes, contexts = (settings[f"benchmarks.training.{name}"] for name in ("sizes", "contexts"))
+    cases = list(product(sizes, contexts))
     saved = [measured[case].saved if case in measured else UNKNOWN for case in cases]
     yield Number(
         group=GROUP, title="Largest share of the GPU-hours that sigmoid saves", unit="%",
@@ -32,11 +33,11 @@ def numbers(results: Results) -> Iterator[Number]:
         no_effect=len(cases) / 2, paper=Interval(len(cases)), here=count(saved), n=len(measured),
     )  # fmt: skip
     hours_saved = printed["hours_saved"]  # the paper prints it for one size and context only
-    for row in table:
+    common: dict[str, Any] = {"group": GROUP, "location": "Section 4"}
+    for row in reported()["gpu_hours"]:
         case = row["size"], row["context"]
         cost = measured.get(case)
         label = f"{row['size']} at {context_label(row['context'])}"
-        common: dict[str, Any] = {"group": GROUP, "location": "Section 4"}
         for attention in ATTENTIONS:
             arm = getattr(cost, attention) if cost else None
             yield Number(

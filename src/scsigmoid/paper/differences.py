@@ -16,8 +16,8 @@ from scsigmoid.paper.reported import cell_types, reported
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import costs, row_label
 
-#: Numbers of cells count as equal up to this relative difference.
-CELLS = 0.01
+#: Numbers of cells count as equal if their relative difference is at most this.
+CELL_TOLERANCE = 0.01
 #: Model and number of the paper's GPUs.
 GPU, GPUS = "H100", 16
 #: Names of the paper's models behind the numbers of a group.
@@ -42,7 +42,7 @@ class Difference:
 
 
 def differences(config: Config, results: Results | None = None) -> list[Difference]:
-    """Return the differences between a run and the paper, each once per group.
+    """Return the differences between a run and the paper, without repetitions.
 
     Without ``results``, only the configuration is compared.
     """
@@ -58,8 +58,8 @@ def setting_differences(config: Config) -> Iterator[Difference]:
     for group in GROUPS:
         for name, paper in reported()["settings"][group].items():
             here = attrgetter(name)(config)
-            allows_more = isinstance(paper, list) and name != "evaluation.pair"
-            is_same = set(paper) <= set(here) if allows_more else here == paper
+            may_have_more = isinstance(paper, list) and name != "evaluation.pair"
+            is_same = set(paper) <= set(here) if may_have_more else here == paper
             if not is_same:
                 yield Difference(group, name, setting_text(here), setting_text(paper))
         yield from model_differences(config, group, MODELS.get(group, ()))
@@ -78,7 +78,10 @@ def setting_differences(config: Config) -> Iterator[Difference]:
 
 
 def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Iterator[Difference]:
-    """Yield the differences of a group's models, with their names unless all models differ."""
+    """Yield the differences of the models ``names`` of a group.
+
+    A difference that not all these models have ends with the names of the models that have it.
+    """
     common = reported()["model_architecture"]  # settings of all models in the paper
     # Names of the models by difference (setting, value here, value in the paper).
     models_with: dict[tuple[str, str, str], list[str]] = {}
@@ -106,10 +109,10 @@ def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Ite
 
 def result_differences(results: Results) -> Iterator[Difference]:
     config = results.config
-    cells, paper = results.training_cells, reported()["corpus"]["cells"]
+    cells, paper_cells = results.training_cells, reported()["corpus"]["cells"]
     for group, names in MODELS.items():
-        if abs(cells / paper - 1) > CELLS:
-            yield Difference(group, "number of training cells", f"{cells:,}", f"{paper:,.0f}")
+        if abs(cells / paper_cells - 1) > CELL_TOLERANCE:
+            yield Difference(group, "number of training cells", f"{cells:,}", f"{paper_cells:,.0f}")
         for name in names:
             if name in config.models:
                 journal, steps = results.journal(name), model_training(config, name).steps
@@ -137,7 +140,7 @@ def dataset_differences(results: Results) -> Iterator[Difference]:
         metadata = results.metadata(name)
         if metadata["simulated"]:
             yield Difference("quality", row["title"], "simulated cells", "real cells")
-        elif abs(int(metadata["cells"]) / row["cells"] - 1) > CELLS:
+        elif abs(int(metadata["cells"]) / row["cells"] - 1) > CELL_TOLERANCE:
             cells = f"{int(metadata['cells']):,} cells"
             yield Difference("quality", row["title"], cells, f"{row['cells']:,} cells")
     for name, pairs in reported()["mmd"].items():
@@ -152,10 +155,11 @@ def dataset_differences(results: Results) -> Iterator[Difference]:
 def step_differences(results: Results) -> Iterator[Difference]:
     """Yield differences of the training benchmark: layout, kernel, bottleneck, model size."""
     paper_kernels = {"sigmoid": "triton_sigmoid", "softmax": "flex"}
-    parameters_of_size: dict[str, int] = {}
+    other_sizes: dict[str, int] = {}  # number of parameters by size
     for cost in costs(results):
         if cost.has_other_size:
-            parameters_of_size.setdefault(cost.size, cost.sigmoid.parameters)
+            # Models of one size differ only in position embeddings: report the first context.
+            other_sizes.setdefault(cost.size, cost.sigmoid.parameters)
         for arm in (cost.sigmoid, cost.softmax):
             if arm.layout != "padded":
                 yield Difference("cost", "layout", f"{arm.layout} sequences", "padded sequences")
@@ -164,7 +168,7 @@ def step_differences(results: Results) -> Iterator[Difference]:
                 yield Difference("cost", name, arm.kernel, paper_kernels[arm.attention])
             if arm.host_bound:
                 yield Difference("cost", row_label(arm), "bound by the host", "bound by the GPU")
-    for size, parameters in parameters_of_size.items():
+    for size, parameters in other_sizes.items():
         yield Difference("cost", f"size {size}", f"{parameters:,} parameters", size)
 
 

@@ -20,6 +20,13 @@ from scsigmoid.results.folder import Results
 
 TRITON_SIGMOID = "triton_sigmoid"
 Timings = dict[Shape, KernelRow]
+#: Functions that reduce several intervals to one: the means of the values, of the low ends and of
+#: the high ends, or the interval with the lowest or highest value.
+CHOICES: Mapping[str, Callable[[Sequence[Interval]], Interval]] = {
+    "mean": lambda intervals: Interval(*np.mean(intervals, axis=0).tolist()),
+    "lowest": min,
+    "highest": max,
+}
 
 
 def timings(results: Results, provider: str, layout: str) -> Timings:
@@ -42,7 +49,7 @@ def numbers(results: Results) -> Iterator[Number]:
         provider: str, title: str, unit: str, value: float, compute: Callable[[Timings], Interval],
         **attributes: object,
     ) -> Number:  # fmt: skip
-        """Return a number. ``value`` is the paper's number, ``compute`` returns our number."""
+        """Return a number of the paper (``value``), and of this run (``compute(timings)``)."""
         details: dict[str, Any] = {"location": "Section 4", "n": len(times[provider])} | attributes
         return Number(
             group="kernel", title=f"{provider_label(provider)}: {title}", unit=unit,
@@ -132,12 +139,3 @@ def share_left(own: Timings, direction: str) -> Interval:
     """Return the mean TFLOPS at 25 % padding in percent of the mean TFLOPS without padding."""
     padded, unpadded = (rate(own, padding=padding, direction=direction) for padding in (0.25, 0.0))
     return padded.over(unpadded).map(lambda value: 100 * value)
-
-
-#: Functions that reduce several intervals to one: the means of the values, of the low ends and of
-#: the high ends, or the interval with the lowest or highest value.
-CHOICES: Mapping[str, Callable[[Sequence[Interval]], Interval]] = {
-    "mean": lambda values: Interval(*np.mean(values, axis=0).tolist()),
-    "lowest": min,
-    "highest": max,
-}

@@ -28,7 +28,7 @@ def numbers(results: Results) -> Iterator[Number]:
 
 
 def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
-    """Return the loss of ``rival`` minus the loss of ``model``, or :data:`UNKNOWN` without both."""
+    """Return the loss of ``rival`` minus the loss of ``model``, UNKNOWN if one is missing."""
     config = results.config
     if dataset not in config.datasets or not {model, rival} <= set(config.models):
         return UNKNOWN
@@ -38,19 +38,15 @@ def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
 def losses(results: Results) -> Iterator[Number]:
     config, table = results.config, reported()["validation_loss"]
     at_2k, at_4k = (tuple(f"{arm}_{context}" for arm in ATTENTIONS) for context in ("2k", "4k"))
-    # Title and compared pairs of models, by location in the paper. According to the paper, the
-    # first model of a pair has the lower loss.
-    statements = {
-        "Abstract, Figure 4": (
-            "Comparisons in which sigmoid has the lower validation loss",
-            (at_2k, at_4k),
-        ),
-        "Figure 4": (
-            "Comparisons in which the longer context has the lower validation loss",
-            tuple(zip(at_4k, at_2k, strict=True)),
-        ),
-    }
-    for location, (title, pairs) in statements.items():
+    # Location in the paper, title, and compared pairs of models. According to the paper, the first
+    # model of a pair has the lower loss.
+    statements = (
+        ("Abstract, Figure 4", "Comparisons in which sigmoid has the lower validation loss",
+         (at_2k, at_4k)),
+        ("Figure 4", "Comparisons in which the longer context has the lower validation loss",
+         tuple(zip(at_4k, at_2k, strict=True))),
+    )  # fmt: skip
+    for location, title, pairs in statements:
         leads = [lead(results, dataset, *pair) for dataset in table for pair in pairs]
         yield Number(
             group=GROUP, title=title, location=location, unit=f"of {len(leads)}",
@@ -108,7 +104,7 @@ def separation(results: Results) -> Iterator[Number]:
     dataset, table = "heart_oft", reported()["mmd"]["heart_oft"]
     measured = results.mmd(dataset) if dataset in results.plan.compared("mmd") else {}
     by_types = {cell_types(name): row for name, row in measured.items()}
-    rows = [by_types.get(cell_types(row["pair"])) for row in table]
+    rows = [by_types.get(cell_types(row["pair"])) for row in table]  # None: not measured
     known = [row for row in rows if row]
     is_complete = len(known) == len(table)
     common: dict[str, Any] = {"group": GROUP, "location": "Table 1"}
@@ -121,7 +117,7 @@ def separation(results: Results) -> Iterator[Number]:
     yield Number(
         **headline, title="Increase of the mean MMD with sigmoid",
         unit="%", paper=Interval(reported()["printed"]["separation"]), n=len(known), no_effect=0,
-        here=mean_ratio(known).map(lambda end: 100 * (end - 1)) if is_complete else UNKNOWN,
+        here=mean_ratio(known).map(lambda ratio: 100 * (ratio - 1)) if is_complete else UNKNOWN,
     )  # fmt: skip
     for paper, row in zip(table, rows, strict=True):
         for arm in ATTENTIONS:

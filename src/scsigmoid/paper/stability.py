@@ -12,9 +12,9 @@ from scsigmoid.paper.reported import reported
 from scsigmoid.results.folder import Journal, Results
 
 GROUP = "stability"
-#: Window of the trailing median, as a share of the rows of the journal. A short window detects
-#: divergence near the end of a run, too.
-RECENT = 0.01
+#: Window of the trailing median, as a share of the rows of the journal. A short window also detects
+#: divergence near the end of a run.
+WINDOW = 0.01
 #: A run has learned if its loss fell by this many nats. A run that has learned diverges if its loss
 #: rises by this many nats above its minimum.
 NATS = 1.0
@@ -52,7 +52,11 @@ def numbers(results: Results) -> Iterator[Number]:
 
 
 def numbers_of_run(journal: Journal) -> dict[str, Interval]:
-    """Return the numbers of one run by name. Some are missing unless it has learned or diverged."""
+    """Return the numbers of one run by name.
+
+    A run that has not learned lacks ``diverged``. A run that has not diverged lacks the numbers
+    before and after the divergence.
+    """
     loss, norm, score = (
         finite_or_inf(journal[name]) for name in ("loss", "gradient_norm", "attention_score_max")
     )
@@ -86,7 +90,7 @@ def finite_or_inf(values: np.ndarray) -> np.ndarray:
 
 def trailing_median(values: np.ndarray) -> np.ndarray:
     """Return the median over the window that ends at each row (at least three rows)."""
-    window = max(3, int(len(values) * RECENT))
+    window = max(3, int(len(values) * WINDOW))
     values = finite_or_inf(values)
     ends = range(1, len(values) + 1)
     return np.array([np.median(values[max(0, end - window) : end]) for end in ends])
@@ -114,9 +118,10 @@ def divergence(journal: Journal) -> int | None:
     is_high[: lowest + 1] = False
     if not (is_high[-1] or np.isinf(loss[-1])):
         return None
-    # The row after the last row that is not high, where the last row of the run counts as high.
+    # The first of the high rows at the end. The last row counts as high, also if only its own loss
+    # is infinite and not the median.
     start = int(np.flatnonzero(~is_high[:-1])[-1]) + 1
-    # The loss itself rises earlier: the trailing median lags behind it by half a window.
+    # The loss itself rises up to half a window before the median.
     while start > lowest + 1 and loss[start - 1] >= limit:
         start -= 1
     return start

@@ -35,13 +35,13 @@ PACKAGES = (
     "snakemake", "torch", "triton", "numpy", "pyarrow", "scanpy", "anndata", "scib-metrics",
     "scikit-learn", "umap-learn", "matplotlib",
 )  # fmt: skip
+#: Note of the table of scores in the report on the user's own cells.
 ONE_RUN = (
     "Each score is from a single run of training and has no interval. A study with several seeds "
     "gives the spread over seeds and the interval of the difference."
 )
 CURVES = "for sigmoid and softmax (thin lines: single seeds, thick lines: mean over seeds)"
-
-#: Titles and captions of the figures of a study.
+#: Titles and captions of the figures of a study, by name.
 STUDY_FIGURES = {
     "loss": (
         "Loss",
@@ -68,7 +68,7 @@ STUDY_FIGURES = {
 
 
 def make_report(results: Results, output: str | Path) -> None:
-    """Write the report page, from PNG files and result files. Links start at the results folder."""
+    """Write the report page. Its links are relative to the results folder."""
     from jinja2 import Environment
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -127,13 +127,13 @@ def paper_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[s
 
 
 def own_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str, Any]]:
-    """Return the section of the user's own cells: a table of cells, then the items of ``OWN``."""
+    """Return the section of the user's own cells, with items in the order of ``registry.OWN``."""
     items = figure_items(results)
     for name, table in tables.items():
         if name == "scib":
             table = replace(table, notes=[*table.notes, ONE_RUN])
         items.append(table_item(results, name, table) | {"folded": name.startswith("mmd")})
-    # The tables of donors and of cells have no files to link to.
+    # The tables without "files" are only in the report.
     if donor_table := donor_scores(results):
         title = "Biological conservation, by donor"
         items.append({"kind": "table", "name": "scib_donors", "title": title, "table": donor_table})
@@ -178,7 +178,7 @@ def data_url(results: Results, picture: str) -> str:
 
 
 def figure_items(results: Results) -> list[dict[str, Any]]:
-    """Return the values of each figure in the template, with pictures as data URLs."""
+    """Return the template's values of each figure. Pictures are data URLs."""
     return [
         base_item(results, "figure", name)
         | {"caption": registry.caption("figure", name, results.plan)}
@@ -193,7 +193,7 @@ def table_item(results: Results, name: str, table: Table) -> dict[str, Any]:
 
 
 def base_item(results: Results, kind: str, name: str) -> dict[str, Any]:
-    """Return the values that figures and tables share in the template."""
+    """Return the template's values that figures and tables share."""
     paths = [f"{kind}s/{name}.{suffix}" for suffix in SUFFIXES[kind]]
     for path in paths:
         results.path(path)  # raises an error if the file is missing
@@ -251,7 +251,7 @@ def overview(results: Results) -> dict[str, str]:
 
 
 def longer_cells(results: Results) -> str:
-    """Return text: for each context, the share of training cells with more genes than fit."""
+    """Return the share of training cells with more genes than fit in each context, as text."""
     texts = []
     for context in sorted({model.context for model in results.config.models.values()}):
         share = 1 - covered_share(*results.lengths, context - results.config.tokens.cls)

@@ -25,16 +25,17 @@ OWN = (
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A table or a figure of a configuration.
+    """A table or a figure.
 
     Attributes:
-        module: module of :mod:`scsigmoid.report` with the entry's function, which has the entry's
-            name without the dataset. It takes the results, and the dataset if there is one.
+        module: module of :mod:`scsigmoid.report` with the function that makes the entry. It has
+            the entry's name without the dataset, e.g. ``umap`` for ``umap_heart_oft``. Its
+            arguments are the results, and the dataset if there is one.
         title: heading in the report (default: the name with spaces).
         caption: caption of a figure. The caption of a table is in its files.
         paper: corresponding figure, table or section of the paper, or "".
         inputs: input files, relative to the results folder.
-        settings: settings that the function reads. A change makes the entry again.
+        settings: settings that the function reads. If one changes, the entry is made again.
         dataset: the dataset shown, or "" for all datasets.
         is_default: True if a full run makes the entry. Otherwise only its own target makes it.
     """
@@ -60,7 +61,6 @@ def validation_losses(plan: Plan) -> list[str]:
 
 
 def scib_scores(plan: Plan) -> list[str]:
-    """Return the files of scIB scores."""
     return [
         f"metrics/{metric}/{dataset}.csv"
         for metric in plan.config.evaluation.scib.metrics
@@ -75,7 +75,6 @@ def journals(models: Sequence[str]) -> list[str]:
 
 # fmt: off
 def tables(plan: Plan) -> dict[str, Entry]:
-    """Return all tables by name."""
     metadata = [f"corpus/evaluation/{dataset}.json" for dataset in plan.datasets]
     return {
         "model_architecture": Entry(
@@ -141,7 +140,6 @@ def tables(plan: Plan) -> dict[str, Entry]:
 
 
 def figures(plan: Plan) -> dict[str, Entry]:
-    """Return all figures by name."""
     kernel, training = plan.config.benchmarks.kernel, plan.config.benchmarks.training
     confidence = plan.config.evaluation.validation_loss.confidence
     pair = plan.config.evaluation.pair

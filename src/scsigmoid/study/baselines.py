@@ -19,7 +19,7 @@ from scsigmoid.training.batches import Batch, pack, validation_indices
 #: Tokens are divided into ``RANKS * LENGTHS`` classes, by rank within the cell (eighths of the
 #: cell) and by length of the cell (powers of two).
 RANKS, LENGTHS = 8, 12
-#: Number of tokens with the overall gene frequencies that smoothing adds to each class.
+#: Number of tokens that smoothing adds to each class, with the overall frequencies of genes.
 PRIOR = 2000.0
 
 
@@ -82,9 +82,9 @@ class ClassShares:
         indices = classes * size + batch.tokens.numpy()
         counts = np.bincount(indices, minlength=RANKS * LENGTHS * size).reshape(-1, size)
         counts[:, : len(SPECIAL)] = 0
-        total = counts.sum(0) + 0.5
+        total = counts.sum(0) + 0.5  # genes without a count get a small share, too
         total[: len(SPECIAL)] = 0
-        # Special tokens have a count of 0. The lower limit keeps the logarithm finite.
+        # The lower limit keeps the logarithm of the share of special tokens finite.
         self.mean_share = np.maximum(total / total.sum(), 1e-300)
         smoothed = counts + PRIOR * self.mean_share
         self.shares = smoothed / smoothed.sum(1, keepdims=True)

@@ -15,7 +15,7 @@ from scsigmoid.labels import ATTENTIONS
 from scsigmoid.measurements import mean_interval
 from scsigmoid.study.runs import Study
 
-#: Confidence level of intervals, and power of the t-test in :func:`detectable_difference`.
+#: Confidence level of intervals, and power of the t-test in :func:`detectable_differences`.
 CONFIDENCE, POWER = 0.95, 0.8
 #: Attention and variant of the rival in :func:`rival_differences`.
 RIVAL = ("softmax", "qk_norm")
@@ -34,7 +34,7 @@ def final_loss(curve: pd.DataFrame) -> float:
 
 
 def final_losses(curves: pd.DataFrame, keys: list[str]) -> pd.Series:
-    """Return :func:`final_loss` of each run, indexed by the columns ``keys``."""
+    """Return the :func:`final_loss` of each run, indexed by the columns ``keys``."""
     return curves.groupby(keys)[["loss", "validation_loss"]].apply(final_loss)
 
 
@@ -55,7 +55,7 @@ def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
 
 
 def loss_differences(study: Study, purpose: str, size: str | None = None) -> pd.DataFrame:
-    """Return :func:`arm_differences` of the losses of the runs with this purpose (and size)."""
+    """Return :func:`arm_differences` of validation losses, for runs with a purpose (and size)."""
     curves = study.curves[study.curves["purpose"] == purpose].dropna(subset=["validation_loss"])
     if size is not None:
         curves = curves[curves["size"] == size]
@@ -63,13 +63,13 @@ def loss_differences(study: Study, purpose: str, size: str | None = None) -> pd.
 
 
 def loss_differences_by_size(study: Study) -> pd.DataFrame:
-    """Compare the validation losses of both arms by size, at the last steps of all sizes.
-
-    If the study has several sizes, a step that only one size has reached is left out.
+    """Compare the validation losses of both arms by size.
 
     Returns:
         Rows of :func:`arm_differences` with ``size`` and ``parameters``, ordered by step and then
-        by number of parameters. Empty if no run has the purpose ``sizes``.
+        by number of parameters. Steps are the last steps of the sizes. If the study has several
+        sizes, a step that only one size has reached is left out. Empty if no run has the purpose
+        ``sizes``.
     """
     sizes = study.runs.groupby("size")["parameters"].first().sort_values()
     tables = {
@@ -160,11 +160,9 @@ def rival_differences(study: Study) -> tuple[pd.DataFrame, int]:
         the rival. The second value is the last step of :func:`losses_of_variants`.
     """
     losses, last_step = losses_of_variants(study)
-    is_variant = losses.index.get_level_values("variants") != ""
-    is_sigmoid = losses.index.get_level_values("attention") == "sigmoid"
-    if RIVAL not in losses.index or not (is_variant & is_sigmoid).any():
+    variants = losses.query("attention == 'sigmoid' and variants != ''").droplevel("attention")
+    if RIVAL not in losses.index or variants.empty:
         return pd.DataFrame(), last_step
-    variants = losses[is_variant & is_sigmoid].droplevel("attention")
     by_seed = variants - losses.loc[RIVAL]
     p_values = [stats.ttest_1samp(row, 0, nan_policy="omit").pvalue for row in by_seed.to_numpy()]
     rows = variants.mean(axis=1).to_frame("loss").join(student_intervals(by_seed))
@@ -201,8 +199,8 @@ def student_intervals(by_seed: pd.DataFrame) -> pd.DataFrame:
 def last_sign_change(differences: pd.DataFrame) -> int | None:
     """Return the step from which the mean difference keeps its sign, None without a change."""
     signs = np.sign(differences["difference"].to_numpy())
-    rows = np.flatnonzero(signs != signs[-1])
-    return None if not len(rows) else int(differences["step"].iloc[rows[-1] + 1])
+    others = np.flatnonzero(signs != signs[-1])
+    return int(differences["step"].iloc[others[-1] + 1]) if len(others) else None
 
 
 def loss_decrease(curve: pd.DataFrame) -> float:
@@ -219,11 +217,12 @@ def loss_decrease(curve: pd.DataFrame) -> float:
 def detectable_difference(deviation: pd.Series, seeds: pd.Series) -> pd.Series:
     """Return the true difference that a paired t-test detects with a probability of ``POWER``.
 
-    ``deviation`` is the standard deviation of the paired difference over ``seeds`` (at least 2).
+    ``deviation`` is the standard deviation of the difference over seeds. ``seeds`` is their number
+    (at least 2).
     """
     limit = stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1)
-    # The noncentrality at which t exceeds the limit with this power. Values of t below -limit,
-    # which would also be significant, have a probability below 1e-6 and are ignored.
+    # The noncentrality at which t exceeds the limit with this power. The probability that t is
+    # below -limit, which would also be significant, is less than 1e-6 and is ignored.
     noncentrality = special.nctdtrinc(seeds - 1, 1 - POWER, limit)
     return noncentrality * deviation / np.sqrt(seeds)
 

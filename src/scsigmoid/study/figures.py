@@ -33,7 +33,7 @@ KEYS_NOTE = (
 
 def draw(study: Study, output: Path) -> list[Path]:
     """Draw every figure that the study has runs for, and return the paths."""
-    figures = (
+    figures = (  # name, function, and whether the study has runs for the figure
         ("loss", loss_figure, len(comparisons.loss_differences(study, "seeds")) > 0),
         ("embeddings", embeddings_figure, len(comparisons.score_differences(study)) > 0),
         ("frontier", stability_figure, "stability" in set(study.runs["purpose"])),
@@ -220,7 +220,7 @@ def draw_final_losses(axes: "Axes", runs: pd.DataFrame) -> None:
 
 
 def scale_figure(study: Study) -> "Figure":
-    """Draw the loss difference between the arms by size, in one panel per compared step."""
+    """Draw the loss difference between the arms by size, one panel per compared step."""
     by_step = comparisons.loss_differences_by_size(study).groupby("step")
     figure = style.new_figure(DOUBLE, 2.6)
     panels = figure.subplots(1, len(by_step), sharey=True, squeeze=False)[0]

@@ -67,8 +67,8 @@ def collect(config: Config, results: Path, output: Path) -> None:
     if missing:
         runs = len(missing) + len(rows)
         log(f"{len(missing)} of {runs} runs are missing: {first_few(missing)}")
-    tables = (pd.DataFrame(rows), pd.concat(curves), pd.concat(layers))
-    for name, table in zip(("runs", "curves", "layers"), tables, strict=True):
+    tables = {"runs": pd.DataFrame(rows), "curves": pd.concat(curves), "layers": pd.concat(layers)}
+    for name, table in tables.items():
         # Six digits are enough for all results and keep the files small.
         write_text(output / f"{name}.csv", table.to_csv(index=False, float_format="%.6g"))
 
@@ -80,7 +80,7 @@ class Study:
         runs: one row per finished run, with the column ``setting`` (:func:`setting_label`).
         unfinished: names of the other runs.
         all_curves: rows of the journals of all runs, with settings of the run.
-        curves: the rows of ``all_curves`` that belong to finished runs.
+        curves: the rows of ``all_curves`` of finished runs.
         layers: attention statistics of the finished runs, with settings of the run.
         scores: scores of the finished runs with the purpose ``seeds`` or ``variants``, with
             settings of the run. Without ``scores.csv``, the table is empty.

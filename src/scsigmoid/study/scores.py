@@ -20,10 +20,9 @@ from scsigmoid.evaluation.neighbours import (
 )
 from scsigmoid.evaluation.scib import FOLDS, cross_validated, leiden, probe, silhouette
 from scsigmoid.files import write_text
+from scsigmoid.labels import CONTROLS
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
-
-CONTROLS = ("random", "pca_log_counts")
 
 
 def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> None:
@@ -39,12 +38,12 @@ def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> N
         output: CSV file with ``run`` (name of the run or control), ``step`` of training (empty for
             a control), ``metric`` and ``value``.
     """
+    # The keys are paths, because a run has several embeddings (one per step).
     by_path = read_embeddings({str(path): path for path in embeddings}, cells.stem)
-    for embedding in by_path.values():
+    for path, embedding in by_path.items():
         if "step" not in embedding.metadata:
             raise UserError(
-                f"{embedding.path}: the training step is missing; delete this old file and make it "
-                "again"
+                f"{path}: the training step is missing; delete this old file and make it again"
             )
     labels = next(iter(by_path.values())).labels
     types, _ = choose_types(labels, 2 * FOLDS)
@@ -54,11 +53,11 @@ def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> N
             f"{cells}: fewer than two cell types have {2 * FOLDS} cells; choose another dataset"
         )
     rows = []
-    for name, values in representations(by_path, cells, CONTROLS, seed):
+    for name, values in representations(by_path, cells, [*CONTROLS], seed):
         is_control = name not in by_path
         metadata = {"model": name, "step": None} if is_control else by_path[name].metadata
         scores = metrics(values[is_scored], labels[is_scored], seed, name)
-        rows += [(metadata["model"], metadata["step"], *item) for item in scores.items()]
+        rows += [(metadata["model"], metadata["step"], *score) for score in scores.items()]
         log(f"{cells.stem} {name}: scored")
     table = pd.DataFrame(rows, columns=["run", "step", "metric", "value"]).astype({"step": "Int64"})
     write_text(output, table.to_csv(index=False, float_format="%.6g"))

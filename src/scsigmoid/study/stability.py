@@ -12,15 +12,15 @@ from scsigmoid.study.runs import Study
 #: baseline, or more than ``WORSE`` nats above the lowest loss of the run. For comparison: the loss
 #: of a model that uses only the rank of a gene is about 0.1 nats below the baseline.
 BETTER, WORSE = 0.3, 0.3
-#: Other values of ``BETTER``, to show how the counts depend on it.
+#: Values of ``BETTER`` that :func:`count_collapsed` compares.
 LIMITS = (0.1, 0.3, 0.5, 0.7)
-#: A run has diverged (docs/preregistration.md) if three conditions are met. The loss is the median
-#: of three validation losses in a row.
+#: A run has diverged (docs/preregistration.md) if three conditions are met. "The loss" is the
+#: median of three validation losses in a row.
 #:
 #: 1. The run learned: its loss fell at least ``LEARNED`` nats below the gene-frequency baseline.
 #: 2. The loss rose again: a later loss is at least ``LEFT`` nats above the lowest loss.
-#: 3. The gradient exploded: between the lowest loss and the last such loss, a gradient norm is at
-#:    least ``EXPLODED`` times the median norm up to the lowest loss.
+#: 3. The gradient exploded: between the lowest loss and the last loss of condition 2, a gradient
+#:    norm is at least ``EXPLODED`` times the median norm up to the lowest loss.
 LEARNED, LEFT, EXPLODED = 0.5, 1.0, 100
 
 
@@ -36,8 +36,8 @@ def stability_runs(study: Study) -> pd.DataFrame:
     Returns:
         One row per run: ``setting``, ``attention``, ``learning_rate``, ``seed``, ``loss`` (final
         validation loss in nats), ``rise`` (final minus lowest validation loss), ``collapsed`` (see
-        :data:`BETTER`), ``diverged`` (see :func:`has_diverged`), and the largest ``gradient_norm``
-        and attention ``score`` of the run (infinity if one is NaN).
+        :data:`BETTER`), ``diverged`` (see :data:`LEARNED`), and the largest ``gradient_norm`` and
+        attention ``score`` of the run. NaN counts as infinity.
     """
     baseline, rows = study.baseline("frequencies"), {}
     curves = study.curves[study.curves["purpose"] == "stability"]

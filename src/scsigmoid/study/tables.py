@@ -29,7 +29,7 @@ Columns = Mapping[str, str | Callable[[Row], str]]
 
 
 def write_tables(study: Study, output: Path) -> list[Path]:
-    """Write every table that the study has runs for, and return the paths."""
+    """Write every table of :func:`tables`, and return the paths."""
     return [
         path
         for name, table in tables(study).items()
@@ -38,15 +38,16 @@ def write_tables(study: Study, output: Path) -> list[Path]:
 
 
 def tables(study: Study) -> dict[str, Table]:
+    """Return every table that the study has runs for, by name."""
     purposes, curves = set(study.runs["purpose"]), study.all_curves
     seeds = loss_differences(study, "seeds")["seeds"]
+    has_variants = {"seeds", "variants"} <= purposes
     has_runs: dict[Callable[[Study], Table], bool] = {
         seeds_table: len(seeds) > 0,
         power_table: bool((seeds > 1).any()),
         scale_table: len(comparisons.loss_differences_by_size(study)) > 0,
-        variants_table: {"seeds", "variants"} <= purposes,
-        rivals_table: {"seeds", "variants"} <= purposes
-        and len(comparisons.rival_differences(study)[0]) > 0,
+        variants_table: has_variants,
+        rivals_table: has_variants and len(comparisons.rival_differences(study)[0]) > 0,
         rates_table: "rates" in set(curves["purpose"]),
         largest_rates_table: "stability" in purposes,
         frontier_table: "stability" in purposes,
@@ -55,11 +56,8 @@ def tables(study: Study) -> dict[str, Table]:
         scores_table: len(comparisons.score_differences(study)) > 0,
         claims_table: True,
     }
-    return {
-        function.__name__.removesuffix("_table"): function(study)
-        for function, is_made in has_runs.items()
-        if is_made
-    }
+    functions = [function for function, can_make in has_runs.items() if can_make]
+    return {function.__name__.removesuffix("_table"): function(study) for function in functions}
 
 
 def make_table(
@@ -67,8 +65,8 @@ def make_table(
 ) -> Table:
     """Return a table of a data frame.
 
-    The formatted table has the ``columns``, and the rows that ``shown`` selects. The CSV file has
-    all rows and columns of ``frame``.
+    The formatted table has the ``columns``, and the rows of ``frame`` that ``shown`` selects
+    (default: all). The CSV file has all rows and columns of ``frame``.
     """
     rows = [
         [
@@ -100,6 +98,7 @@ def count_seeds(seeds: int) -> str:
     return "1 seed" if seeds == 1 else f"{seeds} seeds"
 
 
+#: The mean of each arm, and their difference.
 ARMS: Columns = {
     **{arm.capitalize(): decimals(arm, 3) for arm in ATTENTIONS},
     "Difference": difference,
@@ -152,7 +151,10 @@ def largest_rate(arm: str) -> Callable[[Row], str]:
 
 
 def frontier_table(study: Study) -> Table:
-    """Return collapsed runs, loss and keys by learning rate. The CSV file has all settings."""
+    """Return collapsed runs, loss and keys by learning rate, for the first family's settings.
+
+    The CSV file has all settings.
+    """
     keys = ["setting", "attention", "learning_rate"]
     runs = stability_runs(study)
     groups = runs.groupby(keys)
@@ -168,7 +170,7 @@ def frontier_table(study: Study) -> Table:
         for row in records
     ]
     lines = pd.MultiIndex.from_product([first_family_settings(study), ATTENTIONS])
-    grid = pd.Series(texts, table.index).unstack("learning_rate").reindex(lines)
+    grid = pd.Series(texts, table.index).unstack("learning_rate").reindex(lines)  # lines x rates
     grid = grid.dropna(axis="columns", how="all").fillna(DASH)
     return Table(
         caption="Stability by learning rate. Each cell has three values: number of collapsed runs "
@@ -233,14 +235,13 @@ def power_table(study: Study) -> Table:
         f"of {POWER:.0%}.",
         comparisons.detectable_differences(study),
         {
-            "Step": "{step:,.0f}",
-            "Seeds": "{seeds}",
+            "Step": "{step:,.0f}", "Seeds": "{seeds}",
             "Standard deviation": decimals("deviation", 3),
             "Half width": decimals("half_width", 3),
-            "Found in 80%": decimals("detectable", 3),
+            f"Found in {POWER:.0%}": decimals("detectable", 3),
         },
         "rcccc",
-    )
+    )  # fmt: skip
 
 
 def variants_table(study: Study) -> Table:
@@ -252,14 +253,11 @@ def variants_table(study: Study) -> Table:
         "which the variant has the lower loss.",
         rows,
         {
-            "Arm": "{attention}",
-            "Variant": "{variant}",
-            "Loss": decimals("loss", 3),
-            "Difference": difference,
-            "Lower in": "{lower} of {seeds} seeds",
+            "Arm": "{attention}", "Variant": "{variant}", "Loss": decimals("loss", 3),
+            "Difference": difference, "Lower in": "{lower} of {seeds} seeds",
         },
         "llccc",
-    )
+    )  # fmt: skip
 
 
 def rivals_table(study: Study) -> Table:
@@ -314,14 +312,12 @@ def scale_table(study: Study) -> Table:
         f"softmax, seed by seed, {BRACKETS}.",
         comparisons.loss_differences_by_size(study),
         {
-            "Steps": "{step:,.0f}",
-            "Size": "{size}",
+            "Steps": "{step:,.0f}", "Size": "{size}",
             "Parameters": lambda row: f"{row['parameters'] / 1e6:.1f}M",
-            **ARMS,
-            "Seeds": "{seeds}",
+            **ARMS, "Seeds": "{seeds}",
         },
         "rlrcccc",
-    )
+    )  # fmt: skip
 
 
 def scores_table(study: Study) -> Table:
@@ -356,8 +352,8 @@ def scores_table(study: Study) -> Table:
 def claims_table(study: Study) -> Table:
     rows = []
     for last in as_records(loss_differences(study, "seeds")[-1:]):
-        claim, outcome = "Lower validation loss with sigmoid", verdict(-last["high"], -last["low"])
-        rows.append((claim, difference(last), outcome))
+        claim = "Lower validation loss with sigmoid"
+        rows.append((claim, difference(last), verdict(-last["high"], -last["low"])))
     for _, scores in comparisons.score_differences(study).groupby("metric", sort=False):
         (last,) = as_records(scores[-1:])
         claim = f"Better separated cell types with sigmoid: {last['metric']}"
@@ -393,8 +389,7 @@ def stability_claims(study: Study) -> list[tuple[str, str, str]]:
     rates = [f"up to {largest[arm]:g}" if largest[arm] else "no rate" for arm in ATTENTIONS]
     lead = largest["sigmoid"] - largest["softmax"]
     texts = [f"{row['attention']} {row['diverged']} of {row['runs']}" for row in as_records(counts)]
-    outcome = "agrees" if diverged["softmax"] else "open"
-    outcome = "disagrees" if diverged["sigmoid"] else outcome
+    outcome = "disagrees" if diverged["sigmoid"] else "agrees" if diverged["softmax"] else "open"
     return [
         (
             "Without clipping sigmoid trains at higher learning rates than softmax",
@@ -406,5 +401,5 @@ def stability_claims(study: Study) -> list[tuple[str, str, str]]:
 
 
 def verdict(low: float, high: float) -> str:
-    """Return ``agrees`` if an interval is above 0, ``disagrees`` if below, ``open`` otherwise."""
+    """Return ``agrees`` if the whole interval is above 0, ``disagrees`` if below, else ``open``."""
     return "agrees" if low > 0 else "disagrees" if high < 0 else "open"

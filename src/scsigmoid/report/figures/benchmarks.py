@@ -25,7 +25,7 @@ SHADES = {
     "sigmoid": ("#0072B2", "#56B4E9", "#009E73", "#2A2F4C", "#4326FF", "#8C8CFF"),
     "softmax": ("#D55E00", "#E69F00", "#4C250B", "#BFBA69", "#FFB2D1", "#995426", "#735063"),
 }
-#: Color, marker and label of a series.
+#: Color, marker and label of a series, as arguments of ``Axes.plot``.
 Look = dict[str, Any]
 
 
@@ -60,8 +60,11 @@ def kernel_figure(
 ) -> "Figure":
     """Draw a panel for each padding and head dimension (rows) and pass (columns).
 
-    ``draw`` draws one series (:func:`draw_bars`, :func:`draw_line`). The remark below the figure
-    contains ``interval_marks``, for example "Error bars", and the sentence ``order``.
+    Args:
+        unit: label of the vertical axes.
+        draw: function that draws one series, :func:`draw_bars` or :func:`draw_line`.
+        interval_marks: the marks that show intervals, e.g. "Error bars", for the remark.
+        order: sentence of the remark on the order of the series, or "".
     """
     by_series = series_to_draw(results)
     # Our kernels first, then other sigmoid kernels, then softmax.
@@ -90,7 +93,7 @@ def kernel_figure(
         axes.set_ylabel(unit)
     for axes in grid[-1]:
         axes.set_xlabel("Sequence length (tokens)")
-    # A panel may lack a series, so handles are collected from all panels and put in order.
+    # The legend has the handles of all panels, because a panel may lack a series.
     labels = [look["label"] for look in look_by_series.values() if look["label"] in handles]
     ordered_handles = [handles[label] for label in labels]
     figure.legend(ordered_handles, labels, loc="outside upper left", ncols=2)
@@ -120,7 +123,7 @@ def tflops(results: Results) -> "Figure":
 def draw_bars(
     axes: "Axes", rows: list[KernelRow], look: Look, lengths: list[int], index: int, count: int
 ) -> None:
-    """Draw the bars of series ``index`` of ``count`` in a panel. ``lengths`` are of all panels."""
+    """Draw the bars of one series, number ``index`` of ``count``. ``lengths`` are of all panels."""
     width = 0.84 / count
     values, lows, highs = np.array([estimate(row, "tflops") for row in rows]).T
     centers = np.array([lengths.index(row.length) for row in rows], dtype=float)
@@ -184,7 +187,7 @@ def draw_costs(axes: "Axes", costs: Sequence[Cost]) -> None:
         values, lows, highs = np.array(
             [estimate(getattr(cost, attention), "gpu_hours") for cost in costs]
         ).T
-        # A missing (NaN) or infinite end of an interval gets an error bar of length 0.
+        # An end of an interval that is NaN or infinite gets an error bar of length 0.
         errors = np.abs(np.nan_to_num([values - lows, highs - values], posinf=0.0))
         axes.bar(
             np.arange(len(costs)) + offset, values, 0.38, yerr=errors, color=COLORS[attention],

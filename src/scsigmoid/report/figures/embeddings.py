@@ -60,6 +60,7 @@ def scib(results: Results) -> "Figure":
 
 
 def looks(results: Results) -> dict[str, dict[str, Any]]:
+    """Return the arguments of ``Axes.plot`` for each model and control."""
     config = results.config
     by_name: dict[str, dict[str, Any]] = {}
     for index, name in enumerate(config.evaluation.pair):

@@ -20,13 +20,10 @@ SINGLE, DOUBLE = 3.35, 6.9
 #: Colors of text, of secondary text and lines, and of grid lines.
 INK, MUTED, RULE = "#222222", "#666666", "#d0d0d0"
 COLORS = {"sigmoid": "#0072B2", "softmax": "#D55E00"}
-#: Colors for color-blind readers: Okabe and Ito's, with Tol's wine instead of the pale yellow.
-PALETTE = (
-    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#000000",
-)  # fmt: skip
-#: Colors of cell types: the palette, and twelve colors that are far from the palette in CIELAB.
+#: Colors of cell types. The first line is for color-blind readers: Okabe and Ito's colors, with
+#: Tol's wine instead of the pale yellow. The other colors are far from these in CIELAB.
 CELL_TYPES = (
-    *PALETTE,
+    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#000000",
     "#0000FF", "#00EB00", "#FF27EB", "#000076", "#4E4E00", "#B1D84E", "#FF0062", "#9D76FF",
     "#626262", "#760000", "#C48962", "#008900",
 )  # fmt: skip
@@ -66,7 +63,7 @@ def styled() -> Iterator[None]:
 
 
 def marker(index: int) -> str:
-    """Return a series' marker from its index. Markers repeat after the last of ``MARKERS``."""
+    """Return the marker of a series by its index. After the last, the first marker follows."""
     return MARKERS[index % len(MARKERS)]
 
 
@@ -78,7 +75,10 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def panels(figure: Any, count: int, columns: int, **shared: bool) -> list["Axes"]:
-    """Add ``count`` panels row by row. The lowest panel of each column has tick labels."""
+    """Add ``count`` panels row by row, with tick labels below the lowest panel of each column.
+
+    ``figure`` is a figure or subfigure. ``shared`` is ``sharex`` or ``sharey``.
+    """
     rows = math.ceil(count / columns)
     grid = list(figure.subplots(rows, columns, squeeze=False, **shared).flat)
     for axes in grid[count:]:
@@ -110,7 +110,7 @@ def save(
 
 
 def freeze_layout(figure: "Figure") -> None:
-    """Fix the positions of the panels, rounded because their last digits vary between runs."""
+    """Fix the positions of the panels. They are rounded: their last digits vary between runs."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for axes in figure.axes:

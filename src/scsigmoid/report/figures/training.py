@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Window of the moving mean as a share of the journal's rows, also in the figure's caption.
+#: Window of the moving mean, as a share of the journal's rows. The figure's caption states it.
 WINDOW = 0.05
 #: Line style of each context.
 LINES = ("--", "-", ":", "-.")
@@ -118,19 +118,17 @@ def stability(results: Results) -> "Figure":
     models = results.plan.stress_models
     figure = style.new_figure(DOUBLE, 2.6)
     grid = figure.subplots(1, 3)
-    columns = (
-        ("loss", "Training loss (nats)", "linear"),
-        ("gradient_norm", "Gradient norm (L2)", "log"),
-        ("attention_score_max", "Largest |score|, first layer", "log"),
+    panels = (
+        ("loss", "Training loss (nats)", False),
+        ("gradient_norm", "Gradient norm (L2)", True),
+        ("attention_score_max", "Largest |score|, first layer", True),
     )
     has_cross = False
-    for axes, (column, label, scale) in zip(grid, columns, strict=True):
+    for axes, (column, title, is_log) in zip(grid, panels, strict=True):
         for name in models:
             journal = results.journal(name)
             steps, values = journal["step"], journal[column]
-            can_draw = np.isfinite(values)
-            if scale == "log":
-                can_draw &= values > 0
+            can_draw = np.isfinite(values) & ((values > 0) | (not is_log))
             attention = config.models[name].attention
             axes.plot(
                 steps[can_draw], values[can_draw], color=COLORS[attention], linewidth=1.0,
@@ -140,14 +138,13 @@ def stability(results: Results) -> "Figure":
             not_finite = steps[~np.isfinite(values)]
             if len(not_finite):
                 has_cross = True
-                # A value that is not finite cannot be drawn. Mark its step at the upper edge.
-                axes.plot(
+                axes.plot(  # a cross at the upper edge, because the value cannot be drawn
                     not_finite[0], 1.0, "x", color=INK, markersize=6, clip_on=False,
                     transform=axes.get_xaxis_transform(),
                 )  # fmt: skip
-        if scale == "log":
+        if is_log:
             style.set_log_scale(axes)
-        axes.set_title(label)
+        axes.set_title(title)
         axes.set_xlabel("Step")
         axes.xaxis.set_major_formatter(style.thousands)
         axes.locator_params(axis="x", nbins=4)
@@ -171,17 +168,16 @@ def covered_share(lengths: np.ndarray, cells: np.ndarray, genes: int) -> float:
 def label_levels(positions: Sequence[int], end: float) -> list[int]:
     """Return a level (0 is the lowest) for each label above an axis, so that labels do not overlap.
 
-    ``positions`` ascend from 0 to ``end``. Labels on one level are at least an eighth of the axis
-    apart, which is more than the width of four digits.
+    ``positions`` ascend. The axis is from 0 to ``end``. Labels on one level are at least an eighth
+    of the axis apart, which is more than the width of four digits.
     """
-    last_position: dict[int, int] = {}  # position of the last label of each level
-    levels = []
+    levels: list[int] = []
+    last_positions: list[float] = []  # of each level, -infinity if it has no label
     for position in positions:
-        level = 0
-        while level in last_position and position - last_position[level] < end / 8:
-            level += 1
-        last_position[level] = position
-        levels.append(level)
+        last_positions.append(-math.inf)  # an empty level for this label, if no other has space
+        is_free = [position - last >= end / 8 for last in last_positions]
+        levels.append(is_free.index(True))
+        last_positions[levels[-1]] = position
     return levels
 
 

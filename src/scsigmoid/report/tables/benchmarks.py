@@ -1,6 +1,7 @@
 """Tables of the speed of attention kernels and of training."""
 
 import math
+from itertools import product
 from statistics import fmean
 
 from scsigmoid.benchmarks.rows import Shape, TrainingGroup, TrainingRow, median_interval
@@ -12,11 +13,11 @@ from scsigmoid.report.tables.writing import (
     TIMES,
     Cell,
     Table,
+    decimals_for,
     fixed,
     interval,
     millions,
-    picked,
-    significant,
+    pick,
 )
 from scsigmoid.results import speed
 from scsigmoid.results.folder import Results
@@ -29,15 +30,12 @@ def kernel_speed(results: Results) -> Table:
     paper_shapes = [shape for shape in shapes if shape.batch in PAPER_BATCHES]
     cell_shapes = [shape for shape in shapes if shape.batch in CELL_BATCHES]
     rows: list[list[Cell | str]] = []
-    for padding in sorted({shape.padding for shape in paper_shapes}):
-        for direction in PASSES:
-            rows.append([f"TFLOPS, {direction}, {padding * 100:g} % padding"])
-            rows += [
-                shape_row(shape, by_series)
-                for shape in paper_shapes
-                if (shape.padding, shape.direction) == (padding, direction)
-            ]
-            rows.append(speed_up_row(by_series, padding, direction))
+    for panel in product(sorted({shape.padding for shape in paper_shapes}), PASSES):
+        padding, direction = panel
+        rows.append([f"TFLOPS, {direction}, {padding * 100:g} % padding"])
+        selected = [shape for shape in paper_shapes if (shape.padding, shape.direction) == panel]
+        rows += [shape_row(shape, by_series) for shape in selected]
+        rows.append(speed_up_row(by_series, padding, direction))
     for direction in PASSES:
         if selected := [shape for shape in cell_shapes if shape.direction == direction]:
             rows.append([cell_batches_title(results, direction)])
@@ -65,8 +63,7 @@ def kernel_speed(results: Results) -> Table:
 def cell_batches_title(results: Results, direction: str) -> str:
     """Return the title above the rows of ``jagged`` and ``even`` batches."""
     lengths = {"jagged": "cells' lengths, up to {:,}", "even": "{:,} tokens"}
-    # All rows of a batch have the same sequences, so the dictionary has one text per batch.
-    descriptions = {
+    descriptions = {  # by batch, because all rows of a batch have the same sequences
         row.batch: f"{row.sequences} sequences of {lengths[row.batch].format(row.length)}"
         for row in results.kernel
         if row.batch in lengths
@@ -75,12 +72,13 @@ def cell_batches_title(results: Results, direction: str) -> str:
 
 
 def shape_row(shape: Shape, by_series: speed.Series) -> list[Cell | str]:
+    """Return a row with the TFLOPS of every series at a shape."""
     values = [
         next((timing.tflops for timing in timings if timing.shape == shape), math.nan)
         for timings in by_series.values()
     ]
     best = max((value for value in values if not math.isnan(value)), default=math.nan)
-    cells = [Cell(fixed(value, significant(best)), bold=value == best) for value in values]
+    cells = [Cell(fixed(value, decimals_for(best)), bold=value == best) for value in values]
     return [f"{shape.head_dimension} {TIMES} {shape.length:,}", *cells]
 
 
@@ -95,32 +93,32 @@ def speed_up_row(by_series: speed.Series, padding: float, direction: str) -> lis
 
 
 def kernel_records(results: Results) -> list[dict[str, object]]:
-    """Return the rows of the CSV file: the kernel benchmark, the paper's TFLOPS, and ratios."""
+    """Return the CSV rows: the kernel benchmark's, with the paper's TFLOPS and ratios."""
     paper, confidence = reported()["tflops"], results.config.benchmarks.kernel.confidence
-    paper_shape = [paper["shape"][name] for name in ("padding", "head_dimension", "length")]
+    peak_shape = paper["shape"] | {"batch": "paper"}  # the only shape with TFLOPS in the paper
     timed = speed.timed_rows(results.kernel)
     standard_time = {row.shape: row.milliseconds for row in timed if row.provider == STANDARD}
     our_series = (speed.our_backend(results), "packed")
     our_rows = {row.shape: row for row in timed if (row.provider, row.layout) == our_series}
     records = []
     for row in results.kernel:
-        is_in_paper = row.shape == (*PAPER_BATCHES, *paper_shape, row.direction)
-        paper_tflops = paper.get(row.provider, {}).get(row.direction) if is_in_paper else None
+        is_peak = peak_shape.items() <= vars(row).items()
+        paper_tflops = paper.get(row.provider, {}).get(row.direction) if is_peak else None
         ours = our_rows.get(row.shape) if row.milliseconds > 0 else None
         ratio = ratio_of(ours, row, confidence) if ours and ours is not row else Interval(math.nan)
         records.append(
             {
-                **picked(row, "attention provider layout"),
+                **pick(row, "attention provider layout"),
                 "pass": row.direction,
-                **picked(row, "batch head_dimension heads length sequences padding tokens dtype"),
-                **picked(row, "device milliseconds milliseconds_low milliseconds_high"),
-                **picked(row, "tflops tflops_low tflops_high executed_tflops"),
+                **pick(row, "batch head_dimension heads length sequences padding tokens dtype"),
+                **pick(row, "device milliseconds milliseconds_low milliseconds_high"),
+                **pick(row, "tflops tflops_low tflops_high executed_tflops"),
                 "speed_up_over_pytorch": standard_time.get(row.shape, math.nan) / row.milliseconds,
                 "paper_tflops": paper_tflops,
                 "ours": ours.provider if ours else "",
                 **ratio.columns("ratio"),
-                **picked(row, "timing call_milliseconds iterations checked relative_error"),
-                **picked(row, "clock_mhz power_w note"),
+                **pick(row, "timing call_milliseconds iterations checked relative_error"),
+                **pick(row, "clock_mhz power_w note"),
             }
         )
     return records
@@ -130,10 +128,10 @@ def training_cost(results: Results) -> Table:
     paper = {(row["size"], row["context"]): row for row in reported()["gpu_hours"]}
     rows: list[list[Cell | str]] = []
     for cost in speed.costs(results):
-        in_paper = paper.get((cost.size, cost.context))
+        paper_row = paper.get((cost.size, cost.context))
         arms = (cost.sigmoid, cost.softmax)
         best = min(arms, key=lambda arm: arm.gpu_hours)
-        hours = [interval(*estimate(arm, "gpu_hours"), significant(arm.gpu_hours)) for arm in arms]
+        hours = [interval(*estimate(arm, "gpu_hours"), decimals_for(arm.gpu_hours)) for arm in arms]
         rows.append(
             [
                 cost.size,
@@ -141,8 +139,8 @@ def training_cost(results: Results) -> Table:
                 context_label(cost.context),
                 *(Cell(text, bold=arm is best) for arm, text in zip(arms, hours, strict=True)),
                 more_or_fewer(cost),
-                f"{in_paper['sigmoid']:,} / {in_paper['softmax']:,}" if in_paper else DASH,
-                f"{in_paper['saved']} % fewer" if in_paper else DASH,
+                f"{paper_row['sigmoid']:,} / {paper_row['softmax']:,}" if paper_row else DASH,
+                f"{paper_row['saved']} % fewer" if paper_row else DASH,
             ]
         )
     settings, machine = results.config.benchmarks.training, speed.device_name(results, "training")
@@ -154,9 +152,9 @@ def training_cost(results: Results) -> Table:
         "same rounds.",
         records=[
             {
-                **picked(row, "size parameters context cells_per_step attention kernel layout"),
-                **picked(row, "device cells_per_second gpu_hours gpu_hours_low gpu_hours_high"),
-                **picked(row, "rounds projected_cells cuda_graphs host_bound"),
+                **pick(row, "size parameters context cells_per_step attention kernel layout"),
+                **pick(row, "device cells_per_second gpu_hours gpu_hours_low gpu_hours_high"),
+                **pick(row, "rounds projected_cells cuda_graphs host_bound"),
                 "paper_gpu_hours": paper.get((row.size, row.context), {}).get(row.attention),
                 "note": row.note,
             }
@@ -174,7 +172,7 @@ def training_cost(results: Results) -> Table:
 
 
 def more_or_fewer(cost: Cost) -> str:
-    """Return text: how many percent more or fewer hours sigmoid takes than softmax."""
+    """Return how many percent more or fewer hours sigmoid takes than softmax, as text."""
     saved = cost.saved
     if saved.value < 0:
         return f"{interval(-saved.value, -saved.high, -saved.low, 1)} % more"
@@ -196,10 +194,10 @@ def training_speed(results: Results) -> Table:
         ratio = median_interval(ratios, settings.confidence)
         records.append(
             {
-                **picked(row, "size parameters context cells_per_step attention kernel layout"),
-                **picked(row, "device padding cells_per_second cells_per_second_low"),
-                **picked(row, "cells_per_second_high milliseconds tokens_per_second mfu"),
-                **picked(row, "peak_memory_gb cuda_graphs host_bound compiled recompiled rounds"),
+                **pick(row, "size parameters context cells_per_step attention kernel layout"),
+                **pick(row, "device padding cells_per_second cells_per_second_low"),
+                **pick(row, "cells_per_second_high milliseconds tokens_per_second mfu"),
+                **pick(row, "peak_memory_gb cuda_graphs host_bound compiled recompiled rounds"),
                 "ours": ours.kernel if ours else "",
                 **ratio.columns("ratio"),
                 "note": row.note,

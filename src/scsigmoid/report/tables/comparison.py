@@ -6,27 +6,26 @@ from scsigmoid.labels import number
 from scsigmoid.measurements import Interval
 from scsigmoid.paper.comparison import GROUPS, NO_VERDICT, numbers
 from scsigmoid.paper.differences import differences
-from scsigmoid.report.tables.writing import DASH, Cell, Table, picked
+from scsigmoid.report.tables.writing import DASH, Cell, Table, pick
 from scsigmoid.results.folder import Results
 
 
 def comparison(results: Results) -> Table:
     """Return the table of the paper's and this run's numbers. Comparable groups have verdicts."""
-    reasons: dict[str, list[str]] = {group: [] for group in GROUPS}  # why it is not comparable
+    # The reasons why a group is not comparable.
+    reasons: dict[str, list[str]] = {group: [] for group in GROUPS}
     for difference in differences(results.config, results):
         reasons[difference.group].append(str(difference))
     rows: list[list[Cell | str]] = []
     records: list[dict[str, object]] = []
-    compared = numbers(results)
+    all_numbers = numbers(results)
     for group, title in GROUPS.items():
         rows.append([f"{title}: {'not comparable' if reasons[group] else 'comparable'}"])
-        for row in compared:
-            if row.group != group:
-                continue
+        for row in (row for row in all_numbers if row.group == group):
             verdict = NO_VERDICT if reasons[group] else row.verdict
             records.append(
                 {"group": group, "headline": row.headline, "number": row.title}
-                | picked(row, "location unit")
+                | pick(row, "location unit")
                 | row.paper.columns("paper")
                 | row.here.columns("here")
                 | {"n": row.n}

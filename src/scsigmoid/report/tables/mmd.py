@@ -9,8 +9,8 @@ from scsigmoid.paper.reported import cell_types, reported
 from scsigmoid.report.tables.writing import Cell, Table, fixed, interval
 from scsigmoid.results.folder import Results
 
-#: Mean ratios over pairs of cell types. For each name in the CSV file: suffix of the metric's name,
-#: and title in the notes. The paper's mean improvement of 25.0 % is probably ``over_resamples``.
+#: Mean ratios over pairs of cell types, by name in the CSV file: suffix of the metric's name, and
+#: title in the notes. The paper's mean improvement of 25.0 % is probably ``over_resamples``.
 MEANS = {
     "ratio_of_means": ("mean_ratio_of_means", "ratio of the means"),
     "mean_of_ratios": ("mean_of_ratios", "mean of the pairs' ratios"),
@@ -24,12 +24,12 @@ def mmd(results: Results, dataset: str) -> Table:
     """Return the table of one dataset: MMD by pair of cell types, model and estimator."""
     config = results.config
     models, settings = config.evaluation.pair, config.evaluation.mmd
-    first = settings.estimator
-    second = "biased" if first == "unbiased" else "unbiased"
-    pairs = {estimator: results.mmd(dataset, estimator) for estimator in (first, second)}
-    paper = {pair: paper_mmd(dataset, pair) for pair in pairs[first]}
+    configured = settings.estimator
+    other = "biased" if configured == "unbiased" else "unbiased"
+    pairs = {estimator: results.mmd(dataset, estimator) for estimator in (configured, other)}
+    paper = {pair: paper_mmd(dataset, pair) for pair in pairs[configured]}
     is_in_paper = any(not math.isnan(values["sigmoid"].value) for values in paper.values())
-    means: dict[str, dict[str, Measurement]] = {first: {}, second: {}}
+    means: dict[str, dict[str, Measurement]] = {configured: {}, other: {}}
     records: list[dict[str, object]] = []
     for estimator, by_pair in pairs.items():
         for pair, measured in by_pair.items():
@@ -42,24 +42,24 @@ def mmd(results: Results, dataset: str) -> Table:
             size = {"cells": ratio.n, "simulated": ratio.simulated}
             records.append(key | size | ratio.interval.columns("ratio"))
     rows: list[list[Cell | str]] = []
-    for pair, in_first in pairs[first].items():
-        in_second = pairs[second][pair]
+    for pair, measured in pairs[configured].items():
+        by_other = pairs[other][pair]
         rows.append(
             [
                 pair,
-                *mmd_cells(in_first),
-                *(interval(*in_first[name].interval, 3) for name in ("ratio", "difference")),
-                *mmd_cells(in_second),
-                interval(*in_second["ratio"].interval, 3),
+                *mmd_cells(measured),
+                *(interval(*measured[name].interval, 3) for name in ("ratio", "difference")),
+                *mmd_cells(by_other),
+                interval(*by_other["ratio"].interval, 3),
                 *(interval(*paper[pair][name], 3) for name in ATTENTIONS if is_in_paper),
             ]
         )
     description = config.datasets[dataset].description
-    is_simulated = any(measured["sigmoid"].simulated for measured in pairs[first].values())
+    is_simulated = any(measured["sigmoid"].simulated for measured in pairs[configured].values())
     title = config.datasets[dataset].title + (" (simulated cells)" if is_simulated else "")
     return Table(
         caption=f"MMD (no unit) between cell types of {title}, in the embeddings of one training "
-        f"run per model. The {first} estimator comes first, then the {second} estimator. Each "
+        f"run per model. The {configured} estimator comes first, then the {other} estimator. Each "
         "entry is the estimate, in parentheses the mean over "
         f"{settings.resamples:,} resamples of the cells (the paper prints this mean), and in "
         f"brackets the central {settings.confidence * 100:g} % of the resamples. The brackets are "
@@ -72,8 +72,8 @@ def mmd(results: Results, dataset: str) -> Table:
             "Cell type pair",
             *(model_label(config, name) for name in models),
             *("Ratio", "Difference"),
-            *(f"{config.models[name].attention.capitalize()}, {second}" for name in models),
-            f"Ratio, {second}",
+            *(f"{config.models[name].attention.capitalize()}, {other}" for name in models),
+            f"Ratio, {other}",
             *(("Sigmoid in the paper", "Softmax in the paper") if is_in_paper else ()),
         ),
         rows=rows,

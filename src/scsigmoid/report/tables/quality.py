@@ -1,6 +1,6 @@
 """Tables of validation losses and scIB scores."""
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def validation_loss(results: Results) -> Table:
         donor_counts.append(f"{entry.title} {donors or 'unknown'}")
         best = min(losses, key=lambda model: losses[model].value)
         paper = reported()["validation_loss"].get(dataset, {})
-        cells: list[Cell | str] = [entry.title + (" (simulated)" if losses[best].simulated else "")]
+        row: list[Cell | str] = [entry.title + (" (simulated)" if losses[best].simulated else "")]
         for model, loss in losses.items():
             over_donors = results.validation_loss(dataset, model, "validation_loss_over_donors")
             over_masks = results.validation_loss(dataset, model, "validation_loss_over_masks")
@@ -46,27 +46,27 @@ def validation_loss(results: Results) -> Table:
             )
             text = plus_minus(loss.value, over_donors.low, over_donors.high, 3)
             half_width = fixed((over_masks.high - over_masks.low) / 2, 3)
-            cells.append(Cell(f"{text} ({half_width})", bold=model == best and len(models) > 1))
-        paper_cells: list[Cell | str] = ["in the paper"]
+            row.append(Cell(f"{text} ({half_width})", bold=model == best and len(models) > 1))
+        paper_row = ["in the paper"]
         for model in models:
-            paper_cells.append("{:.3f} ± {:.3f}".format(*paper[model]) if model in paper else "")
+            paper_row.append("{:.3f} ± {:.3f}".format(*paper[model]) if model in paper else "")
         for first, second in compared:
             mean = losses[first].value - losses[second].value
             paired = results.paired_difference(dataset, first, second)
-            in_paper = None
+            paper_difference = None
             if first in paper and second in paper:
                 # Rounding removes the floating-point error of the subtraction.
-                in_paper = round(paper[first][0] - paper[second][0], 6)
+                paper_difference = round(paper[first][0] - paper[second][0], 6)
             records.append(
                 {"dataset": dataset, "title": entry.title}
                 | {"model": f"{first} - {second}", "mean": mean}
                 | paired.columns("donor_mean")
                 | {"cells": losses[first].n, "donors": donors}
-                | {"simulated": losses[first].simulated, "paper_mean": in_paper}
+                | {"simulated": losses[first].simulated, "paper_mean": paper_difference}
             )
-            cells.append(plus_minus(mean, paired.low, paired.high, 3, "+"))
-            paper_cells.append("" if in_paper is None else fixed(in_paper, 3, "+"))
-        rows += [cells, paper_cells] if paper else [cells]
+            row.append(plus_minus(mean, paired.low, paired.high, 3, "+"))
+            paper_row.append("" if paper_difference is None else fixed(paper_difference, 3, "+"))
+        rows += [row, [*paper_row]] if paper else [row]
     settings = config.evaluation.validation_loss
     return Table(
         caption="Validation loss in nats per masked gene, one training run per model. Values are "
@@ -99,11 +99,11 @@ def scib(results: Results) -> Table:
         is_simulated = any(score.simulated for score in scores[MEAN].values())
         rows.append([entry.title + (" (simulated)" if is_simulated else "")])
         for name in (*pair, *config.evaluation.scib.controls):
-            cells: list[Cell | str] = [representation_label(config, name)]
+            row: list[Cell | str] = [representation_label(config, name)]
             for metric, by_model in scores.items():
                 score = by_model.get(name)
                 if score is None:
-                    cells.append(DASH)
+                    row.append(DASH)
                     continue
                 highest = max(by_model[model].value for model in pair if model in by_model)
                 is_best = len(pair) > 1 and name in pair and score.value == highest
@@ -112,8 +112,8 @@ def scib(results: Results) -> Table:
                     | score.interval._asdict()
                     | {"cells": score.n, "best": is_best, "simulated": score.simulated}
                 )
-                cells.append(Cell(interval(*score.interval, 3), bold=is_best))
-            rows.append(cells)
+                row.append(Cell(interval(*score.interval, 3), bold=is_best))
+            rows.append(row)
     return Table(
         caption="Biological conservation (scIB scores, no unit) of the embeddings, one training "
         "run per model. Higher is better, and the best of several models is bold. Silhouette is "
@@ -132,36 +132,32 @@ def donor_scores(results: Results) -> Table | None:
     pair = config.evaluation.pair
     names = (*pair, *config.evaluation.scib.controls)
     confidence = config.evaluation.validation_loss.confidence
-    differences = [*pairwise(pair), *((model, "pca_log_counts") for model in pair)]
+    compared = (*pairwise(pair), *product(pair, ["pca_log_counts"]))
+    labels = {name: representation_label(config, name) for name in names}
+    short_labels = labels | {model: short_label(config, model) for model in pair}
     rows: list[list[Cell | str]] = []
     metrics: list[str] = []
+
+    def means(scores: np.ndarray, sign: str = "-") -> list[str]:
+        """Return the mean over donors of each metric as text."""
+        return [plus_minus(*mean_interval(row, confidence), 3, sign) for row in scores]
+
     for dataset, entry in config.datasets.items():
         by_donor = [results.scores(dataset, donor) for donor in results.scored_donors(dataset)]
         if not by_donor:
             continue
         metrics = [metric for metric, scores in by_donor[0].items() if scores]
         rows.append([f"{entry.title}: {len(by_donor)} donors"])
-        # For each model or control, an array (metrics, donors).
-        values = {
-            name: np.array(
+        values = {}  # by model or control, metrics x donors
+        for name in names:
+            values[name] = np.array(
                 [[scores[metric][name].value for scores in by_donor] for metric in metrics]
             )
-            for name in names
-        }
-        for name in names:
-            means = [mean_interval(of_metric, confidence) for of_metric in values[name]]
-            label = representation_label(config, name)
-            rows.append([label, *(plus_minus(*mean, 3) for mean in means)])
-        for first, second in differences:
-            if second not in names:
-                continue
-            paired = values[first] - values[second]
-            means = [mean_interval(of_metric, confidence) for of_metric in paired]
-            labels = [
-                short_label(config, name) if name in pair else representation_label(config, name)
-                for name in (first, second)
-            ]
-            rows.append([f" {MINUS} ".join(labels), *(plus_minus(*mean, 3, "+") for mean in means)])
+            rows.append([labels[name], *means(values[name])])
+        for first, second in compared:
+            if second in names:
+                label = f"{short_labels[first]} {MINUS} {short_labels[second]}"
+                rows.append([label, *means(values[first] - values[second], "+")])
     if not rows:
         return None
     return Table(

@@ -9,7 +9,7 @@ from scsigmoid.config.check import model_training
 from scsigmoid.labels import model_label
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
 from scsigmoid.paper.reported import reported
-from scsigmoid.report.tables.writing import DASH, Table, millions, picked
+from scsigmoid.report.tables.writing import DASH, Table, millions, pick
 from scsigmoid.results.folder import Results
 
 
@@ -83,9 +83,9 @@ def hyperparameters(results: Results) -> Table:
         paper = reported()["models"].get(name, {})  # empty if the paper does not have this model
         clipping = (paper["clipping"] or "none") if paper else None
         records.append(
-            {"model": name, **picked(model, "attention context")}
+            {"model": name, **pick(model, "attention context")}
             | {"clipping": training.clipping or "none"}
-            | picked(training, "steps global_batch learning_rate warmup_steps")
+            | pick(training, "steps global_batch learning_rate warmup_steps")
             | {"stress": model.stress, "paper_context": paper.get("context")}
             | {"paper_clipping": clipping, "paper_steps": paper.get("steps")}
         )

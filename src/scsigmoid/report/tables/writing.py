@@ -73,7 +73,7 @@ class Table:
         ]
 
 
-def picked(row: object, names: str) -> dict[str, Any]:
+def pick(row: object, names: str) -> dict[str, Any]:
     """Return the attributes ``names`` (separated by spaces) of a row, by name."""
     return {name: getattr(row, name) for name in names.split()}
 
@@ -169,6 +169,6 @@ def millions(count: float) -> str:
     return f"{value:,.0f}M" if value >= 10 else f"{value:.2g}M"
 
 
-def significant(value: float) -> int:
+def decimals_for(value: float) -> int:
     """Return the number of decimals for at least three significant digits."""
     return max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
