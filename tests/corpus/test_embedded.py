@@ -49,7 +49,7 @@ def test_layout_and_same_bytes(tmp_path, sizes):
     for name in ("heart_oft", "pbmc68k"):
         paths = [tmp_path / f"{name}{i}.h5ad" for i in range(2)]
         for path in paths:
-            embedded.write_recipe(name, sizes, 42, path)
+            embedded.write_embedded(name, sizes, 42, path)
         assert sha256(paths[0]) == sha256(paths[1])
         adata = anndata.read_h5ad(paths[0])
         counts = adata.raw.X.toarray()
@@ -64,7 +64,7 @@ def test_layout_and_same_bytes(tmp_path, sizes):
         assert adata.uns["scsigmoid"]["simulated"] == (name == "heart_oft")
         cells = open_cells(paths[0])
         np.testing.assert_array_equal(dense(cells), counts)
-    embedded.write_recipe("heart_oft", sizes, 43, tmp_path / "other.h5ad")
+    embedded.write_embedded("heart_oft", sizes, 43, tmp_path / "other.h5ad")
     assert sha256(tmp_path / "other.h5ad") != sha256(tmp_path / "heart_oft0.h5ad")
 
 
@@ -81,7 +81,7 @@ def test_distribution_of_lengths(sizes):
 def test_training_files_have_all_types_and_different_donors(tmp_path, sizes):
     small = dataclasses.replace(sizes, training_cells=400)
     for row in embedded.list_embedded(small, {})[:2]:
-        embedded.write_recipe(row.file, small, 42, tmp_path / f"{row.file}.h5ad")
+        embedded.write_embedded(row.file, small, 42, tmp_path / f"{row.file}.h5ad")
     first, second = (open_cells(tmp_path / f"simulated_training_0{i}.h5ad") for i in range(2))
     assert first.n_cells == second.n_cells == 200
     assert set(cell_types(first, "cell_type")) == set(FACETS)

@@ -4,7 +4,7 @@ import pytest
 
 from scsigmoid.config.schema import Dataset
 from scsigmoid.corpus.h5ad import open_cells
-from scsigmoid.corpus.labels import cell_types, evaluated_label
+from scsigmoid.corpus.labels import cell_types, choose_label
 from scsigmoid.errors import UserError
 
 WANTED = ["Immune", "Adult immune", "Adult valve interstitial"]
@@ -25,7 +25,7 @@ def cells(counts, write_h5ad):
 
 
 def chosen(cells, label, types=()):
-    return evaluated_label(cells, "heart", Dataset(title="Heart", label=label, types=list(types)))
+    return choose_label(cells, "heart", Dataset(title="Heart", label=label, types=list(types)))
 
 
 def test_columns_are_joined(cells):
