@@ -95,8 +95,8 @@ def test_from_the_service_to_tokens(
     assert run.returncode == 0, run.stdout + run.stderr
     assert f"held out   {uuid(10)}: collection of heart_oft" in run.stdout
     assert "none of the 3 training files shares a dataset or collection" in run.stdout
-    assert server.asked(sibling) == []
-    assert "bytes=" in " ".join(server.asked(paths[0]))
+    assert server.ranges(sibling) == []
+    assert "bytes=" in " ".join(server.ranges(paths[0]))
 
     results = project.folder / "results" / "demo"
     assert len(TokenStore.open(sorted((results / "tokens/training").glob("part-*"))).lengths) == 150

@@ -156,7 +156,7 @@ def test_paper_in_small(server: Loopback, make_project: Callable[..., Any], tmp_
 
     account = json.loads((results / "corpus/manifest.json").read_text())
     assert account["held_out"] == {uuid(20): "collection of heart_oft"}
-    assert server.asked(f"/{uuid(1020)}.h5ad") == []
+    assert server.ranges(f"/{uuid(1020)}.h5ad") == []
     assert {row["published"] for row in account["evaluation"].values()} == {"2025-01-01"}
     organisms = json.loads(
         pq.read_schema(results / "tokens/vocabulary.parquet").metadata[b"organisms"]
