@@ -1,8 +1,4 @@
-"""CELLxGENE on loopback: a real HTTP server with the API's answers and files, for tests.
-
-``script[path]`` lists the faults of the next requests of a path, one for each request. Other
-requests are answered correctly.
-"""
+"""CELLxGENE on loopback: a real HTTP server with the API's answers and files, for tests."""
 
 import hashlib
 import json
@@ -32,11 +28,12 @@ class Loopback:
 
     Attributes:
         files: bytes by path; served with ETag, ranges and ``If-Range``.
-        answers: JSON values, or bytes as they are, by path below the API.
-        script: faults by path: a status (``503``), ``429 <Retry-After>``, ``redirect <url>``,
-            ``cut`` (closes in the middle), ``drop`` (closes before the answer), ``stall``,
-            ``longer`` (by one byte, with the matching length), ``ignores range``,
-            ``no length``, ``well`` (no fault), or a function of the request handler.
+        answers: JSON values, or bytes that are sent unchanged, by path below the API.
+        script: faults of the next requests by path, one for each request: a status (``503``),
+            ``429 <Retry-After>``, ``redirect <url>``, ``cut`` (closes in the middle), ``drop``
+            (closes before the answer), ``stall``, ``longer`` (by one byte, with the matching
+            length), ``ignores range``, ``no length``, ``well`` (no fault), or a function of the
+            request handler. Further requests are answered correctly.
         requests: method, path and ``Range`` of every request.
     """
 
@@ -57,9 +54,9 @@ class Loopback:
         self.server.shutdown()
         self.server.server_close()
 
-    def asked(self, path: str, method: str = "GET") -> list[str]:
-        """Return the ranges in the requests of a path."""
-        return [asked for how, where, asked in self.requests if (how, where) == (method, path)]
+    def ranges(self, path: str) -> list[str]:
+        """Return the ``Range`` of each GET request of a path, empty for the whole file."""
+        return [asked for *request, asked in self.requests if request == ["GET", path]]
 
     def add(
         self,
@@ -74,12 +71,9 @@ class Loopback:
         assays: tuple[str, ...] = ("10x 3' v3",),
         **changes: Any,
     ) -> str:
-        """Publish a version of a dataset, as the API describes it.
+        """Publish a version of a dataset, as the API describes it. Return the path of its file.
 
-        ``changes`` replaces fields; ``None`` omits a field, as the backend does.
-
-        Returns:
-            The path of its file.
+        ``changes`` replaces fields. ``None`` omits a field, as the backend does.
         """
         version_id = uuid(1000 + (dataset if version is None else version))
         path = f"/{version_id}.h5ad"
@@ -103,22 +97,21 @@ class Loopback:
             **changes,
         }
         entry = {name: value for name, value in entry.items() if value is not None}
-        collected = {**entry, "collection_doi": f"10.1000/{dataset}"}
+        with_doi = {**entry, "collection_doi": f"10.1000/{dataset}"}
         history = self.answers.setdefault(f"/datasets/{uuid(dataset)}/versions", [])
         history.insert(0, entry)  # newest first
-        self.answers[f"/dataset_versions/{version_id}"] = collected
-        self.answers.setdefault("/datasets", [])
-        listed = self.answers["/datasets"]
+        self.answers[f"/dataset_versions/{version_id}"] = with_doi
+        listed = self.answers.setdefault("/datasets", [])
         listed[:] = [other for other in listed if other["dataset_id"] != uuid(dataset)]
-        # the list shows the newest version, with the day of the first publication
-        listed.append({**collected, "published_at": history[-1]["published_at"]})
-        members = [e for e in listed if e["collection_id"] == collected["collection_id"]]
-        self.answers[f"/collections/{collected['collection_id']}"] = {"datasets": members}
+        # The list shows the newest version, with the day of the first publication.
+        listed.append({**with_doi, "published_at": history[-1]["published_at"]})
+        members = [e for e in listed if e["collection_id"] == with_doi["collection_id"]]
+        self.answers[f"/collections/{with_doi['collection_id']}"] = {"datasets": members}
         return path
 
 
 class Quiet(ThreadingHTTPServer):
-    """Does not print errors of closed connections."""
+    """An HTTP server that does not print errors of closed connections."""
 
     daemon_threads = True
 

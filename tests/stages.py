@@ -54,8 +54,8 @@ def write_cells(
 
 
 def dense(cells: Cells) -> np.ndarray:
-    """Return the counts of the selected cells, read in chunks of 7."""
-    return np.concatenate([chunk.counts.toarray() for chunk in cells.chunks(7)])
+    """Return the counts of the selected cells."""
+    return np.concatenate([chunk.counts.toarray() for chunk in cells.chunks()])
 
 
 def make_manifest(corpus: Corpus, datasets: Mapping[str, Dataset], folder: Path) -> list[str]:
@@ -74,7 +74,7 @@ def make_part(corpus: Corpus, folder: Path, part: int = 0) -> Path:
 def make_evaluation(corpus: Corpus, name: str, dataset: Dataset, folder: Path) -> tuple[Path, Path]:
     """Fetch an evaluation dataset; return its h5ad file and its metadata."""
     outputs = folder / f"{name}.h5ad", folder / f"{name}.json"
-    rows = [row for row in read_manifest(folder / "manifest.csv") if row.dataset == name]
-    write_manifest(folder / f"{name}.csv", rows)
-    fetch_evaluation(folder / f"{name}.csv", dataset, corpus, 42, folder / "downloads", *outputs)
+    row = folder / f"{name}.csv"
+    write_manifest(row, [r for r in read_manifest(folder / "manifest.csv") if r.dataset == name])
+    fetch_evaluation(row, dataset, corpus, 42, folder / "downloads", *outputs, {})
     return outputs

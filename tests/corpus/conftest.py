@@ -31,7 +31,7 @@ def config() -> Config:
 
 @pytest.fixture
 def corpus(server: Loopback) -> Corpus:
-    """The settings of a corpus on loopback, with short times."""
+    """The settings of a corpus on loopback, with short timeouts."""
     base = load(overrides={"preset": "paper"}).corpus
     download = dataclasses.replace(base.download, timeout=1.5, longest_pause=0)
     changes = {"api": server.api, "hosts": HOSTS, "parts": 1, "organisms": ["Homo sapiens"]}

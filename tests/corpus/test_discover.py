@@ -81,24 +81,21 @@ def test_a_stopped_command_continues(many, server, tmp_path):
     assert len(list_versions(many, DAY)[0]) == 15
     server.script = {versions_path(number): ["403"] * 99 for number in range(15, 21)}
     with pytest.raises(UserError, match=r"6 of 20 datasets cannot be described.*HTTP 403"):
-        list_versions(many, DAY, answers=tmp_path)
+        list_versions(many, DAY, cache=tmp_path)
     server.script = {}
 
-    def requested_versions(day: str) -> int:
+    def count_requested(day: str) -> int:
         server.requests.clear()
-        list_versions(many, day, answers=tmp_path)
-        return len(server.requests) - 1
+        assert list_versions(many, day, cache=tmp_path) == list_versions(many, day)
+        return len(server.requests) - 1 - 21  # without the cache: the list and 20 datasets
 
-    assert requested_versions(DAY) == 6
-    assert list_versions(many, DAY, answers=tmp_path) == list_versions(many, DAY)
-    # Answers of another day, and damaged ones, are requested again.
-    assert requested_versions("2024-06-12") == 20
+    assert count_requested(DAY) == 6
+    # Versions of another day, and damaged files, are requested again.
+    assert count_requested("2024-06-12") == 20
     next(tmp_path.glob(f"*{DAY}.json")).write_text("{")
-    assert requested_versions(DAY) == 1
-    # Answers of a day that is not over are not kept.
-    kept = len(list(tmp_path.iterdir()))
-    list_versions(many, "2999-01-01", answers=tmp_path)
-    assert len(list(tmp_path.iterdir())) == kept
+    assert count_requested(DAY) == 1
+    # Versions of a day that is not over are not cached.
+    assert count_requested("2999-01-01") == count_requested("2999-01-01") == 20
 
 
 @pytest.mark.parametrize("answer", [{}, [1], b"[]]", [{"dataset_id": "../../etc/passwd"}]])
@@ -115,15 +112,17 @@ def find(service, identifier):
     return find_evaluation_dataset(service, "heart", Dataset(title="Heart", id=identifier))
 
 
-def test_ids_of_evaluation_datasets(service, capfd):
-    for identifier, kind, version, collection in (
-        (uuid(1010), "dataset version", uuid(1010), uuid(2001)),
-        (uuid(1), "dataset", uuid(1012), uuid(2001)),
-        (uuid(2002), "collection", uuid(1002), uuid(2002)),
-    ):
-        row = find(service, identifier)
-        assert f"is the id of a {kind}\n" in capfd.readouterr().err
-        assert (row.dataset_version_id, row.collection_id) == (version, collection)
+@pytest.mark.parametrize(
+    ("identifier", "version", "collection"),
+    [  # ids of a version, of a dataset, and of a collection
+        (uuid(1010), uuid(1010), uuid(2001)),
+        (uuid(1), uuid(1012), uuid(2001)),
+        (uuid(2002), uuid(1002), uuid(2002)),
+    ],
+)
+def test_ids_of_evaluation_datasets(identifier, version, collection, service):
+    row = find(service, identifier)
+    assert (row.dataset_version_id, row.collection_id) == (version, collection)
 
 
 def test_unknown_ids(service, server):

@@ -78,7 +78,7 @@ def test_a_file_is_downloaded_and_hashed_once(downloads, row, server, path, monk
     file = downloads.path(row)
     for _ in range(3):
         assert downloads.obtain(row) == DIGEST
-    assert (len(hashed), len(server.asked(path))) == (1, 1)
+    assert (len(hashed), len(server.ranges(path))) == (1, 1)
     os.utime(file, ns=(0, file.stat().st_mtime_ns + 1))
     assert downloads.obtain(row) == downloads.obtain(row) == DIGEST
     assert len(hashed) == 2
@@ -90,7 +90,7 @@ def test_a_file_is_downloaded_and_hashed_once(downloads, row, server, path, monk
     assert file.read_bytes() == CONTENT
 
 
-def test_other_files_are_refused(downloads, row, server, path):
+def test_files_that_are_not_hdf5_are_refused(downloads, row, server, path):
     server.files[path] = b"<html>please log in</html>"
     with pytest.raises(UserError, match=rf"{path}: the server did not send an h5ad file"):
         downloads.obtain(dataclasses.replace(row, bytes=""))
@@ -104,7 +104,7 @@ def test_concurrent_downloads(downloads, row, server, path, web):
     with ThreadPoolExecutor(3) as pool:
         digests = list(pool.map(lambda other: other.obtain(row), others))
     assert digests == [DIGEST] * 3
-    assert len(server.asked(path)) == 3
+    assert len(server.ranges(path)) == 3
 
 
 PATH = "/file.bin"
@@ -126,24 +126,22 @@ def test_interrupted_downloads(fetch, server, tmp_path):
     server.script[PATH] = ["503", "drop", "cut", "stall", f"redirect {PATH}?again"]
     server.files[f"{PATH}?again"] = BYTES
     assert fetch() == hashlib.sha256(BYTES).hexdigest()
-    assert (tmp_path / "a.h5ad").read_bytes() == BYTES
-    assert [path.name for path in tmp_path.iterdir()] == ["a.h5ad"]
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [BYTES]
 
 
-def test_resuming(fetch, server, tmp_path):
+def test_resuming_in_another_process(fetch, server, tmp_path):
     server.script[PATH] = ["cut", "410"]
     with pytest.raises(UserError, match="withdrawn"):
         fetch()
     received = (tmp_path / "a.partial").stat().st_size
     assert received > len(BYTES) / 3
-    # another process resumes
     fetch(size=len(BYTES))
-    assert server.asked(PATH) == ["", f"bytes={received}-", f"bytes={received}-"]
+    assert server.ranges(PATH) == ["", f"bytes={received}-", f"bytes={received}-"]
     assert (tmp_path / "a.h5ad").read_bytes() == BYTES
-    # an unknown partial file is replaced
+    # A partial file without ETag is replaced.
     (tmp_path / "a.partial").write_bytes(BYTES[:1000])
     fetch()
-    assert server.asked(PATH)[-1] == ""
+    assert server.ranges(PATH)[-1] == ""
 
 
 A, B = bytes(range(64)), bytes(range(64, 128))
@@ -199,29 +197,30 @@ def test_any_order_of_answers_gives_one_of_the_files(answers, size, server, web)
             assert path.read_bytes() in (A, B)
 
 
-def test_progress_resets_the_count_of_attempts(fetch, server, web, monkeypatch, tmp_path):
+def test_progress_resets_the_count_of_attempts(fetch, server, web, monkeypatch):
     monkeypatch.setattr(web_module, "ADVANCE", 1 << 16)
     patient = dataclasses.replace(web, settings=dataclasses.replace(web.settings, attempts=3))
     server.script[PATH] = ["cut", "cut", "503", "cut"]
     fetch(web=patient)
-    assert (tmp_path / "a.h5ad").read_bytes() == BYTES
-    # bytes that were received before are not progress
+    # Bytes that were received before are not progress.
     server.script[PATH] = ["cut"] * 2 + ["416", "cut"] * 9
     with pytest.raises(UserError, match=r"\(3 attempts\)"):
         fetch(web=patient)
 
 
-def test_missing_and_wrong_lengths(fetch, server, tmp_path):
-    whole = len(BYTES)
-    for script, size, message in (
-        (["no length"], None, "does not state the size of the file"),
-        (["no length"] * 9, 1000, "of 1000 bytes"),
-        (["longer"], whole, f"{whole + 1} bytes, but {whole} in the manifest"),
-    ):
-        server.script[PATH] = script
-        with pytest.raises(UserError, match=message):
-            fetch(size=size)
-        assert not list(tmp_path.iterdir())
+@pytest.mark.parametrize(
+    ("fault", "size", "message"),
+    [
+        ("no length", None, "does not state the size of the file"),
+        ("no length", 1000, "of 1000 bytes"),
+        ("longer", len(BYTES), f"{len(BYTES) + 1} bytes, but {len(BYTES)} in the manifest"),
+    ],
+)
+def test_missing_and_wrong_lengths(fault, size, message, fetch, server, tmp_path):
+    server.script[PATH] = [fault] * 9
+    with pytest.raises(UserError, match=message):
+        fetch(size=size)
+    assert not list(tmp_path.iterdir())
     server.script[PATH] = ["no length"]
-    fetch(size=whole)
+    fetch(size=len(BYTES))
     assert (tmp_path / "a.h5ad").read_bytes() == BYTES

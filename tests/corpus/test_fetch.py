@@ -37,8 +37,7 @@ def test_embedded(config, tmp_path):
             path = folder / f"{row.file}.h5ad"
             assert (row.sha256, row.bytes) == (sha256(path), str(path.stat().st_size))
             cells[row.file] = row.cells
-    training = {row.file: row.cells for row in rows if row.role == "training"}
-    assert cells == training
+    assert cells == {row.file: row.cells for row in rows if row.role == "training"}
     path, metadata = make_evaluation(corpus, "heart_oft", Dataset(title="Heart"), tmp_path)
     assert json.loads(metadata.read_text()) == {
         "dataset": "heart_oft", "file": "heart_oft", "simulated": True, "label": "cell_type",
@@ -59,7 +58,7 @@ def test_local(counts, write_h5ad, tmp_path):
     held = open_cells(path).select(row.held_out, "evaluation")
     copied = open_cells(make_evaluation(corpus, "blood", BLOOD, folder)[0])
     assert sorted([*trained.rows, *held.rows]) == list(range(30))
-    # messages number the rows of the user's file
+    # Messages number the rows of the user's file.
     assert copied.obs(["scsigmoid_row"])["scsigmoid_row"].tolist() == [*map(str, held.rows)]
     np.testing.assert_array_equal(dense(copied), counts[held.rows])
     labels = cell_types(open_cells(path), "cell_type")
@@ -88,49 +87,41 @@ def test_too_few_cells_for_a_metric(types, settings, message, write_h5ad, tmp_pa
     """Every metric that is computed has its minimum. One cell has no type."""
     kinds = [kind for kind, count in zip("abc", types, strict=False) for _ in range(count)]
     kinds[types[0]] = None
-    path = write_h5ad(np.ones((len(kinds), 12), np.float32), obs={"cell_type": kinds}, name="blood")
-    other = write_h5ad(np.full((30, 12), 2, np.float32), name="other")
-    local = [{"files": str(path), "held_out": True}, {"files": str(other)}]
-    corpus = {"source": "local", "local": local}
-    config = load(overrides={"preset": "demo", "corpus": corpus, "evaluation": settings})
-    make_manifest(config.corpus, config.datasets, tmp_path)
+    path = write_h5ad(np.ones((len(kinds), 12), np.float32), obs={"cell_type": kinds})
+    datasets = {"blood": {"title": "Blood", "file": str(path)}}
+    config = load(overrides={"preset": "demo", "datasets": datasets, "evaluation": settings})
     outputs = tmp_path / "made" / "blood.h5ad", tmp_path / "made" / "blood.json"
     options = ["--dataset", "blood", "--output", outputs[0], "--metadata", outputs[1]]
-    assert fetch(config, tmp_path, tmp_path / "manifest.csv", *options) == bool(message)
+    assert fetch(config, tmp_path, *options) == bool(message)
     error = "".join(line for line in capfd.readouterr().err.splitlines() if "error" in line)
     assert error.startswith(f"scsigmoid: error: {path}: " if message else "")
     assert re.search(message, error)
     assert [file.exists() for file in outputs] == [not message] * 2
 
 
-def fetch(config: Config, folder: Path, manifest: Path, *options: object) -> int:
-    """Run the command with the stored configuration."""
+def fetch(config: Config, folder: Path, *options: object) -> int:
+    """Run the command with the stored configuration and ``manifest.csv`` of the folder."""
     (folder / "config.yaml").write_text(as_yaml(config))
-    arguments = ["--manifest", manifest, "--configuration", folder / "config.yaml", *options]
-    return main(["fetch", *map(str, arguments)])
+    inputs = "--manifest", folder / "manifest.csv", "--configuration", folder / "config.yaml"
+    return main(["fetch", *map(str, [*inputs, *options])])
 
 
 def test_other_files_are_not_overwritten(config, tmp_path, capfd):
     make_manifest(config.corpus, config.datasets, tmp_path)
-    manifest = tmp_path / "manifest.csv"
     for name in ("folder", "cells"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "precious.h5ad").write_bytes(b"x")
     h5ad, metadata = tmp_path / "cells" / "precious.h5ad", tmp_path / "cells" / "precious.json"
-    for options in (
-        ["--part", 0, "--output", tmp_path / "folder"],
-        ["--dataset", "heart_oft", "--output", h5ad, "--metadata", metadata],
-        ["--part", 99, "--output", tmp_path / "part"],
-        ["--part", "²", "--output", tmp_path / "part"],
-        ["--dataset", "kidney", "--output", tmp_path / "k", "--metadata", tmp_path / "l"],
+    for message, *options in (
+        ("contains other files", "--part", 0, "--output", tmp_path / "folder"),
+        ("does not", "--dataset", "heart_oft", "--output", h5ad, "--metadata", metadata),
+        ("expected a number", "--part", 99, "--output", tmp_path / "part"),
+        ("expected --part", "--part", "²", "--output", tmp_path / "part"),
+        ("not one of", "--dataset", "kidney", "--output", h5ad, "--metadata", metadata),
     ):
-        assert fetch(config, tmp_path, manifest, *options) == 1
-        errors = capfd.readouterr().err
-        assert "scsigmoid: error: " in errors
-        assert "unexpected" not in errors
-    assert {path.name for path in tmp_path.rglob("*.h5ad")} == {"precious.h5ad"}
-    assert {path.read_bytes() for path in tmp_path.rglob("precious.h5ad")} == {b"x"}
-    assert not (tmp_path / "part").exists()
+        assert fetch(config, tmp_path, *options) == 1
+        assert re.search(rf"scsigmoid: error: .*{message}", capfd.readouterr().err)
+    assert [path.read_bytes() for path in tmp_path.rglob("*.h5ad")] == [b"x", b"x"]
 
 
 @pytest.fixture
@@ -152,7 +143,7 @@ def test_failed_downloads(corpus, server, files, tmp_path):
         make_part(corpus, tmp_path)
     assert not (tmp_path / "part-0").exists()
     rows = read_manifest(make_part(corpus, tmp_path) / "files.csv")
-    assert len(server.asked(files[2])) == 1
+    assert len(server.ranges(files[2])) == 1
     assert [row.cells for row in rows] == ["30"] * 3
     requests = len(server.requests)
     make_part(corpus, tmp_path)
@@ -182,7 +173,7 @@ def test_raw_files_are_deleted_and_restored(corpus, server, files, write_h5ad, c
     assert left == [f"{uuid(1002)}.h5ad"]
     assert open_cells(evaluated).n_cells == 30
 
-    # restored files must have the SHA-256 of the first download
+    # Restored files must have the SHA-256 of the first download.
     content = server.files[files[0]]
     server.files[files[0]] = content[:-1] + bytes([content[-1] ^ 1])
 

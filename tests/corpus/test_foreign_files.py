@@ -17,26 +17,11 @@ from scsigmoid.tokens.statistics import gather
 from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 
-def latin(file):
-    """Store a cell type in Latin-1 instead of UTF-8."""
-    types = file["obs/cell_type"]
-    name = "categories" if "categories" in types else "values"  # the latter with pandas 3
-    values = np.array([b"Caf\xe9", *[b"a", b"b"] * len(types[name])], dtype=object)
-    replace(types, name, values[: len(types[name])], h5py.string_dtype())
-
-
-def replace(group, name, values, dtype=None):
-    """Replace a dataset or a group by an array with the same attributes."""
-    attributes = dict(group[name].attrs)
-    del group[name]
-    group.create_dataset(name, data=values, dtype=dtype).attrs.update(attributes)
-
-
-def replace_labels(file, values):
-    """Replace the cell types by an array as anndata stores it."""
-    replace(file, "obs/cell_type", values)
-    attributes = {"encoding-type": "array", "encoding-version": "0.2.0"}
-    file["obs/cell_type"].attrs.update(attributes)
+def replace(file, name, values, kind="array"):
+    """Replace a dataset or a group by an array as anndata stores it."""
+    del file[name]
+    attributes = {"encoding-type": kind, "encoding-version": "0.2.0"}
+    file.create_dataset(name, data=values).attrs.update(attributes)
 
 
 def change(name, place, value):
@@ -61,23 +46,29 @@ def filtered(number, content):
 
 
 STORAGES = {"csr": sp.csr_matrix, "csc": sp.csc_matrix, "dense": np.asarray}
+LABELS = "obs/cell_type"
+LATIN = np.array([b"Caf\xe9"] * 30, dtype=h5py.string_dtype())  # stored as if it were UTF-8
 ONE_VALUE = "column 'cell_type' of obs must have one text, number or category per row"
-# name: storage, change, message or None if the file can be read
+# Storage of the matrix, change of the file, and message, or None if the file can be read.
 FAULTS = {
     "a filter": ("csr", filtered(300, b"compressed"), "compressed by .* pip install hdf5plugin"),
     "a damaged chunk": ("csr", filtered(1, b"not gzip"), r"damaged \(Can.t .*read data"),
     "a column outside": ("csr", change("X/indices", 7, 10_000), "damaged"),
     "a row outside": ("csc", change("X/indices", 7, 10_000), "damaged"),
-    # the row would need a block of any size
+    # Such a row could need a block of any size.
     "a row with more values than genes": ("csr", change("X/indptr", slice(1, None), 99), "damaged"),
     "no data": ("csr", lambda file: file["X"].pop("data"), "X is not a matrix as anndata"),
     "one dimension": ("dense", lambda f: replace(f, "X", [1.0, 2.0]), "X is not a matrix as"),
     "float16": ("dense", lambda f: replace(f, "X", np.ones((30, 12), "f2")), "X contains float16;"),
     "layers that are not a group": ("csr", lambda f: replace(f, "layers", [1]), None),
-    "short labels": ("csr", lambda f: replace_labels(f, ["T cell"] * 4), "damaged"),
-    "labels in Latin-1": ("csr", latin, r"damaged \(column 'cell_type': 'utf-8' codec"),
-    "labels of pairs": ("csr", lambda f: replace_labels(f, np.zeros(30, "i4,f4")), ONE_VALUE),
-    "labels of two columns": ("csr", lambda f: replace_labels(f, np.zeros((30, 2))), ONE_VALUE),
+    "short labels": ("csr", lambda f: replace(f, LABELS, ["T cell"] * 4), "damaged"),
+    "labels in Latin-1": (
+        "csr",
+        lambda file: replace(file, LABELS, LATIN, "string-array"),
+        r"damaged \(column 'cell_type': 'utf-8' codec",
+    ),
+    "labels of pairs": ("csr", lambda f: replace(f, LABELS, np.zeros(30, "i4,f4")), ONE_VALUE),
+    "labels of two columns": ("csr", lambda f: replace(f, LABELS, np.zeros((30, 2))), ONE_VALUE),
 }
 
 
@@ -105,7 +96,7 @@ def local(path, **settings):
     return local_corpus(LocalFiles(files=str(path), **settings))
 
 
-SYMBOLS = {
+GENES = {
     "human": [f"GENE{index}" for index in range(9000)],
     "mouse": [*(f"GENE{index}" for index in range(190)), *(f"Gene{i}" for i in range(8810))],
     "ids": [f"ENSG{index:011d}" for index in range(9000)],
@@ -128,7 +119,7 @@ SYMBOLS = {
 def test_genes_that_files_share(first, second, line, write_h5ad, capfd):
     """Files that hardly share genes are refused."""
     paths = [
-        write_h5ad(sp.eye(3, len(SYMBOLS[name]), format="csr"), genes=SYMBOLS[name], name=name)
+        write_h5ad(sp.eye(3, len(GENES[name]), format="csr"), genes=GENES[name], name=name)
         for name in (first, second)
     ]
     files = {path: open_cells(path) for path in paths}
@@ -142,14 +133,15 @@ def test_genes_that_files_share(first, second, line, write_h5ad, capfd):
 
 
 DATASETS = {"mine": Dataset(title="Mine")}
+SYMBOL = [f"GENE{index}" for index in range(12)]
+ID = [f"ENSG{index:011d}" for index in range(12)]
 
 
 def test_a_layer_and_a_column_of_genes(counts, write_h5ad, tmp_path):
     """Counts in a layer next to normalized values, and ids in a column next to symbols."""
-    path = write_h5ad(np.log1p(counts).astype(np.float32), genes=[f"GENE{i}" for i in range(12)])
+    path = write_h5ad(np.log1p(counts).astype(np.float32), genes=SYMBOL, var={"gene_ids": ID})
     adata = anndata.read_h5ad(path)
     adata.layers["counts"] = sp.csr_matrix(counts.astype(np.float32))
-    adata.var["gene_ids"] = [f"ENSG{index:011d}" for index in range(12)]
     adata.write_h5ad(path)
     folder = tmp_path / "run"
     corpus = local(path, layer="counts", genes="gene_ids", held_out=0.2, name="mine")
@@ -158,8 +150,7 @@ def test_a_layer_and_a_column_of_genes(counts, write_h5ad, tmp_path):
     held = open_cells(make_evaluation(corpus, "mine", DATASETS["mine"], folder)[0])
     others = np.setdiff1d(np.arange(30), trained.rows)
     for cells, rows in ((trained, trained.rows), (held, others)):
-        assert cells.genes == adata.var["gene_ids"].tolist()
-        assert cells.names == adata.var_names.tolist()
+        assert (cells.genes, cells.names) == (ID, SYMBOL)
         np.testing.assert_array_equal(dense(cells), counts[rows])
     for wrong, message in (
         ({}, r"layers\['counts'\] .* 'layer'"),
@@ -170,8 +161,6 @@ def test_a_layer_and_a_column_of_genes(counts, write_h5ad, tmp_path):
             open_cells(path, **wrong)
 
 
-SYMBOL = [f"GENE{index}" for index in range(12)]
-ID = [f"ENSG{index:011d}" for index in range(12)]
 PEAKS = [f"chr1:{index}-{index + 1}" for index in range(8)]
 MULTIOME = ["Gene Expression"] * 4 + ["Peaks"] * 8
 SEVERAL = "several columns with Ensembl ids, or missing values"
@@ -197,7 +186,7 @@ def test_ids_in_several_columns_or_with_gaps(counts, write_h5ad, capfd):
     ],
 )
 def test_the_only_column_with_ids_is_used(index, var, genes, counts, write_h5ad, tmp_path, capfd):
-    """The manifest names the column, so that it is logged once."""
+    """The manifest names the column, so the choice of the column is logged once."""
     path, folder = write_h5ad(counts, genes=index, name="mine", var=var), tmp_path / "run"
     corpus = local(path, held_out=0.2, name="mine")
     make_manifest(corpus, DATASETS, folder)
@@ -219,7 +208,7 @@ def test_tenx(kind, counts, tmp_path, capfd):
     corpus, folder = local(path), tmp_path / "run"
     make_manifest(corpus, {}, folder)
     [(_, cells)] = cells_of_part(make_part(corpus, folder))
-    assert cells.genes == [f"ENSG{index:011d}" for index in range(11)]
+    assert cells.genes == ID[:11]
     np.testing.assert_array_equal(dense(cells), counts[:, :11])
     assert "1 'Antibody Capture'" in capfd.readouterr().err
     changed = next(iter(path.iterdir())) if path.is_dir() else path
@@ -256,9 +245,8 @@ def test_flipped_bit_of_a_gene_id(counts, write_h5ad, tmp_path):
         whole = file.read_bytes()
         place = whole.index(b"ENSG00000000004") + 14
         file.write_bytes(whole[:place] + b"5" + whole[place + 1 :])
-        with pytest.raises(
-            UserError, match=rf"{file}: damaged or changed.*delete {remake} and run"
-        ):
+        message = rf"{file}: damaged or changed.*delete {remake} and run"
+        with pytest.raises(UserError, match=message):
             read()
         file.write_bytes(whole)
         assert not statistics.exists()

@@ -62,7 +62,7 @@ def test_ids_of_other_genes_than_the_names(write):
         write(NAMES, "ids", nearest_gene=[*IDS[1:], IDS[0]]),
     ]
     for path in paths:
-        # GENCODE has no names of the other three
+        # The names of the other three genes are not in GENCODE.
         with pytest.raises(UserError, match="757 of 757 genes have the id of one gene and the "):
             compare(path)
 

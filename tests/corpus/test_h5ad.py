@@ -20,6 +20,11 @@ STORAGES = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch):
+    monkeypatch.setattr("scsigmoid.corpus.h5ad.CHUNK_CELLS", 7)
+
+
 @pytest.mark.parametrize("storage", STORAGES)
 @pytest.mark.parametrize("in_raw", [True, False])
 def test_counts_are_found_and_read(storage, in_raw, counts, write_h5ad):
@@ -73,9 +78,8 @@ def test_held_out_fractions(write_h5ad):
 
 def test_absent_values_in_obs(counts, write_h5ad):
     obs = {"text": ["B cell", None], "flag": [True, False], "number": [1.0, np.nan]}
-    cells = open_cells(write_h5ad(counts[:2], obs=obs))
-    read = cells.obs([*obs, "nowhere"])
-    assert [read[name][1] for name in read] == ["", "False", "", ""]
+    columns = open_cells(write_h5ad(counts[:2], obs=obs)).obs([*obs, "nowhere"])
+    assert [values[1] for values in columns.values()] == ["", "False", "", ""]
 
 
 def test_other_files_are_refused(tmp_path):
@@ -105,15 +109,15 @@ def test_wrong_counts(counts, write_h5ad):
     ):
         values[21, 4] = value
         with pytest.raises(UserError, match=message):
-            list(open_cells(write_h5ad(values)).chunks(8))
+            list(open_cells(write_h5ad(values)).chunks())
 
 
 def test_held_out_column_or_value_missing(counts, write_h5ad):
-    path = write_h5ad(counts)
+    cells = open_cells(write_h5ad(counts))
     with pytest.raises(UserError, match="no column 'donor' for the held-out cells"):
-        open_cells(path).select("donor=A", "training")
+        cells.select("donor=A", "training")
     with pytest.raises(UserError, match="no cell has cell_type 'T'; its values: B cell, NK cell"):
-        open_cells(path).select("cell_type=T", "training")
+        cells.select("cell_type=T", "training")
 
 
 def test_files_without_cells_or_names_of_genes(counts, write_h5ad):
@@ -140,6 +144,6 @@ def test_real_files(file, cells, genes, real_data):
     assert matrix.shape == (cells, genes)
     assert opened.n_cells == cells
     assert opened.genes == matrix.var_names[~spiked].tolist()
-    for chunk in opened.chunks(500):
+    for chunk in opened.chunks():
         expected = sp.csr_matrix(matrix.X[chunk.cells])[:, ~spiked]
         assert (chunk.counts != expected).nnz == 0

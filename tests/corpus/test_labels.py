@@ -4,7 +4,7 @@ import pytest
 
 from scsigmoid.config.schema import Dataset
 from scsigmoid.corpus.h5ad import open_cells
-from scsigmoid.corpus.labels import cell_types, evaluated_label
+from scsigmoid.corpus.labels import cell_types, choose_label
 from scsigmoid.errors import UserError
 
 WANTED = ["Immune", "Adult immune", "Adult valve interstitial"]
@@ -24,8 +24,8 @@ def cells(counts, write_h5ad):
     return lambda **columns: open_cells(write_h5ad(counts, obs={**OBS, **columns}))
 
 
-def chosen(cells, label, types=()):
-    return evaluated_label(cells, "heart", Dataset(title="Heart", label=label, types=list(types)))
+def choose(cells, label, types=()):
+    return choose_label(cells, "heart", Dataset(title="Heart", label=label, types=list(types)))
 
 
 def test_columns_are_joined(cells):
@@ -44,39 +44,37 @@ def test_missing_labels(cells):
 
 
 def test_first_existing_label(cells, capsys):
-    assert chosen(cells(), ["author", "{age} {none}", "kind", "cell_type"]) == "kind"
-    assert chosen(cells(cell_type=["a", "b", None] * 10), "cell_type") == "cell_type"
+    assert choose(cells(), ["author", "{age} {none}", "kind", "cell_type"]) == "kind"
+    assert choose(cells(cell_type=["a", "b", None] * 10), "cell_type") == "cell_type"
     message = "heart: 2 cell types from 'cell_type'; 10 of 30 cells have none"
     assert message in capsys.readouterr().err
 
 
 def test_label_with_most_wanted_types(cells, capsys):
-    assert chosen(cells(), ["cell_type", "kind", "annotation"], WANTED) == "annotation"
-    assert chosen(cells(), ["cell_type", "*"], WANTED) == "annotation"
+    assert choose(cells(), ["cell_type", "kind", "annotation"], WANTED) == "annotation"
+    assert choose(cells(), ["cell_type", "*"], WANTED) == "annotation"
     assert "'immune cells' is spelled as datasets.heart.types spells it" in capsys.readouterr().err
-    # the first of several with equally many types
-    assert chosen(cells(cell_type=WANTED * 10), ["cell_type", "*"], WANTED) == "cell_type"
+    # The first of several with equally many types is chosen.
+    assert choose(cells(cell_type=WANTED * 10), ["cell_type", "*"], WANTED) == "cell_type"
 
 
 def test_missing_types(cells):
-    lacking = (
-        "'cell_type' lacks the cell types 'Immune', 'Adult immune', 'Adult valve interstitial'"
-    )
+    lacking = "'cell_type' lacks the cell types 'Immune', 'Adult immune', 'Adult valve inter"
     nearest = r"'annotation' \(3 of 3 types\), .*'broad' \(1 of 3 types\)"
-    with pytest.raises(UserError, match=f"{lacking} .*nearest columns: {nearest}"):
-        chosen(cells(), "cell_type", WANTED)
+    with pytest.raises(UserError, match=f"{lacking}.*nearest columns: {nearest}"):
+        choose(cells(), "cell_type", WANTED)
     with pytest.raises(UserError, match=r"has no column 'none' and lacks .* 'annotation' \(3 of 3"):
-        chosen(cells(), "none", WANTED)
+        choose(cells(), "none", WANTED)
 
 
 def test_missing_column(cells):
     with pytest.raises(UserError, match=r"no column 'celltype'.*its columns: 'cell_type'"):
-        chosen(cells(), ["celltype", "none"])
+        choose(cells(), ["celltype", "none"])
     with pytest.raises(UserError, match="no column 'none'"):
-        chosen(cells(), "{age} {none}")
+        choose(cells(), "{age} {none}")
 
 
 @pytest.mark.parametrize(("types", "only"), [(["T", None], "'T'"), (["", "unknown"], "none")])
 def test_single_cell_type(types, only, cells):
     with pytest.raises(UserError, match=f"all 30 evaluated cells have the cell_type {only}; eval"):
-        chosen(cells(cell_type=types * 15), "cell_type")
+        choose(cells(cell_type=types * 15), "cell_type")

@@ -76,7 +76,7 @@ def test_cells_twice_in_one_file(run, tmp_path):
     training, held_out, summary = run(entry)
     assert len(held_out) == 75
     assert not {*training} & {*held_out}
-    # brute force: all counts that are not held out, once
+    # Brute force: all counts that are not held out, once.
     assert sorted(training) == sorted({*map(tuple, twice.tolist())} - {*held_out})
     [excluded] = summary["excluded"].values()
     assert excluded["held_out"] + excluded["repeated"] == 250 - 75 - len(training)
@@ -123,7 +123,7 @@ def test_a_processed_copy_with_fewer_genes(run, tmp_path):
     tested = dataclasses.replace(whole, held_out=True)
     training, _, _ = run(tested, copy, write(tmp_path / "c.h5ad", draw(9, seed=1)))
     assert len(training) == 9
-    # both copies are trained on, because their counts differ
+    # Both copies are trained on, because their counts differ.
     training, _, summary = run(whole, copy)
     assert len(training) == 100
     assert "excluded" not in summary

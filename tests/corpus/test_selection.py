@@ -71,14 +71,14 @@ def test_random_choice_of_files():
     first = sample_files(rows, 1000, None, 42)
     assert 900 < sum(int(r.cells) for r in first) <= 1000
     assert first == sample_files(rows, 1000, None, 42) != sample_files(rows, 1000, None, 43)
-    # the order of the listing does not matter
+    # The order of the list does not matter.
     assert sample_files(rows[::-1], 1000, None, 42) == first[::-1]
     for limit in (7, 7.5):
         assert len(sample_files(rows, None, limit, 42)) == 7
     assert sample_files(rows[4:5], 50, 1, 42) == rows[4:5]
     assert sample_files(rows[4:5], 49, 1, 42) == []
     assert sample_files(rows, None, None, 42) == rows
-    # unknown sizes matter only if bytes are limited
+    # Unknown sizes matter only if bytes are limited.
     sizeless = [dataclasses.replace(r, bytes="") for r in rows]
     assert [r.file for r in sample_files(sizeless, 1000, None, 42)] == [r.file for r in first]
     assert sample_files(sizeless, 1000, 7.5, 42) == []

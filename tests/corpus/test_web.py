@@ -22,7 +22,7 @@ def test_addresses():
         ("http://example.com/a.h5ad", "expected an https address"),
         ("file:///etc/passwd", "is not allowed"),
         ("http://[::1", "is not allowed"),
-        # the standard library takes this for example.com, the client for example.org
+        # To the standard library this host is example.com, to requests it is example.org.
         ("https://example.org\\@example.com/a", "is not allowed"),
     ]:
         with pytest.raises(UserError, match=message):

@@ -14,7 +14,7 @@ import pytest
 from loopback import HOSTS, Loopback, uuid
 
 from scsigmoid.config.check import load
-from scsigmoid.corpus.embedded import write_recipe
+from scsigmoid.corpus.embedded import write_embedded
 from scsigmoid.corpus.manifest import build_manifest
 from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.tokens.store import TokenStore
@@ -76,9 +76,9 @@ def test_from_the_service_to_tokens(
     paths = []
     for number in range(3):
         file = tmp_path / f"{number}.h5ad"
-        write_recipe(f"simulated_training_{number:02d}", sizes, 1, file)
+        write_embedded(f"simulated_training_{number:02d}", sizes, 1, file)
         paths.append(server.add(number + 1, file.read_bytes(), cells=50))
-    write_recipe("heart_oft", sizes, 1, tmp_path / "heart.h5ad")
+    write_embedded("heart_oft", sizes, 1, tmp_path / "heart.h5ad")
     heart = (tmp_path / "heart.h5ad").read_bytes()
     server.add(9, heart, cells=64, collection=90)
     sibling = server.add(10, heart, cells=64, collection=90)
@@ -95,8 +95,8 @@ def test_from_the_service_to_tokens(
     assert run.returncode == 0, run.stdout + run.stderr
     assert f"held out   {uuid(10)}: collection of heart_oft" in run.stdout
     assert "none of the 3 training files shares a dataset or collection" in run.stdout
-    assert server.asked(sibling) == []
-    assert "bytes=" in " ".join(server.asked(paths[0]))
+    assert server.ranges(sibling) == []
+    assert "bytes=" in " ".join(server.ranges(paths[0]))
 
     results = project.folder / "results" / "demo"
     assert len(TokenStore.open(sorted((results / "tokens/training").glob("part-*"))).lengths) == 150

@@ -22,7 +22,7 @@ from loopback import HOSTS, Loopback, uuid
 
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import EmbeddedCorpus
-from scsigmoid.corpus.embedded import write_recipe
+from scsigmoid.corpus.embedded import write_embedded
 from scsigmoid.corpus.metadata import read_metadata
 from scsigmoid.paper.differences import differences
 from scsigmoid.paper.reported import reported
@@ -67,14 +67,14 @@ def server(tmp_path: Path) -> Iterator[Loopback]:
     human, mouse = ("Homo sapiens",), ("Mus musculus",)
     for number in range(3):
         path = tmp_path / "training.h5ad"
-        write_recipe(f"simulated_training_{number:02d}", sizes, 1, path)
+        write_embedded(f"simulated_training_{number:02d}", sizes, 1, path)
         if number == 2:
             as_mouse(path)
         kind = mouse if number == 2 else human
         running.add(number + 1, path.read_bytes(), cells=100, organisms=kind)
     for number, name in enumerate(DATASETS):
         path = tmp_path / f"{name}.h5ad"
-        write_recipe(name, sizes, 1, path)
+        write_embedded(name, sizes, 1, path)
         if name == "heart_oft":
             with_authors_types(path)
         content, published = path.read_bytes(), "2025-01-01"
@@ -151,7 +151,7 @@ def test_paper_in_small(server: Loopback, make_project: Callable[..., Any], tmp_
 
     summary = json.loads((results / "corpus/manifest.json").read_text())
     assert summary["held_out"] == {uuid(20): "collection of heart_oft"}
-    assert server.asked(f"/{uuid(1020)}.h5ad") == []
+    assert server.ranges(f"/{uuid(1020)}.h5ad") == []
     assert {row["published"] for row in summary["evaluation"].values()} == {"2025-01-01"}
     organisms = json.loads(
         pq.read_schema(results / "tokens/vocabulary.parquet").metadata[b"organisms"]

@@ -18,10 +18,10 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
 from scsigmoid.progress import log
 
-Entry = Mapping[str, Any]  # the service's description of a dataset or a version
-IN_LEAVE_OUT = "named in corpus.leave_out"  # reason to leave out a dataset
+Entry = Mapping[str, Any]  # the service's JSON description of a dataset or a version
+IN_LEAVE_OUT = "named in corpus.leave_out"  # a reason in the summary of the manifest
 INDEX_PATIENCE = 3.0  # timeout factor: the service may need 180 s to list all datasets
-# The service may fail to describe this number of wanted datasets or, if it is larger, this share.
+# More failed descriptions than both this number and this share of wanted datasets are an error.
 MOST_FAILED, MOST_FAILED_SHARE = 5, 0.02
 
 
@@ -52,17 +52,17 @@ class Service:
             raise Unusable("the answer is not a JSON object")
         return answer
 
-    def versions(self, dataset_id: str) -> list[Entry]:
-        """Return the descriptions of all versions of a dataset."""
-        return self.get_list(f"datasets/{check_identifier(dataset_id)}/versions")
-
     def get_list(self, path: str, patience: float = 1.0) -> list[Entry]:
-        """Return the descriptions at a path. Raise an error if the answer is not a list of them."""
+        """Return the list of descriptions at a path. ``patience`` is a factor of the timeout."""
         url = f"{self.api}/{path}"
         answer = self.web.json(url, patience)
         if not isinstance(answer, list) or not all(isinstance(item, Mapping) for item in answer):
             raise UserError(f"{url}: expected a list of datasets; check corpus.api")
         return answer
+
+    def versions(self, dataset_id: str) -> list[Entry]:
+        """Return the descriptions of all versions of a dataset."""
+        return self.get_list(f"datasets/{check_identifier(dataset_id)}/versions")
 
 
 def list_versions(
@@ -70,7 +70,7 @@ def list_versions(
     day: str,
     leave_out: Collection[str] = (),
     can_be_wanted: Callable[[Entry], bool] = lambda entry: True,
-    answers: Path | None = None,
+    cache: Path | None = None,
 ) -> tuple[list[Version], dict[str, str]]:
     """Find the newest version of every dataset as of a day, except datasets withdrawn since then.
 
@@ -78,8 +78,8 @@ def list_versions(
         day: as ``YYYY-MM-DD``.
         leave_out: ids of datasets to leave out, even if their descriptions are malformed.
         can_be_wanted: whether the corpus may use versions of a dataset, given its current
-            description. If not, today's version is returned, so that the dataset is counted.
-        answers: folder that caches answers about past days, so that an interrupted command resumes.
+            description. Other datasets are only counted, so their current version is returned.
+        cache: folder with the versions of past days, so that an interrupted command resumes.
 
     Returns:
         The versions, ordered by dataset id, and the reasons why other datasets are left out, by id.
@@ -87,6 +87,7 @@ def list_versions(
     Raises:
         UserError: if no dataset was published by the day, or too many cannot be described.
     """
+    # Current descriptions, but `published_at` is the day of the first version of the dataset.
     entries = {
         check_identifier(entry.get("dataset_id"), service.api): entry
         for entry in service.get_list("datasets", INDEX_PATIENCE)
@@ -95,18 +96,18 @@ def list_versions(
     left_out = dict.fromkeys(entries.keys() & {*leave_out}, IN_LEAVE_OUT)
     wanted = {key for key, entry in entries.items() if key not in left_out and can_be_wanted(entry)}
     if day >= datetime.now(UTC).date().isoformat():
-        answers = None  # do not cache, because versions may still be published on this day
+        cache = None  # versions may still be published on this day
 
     def find_version(dataset_id: str) -> Version | None:
-        """Return the version of a dataset, or note in ``left_out`` why there is none."""
+        """Return the version of a dataset, or add the reason why there is none to ``left_out``."""
         entry = entries[dataset_id]
         try:
             if dataset_id in wanted:
-                entry = version_of_day(service, dataset_id, day, answers)
+                entry = version_of_day(service, dataset_id, day, cache)
             return read_version(entry, entries[dataset_id])
         except UserError as error:
-            service.web.check_stopped()  # raise, if another thread failed
-            left_out[dataset_id] = getattr(error, "reason", str(error))
+            service.web.check_stopped()  # a failure of another thread is not a reason
+            left_out[dataset_id] = error.reason if isinstance(error, Absent) else str(error)
             return None
 
     requested = sorted(entries.keys() - left_out)
@@ -125,11 +126,11 @@ def list_versions(
     return versions, dict(sorted(left_out.items()))
 
 
-def version_of_day(service: Service, dataset_id: str, day: str, answers: Path | None) -> Entry:
-    """Return the newest description as of a day, and cache it in ``answers`` if given."""
-    if answers is None:
+def version_of_day(service: Service, dataset_id: str, day: str, cache: Path | None) -> Entry:
+    """Return the newest description as of a day, and store it in the folder ``cache`` if given."""
+    if cache is None:
         return find_newest(service.versions(dataset_id), day)
-    path = answers / f"{dataset_id}-{day}.json"
+    path = cache / f"{dataset_id}-{day}.json"
     with suppress(FileNotFoundError, json.JSONDecodeError):
         cached = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(cached, dict) and cached.get("api") == service.api:
@@ -156,7 +157,7 @@ def is_published(entry: Entry, day: str | None) -> bool:
 def read_version(entry: Entry, dataset: Entry | None = None) -> Version:
     """Read the service's description of a version. Unknown fields are ignored.
 
-    ``dataset`` describes its dataset. It is used if ``entry`` lacks the collection or the DOI.
+    ``dataset`` is the description of the dataset, for a collection or DOI that ``entry`` lacks.
     Raise `Unusable` if the version is withdrawn or has no h5ad file.
     """
     version_id = check_identifier(entry.get("dataset_version_id"))
@@ -209,10 +210,10 @@ def entries_of(entry: Entry, key: str) -> list[Entry]:
 
 
 def find_evaluation_dataset(service: Service, name: str, dataset: Dataset) -> ManifestRow:
-    """Return the manifest row of an evaluation dataset, found by its id.
+    """Return the manifest row of an evaluation dataset from the id in its settings.
 
-    The id of a dataset or a collection stands for the newest version, because the day of the
-    snapshot is for training files only.
+    The id of a dataset or a collection stands for the newest version, because ``corpus.snapshot``
+    is for training files only.
     """
     identifier = check_identifier(dataset.id, f"datasets.{name}.id")
     failures = []
@@ -225,7 +226,8 @@ def find_evaluation_dataset(service: Service, name: str, dataset: Dataset) -> Ma
         try:
             version = find()
         except (Absent, Unusable) as error:
-            failures.append(f"as {kind}: {getattr(error, 'reason', error)}")
+            reason = error.reason if isinstance(error, Absent) else error
+            failures.append(f"as {kind}: {reason}")
         else:
             log(f"datasets.{name}.id: {identifier} is the id of a {kind}")
             row = replace(version.row, role="evaluation", label="", held_out="all")

@@ -48,9 +48,10 @@ class Downloads:
         locks.mkdir(parents=True, exist_ok=True)
         with FileLock(locks / f"{path.stem}.lock"):  # released even if the process is killed
             recorded = record.read_text(encoding="ascii").split() if record.exists() else []
-            first_digest, *state = recorded or [""]
+            first_digest, *recorded_state = recorded or [""]
             if path.exists():
-                digest = first_digest if state == state_of(path) else sha256(path)
+                is_unchanged = recorded_state == state_of(path)
+                digest = first_digest if is_unchanged else sha256(path)
                 # Both expected checksums are empty if unknown.
                 is_expected = row.sha256 in ("", digest) and first_digest in ("", digest)
                 if is_expected and self.has(row):
@@ -112,12 +113,12 @@ def download(web: Web, url: str, file: Path, size: int | None = None, digest: st
 
 def resume(web: Web, url: str, partial: Path, size: int | None) -> None:
     """Make one attempt: request the missing bytes, append them, and check the size of the file."""
-    start, etag = size_on_disk(partial), partial.with_suffix(".etag")
+    start, etag_file = size_on_disk(partial), partial.with_suffix(".etag")
     if start == size:
         return
     headers = {}
-    if start and etag.exists():
-        headers = {"Range": f"bytes={start}-", "If-Range": etag.read_text(encoding="utf-8")}
+    if start and etag_file.exists():
+        headers = {"Range": f"bytes={start}-", "If-Range": etag_file.read_text(encoding="utf-8")}
     with web.opened("GET", url, headers) as response:
         if response.status_code == 416:
             remove_partial(partial)
@@ -139,10 +140,10 @@ def resume(web: Web, url: str, partial: Path, size: int | None) -> None:
             )
         with partial.open("ab" if is_rest else "wb") as handle:
             if not is_rest:
-                etag.unlink(missing_ok=True)
-                tag = response.headers.get("ETag", "")
-                if tag.startswith('"'):  # a weak ETag does not promise the same bytes
-                    write_text(etag, tag)
+                etag_file.unlink(missing_ok=True)
+                etag = response.headers.get("ETag", "")
+                if etag.startswith('"'):  # a weak ETag (W/"...") does not promise the same bytes
+                    write_text(etag_file, etag)
             for block in web.body(response):
                 handle.write(block)
     end = size_on_disk(partial)

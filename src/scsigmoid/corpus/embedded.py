@@ -38,23 +38,23 @@ from numpy.typing import NDArray
 from scsigmoid.config.schema import Dataset, EmbeddedCorpus
 from scsigmoid.config.validate import check_known
 from scsigmoid.corpus.genes import real_genes
-from scsigmoid.corpus.h5ad_writer import ORDINARY, TARGET_SUM, CellTable, write_cells
+from scsigmoid.corpus.h5ad_writer import REQUIRED_OBS, TARGET_SUM, CellTable, write_cells
 from scsigmoid.corpus.metadata import ManifestRow
 from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive
 
-CELLS = 700  # number of real cells
-HELD_OUT = 210  # number of held-out real cells, 30 %
-TITLE = "PBMC 68k"  # of the real cells
-# Names of files: held-out real cells, the other real cells, prefix of simulated training cells.
-REAL, REAL_TRAINING, TRAINING = "pbmc68k", "pbmc68k_training", "simulated_training_"
+REAL_CELLS = 700
+REAL_HELD_OUT = 210  # 30 % of the real cells
+REAL_TITLE = "PBMC 68k"
+# Names of the files with the held-out real cells and with the other real cells.
+REAL, REAL_TRAINING = "pbmc68k", "pbmc68k_training"
 
-# Chosen so that a model of the demo's size learns to separate some cell types in a few hundred
-# steps. The first principal components of log counts separate them almost perfectly, but the ranks
-# that the model reads contain less information.
-SIGMA_LENGTH = 0.65  # sigma of the log-normal number of expressed genes
-# Limits of a cell's expected number of expressed genes: a share of the genome, and a number.
-LONGEST_SHARE, SHORTEST = 0.8, 10
+# The simulation's constants are chosen so that a model of the demo's size learns to separate some
+# cell types in a few hundred steps. The first principal components of log counts separate them
+# almost perfectly, but the ranks that the model reads contain less information.
+# The length of a cell is its expected number of expressed genes.
+SIGMA_LENGTH = 0.65  # sigma of the log-normal lengths
+SHORTEST, LONGEST_SHARE = 10, 0.8  # smallest length, and largest length as a share of all genes
 DROPOUT = 0.1  # probability that a count becomes zero
 DISPERSION = 3.0  # shape of the gamma distribution of rates
 DONOR_SHIFT = 0.15  # standard deviation of the shifts of log-rates
@@ -67,7 +67,7 @@ BASE_SPREAD = 0.8  # standard deviation of log-rates without regulators
 ENHANCER_SHAPE, ENHANCER_SCALE = 2.0, 0.8  # gamma distribution of the weights of enhancers
 DRIVE = 5.0  # weights are multiplied by DRIVE / regulators, so their expected sum is constant
 
-# Facets by cell type: first the types of the paper's Table 1, then types of the Cell Ontology.
+# Facets of each cell type: first the types of the paper's Table 1, then of the Cell Ontology.
 FACETS: dict[str, tuple[str, ...]] = {
     "Mesenchymal": ("stromal", "fetal"),
     "Cardiac": ("muscle", "fetal"),
@@ -141,14 +141,14 @@ def list_embedded(sizes: EmbeddedCorpus, datasets: Mapping[str, Dataset]) -> lis
         start = sizes.training_cells * index // sizes.training_files
         end = sizes.training_cells * (index + 1) // sizes.training_files
         title = f"Simulated training cells {index + 1}"
-        rows.append(make_row(f"{TRAINING}{index:02d}", title, end - start))
-    rows.append(make_row(REAL_TRAINING, f"{TITLE}, training part", CELLS - HELD_OUT))
+        rows.append(make_row(f"simulated_training_{index:02d}", title, end - start))
+    rows.append(make_row(REAL_TRAINING, f"{REAL_TITLE}, training part", REAL_CELLS - REAL_HELD_OUT))
     for name, dataset in datasets.items():
         if dataset.file:
             continue
         check_known(f"datasets.{name}", "dataset of the embedded corpus", [name], [*DATASETS, REAL])
-        cells = HELD_OUT if name == REAL else sizes.evaluation_cells
-        row = make_row(name, dataset.title, cells)  # labels are in the dataset's JSON file
+        cells = REAL_HELD_OUT if name == REAL else sizes.evaluation_cells
+        row = make_row(name, dataset.title, cells)
         rows.append(replace(row, role="evaluation", dataset=name, label="", held_out="all"))
     return rows
 
@@ -167,8 +167,11 @@ def make_row(name: str, title: str, cells: int) -> ManifestRow:
     )
 
 
-def write_recipe(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) -> None:
-    """Make the cells of a file of the manifest, and write them as CELLxGENE does."""
+def write_embedded(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path) -> None:
+    """Make the cells of a file of the embedded corpus, and write them as CELLxGENE does.
+
+    ``name`` is the ``location`` in the file's manifest row.
+    """
     if name in (REAL, REAL_TRAINING):
         write_cells(path, real_cells(seed, held_out=name == REAL))
         return
@@ -214,17 +217,17 @@ def real_cells(seed: int, *, held_out: bool) -> CellTable:
     columns = adata.raw.var_names.get_indexer([symbol for symbol, _, _ in genes])
     totals = adata.obs["n_counts"].to_numpy(dtype=np.float64)
     counts = recover_counts(adata.raw.X.toarray(), totals)[:, columns]
-    order = np.random.default_rng(derive(seed, "embedded", "pbmc68k")).permutation(CELLS)
-    rows = np.sort(order[:HELD_OUT] if held_out else order[HELD_OUT:])
+    order = np.random.default_rng(derive(seed, "embedded", "pbmc68k")).permutation(REAL_CELLS)
+    rows = np.sort(order[:REAL_HELD_OUT] if held_out else order[REAL_HELD_OUT:])
     obs = {
         "cell_type": adata.obs["bulk_labels"].astype(str).to_numpy()[rows].tolist(),
         "assay": "10x 3' v1",
         "donor_id": "donor A",
         "tissue": "blood",
-        **ORDINARY,
+        **REQUIRED_OBS,
     }
     _, identifiers, names = zip(*genes, strict=True)
-    return CellTable(counts[rows], identifiers, names, obs, TITLE, simulated=False)
+    return CellTable(counts[rows], identifiers, names, obs, REAL_TITLE, simulated=False)
 
 
 def draw_genes(sizes: EmbeddedCorpus, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -238,9 +241,9 @@ def draw_genes(sizes: EmbeddedCorpus, seed: int) -> tuple[NDArray[np.float64], N
     weights = np.zeros((sizes.genes, sizes.programmes))
     regulators = min(sizes.regulators, sizes.programmes)
     # (genes, regulators): the regulators of each gene, drawn without replacement.
-    drawn = generator.random(weights.shape).argsort(axis=1)[:, :regulators]
-    strength = generator.gamma(ENHANCER_SHAPE, ENHANCER_SCALE, drawn.shape)
-    np.put_along_axis(weights, drawn, strength * DRIVE / regulators, axis=1)
+    regulators_of = generator.random(weights.shape).argsort(axis=1)[:, :regulators]
+    strength = generator.gamma(ENHANCER_SHAPE, ENHANCER_SCALE, regulators_of.shape)
+    np.put_along_axis(weights, regulators_of, strength * DRIVE / regulators, axis=1)
     return base, weights
 
 
@@ -278,8 +281,9 @@ def simulate(
     generator = np.random.default_rng(derive(seed, "simulated", "cells", name))
     frequency = np.linspace(1.0, 0.5, len(cell_types))
     ends = np.rint(np.cumsum(frequency) / frequency.sum() * cells).astype(np.int64)
-    # (cells,): index in `cell_types`. Cell i has the first type whose end exceeds i, then shuffled.
-    types = generator.permutation(np.searchsorted(ends, np.arange(cells), side="right"))
+    sizes_of_types = np.diff(ends, prepend=0)
+    # (cells,): the type of each cell as an index in `cell_types`, in random order.
+    types = generator.permutation(np.repeat(np.arange(len(cell_types)), sizes_of_types))
     donors = generator.integers(sizes.donors, size=cells)
 
     mean_activity = np.stack([type_activity(x, sizes.programmes, seed) for x in cell_types])
@@ -306,7 +310,7 @@ def simulate(
         "tissue": [tissues[cell_types[index]] for index in types],
         "donor_id": [f"{name} donor {index + 1}" for index in donors],
         "assay": "simulated",
-        **ORDINARY,
+        **REQUIRED_OBS,
     }
     return CellTable(counts, identifiers, names, obs, f"{name} (simulated)", simulated=True)
 
@@ -316,8 +320,8 @@ def library_sizes(
 ) -> NDArray[np.float64]:
     """Return library sizes, (cells,), for which the expected numbers of genes are ``lengths``.
 
-    They are interpolated on a grid of library sizes, with the mean profile of each cell type.
-    ``rates``, (cells, genes), sum to 1 in each cell. ``types`` are the cell types as numbers.
+    Library sizes are interpolated on a grid, with the mean rates of each cell type. ``rates``,
+    (cells, genes), sum to 1 in each cell. ``types`` are the cell types as numbers, (cells,).
     """
     grid = np.exp(np.linspace(np.log(1.0), np.log(1e6), 96))
     library = np.empty(len(lengths))

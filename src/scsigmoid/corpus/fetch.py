@@ -9,8 +9,8 @@ from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus import embedded
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.h5ad import cells_of, open_cells
-from scsigmoid.corpus.h5ad_writer import convert, copy_cells, fingerprint, is_tenx
-from scsigmoid.corpus.labels import cell_types, check_enough, evaluated_label
+from scsigmoid.corpus.h5ad_writer import convert_tenx, copy_cells, fingerprint, is_tenx
+from scsigmoid.corpus.labels import cell_types, check_enough, choose_label
 from scsigmoid.corpus.matrix_reader import NoCountsError
 from scsigmoid.corpus.metadata import (
     FILES,
@@ -78,7 +78,7 @@ def fetch_part(
 def download_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str, str]:
     """Download the files of remote rows, and return their SHA-256 by name in the manifest.
 
-    If files cannot be downloaded, raise the first error after all others were tried.
+    If files cannot be downloaded, raise the first error after trying all files.
     """
     remote = [row for row in rows if row.source in REMOTE]
 
@@ -89,22 +89,22 @@ def download_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str,
             log(str(error))
             return error
 
-    answers = downloads.web.each(attempt, remote, label="files")
-    failed = [answer for answer in answers if isinstance(answer, UserError)]
+    results = downloads.web.each(attempt, remote, label="files")
+    failed = [result for result in results if isinstance(result, UserError)]
     if failed:
         more = f" ({len(failed) - 1} more files failed: see the log)" if len(failed) > 1 else ""
         raise UserError(f"{failed[0]}{more}")
-    return {row.file: str(answer) for row, answer in zip(remote, answers, strict=True)}
+    return {row.file: str(digest) for row, digest in zip(remote, results, strict=True)}
 
 
 @contextmanager
 def raw_files(
     part_folder: str | Path, corpus: Corpus, downloads_folder: str | Path, *, last: bool
 ) -> Iterator[None]:
-    """Provide the h5ad files of a part to the block.
+    """Download deleted training files of a part again, so that the block can read all files.
 
-    Files that were deleted are downloaded again. If this is the ``last`` reader, all downloads of
-    the part are deleted after the block, unless ``corpus.download.keep_files`` is true.
+    If no later job reads them (``last``), delete the downloads of the part after the block, unless
+    ``corpus.download.keep_files`` is true.
     """
     downloads = Downloads(downloads_folder, Web.of(corpus))
     rows = [row for row in read_manifest(Path(part_folder) / FILES) if row.source in REMOTE]
@@ -122,18 +122,18 @@ def raw_files(
 
 def fetch_evaluation(
     row_file: str | Path,
-    wanted: Dataset,
+    dataset: Dataset,
     corpus: Corpus,
     seed: int,
     downloads_folder: str | Path,
     output_h5ad: str | Path,
     output_json: str | Path,
-    needed: Mapping[str, int] | None = None,
+    needed: Mapping[str, int],
 ) -> None:
     """Make, link, copy or download the cells of an evaluation dataset, and write its metadata.
 
-    ``row_file`` is a manifest with one row. ``wanted`` are the settings of the dataset. ``needed``
-    has arguments for :func:`~.labels.check_enough`.
+    ``row_file`` is a manifest with one row. ``needed`` contains keyword arguments for
+    :func:`~.labels.check_enough`.
     """
     (row,) = read_manifest(row_file)
     # Do not replace files that are not an earlier output.
@@ -146,14 +146,14 @@ def fetch_evaluation(
     with atomic_path(output_h5ad) as path, naming(path, row.location):
         provide(row, corpus, seed, downloads, path)
         cells = open_cells(path)
-        label = evaluated_label(cells, row.dataset, wanted)
-        check_enough(cells.path, cell_types(cells, label, wanted.types), **(needed or {}))
+        label = choose_label(cells, row.dataset, dataset)
+        check_enough(cells.path, cell_types(cells, label, dataset.types), **needed)
         metadata = Metadata(
             dataset=row.dataset,
             file=row.file,
             simulated=row.simulated == "true",
             label=label,
-            types=wanted.types,
+            types=dataset.types,
             title=row.title,
             cells=cells.count_expressing(),
             genes=len(cells.genes),
@@ -173,7 +173,7 @@ def provide(row: ManifestRow, corpus: Corpus, seed: int, downloads: Downloads, p
     if row.source in REMOTE:
         path.symlink_to(downloads.path(row))
     elif row.source == "embedded":
-        embedded.write_recipe(row.location, corpus.embedded, seed, path)
+        embedded.write_embedded(row.location, corpus.embedded, seed, path)
     else:
         local = Path(row.location)
         if not local.exists():
@@ -183,7 +183,7 @@ def provide(row: ManifestRow, corpus: Corpus, seed: int, downloads: Downloads, p
         if row.role == "evaluation" and (row.held_out != "all" or row.layer or row.genes):
             copy_cells(cells_of(row, local), path, row.title)
         elif is_tenx(local):
-            convert(local, path)
+            convert_tenx(local, path)
         else:
             path.symlink_to(local)
 
@@ -198,11 +198,11 @@ def complete_row(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
     expressing = cells.count_expressing()
     if not expressing:
         raise NoCountsError(f"{path}: no raw counts, all are zero; leave the file out")
-    changed = {**cells.changed, "cells without counts": cells.n_cells - expressing}
+    removed = {**cells.removed, "cells without counts": cells.n_cells - expressing}
     return replace(
         row,
         cells=str(expressing),
-        reason=", ".join(f"{count} {name}" for name, count in changed.items() if count),
+        reason=", ".join(f"{count} {name}" for name, count in removed.items() if count),
         bytes=str(path.stat().st_size),
         sha256=digest or sha256(path),
     )

@@ -28,7 +28,7 @@ OTHER_FEATURES = re.compile(
     r".* capture|custom|peaks?|adt|hto|atac|antibod(y|ies)|hashtags?|(surface )?prot(eins?)?"
 )
 CELLXGENE_BIOTYPES = {"gene", "spike-in", ""}
-# Shares of contradictions (see `check_names`) above which there is a warning or an error. The share
+# Shares of contradictions (see `check_names`) above which there is a warning or error. The share
 # is below 1 % between annotations of different years, and almost 100 % if ids are shifted by a row.
 FEW_CONTRADICTIONS, MANY_CONTRADICTIONS = 0.05, 0.5
 FEWEST_COMPARED = 10  # names of fewer genes are not checked
@@ -42,7 +42,7 @@ class Genes:
     names: list[str]  # symbol of each gene, or its id if the file has no symbol
     gene_of_feature: NDArray[np.int64]  # index in `genes` of each feature, -1 if it is left out
     gene_column: str  # column of `var` with the ids; empty for the index
-    changed: dict[str, int]  # numbers of features and spots left out or merged, by kind
+    removed: dict[str, int]  # numbers of features and spots left out or merged, by kind
 
 
 def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
@@ -76,8 +76,8 @@ def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
             f"{path}: of {len(ids):,} features, {left_out:,} are left out (spike-ins, virus genes "
             f"or not genes) and {merged:,} merged (same gene id)"
         )
-    changed = {"features left out": left_out, "features merged": merged}
-    return Genes(list(name_of), list(name_of.values()), gene_of_feature, gene_column, changed)
+    removed = {"features left out": left_out, "features merged": merged}
+    return Genes(list(name_of), list(name_of.values()), gene_of_feature, gene_column, removed)
 
 
 def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: Path) -> None:
@@ -195,7 +195,8 @@ def format_words(words: Strings) -> str:
 def find_comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
     """Return the known genes with which the genes of a file can be compared.
 
-    If over 90 % of the file's genes belong to one organism, genes of other organisms are left out.
+    If over 90 % of the file's genes belong to one organism, known genes of other organisms are left
+    out. Known genes without Ensembl id remain.
     """
     [(organism, count)] = Counter(map(organism_of, genes)).most_common(1)
     if organism == "other" or count <= 0.9 * len(genes):

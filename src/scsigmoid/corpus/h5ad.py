@@ -52,7 +52,7 @@ class Cells(Genes):
     rows: NDArray[np.int64]  # rows of the selected cells in the file, ascending
     _matrix: str  # path of the matrix with counts in the file
     sha256: str = ""  # expected SHA-256 of the file, which `chunks` checks; empty if unknown
-    made: Path = Path()  # file or folder to delete so that the file is made again, for messages
+    remake: Path = Path()  # file or folder that jobs make again if it is deleted, for messages
 
     @property
     def n_cells(self) -> int:
@@ -118,13 +118,13 @@ class Cells(Genes):
                 return int((matrix.count_stored()[self.rows] > 0).sum())
         return sum(int((np.diff(chunk.counts.indptr) > 0).sum()) for chunk in self.chunks())
 
-    def chunks(self, size: int = CHUNK_CELLS) -> Iterator[Chunk]:
-        """Read the raw counts in bounded memory, at most ``size`` cells at a time.
+    def chunks(self) -> Iterator[Chunk]:
+        """Read the raw counts in bounded memory, at most ``CHUNK_CELLS`` cells at a time.
 
         Raise an error if counts are negative or not integers, if the file is damaged, or, after the
         last chunk, if the SHA-256 of the file is not ``sha256``.
         """
-        with verified(self.path, self.sha256, self.made), opened(self.path) as file:
+        with verified(self.path, self.sha256, self.remake), opened(self.path) as file:
             matrix = Matrix(file[self._matrix], self.path, self._matrix.replace("/", "."))
             for start, counts in matrix.counts(self.rows, self.gene_of_feature, len(self.genes)):
                 stop = start + counts.shape[0]
@@ -132,10 +132,12 @@ class Cells(Genes):
                 cells = self.rows[first:last]
                 if len(cells) < stop - start:
                     counts = counts[cells - start]
-                for begin in range(0, len(cells), size):
-                    chunk = slice(begin, begin + size)
-                    # Slicing would copy the only chunk.
-                    yield Chunk(cells[chunk], counts if len(cells) <= size else counts[chunk])
+                if len(cells) <= CHUNK_CELLS:
+                    yield Chunk(cells, counts)  # slicing would copy
+                    continue
+                for begin in range(0, len(cells), CHUNK_CELLS):
+                    chunk = slice(begin, begin + CHUNK_CELLS)
+                    yield Chunk(cells[chunk], counts[chunk])
 
 
 def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
@@ -175,8 +177,8 @@ def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
         log(f"{path}: {off_tissue:,} of {n_cells:,} spots are off the tissue and are left out")
     if not len(rows):
         raise NoCountsError(f"{path}: all spots are off the tissue; leave the file out")
-    changed = {"spots off the tissue": off_tissue, **file_genes.changed}
-    return Cells(**{**vars(file_genes), "changed": changed}, path=path, rows=rows, _matrix=matrix)
+    removed = {"spots off the tissue": off_tissue, **file_genes.removed}
+    return Cells(**{**vars(file_genes), "removed": removed}, path=path, rows=rows, _matrix=matrix)
 
 
 def cells_of(row: ManifestRow, path: str | Path) -> Cells:
@@ -194,7 +196,7 @@ def cells_of_part(folder: str | Path) -> list[tuple[ManifestRow, Cells]]:
     folder = Path(folder)
     rows = [row for row in read_manifest(folder / FILES) if row.role == "training"]
     return [
-        (row, replace(cells_of(row, folder / f"{row.file}.h5ad"), sha256=row.sha256, made=folder))
+        (row, replace(cells_of(row, folder / f"{row.file}.h5ad"), sha256=row.sha256, remake=folder))
         for row in rows
     ]
 

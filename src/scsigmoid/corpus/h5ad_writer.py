@@ -21,12 +21,12 @@ from scsigmoid.corpus.metadata import one_line
 from scsigmoid.errors import UserError, naming
 from scsigmoid.files import DAMAGE, atomic_path, sha256
 
-SCHEMA = "5.0.0"
+SCHEMA_VERSION = "5.0.0"  # of the CELLxGENE schema
 HUMAN = {"organism": "Homo sapiens", "organism_ontology_term_id": "NCBITaxon:9606"}
-# Further columns of ``obs`` that the CELLxGENE schema requires.
-ORDINARY = {"tissue_type": "tissue", "disease": "normal", "suspension_type": "cell"}
+# Further columns of ``obs`` that the schema requires.
+REQUIRED_OBS = {"tissue_type": "tissue", "disease": "normal", "suspension_type": "cell"}
 TARGET_SUM = 10_000  # total of a cell's normalized values
-# Column of ``obs`` in a copy of selected cells: rows of the cells in the user's file, for messages.
+# Column of ``obs`` in a copy of selected cells: their rows in the user's file, for messages.
 OWN_ROW = "scsigmoid_row"
 
 
@@ -70,7 +70,7 @@ def write_cells(path: str | Path, table: CellTable) -> None:
         X=normalized,
         obs=obs.assign(is_primary_data=True),
         var=var.assign(feature_is_filtered=False),
-        uns={"title": table.title, "schema_version": SCHEMA, "scsigmoid": own},
+        uns={"title": table.title, "schema_version": SCHEMA_VERSION, "scsigmoid": own},
     )
     adata.raw = anndata.AnnData(X=counts, var=var, obs=obs[[]])
     with atomic_path(path) as temporary:
@@ -103,7 +103,7 @@ def is_tenx(path: Path) -> bool:
         return "obs" not in file
 
 
-def convert(path: Path, output: Path) -> None:
+def convert_tenx(path: Path, output: Path) -> None:
     """Read a 10x file or folder into memory and write it as h5ad.
 
     Counts are in ``X``, and gene ids in the index of ``var``.
@@ -145,7 +145,7 @@ def as_h5ad(path: Path) -> Iterator[Path]:
         return
     with TemporaryDirectory(prefix="scsigmoid-") as folder:
         copy = Path(folder) / f"{path.stem}.h5ad"
-        convert(path, copy)
+        convert_tenx(path, copy)
         with naming(copy, str(path)):
             yield copy
 
@@ -178,7 +178,7 @@ def copy_cells(cells: Cells, path: Path, title: str) -> None:
     obs[OWN_ROW] = cells.rows
     var = pd.DataFrame({"feature_name": cells.names}, index=pd.Index(cells.genes))
     own = {"simulated": False, "title": title}
-    uns = {"title": title, "schema_version": SCHEMA, "scsigmoid": own}
+    uns = {"title": title, "schema_version": SCHEMA_VERSION, "scsigmoid": own}
     adata = anndata.AnnData(X=counts.astype(np.float32), obs=obs, var=var, uns=uns)
     with storing(str(cells.path)):
         adata.write_h5ad(path, compression="gzip", compression_opts=1)

@@ -64,7 +64,7 @@ def cell_types(cells: Cells, label: str, types: Sequence[str] = ()) -> Strings:
     return np.array([type_of(values) for values in combinations], dtype=object)[index]
 
 
-def evaluated_label(cells: Cells, name: str, dataset: Dataset) -> str:
+def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
     """Choose the label of an evaluation dataset, and log its cell types.
 
     If the dataset has ``types``, the label with most of these types is chosen, else the first label

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.local_files import LocalFile, own_files, slug
 from scsigmoid.config.schema import Corpus, Dataset
-from scsigmoid.corpus.discover import Service, find_evaluation_dataset, list_versions, terms
+from scsigmoid.corpus.discover import Service, find_evaluation_dataset, list_versions
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import check_alike, organisms_of
 from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import as_h5ad, fingerprint
 from scsigmoid.corpus.hdf5 import opened
-from scsigmoid.corpus.labels import evaluated_label, labels_in
+from scsigmoid.corpus.labels import choose_label, labels_in
 from scsigmoid.corpus.metadata import (
     FILES,
     REMOTE,
@@ -138,15 +138,14 @@ def check_not_trained_on(
     rows_now, _ = list_local(own_files(corpus, datasets), datasets, seed)
     excluded_now = {row.location: row.excluded for row in rows_now if row.role == "training"}
     for row in training:
-        # Find the number of cells that were trained on and are excluded now.
         ranges = excluded_now.get(row.location)
         if ranges is None:  # no training row, because all cells of the file are excluded now
             cells = int(row.cells)
         else:
             last = max(map(int, re.findall(r"\d+", ranges)), default=-1)
-            is_excluded_now = are_in_ranges(np.arange(last + 1), ranges)
-            was_excluded = are_in_ranges(np.arange(last + 1), row.excluded)
-            cells = int((is_excluded_now & ~was_excluded).sum())
+            file_rows = np.arange(last + 1)
+            is_new = are_in_ranges(file_rows, ranges) & ~are_in_ranges(file_rows, row.excluded)
+            cells = int(is_new.sum())
         if cells:
             raise UserError(
                 f"datasets.{evaluated.dataset}: {cells:,} training cells of {row.location} have "
@@ -215,7 +214,7 @@ def list_file(
             name, dataset = local.dataset, datasets[local.dataset]
             evaluated = cells.select(held_out, "evaluation")
             evaluation = evaluated.rows
-            evaluated_label(evaluated, name, dataset)  # raises if labels are missing
+            choose_label(evaluated, name, dataset)  # raises if labels are missing
             row = replace(common, role="evaluation", label="", cells=str(len(evaluation)))
             rows.append(replace(row, file=name, dataset=name, title=dataset.title))
     return rows, LocalCells(local.path, cells, training, evaluation)
@@ -275,7 +274,7 @@ def list_remote(
         service,
         corpus.snapshot,
         corpus.leave_out,
-        lambda entry: can_be_wanted(terms(entry, "organism"), terms(entry, "assay"), corpus),
+        lambda entry: can_be_wanted(entry, corpus),
         downloads.folder / "versions",
     )
     evaluated = {
@@ -396,11 +395,11 @@ def check_available(
             log(f"{row.location}: has {size} bytes, but is listed with {row.bytes}")
         return replace(row, bytes=str(size))
 
-    answers = downloads.web.each(check_file, rows, label="files checked")
+    results = downloads.web.each(check_file, rows, label="files checked")
     wrong = [
-        f"{row.dataset_version_id} ({answer})"
-        for row, answer in zip(rows, answers, strict=True)
-        if isinstance(answer, str)
+        f"{row.dataset_version_id} ({result})"
+        for row, result in zip(rows, results, strict=True)
+        if isinstance(result, str)
     ]
     if wrong:
         log(f"files that are gone or changed: {', '.join(wrong)}")
@@ -409,7 +408,7 @@ def check_available(
             f"{where}: {len(wrong)} of {len(rows)} files are gone or changed: {first_few(wrong)}; "
             f"name them (all are in the log) in corpus.leave_out to leave them out, or {hint}"
         )
-    return [answer for answer in answers if isinstance(answer, ManifestRow)]
+    return [result for result in results if isinstance(result, ManifestRow)]
 
 
 def write_lock(

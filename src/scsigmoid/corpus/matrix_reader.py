@@ -124,24 +124,23 @@ class Matrix:
                     yield start, block
 
     def counts(
-        self, wanted: NDArray[np.int64], gene_of_column: NDArray[np.int64], genes: int
+        self, wanted: NDArray[np.int64], gene_of_column: NDArray[np.int64], n_genes: int
     ) -> Iterator[Block]:
         """Read the counts of genes, in blocks of rows that together contain the wanted rows.
 
         Args:
             wanted: ascending row numbers.
             gene_of_column: index of the gene of each column, or -1 to leave the column out. Counts
-                of the same gene are added.
-            genes: number of genes.
+                of columns with the same gene are added.
+            n_genes: number of genes.
 
         Yields:
             First row, and CSR matrix of int32 without stored zeros or repeated entries.
         """
         columns = np.flatnonzero(gene_of_column >= 0)
-        ones = np.ones(len(columns), dtype=np.int64)
-        # (columns, genes): 1 where a column has counts of a gene.
-        places = columns, gene_of_column[columns]
-        selection = csr_matrix((ones, places), shape=(len(gene_of_column), genes))
+        entries = np.ones(len(columns), dtype=np.int64), (columns, gene_of_column[columns])
+        # (columns, genes): 1 where a column has the counts of a gene.
+        selection = csr_matrix(entries, shape=(len(gene_of_column), n_genes))
         for start, block in self.blocks(wanted):
             block.data = self._as_integers(block, start)
             counts = block @ selection

@@ -31,13 +31,13 @@ class ManifestRow:
     part: str = ""  # of a training file: number of its part of the corpus; a job reads one part
     source: str  # "embedded", "local" or "cellxgene"
     snapshot: str = ""  # of a training file from CELLxGENE: corpus.snapshot
-    location: str  # recipe of the embedded corpus, absolute path, or URL
+    location: str  # name in the embedded corpus, absolute path, or URL
     simulated: str = "false"  # "true" or "false"
     title: str = ""
     doi: str = ""
     organism: str = ""  # organisms, joined by " || "
     assay: str = ""  # assays, joined by " || "
-    label: str = "cell_type"  # of training cells (labels.py); evaluation labels are in Metadata
+    label: str = "cell_type"  # of training cells (see labels.py); for evaluation see Metadata
     held_out: str = ""  # held-out cells (h5ad.held_out_text); a training row has the other cells
     cells: str = ""  # number of cells in this role; after the download, only cells with counts
     bytes: str = ""  # size of the file
@@ -69,8 +69,8 @@ class Metadata:
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
-LONGEST = 200  # maximum number of characters of a title or other text from a service
-LARGEST = 10**15  # largest plausible number of bytes or cells
+LONGEST_TEXT = 200  # maximum number of characters of a title or other text from a service
+LARGEST_COUNT = 10**15  # largest plausible number of bytes or cells
 LARGEST_SKIPPED_SHARE = 0.05  # the share of cells in files without raw counts must be smaller
 FILES = "files.csv"  # manifest rows of a part, in the folder with its h5ad files
 REMOTE = ("cellxgene",)  # sources whose files are downloaded
@@ -172,7 +172,7 @@ def read_metadata(path: str | Path) -> Metadata:
         ) from None
 
 
-def one_line(value: Any, longest: int = LONGEST) -> str:
+def one_line(value: Any, longest: int = LONGEST_TEXT) -> str:
     """Return a value as printable text without line breaks, cut at ``longest`` characters."""
     text = str(value)[: 4 * longest]  # to save time if the value is very long
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
@@ -188,4 +188,4 @@ def check_identifier(identifier: Any, where: str = "CELLxGENE") -> str:
 
 def as_count(value: Any) -> int | None:
     """Return a value from a service if it is a plausible count, else ``None``."""
-    return value if type(value) is int and 0 <= value <= LARGEST else None
+    return value if type(value) is int and 0 <= value <= LARGEST_COUNT else None

@@ -10,7 +10,7 @@ from typing import Any
 
 from scsigmoid.config.schema import Corpus
 from scsigmoid.config.validate import check_known
-from scsigmoid.corpus.discover import IN_LEAVE_OUT, Version
+from scsigmoid.corpus.discover import IN_LEAVE_OUT, Entry, Version, terms
 from scsigmoid.corpus.genes import read_table
 from scsigmoid.corpus.metadata import ManifestRow
 from scsigmoid.errors import UserError
@@ -55,11 +55,12 @@ def select(
     return kept, held_out, left_out
 
 
-def can_be_wanted(organisms: Mapping[str, str], assays: Mapping[str, str], corpus: Corpus) -> bool:
+def can_be_wanted(entry: Entry, corpus: Corpus) -> bool:
     """Return whether a dataset may have a wanted organism and a wanted assay.
 
-    ``organisms`` and ``assays`` are labels with their ontology ids, empty if unknown.
+    The current description of the dataset, ``entry``, may lack organisms and assays.
     """
+    organisms, assays = terms(entry, "organism"), terms(entry, "assay")
     wanted = wanted_assays(corpus)
     names = [*assays, *assays.values()]
     may_have_organism = not organisms or not organisms.keys().isdisjoint(corpus.organisms)
@@ -68,7 +69,7 @@ def can_be_wanted(organisms: Mapping[str, str], assays: Mapping[str, str], corpu
 
 
 def wanted_assays(corpus: Corpus) -> set[str] | None:
-    """Return labels and ontology ids of the wanted assays, or ``None`` if all are wanted."""
+    """Return labels or ontology ids of the wanted assays, or ``None`` if all are wanted."""
     if corpus.assays is None:
         return None
     rna = {row["ontology_term_id"] for row in read_table("rna_assays.csv")}

@@ -118,7 +118,8 @@ class Web:
         Raise :class:`Transient` if the connection fails, here or in the block.
         """
         with requests.Session() as session:
-            session.trust_env = url.startswith("https:")  # proxies and certificates for https
+            # Use the proxies and certificates that the environment names only for https.
+            session.trust_env = url.startswith("https:")
             session.stream = True
             session.headers.update(HEADERS)
             for scheme in ("https://", "http://"):

@@ -11,7 +11,7 @@ from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import check_alike, organism_of
 from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import is_tenx
-from scsigmoid.corpus.labels import evaluated_label
+from scsigmoid.corpus.labels import choose_label
 from scsigmoid.corpus.metadata import REMOTE, ManifestRow, read_manifest
 from scsigmoid.corpus.selection import PAPER_CELLS
 from scsigmoid.forecast.effort import lengths_of, rates
@@ -117,7 +117,7 @@ def check_own_files(config: Config) -> None:
             cells = cells_of[file.path] = open_cells(file.path, layer=file.layer, genes=file.genes)
             if file.dataset:
                 part = cells.select(held_out_text(file.held_out, config.seed), "evaluation")
-                evaluated_label(part, file.dataset, config.datasets[file.dataset])
+                choose_label(part, file.dataset, config.datasets[file.dataset])
         if config.corpus.source == "local":
             check_alike(cells_of)
 

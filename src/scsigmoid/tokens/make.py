@@ -178,7 +178,7 @@ def tokenize_evaluation(
     info = read_metadata(metadata)
     # With a SHA-256, reading the counts raises an error if the file differs. The message names the
     # file to delete (`made`).
-    cells = replace(open_cells(h5ad), sha256=info.sha256, made=Path(h5ad))
+    cells = replace(open_cells(h5ad), sha256=info.sha256, remake=Path(h5ad))
     batches = tokenizer.batches(cells, info.label, info.file, info.types)
     shards = grouped(batches, tokenizer.shard_cells)
     entries = tokenizer.metadata("file", info.simulated, info.label, info.dataset, info.sha256)
