@@ -11,8 +11,9 @@ the order of operations above.
 The loop over cells is compiled by numba with one thread and without fast math. The n genes of a
 cell are sorted in two steps:
 
-1. Values are distributed to 2 n buckets, in proportion to their bit patterns. As integers, the bit
-   patterns of positive floats have the same order as the floats.
+1. The range of the values' bit patterns is divided into 2 n buckets of equal width, and the values
+   are distributed to them. As integers, the bit patterns of positive floats have the same order as
+   the floats.
 2. Buckets with many values are sorted by Shell sort. Then all values are sorted by insertion.
 
 This takes linear time, unless many values are in one bucket, for example if many medians are equal.
@@ -34,7 +35,7 @@ class Ranked(NamedTuple):
 
     tokens: NDArray[np.unsignedinteger[Any]]  # of all cells, concatenated, of `store.token_type`
     offsets: NDArray[np.int64]  # cell i has tokens[offsets[i]:offsets[i + 1]], shape (cells + 1,)
-    genes: NDArray[np.int32]  # vocabulary genes of each cell before truncation, shape (cells,)
+    genes: NDArray[np.int32]  # number of tokens of each cell before truncation, shape (cells,)
 
 
 def rank_tokens(
@@ -135,11 +136,11 @@ def rank_cells(
             start = 0
             for b in range(2 * n):
                 if ends[b] - start > CROWDED:
-                    sort(ranked, ranked_tokens, start, ends[b], True)
+                    sort(ranked, ranked_tokens, start, ends[b], is_crowded=True)
                 start = ends[b]
         # Buckets after the last kept token do not need to be sorted.
         stop = ends[np.searchsorted(ends[: 2 * n], kept)]
-        sort(ranked, ranked_tokens, 0, stop, False)
+        sort(ranked, ranked_tokens, 0, stop, is_crowded=False)
         tokens[written : written + kept] = ranked_tokens[:kept]
         written += kept
     return lengths, genes
@@ -151,8 +152,8 @@ def sort(
 ) -> None:
     """Sort ``values[start:stop]`` and their tokens in place, by descending value, then by token.
 
-    If ``is_crowded``, this is a Shell sort, which is faster if values are far from their place.
-    Otherwise it is an insertion sort.
+    If ``is_crowded``, use Shell sort, which is faster if values are far from their place. Otherwise
+    use insertion sort, which is Shell sort with a gap of 1 only.
     """
     gap = 1
     while is_crowded and 9 * gap < stop - start:
