@@ -55,7 +55,7 @@ def rank_tokens(
         maximum_length: cells are truncated to this number of tokens.
     """
     tokens = np.empty(counts.nnz, dtype=token_type(len(medians)))
-    lengths, genes = rank_cells(
+    genes = rank_cells(
         counts.indptr.astype(np.int32, copy=False),
         counts.indices.astype(np.int32, copy=False),
         counts.data.astype(np.int32, copy=False),
@@ -65,7 +65,7 @@ def rank_tokens(
         int(maximum_length),
         tokens,
     )
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    offsets = np.concatenate([[0], np.cumsum(np.minimum(genes, maximum_length))])
     return Ranked(tokens[: offsets[-1]], offsets, genes)
 
 
@@ -79,16 +79,15 @@ def rank_cells(
     target_sum: float,
     maximum_length: int,
     tokens: NDArray[np.unsignedinteger],
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Fill ``tokens``, and return the number of tokens of each cell, and ``genes`` of `Ranked`.
+) -> NDArray[np.int32]:
+    """Fill ``tokens``, and return ``genes``, both as for :class:`Ranked`.
 
-    ``indptr``, ``columns`` and ``counts`` are the arrays of the CSR matrix. ``tokens`` is as for
-    :class:`Ranked`, with room for all non-zero counts.
+    ``indptr``, ``columns`` and ``counts`` are the arrays of the CSR matrix. ``tokens`` has room for
+    all non-zero counts.
     """
-    cells = len(indptr) - 1
-    lengths, genes = np.empty(cells, np.int32), np.empty(cells, np.int32)
-    longest = 1
-    for cell in range(cells):
+    genes = np.zeros(len(indptr) - 1, np.int32)
+    longest = 1  # number of non-zero counts of a cell, at most
+    for cell in range(len(genes)):
         longest = max(longest, indptr[cell + 1] - indptr[cell])
     # These arrays are reused for every cell. `values` are in the order of columns, `ranked` are the
     # same values in the order of buckets.
@@ -99,7 +98,7 @@ def rank_cells(
     # Element b is the start of bucket b. Filling the bucket moves it to the end of bucket b.
     ends = np.empty(2 * longest + 1, np.int32)
     written = 0
-    for cell in range(cells):
+    for cell in range(len(genes)):
         first, last = indptr[cell], indptr[cell + 1]
         total = counts[first:last].sum()
         n = 0
@@ -109,11 +108,10 @@ def rank_cells(
                 values[n] = counts[entry] / total * target_sum / median_of_column[column]
                 value_tokens[n] = token_of_column[column]
                 n += 1
-        genes[cell] = n
-        kept = min(n, maximum_length)
-        lengths[cell] = kept
         if n == 0:
             continue
+        genes[cell] = n
+        kept = min(n, maximum_length)
 
         # Step 1: distribute the values to buckets. Bucket 0 contains the largest value.
         low, high = bits[:n].min(), bits[:n].max()
@@ -143,7 +141,7 @@ def rank_cells(
         sort(ranked, ranked_tokens, 0, stop, is_crowded=False)
         tokens[written : written + kept] = ranked_tokens[:kept]
         written += kept
-    return lengths, genes
+    return genes
 
 
 @njit(cache=True, nogil=True)
