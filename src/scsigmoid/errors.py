@@ -1,6 +1,6 @@
 """The exception for errors that a user can correct."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,6 +29,12 @@ def shortened(message: str) -> str:
     """Return a printable message. If it exceeds 800 characters, leave out the middle."""
     message = printable(message)
     return message if len(message) <= 800 else f"{message[:400]} … {message[-300:]}"
+
+
+def first_names(names: Sequence[object]) -> str:
+    """Return the first six names, and the number of other names, as text for a message."""
+    others = len(names) - 6
+    return ", ".join(map(str, names[:6])) + (f" and {others} more" if others > 0 else "")
 
 
 _NAMES: dict[str, str] = {}  # by temporary path, the file or address that messages show instead

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scsigmoid.cli.arguments import read_config, stage
+from scsigmoid.errors import first_names
 
 if TYPE_CHECKING:
     from scsigmoid.results.folder import Results
@@ -67,7 +68,7 @@ def study_scores(options: argparse.Namespace) -> None:
 def study(options: argparse.Namespace) -> None:
     """Make the tables and figures of a study."""
     from scsigmoid.study.figures import draw
-    from scsigmoid.study.runs import Study, first_names
+    from scsigmoid.study.runs import Study
     from scsigmoid.study.tables import write_tables
 
     results = Study(options.runs)

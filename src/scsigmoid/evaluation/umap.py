@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
+
 from scsigmoid.config.schema import Umap
 from scsigmoid.corpus.labels import check_enough
 from scsigmoid.evaluation.embedding_files import read_embeddings
@@ -29,8 +31,6 @@ def umap_dataset(
     Raises:
         UserError: if the embeddings do not match, or have too few cells.
     """
-    import pyarrow as pa
-
     by_model = read_embeddings(embeddings, dataset, scored=False)
     first = next(iter(by_model.values()))
     check_enough(first.path, first.labels, umap=settings.neighbours)

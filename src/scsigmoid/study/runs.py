@@ -8,7 +8,7 @@
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pandas as pd
 
 from scsigmoid.config.schema import Config
 from scsigmoid.config.study import study_runs
-from scsigmoid.errors import UserError
+from scsigmoid.errors import UserError, first_names
 from scsigmoid.files import write_text
 from scsigmoid.progress import log
 from scsigmoid.training.journal import JOURNAL, LAYERS, read_journal
@@ -71,12 +71,6 @@ def collect(config: Config, results: Path, output: Path) -> None:
     for name, table in zip(("runs", "curves", "layers"), tables, strict=True):
         # Six digits are enough for all results and keep the files small.
         write_text(output / f"{name}.csv", table.to_csv(index=False, float_format="%.6g"))
-
-
-def first_names(names: Sequence[str]) -> str:
-    """Return the first six names, and the number of other names, as text."""
-    others = len(names) - 6
-    return ", ".join(names[:6]) + (f" and {others} more" if others > 0 else "")
 
 
 class Study:

@@ -117,7 +117,8 @@ class Tokenizer:
         if truncated:
             log(
                 f"{cells.path}: {truncated:,} of {cells.n_cells:,} cells "
-                f"({truncated / cells.n_cells:.1%}) express more than {self.maximum_length:,} genes of the vocabulary and are cut"
+                f"({truncated / cells.n_cells:.1%}) express more than {self.maximum_length:,} "
+                "genes of the vocabulary and are cut"
             )
         if left_out_rows:
             self._leave_out(cells, file, np.concatenate(left_out_rows).tolist(), few_genes)

@@ -211,8 +211,8 @@ def count_genes(cells_of_gene: dict[str, int], genes: Iterable[str]) -> dict[str
 def read_gene_list(path: str | Path) -> list[str]:
     """Read a text file with one gene id per line. Return sorted, unique ids without versions.
 
-    Text after the id, separated by a comma or white space, is ignored. Empty lines, comments (``#``) and special tokens,
-    such as ``<cls>``, are skipped.
+    Text after the id, separated by a comma or white space, is ignored. Empty lines, comments
+    (``#``) and special tokens, such as ``<cls>``, are skipped.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
