@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from tokens.conftest import draw
 
 from scsigmoid.errors import UserError
 from scsigmoid.tokens.statistics import gather
@@ -25,7 +26,7 @@ GENES = [*MOUSE, *HUMAN, "ENSRNOG00000000007", "TP53"]
 
 
 @pytest.fixture
-def cells(draw):
+def cells():
     """Counts of 25 cells. HUMAN[2] is not expressed. HUMAN[7] and HUMAN[3] have equal counts."""
     counts = draw(1, 25, len(GENES))
     counts[:, GENES.index(HUMAN[2])] = 0
