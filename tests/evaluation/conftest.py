@@ -4,16 +4,16 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 import torch
 from small_training import TRAINING
+from tokens.conftest import token_table
 
 from scsigmoid.config.schema import Architecture, Size
 from scsigmoid.evaluation.embedding_files import write_embedding
 from scsigmoid.files import sha256
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.tokens.store import grouped, store_schema, write_shards
+from scsigmoid.tokens.store import grouped, write_shards
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.training.export import load_encoder, save_encoder
 from scsigmoid.training.run import TrainingRun
@@ -34,24 +34,17 @@ def write_tokens(
     dataset="toy",
 ) -> Path:  # fmt: skip
     random = np.random.default_rng(0)
-    count = len(lengths)
     genes = [random.permutation(np.arange(4, VOCABULARY_SIZE))[:length] for length in lengths]
-    columns = {
-        "input_ids": genes, "length": lengths, "genes": lengths, "cell": np.arange(count) * 3,
-        "file": ["file"] * count, "cell_type": [f"type {i % 3}" for i in range(count)],
-        "donor": donors or [""] * count, "tissue": [""] * count, "assay": [""] * count,
-        "is_primary": [True] * count,
-    }  # fmt: skip
-    schema = store_schema(VOCABULARY_SIZE)
-    batch = pa.record_batch(
-        [pa.array(list(columns[field.name]), field.type) for field in schema], schema=schema
-    )
+    rows = range(len(lengths))
+    columns = {"cell": np.arange(len(lengths)) * 3, "cell_type": [f"type {i % 3}" for i in rows]}
+    columns["donor"] = donors or [""] * len(lengths)
+    table = token_table(genes, VOCABULARY_SIZE, **columns)
     metadata = {
         "dataset": dataset, "cells": digest, "vocabulary": vocabulary,
         "vocabulary_size": VOCABULARY_SIZE, "maximum_length": 30, "shard_cells": 5,
         "simulated": simulated, "label": "cell_type",
     }  # fmt: skip
-    write_shards(path, grouped([batch], 5), metadata)
+    write_shards(path, grouped(table.to_batches(), 5), metadata)
     return path
 
 
