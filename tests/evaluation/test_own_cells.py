@@ -26,12 +26,12 @@ from scsigmoid.corpus.h5ad_writer import write_cells
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.own_cells import embed_file
 from scsigmoid.files import sha256
-from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.training.export import shrink
 
 GENES = [f"ENSG{index:011d}" for index in range(36)]
 NAMES = [*(f"GENE{index}" for index in range(33)), "HLA-DRA", "GENE34", "GENE35"]
+FOREIGN = [f"ENSG9{index:010d}" for index in range(36)]  # not in the vocabulary
 CELLS = 9
 SETTINGS = Embeddings(pooling="mean", batch_tokens=40)
 
@@ -68,10 +68,8 @@ def write(tmp_path):
     """Return a function that writes a user's file and returns its path."""
 
     def write_file(counts, genes=GENES, name="mine", **var):
-        obs = pd.DataFrame(
-            {"kind": pd.Categorical((["a", "b", "c"] * len(counts))[: len(counts)])},
-            index=[f"barcode-{i}" for i in range(len(counts))],
-        )
+        kinds = pd.Categorical(["a", "b", "c"] * 3)
+        obs = pd.DataFrame({"kind": kinds}, index=[f"barcode-{i}" for i in range(CELLS)])
         frame = pd.DataFrame(var, index=list(genes))
         path = tmp_path / f"{name}.h5ad"
         matrix = csr_matrix(np.asarray(counts, dtype=np.float32))
@@ -122,10 +120,8 @@ def test_equals_single_forward_passes(counts, write, model, vocabulary):
 # Genes of a file, names in its column feature_name, indices of the genes that are found, and the
 # end of the warning.
 GENE_NAMES = {
-    "versions": ([f"{gene}.3" for gene in GENES[:30]] + [f"ENSG9{i:010d}" for i in range(6)],
-                 None, range(30), ""),
-    "unknown ids are not looked up by name": (
-        [*GENES[:20], *(f"ENSG9{i:010d}" for i in range(16))], NAMES, range(20), ""),
+    "ids with versions; unknown ids are not looked up by name": (
+        [*(f"{gene}.3" for gene in GENES[:20]), *FOREIGN[:16]], NAMES, range(20), ""),
     "GENE5 twice here, TWICE twice in the vocabulary": (
         [f"x{i}" for i in range(36)], [*NAMES[:34], "GENE5", "TWICE"], [*range(5), *range(6, 34)],
         "2 names belong to several genes, in the file or in the vocabulary, and are "
@@ -159,14 +155,12 @@ def test_retired_ids(counts, write, make_model, vocabulary):
     np.testing.assert_allclose(result, expected(counts, model, vocabulary), atol=2e-5)
 
 
-def test_cells_without_a_known_gene(counts, write, model, vocabulary, capfd):
-    counts = counts[:, :20]
+def test_cells_without_a_known_gene(counts, write, model, capfd):
     counts[4] = 0
-    result = run(write(counts, GENES[:20]), model)
+    result = run(write(counts), model)
     assert result.obs_names.tolist() == [f"barcode-{i}" for i in range(CELLS) if i != 4]
-    assert "1 of 9 cells express no gene of the vocabulary and are left out (rows 4)" in (
-        capfd.readouterr().err
-    )
+    message = "1 of 9 cells express no gene of the vocabulary and are left out (rows 4)"
+    assert message in capfd.readouterr().err
 
 
 def test_model_without_output_layer(counts, write, model, vocabulary, tmp_path):
@@ -187,22 +181,6 @@ def test_processes_do_not_change_the_output(counts, write, model, tmp_path):
         options = ("--batch-tokens", "17", "--devices", output.stem)
         assert embed_by_command(path, model, output, *options) == 0
     assert len({output.read_bytes() for output in outputs}) == 1
-
-
-class Deadly(EncoderSettings):
-    """Settings that kill the process that unpickles them."""
-
-    def __reduce__(self):
-        return eval, ("__import__('os').kill(__import__('os').getpid(), 9)",)
-
-
-def test_a_process_that_ends_early(counts, write, loaded, tmp_path):
-    output = tmp_path / "out.h5ad"
-    path = write(counts)
-    loaded.encoder.settings = Deadly(**vars(loaded.encoder.settings))
-    with pytest.raises(UserError, match=r"^embedding mine.h5ad: a process ended early; if memory"):
-        embed_file(path, loaded, SETTINGS, output, devices=2)
-    assert not output.exists()
 
 
 def test_layer_and_gene_column_options(counts, write, model, vocabulary, tmp_path, capfd):
@@ -235,14 +213,13 @@ def test_tenx(counts, write, model, tmp_path):
 
 
 def test_invalid_input(counts, write, model, tmp_path):
-    foreign = [f"ENSG9{i:010d}" for i in range(36)]
     unexpressed = np.c_[counts, np.zeros((CELLS, 9))]
     mouse = [f"ENSMUSG{i:011d}" for i in range(36)]
     probes = [*NAMES[:3], *(f"probe{i}" for i in range(33))]
     for path, message in (
         (tmp_path / "absent.h5ad", r"absent\.h5ad: no such file"),
         (write(np.log1p(counts), name="logged"), "no raw counts in raw"),
-        (write(unexpressed, [*foreign, *GENES[:9]], "foreign"), "none of the 9 cells with enough"),
+        (write(unexpressed, [*FOREIGN, *GENES[:9]], "foreign"), "none of the 9 cells with enough"),
         (write(counts, mouse, "mouse"), r"another organism \(Mus musculus instead of Homo"),
         (write(counts, probes, "probes"), "3 of 36 genes are among"),
     ):
@@ -348,6 +325,7 @@ def test_a_script_without_a_main_guard(counts, write, make_model, vocabulary, tm
         [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert run.returncode == 1
+    assert "a process ended early; if memory is short" in run.stderr
     assert '`if __name__ == "__main__":`' in run.stderr.splitlines()[-1]
 
 
@@ -413,11 +391,9 @@ def test_the_only_column_with_ids_is_used(counts, write, model, loaded, vocabula
     path = write(counts, [f"x{i}" for i in range(36)], gene_ids=GENES)
     adata = anndata.read_h5ad(path)
     ss.embed(adata, loaded)
-    np.testing.assert_allclose(
-        adata.obsm["X_scsigmoid"], expected(counts, model, vocabulary), atol=2e-5
-    )
-    in_file = run(path, model).obsm["X_scsigmoid"]
-    np.testing.assert_array_equal(in_file, adata.obsm["X_scsigmoid"])
+    values = adata.obsm["X_scsigmoid"]
+    np.testing.assert_allclose(values, expected(counts, model, vocabulary), atol=2e-5)
+    np.testing.assert_array_equal(run(path, model).obsm["X_scsigmoid"], values)
     adata.var["others"] = [*GENES[1:], GENES[0]]
     with pytest.raises(UserError, match="no gene in common"):  # two columns are ambiguous
         ss.embed(adata, loaded)
@@ -427,11 +403,9 @@ def test_invalid_arguments_of_the_python_interface(counts, write, model, loaded)
     path = write(counts, NAMES, gene_ids=GENES)
     adata = anndata.read_h5ad(path)
     logged = anndata.AnnData(adata.X.log1p(), adata.obs, adata.var, layers={"umi": adata.X})
-    binary = anndata.AnnData(adata.X > 0, adata.obs, adata.var)
     backed = anndata.read_h5ad(path, backed="r")[:3]
     mistakes = [
         (ss.embed, (logged, loaded), {}, "adata: .*'layer'.*'umi'"),
-        (ss.embed, (binary, loaded), {}, "adata: "),
         (ss.embed, (anndata.AnnData(obs=adata.obs, var=adata.var), loaded), {}, "adata: "),
         (ss.embed, (backed, loaded), {}, r"adata: .*to_memory\(\)"),
         (ss.embed, (str(path), loaded), {}, "adata: .* str"),
@@ -439,9 +413,7 @@ def test_invalid_arguments_of_the_python_interface(counts, write, model, loaded)
         (ss.embed, (adata, loaded), {"genes": "ids"}, "adata: .* 'ids' .* 'gene_ids'"),
         (ss.embed, (adata, loaded), {"pooling": "max"}, "pooling: "),
         (ss.embed, (adata, loaded), {"batch_tokens": 0}, "batch_tokens: "),
-        (ss.embed, (adata, loaded), {"devices": "2"}, "devices: "),
         (ss.embed, (adata, loaded), {"devices": 0}, "devices: is 0; use"),
-        (ss.embed, (adata, loaded), {"key": 3}, "key: "),
         (ss.embed, (adata, loaded), {"key": "X_a/b"}, "key: "),
         (ss.load, (None,), {}, "path: "),
         (ss.load, (model,), {"device": "gpu"}, "device: 'gpu'"),
