@@ -47,12 +47,12 @@ def vocabulary(part):
     return vocabulary_of(part)
 
 
-def test_part(write_part, tmp_path):
+@pytest.mark.parametrize("primary", [[True, False], ["TRUE", "FALSE"], [1, 0], [1.0, 0.0]])
+def test_part(primary, write_part, tmp_path):
     counts = [draw(seed, 30, 40) for seed in range(3)]
     for cells in counts:
         cells[2:, [6, 11]] = 0  # below the vocabulary's minimum number of cells
-    primary = [True, False] * 15
-    obs = {"cell_type": ["a", "b"] * 15, "donor_id": ["d"] * 30, "is_primary_data": primary}
+    obs = {"cell_type": ["a", "b"] * 15, "donor_id": ["d"] * 30, "is_primary_data": primary * 15}
     folder = write_part("part", counts, obs=obs, simulated="true")
     vocabulary = vocabulary_of(folder, 7)
     assert vocabulary.size == 42
@@ -74,13 +74,6 @@ def test_part(write_part, tmp_path):
         assert store.lengths[place] == min(9, len(expected))
         is_first = number % 2 == 0
         assert others == [len(expected), "a" if is_first else "b", is_first, "d", "", ""]
-
-
-@pytest.mark.parametrize("values", [["TRUE", "FALSE"], [1, 0], [1.0, 0.0]])
-def test_spellings_of_primary_cells(values, vocabulary, write_part, tmp_path):
-    folder = write_part("part2", [draw(0, 30, 20)], obs={"is_primary_data": values * 15})
-    metadata = tokenized(folder, vocabulary, tmp_path / "store").metadata(["cell", "is_primary"])
-    assert metadata["is_primary"].tolist() == [cell % 2 == 0 for cell in metadata["cell"]]
 
 
 def test_evaluation(part, vocabulary, tmp_path):

@@ -34,7 +34,7 @@ class Neighbours:
     """One representation of a dataset, with the nearest neighbors of each cell.
 
     Attributes:
-        values: embedding of each cell, cells x dimensions, float32.
+        values: the representation, cells x dimensions, float32.
         coordinates: principal components, cells x components, float32.
         indices: cells x k, int32: the nearest cells by ascending distance, the cell itself first.
         distances: cells x k, float32, Euclidean distances to these cells.
@@ -79,7 +79,7 @@ def find_neighbours(
     for name, values in representations(by_model, cells, settings.controls, seed):
         if name in by_model:
             source, metadata = by_model[name].path, by_model[name].metadata
-        else:
+        else:  # a control
             source, metadata = cells, first.metadata | {"attention": "", "context": 0}
         coordinates = principal_components(values, settings.variance, str(source))
         log(f"{cells.stem} {name}: {len(coordinates)} cells, {coordinates.shape[1]} components")

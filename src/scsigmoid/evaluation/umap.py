@@ -20,7 +20,7 @@ def umap_dataset(
 ) -> None:  # fmt: skip
     """Project the embeddings of a dataset to two dimensions: PCA, then UMAP on the CPU.
 
-    UMAP has a seed and runs on one thread, so it always gives the same coordinates.
+    UMAP has a fixed seed and runs on one thread, so that coordinates are reproducible.
 
     Args:
         embeddings: embedding files by model name, with the same cells in the same order.
