@@ -123,7 +123,7 @@ def test_scores_ignore_cells_without_a_label(write_arm, capsys):
     assert (embedding.labels.tolist(), embedding.cells.tolist()) == (["a", "b", "a"], [0, 2, 4])
     assert embedding.values.tolist() == values[[0, 2, 4]].tolist()
     assert "sig_4.h5ad: 2 cells without a label are left out" in capsys.readouterr().err
-    embedding = read_embeddings(paths, "toy", scored=False)["sig_4"]
+    embedding = read_embeddings(paths, "toy", labeled_only=False)["sig_4"]
     assert embedding.labels.tolist() == ["a", "", "b", "", "a"]
     assert anndata.read_h5ad(paths["sig_4"]).obs["scsigmoid_cell_type"].isna().sum() == 2
     with pytest.raises(UserError, match="no cell has a label"):

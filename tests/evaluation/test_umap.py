@@ -44,7 +44,7 @@ def test_settings_reach_the_library(write_pair, tmp_path):
     outputs = {model: tmp_path / f"{model}.parquet" for model in paths}
     settings = Umap(datasets=None, neighbours=7, minimum_distance=0.25, variance=0.8)
     umap_dataset(paths, "toy", settings, 42, outputs)
-    for model, embedding in read_embeddings(paths, "toy", scored=False).items():
+    for model, embedding in read_embeddings(paths, "toy", labeled_only=False).items():
         components = principal_components(embedding.values, 0.8, "x")
         assert 1 < components.shape[1] < 8
         projection = umap.UMAP(

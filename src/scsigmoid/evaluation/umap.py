@@ -31,7 +31,7 @@ def umap_dataset(
     Raises:
         UserError: if the embeddings do not match, or have too few cells.
     """
-    by_model = read_embeddings(embeddings, dataset, scored=False)
+    by_model = read_embeddings(embeddings, dataset, labeled_only=False)
     first = next(iter(by_model.values()))
     check_enough(first.path, first.labels, umap=settings.neighbours)
     import umap  # after the checks, because it takes seconds
