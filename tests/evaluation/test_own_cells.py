@@ -27,6 +27,7 @@ from scsigmoid.corpus.h5ad_writer import write_cells
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.own_cells import embed_file
 from scsigmoid.files import sha256
+from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.training.export import shrink
 
@@ -190,6 +191,19 @@ def test_processes_do_not_change_the_output(counts, write, model, tmp_path):
     assert len({output.read_bytes() for output in outputs}) == 1
 
 
+class Deadly(EncoderSettings):
+    """Settings that kill the process that unpickles them, as the system does without memory."""
+
+    def __reduce__(self):
+        return eval, ("__import__('os').kill(__import__('os').getpid(), 9)",)
+
+
+def test_a_process_that_ends_early(counts, write, loaded):
+    loaded.encoder.settings = Deadly(**vars(loaded.encoder.settings))
+    with pytest.raises(UserError, match="^embedding with .*: a process ended early; if memory"):
+        ss.embed(anndata.read_h5ad(write(counts)), loaded, devices=2)
+
+
 def test_layer_and_gene_column_options(counts, write, model, reference, tmp_path, capfd):
     """As in files of scanpy, X is normalized, counts are in a layer, and symbols in the index."""
     adata = anndata.read_h5ad(write(counts, [f"x{i}" for i in range(36)]))
@@ -327,7 +341,6 @@ def test_a_script_without_a_main_guard(counts, write, make_model, vocabulary, tm
         [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert run.returncode == 1
-    assert "a process ended early; if memory is short" in run.stderr
     assert '`if __name__ == "__main__":`' in run.stderr.splitlines()[-1]
 
 
