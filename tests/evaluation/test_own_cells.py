@@ -200,7 +200,7 @@ class Deadly(EncoderSettings):
 
 def test_a_process_that_ends_early(counts, write, loaded):
     loaded.encoder.settings = Deadly(**vars(loaded.encoder.settings))
-    with pytest.raises(UserError, match="^embedding with .*: a process ended early; if memory"):
+    with pytest.raises(UserError, match=r"^embedding with .*: a process ended early; if memory"):
         ss.embed(anndata.read_h5ad(write(counts)), loaded, devices=2)
 
 
