@@ -4,16 +4,16 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 import torch
 from small_training import TRAINING
+from tokens.conftest import token_table
 
 from scsigmoid.config.schema import Architecture, Size
 from scsigmoid.evaluation.embedding_files import write_embedding
 from scsigmoid.files import sha256
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.tokens.store import grouped, store_schema, write_shards
+from scsigmoid.tokens.store import grouped, write_shards
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.training.export import load_encoder, save_encoder
 from scsigmoid.training.run import TrainingRun
@@ -27,32 +27,6 @@ VOCABULARY = TOY.fingerprint
 CONTEXT = 16
 # Numbers of genes of the cells, many of them close to the context.
 LENGTHS = (1, 7, 14, 15, 16, 30, 3, 10, 10, 2, 25, 5)
-
-
-def write_tokens(
-    path: Path, digest: str, lengths=LENGTHS, vocabulary=VOCABULARY, donors=None, simulated=True,
-    dataset="toy",
-) -> Path:  # fmt: skip
-    random = np.random.default_rng(0)
-    count = len(lengths)
-    genes = [random.permutation(np.arange(4, VOCABULARY_SIZE))[:length] for length in lengths]
-    columns = {
-        "input_ids": genes, "length": lengths, "genes": lengths, "cell": np.arange(count) * 3,
-        "file": ["file"] * count, "cell_type": [f"type {i % 3}" for i in range(count)],
-        "donor": donors or [""] * count, "tissue": [""] * count, "assay": [""] * count,
-        "is_primary": [True] * count,
-    }  # fmt: skip
-    schema = store_schema(VOCABULARY_SIZE)
-    batch = pa.record_batch(
-        [pa.array(list(columns[field.name]), field.type) for field in schema], schema=schema
-    )
-    metadata = {
-        "dataset": dataset, "cells": digest, "vocabulary": vocabulary,
-        "vocabulary_size": VOCABULARY_SIZE, "maximum_length": 30, "shard_cells": 5,
-        "simulated": simulated, "label": "cell_type",
-    }  # fmt: skip
-    write_shards(path, grouped([batch], 5), metadata)
-    return path
 
 
 def one_by_one(checkpoint, cells, pooling="mean"):
@@ -70,18 +44,6 @@ def one_by_one(checkpoint, cells, pooling="mean"):
 
 
 @pytest.fixture
-def make_store(tmp_path: Path, cells: Path):
-    """Return a function that writes the token store of the dataset."""
-    folder = tmp_path / "results/tokens/evaluation/toy"
-    return lambda **changes: write_tokens(folder, sha256(cells), **changes)
-
-
-@pytest.fixture
-def store(make_store) -> Path:
-    return make_store()
-
-
-@pytest.fixture
 def cells(tmp_path: Path) -> Path:
     """Write a dataset file without counts. It has three times as many cells as the store."""
     import anndata
@@ -91,6 +53,34 @@ def cells(tmp_path: Path) -> Path:
     obs = pd.DataFrame({"batch": range(36)}, index=[f"barcode-{row}" for row in range(36)])
     anndata.AnnData(obs=obs).write_h5ad(path)
     return path
+
+
+@pytest.fixture
+def make_store(tmp_path: Path, cells: Path):
+    """Return a function that writes the token store of the dataset, in shards of 5 cells."""
+
+    def make(lengths=LENGTHS, donors=None, **identity) -> Path:
+        random = np.random.default_rng(0)
+        genes = [random.permutation(np.arange(4, VOCABULARY_SIZE))[:length] for length in lengths]
+        rows = np.arange(len(lengths))
+        columns = {"cell": rows * 3, "cell_type": [f"type {row % 3}" for row in rows]}
+        columns["donor"] = donors or [""] * len(rows)
+        batches = token_table(genes, VOCABULARY_SIZE, **columns).to_batches()
+        metadata = {
+            "dataset": "toy", "cells": sha256(cells), "vocabulary": VOCABULARY,
+            "vocabulary_size": VOCABULARY_SIZE, "maximum_length": 30, "shard_cells": 5,
+            "simulated": True, "label": "cell_type", **identity,
+        }  # fmt: skip
+        path = tmp_path / "results/tokens/evaluation/toy"
+        write_shards(path, grouped(batches, 5), metadata)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def store(make_store) -> Path:
+    return make_store()
 
 
 @pytest.fixture
@@ -128,8 +118,8 @@ def write_arm(tmp_path: Path):
     """Return a function that writes an embedding with known values to a results folder."""
 
     def write(model: str, values, labels, rows=None, **identity) -> Path:
-        path = tmp_path / "results" / "embeddings" / "toy" / f"{model}.h5ad"
-        counts = tmp_path / "results" / "corpus" / "evaluation" / "toy.h5ad"
+        path = tmp_path / f"results/embeddings/toy/{model}.h5ad"
+        counts = tmp_path / "results/corpus/evaluation/toy.h5ad"
         rows = np.arange(len(labels)) if rows is None else np.asarray(rows)
         metadata = {
             "model": model, "attention": model.split("_")[0], "context": 256, "pooling": "mean",
@@ -152,10 +142,10 @@ def write_pair(write_arm):
 
     def write(counts: dict[str, int], hidden: int = 6, seed: int = 0) -> dict[str, Path]:
         random = np.random.default_rng(seed)
-        labels = np.repeat(list(counts), list(counts.values()))
-        center_of = {name: random.normal(size=hidden) for name in counts}
+        sizes = list(counts.values())
+        labels = np.repeat(list(counts), sizes)
+        centers = np.repeat(random.normal(size=(len(counts), hidden)), sizes, axis=0)
         noise = random.normal(size=(len(labels), hidden))
-        centers = np.stack([center_of[label] for label in labels])  # cells x hidden
         order = random.permutation(len(labels))
         return {
             model: write_arm(model, (noise + scale * centers)[order], labels[order])

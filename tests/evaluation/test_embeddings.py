@@ -23,21 +23,18 @@ def expected(checkpoint, store, pooling="mean"):
     return one_by_one(checkpoint, cells, pooling)
 
 
-def output_of(checkpoint, folder):
-    return folder / f"{checkpoint.parent.name}.h5ad"
-
-
-def run(checkpoint, store, cells, output, pooling="mean", batch_tokens=40):
+def run(checkpoint, store, cells, folder, pooling="mean", batch_tokens=40):
+    """Embed the cells and return the file, which is named after the model."""
+    output = folder / f"{checkpoint.parent.name}.h5ad"
     settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
     embed(checkpoint, store, cells, settings, "cpu", output)
+    return output
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("batch_tokens", [16, 50, 10_000])
 def test_batches_equal_single_cells(checkpoint, store, cells, tmp_path, pooling, batch_tokens):
-    output = output_of(checkpoint, tmp_path)
-    run(checkpoint, store, cells, output, pooling, batch_tokens)
-    embedding = read_embedding(output)
+    embedding = read_embedding(run(checkpoint, store, cells, tmp_path, pooling, batch_tokens))
     np.testing.assert_allclose(embedding.values, expected(checkpoint, store, pooling), atol=2e-5)
     assert embedding.values.dtype == np.float32
 
@@ -45,18 +42,14 @@ def test_batches_equal_single_cells(checkpoint, store, cells, tmp_path, pooling,
 def test_model_without_cls(make_model, store, cells, tmp_path):
     """Two cells have as many genes as the context, and one has more."""
     checkpoint = make_model("sigmoid", cls_token=False)
-    output = output_of(checkpoint, tmp_path)
-    run(checkpoint, store, cells, output)
-    values = read_embedding(output).values
+    values = read_embedding(run(checkpoint, store, cells, tmp_path)).values
     np.testing.assert_allclose(values, expected(checkpoint, store), atol=2e-5)
     with pytest.raises(UserError, match=r"trained with tokens\.cls: false.*; set pooling to mean"):
-        run(checkpoint, store, cells, output, pooling="cls")
+        run(checkpoint, store, cells, tmp_path, pooling="cls")
 
 
 def test_metadata_and_reproducible_bytes(checkpoint, store, cells, tmp_path):
-    outputs = [output_of(checkpoint, tmp_path / name) for name in ("first", "second")]
-    for output in outputs:
-        run(checkpoint, store, cells, output)
+    outputs = [run(checkpoint, store, cells, tmp_path / name) for name in ("first", "second")]
     assert outputs[0].read_bytes() == outputs[1].read_bytes()
     adata = anndata.read_h5ad(outputs[0])
     attention = checkpoint.parent.name.split("_")[0]
@@ -84,17 +77,16 @@ def test_metadata_and_reproducible_bytes(checkpoint, store, cells, tmp_path):
     ],
 )
 def test_unsuitable_tokens(checkpoint, make_store, cells, tmp_path, change, message):
-    output = output_of(checkpoint, tmp_path)
     with pytest.raises(UserError, match=rf"tokens/evaluation/toy: {message}"):
-        run(checkpoint, make_store(**change), cells, output)
-    assert not output.exists()
+        run(checkpoint, make_store(**change), cells, tmp_path)
+    assert not list(tmp_path.glob("*.h5ad"))
 
 
 def test_permuted_cells(checkpoint, store, cells, tmp_path):
     adata = anndata.read_h5ad(cells)
     adata[::-1].copy().write_h5ad(cells)
     with pytest.raises(UserError, match=r"toy\.h5ad: has cells"):
-        run(checkpoint, store, cells, output_of(checkpoint, tmp_path))
+        run(checkpoint, store, cells, tmp_path)
 
 
 def test_model_file_of_another_model(make_model, store, cells, tmp_path):
@@ -102,7 +94,7 @@ def test_model_file_of_another_model(make_model, store, cells, tmp_path):
     sigmoid.write_bytes(softmax.read_bytes())
     message = r"sigmoid_toy/model\.safetensors: has model 'softmax_toy', expected 'sigmoid_toy'"
     with pytest.raises(UserError, match=message):
-        run(sigmoid, store, cells, output_of(sigmoid, tmp_path))
+        run(sigmoid, store, cells, tmp_path)
     settings = ValidationLoss(trials=1, mask_fraction=0.3, confidence=0.95, batch_tokens=40)
     outputs = (tmp_path / f"sigmoid_toy.{suffix}" for suffix in ("csv", "parquet"))
     with pytest.raises(UserError, match=message):
@@ -131,7 +123,7 @@ def test_scores_ignore_cells_without_a_label(write_arm, capsys):
     assert (embedding.labels.tolist(), embedding.cells.tolist()) == (["a", "b", "a"], [0, 2, 4])
     assert embedding.values.tolist() == values[[0, 2, 4]].tolist()
     assert "sig_4.h5ad: 2 cells without a label are left out" in capsys.readouterr().err
-    embedding = read_embeddings(paths, "toy", scored=False)["sig_4"]
+    embedding = read_embeddings(paths, "toy", labeled_only=False)["sig_4"]
     assert embedding.labels.tolist() == ["a", "", "b", "", "a"]
     assert anndata.read_h5ad(paths["sig_4"]).obs["scsigmoid_cell_type"].isna().sum() == 2
     with pytest.raises(UserError, match="no cell has a label"):
@@ -142,33 +134,30 @@ def test_diverged_model(checkpoint, store, cells, tmp_path, monkeypatch):
     loaded = load_encoder(checkpoint)
     torch.nn.init.constant_(loaded[0].final_norm.bias, float("nan"))
     monkeypatch.setattr("scsigmoid.evaluation.embeddings.load_encoder", lambda *_: loaded)
-    output = output_of(checkpoint, tmp_path)
     with pytest.raises(UserError, match=r"12 of 12 cells as NaN or infinity .* diverged"):
-        run(checkpoint, store, cells, output)
-    assert not output.exists()
+        run(checkpoint, store, cells, tmp_path)
+    assert not list(tmp_path.glob("*.h5ad"))
 
 
 def test_nan_in_a_file(write_arm):
     values = np.ones((4, 2))
     values[2, 1] = np.nan
     path = write_arm("sigmoid_4k", values, list("aabb"))
-    with pytest.raises(
-        UserError, match=r"sigmoid_4k\.h5ad: contains 1 of 4 cells .* first is 'cell 2'\)"
-    ):
+    message = r"sigmoid_4k\.h5ad: contains 1 of 4 cells .* first is 'cell 2'\)"
+    with pytest.raises(UserError, match=message):
         read_embedding(path)
 
 
 def test_missing_damaged_and_foreign_files(tmp_path):
     with pytest.raises(UserError, match="no such embedding"):
         read_embedding(tmp_path / "absent.h5ad")
-    broken = tmp_path / "broken.h5ad"
-    broken.write_bytes(b"not HDF5")
+    path = tmp_path / "x.h5ad"
+    path.write_bytes(b"not HDF5")
     with pytest.raises(UserError, match="damaged"):
-        read_embedding(broken)
-    foreign = tmp_path / "foreign.h5ad"
-    anndata.AnnData(np.ones((2, 2), dtype=np.float32)).write_h5ad(foreign)
+        read_embedding(path)
+    anndata.AnnData(np.ones((2, 2), dtype=np.float32)).write_h5ad(path)
     with pytest.raises(UserError, match="not an embedding"):
-        read_embedding(foreign)
+        read_embedding(path)
 
 
 def test_arms_must_have_the_same_cells(write_arm):

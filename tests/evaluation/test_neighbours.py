@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from evaluation.conftest import VOCABULARY
-from scipy.spatial.distance import cdist
+from scipy.spatial.distance import cdist, pdist
 
 from scsigmoid.config.schema import Scib
 from scsigmoid.corpus.h5ad_writer import CellTable, write_cells
@@ -16,28 +16,19 @@ from scsigmoid.evaluation.neighbours import (
 )
 
 
-@pytest.fixture
-def write_dataset(tmp_path):
-    """Return a function that writes an evaluation dataset and returns its path and counts."""
-
-    def write(cells, genes):
-        counts = np.random.default_rng(3).poisson(3, size=(cells, genes)) + 1
-        path = tmp_path / "results" / "corpus" / "evaluation" / "toy.h5ad"
-        names = [f"ENSG{number:011d}" for number in range(genes)]
-        obs = {"cell_type": ["a", "b"] * (cells // 2)}
-        write_cells(path, CellTable(counts, names, names, obs, "toy", True))
-        return path, counts
-
-    return write
+def write_dataset(folder, cells=40, genes=30):
+    """Write an evaluation dataset. Return its path and counts."""
+    counts = np.random.default_rng(3).poisson(3, size=(cells, genes)) + 1
+    path = folder / "results/corpus/evaluation/toy.h5ad"
+    names = [f"ENSG{number:011d}" for number in range(genes)]
+    obs = {"cell_type": ["a", "b"] * (cells // 2)}
+    write_cells(path, CellTable(counts, names, names, obs, "toy", True))
+    return path, counts
 
 
 @pytest.fixture
-def dataset(write_dataset):
-    return write_dataset(40, 30)
-
-
-def distances_between(values):
-    return cdist(values, values)
+def dataset(tmp_path):
+    return write_dataset(tmp_path)
 
 
 def run(paths, cells, **changes):
@@ -59,13 +50,13 @@ def test_pca_has_the_fewest_components_for_the_variance():
     assert explained == pytest.approx(shares[count - 1], abs=1e-5)
     # With all components, PCA is a rotation: distances do not change.
     full = principal_components(values, 1 - 1e-12, "x")
-    np.testing.assert_allclose(distances_between(full), distances_between(values), atol=1e-4)
+    np.testing.assert_allclose(pdist(full), pdist(values), atol=1e-4)
 
 
 def test_nearest_equals_a_sort_of_all_distances():
     values = np.random.default_rng(1).normal(size=(60, 8)).astype(np.float32)
     indices, distances = nearest_cells(values, 7)
-    full = distances_between(values.astype(float))
+    full = cdist(values, values)
     np.testing.assert_array_equal(indices, np.argsort(full, axis=1)[:, :7])
     np.testing.assert_allclose(distances, np.sort(full, axis=1)[:, :7], atol=1e-6)
 
@@ -89,20 +80,15 @@ def test_log_counts_control_uses_the_most_variable_genes(dataset, monkeypatch, k
     expected = values[rows][:, np.argsort(values.var(0))[-kept:]]
     # All components are kept, so distances do not change.
     assert components.shape == (35, kept)
-    np.testing.assert_allclose(
-        distances_between(components), distances_between(expected), atol=1e-8
-    )
+    np.testing.assert_allclose(pdist(components), pdist(expected), atol=1e-8)
 
 
-def test_log_counts_control_has_the_first_fifty_components(write_dataset):
-    path, counts = write_dataset(80, 70)
+def test_log_counts_control_has_the_first_fifty_components(tmp_path):
+    path, counts = write_dataset(tmp_path, 80, 70)
     values = np.log1p(counts / counts.sum(1, keepdims=True) * 10_000)
     left, scale, _ = np.linalg.svd(values - values.mean(0), full_matrices=False)
     components = log_count_components(path, np.arange(80))
-    expected = (left * scale)[:, :50]
-    np.testing.assert_allclose(
-        distances_between(components), distances_between(expected), atol=1e-8
-    )
+    np.testing.assert_allclose(pdist(components), pdist((left * scale)[:, :50]), atol=1e-8)
 
 
 def test_all_representations_in_order(write_pair, dataset):

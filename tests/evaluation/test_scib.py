@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 from scib_metrics import silhouette_label
 from scipy.spatial.distance import cdist
-from sklearn.metrics import (
-    adjusted_rand_score,
-    normalized_mutual_info_score,
-    silhouette_score,
-)
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, silhouette_score
 from umap.umap_ import fuzzy_simplicial_set
 
 from scsigmoid.config.schema import Scib

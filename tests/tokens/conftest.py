@@ -1,16 +1,18 @@
-"""Small parts of a corpus, and the definition of rank tokens."""
+"""Small parts of a corpus and cells of token stores, and the definition of rank tokens."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 from stages import write_cells
 
 from scsigmoid.corpus.metadata import FILES, ManifestRow, write_manifest
 from scsigmoid.tokens.statistics import gather
+from scsigmoid.tokens.store import store_schema
 from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 
@@ -28,54 +30,50 @@ def write_part(tmp_path: Path) -> Callable[..., Path]:
             path = folder / f"file{number}.h5ad"
             if isinstance(counts, Path):
                 path.symlink_to(counts)
-                continue
-            types = {"cell_type": ["a", "b"] * len(counts)}
-            matrix = sp.csr_matrix(np.asarray(counts, dtype=np.float32))
-            write_cells(path, matrix, genes=genes, obs=types if obs is None else obs)
+            else:
+                matrix = sp.csr_matrix(np.asarray(counts, dtype=np.float32))
+                types = {"cell_type": ["a", "b"] * len(counts)}
+                write_cells(path, matrix, genes=genes, obs=obs or types)
         write_manifest(folder / FILES, rows)
         return folder
 
     return write
 
 
-@pytest.fixture
-def vocabulary_of() -> Callable[..., Vocabulary]:
-    """Return ``vocabulary_of(folder)``, which writes the vocabulary of a part and reads it."""
-
-    def make(folder: Path, minimum_cells: int = 1, minimum_genes: int = 0) -> Vocabulary:
-        gather(folder, 1e4, folder / "statistics.arrow", minimum_genes)
-        path = folder / "vocabulary.parquet"
-        build_vocabulary([folder / "statistics.arrow"], minimum_cells, path)
-        return Vocabulary.read(path)
-
-    return make
+def vocabulary_of(folder: Path, minimum_cells: int = 1, minimum_genes: int = 0) -> Vocabulary:
+    """Write the vocabulary of a part and read it."""
+    gather(folder, 1e4, folder / "statistics.arrow", minimum_genes)
+    path = folder / "vocabulary.parquet"
+    build_vocabulary([folder / "statistics.arrow"], minimum_cells, path)
+    return Vocabulary.read(path)
 
 
-@pytest.fixture
-def draw() -> Callable[[int, int, int], np.ndarray]:
-    """Return ``draw(seed, cells, genes)``: heavy-tailed counts without empty cells."""
-
-    def draw(seed: int, cells: int, genes: int) -> np.ndarray:
-        generator = np.random.default_rng(seed)
-        rates = generator.lognormal(-0.5, 1.5, genes) * generator.lognormal(0, 0.7, (cells, 1))
-        counts = generator.poisson(rates)
-        counts[:, 0] += counts.sum(axis=1) == 0
-        return counts
-
-    return draw
+def token_table(tokens: list[Any], vocabulary_size: int, **columns: Any) -> pa.Table:
+    """Return cells in the columns of a token store. Text is empty unless it is in ``columns``."""
+    lengths = [len(cell) for cell in tokens]
+    schema = store_schema(vocabulary_size)
+    values = {field.name: [""] * len(tokens) for field in schema}
+    values |= {"input_ids": tokens, "length": lengths, "genes": lengths}
+    values |= {"cell": range(len(tokens)), "is_primary": [True] * len(tokens), **columns}
+    arrays = [pa.array(list(values[field.name]), field.type) for field in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
-@pytest.fixture
-def by_definition() -> Callable[..., list[int]]:
-    """Return a function that computes all tokens of a cell with Python floats."""
+def draw(seed: int, cells: int, genes: int) -> np.ndarray:
+    """Return heavy-tailed counts without empty cells."""
+    generator = np.random.default_rng(seed)
+    rates = generator.lognormal(-0.5, 1.5, genes) * generator.lognormal(0, 0.7, (cells, 1))
+    counts = generator.poisson(rates)
+    counts[:, 0] += counts.sum(axis=1) == 0
+    return counts
 
-    def tokens_of(row: Any, tokens: Any, medians: Any) -> list[int]:
-        total = float(row.sum())
-        pairs = [
-            (-(float(row[i]) / total * 1e4 / float(medians[tokens[i]])), int(tokens[i]))
-            for i in np.flatnonzero(row)
-            if tokens[i] >= 0
-        ]
-        return [token for _, token in sorted(pairs)]
 
-    return tokens_of
+def by_definition(row: Any, tokens: Any, medians: Any) -> list[int]:
+    """Return all tokens of a cell, computed with Python floats. ``row`` are its counts."""
+    total = float(row.sum())
+    pairs = [
+        (-(float(row[i]) / total * 1e4 / float(medians[tokens[i]])), int(tokens[i]))
+        for i in np.flatnonzero(row)
+        if tokens[i] >= 0
+    ]
+    return [token for _, token in sorted(pairs)]

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from stages import dense
+from tokens.conftest import by_definition, draw, vocabulary_of
 
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.metadata import Metadata
@@ -36,23 +37,22 @@ def evaluated(h5ad, vocabulary, output) -> TokenStore:
 
 
 @pytest.fixture
-def part(draw, write_part):
-    """Write a part of 30 cells."""
+def part(write_part):
+    """A part of 30 cells."""
     return write_part("part", [draw(0, 30, 20)])
 
 
 @pytest.fixture
-def vocabulary(part, vocabulary_of):
-    """Make the vocabulary of the part."""
+def vocabulary(part):
     return vocabulary_of(part)
 
 
-def test_part(draw, write_part, vocabulary_of, by_definition, tmp_path):
+@pytest.mark.parametrize("primary", [[True, False], ["TRUE", "FALSE"], [1, 0], [1.0, 0.0]])
+def test_part(primary, write_part, tmp_path):
     counts = [draw(seed, 30, 40) for seed in range(3)]
     for cells in counts:
         cells[2:, [6, 11]] = 0  # below the vocabulary's minimum number of cells
-    primary = [True, False] * 15
-    obs = {"cell_type": ["a", "b"] * 15, "donor_id": ["d"] * 30, "is_primary_data": primary}
+    obs = {"cell_type": ["a", "b"] * 15, "donor_id": ["d"] * 30, "is_primary_data": primary * 15}
     folder = write_part("part", counts, obs=obs, simulated="true")
     vocabulary = vocabulary_of(folder, 7)
     assert vocabulary.size == 42
@@ -76,19 +76,6 @@ def test_part(draw, write_part, vocabulary_of, by_definition, tmp_path):
         assert others == [len(expected), "a" if is_first else "b", is_first, "d", "", ""]
 
 
-@pytest.mark.parametrize("values", [["TRUE", "FALSE"], [1, 0], [1.0, 0.0]])
-def test_spellings_of_primary_cells(values, vocabulary, draw, write_part, tmp_path):
-    folder = write_part("part2", [draw(0, 30, 20)], obs={"is_primary_data": values * 15})
-    metadata = tokenized(folder, vocabulary, tmp_path / "store").metadata(["cell", "is_primary"])
-    assert metadata["is_primary"].tolist() == [cell % 2 == 0 for cell in metadata["cell"]]
-
-
-def test_empty_part(vocabulary, write_part, tmp_path):
-    assert len(tokenized(write_part("empty", []), vocabulary, tmp_path / "store")) == 0
-    write_length_counts([tmp_path / "store"], tmp_path / "lengths.parquet")
-    assert pq.read_table(tmp_path / "lengths.parquet").num_rows == 0
-
-
 def test_evaluation(part, vocabulary, tmp_path):
     h5ad = part / "file0.h5ad"
     a = tokenized(part, vocabulary, tmp_path / "training")
@@ -101,15 +88,7 @@ def test_evaluation(part, vocabulary, tmp_path):
     assert a.identity == {"dataset": "", "cells": "", **shared}
 
 
-def test_no_gene_in_common(vocabulary, draw, write_part, tmp_path):
-    other = write_part("other", [draw(0, 30, 3)], genes=["TP53", "CD3D", "ACTB"])
-    message = r"file0\.h5ad: 0 of 3 genes are among the 20 genes of the vocabulary"
-    with pytest.raises(UserError, match=message):
-        tokenized(other, vocabulary, tmp_path / "store")
-    assert not (tmp_path / "store").exists()
-
-
-def test_cells_without_vocabulary_genes(vocabulary, draw, write_part, tmp_path, capsys):
+def test_cells_without_vocabulary_genes(vocabulary, write_part, tmp_path, capsys):
     counts = draw(0, 30, 21)
     counts[17], counts[25] = 0, 0
     counts[17, 20] = 1  # a gene without a token. All counts of cell 25 are zero.
@@ -132,7 +111,7 @@ def test_cells_without_vocabulary_genes(vocabulary, draw, write_part, tmp_path, 
     assert "are left out (rows 170, 250)" in capsys.readouterr().err
 
 
-def test_cells_with_few_genes(draw, write_part, vocabulary_of, tmp_path, capsys):
+def test_cells_with_few_genes(write_part, tmp_path, capsys):
     """Medians and tokens are the same as without these cells. A file may have no other cells."""
     counts = [draw(0, 30, 20), draw(1, 25, 20), np.eye(4, 20)]
     genes = [(cells > 0).sum(axis=1) for cells in counts]
@@ -167,20 +146,22 @@ def test_all_cells_without_vocabulary_genes(vocabulary, write_part, tmp_path):
     assert not list(tmp_path.glob("*.scatter*")) + list(tmp_path.glob("s"))
 
 
-def test_lengths(draw, write_part, vocabulary_of, tmp_path):
-    counts = [draw(ord(name), 30, 20) for name in "ab"]
-    for name, cells in zip("ab", counts, strict=True):
-        folder = write_part(name, [cells])
-        tokenized(folder, vocabulary_of(folder), tmp_path / f"s{name}", 4)
-    write_length_counts([tmp_path / "sa", tmp_path / "sb"], tmp_path / "lengths.parquet")
-    table = pq.read_table(tmp_path / "lengths.parquet")
-    lengths, cells = np.unique((np.concatenate(counts) > 0).sum(axis=1), return_counts=True)
-    assert table["length"].to_pylist() == lengths.tolist()
-    assert table["cells"].to_pylist() == cells.tolist()
+def test_lengths(vocabulary, write_part, tmp_path):
+    """A store, and the empty store of an empty part."""
+    counts = draw(1, 30, 20)
+    tokenized(write_part("a", [counts]), vocabulary, tmp_path / "store", 4)
+    assert len(tokenized(write_part("b", []), vocabulary, tmp_path / "empty")) == 0
+    path = tmp_path / "lengths.parquet"
+    write_length_counts([tmp_path / "empty"], path)
+    assert pq.read_table(path).num_rows == 0
+    write_length_counts([tmp_path / "store", tmp_path / "empty"], path)
+    lengths, cells = np.unique((counts > 0).sum(axis=1), return_counts=True)
+    expected = {"length": lengths.tolist(), "cells": cells.tolist()}
+    assert pq.read_table(path).to_pydict() == expected
 
 
 @pytest.mark.parametrize("file", ["pbmc_facs", "cellxgene_schema_sample"])
-def test_real_cells(file, real_data, write_part, vocabulary_of, by_definition, tmp_path):
+def test_real_cells(file, real_data, write_part, tmp_path):
     folder = write_part("part", [real_data / f"{file}.h5ad"])
     vocabulary = vocabulary_of(folder, 3)
     tokenize_part(folder, Tokenizer(vocabulary, 1e4, 4095, 1000), tmp_path / "store")
@@ -195,7 +176,7 @@ def test_real_cells(file, real_data, write_part, vocabulary_of, by_definition, t
         assert store.cells([place[row]], 4095).tokens.tolist() == expected[:4095]
 
 
-def test_real_genes_with_ids_of_several_releases(real_data, write_part, vocabulary_of, tmp_path):
+def test_real_genes_with_ids_of_several_releases(real_data, write_part, tmp_path):
     """pbmc_facs has older ids than pbmc_1k. It has two genes CRYBG3, which are not merged."""
     names = ["CCL5", "TXNIP", "RBM8A", "MRPS21", "PSMB3", "FCER1A", "PPBP", "NME2"]
     paths = [real_data / f"{file}.h5ad" for file in ("pbmc_facs", "pbmc_1k", "pbmc_donor_a")]

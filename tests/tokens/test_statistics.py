@@ -6,6 +6,7 @@ from functools import reduce
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from tokens.conftest import draw
 
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
@@ -19,9 +20,6 @@ from scsigmoid.tokens.statistics import (
     read_statistics,
     write_statistics,
 )
-
-#: Relative error of a median: the edges of a bin have the ratio RATIO.
-BOUND = RATIO - 1 + 1e-9
 
 
 def exact_medians(counts: np.ndarray, target_sum: float) -> np.ndarray:
@@ -37,14 +35,13 @@ def gathered(folder, tmp_path, target_sum=1e4) -> GeneStatistics:
 
 
 @pytest.mark.parametrize("cells", [1, 2, 3, 50, 501])
-def test_medians_are_within_the_bound(cells, draw, write_part, tmp_path):
+def test_medians_are_within_the_bound(cells, write_part, tmp_path):
     counts = draw(cells, cells, 60)
     statistics = gathered(write_part("part", [counts]), tmp_path)
     exact = exact_medians(counts, 1e4)
     medians = statistics.medians()
     np.testing.assert_array_equal(np.isnan(medians), np.isnan(exact))
-    kept = ~np.isnan(exact)
-    assert (np.abs(medians / exact - 1)[kept]).max() <= BOUND
+    assert np.nanmax(np.abs(medians / exact - 1)) <= RATIO - 1 + 1e-9
     assert statistics.n_cells == cells
     np.testing.assert_array_equal(statistics.cells, (counts > 0).sum(axis=0))
 
@@ -61,8 +58,7 @@ def test_bins_equal_numpys_histogram(seed):
     ascending = RATIO ** -np.arange(BINS, -1.0, -1.0) * (1 + 1e-13)
     for gene in range(2):
         expected = np.histogram(share[:, gene], ascending)[0][::-1]
-        assert histogram[gene].sum() == 40
-        assert (histogram[gene] == expected).all()
+        assert histogram[gene].tolist() == expected.tolist()
 
 
 def test_medians_interpolate_within_bins():
@@ -80,7 +76,7 @@ def test_medians_interpolate_within_bins():
     np.testing.assert_allclose(medians, expected, rtol=1e-12)
 
 
-def test_merging_is_exact(draw, write_part, tmp_path):
+def test_merging_is_exact(write_part, tmp_path):
     """Any order gives the same bytes. Parts may lack genes or be empty."""
     genes = [f"gene{index:02d}" for index in range(30)]
     counts = [draw(seed, 40, 30) for seed in range(4)]
@@ -93,9 +89,8 @@ def test_merging_is_exact(draw, write_part, tmp_path):
         gathered(write_part("none", []), tmp_path),
     ]
     write_statistics(whole, tmp_path / "expected.arrow")
-    for order in itertools.permutations(parts):
-        a, b, c, d = order
-        for merged in (reduce(merge, order), merge(merge(a, b), merge(c, d))):
+    for a, b, c, d in itertools.permutations(parts):
+        for merged in (merge(merge(merge(a, b), c), d), merge(merge(a, b), merge(c, d))):
             write_statistics(merged, tmp_path / "merged.arrow")
             assert sha256(tmp_path / "merged.arrow") == sha256(tmp_path / "expected.arrow")
 
@@ -106,7 +101,7 @@ def test_first_of_several_gene_names_is_kept():
     assert reduce(merge, parts).names == {"g": "a"}
 
 
-def test_different_target_sums_do_not_merge(draw, write_part, tmp_path):
+def test_different_target_sums_do_not_merge(write_part, tmp_path):
     folder = write_part("part", [draw(0, 5, 5)])
     parts = [gathered(folder, tmp_path, target) for target in (1e4, 1e3)]
     np.testing.assert_allclose(parts[0].medians(), parts[1].medians() * 10)

@@ -7,38 +7,27 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import pytest
+from tokens.conftest import token_table
 
 from scsigmoid.errors import UserError
-from scsigmoid.tokens.store import TokenStore, grouped, store_schema, write_shards
+from scsigmoid.tokens.store import TokenStore, grouped, write_shards
 
 
-def batch(first: int, lengths: list[int], vocabulary_size: int) -> pa.RecordBatch:
-    """Return cells ``first``, ``first + 1``, ..., each with tokens that depend on its number."""
-    cells = range(first, first + len(lengths))
+def write(folder, count=13, vocabulary_size=5000, first=0, **entries):
+    """Write cells ``first``, ``first + 1``, ... in shards of 4 cells, from batches of 5 cells."""
+    cells = range(first, first + count)
+    lengths = np.random.default_rng(first).integers(1, 9, len(cells))
     tokens = [
         [(cell * 100 + i) % vocabulary_size for i in range(n)]
         for cell, n in zip(cells, lengths, strict=True)
     ]
-    names = [f"t{cell % 3}" for cell in cells]
-    return pa.record_batch(
-        [tokens, lengths, [n + (n == 8) for n in lengths], list(cells), ["f"] * len(lengths), names]
-        + [[""] * len(lengths)] * 3  # donor, tissue and assay
-        + [[cell % 2 == 0 for cell in cells]],
-        schema=store_schema(vocabulary_size),
-    )
-
-
-def write(folder, sizes=(5, 1, 7), vocabulary_size=5000, first=0, **entries):
-    """Write a store with shards of at most 4 cells, from batches of these sizes."""
-    generator = np.random.default_rng(first)
-    batches = []
-    for size in sizes:
-        batches.append(batch(first, generator.integers(1, 9, size).tolist(), vocabulary_size))
-        first += size
+    types = [f"t{cell % 3}" for cell in cells]
+    truncated = {"cell": cells, "genes": lengths + (lengths == 8), "cell_type": types}
+    table = token_table(tokens, vocabulary_size, **truncated)
     metadata = {"vocabulary": "abc", "vocabulary_size": vocabulary_size, "maximum_length": 8}
     metadata |= {"shard_cells": 4, "simulated": False, "label": "cell_type"}
-    write_shards(folder, grouped(batches, 4), metadata | entries)
-    return pa.Table.from_batches(batches, store_schema(vocabulary_size))
+    write_shards(folder, grouped(table.to_batches(max_chunksize=5), 4), metadata | entries)
+    return table
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(65535, np.uint16), (65536, np.uint32)])
@@ -60,7 +49,7 @@ def test_cells(size, dtype, tmp_path):
     metadata = store.metadata(["cell", "cell_type", "is_primary"])
     assert metadata["cell"].tolist() == list(range(13))
     assert metadata["cell_type"].tolist() == table["cell_type"].to_pylist()
-    assert metadata["is_primary"].dtype == bool
+    assert metadata["is_primary"].tolist() == [True] * 13
 
 
 def test_shards_are_bounded_and_readable_by_others(tmp_path):
@@ -78,8 +67,8 @@ def test_shards_are_bounded_and_readable_by_others(tmp_path):
 def test_several_stores_are_one(tmp_path):
     tables = [
         write(tmp_path / "a"),
-        write(tmp_path / "none", sizes=()),
-        write(tmp_path / "b", sizes=(3,), first=13),
+        write(tmp_path / "none", count=0),
+        write(tmp_path / "b", count=3, first=13),
     ]
     store = TokenStore.open([tmp_path / name for name in ("a", "none", "b")])
     expected = [cell for table in tables for cell in table["input_ids"].to_pylist()]
@@ -89,7 +78,7 @@ def test_several_stores_are_one(tmp_path):
     assert len(TokenStore.open(tmp_path / "none")) == 0
 
 
-def test_other_identities_are_refused(tmp_path):
+def test_other_identities_and_a_part_given_twice_are_refused(tmp_path):
     write(tmp_path / "a")
     write(tmp_path / "b", vocabulary="def", first=13)
     write(tmp_path / "c", dataset="heart", first=26)
@@ -99,10 +88,6 @@ def test_other_identities_are_refused(tmp_path):
         TokenStore.open([tmp_path / "a", tmp_path / "b"])
     with pytest.raises(UserError, match="c: has dataset 'heart', expected empty"):
         TokenStore.open([tmp_path / "a", tmp_path / "c"], dataset="")
-
-
-def test_a_part_given_twice_is_refused(tmp_path):
-    write(tmp_path / "a")
     shutil.copytree(tmp_path / "a", tmp_path / "copy")
     for name in ("a", "copy"):
         with pytest.raises(UserError, match=rf"{name}: contains a shard of .*a; pass each store"):
@@ -121,9 +106,8 @@ def test_damaged_stores(tmp_path):
     shard.unlink()
     with pytest.raises(UserError, match=r"shard-00001\.arrow: this shard .* is missing"):
         TokenStore.open(tmp_path / "store")
-    changed = bytearray(good)
-    changed[len(good) // 2] ^= 4
-    shard.write_bytes(changed)
+    middle = len(good) // 2
+    shard.write_bytes(good[:middle] + bytes([good[middle] ^ 4]) + good[middle + 1 :])
     with pytest.raises(UserError, match=r"shard-00001\.arrow: this shard .* is damaged"):
         TokenStore.open(tmp_path / "store").metadata(["cell"])
     shard.write_bytes(good)

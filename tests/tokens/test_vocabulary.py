@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from tokens.conftest import draw
 
 from scsigmoid.errors import UserError
 from scsigmoid.tokens.statistics import gather
@@ -24,20 +25,19 @@ MOUSE = [f"ENSMUSG{index:011d}" for index in range(9)]
 GENES = [*MOUSE, *HUMAN, "ENSRNOG00000000007", "TP53"]
 
 
-@pytest.fixture
-def cells(draw):
-    """Counts of 25 cells. HUMAN[2] is not expressed. HUMAN[7] and HUMAN[3] have equal counts."""
-    counts = draw(1, 25, len(GENES))
-    counts[:, GENES.index(HUMAN[2])] = 0
-    counts[:, GENES.index(HUMAN[7])] = counts[:, GENES.index(HUMAN[3])]
-    return counts
+# 25 cells. HUMAN[2] is not expressed. HUMAN[7] and HUMAN[3] have equal counts.
+COUNTS = draw(1, 25, len(GENES))
+COUNTS[:, GENES.index(HUMAN[2])] = 0
+COUNTS[:, GENES.index(HUMAN[7])] = COUNTS[:, GENES.index(HUMAN[3])]
+# Number of cells that express each gene.
+CELLS = dict(zip(GENES, (COUNTS > 0).sum(axis=0).tolist(), strict=True))
 
 
 @pytest.fixture
-def make_vocabulary(cells, write_part, tmp_path):
+def make_vocabulary(write_part, tmp_path):
     """Return a function that makes a vocabulary and returns it with its counts by organism."""
     statistics = [tmp_path / "a.arrow", tmp_path / "b.arrow"]
-    for path, counts in zip(statistics, (cells[:9], cells[9:]), strict=True):
+    for path, counts in zip(statistics, (COUNTS[:9], COUNTS[9:]), strict=True):
         gather(write_part(path.stem, [counts], genes=GENES), 1e4, path)
 
     def make(minimum_cells=1, **choice):
@@ -50,18 +50,12 @@ def make_vocabulary(cells, write_part, tmp_path):
     return make
 
 
-@pytest.fixture
-def in_cells(cells):
-    """Return the number of cells that express each gene."""
-    return dict(zip(GENES, (cells > 0).sum(axis=0).tolist(), strict=True))
-
-
-def test_order_cut_and_medians(make_vocabulary, in_cells):
+def test_order_cut_and_medians(make_vocabulary):
     for minimum_cells in (0, 1, 9, 16):
         vocabulary, _ = make_vocabulary(minimum_cells)
-        genes = sorted(gene for gene in GENES if in_cells[gene] >= max(1, minimum_cells))
+        genes = sorted(gene for gene in GENES if CELLS[gene] >= max(1, minimum_cells))
         assert vocabulary.gene_ids == ("<pad>", "<mask>", "<cls>", "<unk>", *genes)
-        assert vocabulary.cells.tolist() == [0] * 4 + [in_cells[gene] for gene in genes]
+        assert vocabulary.cells.tolist() == [0] * 4 + [CELLS[gene] for gene in genes]
         assert vocabulary.medians[:4].tolist() == [1.0] * 4
         assert vocabulary.tokens([genes[2], HUMAN[2], "<pad>"]).tolist() == [6, -1, -1]
 
@@ -98,14 +92,14 @@ def test_missing_genes_or_file(make_vocabulary, tmp_path):
 
 
 @pytest.mark.parametrize("size", [1, 5, 11])
-def test_sizes_of_organisms(size, make_vocabulary, in_cells):
+def test_sizes_of_organisms(size, make_vocabulary):
     vocabulary, organisms = make_vocabulary(sizes={"Homo sapiens": size, "Mus musculus": 4})
-    human = sorted(HUMAN, key=lambda gene: (-in_cells[gene], gene))
-    mouse = sorted(MOUSE, key=lambda gene: (-in_cells[gene], gene))
+    human = sorted(HUMAN, key=lambda gene: (-CELLS[gene], gene))
+    mouse = sorted(MOUSE, key=lambda gene: (-CELLS[gene], gene))
     # Other organisms have no limit.
     expected = sorted([*human[:size], *mouse[:4], "ENSRNOG00000000007", "TP53"])
     assert vocabulary.gene_ids == (*SPECIAL, *expected)
-    counts, outside = (sum(in_cells[gene] for gene in genes) for genes in (human, human[size:]))
+    counts, outside = (sum(CELLS[gene] for gene in genes) for genes in (human, human[size:]))
     numbers = {"tokens": size, "genes": 11, "counts": counts, "outside": outside}
     assert organisms["Homo sapiens"] == numbers
     assert organisms.keys() == {"Homo sapiens", "Mus musculus", "ENSRNOG...", "other"}
@@ -113,7 +107,7 @@ def test_sizes_of_organisms(size, make_vocabulary, in_cells):
     assert organisms["other"]["outside"] == organisms["ENSRNOG..."]["outside"] == 0
 
 
-def test_gene_list(make_vocabulary, tmp_path, in_cells):
+def test_gene_list(make_vocabulary, tmp_path):
     """The vocabulary has all genes of the list, sorted. Other settings have no effect."""
     text = f"{HUMAN[9]}.4,a name\n# mine\n<cls>\n\n,\u00a0\n{HUMAN[2]}\nENSG00000999999\n{HUMAN[9]}"
     (tmp_path / "list.txt").write_text(text, encoding="utf-8-sig")  # the encoding of spreadsheets
@@ -124,7 +118,7 @@ def test_gene_list(make_vocabulary, tmp_path, in_cells):
     assert vocabulary.gene_ids == (*SPECIAL, HUMAN[2], HUMAN[9], "ENSG00000999999")
     median = everything.medians[everything.token_of[HUMAN[9]]]
     assert vocabulary.medians[4:].tolist() == [1.0, median, 1.0]
-    assert vocabulary.cells[4:].tolist() == [0, in_cells[HUMAN[9]], 0]
+    assert vocabulary.cells[4:].tolist() == [0, CELLS[HUMAN[9]], 0]
     assert (organisms["Homo sapiens"]["tokens"], organisms["Homo sapiens"]["genes"]) == (3, 11)
     assert organisms["Mus musculus"]["outside"] == organisms["Mus musculus"]["counts"] > 0
     for gene in ("CD3D", HUMAN[2]):

@@ -14,7 +14,7 @@ from scsigmoid.files import atomic_path, parsing
 from scsigmoid.identity import check_identity, model_of
 from scsigmoid.progress import log
 
-LABEL, DONOR = "scsigmoid_cell_type", "donor_id"
+LABEL, DONOR = "scsigmoid_cell_type", "donor_id"  # columns of obs
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Embedding:
 def check_finite(values: NDArray[np.float32], obs: Any, subject: str) -> None:
     """Raise a UserError that counts the cells with NaN or infinity, and names the first.
 
-    ``values`` are cells x hidden, ``obs`` describes the same cells. ``subject`` is the start of the
-    message, up to the verb, e.g. ``"model.safetensors: embeds"``.
+    ``values`` are cells x hidden, and ``obs`` is the data frame of the same cells. ``subject`` is
+    the start of the message, up to the verb, e.g. ``"model.safetensors: embeds"``.
     """
     # Extremes take less memory than a mask of all values, and are NaN if a value is NaN.
     extremes = values.min(axis=1), values.max(axis=1)
@@ -107,13 +107,13 @@ def read_embedding(path: Path, **expected: Any) -> Embedding:
 
 
 def read_embeddings(
-    paths: Mapping[str, Path], dataset: str, *, scored: bool = True
+    paths: Mapping[str, Path], dataset: str, *, labeled_only: bool = True
 ) -> dict[str, Embedding]:
     """Read the embeddings of a dataset by several models, with the same cells in the same order.
 
     Args:
         paths: files by name of the embedding. Each file must be named after its model.
-        scored: whether to leave out cells without a label. The log states their number.
+        labeled_only: whether to leave out cells without a label. The log states their number.
 
     Raises:
         UserError: if a file is of another model or dataset, if the vocabulary, the cells or their
@@ -138,7 +138,7 @@ def read_embeddings(
                 "them again"
             )
     has_label = first.labels != ""
-    if not scored or has_label.all():
+    if not labeled_only or has_label.all():
         return embeddings
     log(f"{first.path}: {(~has_label).sum()} cells without a label are left out")
     if not has_label.any():

@@ -1,8 +1,8 @@
-"""Embed cells with a trained model: one vector per cell, computed from packed batches.
+"""Embed cells with a trained model: one vector per cell, pooled from the states of its tokens.
 
-``mean`` averages the last hidden states (after the final layer normalization) over a cell's gene
-tokens, without [CLS]. ``cls`` is the hidden state of [CLS], for models trained with it. The paper
-does not say which pooling it used.
+Pooling ``mean`` averages the last hidden states (after the final layer normalization) over a cell's
+gene tokens, without [CLS]. Pooling ``cls`` returns the hidden state of [CLS], for models trained
+with it. The paper does not say which pooling it used.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
 from math import ceil
@@ -41,7 +41,7 @@ from scsigmoid.training.step import autocast
 
 TRIM_EVERY = 16  # number of batches after which return_free_memory is called
 BATCHES = count()  # numbers of the batches of this process
-TASKS = 64  # approximate number of tasks per worker process
+TASKS = 64  # approximate number of tasks (chunks of batches) per worker process
 # In a worker process of :func:`embed_cells`, the function that embeds a batch. Otherwise empty.
 WORKER: list[Callable[[slice], NDArray[np.float32]]] = []
 
@@ -102,10 +102,7 @@ def embed_cells(
             if devices == 1:
                 parts = map(partial(embed_batch, encoder, tokens, settings), batches)
             else:
-                weights = Path(stack.enter_context(TemporaryDirectory())) / "weights"
-                workers = stack.enter_context(
-                    start_workers(encoder, weights, store, settings, devices)
-                )
+                workers = stack.enter_context(worker_pool(encoder, store, settings, devices))
                 chunksize = ceil(len(batches) / (TASKS * devices))
                 parts = workers.map(embed_in_worker, batches, chunksize=chunksize)
             for rows, part in zip(track(batches, label=label), parts, strict=True):
@@ -118,29 +115,32 @@ def embed_cells(
     return values
 
 
-def start_workers(
-    encoder: Encoder, weights: Path, store: Path, settings: Embeddings, devices: int
-) -> ProcessPoolExecutor:
-    """Write the file ``weights``, and return a pool of ``devices`` processes that load it."""
+@contextmanager
+def worker_pool(
+    encoder: Encoder, store: Path, settings: Embeddings, devices: int
+) -> Iterator[ProcessPoolExecutor]:
+    """Start a pool of ``devices`` processes that embed cells with ``encoder``."""
     context = multiprocessing.get_context("spawn")
     device_type = next(encoder.parameters()).device.type
-    names = context.SimpleQueue()  # of the device of each process
+    names = context.SimpleQueue()  # names of devices: each process takes one
     for rank in range(devices):
         names.put(f"cuda:{rank}" if device_type == "cuda" else device_type)
     threads = max(1, torch.get_num_threads() // devices)
-    # Weights are passed in a file. As an argument, they would go through a pipe: if the process
-    # ended before it read all of them, this process would wait forever.
-    save_file(encoder.state_dict(), weights)
-    model = encoder.settings
-    arguments = (names, threads, LOGGER.level, model, weights, store, settings)
-    return ProcessPoolExecutor(devices, context, load_in_worker, arguments)
+    with TemporaryDirectory() as folder:
+        # Weights are passed in a file. As an argument, they would go through a pipe: if the process
+        # ended before it read all of them, this process would wait forever.
+        weights = Path(folder) / "weights"
+        save_file(encoder.state_dict(), weights)
+        arguments = (names, threads, LOGGER.level, encoder.settings, weights, store, settings)
+        with ProcessPoolExecutor(devices, context, load_in_worker, arguments) as pool:
+            yield pool
 
 
 def load_in_worker(
     names: Any, threads: int, log_level: int, model: EncoderSettings, weights: Path, store: Path,
     settings: Embeddings,
 ) -> None:  # fmt: skip
-    """Load an encoder from the file ``weights`` in a worker process, on the next of the devices."""
+    """Load an encoder in a worker process, from the file ``weights`` to the next of ``names``."""
     torch.set_num_threads(threads)
     LOGGER.setLevel(log_level)
     device = torch.device(names.get())
@@ -173,7 +173,7 @@ def embed_batch(
 def return_free_memory() -> None:
     """Make glibc return unused memory to the system.
 
-    Batches differ in size, so that freed blocks leave gaps of up to several KB per cell.
+    Batches differ in size, so memory between freed blocks stays unused: up to several KB per cell.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):

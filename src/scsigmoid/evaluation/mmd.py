@@ -1,8 +1,9 @@
 """Bootstrap MMD between cell types (appendix, "Maximum Mean Discrepancy").
 
-The MMD between each pair of cell types in both models is sqrt(max(MMD^2, 0)), with two estimators
-of MMD^2 and percentile intervals of bootstrap resamples. docs/evaluation.md explains why there are
-two estimators, and reports the coverage of their intervals.
+The MMD is measured between the embeddings of each pair of cell types, in the sigmoid and in the
+softmax model. It is sqrt(max(MMD^2, 0)), with two estimators of MMD^2 and percentile intervals of
+bootstrap resamples. docs/evaluation.md explains why there are two estimators, and reports the
+coverage of their intervals.
 
 Resamples are drawn for each cell type, with seeds derived from dataset and cell type. The interval
 of a pair therefore depends on its two types only. Ratios and differences of the models are paired
@@ -85,10 +86,11 @@ def mmd_dataset(
     """
     by_model = read_embeddings(embeddings, dataset)
     sigmoid, softmax = by_model  # names of the models
-    embedding = by_model[sigmoid]
+    embedding = by_model[sigmoid]  # all models have the same cells and types
     check_enough(embedding.path, embedding.labels, mmd=settings.minimum_cells)
     types, left_out = choose_types(embedding.labels, settings.minimum_cells, order)
-    # Values of all rows. The metric is replaced in all rows except the rows of left-out types.
+    quotient = f"{sigmoid} / {softmax}"  # the model of a ratio
+    # Fields that all rows share. Only the rows of left-out types keep the metric.
     common = Measurement(
         dataset=dataset, model="", metric="mmd_left_out", value=0,
         vocabulary=embedding.metadata["vocabulary"],
@@ -105,7 +107,8 @@ def mmd_dataset(
         ``estimate`` is the value (default: the value of the sample).
         """
         low, high = percentile_interval(resampled[1:], settings.confidence)
-        metadata = by_model.get(model, embedding).metadata  # both models have the same context
+        # A ratio has the context of the sigmoid model, which is the context of both.
+        metadata = by_model.get(model, embedding).metadata
         return replace(
             common, group=group, model=model, metric=metric, low=low, high=high, n=n, seed=seed,
             attention=metadata["attention"] if model in by_model else "",
@@ -115,18 +118,19 @@ def mmd_dataset(
 
     rows, pairs = [], []
     for a, b in track(list(combinations(types, 2)), label=f"MMD {dataset}"):
-        cells, roots = measure_pair(by_model, a, b, dataset, settings, seed, device)
-        pairs.append(roots)
+        cells, mmds = measure_pair(by_model, a, b, dataset, settings, seed, device)
+        pairs.append(mmds)
         pair_row = partial(row, f"{a} vs {b}", cells)
-        for name, (x, y) in zip(Estimates._fields, roots, strict=True):
+        # x is the MMD in the sigmoid model, y in the softmax model.
+        for name, (x, y) in zip(Estimates._fields, mmds, strict=True):
             for model, values in ((sigmoid, x), (softmax, y)):
                 mean = float(values[1:].mean())
                 rows.append(pair_row(f"mmd_{name}", model, values))
                 rows.append(pair_row(f"mmd_{name}_bootstrap_mean", model, values, mean))
-            rows.append(pair_row(f"mmd_{name}_ratio", f"{sigmoid} / {softmax}", ratio(x, y)))
+            rows.append(pair_row(f"mmd_{name}_ratio", quotient, ratio(x, y)))
             rows.append(pair_row(f"mmd_{name}_difference", f"{sigmoid} - {softmax}", x - y))
-    all_roots = np.stack(pairs, axis=2)  # estimators x models x pairs x (1 + resamples)
-    for name, (x, y) in zip(Estimates._fields, all_roots, strict=True):
+    all_mmds = np.stack(pairs, axis=2)  # estimators x models x pairs x (1 + resamples)
+    for name, (x, y) in zip(Estimates._fields, all_mmds, strict=True):
         ratio_of_means = ratio(x.mean(0), y.mean(0))
         bootstrap_ratio = float(ratio(x[:, 1:].mean(), y[:, 1:].mean()))
         for metric, values, estimate in (
@@ -134,8 +138,7 @@ def mmd_dataset(
             ("mean_of_ratios", ratio(x, y).mean(0), None),
             ("bootstrap_mean_ratio_of_means", ratio_of_means, bootstrap_ratio),
         ):
-            models = f"{sigmoid} / {softmax}"
-            rows.append(row("", len(pairs), f"mmd_{name}_{metric}", models, values, estimate))
+            rows.append(row("", len(pairs), f"mmd_{name}_{metric}", quotient, values, estimate))
     rows += [replace(common, group=name, value=count, n=count) for name, count in left_out.items()]
     write_measurements(output, rows)
 
@@ -165,12 +168,12 @@ def measure_pair(
     """
     name = f"{a} vs {b}"
     labels = next(iter(by_model.values())).labels
-    members = {kind: np.flatnonzero(labels == kind) for kind in (a, b)}
+    members = [np.flatnonzero(labels == kind) for kind in (a, b)]
     w, v = (
         resample_counts(len(cells), settings.resamples, derive(seed, "mmd", dataset, kind))
-        for kind, cells in members.items()
+        for kind, cells in zip((a, b), members, strict=True)
     )
-    subset = pair = np.concatenate([members[a], members[b]])
+    subset = pair = np.concatenate(members)
     if len(pair) > BANDWIDTH_CELLS:
         generator = np.random.default_rng(derive(seed, "mmd bandwidth", dataset, name))
         subset = generator.choice(pair, BANDWIDTH_CELLS, replace=False)
@@ -183,7 +186,7 @@ def measure_pair(
                 f"{embedding.path}: most cells of {name} have the same embedding, so the kernel's "
                 "bandwidth is 0; check the model's training"
             )
-        x, y = (embedding.values[members[kind]] for kind in (a, b))
+        x, y = (embedding.values[cells] for cells in members)
         squared.append(
             mmd_squared(x, y, w, v, bandwidth=bandwidth, block=settings.block_cells, device=device)
         )

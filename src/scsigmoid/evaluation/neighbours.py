@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+from sklearn.neighbors import NearestNeighbors
 
 from scsigmoid.config.schema import Scib
 from scsigmoid.corpus.h5ad import open_cells
@@ -21,9 +23,9 @@ from scsigmoid.identity import check_cells
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
-# Common settings of log-normalization and PCA, for the control pca_log_counts.
-TARGET_SUM = 10_000
-VARIABLE_GENES = 2_000  # bounds the memory
+# The control pca_log_counts has the settings that are common for log-normalization and PCA.
+TARGET_SUM = 10_000  # total of a cell's normalized counts
+VARIABLE_GENES = 2_000  # number of genes with the largest variance, which limits the memory
 COMPONENTS = 50
 
 
@@ -32,7 +34,7 @@ class Neighbours:
     """One representation of a dataset, with the nearest neighbors of each cell.
 
     Attributes:
-        values: embedding of each cell, cells x dimensions, float32.
+        values: the representation, cells x dimensions, float32.
         coordinates: principal components, cells x components, float32.
         indices: cells x k, int32: the nearest cells by ascending distance, the cell itself first.
         distances: cells x k, float32, Euclidean distances to these cells.
@@ -77,7 +79,7 @@ def find_neighbours(
     for name, values in representations(by_model, cells, settings.controls, seed):
         if name in by_model:
             source, metadata = by_model[name].path, by_model[name].metadata
-        else:
+        else:  # a control
             source, metadata = cells, first.metadata | {"attention": "", "context": 0}
         coordinates = principal_components(values, settings.variance, str(source))
         log(f"{cells.stem} {name}: {len(coordinates)} cells, {coordinates.shape[1]} components")
@@ -111,8 +113,6 @@ def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.floa
     The PCA uses the 2,000 genes with the largest variance and keeps up to 50 components. The file
     is read twice, in chunks, so that only these genes are in memory for all cells.
     """
-    from sklearn.decomposition import PCA
-
     dataset = open_cells(path)
     missing = rows[~np.isin(rows, dataset.rows)]
     if len(missing):
@@ -153,15 +153,14 @@ def principal_components(
 ) -> NDArray[np.float32]:
     """Return coordinates on the first principal components that together explain ``variance``.
 
-    They are cells x components, float32, computed in float64, exactly and without random numbers.
+    Coordinates are cells x components, float32. They are computed in float64, exactly and without
+    random numbers.
 
     Args:
         values: cells x dimensions.
         variance: share of the variance, between 0 and 1 (the paper: 0.95).
         name: start of the error message if all cells have the same values.
     """
-    from sklearn.decomposition import PCA
-
     values = np.asarray(values, dtype=np.float64)
     if len(values) < 2 or (values == values[0]).all():
         raise UserError(
@@ -181,8 +180,6 @@ def nearest_cells(
     Both results are cells x ``neighbours``, sorted by distance, then index. The first neighbor is
     the cell itself, as scib-metrics expects. ``coordinates`` are cells x components.
     """
-    from sklearn.neighbors import NearestNeighbors
-
     points = coordinates - coordinates.mean(axis=0, dtype=np.float64)
     search = NearestNeighbors(n_neighbors=neighbours - 1, algorithm="brute").fit(points)
     # Without an argument, kneighbors leaves out the cell itself.

@@ -1,6 +1,6 @@
 """Embed your own cells with a trained model, from Python or with ``scsigmoid embed``.
 
-Cells are written as tokens to a temporary token store (:mod:`scsigmoid.tokens.make`).
+Cells are first written as tokens to a temporary token store (:mod:`scsigmoid.tokens.store`).
 """
 
 import dataclasses
@@ -11,10 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h5py
 import numpy as np
+import pandas as pd
+from anndata import AnnData, read_h5ad
+from anndata.io import write_elem
 
 from scsigmoid.attention.backends import choose_backend
 from scsigmoid.config.schema import Embeddings, Pooling
@@ -40,15 +43,12 @@ from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.training.devices import resolve_device
 from scsigmoid.training.export import MODEL, load_encoder, load_vocabulary
 
-if TYPE_CHECKING:
-    from anndata import AnnData
-
 KEY = "X_scsigmoid"  # name of the embedding in obsm, and of its settings in uns
 TARGET_SUM = 10_000  # any value gives the same ranks
 # Files of the models that the package contains, by name.
 PACKAGED = {path.stem: path for path in (Path(__file__).parents[1] / "data").glob("*.safetensors")}
-SHARD_CELLS = 8192
-BATCH_TOKENS = 16_384
+SHARD_CELLS = 8192  # of the temporary token store
+BATCH_TOKENS = 16_384  # default of `batch_tokens`
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def load(path: str | Path, *, device: str = "auto", backend: str = "auto") -> Mo
 
 
 def tokenize(
-    adata: "AnnData", model: Model, *, layer: str = "", genes: str = "", verbose: bool = True
+    adata: AnnData, model: Model, *, layer: str = "", genes: str = "", verbose: bool = True
 ) -> Packed:
     """Return cells as tokens: each cell's genes from the most to the least expressed.
 
@@ -135,7 +135,7 @@ def tokenize(
 
 
 def embed(
-    adata: "AnnData",
+    adata: AnnData,
     model: Model,
     *,
     key: str = KEY,
@@ -215,9 +215,6 @@ def embed_file(
     Raises:
         UserError: as for :func:`embed`, or if a file is damaged or the output exists.
     """
-    import anndata
-    from anndata.io import write_elem
-
     check_options(key, batch_tokens=settings.batch_tokens, devices=devices)
     if output.exists() and path.exists() and output.samefile(path):
         raise UserError(f"{output}: is the input itself; give another file for the embedding")
@@ -232,12 +229,12 @@ def embed_file(
             # If anndata cannot write the data, raise the error before the slow embedding.
             if keep_all:
                 with opened(source), reading(str(source)):
-                    adata = anndata.read_h5ad(source)[rows].copy()
+                    adata = read_h5ad(source)[rows].copy()
             else:
-                adata = anndata.AnnData(obs=obs)
+                adata = AnnData(obs=obs)
             with storing(str(path)):
                 adata.write_h5ad(temporary)
-            del adata
+            del adata  # frees memory
             label = f"embedding {path.name}"
             values = embed_cells(model.encoder, store, settings, label, devices)
         check_finite(values, obs, f"{model.path}: embeds")
@@ -249,14 +246,12 @@ def embed_file(
 
 
 @contextmanager
-def token_store(
-    model: Model, path: Path, layer: str, genes: str, name: str = "adata"
-) -> Iterator[Path]:
+def token_store(model: Model, path: Path, layer: str, genes: str, name: str) -> Iterator[Path]:
     """Make a temporary token store of a file. ``name`` is the file's name in the store."""
     with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
         cells = with_known_genes(open_cells(path, layer=layer, genes=genes), model.vocabulary)
-        context = model.encoder.settings.genes
-        tokenizer = Tokenizer(model.vocabulary, TARGET_SUM, context, SHARD_CELLS)
+        maximum_length = model.encoder.settings.genes  # number of genes in the model's context
+        tokenizer = Tokenizer(model.vocabulary, TARGET_SUM, maximum_length, SHARD_CELLS)
         shards = grouped(tokenizer.batches(cells, label="", file=name), SHARD_CELLS)
         metadata = tokenizer.metadata(order="file", simulated=False, label="")
         write_shards(folder, shards, metadata)
@@ -266,7 +261,7 @@ def token_store(
 
 @contextmanager
 def adata_token_store(
-    adata: "AnnData", model: Model, layer: str, genes: str, verbose: bool
+    adata: AnnData, model: Model, layer: str, genes: str, verbose: bool
 ) -> Iterator[Path]:
     """Make a temporary token store of an AnnData. Unless ``verbose``, log only warnings.
 
@@ -275,23 +270,20 @@ def adata_token_store(
     with (
         verbosity(verbose),
         as_file(adata, layer, genes) as path,
-        token_store(model, path, layer, genes) as store,
+        token_store(model, path, layer, genes, "adata") as store,
     ):
         cells = TokenStore.open(store).metadata(["cell"])["cell"]
         empty = np.setdiff1d(np.arange(adata.n_obs), cells)
         if len(empty):
-            names = first_few(adata.obs_names[empty])
             raise UserError(
                 f"adata: {len(empty)} of {adata.n_obs} cells express no gene of the vocabulary "
-                f"({names}); leave them out, as scanpy.pp.filter_cells(adata, min_genes=100) does "
-                "with almost empty cells"
+                f"({first_few(adata.obs_names[empty])}); leave them out, as "
+                "scanpy.pp.filter_cells(adata, min_genes=100) does with almost empty cells"
             )
         yield store
 
 
 def check_types(adata: object, model: object) -> None:
-    from anndata import AnnData
-
     if not isinstance(adata, AnnData):
         raise UserError(
             f"adata: expected an AnnData, found {type(adata).__name__}; read the file first"
@@ -312,17 +304,16 @@ def check_options(key: object, **numbers: object) -> None:
 
 
 @contextmanager
-def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
+def as_file(adata: AnnData, layer: str, genes: str) -> Iterator[Path]:
     """Write counts and genes to a temporary h5ad file. Error messages name it ``adata``."""
-    import anndata
-    import pandas as pd
 
     def gene_columns(var: Any) -> Any:
+        """Return the columns that :func:`scsigmoid.corpus.genes.read_genes` may use."""
         columns = ("feature_name", "feature_types", "feature_type", "feature_biotype", genes)
         return var[[name for name in var if name in columns or any(map(is_id, var[name]))]]
 
     def read(matrix: Any) -> Any:
-        """Return a matrix in memory. It may be backed by a file or None."""
+        """Return a matrix, which may be backed by a file, in memory. None stays None."""
         if matrix is None:
             return None
         return matrix.to_memory() if hasattr(matrix, "to_memory") else matrix[:]
@@ -337,7 +328,7 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
     if genes and not any(genes in data.var for data in (adata, adata.raw) if data is not None):
         columns = format_names(genes, [str(name) for name in adata.var])
         raise UserError(f"adata: var has no column {genes!r} for the genes; its columns: {columns}")
-    part = anndata.AnnData(
+    part = AnnData(
         X=None if layer else read(adata.X),
         # Numbers instead of cell names, because an h5ad file cannot store every name.
         obs=pd.DataFrame(index=np.arange(adata.n_obs).astype(str)),
@@ -345,7 +336,7 @@ def as_file(adata: "AnnData", layer: str, genes: str) -> Iterator[Path]:
         layers={layer: read(adata.layers[layer])} if layer else None,
     )
     if (raw := adata.raw) is not None and not layer:
-        part.raw = anndata.AnnData(X=read(raw.X), obs=part.obs, var=gene_columns(raw.var))
+        part.raw = AnnData(X=read(raw.X), obs=part.obs, var=gene_columns(raw.var))
     with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
         path = Path(folder) / "adata.h5ad"
         with storing("adata"):
@@ -378,9 +369,9 @@ def read_obs(path: Path) -> tuple[Any, bool]:
 def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     """Replace gene names by the ids of the vocabulary. Genes with an Ensembl id keep it.
 
-    A name is replaced only if one gene of the file and one gene of the vocabulary have it. Names in
-    R's spelling are found, too, such as ``HLA.A`` for ``HLA-A``. Raise a UserError if genes are of
-    another organism, or if the vocabulary has none of them.
+    A name is replaced only if exactly one gene of the file and one gene of the vocabulary have it.
+    Names in R's spelling are replaced, too, such as ``HLA.A`` for ``HLA-A``. Raise a UserError if
+    genes are of another organism, or if the vocabulary has none of them.
     """
     cells = cells.with_current_ids(vocabulary.retired)
     by_id = vocabulary.token_of.keys() & set(cells.genes)
@@ -393,7 +384,7 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
             "organism"
         )
     gene_of = {name: gene for gene, name in vocabulary.name_of.items()}
-    # The vocabulary's names by spelling. The spelling in R is used only if it is not another name.
+    # The vocabulary's names by spelling: first in R, then as they are, which has precedence.
     name_of = {name.replace("-", "."): name for name in gene_of}
     name_of |= {name: name for name in gene_of}
     # The vocabulary's name of each gene of the file, "" for genes with an id or an unknown name.
@@ -401,12 +392,13 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     for gene, name in zip(cells.genes, cells.names, strict=True):
         has_id = gene in by_id or organism_of(gene) != "other"
         names.append("" if has_id else name_of.get(gene) or name_of.get(name, ""))
-    genes_in_file = Counter(filter(None, names))  # number of genes by name
+    # Number of genes of each name.
+    genes_in_file = Counter(filter(None, names))
     genes_in_vocabulary = Counter(vocabulary.name_of.values())
-    # If the vocabulary's gene is found by id, the name belongs to a second gene of the file.
     unique = {
         name
         for name, count in genes_in_file.items()
+        # If the gene is also found by id, two genes of the file have this name.
         if count == genes_in_vocabulary[name] == 1 and gene_of[name] not in by_id
     }
     log(f"{cells.path}: {len(by_id):,} genes found by id, {len(unique):,} by name")

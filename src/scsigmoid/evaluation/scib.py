@@ -1,9 +1,9 @@
 """scIB biological-conservation metrics (appendix, "SCIB Biological Conservation Metrics").
 
-Higher scores are better. The silhouette uses the PCA coordinates of :mod:`~.neighbours`, the Leiden
-scores use its neighbors, and logistic regression uses the representation itself. The package
-scib-metrics computes the Leiden scores only: :mod:`~.distances` computes the silhouette faster
-(docs/benchmarks.md).
+Higher scores are better. Representations are embeddings and controls (:mod:`~.neighbours`). The
+silhouette uses their PCA coordinates, the Leiden scores use the neighbors in the PCA space, and
+logistic regression uses the representation itself. The package scib-metrics computes the Leiden
+scores only, because :mod:`~.distances` computes the silhouette faster (docs/benchmarks.md).
 
 To add a metric, write its function, add the function to :data:`FUNCTIONS`, and describe the metric
 in ``scsigmoid.config.metrics``.
@@ -15,16 +15,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import balanced_accuracy_score
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from scsigmoid.config.metrics import METRICS
 from scsigmoid.config.schema import Scib
+from scsigmoid.evaluation.distances import silhouettes
 from scsigmoid.evaluation.neighbours import Neighbours, find_neighbours, nearest_cells
 from scsigmoid.measurements import Measurement, known_donors, source_of, write_measurements
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
-Scores = Mapping[str, float]  # by metric
+Scores = Mapping[str, float]  # scores by name of the metric
 FOLDS = 5  # number of folds of cross-validation
 
 
@@ -70,10 +77,10 @@ def scib(
 
 
 def split_by_donor(cells: Neighbours) -> Iterator[tuple[str, Neighbours]]:
-    """Yield each donor with the representation of its cells, whose neighbors are of this donor.
+    """Yield each donor with the representation of its cells. Neighbors are of the same donor.
 
     Donors are left out if they have one cell type, or not more cells than a cell has neighbors.
-    Yields nothing if fewer than three donors are left.
+    Yield nothing if fewer than three donors are left.
     """
     neighbours = cells.indices.shape[1]
     rows_of = {}
@@ -95,10 +102,6 @@ def silhouette(cells: Neighbours, seed: int, device: str) -> Scores:
 
     s is the mean of the cells' :func:`~.distances.silhouettes` in the PCA space.
     """
-    import torch
-
-    from scsigmoid.evaluation.distances import silhouettes
-
     points = torch.as_tensor(cells.coordinates).to(device, torch.float64)
     _, types = np.unique(cells.labels, return_inverse=True)
     scores = silhouettes(points, torch.as_tensor(types, device=points.device))
@@ -108,8 +111,8 @@ def silhouette(cells: Neighbours, seed: int, device: str) -> Scores:
 def leiden(cells: Neighbours, seed: int, device: str) -> Scores:
     """Return NMI and ARI of the cell types with Leiden clusters of the neighbor graph.
 
-    Clusters are computed at ten resolutions from 0.2 to 2. The clusters with the highest NMI count,
-    as in scIB.
+    Clusters are computed at ten resolutions from 0.2 to 2. The scores are those of the clusters
+    with the highest NMI, as in scIB.
     """
     from scib_metrics import nmi_ari_cluster_labels_leiden
     from scib_metrics.nearest_neighbors import NeighborsResults
@@ -141,10 +144,6 @@ def probe(values: NDArray[np.floating], types: NDArray[np.int64], seed: int) -> 
 
     ``values`` are cells x dimensions. ``types`` is the index of each cell's type.
     """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, C=0.1))
     return cross_validated(model, values, types, seed)
 
@@ -153,9 +152,6 @@ def cross_validated(
     model: Any, values: NDArray[np.floating], types: NDArray[np.int64], seed: int
 ) -> float:
     """Return the balanced accuracy of a scikit-learn classifier, cross-validated in 5 folds."""
-    from sklearn.metrics import balanced_accuracy_score
-    from sklearn.model_selection import StratifiedKFold, cross_val_predict
-
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=derive(seed, "probe") % 2**32)
     predicted = cross_val_predict(model, values, types, cv=folds)
     return float(balanced_accuracy_score(types, predicted))

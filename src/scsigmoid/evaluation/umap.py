@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
+
 from scsigmoid.config.schema import Umap
 from scsigmoid.corpus.labels import check_enough
 from scsigmoid.evaluation.embedding_files import read_embeddings
@@ -18,7 +20,7 @@ def umap_dataset(
 ) -> None:  # fmt: skip
     """Project the embeddings of a dataset to two dimensions: PCA, then UMAP on the CPU.
 
-    UMAP has a seed and runs on one thread, so it always gives the same coordinates.
+    UMAP has a fixed seed and runs on one thread, so that coordinates are reproducible.
 
     Args:
         embeddings: embedding files by model name, with the same cells in the same order.
@@ -29,9 +31,7 @@ def umap_dataset(
     Raises:
         UserError: if the embeddings do not match, or have too few cells.
     """
-    import pyarrow as pa
-
-    by_model = read_embeddings(embeddings, dataset, scored=False)
+    by_model = read_embeddings(embeddings, dataset, labeled_only=False)
     first = next(iter(by_model.values()))
     check_enough(first.path, first.labels, umap=settings.neighbours)
     import umap  # after the checks, because it takes seconds

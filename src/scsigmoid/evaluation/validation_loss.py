@@ -10,6 +10,7 @@ same context see the same masks.
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
@@ -58,8 +59,6 @@ def validation_loss(
     Raises:
         UserError: if the model or the tokens are not the expected ones.
     """
-    import pyarrow as pa
-
     encoder, metadata = load_encoder(checkpoint, resolve_device(device))
     check_identity(checkpoint, metadata, **model_of(output_csv))
     if not hasattr(encoder, "output"):

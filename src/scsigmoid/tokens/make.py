@@ -1,4 +1,4 @@
-"""Make token stores from h5ad files."""
+"""Make token stores (:mod:`~.store`) from h5ad files: the genes of each cell, ranked as tokens."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ from scsigmoid.tokens.scatter import scatter
 from scsigmoid.tokens.store import grouped, store_schema, write_shards
 from scsigmoid.tokens.vocabulary import Vocabulary
 
-# Column of the store: column of obs from which it is copied.
+# Columns of the store, each with the column of obs from which it is copied.
 OBS_COLUMNS = {"donor": "donor_id", "tissue": "tissue", "assay": "assay"}
 PRIMARY = "is_primary_data"
 UNLIMITED = 2**31 - 1  # `maximum_length` of a store that models of any context can use
@@ -38,8 +38,8 @@ class Tokenizer:
     shard_cells: int  # maximum number of cells per shard of the store
     # Cells that express fewer genes are left out. Genes outside the vocabulary count, too.
     minimum_genes: int = 0
-    # For each file, `cells` (number of cells left out), `few_genes` (number of them with too few
-    # genes, the others have no token) and `rows` (of the first MAX_LISTED cells left out).
+    # For each file, `cells` (number of cells left out), `few_genes` (number of these cells with too
+    # few genes, the others have no token) and `rows` (of the first MAX_LISTED cells left out).
     left_out: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
 
     def metadata(
@@ -47,7 +47,7 @@ class Tokenizer:
     ) -> Mapping[str, Any]:
         """Return entries for the index of a new store. Call this before the first batch is read.
 
-        :meth:`batches` adds to the entry ``left_out`` while batches are read. ``order`` is
+        The entry ``left_out`` is empty, and filled while :meth:`batches` are read. ``order`` is
         ``"file"`` or ``"scattered"``, and ``label`` the columns of ``obs`` with the cell types.
         ``dataset`` is the name of the evaluation dataset and ``sha256`` the SHA-256 of its h5ad
         file. Both are empty for training cells.
@@ -82,7 +82,7 @@ class Tokenizer:
         check_shared(cells, self.vocabulary.name_of, cells.path, "the vocabulary")
         obs = cells.obs([*OBS_COLUMNS.values(), PRIMARY])
         type_of_cell = cell_types(cells, label, types)
-        start, truncated, few_genes = 0, 0, 0
+        truncated = few_genes = 0
         left_out_rows = []
         for chunk in track(cells.chunks(), label=f"tokenizing {cells.path.name}"):
             ranked = rank_tokens(
@@ -92,8 +92,7 @@ class Tokenizer:
                 self.target_sum,
                 self.maximum_length,
             )
-            in_chunk = slice(start, start + len(chunk.cells))  # among all cells of the file
-            start = in_chunk.stop
+            in_chunk = np.searchsorted(cells.rows, chunk.cells)  # indices of the chunk's cells
             offsets = pa.array(ranked.offsets, pa.int32())
             columns = {
                 "input_ids": pa.ListArray.from_arrays(offsets, ranked.tokens),
@@ -102,24 +101,24 @@ class Tokenizer:
                 "cell": chunk.cells,
                 "file": [file] * len(chunk.cells),
                 "cell_type": type_of_cell[in_chunk],
-                # Cells of files without this column, for which `obs` has "", are primary.
+                # Cells are primary in files without this column, for which `obs` has "".
                 "is_primary": np.isin(obs[PRIMARY][in_chunk], FALSE, invert=True),
             }
             columns |= {name: obs[source][in_chunk] for name, source in OBS_COLUMNS.items()}
             batch = pa.RecordBatch.from_pydict(columns, schema=store_schema(self.vocabulary.size))
             has_enough_genes = np.diff(chunk.counts.indptr) >= self.minimum_genes
             few_genes += int((~has_enough_genes).sum())
-            is_kept = has_enough_genes & (ranked.genes > 0)  # has a gene of the vocabulary
+            is_kept = has_enough_genes & (ranked.genes > 0)
             truncated += int((is_kept & (ranked.genes > self.maximum_length)).sum())
             if not is_kept.all():
                 left_out_rows.append(chunk.cells[~is_kept])
                 batch = batch.filter(pa.array(is_kept))
             yield batch
         if truncated:
-            share = truncated / cells.n_cells
             log(
-                f"{cells.path}: {truncated:,} of {cells.n_cells:,} cells ({share:.1%}) "
-                f"express more than {self.maximum_length:,} genes of the vocabulary and are cut"
+                f"{cells.path}: {truncated:,} of {cells.n_cells:,} cells "
+                f"({truncated / cells.n_cells:.1%}) express more than {self.maximum_length:,} "
+                "genes of the vocabulary and are cut"
             )
         if left_out_rows:
             self._leave_out(cells, file, np.concatenate(left_out_rows).tolist(), few_genes)
@@ -145,8 +144,8 @@ class Tokenizer:
         reasons = [f"{n} of {total} cells express {genes}" for genes, n in counts.items() if n]
         # A copy of selected cells has the column OWN_ROW: the row of each cell in the user's file.
         # For other files `obs` returns "".
-        user_row = dict(zip(cells.rows.tolist(), cells.obs([OWN_ROW])[OWN_ROW], strict=True))
-        shown = [user_row[row] or str(row) for row in listed]
+        user_rows = cells.obs([OWN_ROW])[OWN_ROW][np.searchsorted(cells.rows, listed)]
+        shown = [user_row or str(row) for user_row, row in zip(user_rows, listed, strict=True)]
         shown += ["..."] * (len(rows) > MAX_LISTED)
         log(f"{cells.path}: {', '.join(reasons)} and are left out (rows {', '.join(shown)})")
 
@@ -157,7 +156,7 @@ def tokenize_part(part: str | Path, tokenizer: Tokenizer, output: str | Path) ->
     ``part`` is a folder with h5ad files and ``files.csv``, and ``output`` the folder of the store.
     """
     files = cells_of_part(part)  # list of (row of files.csv, cells of this file)
-    batches = (  # read by write_shards
+    batches = (  # not read before write_shards below
         batch for row, cells in files for batch in tokenizer.batches(cells, row.label, row.file)
     )
     count = sum(cells.n_cells for _, cells in files)
@@ -176,8 +175,7 @@ def tokenize_evaluation(
     ``metadata`` is the dataset's JSON file, and ``output`` the folder of the store.
     """
     info = read_metadata(metadata)
-    # With a SHA-256, reading the counts raises an error if the file differs. The message names the
-    # file to delete (`made`).
+    # Reading the counts compares the file with the SHA-256, and names `remake` in the error.
     cells = replace(open_cells(h5ad), sha256=info.sha256, remake=Path(h5ad))
     batches = tokenizer.batches(cells, info.label, info.file, info.types)
     shards = grouped(batches, tokenizer.shard_cells)

@@ -11,8 +11,9 @@ the order of operations above.
 The loop over cells is compiled by numba with one thread and without fast math. The n genes of a
 cell are sorted in two steps:
 
-1. Values are distributed to 2 n buckets, in proportion to their bit patterns. As integers, the bit
-   patterns of positive floats have the same order as the floats.
+1. The range of the values' bit patterns is divided into 2 n buckets of equal width, and the values
+   are distributed to them. As integers, the bit patterns of positive floats have the same order as
+   the floats.
 2. Buckets with many values are sorted by Shell sort. Then all values are sorted by insertion.
 
 This takes linear time, unless many values are in one bucket, for example if many medians are equal.
@@ -34,7 +35,7 @@ class Ranked(NamedTuple):
 
     tokens: NDArray[np.unsignedinteger[Any]]  # of all cells, concatenated, of `store.token_type`
     offsets: NDArray[np.int64]  # cell i has tokens[offsets[i]:offsets[i + 1]], shape (cells + 1,)
-    genes: NDArray[np.int32]  # vocabulary genes of each cell before truncation, shape (cells,)
+    genes: NDArray[np.int32]  # number of tokens of each cell before truncation, shape (cells,)
 
 
 def rank_tokens(
@@ -54,7 +55,7 @@ def rank_tokens(
         maximum_length: cells are truncated to this number of tokens.
     """
     tokens = np.empty(counts.nnz, dtype=token_type(len(medians)))
-    lengths, genes = rank_cells(
+    genes = rank_cells(
         counts.indptr.astype(np.int32, copy=False),
         counts.indices.astype(np.int32, copy=False),
         counts.data.astype(np.int32, copy=False),
@@ -64,7 +65,7 @@ def rank_tokens(
         int(maximum_length),
         tokens,
     )
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    offsets = np.concatenate([[0], np.cumsum(np.minimum(genes, maximum_length))])
     return Ranked(tokens[: offsets[-1]], offsets, genes)
 
 
@@ -78,16 +79,15 @@ def rank_cells(
     target_sum: float,
     maximum_length: int,
     tokens: NDArray[np.unsignedinteger],
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Fill ``tokens``, and return the number of tokens of each cell, and ``genes`` of `Ranked`.
+) -> NDArray[np.int32]:
+    """Fill ``tokens``, and return ``genes``, both as for :class:`Ranked`.
 
-    ``indptr``, ``columns`` and ``counts`` are the arrays of the CSR matrix. ``tokens`` is as for
-    :class:`Ranked`, with room for all non-zero counts.
+    ``indptr``, ``columns`` and ``counts`` are the arrays of the CSR matrix. ``tokens`` has room for
+    all non-zero counts.
     """
-    cells = len(indptr) - 1
-    lengths, genes = np.empty(cells, np.int32), np.empty(cells, np.int32)
-    longest = 1
-    for cell in range(cells):
+    genes = np.zeros(len(indptr) - 1, np.int32)
+    longest = 1  # number of non-zero counts of a cell, at most
+    for cell in range(len(genes)):
         longest = max(longest, indptr[cell + 1] - indptr[cell])
     # These arrays are reused for every cell. `values` are in the order of columns, `ranked` are the
     # same values in the order of buckets.
@@ -98,7 +98,7 @@ def rank_cells(
     # Element b is the start of bucket b. Filling the bucket moves it to the end of bucket b.
     ends = np.empty(2 * longest + 1, np.int32)
     written = 0
-    for cell in range(cells):
+    for cell in range(len(genes)):
         first, last = indptr[cell], indptr[cell + 1]
         total = counts[first:last].sum()
         n = 0
@@ -108,11 +108,10 @@ def rank_cells(
                 values[n] = counts[entry] / total * target_sum / median_of_column[column]
                 value_tokens[n] = token_of_column[column]
                 n += 1
-        genes[cell] = n
-        kept = min(n, maximum_length)
-        lengths[cell] = kept
         if n == 0:
             continue
+        genes[cell] = n
+        kept = min(n, maximum_length)
 
         # Step 1: distribute the values to buckets. Bucket 0 contains the largest value.
         low, high = bits[:n].min(), bits[:n].max()
@@ -135,14 +134,14 @@ def rank_cells(
             start = 0
             for b in range(2 * n):
                 if ends[b] - start > CROWDED:
-                    sort(ranked, ranked_tokens, start, ends[b], True)
+                    sort(ranked, ranked_tokens, start, ends[b], is_crowded=True)
                 start = ends[b]
         # Buckets after the last kept token do not need to be sorted.
         stop = ends[np.searchsorted(ends[: 2 * n], kept)]
-        sort(ranked, ranked_tokens, 0, stop, False)
+        sort(ranked, ranked_tokens, 0, stop, is_crowded=False)
         tokens[written : written + kept] = ranked_tokens[:kept]
         written += kept
-    return lengths, genes
+    return genes
 
 
 @njit(cache=True, nogil=True)
@@ -151,8 +150,8 @@ def sort(
 ) -> None:
     """Sort ``values[start:stop]`` and their tokens in place, by descending value, then by token.
 
-    If ``is_crowded``, this is a Shell sort, which is faster if values are far from their place.
-    Otherwise it is an insertion sort.
+    If ``is_crowded``, use Shell sort, which is faster if values are far from their place. Otherwise
+    use insertion sort, which is Shell sort with a gap of 1 only.
     """
     gap = 1
     while is_crowded and 9 * gap < stop - start:

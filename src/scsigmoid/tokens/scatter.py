@@ -1,13 +1,15 @@
 """Random permutation of a part's cells over the shards of its token store, in bounded memory.
 
-The permutation is uniform and depends only on the number of cells. Training shuffles again with its
-own seed (:mod:`scsigmoid.tokens.shuffle`). Cells are first written to one temporary file per shard.
-Then the cells of each file are permuted in memory.
+A part is a share of the training cells, with one token store. The permutation is uniform and
+depends only on the number of cells. Training shuffles again with its own seed
+(:mod:`scsigmoid.tokens.shuffle`). Cells are first written to one temporary file per shard. Then the
+cells of each file are permuted in memory.
 """
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,7 @@ Int64s = NDArray[np.int64]
 def scatter(
     batches: Iterable[pa.RecordBatch], cells: int, shard_cells: int, schema: pa.Schema, store: Path
 ) -> Iterator[pa.RecordBatch]:
-    """Yield shards of nearly equal size, at most ``shard_cells``, with cells permuted over all.
+    """Yield shards of nearly equal size, at most ``shard_cells``, with all cells permuted.
 
     ``cells`` is the number of cells in ``batches``, or an upper bound if cells are left out.
     Temporary files are written next to the folder ``store``, and need as much disk space.
@@ -57,7 +59,7 @@ def write_by_shard(
 ) -> list[list[Int64s]]:
     """Write each cell to the temporary file of its shard.
 
-    Return the positions of the cells of each file in the permutation, as one array per batch.
+    Return, for each file, the positions of its cells in the permutation, as one array per batch.
     """
     generator = np.random.Generator(np.random.PCG64(derive(0, "scatter", cells)))
     permutation = generator.permutation(cells)
@@ -72,18 +74,16 @@ def write_by_shard(
             done += batch.num_rows
             order = np.argsort(batch_positions)  # makes the cells of a shard contiguous
             batch_positions = batch_positions[order]
-            batch = reorder([batch], order, schema)
-            for number, file in enumerate(files):
-                limits = number * shard_size, (number + 1) * shard_size
-                start, stop = np.searchsorted(batch_positions, limits)
+            batch = batch.take(pa.array(order))
+            limits = np.searchsorted(batch_positions, np.arange(len(paths) + 1) * shard_size)
+            for number, (start, stop) in enumerate(pairwise(limits)):
                 if start < stop:
-                    file.write_batch(batch.slice(start, stop - start))
+                    files[number].write_batch(batch.slice(start, stop - start))
                     positions[number].append(batch_positions[start:stop])
     return positions
 
 
 def reorder(batches: Sequence[pa.RecordBatch], order: Int64s, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the rows of all batches in the given order."""
-    # concat_batches fails for an empty list.
-    empty = pa.RecordBatch.from_pylist([], schema)
+    """Return the cells of all batches in the order ``order``."""
+    empty = pa.RecordBatch.from_pylist([], schema)  # concat_batches fails for an empty list
     return pa.concat_batches([empty, *batches]).take(pa.array(order))

@@ -3,8 +3,8 @@
 The shuffle has two steps:
 
 1. Tokenization permutes the cells of each part over the shards of its store
-   (:mod:`scsigmoid.tokens.scatter`). Consecutive rows are therefore a random sample of the part.
-2. Training divides the concatenated rows of all parts into blocks of ``BLOCK_CELLS`` cells. Each
+   (:mod:`scsigmoid.tokens.scatter`). Consecutive cells are therefore a random sample of the part.
+2. Training divides the concatenated cells of all parts into blocks of ``BLOCK_CELLS`` cells. Each
    epoch shuffles the blocks, then the cells within each window of ``WINDOW_BLOCKS`` blocks.
 
 Training reads whole blocks (about 200 KB at the paper's lengths). A window has 262,144 cells (about
@@ -13,6 +13,8 @@ Training reads whole blocks (about 200 KB at the paper's lengths). A window has 
 The order depends only on the seed and the number of cells. Any batch can be computed without its
 predecessors. docs/tokens.md compares the order with a uniform permutation.
 """
+
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +30,9 @@ WINDOW_BLOCKS = 4096
 class CellOrder:
     """An infinite sequence of cells in which every epoch contains every cell once.
 
-    Global batch g, starting at 0, is the slice [g * size, (g + 1) * size) of this sequence. A batch
-    may therefore contain the end of one epoch and the start of the next. ``cells`` is the number of
-    cells in all stores.
+    Global batch g, starting at 0, has the cells of optimizer step g + 1: the slice [g * size,
+    (g + 1) * size) of this sequence. It may therefore contain the end of one epoch and the start
+    of the next. ``cells`` is the number of cells in all stores.
     """
 
     def __init__(self, cells: int, seed: int) -> None:
@@ -38,11 +40,9 @@ class CellOrder:
             raise ValueError("cells must be at least 1")
         self.cells = cells
         self.seed = seed
-        nothing = np.zeros(0, dtype=np.int64)
-        # The most recent epoch, and the result of `blocks` for this epoch.
-        self._blocks: tuple[int, Int64s, Int64s] = (-1, nothing, nothing)
-        # The most recent epoch and window, and the rows of this window.
-        self._window: tuple[int, int, Int64s] = (-1, -1, nothing)
+        # Batches are usually read in order and need the most recent epoch and window again.
+        self.blocks = lru_cache(maxsize=1)(self.shuffle_blocks)
+        self.window = lru_cache(maxsize=1)(self.shuffle_window)
 
     def batch(self, index: int, size: int) -> Int64s:
         """Return the rows of a global batch in the concatenated stores: int64, shape (size,)."""
@@ -57,27 +57,20 @@ class CellOrder:
             start += len(rows)
         return np.concatenate(parts)
 
-    def blocks(self, epoch: int) -> tuple[Int64s, Int64s]:
-        """Return the order of blocks in an epoch, and the place at which each window starts.
+    def shuffle_blocks(self, epoch: int) -> tuple[Int64s, Int64s]:
+        """Return the order of blocks in an epoch, and the place at which each window starts."""
+        generator = np.random.Generator(np.random.PCG64(derive(self.seed, "blocks", epoch)))
+        order = generator.permutation(-(-self.cells // BLOCK_CELLS))
+        starts = np.arange(0, len(order), WINDOW_BLOCKS) * BLOCK_CELLS
+        # The block with the largest number may be shorter, so windows after it start earlier.
+        starts[starts > order.argmax() * BLOCK_CELLS] -= -self.cells % BLOCK_CELLS
+        return order, starts
 
-        The most recent epoch is cached.
-        """
-        if self._blocks[0] != epoch:
-            generator = np.random.Generator(np.random.PCG64(derive(self.seed, "blocks", epoch)))
-            order = generator.permutation(-(-self.cells // BLOCK_CELLS))
-            starts = np.arange(0, len(order), WINDOW_BLOCKS) * BLOCK_CELLS
-            # The block with the largest number may be shorter, so windows after it start earlier.
-            starts[starts > order.argmax() * BLOCK_CELLS] -= -self.cells % BLOCK_CELLS
-            self._blocks = epoch, order, starts
-        return self._blocks[1:]
-
-    def window(self, epoch: int, window: int) -> Int64s:
-        """Return the shuffled rows of a window. The most recent window is cached."""
-        if self._window[:2] != (epoch, window):
-            order, _ = self.blocks(epoch)
-            blocks = order[window * WINDOW_BLOCKS : (window + 1) * WINDOW_BLOCKS]
-            rows = (blocks[:, None] * BLOCK_CELLS + np.arange(BLOCK_CELLS)).ravel()
-            seed = derive(self.seed, "window", epoch, window)
-            generator = np.random.Generator(np.random.PCG64(seed))
-            self._window = epoch, window, generator.permutation(rows[rows < self.cells])
-        return self._window[2]
+    def shuffle_window(self, epoch: int, window: int) -> Int64s:
+        """Return the shuffled rows of a window."""
+        order, _ = self.blocks(epoch)
+        blocks = order[window * WINDOW_BLOCKS : (window + 1) * WINDOW_BLOCKS]
+        rows = (blocks[:, None] * BLOCK_CELLS + np.arange(BLOCK_CELLS)).ravel()
+        seed = derive(self.seed, "window", epoch, window)
+        generator = np.random.Generator(np.random.PCG64(seed))
+        return generator.permutation(rows[rows < self.cells])

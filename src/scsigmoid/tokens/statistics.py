@@ -1,11 +1,13 @@
-"""Mergeable gene statistics: the number of cells that express a gene, and its median count in them.
+"""Gene statistics: how many cells express a gene, and the median of its relative count in them.
 
-Counts are relative to the cell total, x = count / cell total. The median of x is estimated from a
-histogram with logarithmic bins, as in DDSketch (Masson et al. 2019): bin k contains the values
-RATIO^-(k+1) < x <= RATIO^-k. The estimate assumes that log x is uniform within a bin. Genes with
-medians in the same bin therefore rarely have equal estimates, which would tie their ranks. The
-exact median is in the same bin as the estimate, so the relative error is below RATIO - 1 = 0.8 %,
-apart from rounding.
+A relative count is x = count / cell total. Each gene has a histogram of x with logarithmic bins, as
+in DDSketch (Masson et al. 2019): bin k contains the values RATIO^-(k+1) < x <= RATIO^-k. Histograms
+of several parts of the corpus are added to merge them.
+
+The median is estimated from the histogram as if log x were uniform within a bin. Genes with medians
+in the same bin therefore rarely have equal estimates, which would tie their ranks. The exact median
+is in the same bin as the estimate, so the relative error is below RATIO - 1 = 0.8 %, apart from
+rounding.
 """
 
 import json
@@ -50,7 +52,7 @@ class GeneStatistics:
     histogram: Any  # number of cells in each bin: SciPy CSR matrix of int64, shape (genes, BINS)
     n_cells: int  # number of cells that were counted
     target_sum: float  # sum that the counts of each cell are scaled to in `medians`
-    ambiguous: frozenset[str] = frozenset()  # names that several genes have in one file: Y_RNA, ...
+    ambiguous: frozenset[str] = frozenset()  # names of several genes of one file, such as Y_RNA
 
     @property
     def genes(self) -> list[str]:
@@ -68,14 +70,15 @@ class GeneStatistics:
         even number of values is the mean of the two middle values.
         """
         # The histogram describes a sequence of values: gene after gene, and the values of a gene
-        # from the largest to the smallest. Entry i of the histogram stands for `counts[i]` values,
-        # which are at positions `ends[i] - counts[i]` to `ends[i] - 1` of the sequence.
+        # from the largest to the smallest. Stored entry i of the histogram stands for `counts[i]`
+        # values, at positions `ends[i] - counts[i]` to `ends[i] - 1` of the sequence.
         counts = self.histogram.data
         ends = np.cumsum(counts)
         cells = self.cells
         is_expressed = cells > 0
         starts = (np.cumsum(cells) - cells)[is_expressed]  # position of each gene's first value
         middle = np.zeros(len(starts))
+        # The two middle values, which are the same value if the number of cells is odd.
         for rank in ((cells[is_expressed] - 1) // 2, cells[is_expressed] // 2):
             position = starts + rank
             entry = np.searchsorted(ends, position, side="right")
@@ -90,11 +93,12 @@ def gather(part: str | Path, target_sum: float, output: str | Path, minimum_gene
     """Write the gene statistics of the training cells of one part as an Arrow IPC file.
 
     ``part`` is a folder with h5ad files and their ``files.csv``. Cells that express fewer than
-    ``minimum_genes`` genes are not counted. The dense histogram needs ``4 * BINS`` bytes of memory
-    per gene.
+    ``minimum_genes`` genes are not counted. The memory is ``4 * BINS`` bytes per gene.
     """
     files = [cells for _, cells in cells_of_part(part)]
-    names = names_of_genes(zip(cells.genes, cells.names, strict=True) for cells in files)
+    names = names_of_genes(
+        pair for cells in files for pair in zip(cells.genes, cells.names, strict=True)
+    )
     position = {gene: index for index, gene in enumerate(names)}
     histogram = np.zeros((len(names), BINS), dtype=np.uint32)
     n_cells = 0
@@ -117,16 +121,15 @@ def repeated_names(cells: Cells) -> set[str]:
     return {name for (_, name), count in genes.items() if count > 1}
 
 
-def names_of_genes(parts: Iterable[Iterable[tuple[str, str]]]) -> dict[str, str]:
+def names_of_genes(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return, from pairs (id, name), the most frequent name of each gene by gene id, sorted by id.
 
-    Of equally frequent names, the alphabetically first is kept. Names that equal the id are kept
-    only if no part has another name.
+    Of equally frequent names, the alphabetically first is returned. A name that equals the id is
+    returned only if the gene has no other name.
     """
     names: dict[str, Counter[str]] = {}
-    for part in parts:
-        for gene, name in part:
-            names.setdefault(gene, Counter())[name] += 1
+    for gene, name in pairs:
+        names.setdefault(gene, Counter())[name] += 1
     return {
         gene: min(names[gene], key=lambda name: (name == gene, -names[gene][name], name))
         for gene in sorted(names)
@@ -139,7 +142,8 @@ def count_cells(counts: Any, rows: NDArray[np.int64], histogram: NDArray[np.uint
     ``counts`` are raw counts: a CSR matrix of int32 without stored zeros, shape (cells, genes).
     ``rows`` is the row of each gene in ``histogram``, whose shape is (number of rows, ``BINS``).
     """
-    log_totals = np.log(np.maximum(np.asarray(counts.sum(axis=1, dtype=np.int64)).ravel(), 1))
+    totals = np.asarray(counts.sum(axis=1, dtype=np.int64)).ravel()
+    log_totals = np.log(np.maximum(totals, 1))  # cells with total 0 have no entry below
     minus_log_x = np.repeat(log_totals, np.diff(counts.indptr)) - np.log(counts.data)
     bins = np.minimum((minus_log_x / math.log(RATIO)).astype(np.int64), BINS - 1)
     np.add.at(histogram.reshape(-1), rows[counts.indices] * BINS + bins, np.uint32(1))
@@ -152,21 +156,19 @@ def merge(first: GeneStatistics, second: GeneStatistics) -> GeneStatistics:
             "gene statistics: files were made with different values of tokens.target_sum; "
             "delete tokens/statistics and run again"
         )
-    names = names_of_genes([first.names.items(), second.names.items()])
-    histogram = sum_rows(first, names) + sum_rows(second, names)
+    names = names_of_genes([*first.names.items(), *second.names.items()])
+    histogram = sum_rows(first, names, {}) + sum_rows(second, names, {})
     n_cells, ambiguous = first.n_cells + second.n_cells, first.ambiguous | second.ambiguous
     return GeneStatistics(names, histogram, n_cells, first.target_sum, ambiguous)
 
 
-def sum_rows(
-    statistics: GeneStatistics, genes: Iterable[str], retired: Mapping[str, str] | None = None
-) -> Any:
+def sum_rows(statistics: GeneStatistics, genes: Iterable[str], retired: Mapping[str, str]) -> Any:
     """Return the histogram of ``statistics`` with one row for each id in ``genes``.
 
     ``retired`` maps other ids to ids in ``genes``. Rows with the same new id are added.
     """
     position = {gene: index for index, gene in enumerate(genes)}
-    rows = [position[(retired or {}).get(gene, gene)] for gene in statistics.names]
+    rows = [position[retired.get(gene, gene)] for gene in statistics.names]
     # Element (new row, old row) is 1. The product with the histogram moves and adds its rows.
     ones = np.ones(len(rows), dtype=np.int64)
     selection = csr_matrix((ones, (rows, range(len(rows)))), shape=(len(position), len(rows)))
@@ -178,7 +180,7 @@ def sum_rows(
 def merge_by_name(
     statistics: GeneStatistics, preferred: Container[str] = ()
 ) -> tuple[GeneStatistics, dict[str, str]]:
-    """Merge gene ids of an organism that have the same name in different files.
+    """Merge gene ids of an organism that have the same name, but not in the same file.
 
     These are ids of one gene in different Ensembl releases. Ids that have the same name in one file
     are different genes and are not merged. Each gene keeps its id in ``preferred``, or else the id

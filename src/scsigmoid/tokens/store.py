@@ -8,9 +8,10 @@
 ``dataset_info.json``
 =====================  =============================================================================
 
-Opening a store reads the index, ``genes.npy`` and the last bytes of each shard. This detects
-truncated and replaced shards without hashing terabytes. Shards are memory-mapped when they are
-first needed. :meth:`TokenStore.metadata` reads whole shards and compares their SHA-256.
+A shard is one of the Arrow files. Opening a store reads the index, ``genes.npy`` and the last bytes
+of each shard. This detects truncated and replaced shards without hashing terabytes. Shards are
+memory-mapped when they are first needed. :meth:`TokenStore.metadata` reads whole shards and
+compares their SHA-256.
 """
 
 import hashlib
@@ -56,27 +57,24 @@ def store_schema(vocabulary_size: int) -> pa.Schema:
     truncation. ``file`` is the file's name in the manifest, and ``cell`` the cell's row in this
     file. The other columns are from ``obs``.
     """
+    texts = ("file", "cell_type", "donor", "tissue", "assay")
     return pa.schema(
         [
             ("input_ids", pa.list_(pa.from_numpy_dtype(token_type(vocabulary_size)))),
             ("length", pa.int32()),
             ("genes", pa.int32()),
             ("cell", pa.int64()),
-            ("file", pa.string()),
-            ("cell_type", pa.string()),
-            ("donor", pa.string()),
-            ("tissue", pa.string()),
-            ("assay", pa.string()),
+            *((name, pa.string()) for name in texts),
             ("is_primary", pa.bool_()),
         ]
     )
 
 
 class Shard:
-    """A file of a store, mapped into memory when it is first needed."""
+    """A shard of a store, mapped into memory when it is first needed."""
 
     def __init__(self, folder: Path, entry: dict[str, Any], schema: pa.Schema) -> None:
-        """Raise an error if the file is missing, or its size or end is wrong."""
+        """Raise an error if the file is missing, or differs in size or end from its index entry."""
         self.path = folder / entry["file"]
         self.rows = int(entry["rows"])
         self.sha256, self._schema = entry["sha256"], schema
@@ -89,7 +87,6 @@ class Shard:
                 raise self.make_error()
 
     def make_error(self, problem: str = "is damaged") -> UserError:
-        """Return the error of a damaged or missing shard."""
         return UserError(f"{self.path}: this shard of tokens {problem}; make the tokens again")
 
     @cached_property
@@ -122,7 +119,7 @@ class TokenStore:
     # `dataset`, `vocabulary` and `cells`, see :meth:`scsigmoid.tokens.make.Tokenizer.metadata`.
     identity: Mapping[str, str]
     vocabulary_size: int  # number of tokens, including special tokens
-    maximum_length: int  # length to which cells were truncated. The smallest of several stores.
+    maximum_length: int  # number of tokens that cells were truncated to; of several, the smallest
     simulated: bool  # whether any cell is simulated
     lengths: NDArray[np.int32]  # number of tokens of each cell
     _shards: list[Shard]
@@ -134,28 +131,28 @@ class TokenStore:
 
         ``expected`` is the identity of the stores: ``vocabulary`` (fingerprint), ``dataset`` (empty
         for training cells), ``cells`` (SHA-256 of the dataset's h5ad file). Raise a UserError if a
-        file is missing or damaged, if stores have another identity or different vocabularies, or if
-        the same shards are given twice.
+        file is missing or damaged, if a store has another identity, if the vocabularies differ, or
+        if two stores contain the same shard.
         """
         if isinstance(folders, (str, Path)):
             folders = [folders]
         indices = [read_index(Path(folder)) for folder in folders]
         # By default, all stores must have the vocabulary of the first store.
         expected = {"vocabulary": indices[0]["vocabulary"], **expected}
-        store_of: dict[str, int] = {}  # SHA-256 of a shard to position of its store in `folders`
+        number_of_store: dict[str, int] = {}  # by SHA-256 of a shard
         shards: list[Shard] = []
         lengths = np.empty(sum(index["rows"] for index in indices), dtype=np.int32)
         done = 0
         for number, (folder, index) in enumerate(zip(folders, indices, strict=True)):
             check_identity(folder, index, **expected)
+            schema = store_schema(index["vocabulary_size"])
             for entry in index["shards"]:
-                other = store_of.setdefault(entry["sha256"], number)
+                other = number_of_store.setdefault(entry["sha256"], number)
                 if other != number:
                     raise UserError(
                         f"{folder}: contains a shard of {folders[other]}; pass each store once"
                     )
-            schema = store_schema(index["vocabulary_size"])
-            shards += [Shard(Path(folder), entry, schema) for entry in index["shards"]]
+                shards.append(Shard(Path(folder), entry, schema))
             # A cell has a token per gene, up to the maximum length.
             store_lengths = lengths[done : done + index["rows"]]
             np.minimum(read_genes(Path(folder), index), index["maximum_length"], out=store_lengths)
@@ -175,11 +172,11 @@ class TokenStore:
         return len(self.lengths)
 
     def cells(self, rows: Sequence[int] | NDArray[np.integer[Any]], maximum_length: int) -> Packed:
-        """Return the first ``maximum_length`` tokens of each of the cells in ``rows``, in order."""
+        """Return the first ``maximum_length`` tokens of each cell in ``rows``, in their order."""
         rows = np.asarray(rows, dtype=np.int64)
         shards = np.searchsorted(self._starts, rows, side="right") - 1
         rows_in_shard = rows - self._starts[shards]
-        # An empty first piece gives cu_seqlens its leading 0, and sets the dtype of the tokens.
+        # The empty first piece gives cu_seqlens its leading 0, and an empty result its dtype.
         pieces = [np.zeros(0, dtype=token_type(self.vocabulary_size))]
         for shard, row in zip(shards.tolist(), rows_in_shard.tolist(), strict=True):
             offsets, tokens = self._shards[shard].offsets_and_tokens
@@ -246,8 +243,8 @@ def write_shards(
     """Write a store atomically.
 
     ``shards`` have the columns of :func:`store_schema`. ``metadata`` contains other entries of the
-    index. It is read after the last shard, because iterating over ``shards`` may change it.
-    ``dataset`` and ``cells`` are empty by default, which means training cells.
+    index. It is read after the last shard, because iterating over ``shards`` may change it. The
+    default of ``dataset`` and ``cells`` is empty, for training cells.
     """
     with atomic_folder(folder) as temporary:
         entries = []
@@ -284,7 +281,7 @@ def write_shard(path: Path, shard: pa.RecordBatch) -> dict[str, Any]:
 
 
 def write_dataset_files(folder: Path, entries: Iterable[Mapping[str, Any]]) -> None:
-    """Write the files that ``datasets.load_from_disk`` needs."""
+    """Write the files that ``datasets.load_from_disk`` needs (package datasets of Hugging Face)."""
     checksums = "\n".join(entry["sha256"] for entry in entries)
     state: dict[str, Any] = {
         "_data_files": [{"filename": entry["file"]} for entry in entries],

@@ -1,6 +1,7 @@
-"""The vocabulary: genes with their tokens and medians.
+"""The vocabulary: the genes that are tokens, with the median of their counts.
 
-Genes come from a list, or are selected from the gene statistics.
+The genes are read from a list, or selected from the gene statistics of the training cells
+(:mod:`scsigmoid.tokens.statistics`).
 """
 
 import gzip
@@ -10,8 +11,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
+from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -24,13 +25,12 @@ from scsigmoid.corpus.genes import organism_of, without_version
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, parsing
 from scsigmoid.progress import log
+from scsigmoid.tokens.statistics import GeneStatistics, merge, merge_by_name, read_statistics
 
-if TYPE_CHECKING:
-    from scsigmoid.tokens.statistics import GeneStatistics
+SPECIAL = ("<pad>", "<mask>", "<cls>", "<unk>")  # tokens 0 to 3, which are not genes
+PAD, MASK, CLS, UNKNOWN = range(len(SPECIAL))
 
-PAD, MASK, CLS, UNKNOWN = range(4)
-SPECIAL = ("<pad>", "<mask>", "<cls>", "<unk>")
-
+# Attributes of a gene in a GTF annotation. The id is without version.
 GENE_ID = re.compile(r'gene_id "([^".]+)')
 BIOTYPE = re.compile(r'gene_(?:bio)?type "([^"]+)"')  # GENCODE: gene_type, Ensembl: gene_biotype
 
@@ -59,7 +59,7 @@ class Vocabulary:
     # Median of count / cell total * target sum over the cells that express the gene. 1.0 for
     # special tokens and for genes that no training cell expresses.
     medians: NDArray[np.float64]
-    # The id in `gene_ids` by the gene's ids in other Ensembl releases.
+    # Ids of these genes in other Ensembl releases, each with the gene's id in `gene_ids`.
     retired: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -95,7 +95,7 @@ class Vocabulary:
     def write(
         self, path: str | Path, organisms: Mapping[str, Mapping[str, int]] | None = None
     ) -> None:
-        """Write a Parquet file. Its metadata include ``organisms``, see :func:`count_genes`."""
+        """Write a Parquet file. Its metadata include ``organisms`` (:func:`count_genes`)."""
         metadata = {"fingerprint": self.fingerprint, "organisms": json.dumps(organisms or {})}
         if self.retired:
             metadata["retired"] = json.dumps(self.retired)
@@ -137,20 +137,18 @@ def build_vocabulary(
     output: str | Path,
     choice: VocabularyChoice = EXPRESSED,
 ) -> None:
-    """Write the vocabulary as Parquet, and log the share of counts without a token.
+    """Write the vocabulary as Parquet, and log the share of non-zero counts without a token.
 
     Args:
         statistics: files of :func:`scsigmoid.tokens.statistics.gather`, in any order.
         minimum_cells: minimum number of training cells that express a gene (at least 1).
         output: Parquet file to write.
-        choice: file with a list of genes, which replaces ``minimum_cells``, or further limits on
-            the genes (default: no further limits).
+        choice: path of a list of genes, which replaces ``minimum_cells``, or further limits on the
+            genes (default: no further limits).
 
     Raises:
         UserError: if the vocabulary would have no gene that a training cell expresses.
     """
-    from scsigmoid.tokens.statistics import merge, merge_by_name, read_statistics
-
     listed = [] if choice.genes is None else read_gene_list(choice.genes)
     merged, retired = merge_by_name(reduce(merge, map(read_statistics, statistics)), set(listed))
     if retired:
@@ -168,7 +166,7 @@ def build_vocabulary(
             f"{genes[0]!r}, the training files {merged.genes[0]!r}); use the gene ids of the "
             "training files"
         )
-    medians = np.nan_to_num(merged.medians(), nan=1.0)  # 1.0 for genes that are not expressed
+    medians = np.nan_to_num(merged.medians(), nan=1.0)  # NaN for genes that are not expressed
     median_of_gene = dict(zip(merged.genes, medians.tolist(), strict=True))
     organisms = count_genes(cells_of_gene, genes)
     for organism, summary in organisms.items():
@@ -193,11 +191,13 @@ def count_genes(cells_of_gene: dict[str, int], genes: Iterable[str]) -> dict[str
 
     ``genes`` are the ids with a token. Return, for each organism, ``tokens`` (number of genes with
     a token), ``genes`` (number of genes that training cells express), ``counts`` (number of
-    non-zero counts in all training cells) and ``outside`` (their number in genes without a token).
+    non-zero counts in all training cells) and ``outside`` (number of non-zero counts of genes
+    without a token).
     """
     organisms: dict[str, dict[str, int]] = {}
     vocabulary = set(genes)
     for gene in sorted(vocabulary | {gene for gene, cells in cells_of_gene.items() if cells}):
+        # The number of cells that express a gene is the number of its non-zero counts.
         cells = cells_of_gene.get(gene, 0)
         zeros = {"tokens": 0, "genes": 0, "counts": 0, "outside": 0}
         summary = organisms.setdefault(organism_of(gene), zeros)
@@ -211,8 +211,8 @@ def count_genes(cells_of_gene: dict[str, int], genes: Iterable[str]) -> dict[str
 def read_gene_list(path: str | Path) -> list[str]:
     """Read a text file with one gene id per line. Return sorted, unique ids without versions.
 
-    Text after a comma or white space is ignored. Empty lines, comments (``#``) and special tokens,
-    such as ``<cls>``, are skipped.
+    Text after the id, separated by a comma or white space, is ignored. Empty lines, comments
+    (``#``) and special tokens, such as ``<cls>``, are skipped.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
@@ -229,12 +229,12 @@ def read_gene_list(path: str | Path) -> list[str]:
 
 
 def select_genes(
-    statistics: "GeneStatistics", minimum_cells: int, choice: VocabularyChoice
+    statistics: GeneStatistics, minimum_cells: int, choice: VocabularyChoice
 ) -> list[str]:
     """Return the sorted ids of the genes that meet ``minimum_cells`` and ``choice``."""
     cells = statistics.cells
-    kept = cells >= max(1, minimum_cells)
-    if not kept.any():
+    is_kept = cells >= max(1, minimum_cells)
+    if not is_kept.any():
         raise UserError(
             f"tokens.minimum_cells: no gene is expressed in {minimum_cells} training cells; "
             "set a smaller number"
@@ -244,11 +244,11 @@ def select_genes(
         known = sorted(set(biotypes.values()))
         check_known("tokens.vocabulary.biotypes", "biotype", choice.biotypes, known)
         is_annotated = np.array([gene in biotypes for gene in statistics.genes])
-        unknown = int((kept & ~is_annotated).sum())
+        unknown = int((is_kept & ~is_annotated).sum())
         if unknown:
             log(f"vocabulary: left out {unknown:,} expressed genes that are not in the annotation")
-        kept &= np.array([biotypes.get(gene) in choice.biotypes for gene in statistics.genes])
-        if not kept.any():
+        is_kept &= np.array([biotypes.get(gene) in choice.biotypes for gene in statistics.genes])
+        if not is_kept.any():
             raise UserError(
                 "tokens.vocabulary.biotypes: no training cell expresses a gene of biotype "
                 f"{' or '.join(choice.biotypes)}; set tokens.vocabulary.annotation to "
@@ -256,11 +256,11 @@ def select_genes(
             )
     organisms = np.array([organism_of(gene) for gene in statistics.genes])
     for organism, size in (choice.sizes or {}).items():
-        places = np.flatnonzero(kept & (organisms == organism))
+        candidates = np.flatnonzero(is_kept & (organisms == organism))
         # Keep the genes that most cells express, and among equal numbers the first by id.
-        order = np.argsort(-cells[places], kind="stable")
-        kept[places[order[size:]]] = False
-    return [statistics.genes[place] for place in np.flatnonzero(kept)]
+        order = np.argsort(-cells[candidates], kind="stable")
+        is_kept[candidates[order[size:]]] = False
+    return list(compress(statistics.genes, is_kept))
 
 
 def biotypes_of(paths: Sequence[str | Path]) -> dict[str, str]:
@@ -273,9 +273,9 @@ def biotypes_of(paths: Sequence[str | Path]) -> dict[str, str]:
             with opened(path, "rt", encoding="utf-8") as file:
                 for line in file:
                     if "\tgene\t" in line:
-                        gene, kind = GENE_ID.search(line), BIOTYPE.search(line)
-                        if gene and kind:
-                            biotypes[gene[1]] = kind[1]
+                        gene, biotype = GENE_ID.search(line), BIOTYPE.search(line)
+                        if gene and biotype:
+                            biotypes[gene[1]] = biotype[1]
         except (OSError, EOFError, UnicodeDecodeError) as error:
             raise UserError(
                 f"tokens.vocabulary.annotation: {path}: cannot be read "
