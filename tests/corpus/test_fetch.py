@@ -26,7 +26,8 @@ BLOOD = Dataset(title="Blood")
 def test_embedded(config, tmp_path):
     sizes = dataclasses.replace(config.corpus.embedded, training_cells=100)
     corpus = dataclasses.replace(config.corpus, embedded=sizes)
-    make_manifest(corpus, config.datasets, tmp_path)
+    own = {"mine": Dataset(title="Not a file of the embedded corpus", file="mine.h5ad")}
+    make_manifest(corpus, {**own, **config.datasets}, tmp_path)
     rows = read_manifest(tmp_path / "manifest.csv")
     assert [row.dataset for row in rows if row.role == "evaluation"] == list(config.datasets)
     assert [row.file for row in rows if row.simulated == "false"] == ["pbmc68k_training", "pbmc68k"]
@@ -72,15 +73,15 @@ def test_local(counts, write_h5ad, tmp_path):
         make_part(corpus, folder)
 
 
-MMD = {"mmd": {"datasets": ["blood"]}}
+BLOOD_ONLY = {"datasets": ["blood"]}
 
 
 @pytest.mark.parametrize(
     ("types", "settings", "message"),
     [
-        ([6, 6, 2], MMD, r"13 of 14 .*\(3 types; the largest: 6 'a', 5 'b'\).*scIB.*15.*; MMD.*10"),
-        ([40, 9], {"mmd": {**MMD["mmd"], "minimum_cells": 8}}, ""),
-        ([8, 7], {"mmd": {"datasets": []}, "scib": {"neighbours": 13}}, "UMAP needs more than 15"),
+        ([6, 6, 2], {"mmd": BLOOD_ONLY}, r"13 of 14 .*6 'a', 5 'b'\).*scIB.*15.*; MMD.*10"),
+        ([40, 9], {"mmd": {**BLOOD_ONLY, "minimum_cells": 8}}, ""),
+        ([8, 7], {"umap": BLOOD_ONLY, "scib": {"neighbours": 13}}, "UMAP needs more than 15"),
     ],
 )
 def test_too_few_cells_for_a_metric(types, settings, message, write_h5ad, tmp_path, capfd):
@@ -160,7 +161,7 @@ def test_raw_files_are_deleted_and_restored(corpus, server, files, write_h5ad, c
     own_row = ManifestRow(file="own", role="training", part="0", source="local", **identity)
     write_manifest(manifest, [*read_manifest(manifest), own_row])
     part = make_part(corpus, tmp_path)
-    linked = part / f"{uuid(1003)}.h5ad"
+    linked = part / f"{uuid(1003)}.h5ad"  # the user replaces this link to a download
     linked.unlink()
     linked.symlink_to(own)
     download = dataclasses.replace(corpus.download, keep_files=False)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import compress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,9 @@ from scsigmoid.corpus.genes import organism_of, without_version
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, parsing
 from scsigmoid.progress import log
-from scsigmoid.tokens.statistics import GeneStatistics, merge, merge_by_name, read_statistics
+
+if TYPE_CHECKING:
+    from scsigmoid.tokens.statistics import GeneStatistics
 
 SPECIAL = ("<pad>", "<mask>", "<cls>", "<unk>")  # tokens 0 to 3, which are not genes
 PAD, MASK, CLS, UNKNOWN = range(len(SPECIAL))
@@ -150,6 +153,9 @@ def build_vocabulary(
         UserError: if the vocabulary would have no gene that a training cell expresses.
     """
     listed = [] if choice.genes is None else read_gene_list(choice.genes)
+    # Training imports this module without the packages that statistics need.
+    from scsigmoid.tokens.statistics import merge, merge_by_name, read_statistics
+
     merged, retired = merge_by_name(reduce(merge, map(read_statistics, statistics)), set(listed))
     if retired:
         log(f"vocabulary: {len(retired):,} ids are merged with another id of the same gene name")
@@ -229,7 +235,7 @@ def read_gene_list(path: str | Path) -> list[str]:
 
 
 def select_genes(
-    statistics: GeneStatistics, minimum_cells: int, choice: VocabularyChoice
+    statistics: "GeneStatistics", minimum_cells: int, choice: VocabularyChoice
 ) -> list[str]:
     """Return the sorted ids of the genes that meet ``minimum_cells`` and ``choice``."""
     cells = statistics.cells
