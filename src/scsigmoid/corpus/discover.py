@@ -72,13 +72,16 @@ def list_versions(
     can_be_wanted: Callable[[Entry], bool] = lambda entry: True,
     cache: Path | None = None,
 ) -> tuple[list[Version], dict[str, str]]:
-    """Find the newest version of every dataset as of a day, except datasets withdrawn since then.
+    """Find the newest version of every dataset as of a day.
+
+    Datasets withdrawn since then are missing, because the service does not list them.
 
     Args:
         day: as ``YYYY-MM-DD``.
         leave_out: ids of datasets to leave out, even if their descriptions are malformed.
         can_be_wanted: whether the corpus may use versions of a dataset, given its current
-            description. Other datasets are only counted, so their current version is returned.
+            description. Other datasets are only counted. For them the current version is returned,
+            which saves a request.
         cache: folder with the versions of past days, so that an interrupted command resumes.
 
     Returns:
@@ -87,7 +90,8 @@ def list_versions(
     Raises:
         UserError: if no dataset was published by the day, or too many cannot be described.
     """
-    # Current descriptions, but `published_at` is the day of the first version of the dataset.
+    # Descriptions of the current versions. Their `published_at` is the day of a dataset's first
+    # version, so datasets that did not exist on the day are skipped.
     entries = {
         check_identifier(entry.get("dataset_id"), service.api): entry
         for entry in service.get_list("datasets", INDEX_PATIENCE)
@@ -106,7 +110,8 @@ def list_versions(
                 entry = version_of_day(service, dataset_id, day, cache)
             return read_version(entry, entries[dataset_id])
         except UserError as error:
-            service.web.check_stopped()  # a failure of another thread is not a reason
+            # If a failure in another thread stopped this one, raise instead of noting a reason.
+            service.web.check_stopped()
             left_out[dataset_id] = error.reason if isinstance(error, Absent) else str(error)
             return None
 
@@ -158,7 +163,8 @@ def read_version(entry: Entry, dataset: Entry | None = None) -> Version:
     """Read the service's description of a version. Unknown fields are ignored.
 
     ``dataset`` is the description of the dataset, for a collection or DOI that ``entry`` lacks.
-    Raise `Unusable` if the version is withdrawn or has no h5ad file.
+    Raise `Unusable` if the version is withdrawn or has no h5ad file, and a UserError if its
+    description is malformed.
     """
     version_id = check_identifier(entry.get("dataset_version_id"))
     if entry.get("tombstone") is True:

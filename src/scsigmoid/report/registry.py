@@ -15,8 +15,9 @@ from scsigmoid.errors import UserError
 
 KERNEL = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
 TRAINING = ("benchmarks/training.csv", "benchmarks/training.json")
-#: Figures and tables that are made for the user's own cells, in the order of the report. Each text
-#: is the start of ``<kind>-<name>``, because some names end with a dataset.
+#: Figures and tables that are made for the user's own cells, in the order in which
+#: :mod:`scsigmoid.report.page` shows them. Each text is the start of ``<kind>-<name>``, because
+#: some names end with a dataset.
 OWN = (
     "figure-umap", "figure-scib", "table-scib", "figure-loss", "table-validation_loss",
     "figure-sequence_lengths", "table-mmd",
@@ -28,9 +29,9 @@ class Entry:
     """A table or a figure.
 
     Attributes:
-        module: module of :mod:`scsigmoid.report` with the function that makes the entry. It has
-            the entry's name without the dataset, e.g. ``umap`` for ``umap_heart_oft``. Its
-            arguments are the results, and the dataset if there is one.
+        module: module of :mod:`scsigmoid.report` with the function that makes the entry. The
+            function has the entry's name without the dataset, e.g. ``umap`` for
+            ``umap_heart_oft``. Its arguments are the results, and the dataset if there is one.
         title: heading in the report (default: the name with spaces).
         caption: caption of a figure. The caption of a table is in its files.
         paper: corresponding figure, table or section of the paper, or "".

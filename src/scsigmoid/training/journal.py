@@ -42,7 +42,7 @@ class Row:
     data_wait: float
     peak_memory_gb: float
     validation_loss: float | None = None
-    cuda_graphs: float = 0.0
+    cuda_graphs: float = 0.0  # fraction of steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +56,8 @@ class Layer:
         score_max: largest |q . k / sqrt(dim)|.
         weight_max: largest attention weight.
         row_sum_low, row_sum, row_sum_high: 5th, 50th and 95th percentile of row sums (softmax: 1).
-        keys: effective number of keys, the median over rows of exp(entropy) of the normalized
-            weights. 0 for a row whose weights are all 0.
+        keys: effective number of keys, the median over rows. In a row it is exp(entropy) of the
+            normalized weights, or 0 if all weights are 0.
         value_mean: |mean of v|^2 divided by the mean of |v|^2, averaged over heads and cells. 1 if
             all keys of a cell have the same v.
     """
@@ -123,7 +123,10 @@ def validation_losses(rows: str) -> list[float]:
 
 
 def begin_layers(path: Path, step: int) -> None:
-    """Create ``layers.csv``, or, if a run resumes from ``step``, remove the rows after ``step``."""
+    """Create ``layers.csv``. If a run resumes from ``step``, keep the rows up to it.
+
+    ``step`` is 0 for a new run.
+    """
     lines = whole_lines(path)[1:] if step and path.exists() else []
     kept = [line for line in lines if int(line.split(",")[0]) <= step]
     write_text(path, "\n".join([",".join(LAYER_COLUMNS), *kept]) + "\n")
@@ -152,7 +155,7 @@ def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[st
         if tuple(names) not in (COLUMNS, COLUMNS[:-1], COLUMNS[:-2]):
             raise ValueError("other columns")
         if any(len(row) != len(names) for row in rows):
-            raise ValueError("a row is not as long as the header")
+            raise ValueError("a row has too few or too many columns")
         missing = [""] * (len(COLUMNS) - len(names))
         values = [[float(value or "nan") for value in [*row, *missing]] for row in rows]
     except ValueError as error:
