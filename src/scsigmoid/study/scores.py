@@ -84,15 +84,16 @@ def metrics(
 
 
 def mean_mmd(values: NDArray[np.floating], types: NDArray[np.int64]) -> float:
-    """Return the mean unbiased MMD over all pairs of types. ``types`` are indices from 0.
+    """Return the mean of sqrt(max(unbiased MMD^2, 0)) over all pairs of types.
 
+    ``values`` are cells x dimensions. ``types`` are the cells' types as indices from 0.
     The squared bandwidth of a pair is the median squared distance between all cells of the pair.
     """
     roots = []
     for pair in combinations(range(types.max() + 1), 2):
         x, y = (np.asarray(values[types == kind], dtype=np.float64) for kind in pair)
         bandwidth = median_squared_distance(torch.as_tensor(np.concatenate([x, y])))
-        # Each cell counts once: the MMD of the sample, without resamples.
+        # Counts are resamples x cells: one row, in which each cell counts once.
         counts = [np.ones((1, len(cells)), dtype=np.int64) for cells in (x, y)]
         squared = mmd_squared(x, y, *counts, bandwidth=bandwidth, block=1024).unbiased[0]
         roots.append(np.sqrt(max(float(squared), 0.0)))

@@ -62,8 +62,10 @@ class CellOrder:
         generator = np.random.Generator(np.random.PCG64(derive(self.seed, "blocks", epoch)))
         order = generator.permutation(-(-self.cells // BLOCK_CELLS))
         starts = np.arange(0, len(order), WINDOW_BLOCKS) * BLOCK_CELLS
-        # The block with the largest number may be shorter, so windows after it start earlier.
-        starts[starts > order.argmax() * BLOCK_CELLS] -= -self.cells % BLOCK_CELLS
+        # The block with the largest number may lack cells. Windows that come after it in the order
+        # start earlier by the number of missing cells.
+        missing = len(order) * BLOCK_CELLS - self.cells
+        starts[starts > order.argmax() * BLOCK_CELLS] -= missing
         return order, starts
 
     def shuffle_window(self, epoch: int, window: int) -> Int64s:
