@@ -26,7 +26,7 @@ from scsigmoid.report.figures.benchmarks import looks
 from scsigmoid.report.figures.style import DOUBLE, freeze_layout, new_figure, styled
 from scsigmoid.report.tables.writing import DASH, as_markdown, fixed
 from scsigmoid.results.folder import Results
-from scsigmoid.results.speed import Cost, costs, paired
+from scsigmoid.results.speed import Cost, costs, paired_ratios
 from scsigmoid.study import figures as study_figures
 from scsigmoid.study.runs import Study
 from scsigmoid.study.tables import tables
@@ -149,7 +149,7 @@ def kernel_ratio(ours: ByShape, theirs: ByShape, shape: tuple[object, ...]) -> f
     """
     if shape not in ours or shape not in theirs:
         return np.nan
-    return float(np.median(paired(ours[shape], theirs[shape])))
+    return float(np.median(paired_ratios(ours[shape], theirs[shape])))
 
 
 def kernel_figure(kernels: Kernels) -> Figure:
