@@ -21,7 +21,7 @@ def gpu(monkeypatch):
     """
 
     def clear_caches():
-        for cached in (backends._choose, backends._find_missing_software, backends._warn):
+        for cached in (backends._choose, backends._find_missing_part, backends._warn):
             cached.cache_clear()
 
     class Machine:

@@ -47,7 +47,7 @@ def package(monkeypatch):
     cute.interface = interface
     for name, module in (("flash_attn", ModuleType("flash_attn")), (cute.__name__, cute)):
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(backends, "_find_obstacle", lambda *arguments: "")
+    monkeypatch.setattr(backends, "_find_obstacle", lambda *arguments: None)
     for cached in (fa4._passes, backends._choose):
         cached.cache_clear()
     yield

@@ -12,7 +12,7 @@ from scsigmoid.attention.hopper import DIMENSIONS
 from scsigmoid.attention.selfcheck import find_failure
 from scsigmoid.attention.torch_internals import mark_constant
 from scsigmoid.errors import UserError
-from scsigmoid.kernels import BACKENDS, HOPPER, Backend, version_of
+from scsigmoid.kernels import BACKENDS, Backend, version_of
 from scsigmoid.progress import log
 
 
@@ -26,7 +26,7 @@ def is_interpreted() -> bool:
 
 
 def hopper_misfit(q: Tensor) -> str:
-    """Return why the kernels for Hopper (``hopper`` and ``fa4``) do not support ``q``, or ""."""
+    """Return why the kernels for Hopper do not support ``q``, or "" if they do."""
     if q.dtype not in (torch.bfloat16, torch.float16):
         return "it computes bfloat16 and float16 only"
     # Comparing with `in` makes torch.compile treat the dimension as a constant.
@@ -36,8 +36,8 @@ def hopper_misfit(q: Tensor) -> str:
 
 
 @functools.cache
-def _find_missing_software(backend: Backend) -> str:
-    """Return which software the kernels of a backend lack, or "" if they run on a suitable GPU."""
+def _find_missing_part(backend: Backend) -> str:
+    """Return why kernels do not run on a GPU of the required capability, or "" if they run."""
     if backend.package and not version_of(backend.package):
         return f"{backend.package} is not installed (pip install --pre {backend.package})"
     try:
@@ -57,37 +57,36 @@ def _warn(attention: str, name: str, reason: str) -> None:
     )
 
 
-def _find_obstacle(name: str, backend: Backend, device: torch.device, misfit: str) -> str:
-    """Return why a backend does not run on a device, or "" if it runs."""
+def _find_obstacle(name: str, backend: Backend, device: torch.device, misfit: str) -> str | None:
+    """Return why a backend does not run on a device, followed by a remedy. None: it runs."""
     required = backend.capability
-    if required is None:
-        return ""  # it runs on all devices
-    if backend.runs_on_cpu and device.type != "cuda":
-        return ""
+    # A backend without a required capability runs on all devices.
+    if required is None or (backend.runs_on_cpu and device.type != "cuda"):
+        return None
     if name == "triton":
         if importlib.util.find_spec("triton") is None:
-            return "triton is not installed (pip install triton)"
+            return "triton is not installed; install triton or use 'reference'"
         if device.type == "cpu" and is_interpreted():
-            return ""
+            return None
+    remedy = f"use {backend.alternative!r} or 'auto'"
     if device.type != "cuda":
-        return f"it needs a CUDA GPU and the device is {device.type!r}"
+        return f"it needs a CUDA GPU and the device is {device.type!r}; {remedy}"
     if not torch.cuda.is_available():
-        return "it needs a CUDA GPU and torch sees none"
+        return f"it needs a CUDA GPU and torch sees none; {remedy}"
     capability = torch.cuda.get_device_capability(device)
     if capability < required or (backend.needs_exact_capability and capability != required):
         more = "" if backend.needs_exact_capability else " or more"
         return (
             f"it needs compute capability {required[0]}.{required[1]}{more} and this GPU has "
-            f"{capability[0]}.{capability[1]}"
+            f"{capability[0]}.{capability[1]}; {remedy}"
         )
-    # Only backends for Hopper name a module of `kernels`.
-    obstacle = (misfit or _find_missing_software(backend)) if backend.kernels else ""
-    if not obstacle and backend.launcher and not is_interpreted():
-        obstacle = find_failure(name, device)
-        if obstacle and name == "triton":
-            # `auto` must not fall back to `reference`, which is much slower.
-            raise UserError(f"backend {name!r}: {obstacle}; use a tested version or 'reference'")
-    return obstacle
+    reason = backend.kernels and (misfit or _find_missing_part(backend))
+    if not reason and backend.launcher and not is_interpreted():
+        reason = find_failure(name, device)
+        # Backend `triton`: do not fall back to `reference`, which is much slower.
+        if reason and not backend.kernels:
+            raise UserError(f"backend {name!r}: {reason}; use a tested version or 'reference'")
+    return f"{reason}; {remedy}" if reason else None
 
 
 def _choose_automatically(attention: str, device: torch.device, misfit: str) -> tuple[str, str]:
@@ -95,19 +94,19 @@ def _choose_automatically(attention: str, device: torch.device, misfit: str) -> 
     is_gpu = device.type == "cuda"
     if is_gpu and not torch.cuda.is_available():
         raise UserError(f"device {str(device)!r}: torch sees no CUDA GPU")
-    passed_over: list[str] = []  # faster backends, each with its obstacle
-    for name, backend in BACKENDS[attention].items():  # the fastest first
+    reasons = [f"fastest on {torch.cuda.get_device_name(device) if is_gpu else device.type}"]
+    for name, backend in BACKENDS[attention].items():
         if not backend.is_automatic or not (is_gpu or backend.runs_on_cpu):
             continue
         obstacle = _find_obstacle(name, backend, device, misfit)
-        if not obstacle:
-            machine = torch.cuda.get_device_name(device) if is_gpu else device.type
-            return name, "; ".join([f"fastest on {machine}", *passed_over])
-        passed_over.append(f"{name}: {obstacle}")
+        if obstacle is None:
+            return name, "; ".join(reasons)
+        # An obstacle ends in "; remedy". The remedy is for users who requested the backend.
+        reasons.append(f"{name}: {obstacle.split(';')[0]}")
         is_installed = not backend.package or version_of(backend.package)
-        is_hopper = is_gpu and torch.cuda.get_device_capability(device) == HOPPER
-        if backend.kernels and is_hopper and is_installed and not misfit:
-            _warn(attention, name, obstacle)
+        is_supported = torch.cuda.get_device_capability(device) == backend.capability and not misfit
+        if backend.kernels and is_supported and is_installed:
+            _warn(attention, name, obstacle.rsplit("; ", 1)[0])
     raise AssertionError("the reference runs on every device")
 
 
@@ -118,20 +117,17 @@ def _choose(attention: str, requested: str, device: torch.device, misfit: str) -
             f"attention {attention!r}: unknown; use one of {', '.join(sorted(BACKENDS))}"
         )
     if requested == "auto":
-        name, reason = _choose_automatically(attention, device, misfit)
-        log(f"{attention} attention: backend {name} ({reason})")
-        return name
+        backend, reason = _choose_automatically(attention, device, misfit)
+        log(f"{attention} attention: backend {backend} ({reason})")
+        return backend
     if requested not in BACKENDS[attention]:
         raise UserError(
             f"backend {requested!r}: does not compute {attention} attention; "
             f"use auto, {', '.join(BACKENDS[attention])}"
         )
-    backend = BACKENDS[attention][requested]
-    if obstacle := _find_obstacle(requested, backend, device, misfit):
-        raise UserError(
-            f"backend {requested!r} for {attention} attention: {obstacle}; "
-            f"use {backend.alternative!r} or 'auto'"
-        )
+    obstacle = _find_obstacle(requested, BACKENDS[attention][requested], device, misfit)
+    if obstacle is not None:
+        raise UserError(f"backend {requested!r} for {attention} attention: {obstacle}")
     log(f"{attention} attention: backend {requested} (as requested)")
     return requested
 
@@ -146,9 +142,8 @@ def choose_backend(
     other GPUs of 8.0 or more, and ``reference`` on all other devices. For softmax attention
     ``auto`` is ``fa4`` on GPUs of capability 9.0 if its package is installed, ``reference`` on GPUs
     below 8.0, and ``sdpa`` on all other devices. A warning is issued once if ``hopper`` or an
-    installed ``fa4`` does not run on a GPU of capability 9.0, because of the versions of installed
-    packages or a failed check. With an untested version of Triton, results are checked first
-    (:mod:`scsigmoid.attention.selfcheck`).
+    installed ``fa4`` supports the GPU but not the installed versions of its packages. With an
+    untested version of Triton, results are checked first (:mod:`scsigmoid.attention.selfcheck`).
 
     Args:
         attention: ``sigmoid`` or ``softmax``.
