@@ -155,7 +155,7 @@ def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[st
         if tuple(names) not in (COLUMNS, COLUMNS[:-1], COLUMNS[:-2]):
             raise ValueError("other columns")
         if any(len(row) != len(names) for row in rows):
-            raise ValueError("a row has too few or too many columns")
+            raise ValueError("a row is not as long as the line of column names")
         missing = [""] * (len(COLUMNS) - len(names))
         values = [[float(value or "nan") for value in [*row, *missing]] for row in rows]
     except ValueError as error:
