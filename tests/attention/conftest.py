@@ -21,7 +21,7 @@ def gpu(monkeypatch):
     """
 
     def clear_caches():
-        for cached in (backends._choose, backends._find_missing_part, backends._warn):
+        for cached in (backends._choose, backends._find_missing_software, backends._warn):
             cached.cache_clear()
 
     class Machine:
@@ -31,9 +31,9 @@ def gpu(monkeypatch):
         def __init__(self):
             self.failures = {}
 
-        def choose(self, requested="auto", misfit="", attention="sigmoid"):
+        def choose(self, requested="auto", unsupported="", attention="sigmoid"):
             clear_caches()
-            return choose_backend(attention, requested, torch.device("cuda", 0), misfit)
+            return choose_backend(attention, requested, torch.device("cuda", 0), unsupported)
 
     machine = Machine()
     module = types.ModuleType("scsigmoid.attention.hopper")

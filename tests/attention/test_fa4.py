@@ -47,7 +47,7 @@ def package(monkeypatch):
     cute.interface = interface
     for name, module in (("flash_attn", ModuleType("flash_attn")), (cute.__name__, cute)):
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(backends, "_find_obstacle", lambda *arguments: None)
+    monkeypatch.setattr(backends, "_find_obstacle", lambda *_: "")
     for cached in (fa4._passes, backends._choose):
         cached.cache_clear()
     yield
@@ -115,7 +115,7 @@ def test_choice_of_fa4(gpu, monkeypatch):
         gpu.choose("fa4", attention="softmax")
     installed.append("flash-attn-4")
     assert gpu.choose(attention="softmax") == gpu.choose("fa4", attention="softmax") == "fa4"
-    assert gpu.choose(attention="softmax", misfit="it computes ...") == "sdpa"
+    assert gpu.choose(attention="softmax", unsupported="it computes ...") == "sdpa"
     missing[0] = "no compiler"
     with pytest.warns(UserWarning, match="backend fa4 is not available: no compiler; a slower"):
         assert gpu.choose(attention="softmax") == "sdpa"

@@ -140,7 +140,7 @@ def test_choice_on_the_cpu(capsys, monkeypatch):
 
 def test_hopper_is_chosen_if_supported(gpu):
     assert gpu.choose() == gpu.choose("hopper") == "hopper"
-    assert gpu.choose(misfit="it computes head dimensions 64 and 128 only") == "triton"
+    assert gpu.choose(unsupported="it computes head dimensions 64 and 128 only") == "triton"
     assert gpu.choose(attention="softmax") == "sdpa"
     gpu.capability = (10, 0)
     assert gpu.choose() == "triton"
@@ -158,7 +158,7 @@ def test_hopper_is_chosen_if_supported(gpu):
     ],
 )
 def test_shapes_that_hopper_supports(dimension, dtype, reason):
-    assert backends.hopper_misfit(torch.zeros(1, 1, dimension, dtype=dtype)) == reason
+    assert backends.find_unsupported(torch.zeros(1, 1, dimension, dtype=dtype)) == reason
 
 
 def test_warning_if_hopper_kernels_are_missing(gpu):

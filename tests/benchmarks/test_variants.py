@@ -94,7 +94,7 @@ def reference(attention: str) -> Variant:
 def flex_on_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Allow gradients of FlexAttention on a CPU, which its uncompiled form supports."""
     monkeypatch.setattr(flex_attention, "_validate_device", lambda *_: None)
-    monkeypatch.setattr(backends, "_find_obstacle", lambda *_: None)
+    monkeypatch.setattr(backends, "_find_obstacle", lambda *_: "")
     yield
     backends._choose.cache_clear()
 

@@ -19,7 +19,7 @@ from scsigmoid.attention.arguments import (
     resolve_scale,
     to_float,
 )
-from scsigmoid.attention.backends import choose_backend, hopper_misfit
+from scsigmoid.attention.backends import choose_backend, find_unsupported
 from scsigmoid.attention.problem import Problem, compute_dtype
 from scsigmoid.attention.reference import largest_scores
 
@@ -66,7 +66,7 @@ def _attend(
     tensors = cast_for_autocast(*tensors)
     is_fused = len(tensors) == 1
     q = tensors[0].select(1, 0) if is_fused else tensors[0]
-    backend = choose_backend("sigmoid", backend, q.device, hopper_misfit(q))
+    backend = choose_backend("sigmoid", backend, q.device, find_unsupported(q))
     problem = Problem(
         *spans,
         expand_bias(bias, spans[0].shape[0], q),

@@ -13,7 +13,7 @@ from scsigmoid.attention.arguments import (
     check_tensors,
     resolve_scale,
 )
-from scsigmoid.attention.backends import choose_backend, hopper_misfit
+from scsigmoid.attention.backends import choose_backend, find_unsupported
 from scsigmoid.kernels import BACKENDS
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def softmax_attention(
         raise ValueError(f"k: {k.shape[0]} tokens but q has {q.shape[0]}")
     check_packing(q, cu_seqlens, max_seqlen, check)
     q, k, v = cast_for_autocast(q, k, v)
-    backend = choose_backend("softmax", backend, q.device, hopper_misfit(q))
+    backend = choose_backend("softmax", backend, q.device, find_unsupported(q))
     scale = resolve_scale(scale, q.shape[-1])
     return ATTEND[backend]([q, k, v], cu_seqlens, max_seqlen, scale, mask)
 
@@ -96,7 +96,7 @@ def softmax_attention_qkv(
     """
     check_fused(qkv, cu_seqlens, max_seqlen, check)
     (qkv,) = cast_for_autocast(qkv)
-    backend = choose_backend("softmax", backend, qkv.device, hopper_misfit(qkv))
+    backend = choose_backend("softmax", backend, qkv.device, find_unsupported(qkv))
     tensors = [qkv] if BACKENDS["softmax"][backend].takes_qkv else qkv.unbind(1)
     scale = resolve_scale(scale, qkv.shape[-1])
     return ATTEND[backend](tensors, cu_seqlens, max_seqlen, scale, mask)

@@ -13,7 +13,7 @@ from typing import IO
 
 import torch
 
-from scsigmoid.attention.backends import choose_backend, hopper_misfit
+from scsigmoid.attention.backends import choose_backend, find_unsupported
 from scsigmoid.errors import UserError
 from scsigmoid.model.sizes import EncoderSettings
 
@@ -112,7 +112,7 @@ def backend_of(settings: EncoderSettings, device: torch.device) -> str:
     """Return the attention backend for training an encoder on a device."""
     precision = torch.bfloat16 if device.type == "cuda" else torch.float32
     like = torch.empty(0, settings.heads, settings.head_dimension, dtype=precision)
-    return choose_backend(settings.attention, settings.backend, device, hopper_misfit(like))
+    return choose_backend(settings.attention, settings.backend, device, find_unsupported(like))
 
 
 def peak_flops(name: str) -> float | None:
