@@ -19,7 +19,7 @@ class Backend:
     label: str  # name in tables and figures
     launcher: str = ""  # for sigmoid attention: module with the functions `forward`, `backward`
     # For softmax attention: the function as `module:function`. Its arguments are the list
-    # [q, k, v], `cu_seqlens`, `max_seqlen`, the scale and the mask of FlexAttention.
+    # [q, k, v], `cu_seqlens`, `max_seqlen`, the scale, and a mask that only `flex` uses.
     attend: str = ""
     # Whether `attend` also accepts [qkv] of shape (tokens, 3, heads, head dimension).
     takes_qkv: bool = False
@@ -35,7 +35,8 @@ class Backend:
     # Whether benchmarks on a GPU time the backend under its own name. Other backends are timed only
     # if :mod:`scsigmoid.benchmarks.providers` has an entry for them.
     is_compared: bool = False
-    # Number of matrix products in the backward pass. Counts of FLOPs assume five for all backends.
+    # Number of matrix products that the backward pass executes. FLOPs per second in tables and
+    # figures count five for all backends.
     backward_products: int = 5
 
     @property
@@ -108,8 +109,8 @@ OTHERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "cudnn": ("Softmax, cuDNN", ()),
 }
 
-#: Label of each kernel in tables and figures. Both attentions have a backend ``reference``, whose
-#: label here is the label of sigmoid attention.
+#: Label of each kernel in tables and figures. Later entries replace earlier ones, so ``reference``
+#: has the label of sigmoid attention.
 LABELS = {
     **{name: backend.label for name, backend in BACKENDS["softmax"].items()},
     **{name: backend.label for name, backend in BACKENDS["sigmoid"].items()},

@@ -63,11 +63,11 @@ def inspect(kernel) -> dict:
 def main() -> None:
     driver.set_active(SimulatedDriver())
     from scsigmoid.attention import hopper_launch
-    from scsigmoid.attention.hopper_gluon import descriptor
+    from scsigmoid.attention.hopper_gluon import make_descriptor
     from scsigmoid.attention.launching import FUSED
 
-    def make_descriptor(rows, dtype, dimension):
-        return descriptor(torch.empty(4096, 4, dimension, dtype=dtype), rows, dimension)
+    def describe(rows, dtype, dimension):
+        return make_descriptor(torch.empty(4096, 4, dimension, dtype=dtype), rows, dimension)
 
     table = torch.empty(64, dtype=torch.int32)
     for dimension, form, dtype in (
@@ -81,7 +81,7 @@ def main() -> None:
         constants = hopper_launch.FORWARD[dimension]
         block = constants["BLOCK_K"]
         forward = hopper_launch.forward_kernel.warmup(
-            *(make_descriptor(n, dtype, dimension) for n in (64, block, block, 64)),
+            *(describe(n, dtype, dimension) for n in (64, block, block, 64)),
             table,
             1.0,  # factor
             **constants,
@@ -91,9 +91,9 @@ def main() -> None:
         constants = hopper_launch.BACKWARD[dimension]
         block = constants["BLOCK_Q"]
         backward = hopper_launch.backward_kernel.warmup(
-            *(make_descriptor(n, dtype, dimension) for n in (block, block, 64, 64)),
-            descriptor(torch.empty(4096, 4, dimension), 64, 64),
-            *(make_descriptor(64, dtype, dimension) for _ in range(2)),
+            *(describe(n, dtype, dimension) for n in (block, block, 64, 64)),
+            make_descriptor(torch.empty(4096, 4, dimension), 64, 64),
+            *(describe(64, dtype, dimension) for _ in range(2)),
             table,
             1.0,  # factor
             1.0,  # scale

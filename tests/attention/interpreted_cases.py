@@ -192,7 +192,6 @@ def test_tiles_of_the_hopper_kernels(monkeypatch, keys_are_rows, lengths, heads,
         PIECES=pieces,
         COLUMN_BLOCK=64,
         KEYS_ARE_ROWS=keys_are_rows,
-        HAS_BIAS=has_bias,
     )
     wanted = []
     for sequence in sorted(range(len(lengths)), key=lambda s: -lengths[s][1]):

@@ -9,7 +9,7 @@ from cases import check, fused_softmax, inputs
 from oracle import cumulative
 
 from scsigmoid.attention import backends, fa4, reference, softmax_attention
-from scsigmoid.attention.problem import of_packed
+from scsigmoid.attention.problem import make_packed_problem
 from scsigmoid.errors import UserError
 
 LENGTHS = [5, 0, 33, 1, 16]
@@ -23,7 +23,7 @@ def forward(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, 
     scale = options.pop("softmax_scale")
     assert not options
     sums = q.new_full((q.shape[1], q.shape[0]), 7.0, dtype=torch.float32)
-    out = reference.forward(q, k, v, of_packed(cu_seqlens_q, 33, scale, "softmax"))
+    out = reference.forward(q, k, v, make_packed_problem(cu_seqlens_q, 33, scale, "softmax"))
     return out, sums, None, None, None
 
 
@@ -34,7 +34,7 @@ def backward(q, k, v, out, grad, sums, scale, *, dq, dk, dv, cu_seqlens_q, **opt
     assert options.pop("cu_seqlens_k") is cu_seqlens_q
     assert options.pop("max_seqlen_q") == options.pop("max_seqlen_k") == 33
     assert not options
-    problem = of_packed(cu_seqlens_q, 33, scale, "softmax")
+    problem = make_packed_problem(cu_seqlens_q, 33, scale, "softmax")
     reference.backward(grad, q, k, v, problem, into=(dq, dk, dv))
 
 

@@ -10,6 +10,7 @@ import torch
 from cases import check, check_bias_gradient, check_padded, fused_sigmoid, inputs
 from oracle import cumulative
 from torch._subclasses import FakeTensorMode
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -24,7 +25,7 @@ from scsigmoid.attention import (
     softmax_attention,
     softmax_attention_qkv,
 )
-from scsigmoid.attention.problem import Problem, of_packed
+from scsigmoid.attention.problem import Problem, make_packed_problem
 from scsigmoid.errors import UserError
 
 EACH = pytest.mark.parametrize("function", [sigmoid_attention, fused_sigmoid, softmax_attention])
@@ -271,7 +272,9 @@ def test_activation_checkpointing(reentrant):
     [(None, 8192, False), (None, 8193, True), (True, 1, True), (False, 20_000, False)],
 )
 def test_default_of_accurate(accurate, longest, resolved):
-    problem = of_packed(cumulative([1]), longest, 1.0)._replace(accurate=accurate).resolved()
+    problem = (
+        make_packed_problem(cumulative([1]), longest, 1.0)._replace(accurate=accurate).resolve()
+    )
     assert problem.accurate == resolved
 
 
@@ -308,7 +311,7 @@ def test_kernels_are_launched_on_the_tensors_gpu(index, monkeypatch):
     module = types.SimpleNamespace(forward=run, backward=run)
     monkeypatch.setattr(ops, "launcher", lambda backend: module)
     q = types.SimpleNamespace(is_cuda=True, get_device=lambda: index, device=index)
-    problem = types.SimpleNamespace(resolved=lambda: None)
+    problem = types.SimpleNamespace(resolve=lambda: None)
     ops.compute(q, q, q, problem, "triton")
     ops.compute_gradients(q, q, q, q, problem, "triton", False)
     assert used == [index, index]
@@ -355,6 +358,10 @@ def test_forward_mode_is_refused(function):
 
     with pytest.raises(NotImplementedError, match="forward-mode derivatives of attention"):
         torch.func.jvp(out, (q,), (q,))
+    with forward_ad.dual_level(), torch.no_grad():
+        dual = forward_ad.make_dual(q, q)
+        with pytest.raises(NotImplementedError, match="forward-mode derivatives of attention"):
+            out(dual)
     # Attention of a constant is allowed in forward mode.
     one = torch.ones(())
     _, slope = torch.func.jvp(lambda x: out(q) * x, (one,), (one,))

@@ -7,7 +7,7 @@ from oracle import attention, cumulative, relative_error
 
 from scsigmoid.attention import reference, score_max, softmax_attention
 from scsigmoid.attention.flex import BLOCK, attend, document_mask
-from scsigmoid.attention.problem import of_packed
+from scsigmoid.attention.problem import make_packed_problem
 
 LENGTHS = [5, 0, 33, 1, 16]
 
@@ -44,7 +44,7 @@ def test_softmax(backend, scale):
 @pytest.mark.parametrize("kind", ["sigmoid", "softmax"])
 def test_blocks_of_rows_do_not_change_the_result(kind, monkeypatch):
     q, k, v, upstream = inputs(33, torch.float64, 8)
-    arguments = (q, k, v, of_packed(cumulative([33]), 33, 0.3, kind))
+    arguments = (q, k, v, make_packed_problem(cumulative([33]), 33, 0.3, kind))
     whole = reference.forward(*arguments), *reference.backward(upstream, *arguments)[:3]
     monkeypatch.setattr(reference, "BLOCK_ELEMENTS", 33 * 2 * 4)
     parts = reference.forward(*arguments), *reference.backward(upstream, *arguments)[:3]

@@ -19,17 +19,15 @@ SHARED_MEMORY = {90: 232_448, 100: 232_448}
 SMALL_SHARED_MEMORY = 101_376
 INTEGERS = ("STARTS_Q", "ENDS_Q", "STARTS_K", "ENDS_K", "TILES")
 #: Arguments that a launch does not mark as multiples of 16.
-UNALIGNED = ("scale", "heads", "blocks", "most", "ENDS_Q", "ENDS_K")
+UNALIGNED = ("scale", "heads", "blocks", "programs", "ENDS_Q", "ENDS_K")
 
 
 def compile_kernel(kernel, dimension, dtype, capability, *, accurate=False, bias_grad=False):
     """Compile a kernel as a launch would for a jagged batch of aligned tensors without bias."""
     itemsize, width = ITEMSIZE[dtype], pad_dimension(dimension)
     configuration = find_configuration(kernel, dimension, itemsize, divmod(capability, 10))
-    constants = make_constants(
-        configuration, dimension, itemsize, has_bias=False, accurate=accurate
-    )
-    constants |= {"SCHEDULED": True, "BIAS": None}
+    constants = make_constants(configuration, dimension, itemsize, accurate=accurate)
+    constants["BIAS"] = None
     if kernel == "dq":
         constants["BIAS_GRAD"] = bias_grad
     rows = configuration.block_q if kernel == "dkdv" else configuration.block_k

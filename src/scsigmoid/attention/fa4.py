@@ -39,22 +39,26 @@ def _separate(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
 
 def _length_arguments(cu_seqlens: Tensor, max_seqlen: int) -> dict[str, Any]:
     """Return the package's arguments for the lengths, which are equal for queries and keys."""
-    lengths = {"cu_seqlens": cu_seqlens, "max_seqlen": max_seqlen}
-    return {f"{name}_{side}": value for name, value in lengths.items() for side in "qk"}
+    return {
+        "cu_seqlens_q": cu_seqlens,
+        "cu_seqlens_k": cu_seqlens,
+        "max_seqlen_q": max_seqlen,
+        "max_seqlen_k": max_seqlen,
+    }
 
 
 def _forward(
     tensors: Sequence[Tensor], cu_seqlens: Tensor, max_seqlen: int, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Compute the result, and the log-sum-exp of the scores of each query, (heads, tokens)."""
+    """Compute the result, and the log-sum-exp (lse) of each query's scores, (heads, tokens)."""
     run, options = _passes()[0], _length_arguments(cu_seqlens, max_seqlen)
     return run(*_separate(tensors), softmax_scale=scale, return_lse=True, **options)[:2]
 
 
 def _forward_fake(tensors: Sequence[Tensor], *arguments: object) -> tuple[Tensor, Tensor]:
     tokens, heads, dimension = _separate(tensors)[0].shape
-    sums = tensors[0].new_empty(heads, tokens, dtype=torch.float32)
-    return tensors[0].new_empty(tokens, heads, dimension), sums
+    lse = tensors[0].new_empty(heads, tokens, dtype=torch.float32)
+    return tensors[0].new_empty(tokens, heads, dimension), lse
 
 
 def _backward(
@@ -62,16 +66,16 @@ def _backward(
     tensors: Sequence[Tensor],
     cu_seqlens: Tensor,
     out: Tensor,
-    sums: Tensor,
+    lse: Tensor,
     max_seqlen: int,
     scale: float,
 ) -> list[Tensor]:
-    """Compute the gradients of ``tensors``, contiguous. ``sums`` are the log-sum-exps."""
+    """Compute the gradients of ``tensors``, contiguous. ``lse``: see :func:`_forward`."""
     gradients = [x.new_empty(x.shape) for x in tensors]
     options = _length_arguments(cu_seqlens, max_seqlen)
     options["dq"], options["dk"], options["dv"] = _separate(gradients)
     options["deterministic"] = torch.are_deterministic_algorithms_enabled()
-    _passes()[1](*_separate(tensors), out, grad, sums, scale, **options)
+    _passes()[1](*_separate(tensors), out, grad, lse, scale, **options)
     return gradients
 
 
@@ -80,16 +84,16 @@ def _backward_fake(grad: Tensor, tensors: Sequence[Tensor], *arguments: object) 
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    tensors, bounds, *ctx.options = inputs
-    ctx.save_for_backward(bounds, *output, *tensors)
+    tensors, cu_seqlens, *ctx.options = inputs
+    ctx.save_for_backward(cu_seqlens, *output, *tensors)
     ctx.mark_non_differentiable(output[1])
 
 
 def _differentiate(
     backward: Callable[..., list[Tensor]], ctx: Any, grad: Tensor, _: Tensor
 ) -> tuple[Any, ...]:
-    bounds, out, sums, *tensors = ctx.saved_tensors
-    return backward(grad, tensors, bounds, out, sums, *ctx.options), None, None, None
+    cu_seqlens, out, lse, *tensors = ctx.saved_tensors
+    return backward(grad, tensors, cu_seqlens, out, lse, *ctx.options), None, None, None
 
 
 forward, _ = register(

@@ -38,12 +38,12 @@ def document_blocks(
     index = torch.arange(tokens, dtype=torch.int32, device=device)
     document = torch.searchsorted(cu_seqlens[1:], index, right=True, out_int32=True)
     blocks = (tokens + BLOCK - 1) // BLOCK
-    edges = torch.arange(blocks, device=device) * BLOCK
-    first = document[edges]
-    last = document[torch.clamp(edges + BLOCK - 1, max=tokens - 1)]
+    starts = torch.arange(blocks, device=device) * BLOCK
+    first = document[starts]
+    last = document[torch.clamp(starts + BLOCK - 1, max=tokens - 1)]
     overlapping = (first[:, None] <= last[None, :]) & (first[None, :] <= last[:, None])
-    # The last block of tokens may be shorter. Then its blocks of the mask are not full.
-    is_uniform = (first == last) & (edges + BLOCK <= tokens)
+    # If the last block has fewer than 128 tokens, it is not full, so that its end is masked.
+    is_uniform = (first == last) & (starts + BLOCK <= tokens)
     full = overlapping & is_uniform[:, None] & is_uniform[None, :]
 
     def count_and_sort(selected: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Versions of Triton and head dimensions that the Hopper kernels support."""
+"""Requirements of the Hopper kernels: tested versions of Triton, supported head dimensions."""
 
 import importlib.util
 

@@ -1,4 +1,4 @@
-"""Algorithms 2 and 3 on Hopper, fused: one pass over the scores yields dQ, dK and dV.
+"""The paper's algorithms 2 and 3 on Hopper, fused: one pass over the scores yields dQ, dK and dV.
 
 Rows are keys and columns are queries in this module, so scores and weights are transposed.
 
@@ -28,27 +28,27 @@ from scsigmoid.attention.hopper_gluon import (
     ROW_END,
     SUMMAND,
     WRAP,
+    accumulator_layout,
     advance,
+    allocate_barriers,
     announce,
-    count_tiles,
-    entry,
     fence_async_shared,
     gl,
     gluon,
     load_tile,
     mbarrier,
-    product,
-    ring,
+    read_entry,
+    read_word,
     sigmoid,
+    start_product,
+    store_tile,
     take_tile,
-    tile_of,
     tma,
     tma_add,
-    tma_store,
+    view_tile,
     warpgroup_mma,
     warpgroup_mma_init,
     warpgroup_mma_wait,
-    word,
 )
 
 
@@ -66,15 +66,15 @@ def _producer(
     qs, grads, ks, vs = tiles
     kv_full, kv_empty, full, empty = barriers
     D: gl.constexpr = k_map.block_shape[4]
-    total = count_tiles(SCHEDULE)
+    total = gl.load(SCHEDULE + 1)  # number of tiles
     tile = gl.program_id(0)
     slot = 0
     slot_phase = 1
     kv_phase = 1
-    stage = 0  # index of a block of queries and gradients in flight
+    stage = 0  # ring slot of a block of queries and gradients
     phase = 1
     while tile < total:
-        row_end, row, column_end, column, blocks, head, summand, _ = entry(SCHEDULE, tile)
+        row_end, row, column_end, column, blocks, head, summand, _ = read_entry(SCHEDULE, tile)
         slot, slot_phase = announce(
             words, announcements, slot, slot_phase,
             (blocks, row_end, row, summand, head, column_end, column),
@@ -98,19 +98,19 @@ def _producer(
 
 
 @gluon.jit
-def _dq_product(dscores, ks, buffer, no_dq, GROUP: gl.constexpr, D: gl.constexpr):
+def _start_dq(exchange, ks, buffer, zero_dq, GROUP: gl.constexpr, D: gl.constexpr):
     """Start the two products of this group's half of dQ = dS K, one for the keys of each group."""
     if D == 128:
-        ds_first = dscores.index(buffer).permute((1, 0))
-        ds_second = dscores.index(buffer + 1).permute((1, 0))
+        ds_first = exchange.index(buffer).permute((1, 0))
+        ds_second = exchange.index(buffer + 1).permute((1, 0))
         k_first = ks.index(0).slice(GROUP * 64, 64, dim=1)
         k_second = ks.index(1).slice(GROUP * 64, 64, dim=1)
     else:
-        ds_first = dscores.index(buffer).slice(GROUP * 64, 64, dim=1).permute((1, 0))
-        ds_second = dscores.index(buffer + 1).slice(GROUP * 64, 64, dim=1).permute((1, 0))
+        ds_first = exchange.index(buffer).slice(GROUP * 64, 64, dim=1).permute((1, 0))
+        ds_second = exchange.index(buffer + 1).slice(GROUP * 64, 64, dim=1).permute((1, 0))
         k_first = ks.index(0)
         k_second = ks.index(1)
-    dq = warpgroup_mma(ds_first, k_first, no_dq, use_acc=False, is_async=True)
+    dq = warpgroup_mma(ds_first, k_first, zero_dq, use_acc=False, is_async=True)
     return warpgroup_mma(ds_second, k_second, dq, is_async=True)
 
 
@@ -118,25 +118,16 @@ def _dq_product(dscores, ks, buffer, no_dq, GROUP: gl.constexpr, D: gl.constexpr
 def _add_dq(dq, staged, dq_map, column_end, column, head, GROUP: gl.constexpr, D: gl.constexpr):
     """Add this group's half of a block of dQ, whose rows are queries, to global memory."""
     tma.store_wait(0)
-    # Four threads share a row of `dq`. Thread c has elements 2 c and 2 c + 1 of each eight. To
-    # avoid bank conflicts, its elements of four eights are stored together. `scale_dq_kernel`
-    # restores the order.
-    neighbors = dq.reshape([64, 2, 4, 4, 2]).permute((0, 1, 3, 2, 4)).reshape([64, 64])
-    staged.store(neighbors)
+    # Four threads share a row of `dq`. Thread c has columns 8 b + 2 c and 8 b + 2 c + 1. To avoid
+    # bank conflicts, column 32 a + 8 b + 2 c + d is stored at 32 a + 8 c + 2 b + d.
+    # `scale_dq_kernel` restores the order.
+    permuted = dq.reshape([64, 2, 4, 4, 2]).permute((0, 1, 3, 2, 4)).reshape([64, 64])
+    staged.store(permuted)
     fence_async_shared()
     if D == 128:
-        tma_add(dq_map, [WRAP, column_end, column, head, GROUP * 64], tile_of(staged, dq_map))
+        tma_add(dq_map, [WRAP, column_end, column, head, GROUP * 64], view_tile(staged, dq_map))
     else:
-        tma_add(dq_map, [WRAP, column_end, column + GROUP * 64, head, 0], tile_of(staged, dq_map))
-
-
-@gluon.jit
-def _store(tile, staged, out_map, row_end, row, head):
-    """Write 64 rows of dK or dV to global memory, asynchronously from the buffer ``staged``."""
-    tma.store_wait(0)
-    staged.store(tile.to(out_map.dtype))
-    fence_async_shared()
-    tma_store(out_map, [WRAP, row_end, row, head, 0], tile_of(staged, out_map))
+        tma_add(dq_map, [WRAP, column_end, column + GROUP * 64, head, 0], view_tile(staged, dq_map))
 
 
 @gluon.jit
@@ -154,39 +145,33 @@ def _consumer(
     maps, factor, scale, tiles, staging, words, barriers, exchanged, announcements = common
     dq_map, dk_map, dv_map = maps
     qs, grads, ks, vs = tiles
-    dscores, dqs, outs = staging
+    exchange, dqs, outs = staging
     kv_full, kv_empty, full, empty = barriers
     tile_full, tile_empty = announcements
     D: gl.constexpr = dk_map.block_shape[4]
     dtype: gl.constexpr = dk_map.dtype
-    scores_layout: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_Q, 16]
-    )
-    keys_layout: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, D, 16]
-    )
-    dq_layout: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 64, 16]
-    )
+    scores_layout: gl.constexpr = accumulator_layout(BLOCK_Q)
+    keys_layout: gl.constexpr = accumulator_layout(D)
+    dq_layout: gl.constexpr = accumulator_layout(64)
     operand: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=keys_layout, k_width=2)
     k = ks.index(GROUP)
     v = vs.index(GROUP)
     own_dq = dqs.index(GROUP)
     staged = outs.index(GROUP)
-    no_scores = gl.zeros([64, BLOCK_Q], gl.float32, scores_layout)
-    no_dq = gl.zeros([64, 64], gl.float32, dq_layout)
-    # Ring slots, phases and the current half of `dscores` follow from these numbers. This takes two
-    # registers instead of six.
+    zero_scores = gl.zeros([64, BLOCK_Q], gl.float32, scores_layout)
+    zero_dq = gl.zeros([64, 64], gl.float32, dq_layout)
+    # Ring slots, phases and the current pair of buffers in `exchange` are computed from these
+    # two numbers, which need two registers instead of six.
     tiles_done = 0
     blocks_done = 0
     mbarrier.wait(tile_full.index(0), 0)
-    blocks = word(words, 0, BLOCKS)
+    blocks = read_word(words, 0, BLOCKS)
     while blocks > 0:
         slot = tiles_done & 1
-        summand = word(words, slot, SUMMAND).to(gl.float32, bitcast=True)
-        head = word(words, slot, HEAD)
-        column_end = word(words, slot, COLUMN_END)
-        column = word(words, slot, COLUMN)
+        summand = read_word(words, slot, SUMMAND).to(gl.float32, bitcast=True)
+        head = read_word(words, slot, HEAD)
+        column_end = read_word(words, slot, COLUMN_END)
+        column = read_word(words, slot, COLUMN)
         dk = gl.zeros([64, D], gl.float32, keys_layout)
         dv = gl.zeros([64, D], gl.float32, keys_layout)
         # Initialize accumulators before the first product. Otherwise ptxas serializes products.
@@ -196,36 +181,38 @@ def _consumer(
         dv = warpgroup_mma_init(dv)
         mbarrier.wait(kv_full, tiles_done & 1)
         for _ in range(blocks):
-            buffer = (blocks_done & 1) * 2
+            buffer = (blocks_done & 1) * 2  # first of the current pair of buffers in `exchange`
             stage = blocks_done & (STAGES - 1)
             # STAGES // 2 is log2(STAGES) for 1, 2 and 4.
             phase = (blocks_done >> (STAGES // 2)) & 1
             mbarrier.wait(full.index(stage), phase)
-            scores = product(k, qs.index(stage), no_scores)
-            upstream = product(v, grads.index(stage), no_scores)
+            scores = start_product(k, qs.index(stage), zero_scores)
+            dweights = start_product(v, grads.index(stage), zero_scores)
             scores = warpgroup_mma_wait(1, deps=(scores,))
             weights = sigmoid(scores, factor, summand, FORM)
             operands = gl.convert_layout(weights.to(dtype), operand)
             # `weights` is a dependency so that the sigmoid is computed before the wait for dP. At
-            # dimension 128 the product of dV runs during this wait. At 64 this is slower.
+            # dimension 128 the product of dV runs during this wait. At 64 it is faster to start it
+            # after the wait.
             if D == 128:
                 dv = warpgroup_mma(operands, grads.index(stage), dv, is_async=True)
-                upstream, weights = warpgroup_mma_wait(1, deps=(upstream, weights))
+                dweights, weights = warpgroup_mma_wait(1, deps=(dweights, weights))
             else:
-                upstream, weights = warpgroup_mma_wait(0, deps=(upstream, weights))
+                dweights, weights = warpgroup_mma_wait(0, deps=(dweights, weights))
                 dv = warpgroup_mma(operands, grads.index(stage), dv, is_async=True)
-            flow = weights * upstream
-            dscore = (flow - weights * flow).to(dtype)
-            dscores.index(buffer + GROUP).store(dscore)
+            # dS = P (1 - P) dP
+            weighted = weights * dweights
+            dscores = (weighted - weights * weighted).to(dtype)
+            exchange.index(buffer + GROUP).store(dscores)
             # The product of dK runs while both groups exchange dS.
-            operands = gl.convert_layout(dscore, operand)
+            operands = gl.convert_layout(dscores, operand)
             dk_next = warpgroup_mma(operands, qs.index(stage), dk, is_async=True)
             fence_async_shared()
-            # No group is more than one block ahead of the other, because both wait here. So two
-            # halves of `dscores` and one barrier are enough.
+            # Both groups wait here, so no group is more than one block ahead. Two pairs of buffers,
+            # used in turn, and one barrier are enough.
             mbarrier.arrive(exchanged, count=1)
             mbarrier.wait(exchanged, blocks_done & 1)
-            dq = _dq_product(dscores, ks, buffer, no_dq, GROUP, D)
+            dq = _start_dq(exchange, ks, buffer, zero_dq, GROUP, D)
             dk, dq = warpgroup_mma_wait(0, deps=(dk_next, dq))
             mbarrier.arrive(empty.index(stage), count=1)
             _add_dq(dq, own_dq, dq_map, column_end, column, head, GROUP, D)
@@ -234,16 +221,17 @@ def _consumer(
         # All products have ended in the loop. This only changes the type of `dv`.
         dv = warpgroup_mma_wait(0, deps=(dv,))
         mbarrier.arrive(kv_empty, count=1)
-        # Words that are read here, `head` a second time, need no registers in the loop.
-        row_end = word(words, slot, ROW_END)
-        row = word(words, slot, ROW) + GROUP * 64
-        head = word(words, slot, HEAD)
+        # These words, `head` for a second time, are read after the loop, so that they do not need
+        # registers in the loop.
+        row_end = read_word(words, slot, ROW_END)
+        row = read_word(words, slot, ROW) + GROUP * 64
+        head = read_word(words, slot, HEAD)
         mbarrier.arrive(tile_empty.index(slot), count=1)
-        _store(dv, staged, dv_map, row_end, row, head)
-        _store(dk * scale, staged, dk_map, row_end, row, head)
+        store_tile(dv, staged, dv_map, row_end, row, head)
+        store_tile(dk * scale, staged, dk_map, row_end, row, head)
         tiles_done += 1
         mbarrier.wait(tile_full.index(tiles_done & 1), (tiles_done >> 1) & 1)
-        blocks = word(words, tiles_done & 1, BLOCKS)
+        blocks = read_word(words, tiles_done & 1, BLOCKS)
     tma.store_wait(0)
 
 
@@ -261,24 +249,25 @@ def backward_kernel(
     dtype: gl.constexpr = k_map.dtype
     keys_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([64, D], dtype)
     queries_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_Q, D], dtype)
-    dscores_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([64, BLOCK_Q], dtype)
+    exchange_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([64, BLOCK_Q], dtype)
     dq_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([64, 64], gl.float32)
     words_layout: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     ks = gl.allocate_shared_memory(dtype, [2, 64, D], keys_layout)
     vs = gl.allocate_shared_memory(dtype, [2, 64, D], keys_layout)
     qs = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_Q, D], queries_layout)
     grads = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_Q, D], queries_layout)
-    dscores = gl.allocate_shared_memory(dtype, [4, 64, BLOCK_Q], dscores_layout)
+    exchange = gl.allocate_shared_memory(dtype, [4, 64, BLOCK_Q], exchange_layout)
     dqs = gl.allocate_shared_memory(gl.float32, [2, 64, 64], dq_layout)
     outs = gl.allocate_shared_memory(dtype, [2, 64, D], keys_layout)
     words = gl.allocate_shared_memory(gl.int32, [AHEAD * 8, 1], words_layout)
     loads = (q_map, grad_map, k_map, v_map)
     maps = (dq_map, dk_map, dv_map)
     tiles = (qs, grads, ks, vs)
-    staging = (dscores, dqs, outs)
-    kv_full, kv_empty, exchanged = ring(1, 1).index(0), ring(1, 2).index(0), ring(1, 2).index(0)
-    barriers = (kv_full, kv_empty, ring(STAGES, 1), ring(STAGES, 2))
-    announcements = (ring(AHEAD, 1), ring(AHEAD, 2))
+    staging = (exchange, dqs, outs)
+    kv_full, kv_empty = allocate_barriers(1, 1).index(0), allocate_barriers(1, 2).index(0)
+    exchanged = allocate_barriers(1, 2).index(0)
+    barriers = (kv_full, kv_empty, allocate_barriers(STAGES, 1), allocate_barriers(STAGES, 2))
+    announcements = (allocate_barriers(AHEAD, 1), allocate_barriers(AHEAD, 2))
     common = (maps, factor, scale, tiles, staging, words, barriers, exchanged, announcements)
     gl.warp_specialize(
         [

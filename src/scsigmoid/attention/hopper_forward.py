@@ -1,4 +1,4 @@
-"""Algorithm 1 on Hopper: asynchronous copies, asynchronous matrix products, specialized warps.
+"""The paper's algorithm 1 on Hopper: asynchronous copies and products, specialized warps.
 
 A program has one producer warp and three or four consumer groups of four warps. The producer takes
 tiles from the list (:func:`scsigmoid.attention.schedule.schedule`) and fills a ring of blocks. It
@@ -19,26 +19,23 @@ from scsigmoid.attention.hopper_gluon import (
     ROW,
     ROW_END,
     SUMMAND,
-    WRAP,
+    accumulator_layout,
     advance,
+    allocate_barriers,
     announce,
-    count_tiles,
-    entry,
-    fence_async_shared,
     gl,
     gluon,
     load_tile,
     mbarrier,
-    product,
-    ring,
+    read_entry,
+    read_word,
     sigmoid,
+    start_product,
+    store_tile,
     take_tile,
-    tile_of,
     tma,
-    tma_store,
     warpgroup_mma,
     warpgroup_mma_wait,
-    word,
 )
 
 
@@ -53,7 +50,7 @@ def _producer(
     q_full, q_empty, full, empty, tile_full, tile_empty = barriers
     Q_BYTES: gl.constexpr = 64 * q_map.block_shape[4] * 2
     BLOCK_BYTES: gl.constexpr = BLOCK_K * q_map.block_shape[4] * 2
-    total = count_tiles(SCHEDULE)
+    total = gl.load(SCHEDULE + 1)  # number of tiles
     tile = gl.program_id(0)
     slot = 0
     slot_phase = 1
@@ -61,12 +58,13 @@ def _producer(
     stage = 0
     phase = 1
     while tile < total:
-        row_end, row, column_end, column, blocks, head, summand, pieces = entry(SCHEDULE, tile)
+        row_end, row, column_end, column, blocks, head, summand, pieces = read_entry(SCHEDULE, tile)
         slot, slot_phase = announce(
             words, (tile_full, tile_empty), slot, slot_phase,
             (blocks, row_end, row, summand, head, pieces, 0),
         )  # fmt: skip
         tile = take_tile(SCHEDULE)
+        # All pieces are loaded, also those past the tile's end, so that all barriers complete.
         for piece in gl.static_range(PIECES):
             mbarrier.wait(q_empty.index(piece), q_phase)
             mbarrier.expect(q_full.index(piece), Q_BYTES)
@@ -92,7 +90,7 @@ def _producer(
 
 @gluon.jit
 def _consumer(
-    PIECE: gl.constexpr, common,
+    GROUP: gl.constexpr, common,
     BLOCK_K: gl.constexpr, STAGES: gl.constexpr, FORM: gl.constexpr,
 ):  # fmt: skip
     """Compute 64 query rows of each tile."""
@@ -101,39 +99,35 @@ def _consumer(
     q_full, q_empty, full, empty, tile_full, tile_empty = barriers
     D: gl.constexpr = out_map.block_shape[4]
     dtype: gl.constexpr = out_map.dtype
-    scores_layout: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_K, 16]
-    )
-    out_layout: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, D, 16]
-    )
+    scores_layout: gl.constexpr = accumulator_layout(BLOCK_K)
+    out_layout: gl.constexpr = accumulator_layout(D)
     weights_layout: gl.constexpr = gl.DotOperandLayout(
         operand_index=0, parent=out_layout, k_width=2
     )
-    q = qs.index(PIECE)
-    staged = staging.index(PIECE)
-    no_scores = gl.zeros([64, BLOCK_K], gl.float32, scores_layout)
+    q = qs.index(GROUP)
+    staged = staging.index(GROUP)
+    zero_scores = gl.zeros([64, BLOCK_K], gl.float32, scores_layout)
     slot = 0
     slot_phase = 0
     q_phase = 0
     stage = 0
     phase = 0
     mbarrier.wait(tile_full.index(slot), slot_phase)
-    blocks = word(words, slot, BLOCKS)
+    blocks = read_word(words, slot, BLOCKS)
     while blocks > 0:
-        row_end = word(words, slot, ROW_END)
-        row = word(words, slot, ROW)
-        summand = word(words, slot, SUMMAND).to(gl.float32, bitcast=True)
-        head = word(words, slot, HEAD)
-        pieces = word(words, slot, PIECE_COUNT)
+        row_end = read_word(words, slot, ROW_END)
+        row = read_word(words, slot, ROW)
+        summand = read_word(words, slot, SUMMAND).to(gl.float32, bitcast=True)
+        head = read_word(words, slot, HEAD)
+        pieces = read_word(words, slot, PIECE_COUNT)
         mbarrier.arrive(tile_empty.index(slot), count=1)
         slot, slot_phase = advance(slot, slot_phase, AHEAD)
-        mbarrier.wait(q_full.index(PIECE), q_phase)
+        mbarrier.wait(q_full.index(GROUP), q_phase)
         q_phase ^= 1
-        if pieces > PIECE:
+        if pieces > GROUP:
             out = gl.zeros([64, D], gl.float32, out_layout)
             mbarrier.wait(full.index(stage), phase)
-            scores = product(q, ks.index(stage), no_scores)
+            scores = start_product(q, ks.index(stage), zero_scores)
             scores = warpgroup_mma_wait(0, deps=(scores,))
             mbarrier.arrive(empty.index(stage), count=1)
             new = sigmoid(scores, factor, summand, FORM, ROUNDED=True)
@@ -141,7 +135,7 @@ def _consumer(
             stage, phase = advance(stage, phase, STAGES)
             mbarrier.wait(full.index(stage), phase)
             for _ in range(1, blocks):
-                scores = product(q, ks.index(stage), no_scores)
+                scores = start_product(q, ks.index(stage), zero_scores)
                 out = warpgroup_mma(weights, vs.index(stage), out, is_async=True)
                 scores = warpgroup_mma_wait(1, deps=(scores,))
                 new = sigmoid(scores, factor, summand, FORM, ROUNDED=True)
@@ -153,24 +147,21 @@ def _consumer(
                 out, weights, new = warpgroup_mma_wait(0, deps=(out, weights, new))
                 mbarrier.arrive(empty.index(used), count=1)
                 weights = gl.convert_layout(new.to(dtype), weights_layout)
-            mbarrier.arrive(q_empty.index(PIECE), count=1)
+            mbarrier.arrive(q_empty.index(GROUP), count=1)
             out = warpgroup_mma(weights, vs.index(stage), out, is_async=True)
             out = warpgroup_mma_wait(0, deps=(out,))
             mbarrier.arrive(empty.index(stage), count=1)
             stage, phase = advance(stage, phase, STAGES)
-            tma.store_wait(0)
-            staged.store(out.to(dtype))
-            fence_async_shared()
-            tma_store(out_map, [WRAP, row_end, row + PIECE * 64, head, 0], tile_of(staged, out_map))
+            store_tile(out, staged, out_map, row_end, row + GROUP * 64, head)
         else:
             # This consumer has no rows in the tile. It releases the ring slots unread.
-            mbarrier.arrive(q_empty.index(PIECE), count=1)
+            mbarrier.arrive(q_empty.index(GROUP), count=1)
             for _ in range(blocks + 1):
                 mbarrier.wait(full.index(stage), phase)
                 mbarrier.arrive(empty.index(stage), count=1)
                 stage, phase = advance(stage, phase, STAGES)
         mbarrier.wait(tile_full.index(slot), slot_phase)
-        blocks = word(words, slot, BLOCKS)
+        blocks = read_word(words, slot, BLOCKS)
     tma.store_wait(0)
 
 
@@ -192,13 +183,15 @@ def forward_kernel(
     vs = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_K, D], columns_layout)
     words = gl.allocate_shared_memory(gl.int32, [AHEAD * 8, 1], words_layout)
     tiles = (qs, ks, vs)
-    barriers = (
-        ring(PIECES, 1), ring(PIECES, 1), ring(STAGES, 1), ring(STAGES, PIECES),
-        ring(AHEAD, 1), ring(AHEAD, PIECES),
-    )  # fmt: skip
+    q_full, q_empty = allocate_barriers(PIECES, 1), allocate_barriers(PIECES, 1)
+    full, empty = allocate_barriers(STAGES, 1), allocate_barriers(STAGES, PIECES)
+    tile_full, tile_empty = allocate_barriers(AHEAD, 1), allocate_barriers(AHEAD, PIECES)
+    barriers = (q_full, q_empty, full, empty, tile_full, tile_empty)
     maps = (q_map, k_map, v_map)
     common = (out_map, factor, tiles, outs, words, barriers)
-    # The index of a group must be a constant, so that addresses stay in uniform registers.
+    # The first function runs in the kernel's own ``num_warps`` warps. The lists have the warps and
+    # the registers per thread of the other functions. The index of a group must be a constant, so
+    # that addresses stay in uniform registers.
     if PIECES == 3:
         gl.warp_specialize(
             [

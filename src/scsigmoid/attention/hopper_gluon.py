@@ -1,9 +1,9 @@
 """Shared parts of the Hopper kernels: Gluon, ragged descriptors, barrier rings, the sigmoid.
 
-Gluon is the experimental lower level of Triton. Only this module uses private parts of Gluon, which
-have no public equivalent: ``warpgroup_mma_init``, reinterpretation of shared memory, and the
-builder's asynchronous reduction with the decorator ``builtin``. They may change in any release, see
-:mod:`scsigmoid.attention.selfcheck`.
+Gluon is the experimental lower level of Triton. Only this module uses private parts of Gluon:
+``warpgroup_mma_init``, reinterpretation of shared memory, the builder's asynchronous reduction with
+the decorator ``builtin``, and the attributes of a descriptor. The first three have no public
+equivalent. They may change in any release, see :mod:`scsigmoid.attention.selfcheck`.
 """
 
 import functools
@@ -45,7 +45,7 @@ def _layout(rows: int, columns: int, dtype: torch.dtype) -> Any:
     return gl.NVMMASharedLayout.get_default_for([1, 1, rows, 1, columns], _ELEMENTS[dtype])
 
 
-def descriptor(tensor: Tensor, rows: int, columns: int) -> TensorDescriptor:
+def make_descriptor(tensor: Tensor, rows: int, columns: int) -> TensorDescriptor:
     """Create the descriptor of a tensor and its tiles (:func:`launching.describe`)."""
     # Skip the constructor, which spends most of its time on checks.
     result = object.__new__(TensorDescriptor)
@@ -68,31 +68,53 @@ def tma_add(destination, coordinates, source, _semantic=None):
 
 
 @builtin
-def tile_of(memory, descriptor, _semantic=None):
+def view_tile(memory, descriptor, _semantic=None):
     """View a tile of shared memory (rows, columns) with the five dimensions of a descriptor."""
     shape = list(descriptor.block_shape)
     return _semantic.memdesc_reinterpret(memory, descriptor.dtype, shape, descriptor.layout)
+
+
+@gluon.constexpr_function
+def accumulator_layout(columns):
+    """Return the layout of a float32 accumulator of 64 rows in the registers of four warps."""
+    return gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 16]
+    )
 
 
 @gluon.jit
 def load_tile(descriptor, end, row, head, barrier, memory):
     """Start to copy the tile at ragged coordinate ``row`` of a sequence and head to ``memory``."""
     place = [WRAP, end, row, head, 0]
-    tma_load(descriptor, place, barrier, tile_of(memory, descriptor))
+    tma_load(descriptor, place, barrier, view_tile(memory, descriptor))
 
 
 @gluon.jit
-def product(left, right, zeros):
-    """Start the matrix product of ``left`` and the transpose of ``right``."""
+def store_tile(tile, staged, descriptor, end, row, head):
+    """Write a tile in registers to global memory, asynchronously from the buffer ``staged``."""
+    tma.store_wait(0)
+    staged.store(tile.to(descriptor.dtype))
+    fence_async_shared()
+    tma_store(descriptor, [WRAP, end, row, head, 0], view_tile(staged, descriptor))
+
+
+@gluon.jit
+def start_product(left, right, zeros):
+    """Start the matrix product of ``left`` and the transpose of ``right``.
+
+    ``zeros`` sets the shape and layout of the result. Its values are not used.
+    """
     return warpgroup_mma(left, right.permute((1, 0)), zeros, use_acc=False, is_async=True)
 
 
 @gluon.jit
-def ring(SIZE: gl.constexpr, COUNT: gl.constexpr):
-    """Allocate ``SIZE`` barriers that each wait for ``COUNT`` arrivals."""
+def allocate_barriers(SIZE: gl.constexpr, COUNT: gl.constexpr):
+    """Allocate ``SIZE`` barriers that each wait for ``COUNT`` arrivals.
+
+    A wait for phase 1 of a new barrier returns at once. Producers start with this phase, because
+    all slots are empty at first. Consumers start with phase 0.
+    """
     barriers = gl.allocate_shared_memory(gl.int64, [SIZE, 1], mbarrier.MBarrierLayout())
-    # A wait for phase 1 of a new barrier returns at once. Producers start with this phase, because
-    # all slots are empty at first.
     for index in gl.static_range(SIZE):
         mbarrier.init(barriers.index(index), count=COUNT)
     return barriers
@@ -114,15 +136,17 @@ def _vote(rounded: bool) -> str:
     outputs = 16 if rounded else 32
     scores = [f"${outputs + i}" for i in range(32)]
     # The other arguments are equal for all scores, so only their first operands are used.
-    half, half_summand, whole, whole_summand, limit = (f"${outputs + 32 * i}" for i in range(1, 6))
-    # TO = e - e^2 with e = 2^(whole X + whole_summand), for a score X and its result TO.
+    tanh_factor, tanh_summand, exp_factor, exp_summand, limit = (
+        f"${outputs + 32 * i}" for i in range(1, 6)
+    )
+    # TO = e - e^2 with e = 2^(exp_factor X + exp_summand), for a score X and its result TO.
     series = (
-        f"fma.rn.f32 TO, X, {whole}, {whole_summand}; ex2.approx.ftz.f32 TO, TO;"
+        f"fma.rn.f32 TO, X, {exp_factor}, {exp_summand}; ex2.approx.ftz.f32 TO, TO;"
         "neg.ftz.f32 n, TO; fma.rn.ftz.f32 TO, n, TO, TO;"
     )
-    # TO = 0.5 + 0.5 tanh(half X + half_summand). 0f3F000000 is 0.5.
+    # TO = 0.5 + 0.5 tanh(tanh_factor X + tanh_summand). 0f3F000000 is 0.5.
     tanh = (
-        f"fma.rn.f32 TO, X, {half}, {half_summand}; tanh.approx.f32 TO, TO;"
+        f"fma.rn.f32 TO, X, {tanh_factor}, {tanh_summand}; tanh.approx.f32 TO, TO;"
         "fma.rn.f32 TO, TO, 0f3F000000, 0f3F000000;"
     )
 
@@ -134,8 +158,8 @@ def _vote(rounded: bool) -> str:
     def weights(formula: str) -> str:
         text = ""
         for i in range(0, 32, 2):
-            for j, to in enumerate("tu"):
-                text += formula.replace("TO", to).replace("X", scores[i + j])
+            for score, register in zip(scores[i : i + 2], "tu", strict=True):
+                text += formula.replace("TO", register).replace("X", score)
             pair = f"cvt.rn.bf16x2.f32 ${i // 2}, u, t;"
             text += pair if rounded else f"mov.f32 ${i}, t; mov.f32 ${i + 1}, u;"
         return text
@@ -163,9 +187,11 @@ def sigmoid(scores, factor, summand, FORM: gl.constexpr, ROUNDED: gl.constexpr =
     - ``tanh`` and ``pair``: see :func:`triton_tiles.sigmoid`.
     - ``vote``: 1 / (1 + 2^x) with the accuracy of bfloat16, in bfloat16 if ``ROUNDED``. If all
       scores of a warp (16 x 64) have e = 2^-x <= 1/64, weights are e - e^2 (relative error 2.4e-4).
-      Otherwise tanh computes them. Its error of about 4e-7 is below the rounding of weights above
-      1/64. Scores are compared as integers, which is correct for positive numbers only. Therefore
-      tanh computes all weights unless ``summand`` > 6 and ``factor`` < 0.
+      Otherwise tanh computes them. Its error is below the rounding of weights above 1/64, but not
+      of small weights in the same 16 x 64 (docs/assumptions.md).
+
+    For ``factor`` < 0, e <= 1/64 means score <= (6 - summand) / factor. Floats are compared as
+    integers, which is correct if this limit is positive. Otherwise tanh computes all weights.
     """
     x = scores * factor + summand
     if FORM == "tanh":
@@ -176,7 +202,7 @@ def sigmoid(scores, factor, summand, FORM: gl.constexpr, ROUNDED: gl.constexpr =
     elif FORM == "vote":
         limit = (6.0 - summand) / factor
         valid = (limit > 0.0) & (factor < 0.0)
-        limit = gl.where(valid, limit.to(gl.int32, bitcast=True), -(2**31))  # else always tanh
+        limit = gl.where(valid, limit.to(gl.int32, bitcast=True), -(2**31))
         # -log(2) / 2: 1 / (1 + 2^x) = 0.5 + 0.5 tanh(half * x).
         half = -0.34657359028
         arguments = [scores, half * factor, half * summand, -factor, -summand, limit]
@@ -201,19 +227,13 @@ def sigmoid(scores, factor, summand, FORM: gl.constexpr, ROUNDED: gl.constexpr =
 
 #: Number of slots of announced tiles.
 AHEAD = gl.constexpr(2)
-#: Words of a slot: blocks of columns (0: the list has ended), then :func:`schedule_kernel`'s end of
-#: the rows, coordinate of the first row, bits of the summand in :func:`sigmoid`, and head.
+#: Words of a slot: blocks of columns (0: the list has ended), end of the rows, coordinate of the
+#: first row, bits of the summand in :func:`sigmoid`, and head (:func:`schedule.schedule_kernel`).
 BLOCKS, ROW_END, ROW, SUMMAND, HEAD = (gl.constexpr(number) for number in range(5))
-#: Word of the forward kernel: number of pieces.
+#: Word 5 of the forward kernel: number of pieces.
 PIECE_COUNT = gl.constexpr(5)
-#: Words of the backward kernel: end and first coordinate of the columns.
+#: Words 5 and 6 of the backward kernel: end and first coordinate of the columns.
 COLUMN_END, COLUMN = gl.constexpr(5), gl.constexpr(6)
-
-
-@gluon.jit
-def count_tiles(SCHEDULE):
-    """Return the number of tiles in the list."""
-    return gl.load(SCHEDULE + 1)
 
 
 @gluon.jit
@@ -223,26 +243,20 @@ def take_tile(SCHEDULE):
 
 
 @gluon.jit
-def entry(SCHEDULE, tile):
+def read_entry(SCHEDULE, tile):
     """Return the words of a tile's entry, in the order in :func:`schedule.schedule_kernel`."""
     at = SCHEDULE + 8 + tile * 8
     return (
-        gl.load(at),
-        gl.load(at + 1),
-        gl.load(at + 2),
-        gl.load(at + 3),
-        gl.load(at + 4),
-        gl.load(at + 5),
-        gl.load(at + 6),
-        gl.load(at + 7),
-    )
+        gl.load(at), gl.load(at + 1), gl.load(at + 2), gl.load(at + 3),
+        gl.load(at + 4), gl.load(at + 5), gl.load(at + 6), gl.load(at + 7),
+    )  # fmt: skip
 
 
 @gluon.jit
 def announce(words, barriers, slot, phase, values):
-    """Write the seven ``values`` (:data:`BLOCKS` to :data:`COLUMN`) to a slot when it is empty.
+    """Write the seven words ``values`` to a slot when it is empty. Return the next slot and phase.
 
-    Return the next slot and phase.
+    The words are :data:`BLOCKS` to :data:`HEAD` and two words that depend on the kernel.
     """
     full, empty = barriers
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
@@ -254,7 +268,10 @@ def announce(words, barriers, slot, phase, values):
 
 
 @gluon.jit
-def word(words, slot, NUMBER: gl.constexpr):
-    """Return a word of an announced tile as a scalar. NUMBER is :data:`BLOCKS` etc."""
+def read_word(words, slot, NUMBER: gl.constexpr):
+    """Return word ``NUMBER`` (:data:`BLOCKS` etc.) of a slot.
+
+    The maximum converts a tensor of one element to a scalar.
+    """
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
     return gl.max(words.index(slot * 8 + NUMBER).load(layout), axis=0)

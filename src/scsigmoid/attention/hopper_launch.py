@@ -10,14 +10,14 @@ from torch import Tensor
 from scsigmoid.attention import triton_launch
 from scsigmoid.attention.hopper_backward import backward_kernel
 from scsigmoid.attention.hopper_forward import forward_kernel
-from scsigmoid.attention.hopper_gluon import descriptor
+from scsigmoid.attention.hopper_gluon import make_descriptor
 from scsigmoid.attention.launching import WRAP, allocate_output, is_describable, launch
 from scsigmoid.attention.problem import Problem
-from scsigmoid.attention.schedule import PIECE, schedule
+from scsigmoid.attention.schedule import PIECE_ROWS, schedule
 
 #: Compile-time arguments of the forward kernel by head dimension. ``PIECES``: groups of warps with
 #: 64 query rows each. ``BLOCK_K``: keys of a block. ``STAGES``: blocks of keys and of values in
-#: flight. ``REGISTERS``: registers of a thread of the second and later groups. docs/kernel-log.md
+#: flight. ``REGISTERS``: registers per thread of all groups but the first. docs/kernel-log.md
 #: contains the measurements.
 FORWARD = {
     64: {"PIECES": 4, "BLOCK_K": 64, "STAGES": 4, "REGISTERS": 112},
@@ -26,9 +26,9 @@ FORWARD = {
 #: The same for the backward kernel: queries of a block, blocks in flight.
 BACKWARD = {64: {"BLOCK_Q": 128, "STAGES": 2}, 128: {"BLOCK_Q": 64, "STAGES": 2}}
 #: Maximum number of registers per thread for the compiler: 65,536 / threads of the program, rounded
-#: down to a multiple of 8. Threads are those of all groups of warps, including the producer, which
-#: counts as four warps. The backward kernel has two groups and a producer.
-FORWARD_REGISTERS, BACKWARD_REGISTERS = {64: 96, 128: 128}, 168
+#: down to a multiple of 8. A program has 128 threads per group and 128 for the producer.
+FORWARD_REGISTERS = {64: 96, 128: 128}  # 4 and 3 groups
+BACKWARD_REGISTERS = 168  # 2 groups
 #: Minimum number of keys of the longest sequence for which the exact sigmoid has form ``vote``.
 VOTE_FROM = 512
 #: Number of pieces, of 64 keys each, in a tile of the backward kernel.
@@ -52,14 +52,14 @@ def _make_describable(tensor: Tensor) -> Tensor:
     return tensor if is_describable(tensor) else tensor.clone(memory_format=torch.contiguous_format)
 
 
-def _can_launch(*tensors: Tensor) -> bool:
+def _can_launch(q: Tensor, k: Tensor, problem: Problem) -> bool:
     """Return True if no tensor is empty and descriptors can address all tokens."""
-    return all(0 < tensor.shape[0] <= WRAP and tensor.numel() for tensor in tensors)
+    return problem.sequences > 0 and all(x.numel() and x.shape[0] <= WRAP for x in (q, k))
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     """Launch the forward pass. Arguments are as in :func:`triton_launch.forward`."""
-    if not _can_launch(q, k, v) or not problem.sequences:
+    if not _can_launch(q, k, problem):
         return triton_launch.forward(q, k, v, problem)
     heads, dimension = q.shape[1:]
     constants = FORWARD[dimension]
@@ -73,10 +73,10 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
         q.get_device(),
         (programs, 1),
         (
-            descriptor(q, PIECE, dimension),
-            descriptor(k, block_k, dimension),
-            descriptor(v, block_k, dimension),
-            descriptor(out, PIECE, dimension),
+            make_descriptor(q, PIECE_ROWS, dimension),
+            make_descriptor(k, block_k, dimension),
+            make_descriptor(v, block_k, dimension),
+            make_descriptor(out, PIECE_ROWS, dimension),
             table,
             factor * problem.scale,
         ),
@@ -96,8 +96,9 @@ def scale_dq_kernel(
     The columns of SUM are permuted in groups of 32 (:func:`hopper_backward._add_dq`).
     """
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    # The mask is equal for neighboring elements, so that loads and stores are vectorized.
     row = at // WIDTH
+    # WIDTH is a multiple of 64, so the mask is equal for neighboring elements, and loads and stores
+    # are vectorized.
     inside = row < tokens
     column = at % 32
     staged = at - column + ((column >> 1) & 3) * 8 + (column >> 3) * 2 + (column & 1)
@@ -119,7 +120,7 @@ def backward(
 
     The portable kernels compute the gradient of the bias and deterministic gradients.
     """
-    if problem.deterministic or bias_grad or not _can_launch(q, k) or not problem.sequences:
+    if problem.deterministic or bias_grad or not _can_launch(q, k, problem):
         return triton_launch.backward(grad, q, k, v, problem, bias_grad, into)
     heads, dimension = q.shape[1:]
     constants = BACKWARD[dimension]
@@ -141,13 +142,13 @@ def backward(
         q.get_device(),
         (programs, 1),
         (
-            descriptor(q, block_q, dimension),
-            descriptor(grad, block_q, dimension),
-            descriptor(k, PIECE, dimension),
-            descriptor(v, PIECE, dimension),
-            descriptor(dq_sum, 64, 64),
-            descriptor(dk, PIECE, dimension),
-            descriptor(dv, PIECE, dimension),
+            make_descriptor(q, block_q, dimension),
+            make_descriptor(grad, block_q, dimension),
+            make_descriptor(k, PIECE_ROWS, dimension),
+            make_descriptor(v, PIECE_ROWS, dimension),
+            make_descriptor(dq_sum, 64, 64),  # half of a block
+            make_descriptor(dk, PIECE_ROWS, dimension),
+            make_descriptor(dv, PIECE_ROWS, dimension),
             table,
             factor * problem.scale,
             problem.scale,

@@ -1,23 +1,22 @@
 """Kernel launches: tensor descriptors of sequences, zeros in the padding, direct launches.
 
 **Ragged descriptors** (TMA). The hardware copies tiles and checks bounds against the shape of a
-descriptor, which describes the whole batch. As in ``triton.tools.ragged_tma``, two leading
-dimensions shift the address so that the end of a sequence is at the end of the shape. Row i
-of a sequence of n tokens has the coordinates (2^30, end, 2^30 - n + i, head, column). If tokens are
-s elements apart, :func:`describe` gives this row the offset
-2^30 (2^34 - s) + end s + (2^30 - n + i) s = 2^64 + (end - n + i) s. Addresses wrap around at 2^64,
-so this is token ``end - n + i``. Rows past the end of a sequence have a third coordinate of 2^30 or
-more, which is out of bounds. They are read as zero and never written. So one descriptor, created on
-the host, serves all sequences and heads.
+descriptor, which describes the whole batch. So the last tile of a sequence would include rows of
+the next sequence. As in ``triton.tools.ragged_tma``, two leading dimensions shift the address so
+that the end of a sequence is at the end of the shape. Row i of a sequence of n tokens has the
+coordinates (2^30, end, 2^30 - n + i, head, column). If tokens are s elements apart,
+:func:`describe` gives this row the offset
+2^30 (2^34 - s) + end s + (2^30 - n + i) s = 2^64 + (end - n + i) s elements. Byte addresses wrap
+around at 2^64, so this is token ``end - n + i``. Rows past the end of a sequence have a third
+coordinate of 2^30 or more, which is out of bounds. They are read as zero and never written. So one
+descriptor, created on the host, serves all sequences and heads.
 
 **Zeros in the padding.** Attention kernels write the tokens in sequences, and another kernel sets
 all other tokens to 0. For short sequences, zeroing the whole result would take a tenth more time.
 
 **Direct launches.** ``kernel[grid](...)`` inspects each argument in each call. With descriptors
 this takes longer than attention of a short batch. The first launch returns the compiled kernel, and
-later launches with the same key pass it to the driver directly. The key must contain all properties
-for which Triton compiles separate kernels: dtypes, constants, and the alignment of pointers unless
-the kernel is declared not to depend on it.
+:func:`launch` passes it to the driver directly in later launches with the same signature.
 """
 
 from collections.abc import Hashable
@@ -31,7 +30,8 @@ from torch import Tensor
 from scsigmoid.attention.problem import Problem
 from scsigmoid.attention.triton_internals import launch_compiled
 
-#: Coordinate of the end of a sequence, and the maximum number of tokens of a batch.
+#: Ragged coordinate of the end of each sequence. As the size of this dimension, it is also the
+#: maximum number of tokens of a batch.
 WRAP = 2**30
 # 2^34 elements times 2^30 rows are a multiple of 2^64 bytes for all element sizes.
 _WRAP_STRIDE = 2**34
@@ -41,14 +41,14 @@ FUSED = {"enable_fp_fusion": True}
 
 
 def is_describable(tensor: Tensor) -> bool:
-    """Return True if TMA supports the tensor. Rows and heads must be aligned to 16 bytes."""
-    rows, heads, inner = tensor.stride()
+    """Return True if TMA supports the tensor. Tokens and heads must be aligned to 16 bytes."""
+    token_stride, head_stride, inner_stride = tensor.stride()
     size = tensor.element_size()
     return (
-        inner == 1
-        and rows > 0
-        and heads > 0
-        and (tensor.data_ptr() | rows * size | heads * size) % 16 == 0
+        inner_stride == 1
+        and token_stride > 0
+        and head_stride > 0
+        and (tensor.data_ptr() | token_stride * size | head_stride * size) % 16 == 0
         and tensor.shape[0] <= WRAP
         and tensor.numel() > 0
     )
@@ -59,10 +59,10 @@ def describe(tensor: Tensor, rows: int, columns: int) -> tuple[list[int], list[i
 
     ``tensor`` is (tokens, heads, dim), and :func:`is_describable` is true for it.
     """
-    tokens_stride, heads_stride, _ = tensor.stride()
+    token_stride, head_stride, _ = tensor.stride()
     return (
         [_MOST, _MOST, WRAP, tensor.shape[1], tensor.shape[2]],
-        [_WRAP_STRIDE - tokens_stride, tokens_stride, tokens_stride, heads_stride, 1],
+        [_WRAP_STRIDE - token_stride, token_stride, token_stride, head_stride, 1],
         [1, 1, rows, 1, columns],
     )
 
@@ -132,8 +132,9 @@ def launch(
         programs: the first two dimensions of the grid.
         arguments: the run-time arguments, which precede all others in the kernel's signature.
         constants: the compile-time arguments, in the order of the signature.
-        key: dtypes and other properties for which Triton compiles separate kernels, unless
-            ``constants`` determine them.
+        key: other properties for which Triton compiles separate kernels: dtypes, and the
+            alignment of pointers unless the kernel is declared not to depend on it. Together with
+            the kernel, the device and ``constants`` it is the signature of a launch.
         options: options of the compiler, such as ``maxnreg``.
     """
     signature = (kernel.fn, device, key, *constants.values())

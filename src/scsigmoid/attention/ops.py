@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 from torch.library import CustomOpDef
 
-from scsigmoid.attention.problem import Problem, compute_dtype, of_packed
+from scsigmoid.attention.problem import Problem, compute_dtype, make_packed_problem
 from scsigmoid.attention.torch_internals import is_eager
 from scsigmoid.kernels import BACKENDS
 
@@ -98,7 +98,7 @@ def compute(
     """
     q, k, v = _separate(q, k, v)
     with _on_device_of(q):
-        out: Tensor = launcher(backend).forward(q, k, v, problem.resolved())
+        out: Tensor = launcher(backend).forward(q, k, v, problem.resolve())
     return out
 
 
@@ -116,7 +116,7 @@ def compute_gradients(
     Return the gradients of ``q``, ``k``, ``v`` and the bias, (sequences,). If ``k`` and ``v`` are
     None, their gradients are None. Without ``bias_grad``, the gradient of the bias is None.
     """
-    arguments = (grad, *_separate(q, k, v), problem.resolved(), bias_grad)
+    arguments = (grad, *_separate(q, k, v), problem.resolve(), bias_grad)
     launch: Callable[..., Gradients] = launcher(backend).backward
     with _on_device_of(q):
         if k is not None:
@@ -177,6 +177,7 @@ def _differentiate(backward: Callable[..., Gradients], ctx: Any, grad: Tensor) -
     dq, dk, dv, dbias = backward(grad, *tensors, *ctx.options, bias_grad)
     if tensors[1] is None:  # for qkv, the operator returns empty tensors as dk and dv
         dk = dv = None
+    # One gradient for each argument. For most fields of the problem it is None.
     fields = dict.fromkeys(Problem._fields) | {"bias": dbias if bias_grad else None}
     return dq, dk, dv, *fields.values(), None
 
@@ -205,9 +206,10 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        # With create_graph=True, the operator is recorded and raises the error when differentiated.
-        is_recorded = torch.is_grad_enabled() or not is_eager(grad)
-        return _differentiate(attention_backward if is_recorded else _backward, ctx, grad)
+        # With create_graph=True gradients are enabled here. Then the operator is recorded, and
+        # raises an error if it is differentiated.
+        needs_operator = torch.is_grad_enabled() or not is_eager(grad)
+        return _differentiate(attention_backward if needs_operator else _backward, ctx, grad)
 
 
 def attend(q: Tensor, k: Tensor | None, v: Tensor | None, problem: Problem, backend: str) -> Tensor:
@@ -241,6 +243,6 @@ def attend_softmax(
     mask: object = None,
 ) -> Tensor:
     """Compute softmax attention of packed [q, k, v] by the reference. Ignores ``mask``."""
-    problem = of_packed(cu_seqlens, max_seqlen, scale, "softmax")
+    problem = make_packed_problem(cu_seqlens, max_seqlen, scale, "softmax")
     q, k, v = tensors
     return attend(q, k, v, problem, "reference")

@@ -22,7 +22,7 @@ class Problem(NamedTuple):
             each sequence in the queries and in the keys, on the device of the queries.
         bias: (sequences,) float32 (float64 for float64 inputs), or None for -log(number of keys).
         longest_q, longest_k: maximum number of queries and of keys of a sequence.
-        scale: factor of the scores.
+        scale: factor by which q . k is multiplied.
         accurate: compute an exact sigmoid, or one whose error is below the rounding of the results,
             instead of the approximate tanh of the hardware. None: True if a sequence may have more
             than :data:`LONGEST_APPROXIMATE` keys.
@@ -45,8 +45,8 @@ class Problem(NamedTuple):
     deterministic: bool | None = None
     kind: Kind = "sigmoid"
 
-    def resolved(self) -> "Problem":
-        """Return the problem with ``accurate`` and ``deterministic`` set."""
+    def resolve(self) -> "Problem":
+        """Replace None in ``accurate`` and ``deterministic`` by the defaults."""
         accurate, deterministic = self.accurate, self.deterministic
         if accurate is None:
             accurate = self.longest_k > LONGEST_APPROXIMATE
@@ -71,8 +71,13 @@ class Problem(NamedTuple):
         )
 
 
-def of_packed(cu_seqlens: Tensor, longest: int, scale: float, kind: Kind = "sigmoid") -> Problem:
-    """Return the problem of packed sequences that attend to themselves, with the default bias."""
+def make_packed_problem(
+    cu_seqlens: Tensor, longest: int, scale: float, kind: Kind = "sigmoid"
+) -> Problem:
+    """Return the problem of packed sequences that attend to themselves, with the default bias.
+
+    ``longest`` is the maximum number of tokens of a sequence.
+    """
     starts, ends = cu_seqlens[:-1], cu_seqlens[1:]
     return Problem(starts, ends, starts, ends, None, longest, longest, scale, kind=kind)
 

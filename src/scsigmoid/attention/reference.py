@@ -120,7 +120,8 @@ def weight_statistics(
     """
     scale = 1 / math.sqrt(q.shape[-1])
     largest = torch.zeros((), dtype=compute_dtype(q), device=q.device)
-    # Row sums and effective numbers of keys of all rows of weights.
+    # Per row of weights: sum, and effective number of keys. Per sequence and head: |mean of v|^2
+    # divided by the mean of |v|^2.
     sums, key_counts, value_means = [], [], []
     for sequence, key_rows, blocks in _divide(spans, spans, q.shape[1]):
         keys, values = (_by_head(x[key_rows]) for x in (k, v))
@@ -131,7 +132,7 @@ def weight_statistics(
             weights = _weights(cast(Kind, kind), _by_head(q[rows]), keys, scale, bias)
             largest = torch.maximum(largest, weights.amax())
             total = weights.sum(-1)
-            # -sum(p log p) with p = w / sum(w)
+            # Entropy of p = w / T with T = sum(w): -sum(p log p) = log T - sum(w log w) / T
             entropy = total.log() + torch.special.entr(weights).sum(-1) / total
             sums.append(total.flatten())
             # A row whose weights are all 0 attends to 0 keys.
@@ -140,7 +141,7 @@ def weight_statistics(
         torch.tensor([0.05, 0.5, 0.95], dtype=largest.dtype, device=q.device)
     )
     return {
-        "score_max": float(largest_scores(q, k, spans, spans, scale).amax()),
+        "score_max": float(largest_scores(q, k, spans, scale).amax()),
         "weight_max": float(largest),
         "row_sum_low": float(low),
         "row_sum": float(middle),
@@ -150,15 +151,13 @@ def weight_statistics(
     }
 
 
-def largest_scores(
-    q: Tensor, k: Tensor, spans_q: Sequence[Span], spans_k: Sequence[Span], scale: float
-) -> Tensor:
+def largest_scores(q: Tensor, k: Tensor, spans: Sequence[Span], scale: float) -> Tensor:
     """Compute the maximum of ``|q . k * scale|`` of each head over all pairs within sequences.
 
     Return (heads,) float32, 0 if there are no tokens, NaN if a score is NaN.
     """
     largest = torch.zeros(q.shape[1], dtype=compute_dtype(q), device=q.device)
-    for _, key_rows, blocks in _divide(spans_q, spans_k, q.shape[1]):
+    for _, key_rows, blocks in _divide(spans, spans, q.shape[1]):
         keys = _by_head(k[key_rows])
         for rows in blocks:
             low, high = torch.matmul(_by_head(q[rows]), keys.mT).flatten(1).aminmax(dim=1)

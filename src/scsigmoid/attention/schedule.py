@@ -20,7 +20,7 @@ from torch import Tensor
 
 from scsigmoid.attention.launching import FUSED, launch
 from scsigmoid.attention.problem import Problem
-from scsigmoid.attention.triton_tiles import WRAP
+from scsigmoid.attention.triton_tiles import WRAP, bias_of
 
 #: Numbers of sequences and of tiles that a program of ``list_tiles_kernel`` processes at once.
 _CHUNK = tl.constexpr(32)
@@ -30,14 +30,14 @@ class Tiling(NamedTuple):
     """Division of the rows of a kernel, which are queries or keys, into tiles.
 
     Attributes:
-        blocks: number of tiles of one head of the longest sequence.
-        tiles: number of programs of each head, over all sequences.
+        tiles_per_sequence: tiles of one head of the longest sequence.
+        programs: programs of one head, over all sequences. Programs without a tile end at once.
         table: sequence of each program (:func:`list_tiles`), or None if each sequence has
-            ``blocks`` programs.
+            ``tiles_per_sequence`` programs.
     """
 
-    blocks: int
-    tiles: int
+    tiles_per_sequence: int
+    programs: int
     table: Tensor | None
 
 
@@ -50,12 +50,12 @@ def assign_tiles(problem: Problem, tokens: int, block: int, *, keys: bool = Fals
     spans = (problem.starts_q, problem.ends_q), (problem.starts_k, problem.ends_k)
     row_spans, loop_spans = spans[::-1] if keys else spans
     longest = problem.longest_k if keys else problem.longest_q
-    blocks = max(1, -(-longest // block))
+    tiles = max(1, -(-longest // block))
     equal = not problem.has_gaps and problem.sequences * longest == tokens
     if equal or problem.sequences == 1:
-        return Tiling(blocks, problem.sequences * blocks, None)
-    tiles = max_tiles(tokens, problem.sequences, longest, block)
-    return Tiling(blocks, tiles, list_tiles(*row_spans, *loop_spans, block, tiles))
+        return Tiling(tiles, problem.sequences * tiles, None)
+    programs = max_tiles(tokens, problem.sequences, longest, block)
+    return Tiling(tiles, programs, list_tiles(*row_spans, *loop_spans, block, programs))
 
 
 def max_tiles(tokens: int, sequences: int, longest: int, block: int) -> int:
@@ -67,7 +67,7 @@ def max_tiles(tokens: int, sequences: int, longest: int, block: int) -> int:
 
 
 def list_tiles(
-    starts: Tensor, ends: Tensor, work_starts: Tensor, work_ends: Tensor, block: int, most: int
+    starts: Tensor, ends: Tensor, work_starts: Tensor, work_ends: Tensor, block: int, programs: int
 ) -> Tensor:
     """List the tiles of a batch, sequences with the most work first.
 
@@ -75,36 +75,39 @@ def list_tiles(
         starts, ends: (sequences,) int32, bounds of the rows that are divided into tiles.
         work_starts, work_ends: bounds of the rows that each tile loops over.
         block: rows of a tile.
-        most: result of :func:`max_tiles`.
+        programs: programs of one head, the result of :func:`max_tiles`.
 
     Returns:
-        (most + sequences,) int32: the sequence of each tile, -1 past the last tile, then the first
-        tile of each sequence. Tiles of a sequence are consecutive. With H heads a kernel has
-        ``most * H`` programs. Program p computes a tile of sequence s = table[p // H]. The
-        program's index among the programs of this sequence is p - H * table[most + s].
+        (programs + sequences,) int32: the sequence of each tile, -1 past the last tile, then the
+        first tile of each sequence. Tiles of a sequence are consecutive. With H heads a kernel has
+        ``programs * H`` programs. Program p computes a tile of sequence s = table[p // H]. The
+        program's index among the programs of this sequence is p - H * table[programs + s].
     """
     sequences = starts.shape[0]
-    table = torch.empty(most + sequences, dtype=torch.int32, device=starts.device)
+    table = torch.empty(programs + sequences, dtype=torch.int32, device=starts.device)
     list_tiles_kernel[(-(-sequences // _CHUNK.value),)](
-        starts, ends, work_starts, work_ends, table, sequences, most, block, **FUSED
+        starts, ends, work_starts, work_ends, table, sequences, programs, block, **FUSED
     )
     return table
 
 
 @triton.jit
-def _tiles_and_work(STARTS, ENDS, WORK_STARTS, WORK_ENDS, index, sequences, block):
-    """Return the number of tiles of each sequence in ``index``, and the rows each tile loops over.
+def _lengths(STARTS, ENDS, sequence, sequences):
+    """Return the number of tokens of each sequence, or 0 from index ``sequences`` on."""
+    inside = sequence < sequences
+    return tl.load(ENDS + sequence, inside, 0) - tl.load(STARTS + sequence, inside, 0)
 
-    Both are 0 if the index is not below ``sequences``.
-    """
-    inside = index < sequences
-    rows = tl.load(ENDS + index, inside, 0) - tl.load(STARTS + index, inside, 0)
-    work = tl.load(WORK_ENDS + index, inside, 0) - tl.load(WORK_STARTS + index, inside, 0)
+
+@triton.jit
+def _tiles_and_work(STARTS, ENDS, WORK_STARTS, WORK_ENDS, sequence, sequences, block):
+    """Return the number of tiles of each sequence, and the number of rows each tile loops over."""
+    rows = _lengths(STARTS, ENDS, sequence, sequences)
+    work = _lengths(WORK_STARTS, WORK_ENDS, sequence, sequences)
     return (tl.maximum(rows, 0) + block - 1) // block, work
 
 
-@triton.jit(do_not_specialize=["sequences", "most"])
-def list_tiles_kernel(STARTS, ENDS, WORK_STARTS, WORK_ENDS, TABLE, sequences, most, block):
+@triton.jit(do_not_specialize=["sequences", "programs"])
+def list_tiles_kernel(STARTS, ENDS, WORK_STARTS, WORK_ENDS, TABLE, sequences, programs, block):
     """Write the tiles of 32 sequences to the table of :func:`list_tiles`.
 
     A sequence follows all sequences with more work, or with equal work and a lower index. To find
@@ -125,33 +128,28 @@ def list_tiles_kernel(STARTS, ENDS, WORK_STARTS, WORK_ENDS, TABLE, sequences, mo
         earlier = longer | (same & (other[None, :] < index[:, None]))
         first += tl.sum(tl.where(earlier, other_tiles[None, :], 0), axis=1)
         total += tl.sum(other_tiles, axis=0)
-    tl.store(TABLE + most + index, first, index < sequences)
+    tl.store(TABLE + programs + index, first, index < sequences)
     for step in range(0, tl.max(tiles, axis=0), _CHUNK):
         tile = step + lane
         place = first[:, None] + tile[None, :]
         # The second condition is false only if the bounds do not match the batch.
-        inside = (tile[None, :] < tiles[:, None]) & (place < most)
+        inside = (tile[None, :] < tiles[:, None]) & (place < programs)
         tl.store(TABLE + place, tl.broadcast_to(index[:, None], place.shape), inside)
-    for step in range(total + tl.program_id(0) * _CHUNK, most, tl.num_programs(0) * _CHUNK):
-        tl.store(TABLE + step + lane, tl.full([_CHUNK], -1, tl.int32), step + lane < most)
+    # All programs of this kernel together write -1 past the last tile.
+    for step in range(total + tl.program_id(0) * _CHUNK, programs, tl.num_programs(0) * _CHUNK):
+        tl.store(TABLE + step + lane, tl.full([_CHUNK], -1, tl.int32), step + lane < programs)
 
 
 #: Number of int32 words of an entry in the list of :func:`schedule`, and of the header before the
 #: first entry. The header contains a counter and the number of tiles.
 WORDS = 8
-#: Rows of a piece, which is the part of a tile that one group of warps computes. Kernels contain
-#: both numbers, 8 and 64, as literals.
-PIECE = 64
+#: Rows of a piece, which is the part of a tile that one group of warps computes. The kernels use
+#: the literals 8 (``WORDS``) and 64 (``PIECE_ROWS``).
+PIECE_ROWS = 64
 
 # Numbers of sequences and of entries that a program of ``schedule_kernel`` processes at once.
 _SCAN = tl.constexpr(256)
 _ENTRIES = tl.constexpr(64)
-
-
-@triton.jit
-def _lengths_of(STARTS, ENDS, sequence, inside):
-    first = tl.load(STARTS + sequence, mask=inside, other=0)
-    return tl.load(ENDS + sequence, mask=inside, other=0) - first
 
 
 _POINTERS = ["ROW_STARTS", "ROW_ENDS", "COLUMN_STARTS", "COLUMN_ENDS", "BIAS", "SCHEDULE"]
@@ -159,9 +157,8 @@ _POINTERS = ["ROW_STARTS", "ROW_ENDS", "COLUMN_STARTS", "COLUMN_ENDS", "BIAS", "
 
 @triton.jit(do_not_specialize=["sequences", "programs"], do_not_specialize_on_alignment=_POINTERS)
 def schedule_kernel(
-    ROW_STARTS, ROW_ENDS, COLUMN_STARTS, COLUMN_ENDS, BIAS, SCHEDULE, sequences, programs, factor,
-    PIECES: tl.constexpr, COLUMN_BLOCK: tl.constexpr, KEYS_ARE_ROWS: tl.constexpr,
-    HAS_BIAS: tl.constexpr,
+    ROW_STARTS, ROW_ENDS, COLUMN_STARTS, COLUMN_ENDS, BIAS, SCHEDULE, sequences, programs,
+    bias_factor, PIECES: tl.constexpr, COLUMN_BLOCK: tl.constexpr, KEYS_ARE_ROWS: tl.constexpr,
 ):  # fmt: skip
     """List the tiles of one head of one sequence. Grid: (sequences, heads).
 
@@ -173,7 +170,7 @@ def schedule_kernel(
     - 2^30 - columns
     - blocks of columns, at least 1
     - head
-    - bits of the float32 bias times ``factor``
+    - bits of the float32 bias times ``bias_factor``
     - pieces of 64 rows, at most ``PIECES``
     """
     sequence = tl.program_id(0)
@@ -188,39 +185,36 @@ def schedule_kernel(
     total = 0
     for start in range(0, sequences, _SCAN):
         other = start + tl.arange(0, _SCAN)
-        inside = other < sequences
-        other_rows = _lengths_of(ROW_STARTS, ROW_ENDS, other, inside)
-        other_columns = _lengths_of(COLUMN_STARTS, COLUMN_ENDS, other, inside)
+        other_rows = _lengths(ROW_STARTS, ROW_ENDS, other, sequences)
+        other_columns = _lengths(COLUMN_STARTS, COLUMN_ENDS, other, sequences)
         other_tiles = tl.cdiv(tl.cdiv(other_rows, 64), PIECES)
-        longer = (other_columns > columns) | ((other_columns == columns) & (other < sequence))
-        before += tl.sum(tl.where(longer, other_tiles, 0))
+        earlier = (other_columns > columns) | ((other_columns == columns) & (other < sequence))
+        before += tl.sum(tl.where(earlier, other_tiles, 0))
         total += tl.sum(other_tiles)
     if (sequence == 0) & (head == 0):
         # Program p starts with tile p. The counter assigns the other tiles.
         tl.store(SCHEDULE, programs)
         tl.store(SCHEDULE + 1, total * heads)
 
-    keys = rows if KEYS_ARE_ROWS else columns
-    if HAS_BIAS:
-        bias = tl.load(BIAS + sequence).to(tl.float32)
-    else:
-        bias = -tl.log(tl.maximum(keys, 1).to(tl.float32))
-    summand = (bias * factor).to(tl.int32, bitcast=True)
+    bias = bias_of(BIAS, sequence, rows if KEYS_ARE_ROWS else columns)
+    summand_bits = (bias * bias_factor).to(tl.int32, bitcast=True)
     pieces = tl.cdiv(rows, 64)
     tiles = tl.cdiv(pieces, PIECES)
+    # At least 1, because 0 blocks end the list. Without columns, the block contains zeros.
     blocks = tl.maximum(tl.cdiv(columns, COLUMN_BLOCK), 1)
     first_entry = SCHEDULE + 8 + (before * heads + head * tiles).to(tl.int64) * 8
     for start in range(0, tiles, _ENTRIES):
         tile = start + tl.arange(0, _ENTRIES)
         inside = tile < tiles
         if KEYS_ARE_ROWS:
-            # The groups of warps of the backward kernel work together, so its tiles are full.
+            # All groups of warps of the backward kernel process a tile together, so only the last
+            # tile of a sequence may have fewer pieces.
             piece = tile * PIECES
             count = tl.minimum(pieces - piece, PIECES)
         else:
             # Pieces are divided evenly: 9 pieces become tiles of 3, 3, 3, not of 4, 4, 1.
-            piece = tile * pieces // tl.maximum(tiles, 1)
-            count = (tile + 1) * pieces // tl.maximum(tiles, 1) - piece
+            piece = tile * pieces // tiles
+            count = (tile + 1) * pieces // tiles - piece
         entry = first_entry + tile * 8
         tl.store(entry, row_end, mask=inside)
         tl.store(entry + 1, piece * 64 - rows + WRAP, mask=inside)
@@ -228,7 +222,7 @@ def schedule_kernel(
         tl.store(entry + 3, -columns + WRAP, mask=inside)
         tl.store(entry + 4, blocks, mask=inside)
         tl.store(entry + 5, head, mask=inside)
-        tl.store(entry + 6, summand, mask=inside)
+        tl.store(entry + 6, summand_bits, mask=inside)
         tl.store(entry + 7, count, mask=inside)
 
 
@@ -243,7 +237,7 @@ def schedule(
     heads: int,
     pieces: int,
     column_block: int,
-    factor: float,
+    bias_factor: float,
     *,
     keys_are_rows: bool = False,
 ) -> tuple[Tensor, int]:
@@ -262,7 +256,7 @@ def schedule(
         heads: number of heads.
         pieces: maximum number of pieces of 64 rows in a tile.
         column_block: columns that a tile's loop processes in one step.
-        factor: factor by which the activation multiplies the bias.
+        bias_factor: factor of the bias in the argument of the sigmoid.
         keys_are_rows: True in the backward pass.
 
     Returns:
@@ -270,7 +264,7 @@ def schedule(
     """
     queries, keys = (problem.starts_q, problem.ends_q), (problem.starts_k, problem.ends_k)
     spans = (*keys, *queries) if keys_are_rows else (*queries, *keys)
-    most = heads * (problem.sequences + tokens // (PIECE * pieces))
+    most = heads * (problem.sequences + tokens // (PIECE_ROWS * pieces))
     device = spans[0].device
     programs = max(1, min(_count_multiprocessors(device), most))
     table = torch.empty((most + 1) * WORDS, dtype=torch.int32, device=device)
@@ -278,14 +272,13 @@ def schedule(
         schedule_kernel,
         table.get_device(),
         (problem.sequences, heads),
-        (*spans, problem.bias, table, problem.sequences, programs, factor),
+        (*spans, problem.bias, table, problem.sequences, programs, bias_factor),
         {
             "PIECES": pieces,
             "COLUMN_BLOCK": column_block,
             "KEYS_ARE_ROWS": keys_are_rows,
-            "HAS_BIAS": problem.bias is not None,
         },
-        key=None,
+        key=problem.bias is None,  # The dtypes are always the same, and alignment does not matter.
         num_warps=1,
     )
     return table, programs

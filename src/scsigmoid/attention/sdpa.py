@@ -26,15 +26,16 @@ def attend(
     if q.device.type == "cuda" and q.dtype in (torch.bfloat16, torch.float16):
         from torch.nn.attention.varlen import varlen_attn
 
-        # In some supported versions of PyTorch, varlen_attn always scales by 1 / sqrt(dim). Another
-        # scale multiplies q.
+        # In some supported versions of PyTorch, varlen_attn always scales by 1 / sqrt(dim). For any
+        # other scale, q is multiplied.
         ratio = scale * q.shape[-1] ** 0.5
         scaled = q if abs(ratio - 1.0) < 1e-6 else q * ratio
         attended = varlen_attn(scaled, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
         assert isinstance(attended, Tensor)
         return attended
     if cu_seqlens.is_meta or type(cu_seqlens) is not Tensor:
-        # A tensor without values, such as a fake tensor.
+        # Meta and fake tensors have no lengths to read. The reference is an operator, which needs
+        # only shapes here.
         return attend_softmax(tensors, cu_seqlens, max_seqlen, scale)
     outputs = []
     for start, end in pairwise(cu_seqlens.tolist()):

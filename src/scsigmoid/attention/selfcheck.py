@@ -15,7 +15,7 @@ import torch
 
 from scsigmoid.attention import ops
 from scsigmoid.attention.hopper import DIMENSIONS, TRITON
-from scsigmoid.attention.problem import of_packed
+from scsigmoid.attention.problem import make_packed_problem
 from scsigmoid.files import atomic_path
 from scsigmoid.progress import log
 
@@ -28,11 +28,11 @@ LIMIT = 0.02
 def _compute(tensors: list[torch.Tensor], backend: str) -> list[torch.Tensor]:
     grad, q, k, v = tensors
     cu_seqlens = torch.tensor([0, *LENGTHS]).cumsum(0).to(q.device, torch.int32)
-    problem = of_packed(cu_seqlens, max(LENGTHS), q.shape[-1] ** -0.5)
+    problem = make_packed_problem(cu_seqlens, max(LENGTHS), q.shape[-1] ** -0.5)
     problem = problem._replace(accurate=False, deterministic=False)
     out = ops.compute(q, k, v, problem, backend)
     gradients = ops.compute_gradients(grad, q, k, v, problem, backend, bias_grad=False)
-    return [out, *(x for x in gradients[:3] if x is not None)]
+    return [out, *(x for x in gradients if x is not None)]  # without the gradient of the bias
 
 
 def compare(backend: str, device: torch.device) -> str:
@@ -50,17 +50,19 @@ def compare(backend: str, device: torch.device) -> str:
                 results = _compute([x.to(device) for x in tensors], backend)
         except (torch.OutOfMemoryError, torch.AcceleratorError):
             raise  # the GPU failed, which says nothing about the compiler
-        # The compiler raises TritonError, and RuntimeError from C++. Python raises the other errors
-        # if a private part of Triton is missing or takes other arguments.
         except (TritonError, RuntimeError, ImportError, AttributeError, TypeError) as error:
+            # The compiler raises TritonError, and RuntimeError from C++. Python raises the other
+            # errors if a private part of Triton is missing or takes other arguments.
             cause: BaseException = error
             while cause.__cause__ is not None:
                 cause = cause.__cause__
             return f"{type(cause).__name__}: {' '.join(str(cause).split())[:300]}"
         for name, result, exact in zip(("O", "dQ", "dK", "dV"), results, expected, strict=True):
-            error_norm = (result.double().cpu() - exact).norm() / exact.norm()
-            if not error_norm < LIMIT:  # also if NaN
-                return f"relative error of {name} {error_norm:.2g}, head dimension {dimension}"
+            relative_error = (result.double().cpu() - exact).norm() / exact.norm()
+            if not relative_error < LIMIT:  # also if NaN
+                return (
+                    f"relative error of {name} at head dimension {dimension}: {relative_error:.2g}"
+                )
     return ""
 
 
@@ -87,7 +89,9 @@ def find_failure(backend: str, device: torch.device) -> str:
         # If the file cannot be written, each process checks the kernels.
         with suppress(OSError), atomic_path(path) as temporary:
             temporary.write_text(failure, encoding="utf-8")
-    return failure and (
+    if not failure:
+        return ""
+    return (
         f"its kernels fail with triton {version}, which they were not tested with ({failure}); "
         f"tested versions: {', '.join(TRITON)}; delete {path} to check again"
     )

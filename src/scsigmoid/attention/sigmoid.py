@@ -59,24 +59,23 @@ def _attend(
     """Compute attention of checked tensors, [q, k, v] or [qkv].
 
     ``spans`` are the fields ``starts_q`` to ``ends_k`` of :class:`Problem`, ``longest`` its
-    ``longest_q`` and ``longest_k``. The other arguments are its fields of the same names, with
-    their defaults not yet resolved.
+    ``longest_q`` and ``longest_k``, and ``has_gaps`` its field of this name. The other arguments
+    are the arguments of :func:`sigmoid_attention`.
     """
     check_booleans(accurate=accurate, deterministic=deterministic)
     tensors = cast_for_autocast(*tensors)
-    is_fused = len(tensors) == 1
-    q = tensors[0].select(1, 0) if is_fused else tensors[0]
-    backend = choose_backend("sigmoid", backend, q.device, find_unsupported(q))
+    # qkv has the dtype, device and last dimension of q.
+    q_or_qkv, k, v = tensors if len(tensors) == 3 else (tensors[0], None, None)
+    backend = choose_backend("sigmoid", backend, q_or_qkv.device, find_unsupported(q_or_qkv))
     problem = Problem(
         *spans,
-        expand_bias(bias, spans[0].shape[0], q),
+        expand_bias(bias, spans[0].shape[0], q_or_qkv),
         *longest,
-        resolve_scale(scale, q.shape[-1]),
+        resolve_scale(scale, q_or_qkv.shape[-1]),
         accurate=accurate,
         has_gaps=has_gaps,
         deterministic=deterministic,
     )
-    q_or_qkv, k, v = (tensors[0], None, None) if is_fused else tensors
     return ops.attend(q_or_qkv, k, v, problem, backend)
 
 
@@ -116,9 +115,11 @@ def sigmoid_attention(
             -log(n) with n the number of keys of the sequence.
         backend: ``auto``, ``hopper``, ``triton`` or ``reference``.
         accurate: compute weights to the precision of the inputs (True), or with the approximate
-            tanh of the hardware (False). float32 inputs are always computed with True. Default:
-            True if ``max_seqlen_k`` is above 8,192. At 8,192 keys the approximation makes the error
-            of bfloat16 results about 1.15 times as large (docs/assumptions.md).
+            tanh of the hardware (False). With True, the relative error of weights is about 1e-6, or
+            with ``hopper`` in bfloat16 at most 2.4e-4. docs/assumptions.md has the exceptions.
+            float32 inputs are always computed with True. Default: True if ``max_seqlen_k`` is above
+            8,192. At 8,192 keys the approximation makes the error of bfloat16 results about 1.15
+            times as large.
         deterministic: compute the same bits in each run, also for gradients. Slower with
             ``hopper``. ``triton`` and ``reference`` are always deterministic. Default: the setting
             of :func:`torch.use_deterministic_algorithms`.
@@ -174,7 +175,8 @@ def sigmoid_attention_qkv(
     write one gradient, so three gradients need not be concatenated.
 
     Args:
-        qkv: (tokens, 3, heads, dim): q, k and v. The stride along ``dim`` is 1, others are free.
+        qkv: (tokens, 3, heads, dim): q, k and v. Any strides, but if the stride along ``dim`` is
+            not 1, the kernels copy the tensor.
         cu_seqlens, max_seqlen, scale, bias, backend, accurate, deterministic, check: as in
             :func:`sigmoid_attention`.
 
@@ -263,4 +265,4 @@ def score_max(q: Tensor, k: Tensor, cu_seqlens: Tensor, scale: float | None = No
     spans = list(pairwise(cu_seqlens.tolist()))
     if not q.shape[1]:
         return torch.zeros((), dtype=torch.float32, device=q.device)
-    return largest_scores(q, k, spans, spans, resolve_scale(scale, q.shape[-1])).amax()
+    return largest_scores(q, k, spans, resolve_scale(scale, q.shape[-1])).amax()

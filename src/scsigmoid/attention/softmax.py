@@ -88,7 +88,7 @@ def softmax_attention_qkv(
     instead of three.
 
     Args:
-        qkv: (tokens, 3, heads, dim): q, k and v. The stride along ``dim`` is 1, others are free.
+        qkv: (tokens, 3, heads, dim): q, k and v.
         cu_seqlens, max_seqlen, scale, backend, mask, check: as in :func:`softmax_attention`.
 
     Returns:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 _ORDINARY = (Tensor, torch.nn.Parameter, type(None))
@@ -17,12 +18,14 @@ def is_eager(*tensors: Tensor | None) -> bool:
     """Return True if PyTorch runs Python directly on ordinary tensors.
 
     Otherwise attention must be an operator, so that the compiler, tracer, dispatch mode, functorch
-    transform or tensor subclass sees it. PyTorch has no public test for modes and transforms.
+    transform, forward-mode level or tensor subclass sees it. PyTorch has no public test for modes,
+    transforms and levels.
     """
     return not (
         torch.compiler.is_compiling()
         or is_in_torch_dispatch_mode()
         or _are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
         or torch.jit.is_tracing()
         or any(type(x) not in _ORDINARY or (x is not None and x.is_meta) for x in tensors)
     )

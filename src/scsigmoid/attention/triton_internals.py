@@ -21,8 +21,6 @@ def launch_compiled(
         compiled[(*programs, 1)](*arguments)
         return
     stream = driver.active.get_current_stream(device)
-    # None: launch metadata, the hook before and the hook after the launch.
-    compiled.run(
-        *(*programs, 1, stream, compiled.function, compiled.packed_metadata, None, None, None),
-        *arguments,
-    )
+    # Without launch metadata and without hooks before and after the launch.
+    options = (stream, compiled.function, compiled.packed_metadata, None, None, None)
+    compiled.run(*programs, 1, *options, *arguments)

@@ -1,16 +1,16 @@
 """The paper's algorithms 1, 2 and 3 in Triton.
 
-One program computes one block of rows of one head of one sequence. The kernels differ from the
-paper's pseudocode as follows, with the same results:
+One program computes one tile: a block of rows of one head of one sequence. The kernels differ from
+the paper's pseudocode as follows, with the same results:
 
 - Arguments are the first and one-past-last token of each sequence. So the same kernels compute
   packed and padded batches, and the numbers of queries and keys may differ.
 - Scores are not masked. Rows past the end of a sequence are loaded as zeros, which do not change
   any sum: V = 0 in P V, K = 0 in dS K, dO = 0 in P^T dO, Q = 0 in dS^T Q. Memory past the end is
-  never read. Tensor descriptors (TMA) contain the end. Without them only the last block of a
-  sequence is loaded with a mask.
+  never read. With tensor descriptors (TMA) the hardware checks the end (:mod:`launching`). Without
+  them, only the last block of a sequence is loaded with a mask.
 - Scale, bias and the constant factor of the sigmoid are combined into one multiply-add per score.
-- In a jagged batch programs look up their tile in a table, longest sequences first.
+- If lengths differ, programs look up their tile in a table, sequences with the programs work first.
 
 The backward pass has one kernel for dQ and one for dK and dV. Each result is summed by one program
 in a fixed order, without atomics, so each run computes the same bits.
@@ -21,11 +21,10 @@ Arguments of all kernels:
   ``q_head``. With TMA, the two tensors that the loop reads are descriptors (:mod:`launching`), and
   their strides are not used.
 - ``STARTS_Q`` to ``ENDS_K`` and ``BIAS``: (sequences,), see :class:`problem.Problem`.
-- ``TILES``, ``most``: see :func:`assignment`. The grid has ``most * heads`` programs, or
-  ``sequences * blocks * heads`` if ``TILES`` is None.
+- ``TILES``: see :func:`assignment`. ``programs``: number of programs of one head. The grid has
+  ``programs * heads`` programs.
 - ``blocks``: number of blocks of rows of the longest sequence.
-- ``D``: head dimension. ``BLOCK_D``: columns of a block, D rounded up to a power of two. If they
-  differ (``WIDE``), the columns from D on are masked.
+- ``D``: head dimension. ``BLOCK_D``: columns of a block, D rounded up to a power of two.
 - ``SIGMOID``: form of the sigmoid (:func:`triton_tiles.sigmoid`). ``PRECISION``: precision of the
   matrix products of float32 inputs. ``BLOCK_Q``, ``BLOCK_K``, ``STAGES``, ``TMA`` and
   ``TAIL_LAST``: see :class:`tuning.Configuration`.
@@ -51,7 +50,7 @@ from scsigmoid.attention.triton_tiles import (
 
 @triton.jit
 def _accumulate(
-    STEP: tl.constexpr, sums, rows, A, B, a_row, a_head, b_row, b_head, start, length, head,
+    STEP: tl.constexpr, sums, own, A, B, a_row, a_head, b_row, b_head, start, length, head,
     factor, summand, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK: tl.constexpr,
     SIGMOID: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr, TMA: tl.constexpr,
     TAIL_LAST: tl.constexpr,
@@ -59,8 +58,9 @@ def _accumulate(
     """Add the terms of all blocks of one head of one sequence to ``sums``, and return them.
 
     Args:
-        STEP: function of ``sums``, ``rows``, a block of A and a block of B that returns new sums.
-        rows: the loaded rows of this program.
+        STEP: :func:`_forward_step`, :func:`_dq_step` or :func:`_dkdv_step`, which adds the terms of
+            a block of A and a block of B.
+        own: the tiles of this program, which are loaded before the loop.
         A, B: the tensors that the loop reads, ``length`` tokens from ``start``.
     """
     if TMA:
@@ -68,9 +68,8 @@ def _accumulate(
         for at in tl.range(0, length, BLOCK, num_stages=STAGES):
             a = tile_at(A, end, length, at, head, BLOCK, BLOCK_D)
             b = tile_at(B, end, length, at, head, BLOCK, BLOCK_D)
-            sums = STEP(sums, rows, a, b, factor, summand, SIGMOID, PRECISION)
+            sums = STEP(sums, own, a, b, factor, summand, SIGMOID, PRECISION)
     else:
-        WIDE: tl.constexpr = BLOCK_D != D
         columns = tl.arange(0, BLOCK_D)
         at_a = corner(A, start, a_row, head, a_head)
         at_b = corner(B, start, b_row, head, b_head)
@@ -78,60 +77,57 @@ def _accumulate(
         a_tile = offsets(lanes, a_row, columns)
         b_tile = offsets(lanes, b_row, columns)
         whole = (length // BLOCK) * BLOCK
-        # The last, partial block is computed before the others, or after them (TAIL_LAST).
+        # The two parts are the whole blocks, and the partial block, which is last if TAIL_LAST.
         for part in tl.static_range(2):
             if (part == 1) == TAIL_LAST:
                 if whole < length:
                     tail_a = corner(A, start + whole, a_row, head, a_head)
                     tail_b = corner(B, start + whole, b_row, head, b_head)
-                    a = load(tail_a + a_tile, lanes, length - whole, columns, D, True, WIDE)
-                    b = load(tail_b + b_tile, lanes, length - whole, columns, D, True, WIDE)
-                    sums = STEP(sums, rows, a, b, factor, summand, SIGMOID, PRECISION)
+                    a = load(tail_a + a_tile, lanes, length - whole, columns, D, TAIL=True)
+                    b = load(tail_b + b_tile, lanes, length - whole, columns, D, TAIL=True)
+                    sums = STEP(sums, own, a, b, factor, summand, SIGMOID, PRECISION)
             else:
                 for _ in tl.range(0, whole, BLOCK, num_stages=STAGES):
-                    a = load(at_a + a_tile, lanes, length, columns, D, False, WIDE)
-                    b = load(at_b + b_tile, lanes, length, columns, D, False, WIDE)
-                    sums = STEP(sums, rows, a, b, factor, summand, SIGMOID, PRECISION)
+                    a = load(at_a + a_tile, lanes, length, columns, D, TAIL=False)
+                    b = load(at_b + b_tile, lanes, length, columns, D, TAIL=False)
+                    sums = STEP(sums, own, a, b, factor, summand, SIGMOID, PRECISION)
                     at_a += BLOCK * a_row
                     at_b += BLOCK * b_row
     return sums
 
 
 @triton.jit
-def _forward_step(
-    sums, rows, k, v, factor, summand, SIGMOID: tl.constexpr, PRECISION: tl.constexpr
-):
+def _forward_step(sums, own, k, v, factor, summand, SIGMOID: tl.constexpr, PRECISION: tl.constexpr):
     """Add a block of keys and values to O."""
     (out,) = sums
-    (q,) = rows
+    (q,) = own
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
     weights = sigmoid(scores, factor, summand, SIGMOID)
     return (tl.dot(weights.to(v.dtype), v, out, input_precision=PRECISION),)
 
 
-@triton.jit(do_not_specialize=["blocks", "most"])
+@triton.jit(do_not_specialize=["blocks", "programs"])
 def forward_kernel(
     Q, K, V, OUT, STARTS_Q, ENDS_Q, STARTS_K, ENDS_K, BIAS, TILES,
-    q_row, q_head, k_row, k_head, v_row, v_head, out_row, out_head, scale, heads, blocks, most,
+    q_row, q_head, k_row, k_head, v_row, v_head, out_row, out_head, scale, heads, blocks, programs,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
-    HAS_BIAS: tl.constexpr, SCHEDULED: tl.constexpr, SIGMOID: tl.constexpr,
-    PRECISION: tl.constexpr, STAGES: tl.constexpr, TMA: tl.constexpr, TAIL_LAST: tl.constexpr,
+    SIGMOID: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr, TMA: tl.constexpr,
+    TAIL_LAST: tl.constexpr,
 ):  # fmt: skip
     """Algorithm 1: the result O."""
-    sequence, within = assignment(TILES, most, heads, blocks, SCHEDULED)
+    sequence, within = assignment(TILES, programs, heads, blocks)
     if sequence < 0:
         return
-    head, _, first, left = locate(STARTS_Q, ENDS_Q, sequence, within, blocks, BLOCK_Q, SCHEDULED)
+    head, _, first, left = locate(STARTS_Q, ENDS_Q, sequence, within, blocks, TILES, BLOCK_Q)
     if left <= 0:
         return
     start_k, keys = span(STARTS_K, ENDS_K, sequence)
-    factor, summand = fold(scale, bias_of(BIAS, sequence, keys, HAS_BIAS), SIGMOID)
+    factor, summand = fold(scale, bias_of(BIAS, sequence, keys), SIGMOID)
 
-    WIDE: tl.constexpr = BLOCK_D != D
     columns = tl.arange(0, BLOCK_D)
     rows_q = tl.arange(0, BLOCK_Q)
     at_q = corner(Q, first, q_row, head, q_head)
-    q = load(at_q + offsets(rows_q, q_row, columns), rows_q, left, columns, D, True, WIDE)
+    q = load(at_q + offsets(rows_q, q_row, columns), rows_q, left, columns, D, TAIL=True)
     out = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
     (out,) = _accumulate(
         _forward_step, (out,), (q,), K, V, k_row, k_head, v_row, v_head, start_k, keys, head,
@@ -142,53 +138,49 @@ def forward_kernel(
 
 
 @triton.jit
-def _dq_step(sums, rows, k, v, factor, summand, SIGMOID: tl.constexpr, PRECISION: tl.constexpr):
+def _dq_step(sums, own, k, v, factor, summand, SIGMOID: tl.constexpr, PRECISION: tl.constexpr):
     """Add a block of keys and values to dQ, and to the bias gradient if it is computed."""
     dq, dbias = sums
-    q, grad = rows
+    q, grad = own
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
     weights = sigmoid(scores, factor, summand, SIGMOID)
-    upstream = weights * tl.dot(grad, tl.trans(v), input_precision=PRECISION)
-    dscores = upstream - weights * upstream
-    if dbias.shape[0] > 1:
+    # dS = P (1 - P) dP
+    weighted = weights * tl.dot(grad, tl.trans(v), input_precision=PRECISION)
+    dscores = weighted - weights * weighted
+    if dbias.shape[0] > 1:  # otherwise the bias gradient is not computed
         dbias += tl.sum(dscores, axis=1)
     return tl.dot(dscores.to(k.dtype), k, dq, input_precision=PRECISION), dbias
 
 
-@triton.jit(do_not_specialize=["blocks", "most"])
+@triton.jit(do_not_specialize=["blocks", "programs"])
 def dq_kernel(
     GRAD, Q, K, V, DQ, STARTS_Q, ENDS_Q, STARTS_K, ENDS_K, BIAS, TILES, DBIAS,
     grad_row, grad_head, q_row, q_head, k_row, k_head, v_row, v_head, dq_row, dq_head,
-    scale, heads, blocks, most,
+    scale, heads, blocks, programs,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
-    HAS_BIAS: tl.constexpr, SCHEDULED: tl.constexpr, BIAS_GRAD: tl.constexpr,
-    SIGMOID: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr, TMA: tl.constexpr,
-    TAIL_LAST: tl.constexpr,
+    BIAS_GRAD: tl.constexpr, SIGMOID: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    TMA: tl.constexpr, TAIL_LAST: tl.constexpr,
 ):  # fmt: skip
     """Algorithm 2: the gradient of Q.
 
     ``DBIAS`` is (sequences, heads, blocks) float32, the bias gradient of each tile.
     """
-    sequence, within = assignment(TILES, most, heads, blocks, SCHEDULED)
+    sequence, within = assignment(TILES, programs, heads, blocks)
     if sequence < 0:
         return
-    head, block, first, left = locate(
-        STARTS_Q, ENDS_Q, sequence, within, blocks, BLOCK_Q, SCHEDULED
-    )
+    head, block, first, left = locate(STARTS_Q, ENDS_Q, sequence, within, blocks, TILES, BLOCK_Q)
     if left <= 0:
         return
     start_k, keys = span(STARTS_K, ENDS_K, sequence)
-    factor, summand = fold(scale, bias_of(BIAS, sequence, keys, HAS_BIAS), SIGMOID)
+    factor, summand = fold(scale, bias_of(BIAS, sequence, keys), SIGMOID)
 
-    WIDE: tl.constexpr = BLOCK_D != D
     columns = tl.arange(0, BLOCK_D)
     rows_q = tl.arange(0, BLOCK_Q)
     at_q = corner(Q, first, q_row, head, q_head)
     at_grad = corner(GRAD, first, grad_row, head, grad_head)
-    q = load(at_q + offsets(rows_q, q_row, columns), rows_q, left, columns, D, True, WIDE)
-    grad = load(at_grad + offsets(rows_q, grad_row, columns), rows_q, left, columns, D, True, WIDE)
+    q = load(at_q + offsets(rows_q, q_row, columns), rows_q, left, columns, D, TAIL=True)
+    grad = load(at_grad + offsets(rows_q, grad_row, columns), rows_q, left, columns, D, TAIL=True)
     dq = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
-    # One element if the gradient of the bias is not computed.
     dbias = tl.zeros([BLOCK_Q if BIAS_GRAD else 1], tl.float32)
     dq, dbias = _accumulate(
         _dq_step, (dq, dbias), (q, grad), K, V, k_row, k_head, v_row, v_head, start_k, keys, head,
@@ -202,50 +194,45 @@ def dq_kernel(
 
 
 @triton.jit
-def _dkdv_step(
-    sums, rows, q, grad, factor, summand, SIGMOID: tl.constexpr, PRECISION: tl.constexpr
-):
+def _dkdv_step(sums, own, q, grad, factor, summand, SIGMOID: tl.constexpr, PRECISION: tl.constexpr):
     """Add a block of queries and output gradients to dK and dV."""
     dk, dv = sums
-    k, v = rows
+    k, v = own
     scores = tl.dot(k, tl.trans(q), input_precision=PRECISION)
     weights = sigmoid(scores, factor, summand, SIGMOID)
     dv = tl.dot(weights.to(grad.dtype), grad, dv, input_precision=PRECISION)
-    upstream = weights * tl.dot(v, tl.trans(grad), input_precision=PRECISION)
-    dscores = upstream - weights * upstream
+    weighted = weights * tl.dot(v, tl.trans(grad), input_precision=PRECISION)
+    dscores = weighted - weights * weighted
     dk = tl.dot(dscores.to(q.dtype), q, dk, input_precision=PRECISION)
     return dk, dv
 
 
-@triton.jit(do_not_specialize=["blocks", "most"])
+@triton.jit(do_not_specialize=["blocks", "programs"])
 def dkdv_kernel(
     GRAD, Q, K, V, DK, DV, STARTS_Q, ENDS_Q, STARTS_K, ENDS_K, BIAS, TILES,
     grad_row, grad_head, q_row, q_head, k_row, k_head, v_row, v_head, dk_row, dk_head,
-    dv_row, dv_head, scale, heads, blocks, most,
+    dv_row, dv_head, scale, heads, blocks, programs,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
-    HAS_BIAS: tl.constexpr, SCHEDULED: tl.constexpr, SIGMOID: tl.constexpr,
-    PRECISION: tl.constexpr, STAGES: tl.constexpr, TMA: tl.constexpr, TAIL_LAST: tl.constexpr,
+    SIGMOID: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr, TMA: tl.constexpr,
+    TAIL_LAST: tl.constexpr,
 ):  # fmt: skip
     """Algorithm 3: the gradients of K and V. Rows are keys, and the loop reads Q and GRAD."""
-    sequence, within = assignment(TILES, most, heads, blocks, SCHEDULED)
+    sequence, within = assignment(TILES, programs, heads, blocks)
     if sequence < 0:
         return
-    head, block, first, left = locate(
-        STARTS_K, ENDS_K, sequence, within, blocks, BLOCK_K, SCHEDULED
-    )
+    head, block, first, left = locate(STARTS_K, ENDS_K, sequence, within, blocks, TILES, BLOCK_K)
     if left <= 0:
         return
-    keys = left + block * BLOCK_K
+    keys = left + block * BLOCK_K  # of the sequence
     start_q, queries = span(STARTS_Q, ENDS_Q, sequence)
-    factor, summand = fold(scale, bias_of(BIAS, sequence, keys, HAS_BIAS), SIGMOID)
+    factor, summand = fold(scale, bias_of(BIAS, sequence, keys), SIGMOID)
 
-    WIDE: tl.constexpr = BLOCK_D != D
     columns = tl.arange(0, BLOCK_D)
     rows_k = tl.arange(0, BLOCK_K)
     at_k = corner(K, first, k_row, head, k_head)
     at_v = corner(V, first, v_row, head, v_head)
-    k = load(at_k + offsets(rows_k, k_row, columns), rows_k, left, columns, D, True, WIDE)
-    v = load(at_v + offsets(rows_k, v_row, columns), rows_k, left, columns, D, True, WIDE)
+    k = load(at_k + offsets(rows_k, k_row, columns), rows_k, left, columns, D, TAIL=True)
+    v = load(at_v + offsets(rows_k, v_row, columns), rows_k, left, columns, D, TAIL=True)
     dk = tl.zeros([BLOCK_K, BLOCK_D], tl.float32)
     dv = tl.zeros([BLOCK_K, BLOCK_D], tl.float32)
     dk, dv = _accumulate(

@@ -30,17 +30,16 @@ LOOPED: dict[Kernel, tuple[int, int]] = {"forward": (1, 2), "dq": (2, 3), "dkdv"
 
 
 def make_constants(
-    configuration: Configuration, dimension: int, itemsize: int, *, has_bias: bool, accurate: bool
+    configuration: Configuration, dimension: int, itemsize: int, *, accurate: bool
 ) -> dict[str, Any]:
-    """Return the compile-time arguments. float32 always uses the exact sigmoid."""
+    """Return the compile-time arguments. float32 always has the sigmoid ``division``."""
     return {
         "D": dimension,
         "BLOCK_D": pad_dimension(dimension),
         "BLOCK_Q": configuration.block_q,
         "BLOCK_K": configuration.block_k,
-        "HAS_BIAS": has_bias,
-        "SIGMOID": "exact" if itemsize == 4 else "pair" if accurate else "tanh",
-        "PRECISION": "ieee" if itemsize == 4 else "tf32",
+        "SIGMOID": "division" if itemsize == 4 else "pair" if accurate else "tanh",
+        "PRECISION": "ieee" if itemsize == 4 else "tf32",  # half precision ignores it
         "STAGES": configuration.stages,
         "TMA": configuration.tma,
         "TAIL_LAST": configuration.tail_last,
@@ -74,12 +73,11 @@ def _launch(
         configuration,
         dimension,
         4 if is_interpreted() else tensors[0].element_size(),
-        has_bias=problem.bias is not None,
         accurate=bool(problem.accurate),
     )
     looped = LOOPED[kernel] if configuration.tma else ()
     rows = configuration.block_q if kernel == "dkdv" else configuration.block_k
-    KERNELS[kernel][(tiling.tiles * heads,)](
+    KERNELS[kernel][(tiling.programs * heads,)](
         *(_make_descriptor(x, rows) if index in looped else x for index, x in enumerate(tensors)),
         problem.starts_q,
         problem.ends_q,
@@ -91,9 +89,8 @@ def _launch(
         *(stride for tensor in tensors for stride in tensor.stride()[:2]),
         problem.scale,
         heads,
-        tiling.blocks,
-        tiling.tiles,
-        SCHEDULED=tiling.table is not None,
+        tiling.tiles_per_sequence,
+        tiling.programs,
         **({"BIAS_GRAD": dbias is not None} if kernel == "dq" else {}),
         **constants,
         num_warps=configuration.warps,
@@ -102,19 +99,19 @@ def _launch(
     )
 
 
-@functools.cache
-def _find_for_device(
-    kernel: Kernel, dimension: int, itemsize: int, device: torch.device
+_capability = functools.cache(torch.cuda.get_device_capability)
+
+
+def _choose_configuration(
+    kernel: Kernel, q: Tensor, looped: tuple[Tensor, Tensor]
 ) -> Configuration:
-    return find_configuration(kernel, dimension, itemsize, torch.cuda.get_device_capability(device))
-
-
-def _find_configuration(kernel: Kernel, q: Tensor, *looped: Tensor) -> Configuration:
     """Return the configuration of a kernel whose inner loop reads the tensors ``looped``."""
     if is_interpreted():
         return INTERPRETED
-    configuration = _find_for_device(kernel, q.shape[-1], q.element_size(), q.device)
+    capability = _capability(q.device)
+    configuration = find_configuration(kernel, q.shape[-1], q.element_size(), capability)
     if configuration.tma and not all(map(is_describable, looped)):
+        # Configurations with `tma` are for GPUs on which the tail is faster last.
         return dataclasses.replace(configuration, tma=False, tail_last=True)
     return configuration
 
@@ -131,7 +128,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     q, k, v = map(make_inner_contiguous, (q, k, v))
     out = allocate_output(q, problem)
     if out.numel():
-        configuration = _find_configuration("forward", q, k, v)
+        configuration = _choose_configuration("forward", q, (k, v))
         tiling = assign_tiles(problem, q.shape[0], configuration.block_q)
         _launch("forward", configuration, (q, k, v, out), problem, tiling)
     return out
@@ -151,7 +148,8 @@ def backward(
     Args:
         grad, q, k, v, problem, bias_grad: as for :func:`ops.compute_gradients`.
         into: tensors for the gradients of ``q``, ``k`` and ``v`` (default: allocate them). The
-            heads of a token must be contiguous. Only for a problem without gaps.
+            heads of a token must be contiguous. Only for a problem without gaps, because tokens
+            outside sequences are not written.
 
     Returns:
         Gradients of ``q``, ``k`` and ``v``, contiguous or ``into``, and of the bias, (sequences,)
@@ -164,16 +162,17 @@ def backward(
     else:
         dq, dk, dv = into
     dbias = q.new_zeros(problem.sequences, dtype=torch.float32) if bias_grad else None
+    dq_block = 0
     if dq.numel():
-        configuration = _find_configuration("dq", q, k, v)
+        configuration = _choose_configuration("dq", q, (k, v))
+        dq_block = configuration.block_q
         tiling = assign_tiles(problem, q.shape[0], configuration.block_q)
-        shape = (problem.sequences, q.shape[1], tiling.blocks)
+        shape = (problem.sequences, q.shape[1], tiling.tiles_per_sequence)
         tile_dbias = torch.zeros(shape, dtype=torch.float32, device=q.device) if bias_grad else None
         _launch("dq", configuration, (grad, q, k, v, dq), problem, tiling, tile_dbias)
         dbias = None if tile_dbias is None else tile_dbias.sum(dim=(1, 2))
     if dk.numel():
-        dq_block = configuration.block_q if dq.numel() else 0
-        configuration = _find_configuration("dkdv", q, q, grad)
+        configuration = _choose_configuration("dkdv", q, (q, grad))
         # Reuse the tiles of dQ if keys and queries are the same tokens in blocks of the same size.
         if not (problem.is_self_attention and dq_block == configuration.block_k):
             tiling = assign_tiles(problem, k.shape[0], configuration.block_k, keys=True)

@@ -19,23 +19,23 @@ PAIR = tl.constexpr("""{ .reg .f32 a, b, r;
 
 
 @triton.jit
-def assignment(TILES, most, heads, blocks, SCHEDULED: tl.constexpr):
+def assignment(TILES, programs, heads, blocks):
     """Return the sequence of this program, and the program's index in the sequence.
 
     Programs of one sequence and head are consecutive, so that its keys and values stay in the L2
     cache. The sequence is -1 if the program has no work.
 
     Args:
-        TILES, most: table of :func:`scsigmoid.attention.schedule.list_tiles` and its number of
-            tiles. Read only if SCHEDULED.
+        TILES: table of :func:`scsigmoid.attention.schedule.list_tiles`, or None if all sequences
+            have the same number of tiles.
+        programs: number of programs of one head.
         heads: number of heads.
-        blocks: tiles per head of every sequence, unless SCHEDULED.
-        SCHEDULED: whether the table is used, because sequences have different numbers of tiles.
+        blocks: tiles per head of every sequence, if TILES is None.
     """
     program = tl.program_id(0)
-    if SCHEDULED:
+    if TILES is not None:
         sequence = tl.load(TILES + program // heads)
-        before = tl.load(TILES + most + tl.maximum(sequence, 0)) * heads
+        before = tl.load(TILES + programs + tl.maximum(sequence, 0)) * heads
         within = program - before
     else:
         sequence = program // (blocks * heads)
@@ -51,24 +51,24 @@ def span(STARTS, ENDS, sequence):
 
 
 @triton.jit
-def locate(STARTS, ENDS, sequence, within, blocks, BLOCK: tl.constexpr, SCHEDULED: tl.constexpr):
-    """Return the head and the block of rows of a program, the block's first row, and the rows left.
+def locate(STARTS, ENDS, sequence, within, blocks, TILES, BLOCK: tl.constexpr):
+    """Return head, index of the block, first row of the block, and the number of rows left.
 
     ``sequence`` and ``within`` are the results of :func:`assignment`. The rows left are the
     sequence's rows from the first row of the block on: more than BLOCK if other blocks follow, and
     0 or less if the block is past the end.
     """
     start, rows = span(STARTS, ENDS, sequence)
-    own_blocks = tl.cdiv(rows, BLOCK) if SCHEDULED else blocks
+    own_blocks = tl.cdiv(rows, BLOCK) if TILES is not None else blocks
     head = within // own_blocks
     block = within % own_blocks
     return head, block, start + block * BLOCK, rows - block * BLOCK
 
 
 @triton.jit
-def bias_of(BIAS, sequence, keys, HAS_BIAS: tl.constexpr):
-    """Return the bias of the sequence, by default -log(number of keys)."""
-    if HAS_BIAS:
+def bias_of(BIAS, sequence, keys):
+    """Return the bias of the sequence, or -log(number of keys) if BIAS is None."""
+    if BIAS is not None:
         bias = tl.load(BIAS + sequence).to(tl.float32)
     else:
         bias = -tl.log(tl.maximum(keys, 1).to(tl.float32))
@@ -77,7 +77,7 @@ def bias_of(BIAS, sequence, keys, HAS_BIAS: tl.constexpr):
 
 @triton.jit
 def fold(scale, bias, SIGMOID: tl.constexpr):
-    """Return factor and summand that turn a score into the argument of :func:`sigmoid`."""
+    """Return ``factor`` and ``summand`` of :func:`sigmoid`."""
     if SIGMOID == "tanh":
         factor = 0.5 * scale
         summand = 0.5 * bias
@@ -89,13 +89,13 @@ def fold(scale, bias, SIGMOID: tl.constexpr):
 
 @triton.jit
 def sigmoid(scores, factor, summand, SIGMOID: tl.constexpr):
-    """Compute sigmoid(score * scale + bias) of float32 scores.
+    """Compute sigmoid(score * scale + bias) of float32 scores, with x = score * factor + summand.
 
     - ``tanh``: 0.5 + 0.5 tanh(x), one special-function operation. Absolute error about 1e-6.
     - ``pair``: 1 / (1 + 2^x), with one reciprocal for two elements: 1 / a = b / (a b). Relative
       error about 1e-6. 2^x is limited to 2^60, so that the product of two is finite. Weights below
       2^-60 become 2^-60. NaN stays NaN.
-    - ``exact``: 1 / (1 + 2^x) by float32 division.
+    - ``division``: 1 / (1 + 2^x) by float32 division.
     """
     x = scores * factor + summand
     if SIGMOID == "tanh":
@@ -129,8 +129,9 @@ def offsets(rows, row_stride, columns):
 
 
 @triton.jit
-def load(pointers, rows, left, columns, D: tl.constexpr, TAIL: tl.constexpr, WIDE: tl.constexpr):
-    """Load a tile. With TAIL, rows from ``left`` on are 0. With WIDE, columns from D on are 0."""
+def load(pointers, rows, left, columns, D: tl.constexpr, TAIL: tl.constexpr):
+    """Load a tile. Columns from D on are 0. With TAIL, rows from ``left`` on are 0."""
+    WIDE: tl.constexpr = columns.shape[0] != D
     if TAIL:
         if WIDE:
             mask = (rows < left)[:, None] & (columns < D)[None, :]
@@ -152,12 +153,12 @@ def store(pointers, tile, rows, left, columns, D: tl.constexpr):
 
 
 @triton.jit
-def tile_at(DESCRIPTOR, end, rows, row, head, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Load a tile of one head of one sequence by a descriptor.
+def tile_at(DESCRIPTOR, end, length, row, head, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Load a tile of one head of a sequence of ``length`` tokens by a descriptor.
 
     Elements past the sequence or the head dimension are 0 and are not read from memory. See
     :mod:`scsigmoid.attention.launching`.
     """
-    # Not `WRAP - rows`: the interpreter of triton 3.9 fails if a constant is first.
-    tile = DESCRIPTOR.load([WRAP, end, -rows + WRAP + row, head, 0])
+    # Not `WRAP - length`: the interpreter of triton 3.9 fails if a constant is first.
+    tile = DESCRIPTOR.load([WRAP, end, -length + WRAP + row, head, 0])
     return tl.reshape(tile, [BLOCK, BLOCK_D])

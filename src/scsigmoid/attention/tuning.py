@@ -5,6 +5,7 @@ fastest measured on an H200 (docs/kernel-log.md). All other block sizes were not
 into registers and shared memory.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,7 +38,7 @@ class Configuration:
 INTERPRETED = Configuration(16, 16, 4, 1)
 
 # Hopper and data-center Blackwell: matrix units read shared memory.
-_SHARED_MEMORY = {
+_DATA_CENTER = {
     ("forward", 64): Configuration(64, 64, 4, 3, tail_last=True),
     ("forward", 128): Configuration(64, 64, 4, 3, tma=True),
     ("dq", 64): Configuration(64, 64, 4, 3, tma=True),
@@ -46,12 +47,8 @@ _SHARED_MEMORY = {
     ("dkdv", 128): Configuration(64, 64, 4, 2, tma=True),
 }
 # Other GPUs, also consumer Blackwell: operands need registers, and shared memory may be small.
-_REGISTERS = {
-    ("forward", 64): Configuration(64, 64, 4, 3),
-    ("forward", 128): Configuration(64, 64, 4, 3),
-    ("dq", 64): Configuration(64, 64, 4, 3),
+_OTHER = {
     ("dq", 128): Configuration(64, 64, 4, 2),
-    ("dkdv", 64): Configuration(64, 64, 4, 3),
     ("dkdv", 128): Configuration(64, 64, 8, 2),
 }
 
@@ -61,6 +58,7 @@ def pad_dimension(dimension: int) -> int:
     return max(16, 1 << (dimension - 1).bit_length())
 
 
+@functools.cache
 def find_configuration(
     kernel: Kernel, dimension: int, itemsize: int, capability: tuple[int, int]
 ) -> Configuration:
@@ -76,4 +74,6 @@ def find_configuration(
     if width < 64:
         block_q = 128 if kernel == "forward" else 64
         return Configuration(block_q, 64, 4, 3, tail_last=reads_shared_memory)
-    return (_SHARED_MEMORY if reads_shared_memory else _REGISTERS)[kernel, width]
+    if reads_shared_memory:
+        return _DATA_CENTER[kernel, width]
+    return _OTHER.get((kernel, width), Configuration(64, 64, 4, 3))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from scsigmoid.attention import reference
-from scsigmoid.attention.problem import Kind, of_packed
+from scsigmoid.attention.problem import Kind, make_packed_problem
 from scsigmoid.config.schema import KernelBenchmark
 from scsigmoid.seeds import derive
 
@@ -225,7 +225,7 @@ class Inputs:
             self._expected[attention] = []
             for place in self.sample:
                 q, k, v, grad = (self.one_head(x, "padded", *place)[:, None] for x in self.padded)
-                problem = of_packed(torch.tensor([0, len(q)]), len(q), scale, kind)
+                problem = make_packed_problem(torch.tensor([0, len(q)]), len(q), scale, kind)
                 output = reference.forward(q, k, v, problem)
                 gradients = reference.backward(grad, q, k, v, problem)[:3]
                 self._expected[attention].append([x[:, 0] for x in (output, *gradients)])
