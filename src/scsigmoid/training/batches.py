@@ -61,18 +61,16 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on a device. Does not wait for copies from page-locked memory."""
-        return self._mapped(
-            lambda tensor: tensor if tensor is self.cells else tensor.to(device, non_blocking=True)
-        )
+        return self._mapped(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> "Batch":
         """Return the batch in page-locked memory, from which a GPU copies while it computes."""
         return self._mapped(Tensor.pin_memory)
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        changed: dict[str, Any] = {
-            name: change(value) for name, value in vars(self).items() if isinstance(value, Tensor)
-        }
+        """Apply ``change`` to all tensors but ``cells``, which stays in pageable host memory."""
+        names = ("tokens", "positions", "cu_seqlens", "masked", "targets")
+        changed: dict[str, Any] = {name: change(getattr(self, name)) for name in names}
         return replace(self, **changed)
 
 

@@ -84,7 +84,7 @@ def as_csv(rows: Sequence[Row | Layer]) -> str:
     return buffer.getvalue()
 
 
-def append(path: Path, rows: Sequence[Row | Layer]) -> str:
+def append_rows(path: Path, rows: Sequence[Row | Layer]) -> str:
     """Append rows to a file that other processes may be reading. Return the appended text."""
     text = as_csv(rows)
     with room_for(path), path.open("a", encoding="utf-8", newline="\n") as handle:
@@ -113,7 +113,7 @@ class Journal:
         write_text(self.path, self._begin + self.rows)
 
     def append(self, row: Row) -> None:
-        self.rows += append(self.path, [row])
+        self.rows += append_rows(self.path, [row])
 
 
 def validation_losses(rows: str) -> list[float]:

@@ -67,13 +67,13 @@ class Processes:
         if self.count == 1:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.int64)
-        with self.connected():
+        with self._collective():
             dist.all_reduce(tensor, group=self.host)
         return [int(value) for value in tensor]
 
     @contextmanager
-    def connected(self) -> Iterator[None]:
-        """If a collective in the block fails, raise UserError on rank 0, else SystemExit."""
+    def _collective(self) -> Iterator[None]:
+        """If the collective in the block fails, raise UserError on rank 0, SystemExit elsewhere."""
         try:
             yield
         except RuntimeError:
@@ -112,7 +112,7 @@ class Processes:
             return
         for bucket in buckets(tensors):
             flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
-            with self.connected():
+            with self._collective():
                 dist.all_reduce(flat)
             pieces = flat.split([tensor.numel() for tensor in bucket])
             views = [piece.view_as(tensor) for piece, tensor in zip(pieces, bucket, strict=True)]
@@ -124,7 +124,7 @@ class Processes:
             return scalar
         # Gather, because an all-reduce by maximum may drop NaN.
         scalars = [torch.empty_like(scalar) for _ in range(self.count)]
-        with self.connected():
+        with self._collective():
             dist.all_gather(scalars, scalar)
         return torch.stack(scalars).amax()
 
@@ -154,7 +154,7 @@ def joined(device: str) -> Iterator[Processes]:
         yield Processes(device=resolve_device(device))
         return
     try:
-        processes = join(count, device)
+        processes = connect(count, device)
     except UserError:
         if int(os.environ.get("LOCAL_RANK", "0")):
             raise SystemExit(1) from None
@@ -169,8 +169,8 @@ def joined(device: str) -> Iterator[Processes]:
     dist.destroy_process_group()
 
 
-def join(count: int, device: str) -> Processes:
-    """Connect this process of torchrun with the others, ``count`` in total (:func:`joined`)."""
+def connect(count: int, device: str) -> Processes:
+    """Connect this process of torchrun with the others, ``count`` in total (see :func:`joined`)."""
     torch_device = resolve_device(device)
     if torch_device.type == "cuda":
         here, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
