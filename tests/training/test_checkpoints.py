@@ -39,8 +39,7 @@ def checkpoints(tmp_path: Path) -> Checkpoints:
 def test_the_newest_are_kept_and_load_as_weights_only(checkpoints):
     names = ["step-00000020.pt", "step-00000020.sha256", "step-00000030.pt", "step-00000030.sha256"]
     assert sorted(os.listdir(checkpoints.folder)) == names
-    values = torch.load(checkpoints.path(30), weights_only=True)
-    assert values["model"]["weight"].tolist() == [30.0] * 3
+    assert torch.load(checkpoints.path(30), weights_only=True)["step"] == 30
     assert checkpoints.resume(IDENTITY, 100) == 30
     latest = read(checkpoints.path(30))
     assert (latest.step, latest.seconds) == (30, 30.0)
