@@ -9,7 +9,7 @@ import torch
 
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
-from scsigmoid.training.checkpoints import Checkpoint, Checkpoints, read
+from scsigmoid.training.checkpoints import Checkpoint, Checkpoints, read_checkpoint
 
 IDENTITY = {"training.learning_rate": "0.001", "vocabulary": "a" * 64}
 
@@ -41,7 +41,7 @@ def test_the_newest_are_kept_and_load_as_weights_only(checkpoints):
     assert sorted(os.listdir(checkpoints.folder)) == names
     assert torch.load(checkpoints.path(30), weights_only=True)["step"] == 30
     assert checkpoints.resume(IDENTITY, 100) == 30
-    latest = read(checkpoints.path(30))
+    latest = read_checkpoint(checkpoints.path(30))
     assert (latest.step, latest.seconds) == (30, 30.0)
     assert latest.model["weight"].tolist() == [30.0] * 3
 

@@ -131,11 +131,11 @@ def split_by_tokens(lengths: Integers, budget: int) -> list[slice]:
 
 
 def work_of_cells(lengths: Integers, settings: EncoderSettings, mask_fraction: float) -> Float64s:
-    """Return the operations of training on cells with ``lengths`` tokens, both (cells,)."""
+    """Return the operations of training on each cell, (cells,), from the ``lengths`` in tokens."""
     # Cells of 1 and 2 tokens cost a + b and 2 a + 4 b, without the output layer.
-    of_one, of_two = (count_flops(settings, [length], 0) for length in (1, 2))
-    b = of_two / 2 - of_one
-    a = of_one - b
+    work_of_1, work_of_2 = (count_flops(settings, [length], 0) for length in (1, 2))
+    b = work_of_2 / 2 - work_of_1
+    a = work_of_1 - b
     output_layer = mask_fraction * count_flops(settings, [], 1)
     tokens = lengths.astype(np.float64)
     return tokens * (a + output_layer + b * tokens)
@@ -296,5 +296,4 @@ def prefetch(
             while waiting:
                 yield waiting.popleft().result()
         finally:
-            for future in waiting:
-                future.cancel()
+            pool.shutdown(cancel_futures=True)

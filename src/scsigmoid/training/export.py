@@ -20,7 +20,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from scsigmoid.config.schema import Training
 from scsigmoid.corpus.metadata import NAME
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
@@ -35,14 +34,6 @@ PREFIX = "vocabulary/"  # prefix of the names of the vocabulary's tensors
 OUTPUT = "output."  # prefix of the names of the output layer's weights
 VERSION = 2  # of the file format
 BLOCK = re.compile(r"blocks\.(\d+)\.")
-
-
-def snapshot_paths(training: Training, folder: Path) -> dict[int, Path]:
-    """Return the paths of the snapshots in the model's folder, by step."""
-    return {
-        step: folder / f"model{suffix}.safetensors"
-        for step, suffix in training.snapshot_suffixes.items()
-    }
 
 
 def save_encoder(

@@ -28,9 +28,9 @@ from scsigmoid.training.batches import (
     split_by_tokens,
     validation_indices,
 )
-from scsigmoid.training.checkpoints import Checkpoints, read
+from scsigmoid.training.checkpoints import Checkpoints, read_checkpoint
 from scsigmoid.training.devices import backend_of, be_deterministic, out_of_memory_advice
-from scsigmoid.training.export import MODEL, save_encoder, snapshot_paths
+from scsigmoid.training.export import MODEL, save_encoder
 from scsigmoid.training.journal import LAYERS, Layer, append_rows, validation_losses
 from scsigmoid.training.processes import STOPPED, Processes, joined, stop_requests
 from scsigmoid.training.records import Meter, Records
@@ -44,9 +44,9 @@ CHECKPOINTS = "checkpoints"
 FINISHED = "finished"
 LOCK = ".training"
 #: Maximum number of validation cells whose attention weights are measured.
-WATCHED = 4
-#: A decrease of the validation loss by less than this fraction is not an improvement.
-FLAT = 0.002
+WATCHED_CELLS = 4
+#: Minimum relative decrease of the validation loss that counts as an improvement.
+LEAST_IMPROVEMENT = 0.002
 
 
 def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Path) -> None:
@@ -90,7 +90,8 @@ def train_together(
     loaded, batches = processes.in_turn(lambda: prepare(run, stores, vocabulary, processes))
     identity = run.identity(loaded.fingerprint, fingerprint(stores))
     checkpoints = Checkpoints(output / CHECKPOINTS, run.training.keep_checkpoints)
-    snapshots = snapshot_paths(run.training, output)
+    suffixes = run.training.snapshot_suffixes
+    snapshots = {step: output / f"model{suffixes[step]}.safetensors" for step in suffixes}
     resumed = processes.on_first(lambda: resume(run, checkpoints, identity, snapshots))
     # `resumed` is None on the other ranks, so the sum over all ranks is the step of rank 0.
     (step,) = processes.total([resumed or 0])
@@ -116,8 +117,7 @@ def train_together(
             if processes.is_first
             else nullcontext()
         ) as records:
-            losses = validation_losses(rows)
-            last = loop(run, trainer, batches, records, step, losses, snapshot)
+            last = loop(run, trainer, batches, records, step, validation_losses(rows), snapshot)
             if last is None:
                 return False
 
@@ -189,7 +189,7 @@ def fingerprint(stores: Sequence[Path]) -> str:
 
 def restore(trainer: Trainer, path: Path) -> tuple[float, str]:
     """Restore a checkpoint. Return the training time in seconds and the journal's rows so far."""
-    checkpoint = read(path)
+    checkpoint = read_checkpoint(path)
     trainer.encoder.load_state_dict(checkpoint.model)
     trainer.optimiser.load_state_dict(checkpoint.optimiser)
     return checkpoint.seconds, checkpoint.journal
@@ -272,7 +272,7 @@ def has_flattened(losses: Sequence[float], patience: int) -> bool:
     if not 0 < patience < len(losses):
         return False
     # `not any(<=)` instead of `all(>)`, so that NaN is not an improvement.
-    limit = min(losses[:-patience]) * (1 - FLAT)
+    limit = min(losses[:-patience]) * (1 - LEAST_IMPROVEMENT)
     return not any(loss <= limit for loss in losses[-patience:])
 
 
@@ -294,7 +294,7 @@ class Validation:
             replacement="mask",
             vocabulary_size=settings.vocabulary_size,
         )
-        stride = math.ceil(len(cells) / WATCHED)
+        stride = math.ceil(len(cells) / WATCHED_CELLS)
         self.watched = pack(store, cells[::stride], settings, masking)
         lengths = np.minimum(store.lengths[cells], settings.genes) + settings.cls_token
         parts = split_by_tokens(lengths, training.micro_batch_tokens)

@@ -46,7 +46,7 @@ SECONDS_TO_STOP = "600"
 #: Environment variable with the ``host:port`` at which the processes of several nodes connect.
 RENDEZVOUS = "SCSIGMOID_RENDEZVOUS"
 # Slurm variables that are passed to srun. All others describe the current step of the job.
-KEPT = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
+KEPT_VARIABLES = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,7 +305,7 @@ def run_on_nodes(nodes: int, arguments: Sequence[str]) -> int:
     environment = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("SLURM_", "SRUN_", "SBATCH_")) or name in KEPT
+        if not name.startswith(("SLURM_", "SRUN_", "SBATCH_")) or name in KEPT_VARIABLES
     }
     environment[RENDEZVOUS] = f"{socket.getfqdn()}:{port}"
     command = [
