@@ -123,11 +123,8 @@ def validation_losses(rows: str) -> list[float]:
 
 
 def begin_layers(path: Path, step: int) -> None:
-    """Create ``layers.csv``. If a run resumes from ``step``, keep the rows up to it.
-
-    ``step`` is 0 for a new run.
-    """
-    lines = whole_lines(path)[1:] if step and path.exists() else []
+    """Create ``layers.csv``, or keep its rows up to ``step`` if the run resumes from this step."""
+    lines = whole_lines(path)[1:] if path.exists() else []
     kept = [line for line in lines if int(line.split(",")[0]) <= step]
     write_text(path, "\n".join([",".join(LAYER_COLUMNS), *kept]) + "\n")
 

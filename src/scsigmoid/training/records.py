@@ -56,6 +56,7 @@ class Records(ExitStack):
         self._saved = step
 
     def append(self, row: Row, is_last: bool) -> None:
+        """Write a row to the journal and TensorBoard, and show it in the progress."""
         self.journal.append(row)
         self.events.append(row)
         self.progress.show(row, is_last)

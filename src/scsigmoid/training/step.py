@@ -189,8 +189,11 @@ class Trainer:
         if weights is not None:
             # `with_two_of_each` pads the masked positions in the same way.
             weights = pad(weights, (0, 0, 0, max(0, 2 - len(weights))))
-        keys = self._dropout_keys(step, batch)
-        return compute_loss(self._summed_loss, self.encoder, batch, keys, weights)
+        return self._compute_loss(batch, self._dropout_keys(step, batch), weights)
+
+    def _compute_loss(self, batch: Batch, keys: Tensor | None, weights: Tensor | None) -> Tensor:
+        with autocast(self.device):
+            return compute_loss(self._summed_loss, self.encoder, batch, keys, weights)
 
     def _dropout_keys(self, step: int, batch: Batch) -> Tensor | None:
         return self.encoder.dropout_keys(
@@ -224,13 +227,10 @@ class Trainer:
 
     def _differentiate(self, step: int, batch: Batch, bucket: Bucket, masked: int) -> Tensor:
         """Compute the gradients of a small batch by a CUDA graph if possible. Return its loss."""
-
-        def compute(padded: Batch, keys: Tensor | None, weights: Tensor | None) -> Tensor:
-            with autocast(self.device):
-                return compute_loss(self._summed_loss, self.encoder, padded, keys, weights)
-
         if self._graphs is None:
-            self._graphs = Graphs(compute, self._parameters, self.graphed_tokens, self.device)
+            self._graphs = Graphs(
+                self._compute_loss, self._parameters, self.graphed_tokens, self.device
+            )
         padded = self._graphs.copy_padded(batch, bucket)
         weights = sum_weights(batch) if self.training.gradient == "sum" else None
         keys = self._dropout_keys(step, padded)
@@ -275,13 +275,12 @@ class Trainer:
         """
         loss = torch.zeros((), device=self.device)
         for batch in batches:
-            with autocast(self.device):
-                if self.training.gradient == "sum":
-                    weights = sum_weights(batch).to(self.device, non_blocking=True)
-                    objective, part = self.summed_loss(batch.to(self.device), step, weights)
-                    part = part / masked
-                else:
-                    objective = part = self.summed_loss(batch.to(self.device), step) / masked
+            if self.training.gradient == "sum":
+                weights = sum_weights(batch).to(self.device, non_blocking=True)
+                objective, part = self.summed_loss(batch.to(self.device), step, weights)
+                part = part / masked
+            else:
+                objective = part = self.summed_loss(batch.to(self.device), step) / masked
             # Run the backward pass in this thread, as in `Graphs._compute`.
             with torch.autograd.set_multithreading_enabled(False):
                 objective.backward()
