@@ -9,9 +9,9 @@ from scsigmoid.model.dropout import KeyedDropout, cell_keys, mix, token_keys
 PROBABILITY, CHANNELS, LENGTH, CELLS = 0.1, 96, 50, 400
 
 
-def keys(seed=1, step=3, first=0):
+def keys(seed=1, step=3):
     """Return the keys of all tokens of ``CELLS`` cells with ``LENGTH`` tokens each."""
-    of_cells = cell_keys(torch.arange(first, first + CELLS), seed, step)
+    of_cells = cell_keys(torch.arange(CELLS), seed, step)
     return token_keys(of_cells.repeat_interleave(LENGTH), torch.arange(LENGTH).repeat(CELLS))
 
 

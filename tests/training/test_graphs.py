@@ -63,20 +63,6 @@ def test_padding_changes_neither_loss_nor_gradient(run, make, attention, gradien
     assert padded._bucket([batch]) is None
 
 
-@pytest.mark.parametrize("gradient", ["mean", "sum"])
-def test_one_compiled_graph_serves_padded_and_other_batches(run, make, gradient):
-    from torch._dynamo.utils import counters
-
-    torch.compiler.reset()
-    counters.clear()
-    trainer, _ = make(replace(run, backend="reference", context=150), gradient=gradient)
-    trainer.compile("aot_eager")
-    trainer.graphed_tokens = 120
-    for step, size in enumerate((100, 40, 150), start=1):
-        trainer.step(step, [batch_of(size - 20, 20)])
-    assert counters["stats"]["unique_graphs"] == 1
-
-
 def test_operations_that_cannot_be_captured_are_computed_without_graphs(
     run, make, monkeypatch, capsys
 ):

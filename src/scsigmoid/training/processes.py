@@ -173,10 +173,10 @@ def connect(count: int, device: str) -> Processes:
     """Connect this process of torchrun with the others, ``count`` in total (see :func:`joined`)."""
     torch_device = resolve_device(device)
     if torch_device.type == "cuda":
-        local_count, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
-        if local_count > gpus:
+        local, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
+        if local > gpus:
             raise UserError(
-                f"torchrun: {local_count} processes on a machine with {gpus} GPUs; start one per GPU "
+                f"torchrun: {local} processes on a machine with {gpus} GPUs; start one per GPU "
                 f"(--nproc-per-node {gpus}), or set CUDA_VISIBLE_DEVICES"
             )
         if not dist.is_nccl_available():
