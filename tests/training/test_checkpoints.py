@@ -1,8 +1,8 @@
 """Checkpoints that are damaged, cannot be read, have other settings, or are too many."""
 
-import errno
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -92,11 +92,8 @@ def test_a_folder_in_place_of_a_file_deletes_nothing(checkpoints, suffix):
 
 
 def test_a_folder_that_may_not_be_listed_is_not_empty(checkpoints, monkeypatch):
-    def refuse(path: object) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-
     for function in ("listdir", "scandir"):
-        monkeypatch.setattr(os, function, refuse)
+        monkeypatch.setattr(os, function, Mock(side_effect=PermissionError))
     with pytest.raises(PermissionError):
         checkpoints.resume(IDENTITY, 100)
 

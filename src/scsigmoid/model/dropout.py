@@ -52,9 +52,9 @@ class KeyedDropout(nn.Module):
 
     def __init__(self, probability: float, site: int) -> None:
         super().__init__()
-        # Each activation has a random 32-bit word, and is dropped if the word is one of the
-        # `dropped` lowest. An integer, because torch.compile does not treat floats as constants.
-        self.dropped = round(probability * _WORDS)
+        # An activation is dropped if its random word, from 0 to 2^32 - 1, is below the threshold.
+        # An integer, because torch.compile does not treat a float attribute as a constant.
+        self.threshold = round(probability * _WORDS)
         # site * _SITE_FACTOR as a signed 32-bit word
         self.site_word = (site * _SITE_FACTOR + _WORDS // 2) % _WORDS - _WORDS // 2
 
@@ -63,10 +63,10 @@ class KeyedDropout(nn.Module):
 
         ``keys``, (tokens,) int32, is the result of :func:`token_keys`.
         """
-        if keys is None or not self.dropped:
+        if keys is None or not self.threshold:
             return x
         channels = torch.arange(x.shape[1], dtype=torch.int32, device=x.device) * _FACTOR
         words = mix((keys ^ self.site_word).unsqueeze(1) ^ channels)
-        # Signed words are uniform from -2^31 to 2^31 - 1.
-        is_dropped = words < self.dropped - _WORDS // 2
-        return (x * (_WORDS / (_WORDS - self.dropped))).masked_fill(is_dropped, 0.0)
+        # The words are signed, from -2^31 to 2^31 - 1.
+        is_dropped = words < self.threshold - _WORDS // 2
+        return (x * (_WORDS / (_WORDS - self.threshold))).masked_fill(is_dropped, 0.0)
