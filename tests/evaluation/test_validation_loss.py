@@ -20,7 +20,7 @@ from scsigmoid.model.masking import Masking
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training.export import load_encoder, shrink
-from scsigmoid.training.step import place_losses
+from scsigmoid.training.step import masked_losses
 
 SETTINGS = ValidationLoss(trials=3, mask_fraction=0.3, confidence=0.95, batch_tokens=40)
 MASK_SEED = derive(42, "validation_loss", "toy")
@@ -134,7 +134,7 @@ def test_one_compiled_graph_equals_eager(make_model, store):
     tokens = TokenStore.open(store)
     graphs = torch._dynamo.utils.counters["stats"]
     graphs.clear()
-    compute = torch.compile(place_losses, dynamic=True, backend="aot_eager")
+    compute = torch.compile(masked_losses, dynamic=True, backend="aot_eager")
     losses, _ = cell_losses(encoder, tokens, SETTINGS, 7, compute)
     assert graphs["unique_graphs"] == 1
     np.testing.assert_allclose(losses, cell_losses(encoder, tokens, SETTINGS, 7)[0], rtol=1e-5)

@@ -15,7 +15,7 @@ from scsigmoid.model.masking import Masking
 from scsigmoid.model.sizes import count_flops
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
-from scsigmoid.tokens.vocabulary import CLS, MASK
+from scsigmoid.tokens.vocabulary import CLS
 from scsigmoid.training.batches import (
     Batch,
     divide,
@@ -55,16 +55,6 @@ def test_pack_truncates_to_the_context(first, run, corpus):
     assert batch.tokens.tolist() == expected
     assert batch.max_seqlen <= 6
     assert batch.positions[: batch.cu_seqlens[1]].tolist() == list(range(batch.cu_seqlens[1]))
-
-
-def test_masked_genes_are_the_targets():
-    genes, lengths = np.arange(4, 44), np.array([10, 30])
-    masking = Masking(seed=1, draw=2, fraction=0.15, replacement="mask", vocabulary_size=44)
-    unmasked, masked = (pack_genes(genes, lengths, np.arange(2), how) for how in (None, masking))
-    # max(1, round(0.15 n)): 2 of 10 (1.5 rounds to even) and 4 of 30 (4.5 rounds to even)
-    assert len(masked.masked) == 2 + 4
-    assert (masked.tokens[masked.masked] == MASK).all()
-    assert torch.equal(masked.tokens.scatter(0, masked.masked, masked.targets), unmasked.tokens)
 
 
 def test_empty_batch():
@@ -176,15 +166,6 @@ def test_processes_and_micro_batches_have_equal_work(context, ranks):
             assert len(parts) <= 1 + math.ceil(lengths[share].sum() / budget)
             loads = [work[share][part].sum() for part in parts]
             assert max(loads) < 1.02 * min(loads)
-
-
-def test_a_division_depends_only_on_the_work():
-    """Ties: the first cell goes to the first part with the least work."""
-    work = np.random.default_rng(0).integers(1, 5, 90).astype(float)
-    parts: list[list[int]] = [[], [], []]
-    for cell in sorted(range(90), key=lambda cell: -work[cell]):
-        min(parts, key=lambda part: work[part].sum()).append(cell)
-    assert [part.tolist() for part in divide(work, 3)] == list(map(sorted, parts))
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,15 @@
 """Checkpoints that are damaged, cannot be read, have other settings, or are too many."""
 
-import errno
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
-from scsigmoid.training.checkpoints import Checkpoint, Checkpoints, read
+from scsigmoid.training.checkpoints import Checkpoint, Checkpoints, read_checkpoint
 
 IDENTITY = {"training.learning_rate": "0.001", "vocabulary": "a" * 64}
 
@@ -39,10 +39,9 @@ def checkpoints(tmp_path: Path) -> Checkpoints:
 def test_the_newest_are_kept_and_load_as_weights_only(checkpoints):
     names = ["step-00000020.pt", "step-00000020.sha256", "step-00000030.pt", "step-00000030.sha256"]
     assert sorted(os.listdir(checkpoints.folder)) == names
-    values = torch.load(checkpoints.path(30), weights_only=True)
-    assert values["model"]["weight"].tolist() == [30.0] * 3
+    assert torch.load(checkpoints.path(30), weights_only=True)["step"] == 30
     assert checkpoints.resume(IDENTITY, 100) == 30
-    latest = read(checkpoints.path(30))
+    latest = read_checkpoint(checkpoints.path(30))
     assert (latest.step, latest.seconds) == (30, 30.0)
     assert latest.model["weight"].tolist() == [30.0] * 3
 
@@ -93,11 +92,8 @@ def test_a_folder_in_place_of_a_file_deletes_nothing(checkpoints, suffix):
 
 
 def test_a_folder_that_may_not_be_listed_is_not_empty(checkpoints, monkeypatch):
-    def refuse(path: object) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-
     for function in ("listdir", "scandir"):
-        monkeypatch.setattr(os, function, refuse)
+        monkeypatch.setattr(os, function, Mock(side_effect=PermissionError))
     with pytest.raises(PermissionError):
         checkpoints.resume(IDENTITY, 100)
 

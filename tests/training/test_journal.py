@@ -12,7 +12,7 @@ from scsigmoid.training.journal import (
     LAYER_COLUMNS,
     Journal,
     Layer,
-    append,
+    append_rows,
     as_csv,
     begin_layers,
     read_journal,
@@ -49,7 +49,7 @@ def test_a_truncated_line_is_not_a_row_of_a_resumed_run(tmp_path):
     path = tmp_path / "layers.csv"
     begin_layers(path, 0)
     rows = [Layer(**{**dict.fromkeys(LAYER_COLUMNS, 1), "step": step}) for step in (10, 20)]
-    append(path, rows)
+    append_rows(path, rows)
     whole = path.read_text()
     for cut_off in ("1", "12,0,0.", "30,0,0.5"):
         path.write_text(whole + cut_off)
@@ -62,7 +62,7 @@ def test_a_truncated_line_is_not_a_row_of_a_resumed_run(tmp_path):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
 def test_error_of_a_full_disk_names_the_file():
     with pytest.raises(OSError, match="No space left") as error:
-        append(Path("/dev/full"), [row(1, 3.0)])
+        append_rows(Path("/dev/full"), [row(1, 3.0)])
     assert error.value.filename == "/dev/full"
 
 

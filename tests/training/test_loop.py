@@ -71,20 +71,11 @@ def test_files_of_a_run(whole, run):
     # 8 cells of 5 to 24 tokens in micro-batches of 64
     assert ((columns["packing_efficiency"] > 0.5) & (columns["packing_efficiency"] <= 1)).all()
     assert np.isnan(columns["mfu"]).all()
-    assert header["processes"] == "1"
-    assert header["torch"] == torch.__version__
     assert json.loads(header["training"])["learning_rate"] == 0.01
-    assert header["commit"]
-    encoder, metadata = load_encoder(whole / "model.safetensors")
+    _, metadata = load_encoder(whole / "model.safetensors")
     assert metadata["step"] == 20
-    assert encoder.settings.attention == "sigmoid"
     names = ["step-00000016.pt", "step-00000020.pt"]
     assert sorted(path.name for path in whole.glob("checkpoints/*.pt")) == names
-
-
-def test_second_run_has_equal_bytes(whole, run, corpus, tmp_path):
-    train(run, *corpus, tmp_path / "again")
-    assert_same_run(whole, tmp_path / "again")
 
 
 def test_killed_run_resumes_with_equal_bytes(whole, run, corpus, tmp_path):
@@ -126,13 +117,6 @@ def test_rows_after_the_checkpoint_are_measured_again(whole, copied, run, corpus
     train(run, *corpus, copied)
     assert_same_run(whole, copied)
     assert not any(path.exists() for path in partial)
-
-
-def test_more_steps_continue_a_finished_run(copied, run, corpus, tmp_path):
-    longer = changed(run, steps=24)
-    train(longer, *corpus, copied)
-    train(longer, *corpus, tmp_path / "fresh")
-    assert weights(copied / "model.safetensors") == weights(tmp_path / "fresh/model.safetensors")
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,10 @@ def test_rates_count_the_whole_global_batch(run, make_batches, monkeypatch):
     shares = [batches[step] for step in (1, 2)]
     for share, masked in zip(shares, (20, 21), strict=True):
         meter.count(share, masked, waited=0.5, graphed=True)
-    result = StepResult(torch.tensor(3.0), torch.tensor(0.5))
-    row = meter.row(2, result, 1e-3, 7.0, None)
+    result = StepResult(
+        loss=torch.tensor(3.0), gradient_norm=torch.tensor(0.5), learning_rate=1e-3, graphed=True
+    )
+    row = meter.row(2, result, 7.0, None)
     lengths = [length for share in shares for length in share.lengths.tolist()]
     assert (row.step, row.loss, row.gradient_norm, row.learning_rate) == (2, 3.0, 0.5, 1e-3)
     assert row.attention_score_max == 7.0
@@ -39,7 +41,7 @@ def test_rates_count_the_whole_global_batch(run, make_batches, monkeypatch):
     assert row.seconds == 54.0
     # The next interval starts from zero.
     meter.count(shares[0], 20, 0.0, False)
-    assert meter.row(3, result, 1e-3, 7.0, None).cells_per_second == pytest.approx(8 / 6)
+    assert meter.row(3, result, 7.0, None).cells_per_second == pytest.approx(8 / 6)
 
 
 def test_the_peak_of_a_gpu():

@@ -34,7 +34,7 @@ from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training.batches import pack_genes
 from scsigmoid.training.devices import resolve_device
 from scsigmoid.training.export import MODEL, load_encoder
-from scsigmoid.training.step import Loss, autocast, eagerly_embedded, place_losses
+from scsigmoid.training.step import Loss, autocast, compute_loss, masked_losses
 
 
 def validation_loss(
@@ -65,10 +65,10 @@ def validation_loss(
         raise UserError(f"{checkpoint}: has no output layer; use the {MODEL} that training wrote")
     tokens = open_tokens(store, dataset, metadata["vocabulary"])
     identity = {"model": metadata["model"], **tokens.identity}
-    compute: Loss = place_losses
+    compute: Loss = masked_losses
     if next(encoder.parameters()).is_cuda:
         torch.compiler.reset()  # free the graphs of previous models
-        compute = torch.compile(place_losses, dynamic=True)  # one graph for all batches
+        compute = torch.compile(masked_losses, dynamic=True)  # one graph for all batches
     mask_seed = derive(seed, "validation_loss", dataset)  # the same for all models
     losses, trials = cell_losses(encoder, tokens, settings, mask_seed, compute)
     cells = tokens.metadata(["cell", "donor"])
@@ -95,11 +95,11 @@ def validation_loss(
 
 def cell_losses(
     encoder: Encoder, tokens: TokenStore, settings: ValidationLoss, seed: int,
-    compute: Loss = place_losses,
+    compute: Loss = masked_losses,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:  # fmt: skip
     """Return the loss (nats) of each cell, (cells,), and of the dataset in each trial, (trials,).
 
-    ``compute`` is :func:`place_losses`, compiled or not.
+    ``compute`` is :func:`masked_losses`, compiled or not.
     """
     device = next(encoder.parameters()).device
     cell_ids = tokens.metadata(["cell"])["cell"]
@@ -129,7 +129,7 @@ def cell_losses(
             owner = owner.to(device, non_blocking=True)
             weight = weight.to(device, non_blocking=True)
             with torch.no_grad(), autocast(device):
-                token_losses = eagerly_embedded(compute, encoder, batch)
+                token_losses = compute_loss(compute, encoder, batch)
             # A batch with fewer than two masked tokens was padded.
             token_losses = token_losses[: len(owner)]
             total.index_add_(0, owner, token_losses.double() * weight)

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from scsigmoid.seeds import derive
 
 _WORDS = 2**32
-# Odd factors with irregular bits, so that the words of neighboring positions, channels or layers
+# Odd factors with irregular bits, so that the words of neighboring positions, channels or sites
 # differ in many bits. Subtracting _WORDS converts an unsigned to a signed 32-bit word.
-_SPREAD = 0x9E3779B1 - _WORDS
-_SITES = 0x85EBCA6B
+_FACTOR = 0x9E3779B1 - _WORDS  # of positions and channels
+_SITE_FACTOR = 0x85EBCA6B
 
 
 def mix(words: Tensor) -> Tensor:
@@ -40,30 +40,33 @@ def cell_keys(cells: Tensor, seed: int, step: int) -> Tensor:
 
 def token_keys(of_cells: Tensor, positions: Tensor) -> Tensor:
     """Combine the keys of the tokens' cells, (tokens,) int32, with positions, (tokens,) int64."""
-    return mix(of_cells ^ (positions.to(torch.int32) * _SPREAD))
+    return mix(of_cells ^ (positions.to(torch.int32) * _FACTOR))
 
 
 class KeyedDropout(nn.Module):
-    """Inverted dropout of each activation with probability ``share``, at least 0 and below 1.
+    """Inverted dropout of each activation with ``probability``, at least 0 and below 1.
 
-    ``site`` is the index of this module among the dropout modules of the model, so that each drops
-    different activations.
+    ``site`` is the index of this module among the dropout modules of the model: 0 after the
+    embedding, then two in each block. Modules with different sites drop different activations.
     """
 
-    def __init__(self, share: float, site: int) -> None:
+    def __init__(self, probability: float, site: int) -> None:
         super().__init__()
-        # Number of the 2^32 words for which an activation is dropped. As a float, torch.compile
-        # would not treat it as a constant.
-        self.dropped = round(share * _WORDS)
-        # site * _SITES as a signed 32-bit word
-        self.site = (site * _SITES + _WORDS // 2) % _WORDS - _WORDS // 2
+        # An activation is dropped if its random word, from 0 to 2^32 - 1, is below the threshold.
+        # An integer, because torch.compile does not treat a float attribute as a constant.
+        self.threshold = round(probability * _WORDS)
+        # site * _SITE_FACTOR as a signed 32-bit word
+        self.site_word = (site * _SITE_FACTOR + _WORDS // 2) % _WORDS - _WORDS // 2
 
     def forward(self, x: Tensor, keys: Tensor | None) -> Tensor:
-        """Drop activations of ``x`` (tokens, channels), or none if ``keys`` (tokens,) is None."""
-        if keys is None or not self.dropped:
+        """Drop activations of ``x`` (tokens, channels), or none if ``keys`` is None.
+
+        ``keys``, (tokens,) int32, is the result of :func:`token_keys`.
+        """
+        if keys is None or not self.threshold:
             return x
-        channels = torch.arange(x.shape[1], dtype=torch.int32, device=x.device) * _SPREAD
-        words = mix((keys ^ self.site).unsqueeze(1) ^ channels)
-        # Words are uniform from -2^31 to 2^31 - 1.
-        is_dropped = words < self.dropped - _WORDS // 2
-        return (x * (_WORDS / (_WORDS - self.dropped))).masked_fill(is_dropped, 0.0)
+        channels = torch.arange(x.shape[1], dtype=torch.int32, device=x.device) * _FACTOR
+        words = mix((keys ^ self.site_word).unsqueeze(1) ^ channels)
+        # The words are signed, from -2^31 to 2^31 - 1.
+        is_dropped = words < self.threshold - _WORDS // 2
+        return (x * (_WORDS / (_WORDS - self.threshold))).masked_fill(is_dropped, 0.0)

@@ -73,8 +73,8 @@ class Masking:
         tokens = packed.astype(np.int64)
         is_gene = tokens >= first_gene
         gene_positions = np.flatnonzero(is_gene)
-        before = np.concatenate([[0], np.cumsum(is_gene)])[cu_seqlens]  # genes before each cell
-        genes = np.diff(before)
+        before = np.append(0, np.cumsum(is_gene))[cu_seqlens]  # genes before each cell
+        genes = np.diff(before)  # genes of each cell
         # The counter of a gene is its rank in its cell, so a leading [CLS] has no effect. If there
         # are no cells, `ranks[:0]` is the array that np.concatenate needs.
         ranks = _mix(np.arange(genes.max(initial=0), dtype=np.uint64))
@@ -87,7 +87,7 @@ class Masking:
         # Mask the genes with the smallest keys. The keys of a cell are distinct, because _mix is a
         # bijection.
         counts = np.rint(self.fraction * genes).astype(np.int64)
-        counts = np.minimum(genes, np.maximum(1, counts))
+        counts = np.minimum(genes, np.maximum(1, counts))  # masked genes of each cell
         thresholds = np.zeros(len(cells), dtype=np.uint64)  # largest key of the masked genes
         spans = zip(before[:-1].tolist(), before[1:].tolist(), counts.tolist(), strict=True)
         for cell, (start, stop, count) in enumerate(spans):
@@ -101,8 +101,9 @@ class Masking:
             tokens[masked] = MASK
             return tokens, masked, targets
         words = _mix(keys[selected] ^ np.uint64(0xD1B54A32D192ED03))
-        share = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53  # uniform in [0, 1)
+        uniform = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53  # in [0, 1)
         gene_count = np.uint64(self.vocabulary_size - first_gene)
-        random = first_gene + (_mix(words) % gene_count).astype(np.int64)
-        tokens[masked] = np.where(share < 0.8, MASK, np.where(share < 0.9, random, targets))
+        random_genes = first_gene + (_mix(words) % gene_count).astype(np.int64)
+        unchanged_or_random = np.where(uniform < 0.9, random_genes, targets)
+        tokens[masked] = np.where(uniform < 0.8, MASK, unchanged_or_random)
         return tokens, masked, targets

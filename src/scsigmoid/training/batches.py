@@ -61,18 +61,16 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on a device. Does not wait for copies from page-locked memory."""
-        return self._mapped(
-            lambda tensor: tensor if tensor is self.cells else tensor.to(device, non_blocking=True)
-        )
+        return self._mapped(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> "Batch":
         """Return the batch in page-locked memory, from which a GPU copies while it computes."""
         return self._mapped(Tensor.pin_memory)
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        changed: dict[str, Any] = {
-            name: change(value) for name, value in vars(self).items() if isinstance(value, Tensor)
-        }
+        """Apply ``change`` to all tensors but ``cells``, which stays in pageable host memory."""
+        names = ("tokens", "positions", "cu_seqlens", "masked", "targets")
+        changed: dict[str, Any] = {name: change(getattr(self, name)) for name in names}
         return replace(self, **changed)
 
 
@@ -133,11 +131,11 @@ def split_by_tokens(lengths: Integers, budget: int) -> list[slice]:
 
 
 def work_of_cells(lengths: Integers, settings: EncoderSettings, mask_fraction: float) -> Float64s:
-    """Return the operations of training on cells with ``lengths`` tokens, both (cells,)."""
+    """Return the operations of training on each cell, (cells,), from the ``lengths`` in tokens."""
     # Cells of 1 and 2 tokens cost a + b and 2 a + 4 b, without the output layer.
-    of_one, of_two = (count_flops(settings, [length], 0) for length in (1, 2))
-    b = of_two / 2 - of_one
-    a = of_one - b
+    work_of_1, work_of_2 = (count_flops(settings, [length], 0) for length in (1, 2))
+    b = work_of_2 / 2 - work_of_1
+    a = work_of_1 - b
     output_layer = mask_fraction * count_flops(settings, [], 1)
     tokens = lengths.astype(np.float64)
     return tokens * (a + output_layer + b * tokens)
@@ -298,5 +296,4 @@ def prefetch(
             while waiting:
                 yield waiting.popleft().result()
         finally:
-            for future in waiting:
-                future.cancel()
+            pool.shutdown(cancel_futures=True)

@@ -119,7 +119,7 @@ class Checkpoints:
                 f"({', '.join(path.name for path in damaged)}); restore one from a backup, or "
                 "delete the folder to train from the beginning"
             )
-        checkpoint = read(paths[len(damaged)])
+        checkpoint = read_checkpoint(paths[len(damaged)])
         for path in damaged:
             path.rename(path.with_name(f"{path.name}.damaged"))
             warn(f"{path}: damaged, renamed to {path.name}.damaged")
@@ -174,7 +174,7 @@ def write_values(path: Path, values: Mapping[str, Any]) -> None:
         raise
 
 
-def read(path: Path) -> Checkpoint:
+def read_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint with memory-mapped tensors. Raise UserError if torch cannot read it."""
     try:
         with path.open("rb") as handle:

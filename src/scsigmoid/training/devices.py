@@ -74,21 +74,20 @@ def claim_gpus(count: int) -> list[int]:
     chosen: list[int] = []
     # The n-th claim of a GPU locks the file with the number n - 1. All GPUs are tried with number 0
     # first, then with 1, and so on, so the GPUs with the fewest claims are found first.
-    for number in itertools.count():
-        for index, name in enumerate(visible):
-            if index in chosen:
-                continue
-            file = (folder / f"{name}-{number}").open("w")
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.close()
-                continue
+    attempts = ((number, index) for number in itertools.count() for index in range(len(visible)))
+    while len(chosen) < count:
+        number, index = next(attempts)
+        if index in chosen:
+            continue
+        file = (folder / f"{visible[index]}-{number}").open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+        else:
             _claims.append(file)
             chosen.append(index)
-            if len(chosen) == count:
-                return sorted(chosen)
-    raise AssertionError  # not reached: the loop has no end
+    return sorted(chosen)
 
 
 def visible_gpus() -> list[str]:
@@ -110,9 +109,9 @@ def device_name(device: torch.device) -> str:
 
 def backend_of(settings: EncoderSettings, device: torch.device) -> str:
     """Return the attention backend for training an encoder on a device."""
-    precision = torch.bfloat16 if device.type == "cuda" else torch.float32
-    like = torch.empty(0, settings.heads, settings.head_dimension, dtype=precision)
-    return choose_backend(settings.attention, settings.backend, device, find_unsupported(like))
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    query = torch.empty(0, settings.heads, settings.head_dimension, dtype=dtype)
+    return choose_backend(settings.attention, settings.backend, device, find_unsupported(query))
 
 
 def peak_flops(name: str) -> float | None:

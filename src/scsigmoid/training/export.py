@@ -20,7 +20,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from scsigmoid.config.schema import Training
 from scsigmoid.corpus.metadata import NAME
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
@@ -29,20 +28,12 @@ from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import Vocabulary
 from scsigmoid.training.run import TrainingRun
 
-KEY = "scsigmoid"  # of the metadata in the header
+KEY = "scsigmoid"  # key of the metadata in the header
 MODEL = "model.safetensors"
-PREFIX = "vocabulary/"  # of the names of the vocabulary's tensors
-OUTPUT = "output."  # prefix of the output layer's weights
-VERSION = 2
+PREFIX = "vocabulary/"  # prefix of the names of the vocabulary's tensors
+OUTPUT = "output."  # prefix of the names of the output layer's weights
+VERSION = 2  # of the file format
 BLOCK = re.compile(r"blocks\.(\d+)\.")
-
-
-def snapshot_paths(training: Training, folder: Path) -> dict[int, Path]:
-    """Return the paths of the snapshots in the model's folder, by step."""
-    return {
-        step: folder / f"model{suffix}.safetensors"
-        for step, suffix in training.snapshot_suffixes.items()
-    }
 
 
 def save_encoder(
@@ -74,7 +65,7 @@ def save_encoder(
 
 
 def write(path: str | Path, metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Write a model file. Its header contains a checksum, which safetensors files do not have."""
+    """Write a model file. Its header contains a checksum, which safetensors does not provide."""
     header = json.dumps({**metadata, "sha256": checksum(metadata, tensors)}, sort_keys=True)
     with atomic_path(path) as temporary:
         # safetensors makes files readable by their owner only. Use the default mode instead.
@@ -86,8 +77,7 @@ def write(path: str | Path, metadata: Mapping[str, Any], tensors: Mapping[str, T
 
 def shrink(path: str | Path, output: str | Path) -> None:
     """Write a copy of a model for embeddings only: float16 weights without the output layer."""
-    metadata, weights = read(path, vocabulary=False)
-    _, vocabulary = read(path, vocabulary=True)
+    metadata, weights, vocabulary = read(path)
     halves = {k: v.half() for k, v in weights.items() if not k.startswith(OUTPUT)}
     write(output, metadata, {**halves, **vocabulary})
 
@@ -103,18 +93,22 @@ def as_tensors(vocabulary: Vocabulary) -> dict[str, Tensor]:
     return {f"{PREFIX}{name}": torch.tensor(array) for name, array in arrays.items()}
 
 
-def read(path: str | Path, *, vocabulary: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the metadata of a model file, and the tensors of its vocabulary or its weights."""
+def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
+    """Return the metadata of a model file, its weights, and the tensors of its vocabulary.
+
+    The tensors are memory-mapped, so only those that the caller uses are read from the disk.
+    """
     with safe_open(path, framework="pt") as handle:
         metadata = json.loads((handle.metadata() or {})[KEY])
-        names = [k for k in handle.keys() if k.startswith(PREFIX) == vocabulary]  # noqa: SIM118
-        return metadata, {name: handle.get_tensor(name) for name in names}
+        tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
+    vocabulary = {name: tensors.pop(name) for name in list(tensors) if name.startswith(PREFIX)}
+    return metadata, tensors, vocabulary
 
 
 def load_vocabulary(path: str | Path) -> Vocabulary:
     """Read the vocabulary of a finished model. Raise UserError if it is missing or damaged."""
     try:
-        metadata, tensors = read(path, vocabulary=True)
+        metadata, _, tensors = read(path)
         if not tensors:
             raise UserError(f"{path}: does not contain a vocabulary; train the model again")
         arrays = {name.removeprefix(PREFIX): tensor.numpy() for name, tensor in tensors.items()}
@@ -139,7 +133,7 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
 
 
 def checksum(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of weights and header. The header identifies the vocabulary's tensors."""
+    """Return the SHA-256 of weights and metadata, which contain the vocabulary's fingerprint."""
     header = {name: value for name, value in metadata.items() if name != "sha256"}
     digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
@@ -150,32 +144,29 @@ def checksum(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def settings_of(path: Path, backend: str) -> EncoderSettings:
-    """Return the settings in the header of a model. Check that they fit the tensors' shapes."""
-    with safe_open(path, framework="pt") as handle:
-        metadata = json.loads((handle.metadata() or {})[KEY])
-        names = [k for k in handle.keys() if not k.startswith(PREFIX)]  # noqa: SIM118
-        shapes = {name: tuple(handle.get_slice(name).get_shape()) for name in names}
+def settings_of(
+    metadata: Mapping[str, Any], weights: Mapping[str, Tensor], backend: str
+) -> EncoderSettings:
+    """Return the settings in a model's metadata. Raise ValueError unless they fit the weights."""
     if not {"model", "vocabulary"} <= metadata.keys():
         raise ValueError("its header does not name a model and a vocabulary")
     if not NAME.fullmatch(metadata["model"]):  # The name becomes part of keys and paths.
         raise ValueError(f"its header names the model {metadata['model']!r}")
-    if metadata.get("version") != VERSION:
-        raise UserError(f"{path}: written by another version of scsigmoid; train the model again")
     variants = tuple(metadata["variants"])
-    known = {**metadata, **metadata["size"], "variants": variants, "backend": backend}
-    settings = EncoderSettings(**{each.name: known[each.name] for each in fields(EncoderSettings)})
+    values = {**metadata, **metadata["size"], "variants": variants, "backend": backend}
+    settings = EncoderSettings(**{each.name: values[each.name] for each in fields(EncoderSettings)})
     for name in ("context", "layers", "hidden", "heads", "feed_forward", "vocabulary_size"):
         if type(size := getattr(settings, name)) is not int or size < 1:
             raise ValueError(f"{name} is {size!r} in its header, expected a whole number above 0")
     if settings.hidden % settings.heads:
         raise ValueError(f"hidden {settings.hidden} is not a multiple of heads {settings.heads}")
-    layers = {match[1] for name in shapes if (match := BLOCK.match(name))}
+    layers = {match[1] for name in weights if (match := BLOCK.match(name))}
     if settings.layers != len(layers):
         raise ValueError(f"{settings.layers} layers in its header, {len(layers)} in its tensors")
     with torch.device("meta"):  # A damaged header may contain sizes that do not fit in memory.
-        encoder = encoder_for(settings, shapes)
-    expected = {k: tuple(v.shape) for k, v in encoder.state_dict().items()}
+        encoder = encoder_for(settings, weights)
+    shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    expected = {name: tuple(tensor.shape) for name, tensor in encoder.state_dict().items()}
     if shapes != expected:
         name, _ = min(shapes.items() ^ expected.items())  # the first tensor that differs
         raise ValueError(
@@ -212,8 +203,12 @@ def load_encoder(
             f"{path}: no such model; train it first, or use blood, the model in the package"
         )
     try:
-        settings = settings_of(path, backend)
-        metadata, weights = read(path, vocabulary=False)
+        metadata, weights, _ = read(path)
+        if metadata.get("version") != VERSION:
+            raise UserError(
+                f"{path}: written by another version of scsigmoid; train the model again"
+            )
+        settings = settings_of(metadata, weights, backend)
         if metadata["sha256"] != checksum(metadata, weights):
             raise ValueError("its checksum differs")
         encoder = encoder_for(settings, weights)

@@ -100,14 +100,14 @@ class Graphs:
         self.replayed = False
         self._loss, self._parameters = loss, parameters
         capacity = largest + max(_LEAST_SPACING, largest // 16)
-        # Limit of sequences and masked positions. A cell has at least one token, and the number of
-        # cells is rounded up to a power of two.
-        places = 2 * capacity + 4
+        # Maximum number of sequences, and of masked positions. A cell has at least one token, and
+        # the number of cells is rounded up to a power of two.
+        limit = 2 * capacity + 4
         self._tokens, self._positions = integers(capacity), integers(capacity)
         self._keys = integers(capacity, dtype=torch.int32)
-        self._cu_seqlens = integers(places, dtype=torch.int32)
-        self._masked, self._targets = integers(places), integers(places)
-        self._weights = torch.zeros(places, 2, device=device)
+        self._cu_seqlens = integers(limit, dtype=torch.int32)
+        self._masked, self._targets = integers(limit), integers(limit)
+        self._weights = torch.zeros(limit, 2, device=device)
         # Initial gradients of the backward pass: for the mean of the losses (1 / masked genes), and
         # for the first of two weighted sums.
         self._mean = torch.ones((), device=device)

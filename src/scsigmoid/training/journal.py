@@ -84,7 +84,7 @@ def as_csv(rows: Sequence[Row | Layer]) -> str:
     return buffer.getvalue()
 
 
-def append(path: Path, rows: Sequence[Row | Layer]) -> str:
+def append_rows(path: Path, rows: Sequence[Row | Layer]) -> str:
     """Append rows to a file that other processes may be reading. Return the appended text."""
     text = as_csv(rows)
     with room_for(path), path.open("a", encoding="utf-8", newline="\n") as handle:
@@ -113,7 +113,7 @@ class Journal:
         write_text(self.path, self._begin + self.rows)
 
     def append(self, row: Row) -> None:
-        self.rows += append(self.path, [row])
+        self.rows += append_rows(self.path, [row])
 
 
 def validation_losses(rows: str) -> list[float]:
@@ -123,11 +123,8 @@ def validation_losses(rows: str) -> list[float]:
 
 
 def begin_layers(path: Path, step: int) -> None:
-    """Create ``layers.csv``. If a run resumes from ``step``, keep the rows up to it.
-
-    ``step`` is 0 for a new run.
-    """
-    lines = whole_lines(path)[1:] if step and path.exists() else []
+    """Create ``layers.csv``, or keep its rows up to ``step`` if the run resumes from this step."""
+    lines = whole_lines(path)[1:] if path.exists() else []
     kept = [line for line in lines if int(line.split(",")[0]) <= step]
     write_text(path, "\n".join([",".join(LAYER_COLUMNS), *kept]) + "\n")
 

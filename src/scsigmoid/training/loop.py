@@ -28,14 +28,14 @@ from scsigmoid.training.batches import (
     split_by_tokens,
     validation_indices,
 )
-from scsigmoid.training.checkpoints import Checkpoints, read
+from scsigmoid.training.checkpoints import Checkpoints, read_checkpoint
 from scsigmoid.training.devices import backend_of, be_deterministic, out_of_memory_advice
-from scsigmoid.training.export import MODEL, save_encoder, snapshot_paths
-from scsigmoid.training.journal import LAYERS, Layer, append, validation_losses
+from scsigmoid.training.export import MODEL, save_encoder
+from scsigmoid.training.journal import LAYERS, Layer, append_rows, validation_losses
 from scsigmoid.training.processes import STOPPED, Processes, joined, stop_requests
 from scsigmoid.training.records import Meter, Records
 from scsigmoid.training.run import TrainingRun, header
-from scsigmoid.training.step import Trainer, autocast, eagerly_embedded, summed_loss
+from scsigmoid.training.step import Trainer, autocast, compute_loss, summed_loss
 
 CHECKPOINTS = "checkpoints"
 #: File in the checkpoint folder of a complete run, with its number of steps. The workflow reads it:
@@ -44,9 +44,9 @@ CHECKPOINTS = "checkpoints"
 FINISHED = "finished"
 LOCK = ".training"
 #: Maximum number of validation cells whose attention weights are measured.
-WATCHED = 4
-#: A decrease of the validation loss by less than this fraction is not an improvement.
-FLAT = 0.002
+WATCHED_CELLS = 4
+#: Minimum relative decrease of the validation loss that counts as an improvement.
+LEAST_IMPROVEMENT = 0.002
 
 
 def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Path) -> None:
@@ -90,7 +90,8 @@ def train_together(
     loaded, batches = processes.in_turn(lambda: prepare(run, stores, vocabulary, processes))
     identity = run.identity(loaded.fingerprint, fingerprint(stores))
     checkpoints = Checkpoints(output / CHECKPOINTS, run.training.keep_checkpoints)
-    snapshots = snapshot_paths(run.training, output)
+    suffixes = run.training.snapshot_suffixes
+    snapshots = {step: output / f"model{suffixes[step]}.safetensors" for step in suffixes}
     resumed = processes.on_first(lambda: resume(run, checkpoints, identity, snapshots))
     # `resumed` is None on the other ranks, so the sum over all ranks is the step of rank 0.
     (step,) = processes.total([resumed or 0])
@@ -111,10 +112,12 @@ def train_together(
         snapshot(step)
         meter = Meter(batches.settings, processes.device, processes.count, seconds)
         facts = header(run, batches.settings, processes)
-        arguments = (run, checkpoints, identity, facts, meter, step, rows, output)
-        with Records(*arguments) if processes.is_first else nullcontext() as records:
-            losses = validation_losses(rows)
-            last = loop(run, trainer, batches, records, step, losses, snapshot)
+        with (
+            Records(run, checkpoints, identity, facts, meter, step, rows, output)
+            if processes.is_first
+            else nullcontext()
+        ) as records:
+            last = loop(run, trainer, batches, records, step, validation_losses(rows), snapshot)
             if last is None:
                 return False
 
@@ -186,7 +189,7 @@ def fingerprint(stores: Sequence[Path]) -> str:
 
 def restore(trainer: Trainer, path: Path) -> tuple[float, str]:
     """Restore a checkpoint. Return the training time in seconds and the journal's rows so far."""
-    checkpoint = read(path)
+    checkpoint = read_checkpoint(path)
     trainer.encoder.load_state_dict(checkpoint.model)
     trainer.optimiser.load_state_dict(checkpoint.optimiser)
     return checkpoint.seconds, checkpoint.journal
@@ -230,7 +233,7 @@ def loop(
             has_failed = records is not None and records.checkpoints.has_failed
             masked, stops, failures = processes.total([share.masked, bool(signals), has_failed])
             if stops or failures:
-                signal = signals[-1].name if signals else "a signal"  # received by another process
+                signal = signals[-1].name if signals else "a signal to another process"
                 # If a checkpoint could not be written, `stop_after` raises the error on rank 0, and
                 # `in_turn` ends the other processes.
                 processes.in_turn(partial(stop_after, step - 1, signal))
@@ -242,7 +245,7 @@ def loop(
                 validation_loss = validation.loss(trainer)
                 losses.append(validation_loss)
                 if records is not None:
-                    append(records.layers, validation.layers(trainer, step))
+                    append_rows(records.layers, validation.layers(trainer, step))
             is_logged = validation_loss is not None or is_end or step % training.log_every == 0
             score = trainer.attention_score_max(share.micro_batches) if is_logged else 0.0
             result = trainer.step(step, share.micro_batches, masked)
@@ -253,8 +256,7 @@ def loop(
                 records.meter.count(share, masked, waited, result.graphed)
                 records.progress.bar.update()
                 if is_logged:
-                    rate = trainer.optimiser.param_groups[0]["lr"]
-                    row = records.meter.row(step, result, rate, score, validation_loss)
+                    row = records.meter.row(step, result, score, validation_loss)
                     records.append(row, is_last)
                 if is_last or step % training.checkpoint_every == 0:
                     records.checkpoint(trainer, step, is_last)
@@ -270,7 +272,7 @@ def has_flattened(losses: Sequence[float], patience: int) -> bool:
     if not 0 < patience < len(losses):
         return False
     # `not any(<=)` instead of `all(>)`, so that NaN is not an improvement.
-    limit = min(losses[:-patience]) * (1 - FLAT)
+    limit = min(losses[:-patience]) * (1 - LEAST_IMPROVEMENT)
     return not any(loss <= limit for loss in losses[-patience:])
 
 
@@ -292,7 +294,7 @@ class Validation:
             replacement="mask",
             vocabulary_size=settings.vocabulary_size,
         )
-        stride = math.ceil(len(cells) / WATCHED)
+        stride = math.ceil(len(cells) / WATCHED_CELLS)
         self.watched = pack(store, cells[::stride], settings, masking)
         lengths = np.minimum(store.lengths[cells], settings.genes) + settings.cls_token
         parts = split_by_tokens(lengths, training.micro_batch_tokens)
@@ -305,7 +307,7 @@ class Validation:
         total = torch.zeros(2, device=device)  # summed loss, number of masked genes
         with torch.no_grad(), autocast(device):
             for batch in self._batches:
-                total[0] += eagerly_embedded(summed_loss, encoder, batch.to(device))
+                total[0] += compute_loss(summed_loss, encoder, batch.to(device))
                 total[1] += len(batch.masked)
         trainer.processes.sum([total])
         return float(total[0] / total[1])

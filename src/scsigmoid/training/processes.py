@@ -46,7 +46,7 @@ SECONDS_TO_STOP = "600"
 #: Environment variable with the ``host:port`` at which the processes of several nodes connect.
 RENDEZVOUS = "SCSIGMOID_RENDEZVOUS"
 # Slurm variables that are passed to srun. All others describe the current step of the job.
-KEPT = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
+KEPT_VARIABLES = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +67,13 @@ class Processes:
         if self.count == 1:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.int64)
-        with self.connected():
+        with self._collective():
             dist.all_reduce(tensor, group=self.host)
         return [int(value) for value in tensor]
 
     @contextmanager
-    def connected(self) -> Iterator[None]:
-        """If a collective in the block fails, raise UserError on rank 0, else SystemExit."""
+    def _collective(self) -> Iterator[None]:
+        """If the collective in the block fails, raise UserError on rank 0, SystemExit elsewhere."""
         try:
             yield
         except RuntimeError:
@@ -112,7 +112,7 @@ class Processes:
             return
         for bucket in buckets(tensors):
             flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
-            with self.connected():
+            with self._collective():
                 dist.all_reduce(flat)
             pieces = flat.split([tensor.numel() for tensor in bucket])
             views = [piece.view_as(tensor) for piece, tensor in zip(pieces, bucket, strict=True)]
@@ -124,7 +124,7 @@ class Processes:
             return scalar
         # Gather, because an all-reduce by maximum may drop NaN.
         scalars = [torch.empty_like(scalar) for _ in range(self.count)]
-        with self.connected():
+        with self._collective():
             dist.all_gather(scalars, scalar)
         return torch.stack(scalars).amax()
 
@@ -154,7 +154,7 @@ def joined(device: str) -> Iterator[Processes]:
         yield Processes(device=resolve_device(device))
         return
     try:
-        processes = join(count, device)
+        processes = connect(count, device)
     except UserError:
         if int(os.environ.get("LOCAL_RANK", "0")):
             raise SystemExit(1) from None
@@ -169,14 +169,14 @@ def joined(device: str) -> Iterator[Processes]:
     dist.destroy_process_group()
 
 
-def join(count: int, device: str) -> Processes:
-    """Connect this process of torchrun with the others, ``count`` in total (:func:`joined`)."""
+def connect(count: int, device: str) -> Processes:
+    """Connect this process of torchrun with the others, ``count`` in total (see :func:`joined`)."""
     torch_device = resolve_device(device)
     if torch_device.type == "cuda":
-        here, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
-        if here > gpus:
+        local, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
+        if local > gpus:
             raise UserError(
-                f"torchrun: {here} processes on a machine with {gpus} GPUs; start one per GPU "
+                f"torchrun: {local} processes on a machine with {gpus} GPUs; start one per GPU "
                 f"(--nproc-per-node {gpus}), or set CUDA_VISIBLE_DEVICES"
             )
         if not dist.is_nccl_available():
@@ -305,7 +305,7 @@ def run_on_nodes(nodes: int, arguments: Sequence[str]) -> int:
     environment = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("SLURM_", "SRUN_", "SBATCH_")) or name in KEPT
+        if not name.startswith(("SLURM_", "SRUN_", "SBATCH_")) or name in KEPT_VARIABLES
     }
     environment[RENDEZVOUS] = f"{socket.getfqdn()}:{port}"
     command = [

@@ -56,6 +56,7 @@ class Records(ExitStack):
         self._saved = step
 
     def append(self, row: Row, is_last: bool) -> None:
+        """Write a row to the journal and TensorBoard, and show it in the progress."""
         self.journal.append(row)
         self.events.append(row)
         self.progress.show(row, is_last)
@@ -178,7 +179,7 @@ class Meter:
             self._flops += count_flops(self.settings, share.lengths.tolist(), masked)
 
     def row(
-        self, step: int, result: StepResult, rate: float, score: float, validation: float | None
+        self, step: int, result: StepResult, score: float, validation_loss: float | None
     ) -> Row:
         """Wait for the device, return the row of a logging step, and start the next interval."""
         synchronise(self.device)
@@ -188,7 +189,7 @@ class Meter:
             step=step,
             loss=float(result.loss),
             gradient_norm=float(result.gradient_norm),
-            learning_rate=rate,
+            learning_rate=result.learning_rate,
             attention_score_max=score,
             cells_per_second=self._cells / elapsed,
             tokens_per_second=self._tokens / elapsed,
@@ -197,7 +198,7 @@ class Meter:
             seconds=self._before + now - self._begin,
             data_wait=self._wait / elapsed,
             peak_memory_gb=peak_memory_gb(self.device),
-            validation_loss=validation,
+            validation_loss=validation_loss,
             cuda_graphs=self._graphed / max(1, self._steps),
         )
         self._last = now

@@ -21,18 +21,19 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 Loss = Callable[..., Tensor]
-#: Options of torch.compile. By default, torch.compile fuses the reductions in the gradient of a
-#: layer normalization for large batches only, and compiles another graph for small batches.
-COMPILER: dict[str, Any] = {"triton.mix_order_reduction_non_strict_mode": True}
+#: By default, torch.compile fuses the reductions in the gradient of a layer normalization for large
+#: batches only, and compiles another graph for small batches. This option avoids the second graph.
+INDUCTOR_OPTIONS: dict[str, Any] = {"triton.mix_order_reduction_non_strict_mode": True}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """Measurements of a step, as scalars on the device. Reading them waits for the device."""
+    """Measurements of a step. Reading the tensors, scalars on the device, waits for the device."""
 
     loss: Tensor  # mean cross-entropy over the masked genes of the global batch
     gradient_norm: Tensor  # L2 norm of the gradient of `training.gradient` before clipping
-    graphed: bool = False  # whether a CUDA graph computed the gradient
+    learning_rate: float
+    graphed: bool  # whether a CUDA graph computed the gradient
 
 
 def make_optimiser(model: nn.Module, training: Training) -> torch.optim.AdamW:
@@ -61,7 +62,7 @@ def learning_rate(step: int, training: Training) -> float:
     return training.learning_rate * step / training.warmup_steps
 
 
-def place_losses(
+def masked_losses(
     encoder: Encoder,
     embedded: Tensor,
     mask: "BlockMask | None",
@@ -88,10 +89,10 @@ def summed_loss(
     keys: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """Return the sum of :func:`place_losses`, or n weighted sums with ``weights``, (masked, n)."""
+    """Return the sum of :func:`masked_losses`, or n weighted sums with ``weights``, (masked, n)."""
     if weights is None:
-        return place_losses(encoder, embedded, mask, batch, keys, "sum")
-    losses = place_losses(encoder, embedded, mask, batch, keys)
+        return masked_losses(encoder, embedded, mask, batch, keys, "sum")
+    losses = masked_losses(encoder, embedded, mask, batch, keys)
     return (losses.unsqueeze(1) * weights).sum(0)
 
 
@@ -124,17 +125,17 @@ def with_two_of_each(batch: Batch) -> Batch:
     )
 
 
-def eagerly_embedded(compute: Loss, encoder: Encoder, batch: Batch, *rest: Tensor | None) -> Tensor:
-    """Embed a batch, and return its loss: the result of ``compute``.
+def compute_loss(loss: Loss, encoder: Encoder, batch: Batch, *rest: Tensor | None) -> Tensor:
+    """Embed a batch and return its loss.
 
-    ``compute`` is :func:`summed_loss` or :func:`place_losses`, possibly compiled. ``rest`` are its
+    ``loss`` is :func:`summed_loss` or :func:`masked_losses`, possibly compiled. ``rest`` are its
     arguments after ``batch``. The embedding and the mask of FlexAttention are not part of the
     compiled graph, so one graph serves all lengths.
     """
     batch = with_two_of_each(batch)
     embedded = encoder.embed(batch.tokens, batch.positions)
     mask = encoder.mask(embedded, batch.cu_seqlens)
-    return compute(encoder, embedded, mask, batch, *rest)
+    return loss(encoder, embedded, mask, batch, *rest)
 
 
 def autocast(device: torch.device) -> torch.autocast:
@@ -178,18 +179,21 @@ class Trainer:
 
     def compile(self, backend: str = "inductor") -> None:
         """Compile :func:`summed_loss`, the part of the loss after the embedding."""
-        options = COMPILER if backend == "inductor" else None
+        # Backends other than inductor ignore the options.
         self._summed_loss = torch.compile(
-            summed_loss, dynamic=True, backend=backend, options=options
+            summed_loss, dynamic=True, backend=backend, options=INDUCTOR_OPTIONS
         )
 
     def summed_loss(self, batch: Batch, step: int, weights: Tensor | None = None) -> Tensor:
-        """Return the sum of the cross-entropy over the masked genes of a batch in a step."""
+        """Return :func:`summed_loss` of a batch on the device, with the dropout of a step."""
         if weights is not None:
             # `with_two_of_each` pads the masked positions in the same way.
             weights = pad(weights, (0, 0, 0, max(0, 2 - len(weights))))
-        keys = self._dropout_keys(step, batch)
-        return eagerly_embedded(self._summed_loss, self.encoder, batch, keys, weights)
+        return self._compute_loss(batch, self._dropout_keys(step, batch), weights)
+
+    def _compute_loss(self, batch: Batch, keys: Tensor | None, weights: Tensor | None) -> Tensor:
+        with autocast(self.device):
+            return compute_loss(self._summed_loss, self.encoder, batch, keys, weights)
 
     def _dropout_keys(self, step: int, batch: Batch) -> Tensor | None:
         return self.encoder.dropout_keys(
@@ -223,13 +227,10 @@ class Trainer:
 
     def _differentiate(self, step: int, batch: Batch, bucket: Bucket, masked: int) -> Tensor:
         """Compute the gradients of a small batch by a CUDA graph if possible. Return its loss."""
-
-        def compute(padded: Batch, keys: Tensor | None, weights: Tensor | None) -> Tensor:
-            with autocast(self.device):
-                return eagerly_embedded(self._summed_loss, self.encoder, padded, keys, weights)
-
         if self._graphs is None:
-            self._graphs = Graphs(compute, self._parameters, self.graphed_tokens, self.device)
+            self._graphs = Graphs(
+                self._compute_loss, self._parameters, self.graphed_tokens, self.device
+            )
         padded = self._graphs.copy_padded(batch, bucket)
         weights = sum_weights(batch) if self.training.gradient == "sum" else None
         keys = self._dropout_keys(step, padded)
@@ -246,8 +247,9 @@ class Trainer:
         ``sum``, of the sum of the cells' mean losses. Neither depends on how the global batch is
         divided. The step is also taken if the loss or norm is not finite: divergence is a result.
         """
+        rate = learning_rate(step, self.training)
         for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(step, self.training)
+            group["lr"] = rate
         self.optimiser.zero_grad(set_to_none=True)
         if masked is None:
             masked = sum(len(batch.masked) for batch in batches)
@@ -264,7 +266,7 @@ class Trainer:
             clip_grads_with_norm_(self._parameters, self.training.clipping, norm)
         self.optimiser.step()
         graphed = bool(bucket and self._graphs and self._graphs.replayed)
-        return StepResult(loss=loss, gradient_norm=norm, graphed=graphed)
+        return StepResult(loss=loss, gradient_norm=norm, learning_rate=rate, graphed=graphed)
 
     def _accumulate(self, step: int, batches: Sequence[Batch], masked: int) -> Tensor:
         """Add the gradients of micro-batches to ``grad`` of the parameters.
@@ -273,13 +275,12 @@ class Trainer:
         """
         loss = torch.zeros((), device=self.device)
         for batch in batches:
-            with autocast(self.device):
-                if self.training.gradient == "sum":
-                    weights = sum_weights(batch).to(self.device, non_blocking=True)
-                    objective, part = self.summed_loss(batch.to(self.device), step, weights)
-                    part = part / masked
-                else:
-                    objective = part = self.summed_loss(batch.to(self.device), step) / masked
+            if self.training.gradient == "sum":
+                weights = sum_weights(batch).to(self.device, non_blocking=True)
+                objective, part = self.summed_loss(batch.to(self.device), step, weights)
+                part = part / masked
+            else:
+                objective = part = self.summed_loss(batch.to(self.device), step) / masked
             # Run the backward pass in this thread, as in `Graphs._compute`.
             with torch.autograd.set_multithreading_enabled(False):
                 objective.backward()
