@@ -20,7 +20,7 @@ from scsigmoid.benchmarks.variants import (
     VARIANTS,
     PaddedAttention,
     Variant,
-    padded,
+    pad_cells,
     padding_mask,
 )
 from scsigmoid.model.encoder import Encoder
@@ -101,7 +101,7 @@ def flex_on_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_a_padded_batch_contains_the_cells_in_rows() -> None:
     packed = batch_of([5, 1, 3])
-    batch = padded(packed, 8)
+    batch = pad_cells(packed, 8)
     tokens, positions = batch.tokens.view(3, 8), batch.positions.view(3, 8)
     bounds = packed.cu_seqlens.tolist()
     for cell, (start, end) in enumerate(pairwise(bounds)):

@@ -154,7 +154,7 @@ def flex(inputs: Inputs) -> Kernel:
 
 #: Lengths at which FlexAttention is timed: few, because it is compiled for each shape.
 SOME_LENGTHS = (512, 4096, 16384)
-SETTING = "benchmarks.kernel.providers"
+PROVIDERS_SETTING = "benchmarks.kernel.providers"
 
 
 @dataclass(frozen=True)
@@ -319,7 +319,7 @@ PROVIDERS = (
 def choose_providers(names: Sequence[str] | None, device: str) -> list[Provider]:
     """Return the :data:`PROVIDERS` with these names on a device (:func:`select_kernels`)."""
     table = [(provider.name, provider) for provider in PROVIDERS]
-    return select_kernels(table, SETTING, names, device)
+    return select_kernels(table, PROVIDERS_SETTING, names, device)
 
 
 def select_kernels(

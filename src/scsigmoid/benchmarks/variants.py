@@ -41,19 +41,20 @@ class PaddedAttention:
     attend: Callable[[Tensor, Tensor, Tensor, Any], Tensor]
 
 
-def padded(batch: Batch, context: int) -> Batch:
+def pad_cells(batch: Batch, context: int) -> Batch:
     """Pad each packed cell to the context. Lengths in ``cu_seqlens`` exclude the padding."""
     lengths = torch.diff(batch.cu_seqlens).long()
     cells = len(lengths)
     starts = torch.arange(cells) * context
-    places = torch.repeat_interleave(starts, lengths) + batch.positions
-    tokens = torch.full((cells * context,), PAD, dtype=torch.int64)
-    tokens[places] = batch.tokens
+    # (tokens,): the index of each token in the padded batch
+    indices = torch.repeat_interleave(starts, lengths) + batch.positions
+    tokens = torch.full((cells * context,), PAD)
+    tokens[indices] = batch.tokens
     return replace(
         batch,
         tokens=tokens,
         positions=torch.arange(context).repeat(cells),
-        masked=places[batch.masked],
+        masked=indices[batch.masked],
         max_seqlen=context,
     )
 
@@ -77,7 +78,7 @@ class PaddedBlock(Block):
 
 
 class PaddedEncoder(Encoder):
-    """The encoder for batches that :func:`padded` made."""
+    """The encoder for batches that :func:`pad_cells` made."""
 
     def __init__(self, settings: EncoderSettings, attention: PaddedAttention) -> None:
         super().__init__(settings)
@@ -232,17 +233,17 @@ class Variant:
     Attributes:
         kernel: name in the column ``kernel``. For packed batches, the name of a backend.
         devices: device types on which the variant is timed.
-        padded: attention of padded batches, or None for packed batches.
+        padded_attention: attention of padded batches, or None for packed batches.
     """
 
     kernel: str
     attention: str
     devices: tuple[str, ...]
-    padded: PaddedAttention | None = None
+    padded_attention: PaddedAttention | None = None
 
     @property
     def layout(self) -> str:
-        return "packed" if self.padded is None else "padded"
+        return "packed" if self.padded_attention is None else "padded"
 
     @property
     def name(self) -> str:
@@ -252,17 +253,20 @@ class Variant:
     def is_ours(self) -> bool:
         return self.attention == "sigmoid" and self.kernel in BACKENDS["sigmoid"]
 
-    def encoder(self, like: EncoderSettings, device: torch.device) -> Encoder:
+    def encoder(self, settings: EncoderSettings, device: torch.device) -> Encoder:
         """Make the encoder, or raise UserError if the kernel cannot run on the device."""
+        padded_attention = self.padded_attention
         # A padded encoder does not use the backend.
-        backend = "reference" if self.padded else self.kernel
-        settings = replace(like, attention=self.attention, backend=backend)
+        backend = "reference" if padded_attention else self.kernel
+        settings = replace(settings, attention=self.attention, backend=backend)
         backend_of(settings, device)
         with device:
-            return PaddedEncoder(settings, self.padded) if self.padded else Encoder(settings)
+            if padded_attention is None:
+                return Encoder(settings)
+            return PaddedEncoder(settings, padded_attention)
 
     def batch(self, packed: Batch, context: int) -> Batch:
-        return packed if self.padded is None else padded(packed, context)
+        return packed if self.padded_attention is None else pad_cells(packed, context)
 
 
 def devices_of(backend: Backend) -> tuple[str, ...]:
