@@ -153,7 +153,7 @@ def flex(inputs: Inputs) -> Kernel:
 
 
 #: Lengths at which FlexAttention is timed: few, because it is compiled for each shape.
-SOME_LENGTHS = (512, 4096, 16384)
+FLEX_LENGTHS = (512, 4096, 16384)
 PROVIDERS_SETTING = "benchmarks.kernel.providers"
 
 
@@ -163,6 +163,7 @@ class Provider:
 
     Attributes:
         name: name in the column ``provider``.
+        attention: ``sigmoid`` or ``softmax``.
         layout: layout of its tensors, see :meth:`Inputs.in_layout`.
         make: makes the kernel for a batch on a supported device. Raises a UserError if it cannot.
         backward_products: number of matrix products that its backward pass executes. The column
@@ -310,7 +311,7 @@ PROVIDERS = (
         "heads",
         flex,
         backward_products=7,
-        is_timed_for=lambda case: is_of_paper(case) and case.length in SOME_LENGTHS,
+        is_timed_for=lambda case: is_of_paper(case) and case.length in FLEX_LENGTHS,
         compiled_for=lambda case: case,
     ),
 )

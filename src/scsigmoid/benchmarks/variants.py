@@ -174,15 +174,17 @@ def flex(q: Tensor, k: Tensor, v: Tensor, mask: "BlockMask") -> Tensor:
     return attend(*(x.transpose(1, 2) for x in (q, k, v)), block_mask=mask).transpose(1, 2)
 
 
-def published_batch(lengths: Tensor, settings: EncoderSettings) -> tuple[Tensor, Tensor, Tensor]:
+def triton_sigmoid_inputs(
+    lengths: Tensor, settings: EncoderSettings
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return lengths, biases and scale for triton-sigmoid, once instead of in each layer."""
-    register_published()
+    register_triton_sigmoid()
     scale = torch.full((), settings.head_dimension**-0.5, device=lengths.device)
     return constant_shape(lengths), constant_shape(-torch.log(lengths.float())), scale
 
 
 @functools.cache
-def register_published() -> None:
+def register_triton_sigmoid() -> None:
     """Register triton-sigmoid's padded kernels as an operator that torch.compile does not trace.
 
     The operator calls the package's operators directly, because the package's function copies the
@@ -191,22 +193,20 @@ def register_published() -> None:
     package: Any = import_optional("triton_sigmoid.sigmoid_triton_padded")
     # `rest` below: lengths of keys and queries, bias, no change of the scores, scale, not causal
 
-    def attend(
+    @torch.library.custom_op("scsigmoid::triton_sigmoid_padded", mutates_args=())
+    def forward(
         q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, bias: Tensor, scale: Tensor
     ) -> Tensor:
         rest = (lengths, lengths, bias, None, scale, False)
         return package.sigmoid_attn_padded_fwd_op(q, k, v, *rest)  # type: ignore[no-any-return]
 
-    def gradients(
+    @torch.library.custom_op("scsigmoid::triton_sigmoid_padded_backward", mutates_args=())
+    def backward(
         grad: Tensor, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, bias: Tensor, scale: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         rest = (lengths, lengths, bias, None, scale, False)
         return package.sigmoid_attn_padded_bwd_op(q, k, v, grad, *rest)  # type: ignore[no-any-return]
 
-    forward = torch.library.custom_op("scsigmoid::published_padded", attend, mutates_args=())
-    backward = torch.library.custom_op(
-        "scsigmoid::published_padded_backward", gradients, mutates_args=()
-    )
     forward.register_fake(lambda q, *_: torch.empty_like(q))
     backward.register_fake(lambda grad, q, k, v, *_: tuple(map(torch.empty_like, (q, k, v))))
 
@@ -219,11 +219,12 @@ def register_published() -> None:
     forward.register_autograd(differentiate, setup_context=save)
 
 
-def published(q: Tensor, k: Tensor, v: Tensor, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+def triton_sigmoid(
+    q: Tensor, k: Tensor, v: Tensor, inputs: tuple[Tensor, Tensor, Tensor]
+) -> Tensor:
     """Compute sigmoid attention by triton-sigmoid, the paper's kernel."""
     q, k, v = (x.contiguous() for x in (q, k, v))
-    attended: Tensor = torch.ops.scsigmoid.published_padded(q, k, v, *batch)
-    return attended
+    return torch.ops.scsigmoid.triton_sigmoid_padded(q, k, v, *inputs)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -285,7 +286,12 @@ VARIANTS = (
         if (attention, name) != ("softmax", "reference")
     ),
     Variant("flex", "softmax", ("cuda",), PaddedAttention(padding_mask, flex)),
-    Variant("triton_sigmoid", "sigmoid", ("cuda",), PaddedAttention(published_batch, published)),
+    Variant(
+        "triton_sigmoid",
+        "sigmoid",
+        ("cuda",),
+        PaddedAttention(triton_sigmoid_inputs, triton_sigmoid),
+    ),
 )
 
 
