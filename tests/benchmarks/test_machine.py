@@ -13,7 +13,12 @@ import torch
 
 import scsigmoid
 from scsigmoid.benchmarks import machine
-from scsigmoid.benchmarks.machine import code_version, machine_facts, medians, monitored_gpu
+from scsigmoid.benchmarks.machine import (
+    code_version,
+    machine_facts,
+    median_clock_and_power,
+    monitored_gpu,
+)
 
 
 def test_machine_facts_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,9 +51,12 @@ def test_the_driver_is_unknown_if_nvidia_smi_hangs(monkeypatch: pytest.MonkeyPat
 
 
 def test_medians_of_readings() -> None:
-    assert medians(["1980, 400.5\n", "1620, 690.5\n", "1650, 700.0\n"]) == (1650.0, 690.5)
-    assert medians(["1980, [N/A]\n"]) == (1980, pytest.approx(math.nan, nan_ok=True))
-    assert all(map(math.isnan, medians(["No devices were found\n"])))
+    assert median_clock_and_power(["1980, 400.5\n", "1620, 690.5\n", "1650, 700.0\n"]) == (
+        1650.0,
+        690.5,
+    )
+    assert median_clock_and_power(["1980, [N/A]\n"]) == (1980, pytest.approx(math.nan, nan_ok=True))
+    assert all(map(math.isnan, median_clock_and_power(["No devices were found\n"])))
 
 
 def test_clock_and_power_are_read_until_the_block_ends(

@@ -213,19 +213,19 @@ class Inputs:
         """
         tensors = {"output": output} | dict(zip(("dQ", "dK", "dV"), gradients, strict=True))
         errors = []
-        for place, expected in zip(self.sample, self.expected(attention), strict=True):
-            for (name, tensor), exact in zip(tensors.items(), expected, strict=True):
-                actual = self.one_head(tensor.detach(), layout, *place)
-                errors.append((relative_error(actual, exact), name))
+        for (sequence, head), results in zip(self.sample, self.expected(attention), strict=True):
+            for (name, tensor), expected in zip(tensors.items(), results, strict=True):
+                actual = self.one_head(tensor.detach(), layout, sequence, head)
+                errors.append((relative_error(actual, expected), name))
         return max(errors, key=lambda error: math.inf if math.isnan(error[0]) else error[0])
 
     def expected(self, attention: str) -> list[list[Tensor]]:
-        """Return output and gradients of q, k and v, (n, dim) float64, for each sample."""
+        """Return output and gradients of q, k and v, (n, dim) float64, for each checked pair."""
         if attention not in self._expected:
             kind, scale = cast(Kind, attention), self.case.head_dimension**-0.5
             self._expected[attention] = []
-            for place in self.sample:
-                q, k, v, grad = (self.one_head(x, "padded", *place)[:, None] for x in self.padded)
+            for pair in self.sample:
+                q, k, v, grad = (self.one_head(x, "padded", *pair)[:, None] for x in self.padded)
                 problem = of_packed(torch.tensor([0, len(q)]), len(q), scale, kind)
                 output = reference.forward(q, k, v, problem)
                 gradients = reference.backward(grad, q, k, v, problem)[:3]

@@ -19,7 +19,7 @@ from scsigmoid.benchmarks.compiling import kernel_jobs, limit_autotuning, run_in
 from scsigmoid.benchmarks.machine import (
     machine_facts,
     machine_identity,
-    medians,
+    median_clock_and_power,
     monitored_gpu,
 )
 from scsigmoid.benchmarks.providers import PROVIDERS_SETTING, Provider, choose_providers
@@ -168,7 +168,7 @@ def run_group(
         count = measure(candidates, settings.iterations, settings.seconds, device)
     log(f"{group_name(group)}: {count} rounds")
     check_again(candidates)
-    clock_mhz, power_w = medians(clock_and_power)
+    clock_mhz, power_w = median_clock_and_power(clock_and_power)
     rows = [
         make_row(candidate, direction, settings.confidence, clock_mhz, power_w)
         for candidate in candidates

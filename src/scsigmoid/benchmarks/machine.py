@@ -102,7 +102,7 @@ def monitored_gpu(device: torch.device) -> Iterator[list[str]]:
     """Yield a list, to which ``nvidia-smi`` adds lines such as ``1980, 400.5`` during the block.
 
     A line contains the clock of the multiprocessors in MHz and the power of the board in W. The
-    list stays empty on a CPU and without ``nvidia-smi``. :func:`medians` reads it.
+    list stays empty on a CPU and without ``nvidia-smi``. :func:`median_clock_and_power` reads it.
     """
     lines: list[str] = []
     command = shutil.which("nvidia-smi")
@@ -138,7 +138,7 @@ def monitored_gpu(device: torch.device) -> Iterator[list[str]]:
         reader.join()
 
 
-def medians(lines: Iterable[str]) -> tuple[float, float]:
+def median_clock_and_power(lines: Iterable[str]) -> tuple[float, float]:
     """Return median clock and power of lines of :func:`monitored_gpu`, NaN if unknown.
 
     Values that are not numbers, such as ``[N/A]``, are ignored.
