@@ -94,9 +94,9 @@ def run_in_processes(jobs: Sequence[Job], most: int = MOST_PROCESSES) -> None:
 def first_module_with_torch() -> str:
     """Return the module that a process must import first to compute the same cache keys.
 
-    The keys of torch's cache contain constants of torch, named after the first module in
-    ``sys.modules`` that has torch as an attribute. If this module belongs to another program, a
-    process may not be able to import it. Then the result is ``torch``.
+    The keys of torch's cache are pickles of constants such as ``torch.contiguous_format``. Pickle
+    looks up this name in all imported modules and stores the first module that has imported torch.
+    The result is ``torch`` if another program's module is first, which may not be importable.
     """
     first = next(
         name
@@ -132,7 +132,7 @@ def compile_kernel(index: int, case: Case, device: torch.device) -> None:
 
     def run_once(call: Callable[[], object], quantiles: object) -> list[float]:
         call()
-        return [0.0] * 3  # All configurations appear equally fast.
+        return [0.0] * 3  # all configurations appear equally fast
 
     provider = PROVIDERS[index]
     set_autotuner_timer(run_once)
