@@ -1,6 +1,5 @@
 """Compilation ahead of the benchmarks."""
 
-import os
 import subprocess
 import sys
 import time
@@ -36,23 +35,28 @@ def test_each_compiled_code_has_one_job() -> None:
 
 
 def test_cache_keys_of_torch_are_equal_in_other_processes(tmp_path: Path) -> None:
-    """Otherwise this process would not find the kernels that they compiled."""
-    code = f"""
-from pathlib import Path
-from scsigmoid.benchmarks import compiling
-from benchmarks.cache_key import write_key
-compiling.MOST_SECONDS = 60
-paths = [Path({str(tmp_path)!r}) / name for name in ("one", "two", "own")]
-compiling.run_in_processes([(write_key, path) for path in paths[:2]], 2)
-write_key(paths[2])
-print(len({{path.read_bytes() for path in paths}}))
+    """Otherwise this process would not find the kernels that they compiled.
+
+    Keys contain constants of torch by the first imported module in which pickle finds them.
+    """
+    write_key = """
+import pickle, torch
+from torch._inductor.codecache import extract_tensor_metadata_for_cache_key
+with open({!r}, "wb") as file:
+    pickler = pickle.Pickler(file)
+    pickler.fast = True
+    pickler.dump(extract_tensor_metadata_for_cache_key(torch.empty(64)))
 """
-    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    ended = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
-    )
-    assert ended.stdout == "1\n", ended.stderr
+    one, two, own = (write_key.format(str(tmp_path / name)) for name in ("one", "two", "own"))
+    code = f"""
+from scsigmoid.benchmarks import compiling, kernel, training
+compiling.MOST_SECONDS = 60
+compiling.run_in_processes([(exec, {one!r}), (exec, {two!r})])
+exec({own!r}, {{}})
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+    assert len([*tmp_path.iterdir()]) == 3
 
 
 def test_compiling_ahead_ends_in_time(

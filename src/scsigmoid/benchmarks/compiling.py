@@ -6,10 +6,8 @@ the disk caches of Triton and torch, and chooses among configurations itself, on
 """
 
 import functools
-import importlib
 import multiprocessing
 import os
-import sys
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
@@ -79,31 +77,13 @@ def run_in_processes(jobs: Sequence[Job], most: int = MOST_PROCESSES) -> None:
     end = time.monotonic() + MOST_SECONDS
     spawn = multiprocessing.get_context("spawn")
     # Leaving the block terminates the processes, also processes that hang.
-    with (
-        patch.dict(os.environ, compiler_processes),
-        spawn.Pool(processes, importlib.import_module, (first_module_with_torch(),)) as pool,
-    ):
+    with patch.dict(os.environ, compiler_processes), spawn.Pool(processes) as pool:
         results = [pool.apply_async(work, arguments) for work, *arguments in jobs]
         for result in results:
             result.wait(max(0.0, end - time.monotonic()))
         unfinished = sum(not result.ready() for result in results)
     if unfinished:
         log(f"{unfinished} of {len(jobs)} kernels were not compiled in {MOST_SECONDS:g} s")
-
-
-def first_module_with_torch() -> str:
-    """Return the module that a process must import first to compute the same cache keys.
-
-    The keys of torch's cache are pickles of constants such as ``torch.contiguous_format``. Pickle
-    looks up this name in all imported modules and stores the first module that has imported torch.
-    The result is ``torch`` if another program's module is first, which may not be importable.
-    """
-    first = next(
-        name
-        for name, module in list(sys.modules.items())
-        if name != "__main__" and getattr(module, "torch", None) is torch
-    )
-    return first if first.partition(".")[0] in ("scsigmoid", "torch") else "torch"
 
 
 def limit_autotuning() -> None:
