@@ -281,7 +281,7 @@ def test_a_broken_gpu_stops_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> No
 class Scripted:
     """A timer that returns a fixed time and records each call."""
 
-    how = "script"
+    method = "script"
 
     def __init__(self, name: str, milliseconds: float, calls: list[str]) -> None:
         self.name, self.milliseconds, self.calls = name, milliseconds, calls

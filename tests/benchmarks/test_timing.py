@@ -16,7 +16,7 @@ from scsigmoid.benchmarks.timing import Clocked, Stopwatch
 
 
 @pytest.mark.parametrize(
-    ("name", "error", "how"),
+    ("name", "error", "method"),
     [
         ("pytorch", "", "events"),  # it stores n x n matrices, which a graph would keep
         ("reference_sigmoid", "", "graph"),
@@ -25,22 +25,22 @@ from scsigmoid.benchmarks.timing import Clocked, Stopwatch
     ],
 )
 def test_a_kernel_is_timed_as_a_graph_if_possible(
-    monkeypatch: pytest.MonkeyPatch, name: str, error: str, how: str
+    monkeypatch: pytest.MonkeyPatch, name: str, error: str, method: str
 ) -> None:
     replayed = MagicMock(side_effect=RuntimeError(error) if error else None)
-    replayed.return_value.how = "graph"
+    replayed.return_value.method = "graph"
     monkeypatch.setattr(kernel, "Replayed", replayed)
     monkeypatch.setattr(torch.cuda, "synchronize", MagicMock())
     (provider,) = choose_providers([name], "cpu")
     inputs = Inputs(Case("paper", 8, 2, 12, (12, 12)), torch.device("cpu"))
     clocked = Clocked(provider.prepare(inputs), inputs.in_layout(provider.layout))
     clocked.device = torch.device("cuda")
-    if how == "error":
+    if method == "error":
         with pytest.raises(RuntimeError, match=error):
             timer_of(clocked, provider)
         return
     timer, note = timer_of(clocked, provider)
-    assert timer.how == how
+    assert timer.method == method
     assert error in note
 
 

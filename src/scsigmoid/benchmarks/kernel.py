@@ -311,7 +311,7 @@ def make_row(
         **duration.columns("milliseconds"),
         **duration.map(lambda milliseconds: work / milliseconds).columns("tflops"),
         executed_tflops=provider.executed(case, direction) / 1e9 / duration.value,
-        timing=candidate.timer.how if candidate.timer is not None else "",
+        timing=candidate.timer.method if candidate.timer is not None else "",
         call_milliseconds=statistics.median(calls) if calls else math.nan,
         iterations=len(readings),
         checked=candidate.timer is not None,

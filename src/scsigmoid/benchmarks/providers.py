@@ -169,7 +169,7 @@ class Provider:
         backward_products: number of matrix products that its backward pass executes. The column
             ``tflops`` counts five for all kernels.
         skips_padding: whether it does not compute the padding.
-        devices: device types for which the table has rows of it.
+        devices: device types for which ``kernel.csv`` has rows of the kernel.
         runs_on_cpu: whether it runs on a CPU. Otherwise its rows for a CPU have no times.
         is_timed_for: whether this entry is timed for a batch. Another entry of the same name may be
             timed for other batches.
