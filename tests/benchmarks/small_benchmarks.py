@@ -57,7 +57,7 @@ SIZE = Size(layers=2, hidden=16, heads=2, feed_forward=32)
 def conditions(context: int, cells: int = 3) -> Conditions:
     """Return the conditions of a group of the training benchmark on the CPU."""
     vocabulary = TRAINING_BENCHMARK.vocabulary
-    like = EncoderSettings.of(SIZE, ARCHITECTURE, "sigmoid", context, vocabulary)
+    encoder = EncoderSettings.of(SIZE, ARCHITECTURE, "sigmoid", context, vocabulary)
     group = TrainingGroup("small", context, cells)
     unchanging = replace(TRAINING, learning_rate=0.0)
-    return Conditions(group, like, TRAINING_BENCHMARK, unchanging, 42, torch.device("cpu"))
+    return Conditions(group, encoder, TRAINING_BENCHMARK, unchanging, 42, torch.device("cpu"))

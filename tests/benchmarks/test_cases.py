@@ -87,9 +87,7 @@ CASE = Case("paper", 4, 2, 16, (13, 16, 9), 0.5)
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_expected_values_equal_autograd(attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Blocks that do not divide the length.
-    monkeypatch.setattr("scsigmoid.attention.reference.BLOCK_ELEMENTS", 5 * 16)
+def test_expected_values_equal_autograd(attention: str) -> None:
     inputs = Inputs(CASE, CPU)
     # The longest sequence and the first head, the shortest and the last.
     for (sequence, head), results in zip([(1, 0), (2, 1)], inputs.expected(attention), strict=True):

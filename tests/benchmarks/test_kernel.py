@@ -5,11 +5,10 @@ import json
 import math
 import statistics
 import weakref
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import NoReturn
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -78,95 +77,60 @@ def test_every_provider_shape_and_pass_has_a_row(rows: list[KernelRow]) -> None:
 
 
 def test_rows_follow_from_the_readings(rows: list[KernelRow]) -> None:
-    shape = ("paper", 0.0, 8, 32, "backward")
+    shape = ("paper", 0.25, 8, 16, "backward")
     (row,) = [row for row in rows if row.provider == "pytorch" and row.shape == shape]
+    (case,) = [case for case in CASES if kernel.shape_of(case) == shape[:4]]
     times = [float(reading) for reading in row.readings.split()]
     assert row.milliseconds == pytest.approx(statistics.median(times), rel=1e-5)
-    seconds = row.milliseconds / 1e3
-    assert row.tflops == pytest.approx(10 * 1 * 2 * 32**2 * 8 / 1e12 / seconds)
-    # It stores the scores, so it computes four products instead of five.
-    assert row.executed_tflops == pytest.approx(row.tflops * 4 / 5)
     # The interval of 8 readings at 99 % is their range.
     assert row.milliseconds_low == pytest.approx(min(times), rel=1e-5)
     assert row.milliseconds_high == pytest.approx(max(times), rel=1e-5)
+    squares, tera_seconds = sum(n**2 for n in case.lengths), 1e12 * row.milliseconds / 1e3
+    assert row.tflops == pytest.approx(5 * 2 * case.heads * squares * 8 / tera_seconds)
+    # It stores the scores, so it computes four products instead of five, but of all tokens.
+    padded_squares = case.sequences * 16**2
+    assert row.executed_tflops == pytest.approx(row.tflops * 4 / 5 * padded_squares / squares)
     assert row.tflops_low <= row.tflops <= row.tflops_high
+    assert row.tokens == sum(case.lengths) < 32
 
 
-def test_executed_operations_cover_the_padding(rows: list[KernelRow]) -> None:
-    shape = ("paper", 0.25, 8, 16, "forward")
-    by_name = {row.provider: row for row in rows if row.shape == shape}
-    (case,) = [case for case in CASES if kernel.shape_of(case) == shape[:4]]
-    share = case.sequences * 16**2 / sum(n * n for n in case.lengths)
-    assert share > 1
-    pytorch, reference = by_name["pytorch"], by_name["reference_sigmoid"]
-    assert pytorch.executed_tflops == pytest.approx(pytorch.tflops * share)
-    assert reference.executed_tflops == pytest.approx(reference.tflops)
-    assert pytorch.tokens == sum(case.lengths) < 32
+@pytest.mark.parametrize(
+    ("right_calls", "note"), [(0, "wrong: "), (2, "wrong after its last round: ")]
+)
+def test_a_wrong_kernel_has_no_readings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, right_calls: int, note: str
+) -> None:
+    """Also if it becomes wrong after the first check and the warm-up, which call it once each."""
 
-
-Change = Callable[[int, Tensor], Tensor]
-
-
-def add_kernel(monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
-    """Add a kernel: plain softmax attention whose result ``change`` modifies at each call."""
-
-    def prepare(inputs: Inputs) -> Kernel:
+    def make(inputs: Inputs) -> Kernel:
         calls, attend = itertools.count(1), plain_pytorch("softmax", inputs)
-        return lambda q, k, v: change(next(calls), attend(q, k, v))
+        return lambda q, k, v: attend(q, k, v) * (1 if next(calls) <= right_calls else 0.5)
 
-    more = Provider("changing", "softmax", "heads", prepare, runs_on_cpu=True)
-    monkeypatch.setattr("scsigmoid.benchmarks.providers.PROVIDERS", (more, *PROVIDERS))
-
-
-def raise_error(*arguments: object, **options: object) -> NoReturn:
-    raise RuntimeError("no kernel image\nis available")
-
-
-@pytest.mark.parametrize(
-    ("change", "note"),
-    [
-        (raise_error, "failed: RuntimeError: no kernel image"),
-        (lambda _, result: 1.5 * result, "wrong: "),
-    ],
-)
-def test_a_failing_kernel_is_noted_and_not_timed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Change, note: str
-) -> None:
-    add_kernel(monkeypatch, change)
+    wrong = Provider("wrong", "softmax", "heads", make, runs_on_cpu=True)
+    monkeypatch.setattr("scsigmoid.benchmarks.providers.PROVIDERS", (wrong, *PROVIDERS))
     rows = run(ONE, tmp_path)
-    changing = [row for row in rows if row.provider == "changing"]
-    assert len(changing) == 2
-    assert all(row.note.startswith(note) for row in changing)
-    assert not any(row.iterations or row.checked or row.readings for row in changing)
-    assert all(
-        row.relative_error == pytest.approx(0.5) for row in changing if change != raise_error
-    )
-    assert any(row.iterations == 8 for row in rows)
+    wrong_rows = [row for row in rows if row.provider == "wrong"]
+    assert len(wrong_rows) == 2
+    for row in wrong_rows:
+        assert row.note.startswith(note)
+        assert (row.checked, row.iterations, row.readings) == (False, 0, "")
+        assert math.isnan(row.milliseconds)
+        assert row.relative_error == pytest.approx(0.5, rel=1e-3)
+    assert {row.provider for row in rows if row.checked} == TIMED
 
 
-def return_zeros(q: Tensor, k: Tensor, v: Tensor, *rest: object, **options: object) -> Tensor:
-    return (q + k + v) * 0
-
-
-@pytest.mark.parametrize(
-    ("attend", "reason"),
-    [
-        (raise_error, "failed: RuntimeError: no kernel image"),
-        (return_zeros, "wrong: output has a relative error of 1; not timed"),
-    ],
-)
 def test_an_error_of_our_own_kernel_fails_the_command(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    attend: Callable[..., Tensor],
-    reason: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def attend(q: Tensor, k: Tensor, v: Tensor, *_: object, **__: object) -> Tensor:
+        return (q + k + v) * 0
+
     monkeypatch.setattr("scsigmoid.benchmarks.providers.sigmoid_attention", attend)
     settings = json.dumps({"device": "cpu", "benchmarks.kernel": asdict(ONE)})
     files = ["--output", str(tmp_path / "kernel.csv"), "--machine", str(tmp_path / "kernel.json")]
     log = tmp_path / "log"
     assert main(["benchmark-kernel", "--settings", settings, *files, "--log", str(log)]) == 1
+    reason = "wrong: output has a relative error of 1; not timed"
     message = f"reference_sigmoid (packed, head dimension 8, 32 tokens): {reason}"
     assert message in capsys.readouterr().err
     assert not (tmp_path / "kernel.csv").exists()
@@ -175,10 +139,8 @@ def test_an_error_of_our_own_kernel_fails_the_command(
 def test_our_own_kernel_may_run_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def allocate(*arguments: object, **options: object) -> Tensor:
-        raise torch.OutOfMemoryError("tried to allocate 1 PiB")
-
-    monkeypatch.setattr("scsigmoid.benchmarks.providers.sigmoid_attention", allocate)
+    full = MagicMock(side_effect=torch.OutOfMemoryError("tried to allocate 1 PiB"))
+    monkeypatch.setattr("scsigmoid.benchmarks.providers.sigmoid_attention", full)
     notes = {row.note for row in run(ONE, tmp_path) if row.provider == "reference_sigmoid"}
     assert notes == {"does not fit in memory"}
 
@@ -207,23 +169,6 @@ def test_a_group_takes_a_limited_time(tmp_path: Path, monkeypatch: pytest.Monkey
     assert {row.iterations for row in timed} == {1}
     assert all(row.milliseconds > 0 for row in timed)
     assert all(math.isnan(row.milliseconds_low) for row in timed)
-
-
-def test_a_kernel_that_becomes_wrong_has_no_readings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For example because its inputs were overwritten. The second check detects this."""
-    # The first check calls once, the warm-up once.
-    add_kernel(monkeypatch, lambda call, result: result * (1 if call <= 2 else 0.5))
-    rows = run(ONE, tmp_path)
-    changing = [row for row in rows if row.provider == "changing"]
-    assert len(changing) == 2
-    for row in changing:
-        assert row.note.startswith("wrong after its last round: ")
-        assert (row.checked, row.iterations, row.readings) == (False, 0, "")
-        assert math.isnan(row.milliseconds)
-        assert row.relative_error == pytest.approx(0.5, rel=1e-3)
-    assert {row.provider for row in rows if row.checked} == TIMED
 
 
 SHORT = replace(KERNEL, providers=["sdpa"], iterations=1, head_dimensions=[8])
@@ -269,13 +214,11 @@ def test_a_table_without_all_groups_is_incomplete_in_the_machine_file(
     files = tmp_path / "kernel.csv", tmp_path / "kernel.json"
     run_kernel_benchmark(SHORT, "cpu", *files, seconds=-1.0)
     facts = json.loads(files[1].read_text())
-    names = facts.pop("not_measured").split("; ")
-    assert len(names) == len(groups(SHORT)) > 0
-    assert all(
-        name == f"head dimension {case.head_dimension}, {case.batch}, {case.length} tokens"
-        for name, (case, *_) in zip(names, groups(SHORT), strict=True)
-    )
-    assert f"{len(names)} groups are missing" in capsys.readouterr().err
+    assert facts.pop("not_measured").split("; ") == [
+        f"head dimension {case.head_dimension}, {case.batch}, {case.length} tokens"
+        for case, *_ in groups(SHORT)
+    ]
+    assert f"{len(groups(SHORT))} groups are missing" in capsys.readouterr().err
     run(SHORT, tmp_path)
     assert json.loads(files[1].read_text()) == facts
 
@@ -328,8 +271,9 @@ def test_a_failed_kernel_releases_its_tensors(number: int) -> None:
 def test_a_broken_gpu_stops_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise all later kernels would fail, too."""
 
-    monkeypatch.setattr(timing, "synchronise", raise_error)
-    provider = Provider("failing", "sigmoid", "padded", raise_error, runs_on_cpu=True)
+    fail = MagicMock(side_effect=RuntimeError("no kernel image\nis available"))
+    monkeypatch.setattr(timing, "synchronise", fail)
+    provider = Provider("failing", "sigmoid", "padded", fail, runs_on_cpu=True)
     with pytest.raises(UserError, match=r"failing \(padded, .*no kernel image; leave it out"):
         prepare_case(INPUTS, [provider], 0)
 
@@ -337,7 +281,7 @@ def test_a_broken_gpu_stops_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> No
 class Scripted:
     """A timer that returns a fixed time and records each call."""
 
-    how = "script"
+    method = "script"
 
     def __init__(self, name: str, milliseconds: float, calls: list[str]) -> None:
         self.name, self.milliseconds, self.calls = name, milliseconds, calls

@@ -45,13 +45,6 @@ def install(monkeypatch: pytest.MonkeyPatch, name: str, **functions: object) -> 
 
 
 @pytest.mark.parametrize("case", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
-@pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
-def test_plain_pytorch(attention: str, case: Case) -> None:
-    inputs = Inputs(case, CPU)
-    assert error_of(providers.plain_pytorch(attention, inputs), attention, "heads", inputs) < 1e-5
-
-
-@pytest.mark.parametrize("case", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
 def test_torch_sdpa(case: Case) -> None:
     inputs = Inputs(case, CPU)
     assert error_of(providers.torch_sdpa("MATH", inputs), "softmax", "heads", inputs) < 1e-5

@@ -40,6 +40,7 @@ KERNELS = looks(
     {key: "softmax" if key in SOFTMAX else "sigmoid" for key in (*SIGMOID, *SOFTMAX, *OTHERS)}
 )
 DATASETS = {"pbmc_facs": "Blood cells", "lung_cell_lines": "Lung cancer cell lines"}
+ARMS, VARIANTS = "h200/arms", "h100/variants"  # folders of studies in docs/measurements
 GRAPHS = ("plain", "graphs")  # small steps without and with CUDA graphs
 #: Rows of the kernel benchmark by shape: (head dimension, batch, length, pass).
 ByShape = dict[tuple[object, ...], KernelRow]
@@ -275,64 +276,50 @@ def seeds_table(rows: pd.DataFrame) -> str:
     return markdown(header, lines)
 
 
-class Measured:
-    """The measurements that both pages show, read from ``docs/measurements`` (``folder``)."""
-
-    def __init__(self, folder: Path) -> None:
-        self.h100, self.h200, self.cpu = (folder / name for name in ("h100", "h200", "cpu"))
-        self.benchmarks = self.h200 / "benchmarks"
-        config = validate(read_yaml(self.h200 / "config.yaml"), Config)
-        self.costs = costs(Results(self.h200, config))
-        self.study = Study(self.h200 / "arms")
-        self.variants = Study(self.h100 / "variants")
-        self.kernels = read_kernels(self.benchmarks / "kernel_fa4.csv")
-        first, second = (
-            read_rows(self.benchmarks / name, TrainingRow)
-            for name in ("training_fa4.csv", "training.csv")
-        )
-        self.training = {
-            name: [row for row in rows if row.cells_per_step == 16]
-            for name, rows in (("first run: ", first), ("second run: ", second))
-        }
-        self.small_fa4 = [row for row in first if row.cells_per_step == 2]
-        self.training_h100, self.two_cells_h100, self.sizes_h100 = (
-            read_rows(self.h100 / f"{name}.csv", TrainingRow)
-            for name in ("training", "training_2_cells", "training_sizes")
-        )
-
-
-def benchmark_tables(measured: Measured) -> dict[str, str]:
-    """Return the tables of docs/benchmarks.md by name."""
-    evaluation = read(measured.cpu, "evaluation.csv")
+def benchmark_tables(measurements: Path) -> dict[str, str]:
+    """Return the tables of docs/benchmarks.md by name, made from the files in docs/measurements."""
+    h100, h200, cpu = (measurements / name for name in ("h100", "h200/benchmarks", "cpu"))
+    first_run, second_run = (
+        read_rows(h200 / name, TrainingRow) for name in ("training_fa4.csv", "training.csv")
+    )
+    two_cells = read_rows(h100 / "training_2_cells.csv", TrainingRow)
+    sizes = read_rows(h100 / "training_sizes.csv", TrainingRow)
+    config = validate(read_yaml(measurements / "h200/config.yaml"), Config)
+    evaluation = read(cpu, "evaluation.csv")
     is_part = evaluation["what"].str.startswith("its ")  # a part of the step in the row above
     pairs = [(key, SOFTMAX[0]) for key in SIGMOID[:2]]
-    h100_kernel, h200_kernel = measured.h100 / "kernel.csv", measured.benchmarks / "kernel.csv"
+
+    def of_cells(rows: list[TrainingRow], cells: int) -> list[TrainingRow]:
+        return [row for row in rows if row.cells_per_step == cells]
+
     return {
-        "kernels_h100": kernel_table(read_kernels(h100_kernel), *pairs),
-        "padding_h100": kernel_table(read_kernels(h100_kernel, padded=True)),
-        "training_h100": training_table({"": measured.training_h100}),
-        "two_cells_h100": training_table({"": measured.two_cells_h100}),
-        "pairs_h100": pairs_table(measured.two_cells_h100 + measured.sizes_h100),
-        "kernels": kernel_table(measured.kernels, *pairs),
-        "padding": kernel_table(read_kernels(h200_kernel, padded=True)),
-        "training": training_table(measured.training),
+        "kernels_h100": kernel_table(read_kernels(h100 / "kernel.csv"), *pairs),
+        "padding_h100": kernel_table(read_kernels(h100 / "kernel.csv", padded=True)),
+        "training_h100": training_table({"": read_rows(h100 / "training.csv", TrainingRow)}),
+        "two_cells_h100": training_table({"": two_cells}),
+        "pairs_h100": pairs_table(two_cells + sizes),
+        "kernels": kernel_table(read_kernels(h200 / "kernel_fa4.csv"), *pairs),
+        "padding": kernel_table(read_kernels(h200 / "kernel.csv", padded=True)),
+        "training": training_table(
+            {"first run: ": of_cells(first_run, 16), "second run: ": of_cells(second_run, 16)}
+        ),
         "scaling": rows_table(
-            read(measured.benchmarks, "scaling.csv"),
+            read(h200, "scaling.csv"),
             {"H200s": ("processes", 0), "cells/s": ("cells_per_second", 0),
              "efficiency": ("efficiency", 3), "MFU": ("mfu", 3),
              "share of time waiting for data": ("data_wait", 4),
              "GB per GPU": ("peak_memory_gb", 1)},
         ),
-        "sizes": sizes_table(measured.costs),
-        "small": small_table(read(measured.benchmarks, "small_steps.csv")),
-        "small_fa4": pairs_table(measured.small_fa4),
+        "sizes": sizes_table(costs(Results(measurements / "h200", config))),
+        "small": small_table(read(h200, "small_steps.csv")),
+        "small_fa4": pairs_table(of_cells(first_run, 2)),
         "tokens": rows_table(
-            read(measured.cpu, "tokens.csv"),
+            read(cpu, "tokens.csv"),
             {"file": ("file", 0), "pass": ("step", 0), "cells/s": ("cells_per_second", 0),
              "million counts/s": ("million_counts_per_second", 1), "GB": ("memory_gb", 1)},
         ),
         "loading": rows_table(
-            read(measured.cpu, "loading.csv"),
+            read(cpu, "loading.csv"),
             {"workers": ("workers", 0), "cells/s": ("cells_per_second", 0),
              "cells/s per busy core": ("cells_per_core_second", 0)},
         ),
@@ -344,25 +331,26 @@ def benchmark_tables(measured: Measured) -> dict[str, str]:
     }  # fmt: skip
 
 
-def study_tables(measured: Measured) -> dict[str, str]:
+def study_tables(measurements: Path) -> dict[str, str]:
     """Return the tables of docs/reproduction.md by name, with their captions."""
     texts = {}
-    of_variants = tables(measured.variants)
+    of_variants = tables(Study(measurements / VARIANTS))
     shown = {name: of_variants[name] for name in ("variants", "rivals", "scores")}
-    for name, table in (tables(measured.study) | shown).items():
+    for name, table in (tables(Study(measurements / ARMS)) | shown).items():
         caption, body = as_markdown(table).split("\n", 1)
         texts[name] = f"{textwrap.fill(caption, 128)}\n{body}"
-    return texts | {"real_cells": seeds_table(read(measured.h200, "real_cells_seeds.csv"))}
+    return texts | {"real_cells": seeds_table(read(measurements / "h200", "real_cells_seeds.csv"))}
 
 
-def figures(measured: Measured) -> dict[str, Figure]:
+def figures(measurements: Path) -> dict[str, Figure]:
     """Return the figures of both pages by file name."""
+    arms, variants = Study(measurements / ARMS), Study(measurements / VARIANTS)
     return {
-        "benchmark_kernels": kernel_figure(read_kernels(measured.h100 / "kernel.csv")),
-        "study_loss": study_figures.loss_figure(measured.study),
-        "study_frontier": study_figures.stability_figure(measured.study),
-        "study_scale": study_figures.scale_figure(measured.study),
-        "study_embeddings": study_figures.embeddings_figure(measured.variants),
+        "benchmark_kernels": kernel_figure(read_kernels(measurements / "h100/kernel.csv")),
+        "study_loss": study_figures.loss_figure(arms),
+        "study_frontier": study_figures.stability_figure(arms),
+        "study_scale": study_figures.scale_figure(arms),
+        "study_embeddings": study_figures.embeddings_figure(variants),
     }
 
 
@@ -375,21 +363,21 @@ def fill_tables(text: str, tables: Mapping[str, str]) -> str:
     )  # fmt: skip
 
 
-def pages(docs: Path, measured: Measured) -> dict[Path, str]:
+def pages(docs: Path) -> dict[Path, str]:
+    """Return the new text of both pages."""
     tables = {
-        "benchmarks.md": benchmark_tables(measured),
-        "reproduction.md": study_tables(measured),
+        "benchmarks.md": benchmark_tables(docs / "measurements"),
+        "reproduction.md": study_tables(docs / "measurements"),
     }
     texts = {name: (docs / name).read_text("utf-8") for name in tables}
     return {docs / name: fill_tables(text, tables[name]) for name, text in texts.items()}
 
 
 def main(docs: Path) -> None:
-    measured = Measured(docs / "measurements")
-    for path, text in pages(docs, measured).items():
+    for path, text in pages(docs).items():
         write_text(path, text)
     with styled():
-        for name, figure in figures(measured).items():
+        for name, figure in figures(docs / "measurements").items():
             freeze_layout(figure)
             with atomic_path(docs / "images" / f"{name}.png") as temporary:
                 figure.savefig(temporary, dpi=150, metadata={"Software": None})

@@ -91,8 +91,8 @@ def paper_case(dimension: int, heads: int, length: int, sequences: int, padding:
     represent the distribution. Lengths are in random order.
     """
     generator = np.random.default_rng(derive(SEED, "lengths", length, sequences))
-    places = (generator.permutation(sequences) + generator.random(sequences)) / sequences
-    lengths = np.rint(length * (1 - padding * (1 - places))).astype(int)
+    quantiles = (generator.permutation(sequences) + generator.random(sequences)) / sequences
+    lengths = np.rint(length * (1 - padding * (1 - quantiles))).astype(int)
     return Case("paper", dimension, heads, length, tuple(max(1, int(n)) for n in lengths), padding)
 
 
@@ -124,10 +124,12 @@ def cell_lengths(tokens: int, median: float, sigma: float, longest: int) -> tupl
     count = 1
     while sum(quantiles(count)) < tokens:
         count += 1
-    near = [quantiles(number) for number in (count - 1, count) if number]
-    chosen = min(near, key=lambda lengths: abs(sum(lengths) - tokens))
-    generator = np.random.default_rng(derive(SEED, "cells", len(chosen)))
-    return tuple(chosen[place] for place in generator.permutation(len(chosen)))
+    closest = min(
+        (quantiles(number) for number in (count - 1, count) if number),
+        key=lambda lengths: abs(sum(lengths) - tokens),
+    )
+    generator = np.random.default_rng(derive(SEED, "cells", len(closest)))
+    return tuple(generator.permutation(closest).tolist())
 
 
 def dtype_of(device: torch.device) -> torch.dtype:
@@ -156,8 +158,7 @@ class Inputs:
         self.lengths = torch.tensor(case.lengths, dtype=torch.int32, device=device)
         bounds = np.concatenate([[0], np.cumsum(case.lengths)])
         self.cu_seqlens = torch.tensor(bounds, dtype=torch.int32, device=device)
-        places = torch.arange(case.length, device=device)
-        self.valid = places[None, :] < self.lengths[:, None]
+        self.valid = torch.arange(case.length, device=device) < self.lengths[:, None]
         generator = torch.Generator(device).manual_seed(derive(SEED, "inputs"))
         shape = (case.sequences, case.length, case.heads, case.head_dimension)
         self.padded = [
@@ -165,7 +166,7 @@ class Inputs:
             for _ in range(4)
         ]
         self.padded[3] *= self.valid[:, :, None, None]
-        self._arranged: dict[str, list[Tensor]] = {}
+        self._in_layout: dict[str, list[Tensor]] = {}
         self._expected: dict[str, list[list[Tensor]]] = {}
 
     def in_layout(self, layout: str) -> list[Tensor]:
@@ -174,15 +175,15 @@ class Inputs:
         ``layout`` is ``packed`` (tokens, heads, dim), ``padded`` (sequences, length, heads, dim) or
         ``heads`` (sequences, heads, length, dim). All kernels of a layout share the tensors.
         """
-        if layout not in self._arranged:
+        if layout not in self._in_layout:
             if layout == "packed":
-                arranged = [x[self.valid] for x in self.padded]
+                tensors = [x[self.valid] for x in self.padded]
             elif layout == "padded":
-                arranged = [x.clone() for x in self.padded]
+                tensors = [x.clone() for x in self.padded]
             else:
-                arranged = [x.transpose(1, 2).contiguous() for x in self.padded]
-            self._arranged[layout] = [*(x.requires_grad_() for x in arranged[:3]), arranged[3]]
-        return self._arranged[layout]
+                tensors = [x.transpose(1, 2).contiguous() for x in self.padded]
+            self._in_layout[layout] = [*(x.requires_grad_() for x in tensors[:3]), tensors[3]]
+        return self._in_layout[layout]
 
     @cached_property
     def sample(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -212,19 +213,19 @@ class Inputs:
         """
         tensors = {"output": output} | dict(zip(("dQ", "dK", "dV"), gradients, strict=True))
         errors = []
-        for place, expected in zip(self.sample, self.expected(attention), strict=True):
-            for (name, tensor), exact in zip(tensors.items(), expected, strict=True):
-                actual = self.one_head(tensor.detach(), layout, *place)
-                errors.append((relative_error(actual, exact), name))
+        for (sequence, head), results in zip(self.sample, self.expected(attention), strict=True):
+            for (name, tensor), expected in zip(tensors.items(), results, strict=True):
+                actual = self.one_head(tensor.detach(), layout, sequence, head)
+                errors.append((relative_error(actual, expected), name))
         return max(errors, key=lambda error: math.inf if math.isnan(error[0]) else error[0])
 
     def expected(self, attention: str) -> list[list[Tensor]]:
-        """Return output and gradients of q, k and v, (n, dim) float64, for each sample."""
+        """Return output and gradients of q, k and v, (n, dim) float64, for each checked pair."""
         if attention not in self._expected:
             kind, scale = cast(Kind, attention), self.case.head_dimension**-0.5
             self._expected[attention] = []
-            for place in self.sample:
-                q, k, v, grad = (self.one_head(x, "padded", *place)[:, None] for x in self.padded)
+            for pair in self.sample:
+                q, k, v, grad = (self.one_head(x, "padded", *pair)[:, None] for x in self.padded)
                 problem = make_packed_problem(torch.tensor([0, len(q)]), len(q), scale, kind)
                 output = reference.forward(q, k, v, problem)
                 gradients = reference.backward(grad, q, k, v, problem)[:3]

@@ -6,15 +6,14 @@ the disk caches of Triton and torch, and chooses among configurations itself, on
 """
 
 import functools
-import importlib
 import multiprocessing
 import os
-import sys
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import torch
 
@@ -30,63 +29,55 @@ from scsigmoid.training.step import Trainer
 if TYPE_CHECKING:
     from scsigmoid.benchmarks.training import Conditions
 
+# A function and its arguments, which are pickled for another process.
+Job = tuple[Any, ...]
+
 # Maximum number of processes. Each needs about 2 GB of GPU memory for CUDA and a shape's tensors.
 MOST_PROCESSES = 16
 # Time limit. Kernels that are not compiled in time are compiled when they are prepared for timing.
 MOST_SECONDS = 150.0
 # Milliseconds of warm-up and timing that an autotuner spends on a configuration. Triton's defaults,
 # 25 and 100, are too long for fifty configurations of three kernels for each class of lengths.
-CHOICE_MS = (5, 30)
+AUTOTUNING_MS = {"warmup": 5, "rep": 30}
 
 
 def kernel_jobs(
     cases: Sequence[Case], providers: Sequence[Provider], device: torch.device
-) -> list[tuple[Any, ...]]:
-    """Return a job for each code to compile, the longest job first.
+) -> list[Job]:
+    """Return a job for each kernel code to compile, the longest job first.
 
-    A job is a function and its arguments, for another process. Jobs name a provider by its index,
-    because a provider cannot be pickled.
+    Jobs contain the index of a provider, because a provider cannot be pickled.
     """
-    first: dict[Hashable, tuple[int, Case]] = {}
+    first_case: dict[tuple[int, Hashable], Case] = {}
     for provider in providers:
-        if provider.compiled_for is None:
-            continue
-        index = PROVIDERS.index(provider)
-        for case in filter(provider.is_timed_for, cases):
-            first.setdefault((index, provider.compiled_for(case)), (index, case))
+        if provider.compiled_for is not None:
+            index = PROVIDERS.index(provider)
+            for case in filter(provider.is_timed_for, cases):
+                first_case.setdefault((index, provider.compiled_for(case)), case)
+    jobs: list[Job] = [(compile_kernel, index, c, device) for (index, _), c in first_case.items()]
     # Kernels with many configurations take most time, in particular for long sequences.
-    ordered = sorted(
-        first.values(), key=lambda job: (-PROVIDERS[job[0]].is_autotuned, -job[1].length)
-    )
-    return [(compile_one, index, case, device) for index, case in ordered]
+    return sorted(jobs, key=lambda job: (-PROVIDERS[job[1]].is_autotuned, -job[2].length))
 
 
-def compile_ahead(
-    cases: Sequence[Case], providers: Sequence[Provider], device: torch.device
-) -> None:
-    """Compile the kernels of the providers with ``compiled_for``, for all cases."""
-    run_in_processes(kernel_jobs(cases, providers, device), MOST_PROCESSES)
+def run_in_processes(jobs: Sequence[Job], most: int = MOST_PROCESSES) -> None:
+    """Run jobs in up to ``most`` processes, for up to ``MOST_SECONDS``. Jobs start in order.
 
-
-def run_in_processes(jobs: Sequence[tuple[Any, ...]], most: int) -> None:
-    """Run jobs (function and arguments) in up to ``most`` processes, for up to ``MOST_SECONDS``.
-
-    Jobs start in order. Do nothing if only one process could run: this would not save time.
+    Do nothing if only one process could run: this would not save time.
     """
-    processes = min(len(jobs), os.cpu_count() or 1, most)
+    cores = os.cpu_count() or 1
+    processes = min(len(jobs), cores, most)
     if processes < 2:
         return
     import triton
 
     # Set here, because torch's compiler would change Triton's cache folder in some processes.
     os.environ.setdefault("TRITON_CACHE_DIR", triton.knobs.cache.dir)
+    # Number of processes that torch's compiler starts in each process (default: one per core).
+    compiler_processes = {"TORCHINDUCTOR_COMPILE_THREADS": str(cores // processes)}
     end = time.monotonic() + MOST_SECONDS
     spawn = multiprocessing.get_context("spawn")
     # Leaving the block terminates the processes, also processes that hang.
-    with (
-        limited_compiler_processes(max(1, (os.cpu_count() or 1) // processes)),
-        spawn.Pool(processes, importlib.import_module, (first_module_with_torch(),)) as pool,
-    ):
+    with patch.dict(os.environ, compiler_processes), spawn.Pool(processes) as pool:
         results = [pool.apply_async(work, arguments) for work, *arguments in jobs]
         for result in results:
             result.wait(max(0.0, end - time.monotonic()))
@@ -95,44 +86,11 @@ def run_in_processes(jobs: Sequence[tuple[Any, ...]], most: int) -> None:
         log(f"{unfinished} of {len(jobs)} kernels were not compiled in {MOST_SECONDS:g} s")
 
 
-# Environment variable: number of processes that torch's compiler starts (default: one per core).
-COMPILER_PROCESSES = "TORCHINDUCTOR_COMPILE_THREADS"
-
-
-@contextmanager
-def limited_compiler_processes(count: int) -> Iterator[None]:
-    """Let torch's compiler start only ``count`` processes in each process started in the block."""
-    before = os.environ.get(COMPILER_PROCESSES)
-    os.environ[COMPILER_PROCESSES] = str(count)
-    try:
-        yield
-    finally:
-        del os.environ[COMPILER_PROCESSES]
-        if before is not None:
-            os.environ[COMPILER_PROCESSES] = before
-
-
-def first_module_with_torch() -> str:
-    """Return the module that a process must import first to compute the same cache keys.
-
-    The keys of torch's cache contain constants of torch, named after the first module in
-    ``sys.modules`` that has torch as an attribute. If this module belongs to another program, a
-    process may not be able to import it. Then the result is ``torch``.
-    """
-    first = next(
-        name
-        for name, module in list(sys.modules.items())
-        if name != "__main__" and getattr(module, "torch", None) is torch
-    )
-    return first if first.partition(".")[0] in ("scsigmoid", "torch") else "torch"
-
-
 def limit_autotuning() -> None:
     """Limit the time that Triton's autotuner spends on each configuration, in this process."""
     from triton.testing import do_bench
 
-    warmup, repetitions = CHOICE_MS
-    set_autotuner_timer(functools.partial(do_bench, warmup=warmup, rep=repetitions))
+    set_autotuner_timer(functools.partial(do_bench, **AUTOTUNING_MS))
 
 
 def set_autotuner_timer(bench: Callable[..., list[float]]) -> None:
@@ -142,12 +100,6 @@ def set_autotuner_timer(bench: Callable[..., list[float]]) -> None:
     Autotuner.do_bench = property(lambda _: bench)  # type: ignore[method-assign, assignment]
 
 
-def run_once(call: Callable[[], object], quantiles: object) -> list[float]:
-    """Compile a configuration instead of timing it. All configurations appear equally fast."""
-    call()
-    return [0.0] * 3
-
-
 @contextmanager
 def silenced() -> Iterator[None]:
     """Hide errors and messages in the block. Preparing a kernel for timing reports them later."""
@@ -155,8 +107,13 @@ def silenced() -> Iterator[None]:
         yield
 
 
-def compile_one(index: int, case: Case, device: torch.device) -> None:
-    """Run one kernel once at one shape, with each configuration that its autotuner tries."""
+def compile_kernel(index: int, case: Case, device: torch.device) -> None:
+    """Run a provider's kernel once for a case, with each configuration of its autotuner."""
+
+    def run_once(call: Callable[[], object], quantiles: object) -> list[float]:
+        call()
+        return [0.0] * 3  # all configurations appear equally fast
+
     provider = PROVIDERS[index]
     set_autotuner_timer(run_once)
     with silenced():
@@ -165,9 +122,9 @@ def compile_one(index: int, case: Case, device: torch.device) -> None:
         synchronise(device)
 
 
-# Fraction of the GPU's memory that all processes together may use, bytes that CUDA needs in each
-# process, and bytes of a parameter (weight and gradient).
-MEMORY_SHARE, CONTEXT_BYTES, PARAMETER_BYTES = 0.85, 2e9, 8
+MEMORY_SHARE = 0.85  # fraction of the GPU's memory that all processes together may use
+CUDA_BYTES = 2e9  # memory that CUDA needs in each process
+PARAMETER_BYTES = 8  # a weight and its gradient
 
 
 def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Conditions"]) -> None:
@@ -177,24 +134,23 @@ def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Condition
     """
     encoder, device = groups[0].encoder, groups[0].device
     gpu_bytes = torch.cuda.get_device_properties(device).total_memory
-    process_bytes = CONTEXT_BYTES + PARAMETER_BYTES * count_parameters(encoder)
+    process_bytes = CUDA_BYTES + PARAMETER_BYTES * count_parameters(encoder)
     most = max(1, min(MOST_PROCESSES, int(MEMORY_SHARE * gpu_bytes / process_bytes)))
-    share = MEMORY_SHARE / most
-    names = {variant.kernel for variant in variants if variant.layout == "padded"}
+    padded_kernels = {variant.kernel for variant in variants if variant.layout == "padded"}
     # For each context, a batch with padding. All groups of a context use the same kernels.
     cases = [
         Case("jagged", encoder.head_dimension, encoder.heads, context, (context - 1,) * 2)
-        for context in dict.fromkeys(group.group.context for group in groups)
+        for context in dict.fromkeys(group.encoder.context for group in groups)
     ]
-    autotuned = [each for each in PROVIDERS if each.is_autotuned and each.name in names]
+    autotuned = [each for each in PROVIDERS if each.is_autotuned and each.name in padded_kernels]
     jobs = kernel_jobs(cases, autotuned, device)
     for variant in variants:
         with_own_graph = groups if variant.layout == "padded" else groups[:1]
-        jobs += [(compile_step, variant, group, share) for group in with_own_graph]
+        jobs += [(compile_step, variant, group, MEMORY_SHARE / most) for group in with_own_graph]
     run_in_processes(jobs, most)
 
 
-def compile_step(variant: Variant, group: "Conditions", memory_share: float = 1.0) -> None:
+def compile_step(variant: Variant, conditions: "Conditions", memory_share: float) -> None:
     """Compile the forward and backward pass of a variant by starting a step.
 
     If the step does not fit in the fraction ``memory_share`` of the GPU's memory, it fails after
@@ -204,12 +160,12 @@ def compile_step(variant: Variant, group: "Conditions", memory_share: float = 1.
     torch._inductor.config.autotune_local_cache = False
     # Autotuners neither compile nor time configurations: separate jobs compile them.
     set_autotuner_timer(lambda call, quantiles: [0.0] * 3)
+    device = conditions.device
     with silenced():
-        if group.device.type == "cuda":
+        if device.type == "cuda":
             torch.cuda.set_per_process_memory_fraction(memory_share)
-        batch = variant.batch(next(group.batches()), group.group.context)
-        encoder = variant.encoder(group.encoder, group.device)
-        trainer = Trainer(encoder, group.training, group.seed, group.device)
-        trainer.step(1, [batch])
-        synchronise(group.device)
-    release(group.device)
+        batch = variant.batch(next(conditions.batches()), conditions.encoder.context)
+        encoder = variant.encoder(conditions.encoder, device)
+        Trainer(encoder, conditions.training, conditions.seed, device).step(1, [batch])
+        synchronise(device)
+    release(device)

@@ -15,9 +15,14 @@ from pathlib import Path
 import torch
 
 from scsigmoid.benchmarks.cases import TOLERANCE, Case, Inputs, dtype_of, groups
-from scsigmoid.benchmarks.compiling import compile_ahead, limit_autotuning
-from scsigmoid.benchmarks.machine import GpuMonitor, identity, machine_facts
-from scsigmoid.benchmarks.providers import SETTING, Provider, choose_providers
+from scsigmoid.benchmarks.compiling import kernel_jobs, limit_autotuning, run_in_processes
+from scsigmoid.benchmarks.machine import (
+    machine_facts,
+    machine_identity,
+    median_clock_and_power,
+    monitored_gpu,
+)
+from scsigmoid.benchmarks.providers import PROVIDERS_SETTING, Provider, choose_providers
 from scsigmoid.benchmarks.rows import KernelRow, Sweep, median_interval
 from scsigmoid.benchmarks.timing import (
     Clocked,
@@ -121,7 +126,7 @@ def run_kernel_benchmark(
     if torch_device.type == "cpu":
         torch.set_num_threads(1)
     facts = machine_facts(torch_device, "scsigmoid benchmark-kernel")
-    sweep = Sweep(KernelRow, output_csv, facts, [identity(torch_device), asdict(settings)])
+    sweep = Sweep(KernelRow, output_csv, facts, [machine_identity(torch_device), asdict(settings)])
     done = {row.shape[:4] for row in sweep.rows}
     missing = [group for group in groups(settings) if not done.issuperset(map(shape_of, group))]
     if torch_device.type == "cuda" and missing:
@@ -129,10 +134,10 @@ def run_kernel_benchmark(
         # FlexAttention is compiled for each shape. By default torch stops after eight.
         torch._dynamo.config.recompile_limit = max(8, 4 * len(cases))
         log(f"compiling kernels for {len(cases)} shapes")
-        compile_ahead(cases, providers, torch_device)
+        run_in_processes(kernel_jobs(cases, providers, torch_device))
         limit_autotuning()
     sweep.measure(
-        {name_of(group): group for group in missing},
+        {group_name(group): group for group in missing},
         lambda group: run_group(group, providers, settings, torch_device),
         deadline,
         output_json,
@@ -144,7 +149,7 @@ def shape_of(case: Case) -> tuple[str, float, int, int]:
     return case.batch, case.padding, case.head_dimension, case.length
 
 
-def name_of(group: Sequence[Case]) -> str:
+def group_name(group: Sequence[Case]) -> str:
     first = group[0]
     return f"head dimension {first.head_dimension}, {first.batch}, {first.length:,} tokens"
 
@@ -159,12 +164,13 @@ def run_group(
     candidates: list[Candidate] = []
     for case in group:
         candidates += prepare_case(Inputs(case, device), providers, settings.warmup_ms)
-    with GpuMonitor(device) as monitor:
+    with monitored_gpu(device) as clock_and_power:
         count = measure(candidates, settings.iterations, settings.seconds, device)
-    log(f"{name_of(group)}: {count} rounds")
+    log(f"{group_name(group)}: {count} rounds")
     check_again(candidates)
+    clock_mhz, power_w = median_clock_and_power(clock_and_power)
     rows = [
-        make_row(candidate, direction, settings.confidence, monitor)
+        make_row(candidate, direction, settings.confidence, clock_mhz, power_w)
         for candidate in candidates
         for direction in DIRECTIONS
     ]
@@ -181,7 +187,7 @@ def prepare_case(
     suitable = [provider for provider in providers if provider.is_timed_for(inputs.case)]
     candidates = [Candidate(inputs, provider) for provider in suitable]
     for candidate in candidates:
-        with record_failure(candidate, SETTING, inputs.device):
+        with record_failure(candidate, PROVIDERS_SETTING, inputs.device):
             prepare(candidate, warmup_ms)
     return candidates
 
@@ -238,7 +244,7 @@ def check_again(candidates: Sequence[Candidate]) -> None:
     for candidate in candidates:
         if candidate.timer is None:
             continue
-        with record_failure(candidate, SETTING, candidate.inputs.device):
+        with record_failure(candidate, PROVIDERS_SETTING, candidate.inputs.device):
             try:
                 check(candidate, candidate.timer)
             except WrongResult as error:
@@ -257,33 +263,29 @@ def measure(
     because their times vary little.
     """
     timed = [candidate for candidate in candidates if candidate.timer is not None]
-    durations = [math.nan] * len(timed)
+    durations: dict[int, float] = {}  # milliseconds of both passes, by index in `timed`
     if device.type == "cuda":
         for index, candidate in enumerate(timed):
             assert candidate.timer is not None
-            with record_failure(candidate, SETTING, device):
+            with record_failure(candidate, PROVIDERS_SETTING, device):
                 durations[index] = sum(candidate.timer.once())
-    intervals = round_intervals(durations)
+    limit = SLOW * statistics.median(durations.values() or [math.inf])
+    slow = {index for index, duration in durations.items() if duration > limit}
     number = 0
-    for number, order in enumerate(rounds(len(timed), LEAST_ROUNDS, iterations, seconds), start=1):
+    for order in rounds(len(timed), LEAST_ROUNDS, iterations, seconds):
         for index in order:
             candidate = timed[index]
-            is_skipped = (number - 1) % intervals[index] != 0
-            if candidate.timer is not None:
-                with record_failure(candidate, SETTING, device):
-                    candidate.rounds.append(SKIPPED if is_skipped else candidate.timer.once())
+            if candidate.timer is None:  # it failed in an earlier round
+                continue
+            is_skipped = index in slow and number % SELDOM > 0
+            with record_failure(candidate, PROVIDERS_SETTING, device):
+                candidate.rounds.append(SKIPPED if is_skipped else candidate.timer.once())
+        number += 1
     return number
 
 
-def round_intervals(milliseconds: Sequence[float]) -> list[int]:
-    """Return n for each kernel, which is timed in every n-th round. Unknown times are NaN."""
-    known = [duration for duration in milliseconds if not math.isnan(duration)]
-    slow = SLOW * statistics.median(known) if known else math.inf
-    return [SELDOM if duration > slow else 1 for duration in milliseconds]
-
-
 def make_row(
-    candidate: Candidate, direction: str, confidence: float, monitor: GpuMonitor
+    candidate: Candidate, direction: str, confidence: float, clock_mhz: float, power_w: float
 ) -> KernelRow:
     case, device, provider = candidate.inputs.case, candidate.inputs.device, candidate.provider
     column = DIRECTIONS.index(direction)
@@ -309,13 +311,13 @@ def make_row(
         **duration.columns("milliseconds"),
         **duration.map(lambda milliseconds: work / milliseconds).columns("tflops"),
         executed_tflops=provider.executed(case, direction) / 1e9 / duration.value,
-        timing=candidate.timer.how if candidate.timer is not None else "",
+        timing=candidate.timer.method if candidate.timer is not None else "",
         call_milliseconds=statistics.median(calls) if calls else math.nan,
         iterations=len(readings),
         checked=candidate.timer is not None,
         relative_error=candidate.error,
-        clock_mhz=monitor.clock_mhz,
-        power_w=monitor.power_w,
+        clock_mhz=clock_mhz,
+        power_w=power_w,
         note=candidate.note,
         readings=" ".join(f"{reading:.6g}" for reading in times),
     )

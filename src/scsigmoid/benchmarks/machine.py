@@ -8,8 +8,10 @@ import re
 import shutil
 import statistics
 import subprocess
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 
 import torch
 
@@ -52,6 +54,7 @@ def machine_facts(device: torch.device, command: str) -> dict[str, str]:
 
 
 def cpu_name() -> str:
+    """Return the model of the CPU, or its architecture if the model is unknown."""
     path = Path("/proc/cpuinfo")
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     match = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)
@@ -60,12 +63,12 @@ def cpu_name() -> str:
 
 def driver_version() -> str:
     """Return the NVIDIA driver's version from ``nvidia-smi``, or "" if it is unknown."""
-    command = shutil.which("nvidia-smi")
-    if command is None:
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        run = subprocess.run(query, capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):  # missing, failed, or timed out
         return ""
-    query = [command, "--query-gpu=driver_version", "--format=csv,noheader"]
-    run = subprocess.run(query, capture_output=True, text=True, check=False, timeout=60)
-    return run.stdout.split("\n")[0].strip() if run.returncode == 0 else ""
+    return run.stdout.split("\n")[0].strip()
 
 
 def code_version() -> str:
@@ -80,76 +83,68 @@ def code_version() -> str:
     return digest.hexdigest()[:12]
 
 
-def identity(device: torch.device) -> str:
+def machine_identity(device: torch.device) -> str:
     """Return the GPU's UUID or, for a CPU, the host name. Neither may be published."""
-    return gpu_identity(device) if device.type == "cuda" else platform.node()
+    return gpu_uuid(device) if device.type == "cuda" else platform.node()
+
+
+def gpu_uuid(device: torch.device) -> str:
+    """Return the GPU's UUID in the form that ``nvidia-smi`` uses."""
+    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
 
 
 # Milliseconds between two readings. A reading occupies the GPU for a few microseconds.
 PERIOD_MS = 500
 
 
-class GpuMonitor:
-    """Monitor that reads clock and power from ``nvidia-smi`` while its block runs.
+@contextmanager
+def monitored_gpu(device: torch.device) -> Iterator[list[str]]:
+    """Yield a list, to which ``nvidia-smi`` adds lines such as ``1980, 400.5`` during the block.
 
-    Attributes:
-        clock_mhz: median clock of the multiprocessors, NaN if unknown.
-        power_w: median power of the board, NaN if unknown.
+    A line contains the clock of the multiprocessors in MHz and the power of the board in W. The
+    list stays empty on a CPU and without ``nvidia-smi``. :func:`median_clock_and_power` reads it.
     """
+    lines: list[str] = []
+    command = shutil.which("nvidia-smi")
+    if device.type != "cuda" or command is None:
+        yield lines
+        return
+    query = [
+        command,
+        f"--id={gpu_uuid(device)}",
+        "--query-gpu=clocks.sm,power.draw",
+        "--format=csv,noheader,nounits",
+        f"--loop-ms={PERIOD_MS}",
+    ]
+    # nvidia-smi may buffer lines that it writes to a pipe, but not lines to a terminal.
+    terminal, end = os.openpty()
 
-    def __init__(self, device: torch.device) -> None:
-        self.clock_mhz = self.power_w = math.nan
-        self._device = device
-        self._process: subprocess.Popen[bytes] | None = None
-        self._terminal = -1
+    def read() -> None:
+        # Linux reports the end of the text by an error.
+        with suppress(OSError), open(terminal, errors="replace") as text:
+            lines.extend(text)
 
-    def __enter__(self) -> "GpuMonitor":
-        command = shutil.which("nvidia-smi")
-        if self._device.type == "cuda" and command is not None:
-            query = [
-                command,
-                f"--id={gpu_identity(self._device)}",
-                "--query-gpu=clocks.sm,power.draw",
-                "--format=csv,noheader,nounits",
-                f"--loop-ms={PERIOD_MS}",
-            ]
-            # nvidia-smi may buffer lines that it writes to a pipe, but not lines to a terminal.
-            self._terminal, end = os.openpty()
-            self._process = subprocess.Popen(
-                query, stdin=subprocess.DEVNULL, stdout=end, stderr=subprocess.DEVNULL
-            )
-            os.close(end)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait()
-            self.clock_mhz, self.power_w = medians(read_all(self._terminal))
-            os.close(self._terminal)
-
-
-def gpu_identity(device: torch.device) -> str:
-    """Return the GPU's UUID in the form that ``nvidia-smi`` uses."""
-    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+    process = subprocess.Popen(
+        query, stdin=subprocess.DEVNULL, stdout=end, stderr=subprocess.DEVNULL
+    )
+    os.close(end)
+    reader = Thread(target=read)
+    reader.start()
+    try:
+        yield lines
+    finally:
+        process.terminate()
+        process.wait()
+        reader.join()
 
 
-def read_all(terminal: int) -> str:
-    """Return all text that was written to a terminal whose other end is closed."""
-    parts = []
-    # Linux reports the end of the text by an error.
-    with suppress(OSError):
-        while part := os.read(terminal, 65536):
-            parts.append(part)
-    return b"".join(parts).decode(errors="replace")
+def median_clock_and_power(lines: Iterable[str]) -> tuple[float, float]:
+    """Return median clock and power of lines of :func:`monitored_gpu`, NaN if unknown.
 
-
-def medians(text: str) -> tuple[float, float]:
-    """Return the median of each column of complete ``clock, power`` lines. Ignore ``[N/A]``."""
+    Values that are not numbers, such as ``[N/A]``, are ignored.
+    """
     columns: tuple[list[float], list[float]] = ([], [])
-    for line in text.splitlines(keepends=True):
-        if not line.endswith("\n"):
-            continue
+    for line in lines:
         # Not strict, because a line may be an error message with another number of commas.
         for column, value in zip(columns, line.split(","), strict=False):
             with suppress(ValueError):

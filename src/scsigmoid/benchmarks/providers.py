@@ -153,8 +153,8 @@ def flex(inputs: Inputs) -> Kernel:
 
 
 #: Lengths at which FlexAttention is timed: few, because it is compiled for each shape.
-SOME_LENGTHS = (512, 4096, 16384)
-SETTING = "benchmarks.kernel.providers"
+FLEX_LENGTHS = (512, 4096, 16384)
+PROVIDERS_SETTING = "benchmarks.kernel.providers"
 
 
 @dataclass(frozen=True)
@@ -163,12 +163,13 @@ class Provider:
 
     Attributes:
         name: name in the column ``provider``.
+        attention: ``sigmoid`` or ``softmax``.
         layout: layout of its tensors, see :meth:`Inputs.in_layout`.
         make: makes the kernel for a batch on a supported device. Raises a UserError if it cannot.
         backward_products: number of matrix products that its backward pass executes. The column
             ``tflops`` counts five for all kernels.
         skips_padding: whether it does not compute the padding.
-        devices: device types for which the table has rows of it.
+        devices: device types for which ``kernel.csv`` has rows of the kernel.
         runs_on_cpu: whether it runs on a CPU. Otherwise its rows for a CPU have no times.
         is_timed_for: whether this entry is timed for a batch. Another entry of the same name may be
             timed for other batches.
@@ -310,7 +311,7 @@ PROVIDERS = (
         "heads",
         flex,
         backward_products=7,
-        is_timed_for=lambda case: is_of_paper(case) and case.length in SOME_LENGTHS,
+        is_timed_for=lambda case: is_of_paper(case) and case.length in FLEX_LENGTHS,
         compiled_for=lambda case: case,
     ),
 )
@@ -319,7 +320,7 @@ PROVIDERS = (
 def choose_providers(names: Sequence[str] | None, device: str) -> list[Provider]:
     """Return the :data:`PROVIDERS` with these names on a device (:func:`select_kernels`)."""
     table = [(provider.name, provider) for provider in PROVIDERS]
-    return select_kernels(table, SETTING, names, device)
+    return select_kernels(table, PROVIDERS_SETTING, names, device)
 
 
 def select_kernels(

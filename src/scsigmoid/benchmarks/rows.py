@@ -204,8 +204,7 @@ class Sweep(Generic[Row]):
         self, kind: type[Row], output: str | Path, facts: dict[str, str], settings: list[object]
     ) -> None:
         self.kind, self.output, self.facts = kind, Path(output), facts
-        conditions = json.dumps([facts, *settings], sort_keys=True)
-        digest = hashlib.sha256(conditions.encode()).hexdigest()
+        digest = hashlib.sha256(json.dumps([facts, *settings], sort_keys=True).encode()).hexdigest()
         self.partial = self.output.with_name(f"{self.output.stem}.partial-{digest[:12]}.csv")
         for other in sorted(self.output.parent.glob(f"{self.output.stem}.partial-*.csv")):
             if other != self.partial:
@@ -252,10 +251,9 @@ class Sweep(Generic[Row]):
             self.add(run(group))
             missing.remove(name)
         write_rows(self.output, self.kind, self.rows)
-        if missing:
-            write_json(output_json, self.facts | {"not_measured": "; ".join(missing)})
-        else:
-            write_json(output_json, self.facts)
+        not_measured = {"not_measured": "; ".join(missing)} if missing else {}
+        write_json(output_json, self.facts | not_measured)
+        if not missing:
             self.partial.unlink(missing_ok=True)
 
 

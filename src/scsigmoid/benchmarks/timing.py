@@ -135,7 +135,7 @@ def rounds(count: int, least: int, most: int, seconds: float) -> Iterator[list[i
 class Clocked:
     """Timer of single calls, by the host's clock. On a GPU times include the launch."""
 
-    how = "clock"  # value of the column `timing`
+    method = "clock"  # value of the column `timing`
 
     def __init__(self, kernel: Kernel, tensors: list[Tensor]) -> None:
         self.kernel, self.tensors, self.device = kernel, tensors, tensors[0].device
@@ -161,7 +161,7 @@ class Clocked:
 class Queued(Clocked):
     """Timer of calls that are queued behind other work, by GPU events."""
 
-    how = "events"
+    method = "events"
 
     def once(self) -> tuple[float, float]:
         q, k, v, gradient = self.tensors
@@ -184,7 +184,7 @@ class Replayed:
     kernel, with the lengths and masks in its closure, and its inputs are kept, too.
     """
 
-    how = "graph"
+    method = "graph"
 
     def __init__(self, kernel: Kernel, tensors: list[Tensor]) -> None:
         self.kernel, self.tensors = kernel, tensors

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from scsigmoid.benchmarks.cases import TOLERANCE, dtype_of, relative_error
 from scsigmoid.benchmarks.compiling import compile_steps_ahead, limit_autotuning
-from scsigmoid.benchmarks.machine import identity, machine_facts
+from scsigmoid.benchmarks.machine import machine_facts, machine_identity
 from scsigmoid.benchmarks.rows import Sweep, TrainingGroup, TrainingRow, median_interval
 from scsigmoid.benchmarks.simulated import simulated_batches
 from scsigmoid.benchmarks.timing import Stopwatch, WrongResult, record_failure, release, rounds
@@ -152,21 +152,20 @@ def run_training_benchmark(
     variants = choose_variants(settings.kernels, torch_device.type)
     facts = machine_facts(torch_device, "scsigmoid benchmark-training")
     encoders = {name: asdict(sizes[name]) for name in settings.sizes}
-    measured_with = [asdict(each) for each in (settings, architecture, training)]
-    sweep = Sweep(
-        TrainingRow, output_csv, facts, [identity(torch_device), measured_with, encoders, seed]
-    )
+    sections = [asdict(each) for each in (settings, architecture, training)]
+    inputs = [machine_identity(torch_device), sections, encoders, seed]
+    sweep = Sweep(TrainingRow, output_csv, facts, inputs)
     done = {row.group for row in sweep.rows}
     unchanging = replace(training, learning_rate=0.0)
     groups = [*product(settings.sizes, settings.cells_per_gpu, settings.contexts)]
-    to_measure: dict[str, Conditions] = {}
+    missing: dict[str, Conditions] = {}
     for size, cells, context in groups:
         group = TrainingGroup(size, context, cells)
         if group not in done:
             encoder = EncoderSettings.of(
                 sizes[size], architecture, "sigmoid", context, settings.vocabulary
             )
-            to_measure[f"{size}, context {context}, {cells} cells"] = Conditions(
+            missing[f"{size}, context {context}, {cells} cells"] = Conditions(
                 group, encoder, settings, unchanging, seed, torch_device
             )
     if torch_device.type == "cuda":
@@ -179,7 +178,7 @@ def run_training_benchmark(
 
     def run(conditions: Conditions) -> list[TrainingRow]:
         size = conditions.group.size
-        same_size = [other for other in to_measure.values() if other.group.size == size]
+        same_size = [other for other in missing.values() if other.group.size == size]
         # Compile once per size, before its first group.
         if torch_device.type == "cuda" and conditions is same_size[0]:
             log(f"compiling training steps of {size}")
@@ -188,7 +187,7 @@ def run_training_benchmark(
         release(torch_device)
         return rows
 
-    sweep.measure(to_measure, run, deadline, output_json)
+    sweep.measure(missing, run, deadline, output_json)
 
 
 def run_group(
@@ -292,19 +291,17 @@ def reset_peak_memory(shared: Trainer) -> int:
     """
     if shared.device.type != "cuda":
         return 0
-    shared.optimiser.zero_grad(set_to_none=True)
-    tensors: list[Tensor] = [*shared.encoder.parameters()]
-    for state in shared.optimiser.state.values():
-        tensors += [value for value in state.values() if isinstance(value, Tensor)]
+    shared.optimiser.zero_grad()
+    states = [tensor for state in shared.optimiser.state.values() for tensor in state.values()]
+    own = sum(tensor.nbytes for tensor in [*shared.encoder.parameters(), *states])
     torch.cuda.reset_peak_memory_stats(shared.device)
-    own = sum(tensor.nbytes for tensor in tensors)
     return torch.cuda.memory_allocated(shared.device) - own
 
 
 def compiled_graphs(device: torch.device) -> int:
     """Return the number of graphs that ``torch.compile`` has made in this process, 0 on a CPU."""
-    if device.type != "cuda":
-        return 0
+    if device.type == "cpu":
+        return 0  # without importing the compiler
     from torch._dynamo.utils import counters
 
     return int(counters["stats"]["unique_graphs"])
@@ -317,25 +314,29 @@ def time_rounds(
 
     Return for each round the valid tokens of its timed steps and the operations on these tokens.
     """
-    settings, step = conditions.settings, FIRST_STEPS + 1
+    settings, device, step = conditions.settings, conditions.device, FIRST_STEPS + 1
     tokens_and_flops: list[tuple[int, int]] = []
     for order in rounds(len(entries), LEAST_ROUNDS, settings.rounds, settings.seconds):
         packed = list(islice(batches, LEAD_STEPS + settings.steps))
-        layouts: dict[str, list[Batch]] = {}
-        for index in order:
-            entry = entries[index]
+        by_layout: dict[str, list[Batch]] = {}
+        for entry in (entries[index] for index in order):
+            variant = entry.variant
             if entry.trainer is None:
                 continue
-            variant = entry.variant
-            if variant.layout not in layouts:
-                batches_of_layout = [variant.batch(x, conditions.group.context) for x in packed]
+            if variant.layout not in by_layout:
+                converted = [variant.batch(batch, conditions.group.context) for batch in packed]
                 # In page-locked memory, as in training.
-                if conditions.device.type == "cuda":
-                    batches_of_layout = [batch.pinned() for batch in batches_of_layout]
-                layouts[variant.layout] = batches_of_layout
-            with record_failure(entry, KERNELS_SETTING, conditions.device):
-                time_steps(entry, entry.trainer, layouts[variant.layout], step)
-        tokens_and_flops.append(count_work(packed[LEAD_STEPS:], conditions.encoder))
+                by_layout[variant.layout] = (
+                    [batch.pinned() for batch in converted] if device.type == "cuda" else converted
+                )
+            with record_failure(entry, KERNELS_SETTING, device):
+                time_steps(entry, entry.trainer, by_layout[variant.layout], step)
+        timed = packed[LEAD_STEPS:]
+        flops = sum(
+            count_flops(conditions.encoder, batch.cu_seqlens.diff().tolist(), len(batch.masked))
+            for batch in timed
+        )
+        tokens_and_flops.append((sum(len(batch.tokens) for batch in timed), flops))
         step += len(packed)
     return tokens_and_flops
 
@@ -360,15 +361,6 @@ def time_steps(
     entry.recompiled += compiled_graphs(trainer.device) - compiled_before
 
 
-def count_work(batches: Sequence[Batch], encoder: EncoderSettings) -> tuple[int, int]:
-    """Return the number of tokens of packed batches, and the operations of training on them."""
-    flops = sum(
-        count_flops(encoder, torch.diff(batch.cu_seqlens).tolist(), len(batch.masked))
-        for batch in batches
-    )
-    return sum(len(batch.tokens) for batch in batches), flops
-
-
 def make_row(
     entry: TimedVariant, conditions: Conditions, tokens_and_flops: Sequence[tuple[int, int]]
 ) -> TrainingRow:
@@ -376,7 +368,7 @@ def make_row(
     variant, settings, group = entry.variant, conditions.settings, conditions.group
     device, readings = device_name(conditions.device), entry.milliseconds
     milliseconds = median_interval(readings, settings.confidence)
-    seconds = [settings.steps * reading / 1e3 for reading in readings]
+    seconds = [settings.steps * reading / 1e3 for reading in readings]  # of each round
     tokens, flops = zip(*tokens_and_flops, strict=True)
     mean_tokens = statistics.fmean(tokens) / settings.steps
     # tokens of a step, including padding

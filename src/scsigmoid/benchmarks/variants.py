@@ -41,19 +41,20 @@ class PaddedAttention:
     attend: Callable[[Tensor, Tensor, Tensor, Any], Tensor]
 
 
-def padded(batch: Batch, context: int) -> Batch:
+def pad_cells(batch: Batch, context: int) -> Batch:
     """Pad each packed cell to the context. Lengths in ``cu_seqlens`` exclude the padding."""
     lengths = torch.diff(batch.cu_seqlens).long()
     cells = len(lengths)
     starts = torch.arange(cells) * context
-    places = torch.repeat_interleave(starts, lengths) + batch.positions
-    tokens = torch.full((cells * context,), PAD, dtype=torch.int64)
-    tokens[places] = batch.tokens
+    # (tokens,): the index of each token in the padded batch
+    indices = torch.repeat_interleave(starts, lengths) + batch.positions
+    tokens = torch.full((cells * context,), PAD)
+    tokens[indices] = batch.tokens
     return replace(
         batch,
         tokens=tokens,
         positions=torch.arange(context).repeat(cells),
-        masked=places[batch.masked],
+        masked=indices[batch.masked],
         max_seqlen=context,
     )
 
@@ -77,7 +78,7 @@ class PaddedBlock(Block):
 
 
 class PaddedEncoder(Encoder):
-    """The encoder for batches that :func:`padded` made."""
+    """The encoder for batches that :func:`pad_cells` made."""
 
     def __init__(self, settings: EncoderSettings, attention: PaddedAttention) -> None:
         super().__init__(settings)
@@ -173,15 +174,17 @@ def flex(q: Tensor, k: Tensor, v: Tensor, mask: "BlockMask") -> Tensor:
     return attend(*(x.transpose(1, 2) for x in (q, k, v)), block_mask=mask).transpose(1, 2)
 
 
-def published_batch(lengths: Tensor, settings: EncoderSettings) -> tuple[Tensor, Tensor, Tensor]:
+def triton_sigmoid_inputs(
+    lengths: Tensor, settings: EncoderSettings
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return lengths, biases and scale for triton-sigmoid, once instead of in each layer."""
-    register_published()
+    register_triton_sigmoid()
     scale = torch.full((), settings.head_dimension**-0.5, device=lengths.device)
     return constant_shape(lengths), constant_shape(-torch.log(lengths.float())), scale
 
 
 @functools.cache
-def register_published() -> None:
+def register_triton_sigmoid() -> None:
     """Register triton-sigmoid's padded kernels as an operator that torch.compile does not trace.
 
     The operator calls the package's operators directly, because the package's function copies the
@@ -190,22 +193,20 @@ def register_published() -> None:
     package: Any = import_optional("triton_sigmoid.sigmoid_triton_padded")
     # `rest` below: lengths of keys and queries, bias, no change of the scores, scale, not causal
 
-    def attend(
+    @torch.library.custom_op("scsigmoid::triton_sigmoid_padded", mutates_args=())
+    def forward(
         q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, bias: Tensor, scale: Tensor
     ) -> Tensor:
         rest = (lengths, lengths, bias, None, scale, False)
         return package.sigmoid_attn_padded_fwd_op(q, k, v, *rest)  # type: ignore[no-any-return]
 
-    def gradients(
+    @torch.library.custom_op("scsigmoid::triton_sigmoid_padded_backward", mutates_args=())
+    def backward(
         grad: Tensor, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, bias: Tensor, scale: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         rest = (lengths, lengths, bias, None, scale, False)
         return package.sigmoid_attn_padded_bwd_op(q, k, v, grad, *rest)  # type: ignore[no-any-return]
 
-    forward = torch.library.custom_op("scsigmoid::published_padded", attend, mutates_args=())
-    backward = torch.library.custom_op(
-        "scsigmoid::published_padded_backward", gradients, mutates_args=()
-    )
     forward.register_fake(lambda q, *_: torch.empty_like(q))
     backward.register_fake(lambda grad, q, k, v, *_: tuple(map(torch.empty_like, (q, k, v))))
 
@@ -218,11 +219,12 @@ def register_published() -> None:
     forward.register_autograd(differentiate, setup_context=save)
 
 
-def published(q: Tensor, k: Tensor, v: Tensor, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+def triton_sigmoid(
+    q: Tensor, k: Tensor, v: Tensor, inputs: tuple[Tensor, Tensor, Tensor]
+) -> Tensor:
     """Compute sigmoid attention by triton-sigmoid, the paper's kernel."""
     q, k, v = (x.contiguous() for x in (q, k, v))
-    attended: Tensor = torch.ops.scsigmoid.published_padded(q, k, v, *batch)
-    return attended
+    return torch.ops.scsigmoid.triton_sigmoid_padded(q, k, v, *inputs)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -232,17 +234,17 @@ class Variant:
     Attributes:
         kernel: name in the column ``kernel``. For packed batches, the name of a backend.
         devices: device types on which the variant is timed.
-        padded: attention of padded batches, or None for packed batches.
+        padded_attention: attention of padded batches, or None for packed batches.
     """
 
     kernel: str
     attention: str
     devices: tuple[str, ...]
-    padded: PaddedAttention | None = None
+    padded_attention: PaddedAttention | None = None
 
     @property
     def layout(self) -> str:
-        return "packed" if self.padded is None else "padded"
+        return "packed" if self.padded_attention is None else "padded"
 
     @property
     def name(self) -> str:
@@ -252,17 +254,20 @@ class Variant:
     def is_ours(self) -> bool:
         return self.attention == "sigmoid" and self.kernel in BACKENDS["sigmoid"]
 
-    def encoder(self, like: EncoderSettings, device: torch.device) -> Encoder:
+    def encoder(self, settings: EncoderSettings, device: torch.device) -> Encoder:
         """Make the encoder, or raise UserError if the kernel cannot run on the device."""
+        padded_attention = self.padded_attention
         # A padded encoder does not use the backend.
-        backend = "reference" if self.padded else self.kernel
-        settings = replace(like, attention=self.attention, backend=backend)
+        backend = "reference" if padded_attention else self.kernel
+        settings = replace(settings, attention=self.attention, backend=backend)
         backend_of(settings, device)
         with device:
-            return PaddedEncoder(settings, self.padded) if self.padded else Encoder(settings)
+            if padded_attention is None:
+                return Encoder(settings)
+            return PaddedEncoder(settings, padded_attention)
 
     def batch(self, packed: Batch, context: int) -> Batch:
-        return packed if self.padded is None else padded(packed, context)
+        return packed if self.padded_attention is None else pad_cells(packed, context)
 
 
 def devices_of(backend: Backend) -> tuple[str, ...]:
@@ -281,7 +286,12 @@ VARIANTS = (
         if (attention, name) != ("softmax", "reference")
     ),
     Variant("flex", "softmax", ("cuda",), PaddedAttention(padding_mask, flex)),
-    Variant("triton_sigmoid", "sigmoid", ("cuda",), PaddedAttention(published_batch, published)),
+    Variant(
+        "triton_sigmoid",
+        "sigmoid",
+        ("cuda",),
+        PaddedAttention(triton_sigmoid_inputs, triton_sigmoid),
+    ),
 )
 
 
