@@ -10,7 +10,7 @@ from typing import Any
 
 from scsigmoid.config.schema import Corpus
 from scsigmoid.config.validate import check_known
-from scsigmoid.corpus.discover import IN_LEAVE_OUT, Entry, Version, terms
+from scsigmoid.corpus.discover import IN_LEAVE_OUT, Entry, Version, read_terms
 from scsigmoid.corpus.genes import read_table
 from scsigmoid.corpus.metadata import ManifestRow
 from scsigmoid.errors import UserError
@@ -60,7 +60,7 @@ def can_be_wanted(entry: Entry, corpus: Corpus) -> bool:
 
     The current description of the dataset, ``entry``, may lack organisms and assays.
     """
-    organisms, assays = terms(entry, "organism"), terms(entry, "assay")
+    organisms, assays = read_terms(entry, "organism"), read_terms(entry, "assay")
     wanted = wanted_assays(corpus)
     names = [*assays, *assays.values()]
     may_have_organism = not organisms or not organisms.keys().isdisjoint(corpus.organisms)
