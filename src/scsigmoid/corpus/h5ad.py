@@ -107,7 +107,7 @@ class Cells(Genes):
                     values[name] = read_column(file["obs"], name)[self.rows]
         return values
 
-    def count_expressing(self) -> int:
+    def count_nonempty(self) -> int:
         """Return the number of selected cells with counts.
 
         Of a CSR matrix, only ``indptr`` is read, so cells with only stored zeros are included.
