@@ -143,7 +143,7 @@ def check_not_trained_on(
             cells = int(row.cells)
         else:
             last = max(map(int, re.findall(r"\d+", ranges)), default=-1)
-            file_rows = np.arange(last + 1)
+            file_rows = np.arange(last + 1)  # up to the last row that is excluded now
             is_new = are_in_ranges(file_rows, ranges) & ~are_in_ranges(file_rows, row.excluded)
             cells = int(is_new.sum())
         if cells:

@@ -152,11 +152,13 @@ def format_ranges(rows: NDArray[np.int64]) -> str:
 
 
 def are_in_ranges(rows: NDArray[np.int64], ranges: str) -> NDArray[np.bool_]:
-    """Return whether each row number is in the text that :func:`format_ranges` returned."""
-    parts = [part.partition("-") for part in ranges.split(",") if part]
-    # Starts and ends (exclusive) in turn. An odd number of them is at or before a row in a range.
-    limits = [limit for first, _, last in parts for limit in (int(first), int(last or first) + 1)]
-    return np.searchsorted(limits, rows, side="right") % 2 == 1
+    """Return whether each of ascending row numbers is in the text of :func:`format_ranges`."""
+    is_in_range = np.zeros(len(rows), dtype=bool)
+    for part in filter(None, ranges.split(",")):
+        first, _, last = part.partition("-")
+        start, stop = np.searchsorted(rows, [int(first), int(last or first) + 1])
+        is_in_range[start:stop] = True
+    return is_in_range
 
 
 def read_metadata(path: str | Path) -> Metadata:

@@ -64,9 +64,9 @@ def hash_cells(cells: Cells, shared_genes: set[str], training: Rows, held_out: R
         has_shared_gene = is_shared[genes]
         shared_sums = sum_cells(terms * has_shared_gene, indptr)
         shared_sums[sum_cells(has_shared_gene, indptr) < FEWEST_GENES] = 0
-        hashes[chunk.cells] = sum_cells(terms, indptr)
-        shared_hashes[chunk.cells] = shared_sums
-        is_comparable[chunk.cells] = np.diff(indptr) >= FEWEST_GENES
+        hashes[chunk.rows] = sum_cells(terms, indptr)
+        shared_hashes[chunk.rows] = shared_sums
+        is_comparable[chunk.rows] = np.diff(indptr) >= FEWEST_GENES
     gene_set = int(keys.sum())
     return HashedFile(hashes, shared_hashes, is_comparable, gene_set, training, held_out)
 

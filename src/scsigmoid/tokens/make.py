@@ -92,14 +92,14 @@ class Tokenizer:
                 self.target_sum,
                 self.maximum_length,
             )
-            in_chunk = np.searchsorted(cells.rows, chunk.cells)  # indices of the chunk's cells
+            in_chunk = np.searchsorted(cells.rows, chunk.rows)  # indices of the chunk's cells
             offsets = pa.array(ranked.offsets, pa.int32())
             columns = {
                 "input_ids": pa.ListArray.from_arrays(offsets, ranked.tokens),
                 "length": np.diff(ranked.offsets),
                 "genes": ranked.genes,
-                "cell": chunk.cells,
-                "file": [file] * len(chunk.cells),
+                "cell": chunk.rows,
+                "file": [file] * len(chunk.rows),
                 "cell_type": type_of_cell[in_chunk],
                 # Cells are primary in files without this column, for which `obs` has "".
                 "is_primary": np.isin(obs[PRIMARY][in_chunk], FALSE, invert=True),
@@ -111,7 +111,7 @@ class Tokenizer:
             is_kept = has_enough_genes & (ranked.genes > 0)
             truncated += int((is_kept & (ranked.genes > self.maximum_length)).sum())
             if not is_kept.all():
-                left_out_rows.append(chunk.cells[~is_kept])
+                left_out_rows.append(chunk.rows[~is_kept])
                 batch = batch.filter(pa.array(is_kept))
             yield batch
         if truncated:
