@@ -21,8 +21,8 @@ from scsigmoid.progress import log
 Entry = Mapping[str, Any]  # the service's JSON description of a dataset or a version
 IN_LEAVE_OUT = "named in corpus.leave_out"  # why a dataset is left out, for the summary
 INDEX_PATIENCE = 3.0  # timeout factor: the service may need 180 s to list all datasets
-# Wanted datasets without a usable description are left out. More of them than this number and this
-# share are an error.
+# Wanted datasets that cannot be described are left out. It is an error if their number exceeds both
+# this number and this share of the wanted datasets.
 MOST_FAILED, MOST_FAILED_SHARE = 5, 0.02
 
 
@@ -166,10 +166,9 @@ def is_published(entry: Entry, day: str | None) -> bool:
 def read_version(entry: Entry, dataset: Entry | None = None) -> Version:
     """Read the service's description of a version. Unknown fields are ignored.
 
-    If ``entry`` lacks its collection or DOI, they are read from ``dataset``, the description of the
-    dataset.
-    Raise `Unusable` if the version is withdrawn or has no h5ad file, and a UserError if its
-    description is malformed.
+    ``dataset`` is the description of the dataset. It is read for the collection or DOI if ``entry``
+    lacks them. Raise `Unusable` if the version is withdrawn or has no h5ad file, and a UserError if
+    its description is malformed.
     """
     version_id = check_identifier(entry.get("dataset_version_id"))
     if entry.get("tombstone") is True:

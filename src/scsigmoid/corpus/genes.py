@@ -180,7 +180,7 @@ def are_genes(var: Any, path: Path) -> NDArray[np.bool_]:
     if not is_gene.all():
         others = format_words(types[~is_gene])
         log(f"{path}: var[{name!r}]: features that are not genes are left out: {others}")
-    # Outer joins of files leave empty values. If no value is known, the column has another meaning.
+    # Outer joins of files leave empty values. A column without gene expression has another meaning.
     is_unknown = is_gene & ~np.isin(kinds, (*EXPRESSION, ""))
     if is_unknown.any() and {*kinds} & {*EXPRESSION}:
         unknown = format_words(types[is_unknown])

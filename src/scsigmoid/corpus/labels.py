@@ -77,7 +77,7 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
         columns = map(str, obs.attrs["column-order"])
         text_columns = [column for column in columns if is_text(obs[column])]
         labels = labels_in(obs, wanted) + (text_columns if ANY in wanted else [])
-        if not labels and not dataset.types:  # with types, the error below says more
+        if not labels and not dataset.types:  # with types, the error below names similar columns
             purpose = (
                 "the cell types that held-out cells need (set 'label' to one of its columns, or "
                 "remove 'held_out' or the dataset)"
