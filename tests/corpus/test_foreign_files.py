@@ -9,7 +9,7 @@ from stages import dense, local_corpus, make_evaluation, make_manifest, make_par
 from tenx import tenx_file, tenx_folder
 
 from scsigmoid.config.schema import Dataset, LocalFiles
-from scsigmoid.corpus.genes import check_alike
+from scsigmoid.corpus.genes import compare_genes
 from scsigmoid.corpus.h5ad import cells_of_part, open_cells
 from scsigmoid.errors import UserError
 from scsigmoid.tokens.make import Tokenizer, tokenize_evaluation, tokenize_part
@@ -126,9 +126,9 @@ def test_genes_that_files_share(first, second, line, write_h5ad, capfd):
     if not line:
         message = f"^{paths[1]}: .* genes are among the 9,000 genes of {paths[0]} "
         with pytest.raises(UserError, match=message):
-            check_alike(files)
+            compare_genes(files)
         return
-    check_alike(files)
+    compare_genes(files)
     assert line.format(*paths) in capfd.readouterr().err
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from stages import dense
 
-from scsigmoid.corpus.genes import check_alike, check_shared, real_genes
+from scsigmoid.corpus.genes import check_shared, compare_genes, real_genes
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.errors import UserError
 
-_, ids, names = zip(*real_genes(), strict=True)
-IDS, NAMES = list(ids), list(names)
+GENES = real_genes()
+IDS, NAMES = [gene.id for gene in GENES], [gene.name for gene in GENES]
 MADE_UP = [f"ENSG9{index:010d}" for index in range(100)]
 SYMBOLS = [f"SIM{index}" for index in range(100)]
 
@@ -37,7 +37,7 @@ def gencode(real_data):
 
 
 def compare(*paths):
-    check_alike({path: open_cells(path) for path in paths})
+    compare_genes({path: open_cells(path) for path in paths})
 
 
 def test_a_column_of_repeated_values_is_refused(write):

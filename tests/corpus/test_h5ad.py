@@ -145,5 +145,5 @@ def test_real_files(file, cells, genes, real_data):
     assert opened.n_cells == cells
     assert opened.genes == matrix.var_names[~spiked].tolist()
     for chunk in opened.chunks():
-        expected = sp.csr_matrix(matrix.X[chunk.cells])[:, ~spiked]
+        expected = sp.csr_matrix(matrix.X[chunk.rows])[:, ~spiked]
         assert (chunk.counts != expected).nnz == 0

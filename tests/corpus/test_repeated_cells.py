@@ -59,7 +59,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Any, An
         training, held_out = [], []
         for part in range(2):
             for row, cells in cells_of_part(make_part(corpus, folder, part)):
-                assert int(row.cells) == cells.count_expressing()
+                assert int(row.cells) == cells.count_nonempty()
                 training += counts_of(cells)
         for name, dataset in datasets.items():
             held_out += counts_of(open_cells(make_evaluation(corpus, name, dataset, folder)[0]))

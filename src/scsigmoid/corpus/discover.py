@@ -19,9 +19,10 @@ from scsigmoid.files import write_json
 from scsigmoid.progress import log
 
 Entry = Mapping[str, Any]  # the service's JSON description of a dataset or a version
-IN_LEAVE_OUT = "named in corpus.leave_out"  # a reason in the summary of the manifest
+IN_LEAVE_OUT = "named in corpus.leave_out"  # why a dataset is left out, for the summary
 INDEX_PATIENCE = 3.0  # timeout factor: the service may need 180 s to list all datasets
-# More failed descriptions than both this number and this share of wanted datasets are an error.
+# Wanted datasets that cannot be described are left out. It is an error if their number exceeds both
+# this number and this share of the wanted datasets.
 MOST_FAILED, MOST_FAILED_SHARE = 5, 0.02
 
 
@@ -80,7 +81,7 @@ def list_versions(
         day: as ``YYYY-MM-DD``.
         leave_out: ids of datasets to leave out, even if their descriptions are malformed.
         can_be_wanted: whether the corpus may use versions of a dataset, given its current
-            description. Other datasets are only counted. For them the current version is returned,
+            description. Other datasets are only counted, so their current version is returned,
             which saves a request.
         cache: folder with the versions of past days, so that an interrupted command resumes.
 
@@ -90,35 +91,35 @@ def list_versions(
     Raises:
         UserError: if no dataset was published by the day, or too many cannot be described.
     """
-    # Descriptions of the current versions. Their `published_at` is the day of a dataset's first
-    # version, so datasets that did not exist on the day are skipped.
-    entries = {
+    # The service lists the current version of each dataset, but with the day on which the first
+    # version was published. Datasets that did not exist on the day are therefore skipped.
+    datasets = {
         check_identifier(entry.get("dataset_id"), service.api): entry
         for entry in service.get_list("datasets", INDEX_PATIENCE)
         if is_published(entry, day)
     }
-    left_out = dict.fromkeys(entries.keys() & {*leave_out}, IN_LEAVE_OUT)
-    wanted = {key for key, entry in entries.items() if key not in left_out and can_be_wanted(entry)}
+    left_out = dict.fromkeys(datasets.keys() & {*leave_out}, IN_LEAVE_OUT)
+    requested = sorted(datasets.keys() - left_out)
+    wanted = {dataset_id for dataset_id in requested if can_be_wanted(datasets[dataset_id])}
     if day >= datetime.now(UTC).date().isoformat():
         cache = None  # versions may still be published on this day
 
     def find_version(dataset_id: str) -> Version | None:
         """Return the version of a dataset, or add the reason why there is none to ``left_out``."""
-        entry = entries[dataset_id]
+        description = dataset = datasets[dataset_id]
         try:
             if dataset_id in wanted:
-                entry = version_of_day(service, dataset_id, day, cache)
-            return read_version(entry, entries[dataset_id])
+                description = version_of_day(service, dataset_id, day, cache)
+            return read_version(description, dataset)
         except UserError as error:
-            # If a failure in another thread stopped this one, raise instead of noting a reason.
+            # Raise an error if the request failed only because another thread has failed.
             service.web.check_stopped()
             left_out[dataset_id] = error.reason if isinstance(error, Absent) else str(error)
             return None
 
-    requested = sorted(entries.keys() - left_out)
     results = service.web.each(find_version, requested, label="dataset versions")
-    for identifier, reason in sorted(left_out.items()):
-        log(f"left out: {identifier}: {reason}")
+    for dataset_id, reason in sorted(left_out.items()):
+        log(f"left out: {dataset_id}: {reason}")
     failed = sorted(wanted & left_out.keys())
     if len(failed) > max(MOST_FAILED, MOST_FAILED_SHARE * len(wanted)):
         raise UserError(
@@ -132,7 +133,10 @@ def list_versions(
 
 
 def version_of_day(service: Service, dataset_id: str, day: str, cache: Path | None) -> Entry:
-    """Return the newest description as of a day, and store it in the folder ``cache`` if given."""
+    """Return the description of a dataset's newest version as of a day.
+
+    If ``cache`` is given, read the description from this folder, or store it there.
+    """
     if cache is None:
         return find_newest(service.versions(dataset_id), day)
     path = cache / f"{dataset_id}-{day}.json"
@@ -146,7 +150,7 @@ def version_of_day(service: Service, dataset_id: str, day: str, cache: Path | No
 
 
 def find_newest(entries: Iterable[Entry], day: str | None = None) -> Entry:
-    """Return the newest description, as of a day if given. Raise `Unusable` if there is none."""
+    """Return the newest published version, as of a day if given, or raise `Unusable`."""
     candidates = [entry for entry in entries if is_published(entry, day)]
     if not candidates:
         raise Unusable(f"has no version of {day} or before" if day else "has no published version")
@@ -162,14 +166,14 @@ def is_published(entry: Entry, day: str | None) -> bool:
 def read_version(entry: Entry, dataset: Entry | None = None) -> Version:
     """Read the service's description of a version. Unknown fields are ignored.
 
-    ``dataset`` is the description of the dataset, for a collection or DOI that ``entry`` lacks.
-    Raise `Unusable` if the version is withdrawn or has no h5ad file, and a UserError if its
-    description is malformed.
+    ``dataset`` is the description of the dataset. It is read for the collection or DOI if ``entry``
+    lacks them. Raise `Unusable` if the version is withdrawn or has no h5ad file, and a UserError if
+    its description is malformed.
     """
     version_id = check_identifier(entry.get("dataset_version_id"))
     if entry.get("tombstone") is True:
         raise Unusable("withdrawn")
-    assets = [asset for asset in entries_of(entry, "assets") if asset.get("filetype") == "H5AD"]
+    assets = [asset for asset in read_objects(entry, "assets") if asset.get("filetype") == "H5AD"]
     if not assets or not isinstance(assets[0].get("url"), str):
         raise Unusable(f"its version {version_id} has no h5ad file")
     cells, size = as_count(entry.get("cell_count")), as_count(assets[0].get("filesize"))
@@ -178,7 +182,7 @@ def read_version(entry: Entry, dataset: Entry | None = None) -> Version:
             f"{version_id}: its number of cells is {one_line(entry.get('cell_count'), 40)!r}; "
             "name the version in corpus.leave_out"
         )
-    organisms, assays = terms(entry, "organism"), terms(entry, "assay")
+    organisms, assays = read_terms(entry, "organism"), read_terms(entry, "assay")
     collection = entry.get("collection_id") or (dataset or {}).get("collection_id")
     doi = entry.get("collection_doi") or (dataset or {}).get("collection_doi")
     row = ManifestRow(
@@ -200,15 +204,15 @@ def read_version(entry: Entry, dataset: Entry | None = None) -> Version:
     return Version(row, list(organisms), assays)
 
 
-def terms(entry: Entry, key: str) -> dict[str, str]:
+def read_terms(entry: Entry, key: str) -> dict[str, str]:
     """Return the labels under a key of a description, each with its ontology id."""
     return {
         one_line(term.get("label")): one_line(term.get("ontology_term_id") or "")
-        for term in entries_of(entry, key)
+        for term in read_objects(entry, key)
     }
 
 
-def entries_of(entry: Entry, key: str) -> list[Entry]:
+def read_objects(entry: Entry, key: str) -> list[Entry]:
     """Return the JSON objects in the list under a key of a description."""
     values = entry.get(key)
     listed = values if isinstance(values, list) else []
@@ -246,7 +250,7 @@ def find_evaluation_dataset(service: Service, name: str, dataset: Dataset) -> Ma
 
 def find_in_collection(service: Service, identifier: str) -> Version:
     """Return the newest version of the only dataset in the collection with this id."""
-    members = entries_of(service.get(f"collections/{identifier}"), "datasets")
+    members = read_objects(service.get(f"collections/{identifier}"), "datasets")
     if len(members) != 1:
         raise Unusable(f"contains {len(members)} datasets, not one")
     versions = service.versions(members[0].get("dataset_id", ""))

@@ -43,16 +43,14 @@ class Downloads:
         import h5py
 
         path = self.path(row)
-        record = path.with_suffix(".sha256")
         locks = self.folder / ".locks"
         locks.mkdir(parents=True, exist_ok=True)
         with FileLock(locks / f"{path.stem}.lock"):  # released even if the process is killed
-            recorded = record.read_text(encoding="ascii").split() if record.exists() else []
-            first_digest, *recorded_state = recorded or [""]
+            first_digest, recorded_state = read_record(path)
             if path.exists():
                 is_unchanged = recorded_state == state_of(path)
                 digest = first_digest if is_unchanged else sha256(path)
-                # Both expected checksums are empty if unknown.
+                # The checksums in the manifest and in the record are empty if they are unknown.
                 is_expected = row.sha256 in ("", digest) and first_digest in ("", digest)
                 if is_expected and self.has(row):
                     write_record(path, digest)
@@ -75,6 +73,13 @@ class Downloads:
             write_record(path, digest)
         log(f"{row.location}: {path.stat().st_size / 1e9:.3f} GB, SHA-256 {digest}")
         return digest
+
+
+def read_record(path: Path) -> tuple[str, list[str]]:
+    """Return SHA-256 and state in the record of a file. Both are empty if there is no record."""
+    record = path.with_suffix(".sha256")
+    words = record.read_text(encoding="ascii").split() if record.exists() else []
+    return (words[0], words[1:]) if words else ("", [])
 
 
 def write_record(path: Path, digest: str) -> None:
@@ -115,16 +120,16 @@ def resume(web: Web, url: str, partial: Path, size: int | None) -> None:
     """Make one attempt: request the missing bytes, append them, and check the size of the file."""
     start, etag_file = size_on_disk(partial), partial.with_suffix(".etag")
     if start == size:
-        return
+        return  # all bytes arrived in an earlier attempt
     headers = {}
     if start and etag_file.exists():
         headers = {"Range": f"bytes={start}-", "If-Range": etag_file.read_text(encoding="utf-8")}
     with web.opened("GET", url, headers) as response:
-        if response.status_code == 416:
+        if response.status_code == 416:  # range not satisfiable
             remove_partial(partial)
             raise Transient("the server does not have the rest of the file")
         check_status(url, response)
-        is_rest = response.status_code == 206  # partial content, from `start` on
+        is_rest = response.status_code == 206  # the server sends the bytes from `start` on
         length = content_length(response)
         expected = size if length is None else length + (start if is_rest else 0)
         if expected is None:

@@ -179,14 +179,14 @@ def write_embedded(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path
     if name not in (*DATASETS, *training):
         raise UserError(f"{name}: the embedded corpus has no such file; make the manifest again")
     cells = training.get(name, sizes.evaluation_cells)
-    tissues: dict[str, str] = {}
-    # An evaluation dataset has the cell types of one tissue, a training file those of all tissues.
-    tables = [DATASETS[name]] if name in DATASETS else DATASETS.values()
-    for tissue, cell_types in tables:
+    tissue_of_type: dict[str, str] = {}
+    # A training file has the cell types of all evaluation datasets.
+    for dataset in [name] if name in DATASETS else DATASETS:
+        tissue, cell_types = DATASETS[dataset]
         for cell_type in cell_types:
             # Training cells of a type that occurs in several tissues are from the first tissue.
-            tissues.setdefault(cell_type, tissue)
-    write_cells(path, simulate(name, cells, tissues, sizes, seed))
+            tissue_of_type.setdefault(cell_type, tissue)
+    write_cells(path, simulate(name, cells, tissue_of_type, sizes, seed))
 
 
 def recover_counts(raw: Any, totals: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -214,7 +214,7 @@ def real_cells(seed: int, *, held_out: bool) -> CellTable:
         warnings.simplefilter("ignore")  # the file has an old format
         adata = scanpy.datasets.pbmc68k_reduced()
     genes = real_genes()
-    columns = adata.raw.var_names.get_indexer([symbol for symbol, _, _ in genes])
+    columns = adata.raw.var_names.get_indexer([gene.symbol for gene in genes])
     totals = adata.obs["n_counts"].to_numpy(dtype=np.float64)
     counts = recover_counts(adata.raw.X.toarray(), totals)[:, columns]
     order = np.random.default_rng(derive(seed, "embedded", "pbmc68k")).permutation(REAL_CELLS)
@@ -226,8 +226,8 @@ def real_cells(seed: int, *, held_out: bool) -> CellTable:
         "tissue": "blood",
         **REQUIRED_OBS,
     }
-    _, identifiers, names = zip(*genes, strict=True)
-    return CellTable(counts[rows], identifiers, names, obs, REAL_TITLE, simulated=False)
+    ids, names = [gene.id for gene in genes], [gene.name for gene in genes]
+    return CellTable(counts[rows], ids, names, obs, REAL_TITLE, simulated=False)
 
 
 def draw_genes(sizes: EmbeddedCorpus, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -267,16 +267,17 @@ def type_activity(cell_type: str, programmes: int, seed: int) -> NDArray[np.floa
 
 
 def simulate(
-    name: str, cells: int, tissues: Mapping[str, str], sizes: EmbeddedCorpus, seed: int
+    name: str, cells: int, tissue_of_type: Mapping[str, str], sizes: EmbeddedCorpus, seed: int
 ) -> CellTable:
     """Simulate the cells of one file, with a seed that depends on its name.
 
-    ``tissues`` has the tissue of each cell type. The first type is twice as frequent as the last.
+    The first cell type of ``tissue_of_type`` is twice as frequent as the last.
     """
-    cell_types = list(tissues)
-    known = [gene[1:] for gene in real_genes()][: sizes.genes]  # ids and names
-    made_up = [(f"ENSG9{index:010d}", f"SIM{index}") for index in range(sizes.genes - len(known))]
-    identifiers, names = zip(*known, *made_up, strict=True)
+    cell_types = list(tissue_of_type)
+    real = real_genes()[: sizes.genes]
+    made_up = range(sizes.genes - len(real))
+    ids = [*(gene.id for gene in real), *(f"ENSG9{index:010d}" for index in made_up)]
+    names = [*(gene.name for gene in real), *(f"SIM{index}" for index in made_up)]
     base, weights = draw_genes(sizes, seed)
     generator = np.random.default_rng(derive(seed, "simulated", "cells", name))
     frequency = np.linspace(1.0, 0.5, len(cell_types))
@@ -286,20 +287,21 @@ def simulate(
     types = generator.permutation(np.repeat(np.arange(len(cell_types)), sizes_of_types))
     donors = generator.integers(sizes.donors, size=cells)
 
-    mean_activity = np.stack([type_activity(x, sizes.programmes, seed) for x in cell_types])
+    activities = [type_activity(cell_type, sizes.programmes, seed) for cell_type in cell_types]
     noise = np.exp(generator.normal(0.0, ACTIVITY_NOISE, (cells, sizes.programmes)))
     background = generator.exponential(BACKGROUND, (cells, sizes.programmes))
-    activity = mean_activity[types] * noise + background
+    activity = np.stack(activities)[types] * noise + background
     log_rates = base + (activity / (1.0 + activity)) @ weights.T
     log_rates += generator.normal(0.0, DONOR_SHIFT, (sizes.donors, sizes.genes))[donors]
     rates = np.exp(log_rates)
     rates /= rates.sum(axis=1, keepdims=True)
 
     lengths = sizes.median_length * np.exp(generator.normal(0.0, SIGMA_LENGTH, cells))
-    lengths = np.clip(lengths, min(SHORTEST, sizes.genes / 2), LONGEST_SHARE * sizes.genes)
+    shortest = min(SHORTEST, sizes.genes / 2)  # SHORTEST may exceed a small number of genes
+    lengths = np.clip(lengths, shortest, LONGEST_SHARE * sizes.genes)
     library = library_sizes(rates, types, lengths)
-    dispersion = generator.gamma(DISPERSION, 1 / DISPERSION, rates.shape)
-    counts = generator.poisson(library[:, None] * rates * dispersion)
+    rate_noise = generator.gamma(DISPERSION, 1 / DISPERSION, rates.shape)
+    counts = generator.poisson(library[:, None] * rates * rate_noise)
     counts[generator.random(counts.shape) < DROPOUT] = 0
     # Every cell has a transcript, as cell calling ensures in real data.
     empty = counts.sum(axis=1) == 0
@@ -307,12 +309,12 @@ def simulate(
 
     obs = {
         "cell_type": [cell_types[index] for index in types],
-        "tissue": [tissues[cell_types[index]] for index in types],
+        "tissue": [tissue_of_type[cell_types[index]] for index in types],
         "donor_id": [f"{name} donor {index + 1}" for index in donors],
         "assay": "simulated",
         **REQUIRED_OBS,
     }
-    return CellTable(counts, identifiers, names, obs, f"{name} (simulated)", simulated=True)
+    return CellTable(counts, ids, names, obs, f"{name} (simulated)", simulated=True)
 
 
 def library_sizes(
@@ -326,10 +328,10 @@ def library_sizes(
     grid = np.exp(np.linspace(np.log(1.0), np.log(1e6), 96))
     library = np.empty(len(lengths))
     for index in np.unique(types):
-        members = types == index
-        profile = rates[members].mean(axis=0)
-        # (grid, genes): probability of a count of 0.
-        silent = (1.0 + grid[:, None] * profile / DISPERSION) ** -DISPERSION
-        expressed = (1.0 - DROPOUT) * (1.0 - silent).sum(axis=1)
-        library[members] = np.exp(np.interp(lengths[members], expressed, np.log(grid)))
+        is_of_type = types == index
+        mean_rates = rates[is_of_type].mean(axis=0)
+        # (grid, genes): probability of a count of 0 before dropout.
+        zero_probability = (1.0 + grid[:, None] * mean_rates / DISPERSION) ** -DISPERSION
+        grid_lengths = (1.0 - DROPOUT) * (1.0 - zero_probability).sum(axis=1)
+        library[is_of_type] = np.exp(np.interp(lengths[is_of_type], grid_lengths, np.log(grid)))
     return library

@@ -94,7 +94,8 @@ def download_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str,
     if failed:
         more = f" ({len(failed) - 1} more files failed: see the log)" if len(failed) > 1 else ""
         raise UserError(f"{failed[0]}{more}")
-    return {row.file: str(digest) for row, digest in zip(remote, results, strict=True)}
+    digests = [result for result in results if isinstance(result, str)]
+    return {row.file: digest for row, digest in zip(remote, digests, strict=True)}
 
 
 @contextmanager
@@ -155,7 +156,7 @@ def fetch_evaluation(
             label=label,
             types=dataset.types,
             title=row.title,
-            cells=cells.count_expressing(),
+            cells=cells.count_nonempty(),
             genes=len(cells.genes),
             sha256=digests.get(row.file) or sha256(path),
             location=row.location,
@@ -166,8 +167,7 @@ def fetch_evaluation(
 def provide(row: ManifestRow, corpus: Corpus, seed: int, downloads: Downloads, path: Path) -> None:
     """Make embedded cells, link to a download or a local h5ad file, or copy or convert its cells.
 
-    Evaluation cells are copied if later stages cannot read the local file as it is. Raise an error
-    if a local file changed since the manifest was made.
+    Raise an error if a local file changed since the manifest was made.
     """
     path.unlink(missing_ok=True)
     if row.source in REMOTE:
@@ -180,6 +180,7 @@ def provide(row: ManifestRow, corpus: Corpus, seed: int, downloads: Downloads, p
             raise UserError(f"{local}: no such file; restore it or make the manifest again")
         if fingerprint(local) != (row.sha256, int(row.bytes or 0)):
             raise UserError(f"{local}: changed since the manifest was made; make it again")
+        # Later stages read all cells of an evaluation dataset, with the default layer and gene ids.
         if row.role == "evaluation" and (row.held_out != "all" or row.layer or row.genes):
             copy_cells(cells_of(row, local), path, row.title)
         elif is_tenx(local):
@@ -195,13 +196,13 @@ def complete_row(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
     SHA-256 of the file, empty if unknown.
     """
     cells = cells_of(row, path)
-    expressing = cells.count_expressing()
-    if not expressing:
+    n_nonempty = cells.count_nonempty()
+    if not n_nonempty:
         raise NoCountsError(f"{path}: no raw counts, all are zero; leave the file out")
-    removed = {**cells.removed, "cells without counts": cells.n_cells - expressing}
+    removed = {**cells.removed, "cells without counts": cells.n_cells - n_nonempty}
     return replace(
         row,
-        cells=str(expressing),
+        cells=str(n_nonempty),
         reason=", ".join(f"{count} {name}" for name, count in removed.items() if count),
         bytes=str(path.stat().st_size),
         sha256=digest or sha256(path),

@@ -1,4 +1,4 @@
-"""Read and check the genes of a file: unique ids without versions, spike-ins or virus genes."""
+"""Read the genes of a file, and compare their ids and names with other files."""
 
 import csv
 import re
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from scsigmoid.progress import log, warn
 VERSIONED = re.compile(r"\A(ENS[A-Z]*\d+)\.\d+\Z")
 ENSEMBL_GENE = re.compile(r"(ENS[A-Z]*G)\d+")
 ORGANISMS = {"ENSG": "Homo sapiens", "ENSMUSG": "Mus musculus"}
-FOREIGN = ("ERCC-", "ENSSASG")  # spike-ins, and genes of SARS-CoV-2, as in CELLxGENE files
+FOREIGN = ("ERCC-", "ENSSASG")  # prefixes of ids: spike-ins, and genes of SARS-CoV-2
 # Values of var['feature_types'], in lower case: genes, and other features.
 EXPRESSION = ("gene expression", "gex", "rna")
 OTHER_FEATURES = re.compile(
@@ -36,13 +36,13 @@ FEWEST_COMPARED = 10  # names of fewer genes are not checked
 
 @dataclass(frozen=True)
 class Genes:
-    """The genes of a file. Counts of genes that the file lists twice are added."""
+    """The genes of a file. A feature is a row of ``var``, and several can be the same gene."""
 
     genes: list[str]  # unique ids without version, without spike-ins and viruses
     names: list[str]  # symbol of each gene, or its id if the file has no symbol
     gene_of_feature: NDArray[np.int64]  # index in `genes` of each feature, -1 if it is left out
     gene_column: str  # column of `var` with the ids; empty for the index
-    removed: dict[str, int]  # numbers of features and spots left out or merged, by kind
+    removed: dict[str, int]  # number of features left out and merged (in Cells, also spots)
 
 
 def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
@@ -59,7 +59,8 @@ def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
     gene_column = gene_column or column_of_ids(var, is_gene, path)
     ids = read_column(var, gene_column or index)
     check_ids(ids, is_gene, gene_column, path)
-    name_of: dict[str, str] = {}  # genes in the order of their index
+    # Keys of both are the genes in the order of their index.
+    name_of: dict[str, str] = {}
     index_of: dict[str, int] = {}
     gene_of_feature = np.full(len(ids), -1, dtype=np.int64)
     for feature, (identifier, name) in enumerate(zip(ids, names, strict=True)):
@@ -179,7 +180,7 @@ def are_genes(var: Any, path: Path) -> NDArray[np.bool_]:
     if not is_gene.all():
         others = format_words(types[~is_gene])
         log(f"{path}: var[{name!r}]: features that are not genes are left out: {others}")
-    # Outer joins of files leave empty values.
+    # Outer joins of files leave empty values. A column without gene expression has another meaning.
     is_unknown = is_gene & ~np.isin(kinds, (*EXPRESSION, ""))
     if is_unknown.any() and {*kinds} & {*EXPRESSION}:
         unknown = format_words(types[is_unknown])
@@ -204,9 +205,9 @@ def find_comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
     return {gene for gene in known if organism_of(gene) in (organism, "other")}
 
 
-def check_alike(local_files: Mapping[Path, Genes]) -> None:
+def compare_genes(local_files: Mapping[Path, Genes]) -> None:
     """Compare the genes of each file with the files that have more genes, and with GENCODE."""
-    human = {gene: name for _, gene, name in real_genes()}
+    human = {gene.id: gene.name for gene in real_genes()}
     known: dict[str, str] = {}
     larger: list[Path] = []
     for path, file in sorted(local_files.items(), key=lambda item: -len(item[1].genes)):
@@ -231,7 +232,7 @@ def check_shared(file: Genes, known: Mapping[str, str], path: Path, other: str) 
     transcriptome. Messages name ``path``, and ``other`` as the source of the known genes.
     """
     comparable = find_comparable(file.genes, known)
-    # One flag for each feature that is used, so a gene with two features counts twice.
+    # Features are counted, because many features with one wrong id would count as one gene.
     gene_of_feature = file.gene_of_feature[file.gene_of_feature >= 0]
     is_known = np.array([gene in comparable for gene in file.genes])[gene_of_feature]
     shared = int(is_known.sum())
@@ -292,10 +293,18 @@ def normalize(name: str) -> str:
     return name.casefold().replace("-", ".")
 
 
-def real_genes() -> list[tuple[str, str, str]]:
-    """Return 760 human genes: symbol in scanpy's pbmc68k_reduced, Ensembl id, GENCODE v44 name."""
+class RealGene(NamedTuple):
+    """A human gene in scanpy's pbmc68k_reduced."""
+
+    symbol: str  # in pbmc68k_reduced
+    id: str  # Ensembl id
+    name: str  # in GENCODE v44
+
+
+def real_genes() -> list[RealGene]:
+    """Return 760 of the 765 genes in scanpy's pbmc68k_reduced."""
     rows = read_table("pbmc68k_genes.csv")
-    return [(row["symbol"], row["gene_id"], row["feature_name"]) for row in rows]
+    return [RealGene(row["symbol"], row["gene_id"], row["feature_name"]) for row in rows]
 
 
 @cache

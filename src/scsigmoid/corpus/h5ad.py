@@ -38,7 +38,7 @@ ON_TISSUE = "in_tissue"  # column of obs in spatial data; 0 for spots off the ti
 class Chunk(NamedTuple):
     """Consecutive selected cells."""
 
-    cells: NDArray[np.int64]  # rows in the file
+    rows: NDArray[np.int64]  # rows of the cells in the file
     # Raw counts, cells x genes: a SciPy CSR matrix of int32 without stored zeros or repeated
     # entries. The entries of a cell are in any order.
     counts: Any
@@ -50,7 +50,7 @@ class Cells(Genes):
 
     path: Path
     rows: NDArray[np.int64]  # rows of the selected cells in the file, ascending
-    _matrix: str  # path of the matrix with counts in the file
+    _matrix_name: str  # name of the matrix with counts in the file, such as "raw/X"
     sha256: str = ""  # expected SHA-256 of the file, which `chunks` checks; empty if unknown
     remake: Path = Path()  # file or folder that jobs make again if it is deleted, for messages
 
@@ -65,10 +65,11 @@ class Cells(Genes):
         if retired.keys().isdisjoint(self.genes):
             return self
         ids = pd.Series([retired.get(gene, gene) for gene in self.genes])
-        new_index, genes = pd.factorize(ids)
+        new_index, genes = pd.factorize(ids)  # index of each id in the unique ids `genes`
         names = pd.Series(self.names)[~ids.duplicated()].tolist()
-        features = np.where(self.gene_of_feature >= 0, new_index[self.gene_of_feature], -1)
-        return replace(self, genes=genes.tolist(), names=names, gene_of_feature=features)
+        is_used = self.gene_of_feature >= 0
+        gene_of_feature = np.where(is_used, new_index[self.gene_of_feature], -1)
+        return replace(self, genes=genes.tolist(), names=names, gene_of_feature=gene_of_feature)
 
     def select(self, held_out: str, role: Role) -> "Cells":
         """Select the held-out cells (``"evaluation"``) or the other cells (``"training"``).
@@ -78,7 +79,7 @@ class Cells(Genes):
         """
         is_held_out = np.full(self.n_cells, held_out == "all")
         if fraction := FRACTION.fullmatch(held_out):
-            # The choice depends only on the number of cells and the seed.
+            # The choice depends only on the number of cells and the seed. Each role has a cell.
             count = min(max(1, round(float(fraction["share"]) * self.n_cells)), self.n_cells - 1)
             seed = derive(int(fraction["seed"]), "held out", self.n_cells)
             is_held_out[np.random.default_rng(seed).permutation(self.n_cells)[:count]] = True
@@ -107,13 +108,13 @@ class Cells(Genes):
                     values[name] = read_column(file["obs"], name)[self.rows]
         return values
 
-    def count_expressing(self) -> int:
+    def count_nonempty(self) -> int:
         """Return the number of selected cells with counts.
 
         Of a CSR matrix, only ``indptr`` is read, so cells with only stored zeros are included.
         """
         with opened(self.path) as file:
-            matrix = Matrix(file[self._matrix], self.path, self._matrix)
+            matrix = Matrix(file[self._matrix_name], self.path, self._matrix_name)
             if matrix.kind == "csr":
                 return int((matrix.count_stored()[self.rows] > 0).sum())
         return sum(int((np.diff(chunk.counts.indptr) > 0).sum()) for chunk in self.chunks())
@@ -125,19 +126,20 @@ class Cells(Genes):
         last chunk, if the SHA-256 of the file is not ``sha256``.
         """
         with verified(self.path, self.sha256, self.remake), opened(self.path) as file:
-            matrix = Matrix(file[self._matrix], self.path, self._matrix.replace("/", "."))
+            name = self._matrix_name
+            matrix = Matrix(file[name], self.path, name.replace("/", "."))
             for start, counts in matrix.counts(self.rows, self.gene_of_feature, len(self.genes)):
                 stop = start + counts.shape[0]
                 first, last = np.searchsorted(self.rows, [start, stop])
-                cells = self.rows[first:last]
-                if len(cells) < stop - start:
-                    counts = counts[cells - start]
-                if len(cells) <= CHUNK_CELLS:
-                    yield Chunk(cells, counts)  # slicing would copy
+                rows = self.rows[first:last]  # the selected rows of this block
+                if len(rows) < stop - start:
+                    counts = counts[rows - start]
+                if len(rows) <= CHUNK_CELLS:
+                    yield Chunk(rows, counts)  # slicing would copy
                     continue
-                for begin in range(0, len(cells), CHUNK_CELLS):
+                for begin in range(0, len(rows), CHUNK_CELLS):
                     chunk = slice(begin, begin + CHUNK_CELLS)
-                    yield Chunk(cells[chunk], counts[chunk])
+                    yield Chunk(rows[chunk], counts[chunk])
 
 
 def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
@@ -157,14 +159,14 @@ def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
     with opened(path) as file:
         check_layout(file, path)
         obs = file["obs"]
-        matrix = find_counts(file, path, layer)
-        n_cells, n_features = Matrix(file[matrix], path, matrix).shape
-        var = file["raw/var" if matrix == "raw/X" else "var"]
+        matrix_name = find_counts(file, path, layer)
+        n_cells, n_features = Matrix(file[matrix_name], path, matrix_name).shape
+        var = file["raw/var" if matrix_name == "raw/X" else "var"]
         obs_rows, var_rows = count_rows(obs), count_rows(var)
         if (n_cells, n_features) != (obs_rows, var_rows):
             raise UserError(
-                f"{path}: {matrix.replace('/', '.')} has {n_cells} rows and {n_features} columns, "
-                f"but obs has {obs_rows} rows and var {var_rows}; write the file again"
+                f"{path}: {matrix_name.replace('/', '.')} has {n_cells} rows and {n_features} "
+                f"columns, but obs has {obs_rows} rows and var {var_rows}; write the file again"
             )
         if n_cells == 0:
             raise UserError(f"{path}: has no cells; leave the file out")
@@ -178,11 +180,12 @@ def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
     if not len(rows):
         raise NoCountsError(f"{path}: all spots are off the tissue; leave the file out")
     removed = {"spots off the tissue": off_tissue, **file_genes.removed}
-    return Cells(**{**vars(file_genes), "removed": removed}, path=path, rows=rows, _matrix=matrix)
+    file_genes = replace(file_genes, removed=removed)
+    return Cells(**vars(file_genes), path=path, rows=rows, _matrix_name=matrix_name)
 
 
 def cells_of(row: ManifestRow, path: str | Path) -> Cells:
-    """Open the file of a manifest row, and select the row's cells."""
+    """Open the file of a manifest row, and select the row's cells without excluded cells."""
     role: Role = "evaluation" if row.role == "evaluation" else "training"
     cells = open_cells(path, layer=row.layer, genes=row.genes).select(row.held_out, role)
     return replace(cells, rows=cells.rows[~are_in_ranges(cells.rows, row.excluded)])

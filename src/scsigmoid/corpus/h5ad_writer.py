@@ -23,7 +23,7 @@ from scsigmoid.files import DAMAGE, atomic_path, sha256
 
 SCHEMA_VERSION = "5.0.0"  # of the CELLxGENE schema
 HUMAN = {"organism": "Homo sapiens", "organism_ontology_term_id": "NCBITaxon:9606"}
-# Further columns of ``obs`` that the schema requires.
+# Further columns of ``obs`` that the schema requires, each with a value for all cells.
 REQUIRED_OBS = {"tissue_type": "tissue", "disease": "normal", "suspension_type": "cell"}
 TARGET_SUM = 10_000  # total of a cell's normalized values
 # Column of ``obs`` in a copy of selected cells: their rows in the user's file, for messages.
@@ -57,20 +57,20 @@ def write_cells(path: str | Path, table: CellTable) -> None:
     scale = np.repeat(TARGET_SUM / totals, np.diff(counts.indptr))
     normalized.data = np.log1p(counts.data * scale).astype(np.float32)
 
-    cells = pd.Index([f"cell_{row:06d}" for row in range(len(totals))])
-    obs = pd.DataFrame({**HUMAN, **table.obs}, index=cells).astype("category")
-    features = {
+    cell_names = pd.Index([f"cell_{row:06d}" for row in range(len(totals))])
+    obs = pd.DataFrame({**HUMAN, **table.obs}, index=cell_names).astype("category")
+    columns = {
         "feature_name": table.names,
         "feature_biotype": "gene",
         "feature_reference": HUMAN["organism_ontology_term_id"],
     }
-    var = pd.DataFrame(features, index=pd.Index(table.genes)).astype("category")
-    own = {"simulated": table.simulated, "label": "cell_type", "title": table.title}
+    var = pd.DataFrame(columns, index=pd.Index(table.genes)).astype("category")
+    metadata = {"simulated": table.simulated, "label": "cell_type", "title": table.title}
     adata = anndata.AnnData(
         X=normalized,
         obs=obs.assign(is_primary_data=True),
         var=var.assign(feature_is_filtered=False),
-        uns={"title": table.title, "schema_version": SCHEMA_VERSION, "scsigmoid": own},
+        uns={"title": table.title, "schema_version": SCHEMA_VERSION, "scsigmoid": metadata},
     )
     adata.raw = anndata.AnnData(X=counts, var=var, obs=obs[[]])
     with atomic_path(path) as temporary:
@@ -177,8 +177,8 @@ def copy_cells(cells: Cells, path: Path, title: str) -> None:
         obs[name] = obs[name].cat.remove_unused_categories()
     obs[OWN_ROW] = cells.rows
     var = pd.DataFrame({"feature_name": cells.names}, index=pd.Index(cells.genes))
-    own = {"simulated": False, "title": title}
-    uns = {"title": title, "schema_version": SCHEMA_VERSION, "scsigmoid": own}
+    metadata = {"simulated": False, "title": title}
+    uns = {"title": title, "schema_version": SCHEMA_VERSION, "scsigmoid": metadata}
     adata = anndata.AnnData(X=counts.astype(np.float32), obs=obs, var=var, uns=uns)
     with storing(str(cells.path)):
         adata.write_h5ad(path, compression="gzip", compression_opts=1)

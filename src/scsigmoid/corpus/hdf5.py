@@ -89,11 +89,11 @@ def format_names(name: str, present: Sequence[str]) -> str:
 def read_column(frame: Any, name: str) -> Strings:
     """Read a column of a stored data frame as strings, ``""`` for missing values.
 
-    Raise the errors of :func:`check_values` and :func:`read_checked`.
+    Raise the errors of :func:`check_readable` and :func:`read_checked`.
     """
     import pandas as pd
 
-    check_values(frame, name)
+    check_readable(frame, name)
     values = read_checked(frame[name], f"column {name!r}", count_rows(frame))
     if isinstance(values, pd.Categorical):
         categories = np.array([*map(str, values.categories), ""], dtype=object)
@@ -102,20 +102,20 @@ def read_column(frame: Any, name: str) -> Strings:
     return np.where(series.isna(), "", series.astype(str)).astype(object)
 
 
-def check_values(frame: Any, name: str) -> None:
+def check_readable(frame: Any, name: str) -> None:
     """Raise an error if a column cannot be read as text, for example a compound type."""
-    if not has_values(frame[name]):
+    if not has_value_per_row(frame[name]):
         raise UserError(
             f"{frame.file.filename}: column {name!r} of {frame.name.strip('/')} must have one "
             "text, number or category per row; convert or remove it"
         )
 
 
-def has_values(stored: Any) -> bool:
+def has_value_per_row(stored: Any) -> bool:
     """Return whether a stored column has a text, a number or a category for each row."""
     import h5py
 
-    if isinstance(stored, h5py.Group):  # categories, or values that may be missing
+    if isinstance(stored, h5py.Group):  # "codes" of categories, or "values" that may be missing
         return "codes" in stored or "values" in stored
     is_text = h5py.check_string_dtype(stored.dtype) is not None
     return stored.ndim == 1 and (is_text or stored.dtype.kind in "biuf")
@@ -124,7 +124,7 @@ def has_values(stored: Any) -> bool:
 def read_data_frame(stored: Any) -> Any:
     """Read a data frame that anndata stored, or raise ``OSError`` or ``UserError``."""
     for name in stored.attrs["column-order"]:
-        check_values(stored, name)
+        check_readable(stored, name)
     return read_checked(stored, stored.name, count_rows(stored))
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.schema import Dataset
 from scsigmoid.corpus.h5ad import Cells
-from scsigmoid.corpus.hdf5 import Strings, check_column, has_values, opened
+from scsigmoid.corpus.hdf5 import Strings, check_column, has_value_per_row, opened
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
@@ -77,7 +77,7 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
         columns = map(str, obs.attrs["column-order"])
         text_columns = [column for column in columns if is_text(obs[column])]
         labels = labels_in(obs, wanted) + (text_columns if ANY in wanted else [])
-        if not labels and not dataset.types:
+        if not labels and not dataset.types:  # with types, the error below names similar columns
             purpose = (
                 "the cell types that held-out cells need (set 'label' to one of its columns, or "
                 "remove 'held_out' or the dataset)"
@@ -86,7 +86,8 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
                 check_column(obs, column, cells.path, purpose)
     types_of = {label: set(cell_types(cells, label, dataset.types)) for label in labels}
     chosen = max(labels, key=lambda label: len(types_of[label] & set(dataset.types)), default="")
-    missing = [kind for kind in dataset.types if not labels or kind not in types_of[chosen]]
+    present = types_of.get(chosen, set())
+    missing = [kind for kind in dataset.types if kind not in present]
     if missing:
         lacking = f"{chosen!r} lacks" if chosen else f"has no column {wanted[0]!r} and lacks"
         raise UserError(
@@ -95,7 +96,7 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
             f"{nearest_columns(cells, text_columns, dataset.types)}; set datasets.{name}.label to "
             f"the column with these types, or datasets.{name}.types to the types to compare"
         )
-    present = types_of[chosen] - {""}
+    present -= {""}
     if len(present) < 2:
         only = ", ".join(map(repr, present)) or "none"
         raise UserError(
@@ -143,9 +144,9 @@ def check_enough(
 
 
 def is_text(stored: Any) -> bool:
-    """Return whether a stored column may contain text, that is, is not an array of numbers."""
+    """Return whether a stored column can be read and is not an array of numbers."""
     is_number = hasattr(stored, "dtype") and stored.dtype.kind in "biuf"
-    return has_values(stored) and not is_number
+    return has_value_per_row(stored) and not is_number
 
 
 def nearest_columns(cells: Cells, columns: Sequence[str], types: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus.discover import Service, find_evaluation_dataset, list_versions
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.embedded import list_embedded
-from scsigmoid.corpus.genes import check_alike, organisms_of
+from scsigmoid.corpus.genes import compare_genes, organisms_of
 from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import as_h5ad, fingerprint
 from scsigmoid.corpus.hdf5 import opened
@@ -135,6 +135,7 @@ def check_not_trained_on(
     key_of = attrgetter("dataset", "location", "held_out", "sha256", "layer", "genes")
     if corpus.source != "local" or key_of(evaluated) in map(key_of, rows):
         return
+    # Compare the counts as a new manifest would.
     rows_now, _ = list_local(own_files(corpus, datasets), datasets, seed)
     excluded_now = {row.location: row.excluded for row in rows_now if row.role == "training"}
     for row in training:
@@ -143,7 +144,7 @@ def check_not_trained_on(
             cells = int(row.cells)
         else:
             last = max(map(int, re.findall(r"\d+", ranges)), default=-1)
-            file_rows = np.arange(last + 1)
+            file_rows = np.arange(last + 1)  # up to the last row that is excluded now
             is_new = are_in_ranges(file_rows, ranges) & ~are_in_ranges(file_rows, row.excluded)
             cells = int(is_new.sum())
         if cells:
@@ -166,15 +167,18 @@ def list_local(
     local_files: Iterable[LocalFile], datasets: Mapping[str, Dataset], seed: int
 ) -> tuple[list[ManifestRow], dict[str, Any]]:
     """Return the manifest rows of the user's own files, and entries for the summary."""
-    listed = [list_file(local, datasets, seed) for local in local_files]
-    rows = [row for file_rows, _ in listed for row in file_rows]
-    files = [file for _, file in listed]
-    check_alike({file.path: file.cells for file in files})
+    rows: list[ManifestRow] = []
+    files: list[LocalCells] = []
+    for local in local_files:
+        rows_of_file, file = list_file(local, datasets, seed)
+        rows += rows_of_file
+        files.append(file)
+    compare_genes({file.path: file.cells for file in files})
     excluded = find_repeated(files)
     summary: dict[str, Any] = {"origin": "corpus.local"}
     if excluded:
         summary["excluded"] = {
-            path: {"held_out": cells.held_out, "repeated": cells.repeated}
+            path: {"held_out": cells.n_held_out, "repeated": cells.n_repeated}
             for path, cells in excluded.items()
         }
     return remove_excluded(with_unique_names(rows), excluded), summary
@@ -236,8 +240,9 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
             excluded_by_path[str(file.path)] = excluded
             announce(
                 f"warning: {file.path}: of {len(file.training):,} training cells, "
-                f"{excluded.held_out:,} have the same counts as held-out cells and "
-                f"{excluded.repeated:,} the same as other training cells; these cells are left out"
+                f"{excluded.n_held_out:,} have the same counts as held-out cells and "
+                f"{excluded.n_repeated:,} the same as other training cells; these cells are left "
+                "out"
             )
     return excluded_by_path
 
@@ -270,7 +275,7 @@ def list_remote(
         return rows, {"origin": f"the lock {corpus.manifest}"}
     service = Service(corpus.api, downloads.web)
     origin = f"CELLxGENE Discover as of {corpus.snapshot}"
-    versions, without_file = list_versions(
+    versions, unavailable = list_versions(
         service,
         corpus.snapshot,
         corpus.leave_out,
@@ -282,8 +287,8 @@ def list_remote(
         for name, dataset in datasets.items()
         if not dataset.file
     }
-    # `versions` lacks the ids in `without_file`, and `select` raises an error for missing ids.
-    leave_out = [identifier for identifier in corpus.leave_out if identifier not in without_file]
+    # `versions` lacks the ids in `unavailable`, and `select` raises an error for missing ids.
+    leave_out = [identifier for identifier in corpus.leave_out if identifier not in unavailable]
     corpus = replace(corpus, leave_out=leave_out)
     chosen, held_out, left_out = select(versions, evaluated, corpus, seed)
     training = [replace(row, snapshot=corpus.snapshot) for row in chosen]
@@ -292,7 +297,7 @@ def list_remote(
     return rows, {
         "origin": origin,
         "offered": {"files": len(versions), "cells": offered_cells},
-        "without_file": without_file,
+        "without_file": unavailable,
         "held_out": held_out,
         "left_out": left_out,
     }

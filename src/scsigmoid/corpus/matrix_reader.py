@@ -64,8 +64,8 @@ class Matrix:
             )
         self.shape: tuple[int, int] = (int(cells), int(genes))
 
-    def first_fraction(self) -> float | None:
-        """Return the first non-integer value if most sampled values are not integers, else None.
+    def find_fraction(self) -> float | None:
+        """Return a value that is not an integer if most sampled values are not, else None.
 
         Raises:
             NoCountsError: if the values say only whether genes are expressed.
@@ -115,6 +115,7 @@ class Matrix:
                 block_rows = max(1, BLOCK_VALUES // max(1, n_columns))
                 block_rows = math.ceil(block_rows / chunk_rows) * chunk_rows
                 block_of_row = np.arange(n_rows) // block_rows
+            # The first row of each block.
             starts = np.flatnonzero(np.diff(block_of_row, prepend=-1)).tolist()
             for start, stop in pairwise([*starts, n_rows]):
                 first, last = np.searchsorted(wanted, [start, stop])
@@ -138,9 +139,10 @@ class Matrix:
             First row, and CSR matrix of int32 without stored zeros or repeated entries.
         """
         columns = np.flatnonzero(gene_of_column >= 0)
-        entries = np.ones(len(columns), dtype=np.int64), (columns, gene_of_column[columns])
-        # (columns, genes): 1 where a column has the counts of a gene.
-        selection = csr_matrix(entries, shape=(len(gene_of_column), n_genes))
+        genes = gene_of_column[columns]
+        # Element (column, gene) is 1 if the column has counts of the gene.
+        ones = np.ones(len(columns), dtype=np.int64)
+        selection = csr_matrix((ones, (columns, genes)), shape=(len(gene_of_column), n_genes))
         for start, block in self.blocks(wanted):
             block.data = self._as_integers(block, start)
             counts = block @ selection
@@ -191,7 +193,7 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
         if name not in file:
             continue
         matrix = Matrix(file[name], path, name.replace("/", "."))
-        fraction = matrix.first_fraction()
+        fraction = matrix.find_fraction()
         if fraction is None:
             return name
         findings.append(f"{matrix.name} has values such as {fraction:.8g}")
@@ -199,7 +201,7 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
             advice = FILL
     for name in present:
         with suppress(UserError):  # the layer is not a matrix
-            if Matrix(layers[name], path, name).first_fraction() is None:
+            if Matrix(layers[name], path, name).find_fraction() is None:
                 findings.append(f"layers[{name!r}] has counts")
                 advice = f"set 'layer' to {name!r}"
     where = f"layers.{layer}" if layer else "raw.X or X"

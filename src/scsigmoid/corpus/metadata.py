@@ -74,9 +74,9 @@ LARGEST_COUNT = 10**15  # largest plausible number of bytes or cells
 LARGEST_SKIPPED_SHARE = 0.05  # the share of cells in files without raw counts must be smaller
 FILES = "files.csv"  # manifest rows of a part, in the folder with its h5ad files
 REMOTE = ("cellxgene",)  # sources whose files are downloaded
+NUMBER = re.compile(r"\d{0,15}")  # or empty
 # Patterns of the columns that are used in paths, messages or computations.
-NUMBER = re.compile(r"\d{0,15}")
-FORMS = {
+PATTERNS = {
     "file": NAME,
     "dataset": re.compile(f"({NAME.pattern})?"),
     "location": re.compile(r"[^\x00-\x1f\x7f-\x9f]*"),
@@ -116,9 +116,9 @@ def check_rows(rows: Iterable[ManifestRow], where: str) -> None:
         if row.file in names:
             raise UserError(f"{where}: two rows are called {row.file!r}; make the manifest again")
         names.add(row.file)
-        for name, form in FORMS.items():
+        for name, pattern in PATTERNS.items():
             text = getattr(row, name)
-            if not form.fullmatch(text):
+            if not pattern.fullmatch(text):
                 raise UserError(
                     f"{where}: row {number}: {one_line(text, 60)!r} is not a valid {name}; make "
                     "the manifest again"
@@ -152,11 +152,13 @@ def format_ranges(rows: NDArray[np.int64]) -> str:
 
 
 def are_in_ranges(rows: NDArray[np.int64], ranges: str) -> NDArray[np.bool_]:
-    """Return whether each row number is in the text that :func:`format_ranges` returned."""
-    parts = [part.partition("-") for part in ranges.split(",") if part]
-    # Starts and ends (exclusive) in turn. An odd number of them is at or before a row in a range.
-    limits = [limit for first, _, last in parts for limit in (int(first), int(last or first) + 1)]
-    return np.searchsorted(limits, rows, side="right") % 2 == 1
+    """Return whether each of ascending row numbers is in the text of :func:`format_ranges`."""
+    is_in_range = np.zeros(len(rows), dtype=bool)
+    for part in filter(None, ranges.split(",")):
+        first, _, last = part.partition("-")
+        start, stop = np.searchsorted(rows, [int(first), int(last or first) + 1])
+        is_in_range[start:stop] = True
+    return is_in_range
 
 
 def read_metadata(path: str | Path) -> Metadata:

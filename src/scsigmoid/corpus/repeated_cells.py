@@ -31,7 +31,7 @@ class HashedFile:
     hashes: Hashes  # over all genes of the file; 0 for a cell without counts
     shared_hashes: Hashes  # over the genes that all files have; 0 if a cell expresses too few
     is_comparable: Flags  # whether a cell expresses at least FEWEST_GENES genes
-    gene_set: int  # a hash of the genes of the file
+    gene_set_hash: int  # over the gene ids of the file
     training: Rows
     held_out: Rows
 
@@ -41,8 +41,8 @@ class Excluded:
     """Training cells of a file that are not trained on."""
 
     rows: Rows  # in the file, ascending
-    held_out: int  # number of these cells that have the counts of a held-out cell
-    repeated: int  # number of these cells that have the counts of another training cell
+    n_held_out: int  # number of these cells that have the counts of a held-out cell
+    n_repeated: int  # number of these cells that have the counts of another training cell
 
 
 def hash_cells(cells: Cells, shared_genes: set[str], training: Rows, held_out: Rows) -> HashedFile:
@@ -52,23 +52,23 @@ def hash_cells(cells: Cells, shared_genes: set[str], training: Rows, held_out: R
     genes does not matter. ``shared_genes`` are the genes that all files have.
     """
     digests = (hashlib.blake2b(gene.encode(), digest_size=8).digest() for gene in cells.genes)
-    keys = np.frombuffer(b"".join(digests), dtype="<u8")
+    gene_hashes = np.frombuffer(b"".join(digests), dtype="<u8")
     is_shared = np.array([gene in shared_genes for gene in cells.genes], dtype=bool)
     size = int(cells.rows[-1]) + 1
     hashes, shared_hashes = np.zeros((2, size), dtype=np.uint64)
     is_comparable = np.zeros(size, dtype=bool)
     for chunk in cells.chunks():
-        # `genes`, `counts`, `terms` and `has_shared_gene` have an item for each stored entry.
+        # `genes`, `counts`, `hashed` and `has_shared_gene` have an item for each stored entry.
         indptr, genes, counts = chunk.counts.indptr, chunk.counts.indices, chunk.counts.data
-        terms = scramble(keys[genes] + scramble(counts.astype(np.uint64)))
+        hashed = scramble(gene_hashes[genes] + scramble(counts.astype(np.uint64)))
         has_shared_gene = is_shared[genes]
-        shared_sums = sum_cells(terms * has_shared_gene, indptr)
-        shared_sums[sum_cells(has_shared_gene, indptr) < FEWEST_GENES] = 0
-        hashes[chunk.cells] = sum_cells(terms, indptr)
-        shared_hashes[chunk.cells] = shared_sums
-        is_comparable[chunk.cells] = np.diff(indptr) >= FEWEST_GENES
-    gene_set = int(keys.sum())
-    return HashedFile(hashes, shared_hashes, is_comparable, gene_set, training, held_out)
+        shared_sums = sum_by_cell(hashed * has_shared_gene, indptr)
+        shared_sums[sum_by_cell(has_shared_gene, indptr) < FEWEST_GENES] = 0
+        hashes[chunk.rows] = sum_by_cell(hashed, indptr)
+        shared_hashes[chunk.rows] = shared_sums
+        is_comparable[chunk.rows] = np.diff(indptr) >= FEWEST_GENES
+    gene_set_hash = int(gene_hashes.sum())
+    return HashedFile(hashes, shared_hashes, is_comparable, gene_set_hash, training, held_out)
 
 
 def scramble(values: Hashes) -> Hashes:
@@ -79,10 +79,10 @@ def scramble(values: Hashes) -> Hashes:
     return values ^ (values >> np.uint64(31))
 
 
-def sum_cells(terms: Hashes | Flags, indptr: NDArray[np.int32]) -> Hashes:
+def sum_by_cell(values: Hashes | Flags, indptr: NDArray[np.int32]) -> Hashes:
     """Sum the values of each cell's stored entries, modulo 2^64."""
-    sums = np.zeros(len(terms) + 1, dtype=np.uint64)
-    np.cumsum(terms, dtype=np.uint64, out=sums[1:])
+    sums = np.zeros(len(values) + 1, dtype=np.uint64)
+    np.cumsum(values, dtype=np.uint64, out=sums[1:])
     return sums[indptr[1:]] - sums[indptr[:-1]]
 
 
@@ -121,7 +121,7 @@ def occur_in_other_files(files: Sequence[HashedFile]) -> Flags:
     flags = []
     for file in files:
         training = file.shared_hashes[file.training]
-        others = [other for other in files if other.gene_set != file.gene_set]
+        others = [other for other in files if other.gene_set_hash != file.gene_set_hash]
         held_out = [other.shared_hashes[other.held_out] for other in others]
         # `concatenate` needs at least one array, so add an empty array.
         is_equal = np.isin(training, np.concatenate([*held_out, training[:0]]), kind="sort")

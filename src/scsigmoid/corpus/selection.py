@@ -10,7 +10,7 @@ from typing import Any
 
 from scsigmoid.config.schema import Corpus
 from scsigmoid.config.validate import check_known
-from scsigmoid.corpus.discover import IN_LEAVE_OUT, Entry, Version, terms
+from scsigmoid.corpus.discover import IN_LEAVE_OUT, Entry, Version, read_terms
 from scsigmoid.corpus.genes import read_table
 from scsigmoid.corpus.metadata import ManifestRow
 from scsigmoid.errors import UserError
@@ -30,10 +30,11 @@ def select(
         of other versions that are left out, by reason.
     """
     organisms = {name for version in versions for name in version.organisms}
-    assays = {name for version in versions for pair in version.assays.items() for name in pair}
+    labels = {label for version in versions for label in version.assays}
+    terms = {term for version in versions for term in version.assays.values()}
     known_ids = {key for v in versions for key in (v.row.dataset_id, v.row.dataset_version_id)}
     check_known("corpus.organisms", "organism", corpus.organisms, sorted(organisms))
-    check_known("corpus.assays", "assay", corpus.assays or (), sorted({RNA, *assays}))
+    check_known("corpus.assays", "assay", corpus.assays or (), sorted({RNA, *labels, *terms}))
     if unknown := set(corpus.leave_out) - known_ids:
         raise UserError(
             f"corpus.leave_out: {min(unknown)} is neither a dataset nor a dataset version of the "
@@ -60,11 +61,11 @@ def can_be_wanted(entry: Entry, corpus: Corpus) -> bool:
 
     The current description of the dataset, ``entry``, may lack organisms and assays.
     """
-    organisms, assays = terms(entry, "organism"), terms(entry, "assay")
+    organisms, assays = read_terms(entry, "organism"), read_terms(entry, "assay")
     wanted = wanted_assays(corpus)
-    names = [*assays, *assays.values()]
+    labels_and_terms = [*assays, *assays.values()]
     may_have_organism = not organisms or not organisms.keys().isdisjoint(corpus.organisms)
-    may_have_assay = wanted is None or not assays or not wanted.isdisjoint(names)
+    may_have_assay = wanted is None or not assays or not wanted.isdisjoint(labels_and_terms)
     return may_have_organism and may_have_assay
 
 

@@ -118,7 +118,7 @@ class Web:
         Raise :class:`Transient` if the connection fails, here or in the block.
         """
         with requests.Session() as session:
-            # Use the proxies and certificates that the environment names only for https.
+            # For https only, use the proxies and certificates that the environment names.
             session.trust_env = url.startswith("https:")
             session.stream = True
             session.headers.update(HEADERS)

@@ -132,9 +132,9 @@ def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.floa
     position[rows] = np.arange(len(rows))
     dense = np.empty((len(rows), len(genes)))
     for chunk in dataset.chunks():
-        is_embedded = position[chunk.cells] >= 0
+        is_embedded = position[chunk.rows] >= 0
         values = log_normalized(chunk.counts)[:, genes]
-        dense[position[chunk.cells[is_embedded]]] = values[is_embedded].toarray()
+        dense[position[chunk.rows[is_embedded]]] = values[is_embedded].toarray()
     # This solver is exact, uses little memory and no random numbers.
     pca = PCA(min(COMPONENTS, *dense.shape), svd_solver="covariance_eigh", copy=False)
     return pca.fit_transform(dense)

@@ -45,9 +45,10 @@ class Tokenizer:
     def metadata(
         self, order: str, simulated: bool, label: str, dataset: str = "", sha256: str = ""
     ) -> Mapping[str, Any]:
-        """Return entries for the index of a new store. Call this before the first batch is read.
+        """Start a new store, and return entries for its index.
 
-        The entry ``left_out`` is empty, and filled while :meth:`batches` are read. ``order`` is
+        Call this before the first batch is read, because reading :meth:`batches` adds the cells
+        that are left out to the entry ``left_out``, which is empty at first. ``order`` is
         ``"file"`` or ``"scattered"``, and ``label`` the columns of ``obs`` with the cell types.
         ``dataset`` is the name of the evaluation dataset and ``sha256`` the SHA-256 of its h5ad
         file. Both are empty for training cells.
@@ -92,14 +93,14 @@ class Tokenizer:
                 self.target_sum,
                 self.maximum_length,
             )
-            in_chunk = np.searchsorted(cells.rows, chunk.cells)  # indices of the chunk's cells
+            in_chunk = np.searchsorted(cells.rows, chunk.rows)  # positions among all cells
             offsets = pa.array(ranked.offsets, pa.int32())
             columns = {
                 "input_ids": pa.ListArray.from_arrays(offsets, ranked.tokens),
                 "length": np.diff(ranked.offsets),
                 "genes": ranked.genes,
-                "cell": chunk.cells,
-                "file": [file] * len(chunk.cells),
+                "cell": chunk.rows,
+                "file": [file] * len(chunk.rows),
                 "cell_type": type_of_cell[in_chunk],
                 # Cells are primary in files without this column, for which `obs` has "".
                 "is_primary": np.isin(obs[PRIMARY][in_chunk], FALSE, invert=True),
@@ -111,7 +112,7 @@ class Tokenizer:
             is_kept = has_enough_genes & (ranked.genes > 0)
             truncated += int((is_kept & (ranked.genes > self.maximum_length)).sum())
             if not is_kept.all():
-                left_out_rows.append(chunk.cells[~is_kept])
+                left_out_rows.append(chunk.rows[~is_kept])
                 batch = batch.filter(pa.array(is_kept))
             yield batch
         if truncated:
@@ -137,16 +138,18 @@ class Tokenizer:
             )
         listed = rows[:MAX_LISTED]
         self.left_out[file] = {"cells": len(rows), "few_genes": few_genes, "rows": listed}
-        counts = {
-            f"fewer than {self.minimum_genes} genes (corpus.minimum_genes)": few_genes,
-            "no gene of the vocabulary": len(rows) - few_genes,
-        }
-        reasons = [f"{n} of {total} cells express {genes}" for genes, n in counts.items() if n]
+        reasons = []
+        if few_genes:
+            too_few = f"fewer than {self.minimum_genes} genes (corpus.minimum_genes)"
+            reasons.append(f"{few_genes} of {total} cells express {too_few}")
+        if no_token := len(rows) - few_genes:
+            reasons.append(f"{no_token} of {total} cells express no gene of the vocabulary")
         # A copy of selected cells has the column OWN_ROW: the row of each cell in the user's file.
         # For other files `obs` returns "".
         user_rows = cells.obs([OWN_ROW])[OWN_ROW][np.searchsorted(cells.rows, listed)]
         shown = [user_row or str(row) for user_row, row in zip(user_rows, listed, strict=True)]
-        shown += ["..."] * (len(rows) > MAX_LISTED)
+        if len(rows) > MAX_LISTED:
+            shown.append("...")
         log(f"{cells.path}: {', '.join(reasons)} and are left out (rows {', '.join(shown)})")
 
 

@@ -86,7 +86,7 @@ def rank_cells(
     all non-zero counts.
     """
     genes = np.zeros(len(indptr) - 1, np.int32)
-    longest = 1  # number of non-zero counts of a cell, at most
+    longest = 1  # largest number of non-zero counts of a cell
     for cell in range(len(genes)):
         longest = max(longest, indptr[cell + 1] - indptr[cell])
     # These arrays are reused for every cell. `values` are in the order of columns, `ranked` are the

@@ -32,17 +32,17 @@ def scatter(
     ``cells`` is the number of cells in ``batches``, or an upper bound if cells are left out.
     Temporary files are written next to the folder ``store``, and need as much disk space.
     """
-    shards = -(-cells // shard_cells)  # rounded up
-    if shards > MAXIMUM_SHARDS:
+    n_shards = -(-cells // shard_cells)  # rounded up
+    if n_shards > MAXIMUM_SHARDS:
         raise UserError(
-            f"tokens.shard_cells: {cells} cells of one part would make {shards} shards, "
+            f"tokens.shard_cells: {cells} cells of one part would make {n_shards} shards, "
             f"more than {MAXIMUM_SHARDS}; raise corpus.parts or tokens.shard_cells"
         )
     folder = store.with_name(f".{store.name}.scatter")
     shutil.rmtree(folder, ignore_errors=True)  # left behind by a killed job
     folder.mkdir(parents=True)
     try:
-        paths = [folder / f"{number}.arrow" for number in range(shards)]
+        paths = [folder / f"{number}.arrow" for number in range(n_shards)]
         positions = write_by_shard(batches, cells, schema, paths)
         for path, positions_in_shard in zip(paths, positions, strict=True):
             order = np.argsort(np.concatenate(positions_in_shard))
@@ -75,11 +75,12 @@ def write_by_shard(
             order = np.argsort(batch_positions)  # makes the cells of a shard contiguous
             batch_positions = batch_positions[order]
             batch = batch.take(pa.array(order))
+            # The first cell of each shard in the batch.
             limits = np.searchsorted(batch_positions, np.arange(len(paths) + 1) * shard_size)
-            for number, (start, stop) in enumerate(pairwise(limits)):
+            for shard, (start, stop) in enumerate(pairwise(limits)):
                 if start < stop:
-                    files[number].write_batch(batch.slice(start, stop - start))
-                    positions[number].append(batch_positions[start:stop])
+                    files[shard].write_batch(batch.slice(start, stop - start))
+                    positions[shard].append(batch_positions[start:stop])
     return positions
 
 

@@ -47,15 +47,16 @@ class CellOrder:
     def batch(self, index: int, size: int) -> Int64s:
         """Return the rows of a global batch in the concatenated stores: int64, shape (size,)."""
         start, end = index * size, (index + 1) * size
-        parts = []
+        pieces = []
         while start < end:
             epoch, place = divmod(start, self.cells)
             _, starts = self.blocks(epoch)
             window = int(np.searchsorted(starts, place, side="right")) - 1
+            # From the place to the end of the window or of the batch.
             rows = self.window(epoch, window)[place - starts[window] :][: end - start]
-            parts.append(rows)
+            pieces.append(rows)
             start += len(rows)
-        return np.concatenate(parts)
+        return np.concatenate(pieces)
 
     def shuffle_blocks(self, epoch: int) -> tuple[Int64s, Int64s]:
         """Return the order of blocks in an epoch, and the place at which each window starts."""

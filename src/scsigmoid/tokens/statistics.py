@@ -82,6 +82,7 @@ class GeneStatistics:
         for rank in ((cells[is_expressed] - 1) // 2, cells[is_expressed] // 2):
             position = starts + rank
             entry = np.searchsorted(ends, position, side="right")
+            # Place of the value within its bin, from 0 to 1.
             fraction = (position - (ends[entry] - counts[entry]) + 0.5) / counts[entry]
             middle += RATIO ** -(self.histogram.indices[entry] + fraction) / 2
         medians = np.full(len(self.names), np.nan)
@@ -99,11 +100,11 @@ def gather(part: str | Path, target_sum: float, output: str | Path, minimum_gene
     names = names_of_genes(
         pair for cells in files for pair in zip(cells.genes, cells.names, strict=True)
     )
-    position = {gene: index for index, gene in enumerate(names)}
+    row_of_gene = {gene: row for row, gene in enumerate(names)}
     histogram = np.zeros((len(names), BINS), dtype=np.uint32)
     n_cells = 0
     for cells in files:
-        rows = np.array([position[gene] for gene in cells.genes], dtype=np.int64)
+        rows = np.array([row_of_gene[gene] for gene in cells.genes], dtype=np.int64)
         for chunk in track(cells.chunks(), label=f"gene statistics of {cells.path.name}"):
             counts = chunk.counts
             if minimum_genes:
@@ -117,8 +118,8 @@ def gather(part: str | Path, target_sum: float, output: str | Path, minimum_gene
 
 def repeated_names(cells: Cells) -> set[str]:
     """Return the names that several genes of the same organism have in a file."""
-    genes = Counter(zip(map(organism_of, cells.genes), cells.names, strict=True))
-    return {name for (_, name), count in genes.items() if count > 1}
+    counts = Counter(zip(map(organism_of, cells.genes), cells.names, strict=True))
+    return {name for (_, name), count in counts.items() if count > 1}
 
 
 def names_of_genes(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -127,13 +128,13 @@ def names_of_genes(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     Of equally frequent names, the alphabetically first is returned. A name that equals the id is
     returned only if the gene has no other name.
     """
-    names: dict[str, Counter[str]] = {}
+    counts_of_gene: dict[str, Counter[str]] = {}  # how often each gene has each name
     for gene, name in pairs:
-        names.setdefault(gene, Counter())[name] += 1
-    return {
-        gene: min(names[gene], key=lambda name: (name == gene, -names[gene][name], name))
-        for gene in sorted(names)
-    }
+        counts_of_gene.setdefault(gene, Counter())[name] += 1
+    names = {}
+    for gene, counts in sorted(counts_of_gene.items()):
+        names[gene] = min(counts, key=lambda name: (name == gene, -counts[name], name))
+    return names
 
 
 def count_cells(counts: Any, rows: NDArray[np.int64], histogram: NDArray[np.uint32]) -> None:
@@ -167,11 +168,11 @@ def sum_rows(statistics: GeneStatistics, genes: Iterable[str], retired: Mapping[
 
     ``retired`` maps other ids to ids in ``genes``. Rows with the same new id are added.
     """
-    position = {gene: index for index, gene in enumerate(genes)}
-    rows = [position[retired.get(gene, gene)] for gene in statistics.names]
+    row_of_gene = {gene: row for row, gene in enumerate(genes)}
+    new_rows = [row_of_gene[retired.get(gene, gene)] for gene in statistics.names]
     # Element (new row, old row) is 1. The product with the histogram moves and adds its rows.
-    ones = np.ones(len(rows), dtype=np.int64)
-    selection = csr_matrix((ones, (rows, range(len(rows)))), shape=(len(position), len(rows)))
+    ones, old_rows = np.ones(len(new_rows), dtype=np.int64), range(len(new_rows))
+    selection = csr_matrix((ones, (new_rows, old_rows)), shape=(len(row_of_gene), len(new_rows)))
     histogram = selection @ statistics.histogram
     histogram.sort_indices()
     return histogram
@@ -187,14 +188,14 @@ def merge_by_name(
     that most cells express. Also return a mapping from each replaced id to the id that replaces it.
     """
     cells = dict(zip(statistics.names, statistics.cells.tolist(), strict=True))
-    ids: dict[tuple[str, str], list[str]] = {}
+    ids_of_name: dict[tuple[str, str], list[str]] = {}  # by organism and name
     for gene, name in statistics.names.items():
         if name not in statistics.ambiguous:
-            ids.setdefault((organism_of(gene), name), []).append(gene)
+            ids_of_name.setdefault((organism_of(gene), name), []).append(gene)
     retired: dict[str, str] = {}
-    for genes in ids.values():
-        kept = max(genes, key=lambda gene: (gene in preferred, cells[gene], gene))
-        retired |= {gene: kept for gene in genes if gene != kept}
+    for ids in ids_of_name.values():
+        kept = max(ids, key=lambda gene: (gene in preferred, cells[gene], gene))
+        retired |= {gene: kept for gene in ids if gene != kept}
     names = {gene: name for gene, name in statistics.names.items() if gene not in retired}
     merged = replace(statistics, names=names, histogram=sum_rows(statistics, names, retired))
     return merged, dict(sorted(retired.items()))

@@ -154,7 +154,7 @@ class TokenStore:
                     )
                 shards.append(Shard(Path(folder), entry, schema))
             # A cell has a token per gene, up to the maximum length.
-            store_lengths = lengths[done : done + index["rows"]]
+            store_lengths = lengths[done : done + index["rows"]]  # a view, which is filled
             np.minimum(read_genes(Path(folder), index), index["maximum_length"], out=store_lengths)
             done += len(store_lengths)
         rows = np.array([shard.rows for shard in shards], dtype=np.int64)

@@ -156,7 +156,8 @@ def build_vocabulary(
     # Training imports this module without the packages that statistics need.
     from scsigmoid.tokens.statistics import merge, merge_by_name, read_statistics
 
-    merged, retired = merge_by_name(reduce(merge, map(read_statistics, statistics)), set(listed))
+    all_parts = reduce(merge, map(read_statistics, statistics))
+    merged, retired = merge_by_name(all_parts, preferred=set(listed))
     if retired:
         log(f"vocabulary: {len(retired):,} ids are merged with another id of the same gene name")
     cells_of_gene = dict(zip(merged.genes, merged.cells.tolist(), strict=True))
@@ -201,16 +202,17 @@ def count_genes(cells_of_gene: dict[str, int], genes: Iterable[str]) -> dict[str
     without a token).
     """
     organisms: dict[str, dict[str, int]] = {}
-    vocabulary = set(genes)
-    for gene in sorted(vocabulary | {gene for gene, cells in cells_of_gene.items() if cells}):
+    with_token = set(genes)
+    expressed = {gene for gene, cells in cells_of_gene.items() if cells}
+    for gene in sorted(with_token | expressed):
         # The number of cells that express a gene is the number of its non-zero counts.
         cells = cells_of_gene.get(gene, 0)
         zeros = {"tokens": 0, "genes": 0, "counts": 0, "outside": 0}
         summary = organisms.setdefault(organism_of(gene), zeros)
-        summary["tokens"] += gene in vocabulary
+        summary["tokens"] += gene in with_token
         summary["genes"] += cells > 0
         summary["counts"] += cells
-        summary["outside"] += 0 if gene in vocabulary else cells
+        summary["outside"] += 0 if gene in with_token else cells
     return organisms
 
 
