@@ -138,7 +138,7 @@ def test_the_detectable_difference_is_found_in_80_percent_of_simulated_studies(s
 
 
 def test_detectable_differences_of_the_seeds(study: Study):
-    rows = comparisons.detectable_differences(study)
+    rows = comparisons.detectable_loss_differences(study)
     assert rows["step"].tolist() == [20, 50, 100]
     # The differences of the seeds are 0.1, 0.2 and 0.3.
     assert rows["deviation"].tolist() == pytest.approx([0.1] * 3)
@@ -155,7 +155,7 @@ def test_a_variant_wins_by_loss_and_by_scores(rivals: Study):
     # The scores of sigmoid are lower at step 50 and higher at step 100.
     study.scores = pd.concat(
         runs.assign(metric=metric, step=step, value=is_sigmoid * lead)
-        for metric in comparisons.DECIDING
+        for metric in comparisons.DECIDING_METRICS
         for step, lead in ((50, -0.1), (100, 0.1))
     )
     rows, last_step = comparisons.rival_differences(study)

@@ -233,7 +233,7 @@ def power_table(study: Study) -> Table:
         f"over seeds. Half width: half the width of {INTERVAL} of the mean difference. Found in "
         f"{POWER:.0%}: the true difference for which the interval excludes zero with a probability "
         f"of {POWER:.0%}.",
-        comparisons.detectable_differences(study),
+        comparisons.detectable_loss_differences(study),
         {
             "Step": "{step:,.0f}", "Seeds": "{seeds}",
             "Standard deviation": decimals("deviation", 3),
