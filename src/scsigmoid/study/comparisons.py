@@ -46,8 +46,8 @@ def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
         with the lowest mean loss over seeds, and the step of the last validation loss used.
     """
     curves = study.all_curves[study.all_curves["purpose"] == "rates"]
-    shared_steps = curves.groupby("run")["step"].max().min()
-    curves = curves[curves["step"] <= shared_steps]
+    last_shared_step = curves.groupby("run")["step"].max().min()
+    curves = curves[curves["step"] <= last_shared_step]
     losses = final_losses(curves, ["learning_rate", "attention", "seed"])
     means = losses.groupby(["learning_rate", "attention"]).mean().unstack("attention")
     last_step = int(curves.dropna(subset=["validation_loss"])["step"].max())
@@ -76,9 +76,10 @@ def loss_differences_by_size(study: Study) -> pd.DataFrame:
     sizes = study.runs.groupby("size")["parameters"].first().sort_values()
     tables = {}
     for size, parameters in sizes.items():
-        by_purpose = (loss_differences(study, name, str(size)) for name in ("sizes", "seeds"))
-        differences = next((table for table in by_purpose if len(table)), None)
-        if differences is not None:
+        differences = loss_differences(study, "sizes", str(size))
+        if differences.empty:
+            differences = loss_differences(study, "seeds", str(size))
+        if not differences.empty:
             tables[size, parameters] = differences
     if not tables or "sizes" not in set(study.runs["purpose"]):
         return pd.DataFrame()
@@ -162,7 +163,7 @@ def rival_differences(study: Study) -> tuple[pd.DataFrame, int]:
     Returns:
         One row per variant: ``variant``, ``loss`` (mean final loss), the columns of
         :func:`student_intervals` for variant minus rival, ``p`` (two-sided paired t-test, corrected
-        for the number of variants by Holm's method), the mean difference of each score in
+        for the number of variants by Holm's method), the difference of the mean scores in
         :data:`DECIDING_METRICS` at the last step with scores (NaN without scores), ``seeds``
         (number of compared seeds), and ``wins``. Empty if the study has no variants of sigmoid or
         no runs of the rival. The second value is the last step of :func:`losses_of_variants`.
@@ -172,10 +173,9 @@ def rival_differences(study: Study) -> tuple[pd.DataFrame, int]:
     if RIVAL not in losses.index or variants.empty:
         return pd.DataFrame(), last_step
     differences = variants - losses.loc[RIVAL]
-    rows_of_seeds = differences.to_numpy()
-    p_values = [stats.ttest_1samp(row, 0, nan_policy="omit").pvalue for row in rows_of_seeds]
+    tests = [stats.ttest_1samp(row, 0, nan_policy="omit") for row in differences.to_numpy()]
     rows = variants.mean(axis=1).to_frame("loss").join(student_intervals(differences))
-    rows = rows.assign(p=holm(p_values), seeds=differences.count(axis=1))
+    rows = rows.assign(p=holm([test.pvalue for test in tests]), seeds=differences.count(axis=1))
     scores = study.scores[study.scores["step"] == study.scores["step"].max()]
     means = scores.pivot_table("value", ["attention", "variants"], "metric")
     for metric in DECIDING_METRICS:

@@ -91,7 +91,7 @@ def mean_mmd(values: NDArray[np.floating], types: NDArray[np.int64]) -> float:
     """
     mmds = []
     for pair in combinations(range(types.max() + 1), 2):
-        x, y = (np.asarray(values[types == kind], dtype=np.float64) for kind in pair)
+        x, y = (np.asarray(values[types == index], dtype=np.float64) for index in pair)
         bandwidth = median_squared_distance(torch.as_tensor(np.concatenate([x, y])))
         # Without resamples, counts have one row, in which each cell counts once.
         counts = [np.ones((1, len(cells)), dtype=np.int64) for cells in (x, y)]
