@@ -21,13 +21,13 @@ from scsigmoid.study.stability import (
 )
 
 INTERVAL = f"Student's {CONFIDENCE:.0%} interval"
-BRACKETS = f"in brackets {INTERVAL}"
+IN_BRACKETS = f"in brackets {INTERVAL}"
 COLLAPSED = (
     f"A run has collapsed if its final validation loss is less than {MINIMUM_GAIN:g} nats below "
     f"the gene-frequency baseline, or more than {MAXIMUM_RISE:g} nats above the lowest loss of the "
     "run."
 )
-FINAL = "median of the last three validation losses of a run"
+FINAL_LOSS = "median of the last three validation losses of a run"
 
 Row = Mapping[str, Any]
 #: Columns of a table by header. The content of a column is a format string or a function, which is
@@ -105,8 +105,8 @@ def seeds_text(seeds: int) -> str:
     return "1 seed" if seeds == 1 else f"{seeds} seeds"
 
 
-#: The mean of each arm, and their difference.
-ARMS: Columns = {
+#: Columns for the mean of each arm, and for their difference.
+ARM_COLUMNS: Columns = {
     **{arm.capitalize(): decimals(arm, 3) for arm in ATTENTIONS},
     "Difference": difference_text,
 }
@@ -123,7 +123,7 @@ def rates_table(study: Study) -> Table:
 
     names = ["_seed_".join(map(str, column)) for column in losses.columns]  # sigmoid_seed_1, …
     return Table(
-        caption=f"Validation loss (nats) by learning rate. The loss is the {FINAL} up to step "
+        caption=f"Validation loss (nats) by learning rate. The loss is the {FINAL_LOSS} up to step "
         f"{last_step:,}. Each cell is the mean over {seeds_text(len(seeds))}, in brackets the loss "
         f"of each run (seeds {', '.join(map(str, seeds))}). The lowest mean of each arm is bold.",
         records=as_records(losses.set_axis(names, axis=1).reset_index()),
@@ -146,13 +146,13 @@ def largest_rates_table(study: Study) -> Table:
             "Setting": "{setting}",
             "Seeds": "{seeds}",
             "Rates tried": "{min:g} to {max:g}",
-            **{arm.capitalize(): largest_rate(arm) for arm in ATTENTIONS},
+            **{arm.capitalize(): largest_rate_text(arm) for arm in ATTENTIONS},
         },
         "lcccc",
     )
 
 
-def largest_rate(arm: str) -> Callable[[Row], str]:
+def largest_rate_text(arm: str) -> Callable[[Row], str]:
     """Return a function that formats the largest rate of an arm (0: none, NaN: no runs)."""
 
     def text(row: Row) -> str:
@@ -182,8 +182,9 @@ def frontier_table(study: Study) -> Table:
         f"{row['collapsed']} of {row['seeds']}; {fixed(row['loss'], 2)}; {fixed(row['keys'], 0)}"
         for row in records
     ]
+    # One line of the table for each setting and arm, with one cell for each learning rate.
     lines = pd.MultiIndex.from_product([first_family_settings(study), ATTENTIONS])
-    grid = pd.Series(texts, table.index).unstack("learning_rate").reindex(lines)  # lines x rates
+    grid = pd.Series(texts, table.index).unstack("learning_rate").reindex(lines)
     grid = grid.dropna(axis="columns", how="all").fillna(DASH)
     return Table(
         caption="Stability by learning rate. Each cell has three values: number of collapsed runs "
@@ -260,9 +261,9 @@ def power_table(study: Study) -> Table:
 def variants_table(study: Study) -> Table:
     rows, last_step = comparisons.variant_differences(study)
     return make_table(
-        f"Validation loss (nats) of variants of attention. The loss is the {FINAL} up to step "
+        f"Validation loss (nats) of variants of attention. The loss is the {FINAL_LOSS} up to step "
         f"{last_step:,}, mean over seeds (one run each). Difference: variant minus the same arm "
-        f"without the variant, seed by seed, {BRACKETS}. Lower in: number of compared seeds in "
+        f"without the variant, seed by seed, {IN_BRACKETS}. Lower in: number of compared seeds in "
         "which the variant has the lower loss.",
         rows,
         {
@@ -277,9 +278,9 @@ def rivals_table(study: Study) -> Table:
     rows, last_step = comparisons.rival_differences(study)
     return make_table(
         "Variants of sigmoid compared with the variant qk_norm of softmax. Loss: validation loss "
-        f"of sigmoid (nats), {FINAL} up to step {last_step:,}, mean over "
+        f"of sigmoid (nats), {FINAL_LOSS} up to step {last_step:,}, mean over "
         f"{seeds_text(rows['seeds'].max())} (one run each). Difference: sigmoid minus softmax, "
-        f"seed by seed, {BRACKETS}. p: paired t-test, corrected by Holm's method. Linear probe, "
+        f"seed by seed, {IN_BRACKETS}. p: paired t-test, corrected by Holm's method. Linear probe, "
         "k-NN, NMI: mean score of sigmoid minus softmax at the last step, higher is better. A "
         f"variant wins if its loss is lower with p below {1 - CONFIDENCE:.2g} and the three scores "
         "are higher.",
@@ -311,9 +312,9 @@ def seeds_table(study: Study) -> Table:
     return make_table(
         "Validation loss (nats) of both arms by step. Each arm is the mean over "
         f"{seeds_text(differences['seeds'].iloc[-1])} (one run each). Difference: sigmoid minus "
-        f"softmax, seed by seed, {BRACKETS}. The sign of the difference {sign}. {trend}",
+        f"softmax, seed by seed, {IN_BRACKETS}. The sign of the difference {sign}. {trend}",
         differences,
-        {"Step": "{step:,.0f}", **ARMS},
+        {"Step": "{step:,.0f}", **ARM_COLUMNS},
         "rccc",
         differences["step"].isin(shown_steps),
     )
@@ -323,12 +324,12 @@ def scale_table(study: Study) -> Table:
     return make_table(
         "Validation loss (nats) of both arms by size of the model. All models are trained on the "
         "same cells. Each arm is the mean over seeds (one run each). Difference: sigmoid minus "
-        f"softmax, seed by seed, {BRACKETS}.",
+        f"softmax, seed by seed, {IN_BRACKETS}.",
         comparisons.loss_differences_by_size(study),
         {
             "Steps": "{step:,.0f}", "Size": "{size}",
             "Parameters": lambda row: f"{row['parameters'] / 1e6:.1f}M",
-            **ARMS, "Seeds": "{seeds}",
+            **ARM_COLUMNS, "Seeds": "{seeds}",
         },
         "rlrcccc",
     )  # fmt: skip
@@ -349,7 +350,7 @@ def scores_table(study: Study) -> Table:
     return make_table(
         "Scores of the embeddings at the last step (no unit, higher is better). Each arm is the "
         f"mean ± standard deviation over {seeds_text(rows['seeds'].max())} (one run each). "
-        f"Difference: sigmoid minus softmax, seed by seed, {BRACKETS}."
+        f"Difference: sigmoid minus softmax, seed by seed, {IN_BRACKETS}."
         + (f" Controls without a model: {', '.join(controls)}." if controls else ""),
         rows,
         {
@@ -377,7 +378,7 @@ def claims_table(study: Study) -> Table:
     return Table(
         caption="Claims of the paper about its 160M models, and the results of this study. "
         "Differences of the validation loss (nats) or of a score (no unit) are sigmoid minus "
-        f"softmax, mean over seeds (one run each), {BRACKETS}. They agree or disagree with the "
+        f"softmax, mean over seeds (one run each), {IN_BRACKETS}. They agree or disagree with the "
         "paper if the whole interval is on one side of zero. Learning rates are the largest up to "
         "which no run collapsed. Diverged runs are counted over all learning rates.",
         columns=("claim", "result", "outcome"),
