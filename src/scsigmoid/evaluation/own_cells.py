@@ -384,15 +384,7 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
             "organism"
         )
     id_of = {name: gene_id for gene_id, name in vocabulary.name_of.items()}
-    # The vocabulary's names by spelling: first in R, then as they are, which has precedence.
-    by_spelling = {name.replace("-", "."): name for name in id_of}
-    by_spelling |= {name: name for name in id_of}
-    # The vocabulary's name of each gene of the file, "" for genes with an id or an unknown name.
-    names = []
-    for gene, name in zip(cells.genes, cells.names, strict=True):
-        has_id = gene in found_by_id or organism_of(gene) != "other"
-        # Without an Ensembl id, the file's gene id may itself be a name.
-        names.append("" if has_id else by_spelling.get(gene) or by_spelling.get(name, ""))
+    names = known_names(cells, found_by_id, [*id_of])
     # Number of genes of each name.
     counts_in_file = Counter(filter(None, names))
     counts_in_vocabulary = Counter(vocabulary.name_of.values())
@@ -420,3 +412,18 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
         for gene, name in zip(cells.genes, names, strict=True)
     ]
     return dataclasses.replace(cells, genes=genes)
+
+
+def known_names(cells: Cells, found_by_id: set[str], names: list[str]) -> list[str]:
+    """Return the name in ``names`` of each gene of a file.
+
+    The name is "" if the gene has an id (of the vocabulary or of Ensembl) or an unknown name.
+    """
+    # Names by spelling: first in R, then as they are, which has precedence.
+    by_spelling = {name.replace("-", "."): name for name in names} | {name: name for name in names}
+    known = []
+    for gene, name in zip(cells.genes, cells.names, strict=True):
+        has_id = gene in found_by_id or organism_of(gene) != "other"
+        # Without an id, the file's gene may itself be a name.
+        known.append("" if has_id else by_spelling.get(gene) or by_spelling.get(name, ""))
+    return known
