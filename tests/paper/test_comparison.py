@@ -18,7 +18,7 @@ from scsigmoid.paper.comparison import (
     INCONCLUSIVE,
     NO_VERDICT,
     NOT_REPRODUCED,
-    ORDER,
+    ORDER_FACTOR,
     REPRODUCED,
     Number,
     count,
@@ -124,8 +124,8 @@ def test_the_rule_by_brute_force(paper: float, no_effect: float | None) -> None:
 
 
 def test_orders_of_magnitude_and_ranges() -> None:
-    assert number(1.6e6, 6e5, factor=ORDER).verdict == REPRODUCED
-    assert number(1.6e6, 4e5, factor=ORDER).verdict == NOT_REPRODUCED
+    assert number(1.6e6, 6e5, factor=ORDER_FACTOR).verdict == REPRODUCED
+    assert number(1.6e6, 4e5, factor=ORDER_FACTOR).verdict == NOT_REPRODUCED
     paper_range = Interval(math.nan, 10, 100)
     assert replace(number(0, 50, 9.5, 105), paper=paper_range).verdict == REPRODUCED
     assert replace(number(0, 50, 5, 90), paper=paper_range).verdict == INCONCLUSIVE

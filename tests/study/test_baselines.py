@@ -60,4 +60,4 @@ def test_the_baseline_by_rank_and_length_excludes_visible_genes():
             losses.append(-math.log(share(kind, cell[rank]) / remaining))
     assert shares.loss(batch) == pytest.approx(np.mean(losses), rel=1e-9)
     expected = [(of_gene[gene] + 0.5) / total for gene in GENES]
-    assert shares.mean_share[4:].tolist() == pytest.approx(expected)
+    assert shares.overall_shares[4:].tolist() == pytest.approx(expected)

@@ -66,14 +66,14 @@ def test_the_last_sign_change():
 
 
 def test_the_difference_is_taken_seed_by_seed(study: Study):
-    means = comparisons.loss_differences(study, "seeds")
-    first, last = means.iloc[0], means.iloc[-1]
+    differences = comparisons.loss_differences(study, "seeds")
+    first, last = differences.iloc[0], differences.iloc[-1]
     assert first["difference"] == pytest.approx(0.2)
     assert last["difference"] == pytest.approx(-0.2)
     interval = stats.t.interval(0.95, 2, -0.2, 0.1 / 3**0.5)
     assert (last["low"], last["high"]) == pytest.approx(interval)
-    assert comparisons.last_sign_change(means) == 50
-    assert comparisons.last_sign_change(means[means["step"] > 40]) is None
+    assert comparisons.last_sign_change(differences) == 50
+    assert comparisons.last_sign_change(differences[differences["step"] > 40]) is None
     curve = study.curves.query("family == 'seeds' and attention == 'sigmoid' and seed == 1")
     study.curves.loc[curve.index, "validation_loss"] += 3  # one seed of three
     changed = (
@@ -138,7 +138,7 @@ def test_the_detectable_difference_is_found_in_80_percent_of_simulated_studies(s
 
 
 def test_detectable_differences_of_the_seeds(study: Study):
-    rows = comparisons.detectable_differences(study)
+    rows = comparisons.detectable_loss_differences(study)
     assert rows["step"].tolist() == [20, 50, 100]
     # The differences of the seeds are 0.1, 0.2 and 0.3.
     assert rows["deviation"].tolist() == pytest.approx([0.1] * 3)
@@ -147,18 +147,17 @@ def test_detectable_differences_of_the_seeds(study: Study):
 
 
 def test_a_variant_wins_by_loss_and_by_scores(rivals: Study):
-    study = rivals
-    curves = study.curves
+    curves = rivals.curves
     curves.loc[curves["variants"] == "centred_values", "validation_loss"] -= 5
-    runs = study.runs.loc[:, ["purpose", "attention", "variants", "seed"]]
+    runs = rivals.runs.loc[:, ["purpose", "attention", "variants", "seed"]]
     is_sigmoid = runs["attention"] == "sigmoid"
     # The scores of sigmoid are lower at step 50 and higher at step 100.
-    study.scores = pd.concat(
+    rivals.scores = pd.concat(
         runs.assign(metric=metric, step=step, value=is_sigmoid * lead)
-        for metric in comparisons.DECIDING
+        for metric in comparisons.DECIDING_METRICS
         for step, lead in ((50, -0.1), (100, 0.1))
     )
-    rows, last_step = comparisons.rival_differences(study)
+    rows, last_step = comparisons.rival_differences(rivals)
     rows = rows.set_index("variant")
     assert last_step == 100
     # The difference of seed n is the shift of the variant minus 0.15 n.
@@ -170,11 +169,11 @@ def test_a_variant_wins_by_loss_and_by_scores(rivals: Study):
     assert rows["p"].tolist() == pytest.approx(corrected)
     assert rows["p"]["centred_values"] < 0.05 < rows["p"]["hybrid_norm"]
     assert rows["wins"].to_dict() == {"centred_values": True, "hybrid_norm": False}
-    assert rivals_table(study).rows[0][0] == "centred_values"
-    study.scores["value"] *= -1
-    assert not comparisons.rival_differences(study)[0]["wins"].any()
-    study.scores = study.scores[:0]
-    assert not comparisons.rival_differences(study)[0]["wins"].any()
+    assert rivals_table(rivals).rows[0][0] == "centred_values"
+    rivals.scores["value"] *= -1
+    assert not comparisons.rival_differences(rivals)[0]["wins"].any()
+    rivals.scores = rivals.scores[:0]
+    assert not comparisons.rival_differences(rivals)[0]["wins"].any()
 
 
 def test_holms_correction_equals_statsmodels():

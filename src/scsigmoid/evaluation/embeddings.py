@@ -180,11 +180,11 @@ def return_free_memory() -> None:
         libc.malloc_trim(0)
 
 
-def check_pooling(settings: Embeddings, encoder: EncoderSettings, checkpoint: Path) -> None:
+def check_pooling(settings: Embeddings, model: EncoderSettings, checkpoint: Path) -> None:
     """Raise a UserError for an unknown pooling, or for ``cls`` if the model has no [CLS]."""
     if settings.pooling not in get_args(Pooling):
         raise UserError(f"pooling: {settings.pooling!r} is not a valid value; expected mean or cls")
-    if settings.pooling == "cls" and not encoder.cls_token:
+    if settings.pooling == "cls" and not model.cls_token:
         raise UserError(
             f"{checkpoint}: was trained with tokens.cls: false and has no <cls> token; set pooling "
             "to mean"
@@ -226,14 +226,14 @@ def make_batches(tokens: TokenStore, settings: EncoderSettings, batch_tokens: in
     return split_by_tokens(lengths, batch_tokens)
 
 
-def pool(hidden: Tensor, batch: Batch, settings: Embeddings, encoder: EncoderSettings) -> Tensor:
+def pool(hidden: Tensor, batch: Batch, settings: Embeddings, model: EncoderSettings) -> Tensor:
     """Return one vector per cell, (cells, hidden), from the hidden states (tokens, hidden)."""
     starts = batch.cu_seqlens[:-1].long()
     if settings.pooling == "cls":
         return hidden[starts]
     lengths = batch.cu_seqlens.diff().long()
     sums = torch.segment_reduce(hidden, "sum", lengths=lengths, axis=0)
-    if not encoder.cls_token:
+    if not model.cls_token:
         return sums / lengths.unsqueeze(1)
     # The first token of each cell is [CLS].
     return (sums - hidden[starts]) / (lengths - 1).unsqueeze(1)

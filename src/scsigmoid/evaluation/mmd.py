@@ -6,8 +6,9 @@ bootstrap resamples. docs/evaluation.md explains why there are two estimators, a
 coverage of their intervals.
 
 Resamples are drawn for each cell type, with seeds derived from dataset and cell type. The interval
-of a pair therefore depends on its two types only. Ratios and differences of the models are paired
-by resample. All pairs with a type share its resamples, so a mean over pairs has an interval, too.
+of a pair therefore depends on its two types only. Ratios and differences of the models are computed
+resample by resample. All pairs with a type share its resamples, so a mean over pairs has an
+interval, too.
 
 The kernel is k(x, y) = exp(-|x - y|^2 / (2 s^2)). s^2 is the median squared distance between two
 cells of the pooled pair (median heuristic), computed before resampling. A resample is a vector of
@@ -86,15 +87,15 @@ def mmd_dataset(
     """
     by_model = read_embeddings(embeddings, dataset)
     sigmoid, softmax = by_model  # names of the models
-    embedding = by_model[sigmoid]  # all models have the same cells and types
-    check_enough(embedding.path, embedding.labels, mmd=settings.minimum_cells)
-    types, left_out = choose_types(embedding.labels, settings.minimum_cells, order)
+    first = by_model[sigmoid]  # all models have the same cells and types
+    check_enough(first.path, first.labels, mmd=settings.minimum_cells)
+    types, left_out = choose_types(first.labels, settings.minimum_cells, order)
     quotient = f"{sigmoid} / {softmax}"  # the model of a ratio
     # Fields that all rows share. Only the rows of left-out types keep the metric.
     common = Measurement(
         dataset=dataset, model="", metric="mmd_left_out", value=0,
-        vocabulary=embedding.metadata["vocabulary"],
-        simulated=any(item.metadata["simulated"] for item in by_model.values()),
+        vocabulary=first.metadata["vocabulary"],
+        simulated=any(embedding.metadata["simulated"] for embedding in by_model.values()),
         source=source_of(output, *embeddings.values()),
     )  # fmt: skip
 
@@ -108,7 +109,7 @@ def mmd_dataset(
         """
         low, high = percentile_interval(resampled[1:], settings.confidence)
         # A ratio has the context of the sigmoid model, which is the context of both.
-        metadata = by_model.get(model, embedding).metadata
+        metadata = by_model.get(model, first).metadata
         return replace(
             common, group=group, model=model, metric=metric, low=low, high=high, n=n, seed=seed,
             attention=metadata["attention"] if model in by_model else "",
@@ -168,12 +169,12 @@ def measure_pair(
     """
     name = f"{a} vs {b}"
     labels = next(iter(by_model.values())).labels
-    members = [np.flatnonzero(labels == kind) for kind in (a, b)]
-    w, v = (
-        resample_counts(len(cells), settings.resamples, derive(seed, "mmd", dataset, kind))
-        for kind, cells in zip((a, b), members, strict=True)
+    members = [np.flatnonzero(labels == cell_type) for cell_type in (a, b)]  # rows of the cells
+    w, v = (  # counts of the cells of each type
+        resample_counts(len(cells), settings.resamples, derive(seed, "mmd", dataset, cell_type))
+        for cell_type, cells in zip((a, b), members, strict=True)
     )
-    subset = pair = np.concatenate(members)
+    pair = subset = np.concatenate(members)
     if len(pair) > BANDWIDTH_CELLS:
         generator = np.random.default_rng(derive(seed, "mmd bandwidth", dataset, name))
         subset = generator.choice(pair, BANDWIDTH_CELLS, replace=False)
@@ -253,8 +254,8 @@ def mmd_squared(
 ) -> Estimates:  # fmt: skip
     """Return both estimates of MMD^2 between two samples for each row of counts, in float64.
 
-    The arguments are described at :func:`bilinear_form`. Each row of ``w`` must sum to n, and each
-    row of ``v`` to m.
+    Each row of ``w`` must sum to n, and each row of ``v`` to m. These and the other arguments are
+    described at :func:`bilinear_form`.
     """
     n, m = len(x), len(y)
     center = x.mean(0, dtype=np.float64)  # the distances stay the same, with less rounding error

@@ -305,14 +305,14 @@ def check_options(key: object, **numbers: object) -> None:
 
 @contextmanager
 def as_file(adata: AnnData, layer: str, genes: str) -> Iterator[Path]:
-    """Write counts and genes to a temporary h5ad file. Error messages name it ``adata``."""
+    """Write counts and genes to a temporary h5ad file, named ``adata`` in error messages."""
 
     def gene_columns(var: Any) -> Any:
         """Return the columns that :func:`scsigmoid.corpus.genes.read_genes` may use."""
         columns = ("feature_name", "feature_types", "feature_type", "feature_biotype", genes)
         return var[[name for name in var if name in columns or any(map(is_id, var[name]))]]
 
-    def read(matrix: Any) -> Any:
+    def read_matrix(matrix: Any) -> Any:
         """Return a matrix, which may be backed by a file, in memory. None stays None."""
         if matrix is None:
             return None
@@ -328,19 +328,19 @@ def as_file(adata: AnnData, layer: str, genes: str) -> Iterator[Path]:
     if genes and not any(genes in data.var for data in (adata, adata.raw) if data is not None):
         columns = format_names(genes, [str(name) for name in adata.var])
         raise UserError(f"adata: var has no column {genes!r} for the genes; its columns: {columns}")
-    part = AnnData(
-        X=None if layer else read(adata.X),
+    needed = AnnData(  # the parts of `adata` that the tokenizer reads
+        X=None if layer else read_matrix(adata.X),
         # Numbers instead of cell names, because an h5ad file cannot store every name.
         obs=pd.DataFrame(index=np.arange(adata.n_obs).astype(str)),
         var=gene_columns(adata.var),
-        layers={layer: read(adata.layers[layer])} if layer else None,
+        layers={layer: read_matrix(adata.layers[layer])} if layer else None,
     )
     if (raw := adata.raw) is not None and not layer:
-        part.raw = AnnData(X=read(raw.X), obs=part.obs, var=gene_columns(raw.var))
+        needed.raw = AnnData(X=read_matrix(raw.X), obs=needed.obs, var=gene_columns(raw.var))
     with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
         path = Path(folder) / "adata.h5ad"
         with storing("adata"):
-            part.write_h5ad(path)
+            needed.write_h5ad(path)
         with naming(path, "adata"):
             if layers and not layer:
                 check_counts(path, layers)
@@ -374,40 +374,33 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     genes are of another organism, or if the vocabulary has none of them.
     """
     cells = cells.with_current_ids(vocabulary.retired)
-    by_id = vocabulary.token_of.keys() & set(cells.genes)
+    found_by_id = vocabulary.token_of.keys() & set(cells.genes)
     organisms = {*map(organism_of, cells.genes)} - {"other"}
     expected = {*map(organism_of, vocabulary.gene_ids)} - {"other"}
-    if not by_id and organisms and expected and not organisms & expected:
+    if not found_by_id and organisms and expected and not organisms & expected:
         raise UserError(
             f"{cells.path}: genes of another organism ({', '.join(sorted(organisms))} instead of "
             f"{', '.join(sorted(expected))}); map them to orthologs or use a model of that "
             "organism"
         )
-    gene_of = {name: gene for gene, name in vocabulary.name_of.items()}
-    # The vocabulary's names by spelling: first in R, then as they are, which has precedence.
-    name_of = {name.replace("-", "."): name for name in gene_of}
-    name_of |= {name: name for name in gene_of}
-    # The vocabulary's name of each gene of the file, "" for genes with an id or an unknown name.
-    names = []
-    for gene, name in zip(cells.genes, cells.names, strict=True):
-        has_id = gene in by_id or organism_of(gene) != "other"
-        names.append("" if has_id else name_of.get(gene) or name_of.get(name, ""))
+    id_of = {name: gene_id for gene_id, name in vocabulary.name_of.items()}
+    names = known_names(cells, found_by_id, [*id_of])
     # Number of genes of each name.
-    genes_in_file = Counter(filter(None, names))
-    genes_in_vocabulary = Counter(vocabulary.name_of.values())
+    counts_in_file = Counter(filter(None, names))
+    counts_in_vocabulary = Counter(vocabulary.name_of.values())
     unique = {
         name
-        for name, count in genes_in_file.items()
+        for name, count in counts_in_file.items()
         # If the gene is also found by id, two genes of the file have this name.
-        if count == genes_in_vocabulary[name] == 1 and gene_of[name] not in by_id
+        if count == counts_in_vocabulary[name] == 1 and id_of[name] not in found_by_id
     }
-    log(f"{cells.path}: {len(by_id):,} genes found by id, {len(unique):,} by name")
-    if ambiguous := sorted(genes_in_file.keys() - unique):
+    log(f"{cells.path}: {len(found_by_id):,} genes found by id, {len(unique):,} by name")
+    if ambiguous := sorted(counts_in_file.keys() - unique):
         log(
             f"{cells.path}: {len(ambiguous)} names belong to several genes, in the file or in the "
             f"vocabulary, and are left out ({first_few(ambiguous)})"
         )
-    if not by_id and not unique:
+    if not found_by_id and not unique:
         raise UserError(
             f"{cells.path}: no gene in common with the vocabulary, by id or by name (the file "
             f"has {cells.genes[0]!r}, the vocabulary {vocabulary.gene_ids[-1]!r}, "
@@ -415,7 +408,22 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
             "var with the ids, or use a model of their organism"
         )
     genes = [
-        gene_of[name] if name in unique else gene
+        id_of[name] if name in unique else gene
         for gene, name in zip(cells.genes, names, strict=True)
     ]
     return dataclasses.replace(cells, genes=genes)
+
+
+def known_names(cells: Cells, found_by_id: set[str], names: list[str]) -> list[str]:
+    """Return the name in ``names`` of each gene of a file.
+
+    The name is "" if the gene has an id (of the vocabulary or of Ensembl) or an unknown name.
+    """
+    # Names by spelling: first in R, then as they are, which has precedence.
+    by_spelling = {name.replace("-", "."): name for name in names} | {name: name for name in names}
+    known = []
+    for gene, name in zip(cells.genes, cells.names, strict=True):
+        has_id = gene in found_by_id or organism_of(gene) != "other"
+        # Without an id, the file's gene may itself be a name.
+        known.append("" if has_id else by_spelling.get(gene) or by_spelling.get(name, ""))
+    return known

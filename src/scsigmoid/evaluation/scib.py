@@ -53,9 +53,10 @@ def scib(
         UserError: as for :func:`~.neighbours.find_neighbours`.
     """
     dataset = cells.stem
-    parts = [("", part) for part in find_neighbours(embeddings, cells, settings, seed)]
+    representations = list(find_neighbours(embeddings, cells, settings, seed))
+    parts = [("", item) for item in representations]  # donor ("" for all cells), representation
     if donors:
-        parts += [part for _, whole in parts for part in split_by_donor(whole)]
+        parts += [part for item in representations for part in split_by_donor(item)]
     rows: dict[str, list[Measurement]] = {metric: [] for metric in outputs}
     for function in dict.fromkeys(METRICS[metric].function for metric in outputs):
         for donor, part in parts:
@@ -63,8 +64,8 @@ def scib(
                 continue
             scores = FUNCTIONS[function](part, derive(seed, function, dataset), device)
             text = ", ".join(f"{metric} {score:.4f}" for metric, score in scores.items())
-            group = f" ({donor})" if donor else ""
-            log(f"{dataset} {part.metadata['model']}{group}: {text}")
+            suffix = f" ({donor})" if donor else ""
+            log(f"{dataset} {part.metadata['model']}{suffix}: {text}")
             for metric in scores.keys() & rows.keys():
                 row = Measurement(
                     dataset=dataset, group=donor, metric=metric, value=scores[metric],

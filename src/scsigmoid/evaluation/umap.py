@@ -38,12 +38,12 @@ def umap_dataset(
 
     for model, embedding in by_model.items():
         log(f"UMAP of {model}: {len(embedding.cells)} cells")
-        projection = umap.UMAP(
+        reducer = umap.UMAP(
             n_neighbors=settings.neighbours, min_dist=settings.minimum_distance, n_jobs=1,
             random_state=derive(seed, "umap") % 2**32,
         )  # fmt: skip
         components = principal_components(embedding.values, settings.variance, str(embedding.path))
-        x, y = projection.fit_transform(components).astype("float32").T
+        x, y = reducer.fit_transform(components).astype("float32").T
         columns = {"x": x, "y": y, "cell_type": embedding.labels.tolist()}
         fields = ("model", "dataset", "vocabulary", "cells")
         identity = {field: embedding.metadata[field] for field in fields}

@@ -70,12 +70,12 @@ def validation_loss(
         torch.compiler.reset()  # free the graphs of previous models
         compute = torch.compile(masked_losses, dynamic=True)  # one graph for all batches
     mask_seed = derive(seed, "validation_loss", dataset)  # the same for all models
-    losses, trials = cell_losses(encoder, tokens, settings, mask_seed, compute)
+    losses, trial_losses = cell_losses(encoder, tokens, settings, mask_seed, compute)
     cells = tokens.metadata(["cell", "donor"])
     log(f"{dataset} {output_csv.stem}: validation loss {losses.mean():.4f}")
     write_table(output_parquet, pa.table({**cells, "loss": losses}), identity)
     mean, count = float(losses.mean()), len(losses)
-    over_masks = mean_interval(trials, settings.confidence)
+    over_masks = mean_interval(trial_losses, settings.confidence)
     rows = {  # interval, n and note of each metric
         "validation_loss": (Interval(mean), count, ""),
         "validation_loss_over_donors": donor_mean(losses, cells["donor"], settings.confidence),
@@ -105,13 +105,13 @@ def cell_losses(
     cell_ids = tokens.metadata(["cell"])["cell"]
     losses = np.empty(len(tokens))
     # Element i is the sum of the losses of all cells in the first i trials.
-    sums = torch.zeros(settings.trials + 1, dtype=torch.float64, device=device)
-    slices = make_batches(tokens, encoder.settings, settings.batch_tokens)
-    for cells in track(slices, label="validation loss"):
+    sums_over_cells = torch.zeros(settings.trials + 1, dtype=torch.float64, device=device)
+    batches = make_batches(tokens, encoder.settings, settings.batch_tokens)
+    for cells in track(batches, label="validation loss"):
         rows = np.arange(cells.start, cells.stop)
         genes, cu_seqlens = tokens.cells(rows, encoder.settings.genes)
         # Sum of the losses of each cell in the trials so far.
-        total = torch.zeros(len(rows), dtype=torch.float64, device=device)
+        sums_over_trials = torch.zeros(len(rows), dtype=torch.float64, device=device)
         for trial in range(settings.trials):
             masking = Masking(
                 seed=seed, draw=trial, fraction=settings.mask_fraction, replacement="mask",
@@ -132,7 +132,7 @@ def cell_losses(
                 token_losses = compute_loss(compute, encoder, batch)
             # A batch with fewer than two masked tokens was padded.
             token_losses = token_losses[: len(owner)]
-            total.index_add_(0, owner, token_losses.double() * weight)
-            sums[trial + 1] += total.sum()
-        losses[cells] = (total / settings.trials).cpu().numpy()
-    return losses, (sums.diff() / len(tokens)).cpu().numpy()
+            sums_over_trials.index_add_(0, owner, token_losses.double() * weight)
+            sums_over_cells[trial + 1] += sums_over_trials.sum()
+        losses[cells] = (sums_over_trials / settings.trials).cpu().numpy()
+    return losses, (sums_over_cells.diff() / len(tokens)).cpu().numpy()

@@ -20,9 +20,9 @@ GROUPS = {
     "cost": "Training cost",
 }
 #: Numbers are effects (such as a difference of sigmoid and softmax) or levels (such as a loss). A
-#: level may differ by the factor ``LEVEL`` from the paper's number, or by ``ORDER`` if the paper
+#: level may differ by ``LEVEL_FACTOR`` from the paper's number, or by ``ORDER_FACTOR`` if the paper
 #: states only an order of magnitude.
-LEVEL, ORDER = 1.1, math.sqrt(10)
+LEVEL_FACTOR, ORDER_FACTOR = 1.1, math.sqrt(10)
 UNKNOWN = Interval(math.nan)
 
 
@@ -51,7 +51,7 @@ class Number:
     here: Interval = UNKNOWN
     n: int = 0
     no_effect: float | None = None
-    factor: float = LEVEL
+    factor: float = LEVEL_FACTOR
     our_kernel: Interval = UNKNOWN
     headline: bool = False
 
@@ -64,15 +64,16 @@ class Number:
         """
         value, low, high = self.paper
         if self.no_effect is not None:
-            half = (value + self.no_effect) / 2
-            return (half, math.inf) if value > self.no_effect else (-math.inf, half)
+            half_effect = (value + self.no_effect) / 2
+            is_increase = value > self.no_effect
+            return (half_effect, math.inf) if is_increase else (-math.inf, half_effect)
         if not math.isnan(value):  # otherwise the paper prints only a range
             low = high = value
         return low / self.factor, high * self.factor
 
     @property
     def verdict(self) -> str:
-        """The verdict, which is valid if the group does not differ from the paper's setting."""
+        """The verdict, valid only if the group has no :mod:`~scsigmoid.paper.differences`."""
         if not all(map(math.isfinite, self.here)):
             return NO_VERDICT
         low, high = self.allowed
@@ -84,7 +85,7 @@ class Number:
 
 
 def numbers(results: Results) -> list[Number]:
-    """Return all numbers, sorted by group. In each group, the headlines are first."""
+    """Return the numbers of all groups. In each group, the headlines are first."""
     from scsigmoid.paper import cost, kernel, quality, stability
 
     return [

@@ -66,7 +66,7 @@ def setting_differences(config: Config) -> Iterator[Difference]:
         if group in ("kernel", "cost") and config.device == "cpu":
             yield Difference(group, "device", "cpu", GPU)
     providers = config.benchmarks.kernel.providers
-    if providers and "triton_sigmoid" not in providers:
+    if providers is not None and "triton_sigmoid" not in providers:
         yield Difference(
             "kernel", "benchmarks.kernel.providers", setting_text(providers), "triton_sigmoid"
         )
@@ -102,6 +102,7 @@ def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Ite
                 difference = (key, setting_text(here[key]), setting_text(paper[key]))
                 models_with.setdefault(difference, []).append(name)
     for (key, here_value, paper_value), models in models_with.items():
+        # The key of a missing model already contains its name.
         if not key.startswith("models.") and len(models) < len(names):
             key = f"{key} of {', '.join(models)}"
         yield Difference(group, key, here_value, paper_value)
@@ -115,9 +116,11 @@ def result_differences(results: Results) -> Iterator[Difference]:
             yield Difference(group, "number of training cells", f"{cells:,}", f"{paper_cells:,.0f}")
         for name in names:
             if name in config.models:
-                journal, steps = results.journal(name), model_training(config, name).steps
-                if (last := int(journal["step"][-1])) < steps:
-                    yield Difference(group, f"last step of {name}", f"{last:,}", f"{steps:,}")
+                journal = results.journal(name)
+                steps = model_training(config, name).steps
+                last_step = int(journal["step"][-1])
+                if last_step < steps:
+                    yield Difference(group, f"last step of {name}", f"{last_step:,}", f"{steps:,}")
                 if journal.header.get("device") == "cpu" and config.device != "cpu":
                     yield Difference(group, f"device of {name}", "cpu", GPU)
         if results.training_data != "real":

@@ -22,7 +22,7 @@ TRITON_SIGMOID = "triton_sigmoid"
 Timings = dict[Shape, KernelRow]
 #: Functions that reduce several intervals to one: the means of the values, of the low ends and of
 #: the high ends, or the interval with the lowest or highest value.
-CHOICES: Mapping[str, Callable[[Sequence[Interval]], Interval]] = {
+REDUCTIONS: Mapping[str, Callable[[Sequence[Interval]], Interval]] = {
     "mean": lambda intervals: Interval(*np.mean(intervals, axis=0).tolist()),
     "lowest": min,
     "highest": max,
@@ -46,18 +46,18 @@ def numbers(results: Results) -> Iterator[Number]:
     ours = timings(results, speed.our_backend(results), "packed")
 
     def number(
-        provider: str, title: str, unit: str, value: float, compute: Callable[[Timings], Interval],
+        provider: str, title: str, unit: str, paper: float, compute: Callable[[Timings], Interval],
         **attributes: object,
     ) -> Number:  # fmt: skip
-        """Return a number of the paper (``value``), and of this run (``compute(timings)``)."""
+        """Return a number of the paper (``paper``), and of this run (``compute(timings)``)."""
         details: dict[str, Any] = {"location": "Section 4", "n": len(times[provider])} | attributes
         return Number(
             group="kernel", title=f"{provider_label(provider)}: {title}", unit=unit,
-            paper=Interval(value), here=compute(times[provider]),
+            paper=Interval(paper), here=compute(times[provider]),
             our_kernel=compute(ours) if provider == TRITON_SIGMOID else UNKNOWN, **details,
         )  # fmt: skip
 
-    def over(other: str, **selection: Any) -> Callable[[Timings], Interval]:
+    def ratio_to(other: str, **selection: Any) -> Callable[[Timings], Interval]:
         """Return a function that computes :func:`ratio` of timings to the timings of ``other``."""
         return partial(ratio, others=times[other], confidence=confidence, **selection)
 
@@ -66,20 +66,21 @@ def numbers(results: Results) -> Iterator[Number]:
             is_headline = (provider, direction) == (TRITON_SIGMOID, "forward")
             yield number(
                 provider, f"TFLOPS at 16,384 tokens, {direction}", "TFLOPS", row[direction],
-                partial(rate, direction=direction, **peak_shape), headline=is_headline,
+                partial(throughput, direction=direction, **peak_shape), headline=is_headline,
                 location="Abstract, Section 4" if is_headline else "Section 4",
             )  # fmt: skip
     for direction, value in printed["pytorch_sigmoid"].items():
         yield number(
             "pytorch_sigmoid", f"TFLOPS at its best shape, {direction}", "TFLOPS", value,
-            partial(rate, choice="highest", direction=direction), location="Section 2",
+            partial(throughput, reduction="highest", direction=direction), location="Section 2",
         )  # fmt: skip
-    for other in (gain["provider"] for gain in printed["peak_gains"]):
+    for gain in printed["peak_gains"]:
+        other = gain["provider"]
         yield number(
             TRITON_SIGMOID,
             f"TFLOPS at the same shape over those of {provider_label(other)}, forward", "times",
             round(tflops[TRITON_SIGMOID]["forward"] / tflops[other]["forward"], 3),
-            over(other, direction="forward", **peak_shape), no_effect=1,
+            ratio_to(other, direction="forward", **peak_shape), no_effect=1,
             headline=other != speed.STANDARD,
         )  # fmt: skip
     for row in tables["speed_ups"]:
@@ -87,55 +88,57 @@ def numbers(results: Results) -> Iterator[Number]:
         values = {"mean": row["mean"]}
         if "range" in row:
             values["lowest"], values["highest"] = row["range"]
-        for choice, value in values.items():
-            compute = over(
-                speed.STANDARD, choice=choice, padding=row["padding"], direction=row["pass"]
+        for reduction, value in values.items():
+            compute = ratio_to(
+                speed.STANDARD, reduction=reduction, padding=row["padding"], direction=row["pass"]
             )
-            yield number(row["provider"], f"{choice} {label}", "times", value, compute)
+            yield number(row["provider"], f"{reduction} {label}", "times", value, compute)
     for row in tables["padded_gains"]:
         yield number(
             TRITON_SIGMOID,
             f"TFLOPS over those of FlashAttention-2, {row['pass']}, 25% padding", "times",
             1 + row["value"] / 100,
-            over("flash_attention_2", padding=0.25, direction=row["pass"]), no_effect=1,
+            ratio_to("flash_attention_2", padding=0.25, direction=row["pass"]), no_effect=1,
         )  # fmt: skip
     for row in tables["padding_overhead"]:
         direction = row["pass"]
         for form, padding in (("unpadded", 0.0), ("padded", 0.25)):
             title = f"mean TFLOPS, {direction}, {padding:.0%} padding"
-            compute = partial(rate, padding=padding, direction=direction)
+            compute = partial(throughput, padding=padding, direction=direction)
             yield number(TRITON_SIGMOID, title, "TFLOPS", row[form], compute)
         title = f"share of the mean TFLOPS that 25% padding leaves, {direction}"
         compute = partial(share_left, direction=direction)
         yield number(TRITON_SIGMOID, title, "%", 100 - row["decrease"], compute)
 
 
-def rate(own: Timings, choice: str = "mean", **where: object) -> Interval:
-    """Return the mean TFLOPS over shapes, or another ``choice`` of :data:`CHOICES`.
+def throughput(own: Timings, reduction: str = "mean", **where: object) -> Interval:
+    """Return the mean TFLOPS over shapes, or another ``reduction`` of :data:`REDUCTIONS`.
 
     ``where`` selects shapes by their attributes, e.g. ``padding=0.25``.
     """
-    rates = [speed.estimate(row, "tflops") for shape, row in own.items() if is_at(shape, where)]
-    return CHOICES[choice](rates) if rates else UNKNOWN
+    rows = [row for shape, row in own.items() if has_attributes(shape, where)]
+    tflops = [speed.estimate(row, "tflops") for row in rows]
+    return REDUCTIONS[reduction](tflops) if tflops else UNKNOWN
 
 
 def ratio(
-    own: Timings, others: Timings, confidence: float, choice: str = "mean", **where: object
+    own: Timings, others: Timings, confidence: float, reduction: str = "mean", **where: object
 ) -> Interval:
     """Return the mean ratio of TFLOPS over the shapes that ``own`` and ``others`` contain.
 
-    ``choice`` and ``where`` are as for :func:`rate`.
+    ``reduction`` and ``where`` are as for :func:`throughput`.
     """
-    shapes = [shape for shape in own if shape in others and is_at(shape, where)]
+    shapes = [shape for shape in own if shape in others and has_attributes(shape, where)]
     ratios = [speed.ratio_of(own[shape], others[shape], confidence) for shape in shapes]
-    return CHOICES[choice](ratios) if ratios else UNKNOWN
+    return REDUCTIONS[reduction](ratios) if ratios else UNKNOWN
 
 
-def is_at(shape: Shape, where: Mapping[str, object]) -> bool:
+def has_attributes(shape: Shape, where: Mapping[str, object]) -> bool:
     return all(getattr(shape, name) == value for name, value in where.items())
 
 
 def share_left(own: Timings, direction: str) -> Interval:
     """Return the mean TFLOPS at 25 % padding in percent of the mean TFLOPS without padding."""
-    padded, unpadded = (rate(own, padding=padding, direction=direction) for padding in (0.25, 0.0))
+    padded = throughput(own, padding=0.25, direction=direction)
+    unpadded = throughput(own, padding=0.0, direction=direction)
     return padded.over(unpadded).map(lambda value: 100 * value)

@@ -16,7 +16,7 @@ GROUP = "quality"
 
 
 def numbers(results: Results) -> Iterator[Number]:
-    lengths, cells = results.lengths
+    lengths, cells = results.lengths  # sequence lengths, and number of cells of each length
     yield Number(
         group=GROUP, title="Cells that express more than 2,048 genes", location="Figure 1",
         unit="%", paper=Interval(reported()["printed"]["longer_than_2048"]), n=int(cells.sum()),
@@ -24,7 +24,7 @@ def numbers(results: Results) -> Iterator[Number]:
     )  # fmt: skip
     yield from losses(results)
     yield from scores(results)
-    yield from separation(results)
+    yield from mmds(results)
 
 
 def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
@@ -37,7 +37,7 @@ def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
 
 def losses(results: Results) -> Iterator[Number]:
     config, table = results.config, reported()["validation_loss"]
-    at_2k, at_4k = (tuple(f"{arm}_{context}" for arm in ATTENTIONS) for context in ("2k", "4k"))
+    at_2k, at_4k = ("sigmoid_2k", "softmax_2k"), ("sigmoid_4k", "softmax_4k")
     # Location in the paper, title, and compared pairs of models. According to the paper, the first
     # model of a pair has the lower loss.
     statements = (
@@ -70,9 +70,10 @@ def losses(results: Results) -> Iterator[Number]:
                 n=cells[model],
             )  # fmt: skip
         for context, (sigmoid, softmax) in (("2K", at_2k), ("4K", at_4k)):
+            (sigmoid_loss, _), (softmax_loss, _) = row[sigmoid], row[softmax]
             yield Number(
                 **common, title=f"{title}, {context}: softmax's validation loss minus sigmoid's",
-                paper=Interval(round(row[softmax][0] - row[sigmoid][0], 6)),
+                paper=Interval(round(softmax_loss - sigmoid_loss, 6)),
                 here=lead(results, dataset, sigmoid, softmax),
                 n=cells[sigmoid], no_effect=0,
             )  # fmt: skip
@@ -99,9 +100,10 @@ def scores(results: Results) -> Iterator[Number]:
         )  # fmt: skip
 
 
-def separation(results: Results) -> Iterator[Number]:
+def mmds(results: Results) -> Iterator[Number]:
     """Yield the MMD between the cell types of Heart OFT (the paper's Table 1)."""
-    dataset, table = "heart_oft", reported()["mmd"]["heart_oft"]
+    dataset = "heart_oft"
+    table = reported()["mmd"][dataset]
     measured = results.mmd(dataset) if dataset in results.plan.compared("mmd") else {}
     by_types = {cell_types(name): row for name, row in measured.items()}
     rows = [by_types.get(cell_types(row["pair"])) for row in table]  # None: not measured

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from scsigmoid.measurements import Interval
-from scsigmoid.paper.comparison import LEVEL, ORDER, UNKNOWN, Number, exact
+from scsigmoid.paper.comparison import LEVEL_FACTOR, ORDER_FACTOR, UNKNOWN, Number, exact
 from scsigmoid.paper.reported import reported
 from scsigmoid.results.folder import Journal, Results
 
@@ -17,14 +17,14 @@ GROUP = "stability"
 WINDOW = 0.01
 #: A run has learned if its loss fell by this many nats. A run that has learned diverges if its loss
 #: rises by this many nats above its minimum.
-NATS = 1.0
+LOSS_CHANGE = 1.0
 
 
 def numbers(results: Results) -> Iterator[Number]:
     models = ("softmax_8k", "sigmoid_8k")
     journals = {name: results.journal(name) for name in models if name in results.config.models}
     runs = {name: numbers_of_run(journal) for name, journal in journals.items()}
-    steps = {name: len(journal["step"]) for name, journal in journals.items()}
+    rows = {name: len(journal["step"]) for name, journal in journals.items()}
     softmax, sigmoid = (runs.get(name, {}) for name in models)
     softmax_diverged = softmax.get("diverged", UNKNOWN).value  # 1 or 0, NaN if unknown
     sigmoid_diverged = sigmoid.get("diverged", UNKNOWN).value
@@ -34,11 +34,11 @@ def numbers(results: Results) -> Iterator[Number]:
     yield Number(
         **common, title="Softmax diverges and sigmoid does not (1 if so, 0 if both or neither)",
         unit="", paper=Interval(1), here=exact(softmax_diverged - sigmoid_diverged),
-        n=min(steps.values(), default=0),
+        n=min(rows.values(), default=0),
     )  # fmt: skip
     yield Number(
         **common, title="Growth of softmax's gradient norm when it diverges", unit="powers of ten",
-        paper=Interval(reported()["printed"]["explosion"]), n=steps.get("softmax_8k", 0),
+        paper=Interval(reported()["printed"]["explosion"]), n=rows.get("softmax_8k", 0),
         here=softmax.get("explosion", UNKNOWN),
     )  # fmt: skip
     for row in reported()["stability"]:
@@ -47,7 +47,8 @@ def numbers(results: Results) -> Iterator[Number]:
             group=GROUP, title=row["title"], location="Section 5.3, Figure 6", unit=row["unit"],
             paper=Interval(math.nan, *value) if isinstance(value, list) else Interval(value),
             here=runs.get(row["model"], {}).get(row["number"], UNKNOWN),
-            n=steps.get(row["model"], 0), factor=ORDER if row.get("order") else LEVEL,
+            n=rows.get(row["model"], 0),
+            factor=ORDER_FACTOR if row.get("order") else LEVEL_FACTOR,
         )  # fmt: skip
 
 
@@ -60,7 +61,8 @@ def numbers_of_run(journal: Journal) -> dict[str, Interval]:
     loss, norm, score = (
         finite_or_inf(journal[name]) for name in ("loss", "gradient_norm", "attention_score_max")
     )
-    smooth, row = trailing_median(loss), divergence(journal)
+    smooth = trailing_median(loss)
+    row = divergence(journal)
     values = {
         "first_loss": loss[0],
         "lowest_loss": smooth.min(),
@@ -80,7 +82,7 @@ def numbers_of_run(journal: Journal) -> dict[str, Interval]:
         values["explosion"] = np.log10(values["norm_peak"] / values["norm_before"])
     numbers = {name: exact(float(value)) for name, value in values.items()}
     for name, column in (("norm_range", norm), ("score_range", score)):
-        numbers[name] = Interval(*map(float, (np.median(column), column.min(), column.max())))
+        numbers[name] = Interval(float(np.median(column)), float(column.min()), float(column.max()))
     return numbers
 
 
@@ -97,29 +99,29 @@ def trailing_median(values: np.ndarray) -> np.ndarray:
 
 
 def has_learned(journal: Journal) -> bool:
-    """Return True if the smoothed loss ever fell by :data:`NATS` below its first finite value."""
+    """Return True if the smoothed loss fell by :data:`LOSS_CHANGE` below its first finite value."""
     smooth = trailing_median(journal["loss"])
     finite = smooth[np.isfinite(smooth)]
-    return bool(len(finite) and finite.min() <= finite[0] - NATS)
+    return bool(len(finite) and finite.min() <= finite[0] - LOSS_CHANGE)
 
 
 def divergence(journal: Journal) -> int | None:
     """Return the row of the journal at which a run diverges for good, None if it does not diverge.
 
     A run that has learned (:func:`has_learned`) diverges if its smoothed loss ends at least
-    :data:`NATS` above its lowest value, or if its last loss is not finite.
+    :data:`LOSS_CHANGE` above its lowest value, or if its last loss is not finite.
     """
     if not has_learned(journal):
         return None
     loss, smooth = finite_or_inf(journal["loss"]), trailing_median(journal["loss"])
     lowest = int(np.argmin(smooth))
-    limit = smooth[lowest] + NATS
+    limit = smooth[lowest] + LOSS_CHANGE
     is_high = smooth >= limit
     is_high[: lowest + 1] = False
     if not (is_high[-1] or np.isinf(loss[-1])):
         return None
-    # The first of the high rows at the end. The last row counts as high, also if only its own loss
-    # is infinite and not the median.
+    # Start at the first of the high rows at the end. The last row counts as high, even if its loss
+    # is infinite and the median is not high.
     start = int(np.flatnonzero(~is_high[:-1])[-1]) + 1
     # The loss itself rises up to half a window before the median.
     while start > lowest + 1 and loss[start - 1] >= limit:

@@ -1,5 +1,6 @@
 """Compute the losses of baselines that predict genes from their frequencies, without attention."""
 
+import math
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.training.batches import Batch, pack, validation_indices
 
-#: Tokens are divided into ``RANKS * LENGTHS`` classes, by rank within the cell (eighths of the
-#: cell) and by length of the cell (powers of two).
+#: Numbers of classes of tokens by rank within the cell (eighths of the cell), and by length of the
+#: cell (powers of two). A class is a combination of both, so there are ``RANKS * LENGTHS`` classes.
 RANKS, LENGTHS = 8, 12
 #: Number of tokens that smoothing adds to each class, with the overall frequencies of genes.
 PRIOR = 2000.0
@@ -36,14 +37,16 @@ def baselines(config: Config, results: Path, output: Path) -> None:
     vocabulary_size = Vocabulary.read(results / "tokens/vocabulary.parquet").size
     longest = max(context for family in config.study.values() for context in family.context)
     size = config.sizes[config.architecture.size]
+    # The baselines use only the context, the vocabulary and [CLS] of these settings.
     settings = EncoderSettings.of(
         size, config.architecture, "sigmoid", longest, vocabulary_size, cls_token=config.tokens.cls
     )
     training = TokenStore.open(sorted((results / "tokens/training").glob("part-*")))
     validation = validation_indices(len(training), config.training.validation_cells)
     shares = ClassShares(training, np.setdiff1d(np.arange(len(training)), validation), settings)
-    log_shares = np.log(shares.mean_share)
+    log_shares = np.log(shares.overall_shares)
     # Token store, row numbers of the cells, and seed of the masks, by name of the dataset.
+    # The seed 0 gives the masks of the validation loss during training.
     datasets = {"validation": (training, validation, derive(0, "validation"))}
     for dataset in config.datasets:
         store = TokenStore.open(results / "tokens/evaluation" / dataset)
@@ -67,8 +70,8 @@ class ClassShares:
     """Smoothed shares of genes among training tokens.
 
     Attributes:
-        mean_share: share of each gene among all tokens, (vocabulary,).
-        shares: share of each gene among the tokens of each class, (classes, vocabulary).
+        overall_shares: share of each gene among all tokens, (vocabulary,).
+        class_shares: share of each gene among the tokens of each class, (classes, vocabulary).
     """
 
     def __init__(
@@ -78,16 +81,16 @@ class ClassShares:
         batch = pack(store, rows, settings)
         lengths = np.diff(batch.cu_seqlens.numpy())
         classes = classes_of(batch.positions.numpy(), np.repeat(lengths, lengths))
-        size = settings.vocabulary_size
-        indices = classes * size + batch.tokens.numpy()
-        counts = np.bincount(indices, minlength=RANKS * LENGTHS * size).reshape(-1, size)
+        shape = RANKS * LENGTHS, settings.vocabulary_size
+        indices = np.ravel_multi_index((classes, batch.tokens.numpy()), shape)
+        counts = np.bincount(indices, minlength=math.prod(shape)).reshape(shape)
         counts[:, : len(SPECIAL)] = 0
-        total = counts.sum(0) + 0.5  # genes without a count get a small share, too
-        total[: len(SPECIAL)] = 0
+        overall_counts = counts.sum(0) + 0.5  # genes without a count get a small share, too
+        overall_counts[: len(SPECIAL)] = 0
         # The lower limit keeps the logarithm of the share of special tokens finite.
-        self.mean_share = np.maximum(total / total.sum(), 1e-300)
-        smoothed = counts + PRIOR * self.mean_share
-        self.shares = smoothed / smoothed.sum(1, keepdims=True)
+        self.overall_shares = np.maximum(overall_counts / overall_counts.sum(), 1e-300)
+        smoothed = counts + PRIOR * self.overall_shares
+        self.class_shares = smoothed / smoothed.sum(1, keepdims=True)
 
     def loss(self, batch: Batch) -> float:
         """Return the mean loss of ``rank and length`` over the masked genes of a batch, in nats."""
@@ -99,8 +102,9 @@ class ClassShares:
             classes = classes_of(masked[in_cell] - begin, end - begin)
             cell = tokens[begin:end]
             visible = cell[cell >= len(SPECIAL)]  # masked genes are the special token [MASK]
-            remaining = 1 - self.shares[:, visible].sum(1)
-            losses.append(-np.log(self.shares[classes, targets[in_cell]] / remaining[classes]))
+            shares = self.class_shares[classes, targets[in_cell]]
+            remaining = 1 - self.class_shares[:, visible].sum(1)  # total share of the other genes
+            losses.append(-np.log(shares / remaining[classes]))
         return float(np.concatenate(losses).mean())
 
 
@@ -110,5 +114,6 @@ def classes_of(ranks: NDArray[np.integer], lengths: NDArray[np.integer] | int) -
     ``ranks`` are ranks within the cells, from 0. ``lengths`` are the numbers of tokens of the cells
     (one number if all tokens are of one cell).
     """
+    rank_class = ranks * RANKS // lengths
     length_class = np.minimum(np.log2(np.maximum(lengths, 1)).astype(np.int64), LENGTHS - 1)
-    return (ranks * RANKS // lengths) + RANKS * length_class
+    return rank_class + RANKS * length_class

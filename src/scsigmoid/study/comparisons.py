@@ -15,12 +15,12 @@ from scsigmoid.labels import ATTENTIONS
 from scsigmoid.measurements import mean_interval
 from scsigmoid.study.runs import Study
 
-#: Confidence level of intervals, and power of the t-test in :func:`detectable_differences`.
+#: Confidence level of intervals, and power of the t-test in :func:`detectable_difference`.
 CONFIDENCE, POWER = 0.95, 0.8
 #: Attention and variant of the rival in :func:`rival_differences`.
 RIVAL = ("softmax", "qk_norm")
 #: Scores in which a variant of sigmoid must exceed the rival to win.
-DECIDING = ("linear_probe", "knn", "leiden_nmi")
+DECIDING_METRICS = ("linear_probe", "knn", "leiden_nmi")
 
 
 def final_loss(curve: pd.DataFrame) -> float:
@@ -46,12 +46,14 @@ def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
         with the lowest mean loss over seeds, and the step of the last validation loss used.
     """
     curves = study.all_curves[study.all_curves["purpose"] == "rates"]
-    curves = curves[curves["step"] <= curves.groupby("run")["step"].max().min()]
-    losses = final_losses(curves, ["learning_rate", "attention", "seed"]).unstack("attention")
-    losses = cast(pd.DataFrame, losses.unstack("seed"))  # NaN for a seed that an arm lacks
+    last_shared_step = curves.groupby("run")["step"].max().min()
+    curves = curves[curves["step"] <= last_shared_step]
+    losses = final_losses(curves, ["learning_rate", "attention", "seed"])
+    means = losses.groupby(["learning_rate", "attention"]).mean().unstack("attention")
     last_step = int(curves.dropna(subset=["validation_loss"])["step"].max())
-    means = losses.T.groupby(level="attention").mean().T
-    return losses, means.idxmin(), last_step
+    # Learning rates x (arm, seed), NaN for a seed that an arm lacks.
+    table = cast(pd.DataFrame, losses.unstack("attention").unstack("seed"))
+    return table, means.idxmin(), last_step
 
 
 def loss_differences(study: Study, purpose: str, size: str | None = None) -> pd.DataFrame:
@@ -67,24 +69,25 @@ def loss_differences_by_size(study: Study) -> pd.DataFrame:
 
     Returns:
         Rows of :func:`arm_differences` with ``size`` and ``parameters``, ordered by step and then
-        by number of parameters. Steps are the last steps of the sizes. If the study has several
-        sizes, a step that only one size has reached is left out. Empty if no run has the purpose
-        ``sizes``.
+        by number of parameters. The rows are at the last steps of the sizes. If the study has
+        several sizes, a step that only one size has reached is left out. A size without runs for
+        the purpose ``sizes`` has the runs for ``seeds``. Empty if no run has the purpose ``sizes``.
     """
     sizes = study.runs.groupby("size")["parameters"].first().sort_values()
-    tables = {
-        (size, parameters): differences
-        for size, parameters in sizes.items()
-        for purpose in ("seeds", "sizes")  # the table of "sizes" replaces the table of "seeds"
-        if len(differences := loss_differences(study, purpose, str(size)))
-    }
+    tables = {}
+    for size, parameters in sizes.items():
+        differences = loss_differences(study, "sizes", str(size))
+        if differences.empty:
+            differences = loss_differences(study, "seeds", str(size))
+        if not differences.empty:
+            tables[size, parameters] = differences
     if not tables or "sizes" not in set(study.runs["purpose"]):
         return pd.DataFrame()
     keys = ["size", "parameters"]
     rows = pd.concat(tables, names=keys).reset_index(keys)
-    is_last = rows["step"].isin(rows.groupby("size")["step"].max())
+    is_last_step = rows["step"].isin(rows.groupby("size")["step"].max())
     is_shared = rows.groupby("step")["size"].transform("count") >= min(len(tables), 2)
-    return rows[is_last & is_shared].sort_values("step", kind="stable")
+    return rows[is_last_step & is_shared].sort_values("step", kind="stable")
 
 
 def score_differences(study: Study) -> pd.DataFrame:
@@ -100,6 +103,8 @@ def score_differences(study: Study) -> pd.DataFrame:
 def arm_differences(values: pd.DataFrame, column: str) -> pd.DataFrame:
     """Compare a column of both arms at each step, seed by seed.
 
+    ``values`` also has the columns ``step``, ``seed`` and ``attention`` (the arm).
+
     Returns:
         One row per step that all seeds of both arms have reached: ``step``, ``sigmoid`` and
         ``softmax`` (means over seeds), the columns of :func:`student_intervals` for sigmoid minus
@@ -108,11 +113,12 @@ def arm_differences(values: pd.DataFrame, column: str) -> pd.DataFrame:
     """
     by_arm = values.pivot_table(column, ["step", "seed"], "attention")
     pairs = by_arm.reindex(columns=ATTENTIONS).dropna()
-    by_seed = (pairs["sigmoid"] - pairs["softmax"]).unstack("seed").dropna()  # steps x seeds
-    means = {arm: pairs[arm].unstack("seed").loc[by_seed.index].mean(axis=1) for arm in ATTENTIONS}
-    rows = pd.DataFrame(means).join(student_intervals(by_seed))
-    rows = rows.assign(deviation=by_seed.std(axis=1), seeds=by_seed.shape[1])
-    return rows.join(by_seed.add_prefix("seed_")).reset_index()
+    differences = (pairs["sigmoid"] - pairs["softmax"]).unstack("seed").dropna()  # steps x seeds
+    steps = differences.index
+    means = {arm: pairs[arm].unstack("seed").loc[steps].mean(axis=1) for arm in ATTENTIONS}
+    rows = pd.DataFrame(means).join(student_intervals(differences))
+    rows = rows.assign(deviation=differences.std(axis=1), seeds=differences.shape[1])
+    return rows.join(differences.add_prefix("seed_")).reset_index()
 
 
 def variant_differences(study: Study) -> tuple[pd.DataFrame, int]:
@@ -127,17 +133,20 @@ def variant_differences(study: Study) -> tuple[pd.DataFrame, int]:
     losses, last_step = losses_of_variants(study)
     is_plain = losses.index.get_level_values("variants") == ""
     plain = losses[is_plain].droplevel("variants")
-    varied = losses[~is_plain & losses.index.isin(plain.index, level="attention")]
-    by_seed = varied - plain.loc[varied.index.get_level_values("attention")].to_numpy()
-    rows = varied.mean(axis=1).to_frame("loss").join(student_intervals(by_seed))
-    rows = rows.assign(seeds=by_seed.count(axis=1), lower=(by_seed < 0).sum(axis=1))
+    has_plain = losses.index.isin(plain.index, level="attention")
+    variants = losses[~is_plain & has_plain]
+    arms = variants.index.get_level_values("attention")
+    differences = variants - plain.loc[arms].to_numpy()
+    rows = variants.mean(axis=1).to_frame("loss").join(student_intervals(differences))
+    rows = rows.assign(seeds=differences.count(axis=1), lower=(differences < 0).sum(axis=1))
     return rows.reset_index(names=["attention", "variant"]), last_step
 
 
 def losses_of_variants(study: Study) -> tuple[pd.DataFrame, int]:
-    """Return final losses, and the last step that both purposes, ``seeds`` and ``variants``, have.
+    """Return the final losses of the runs with the purpose ``seeds`` or ``variants``.
 
-    Rows are attention and variants of these runs, columns are seeds. Later steps are ignored.
+    Rows are attention and variants, columns are seeds. The second value is the last step that runs
+    of both purposes have reached. Later steps are ignored.
     """
     curves = study.curves[study.curves["purpose"].isin(["seeds", "variants"])]
     last_step = int(curves.groupby("purpose")["step"].max().min())
@@ -154,27 +163,27 @@ def rival_differences(study: Study) -> tuple[pd.DataFrame, int]:
     Returns:
         One row per variant: ``variant``, ``loss`` (mean final loss), the columns of
         :func:`student_intervals` for variant minus rival, ``p`` (two-sided paired t-test, corrected
-        for the number of variants by Holm's method), the mean difference of each score in
-        :data:`DECIDING` at the last step with scores (NaN without scores), ``seeds`` (number of
-        compared seeds), and ``wins``. Empty if the study has no variants of sigmoid or no runs of
-        the rival. The second value is the last step of :func:`losses_of_variants`.
+        for the number of variants by Holm's method), the difference of the mean scores in
+        :data:`DECIDING_METRICS` at the last step with scores (NaN without scores), ``seeds``
+        (number of compared seeds), and ``wins``. Empty if the study has no variants of sigmoid or
+        no runs of the rival. The second value is the last step of :func:`losses_of_variants`.
     """
     losses, last_step = losses_of_variants(study)
     variants = losses.query("attention == 'sigmoid' and variants != ''").droplevel("attention")
     if RIVAL not in losses.index or variants.empty:
         return pd.DataFrame(), last_step
-    by_seed = variants - losses.loc[RIVAL]
-    p_values = [stats.ttest_1samp(row, 0, nan_policy="omit").pvalue for row in by_seed.to_numpy()]
-    rows = variants.mean(axis=1).to_frame("loss").join(student_intervals(by_seed))
-    rows = rows.assign(p=holm(p_values), seeds=by_seed.count(axis=1))
+    differences = variants - losses.loc[RIVAL]
+    tests = [stats.ttest_1samp(row, 0, nan_policy="omit") for row in differences.to_numpy()]
+    rows = variants.mean(axis=1).to_frame("loss").join(student_intervals(differences))
+    rows = rows.assign(p=holm([test.pvalue for test in tests]), seeds=differences.count(axis=1))
     scores = study.scores[study.scores["step"] == study.scores["step"].max()]
     means = scores.pivot_table("value", ["attention", "variants"], "metric")
-    for metric in DECIDING:
+    for metric in DECIDING_METRICS:
         rows[metric] = math.nan
         if metric in means and RIVAL in means.index:
             rows[metric] = means[metric].xs("sigmoid") - means[metric][RIVAL]
     has_lower_loss = (rows["p"] < 1 - CONFIDENCE) & (rows["difference"] < 0)
-    rows["wins"] = has_lower_loss & (rows[[*DECIDING]] > 0).all(axis=1)
+    rows["wins"] = has_lower_loss & (rows[[*DECIDING_METRICS]] > 0).all(axis=1)
     return rows.reset_index(names="variant"), last_step
 
 
@@ -186,21 +195,21 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
     return np.minimum(np.maximum.accumulate(scaled), 1)[np.argsort(order)]
 
 
-def student_intervals(by_seed: pd.DataFrame) -> pd.DataFrame:
+def student_intervals(differences: pd.DataFrame) -> pd.DataFrame:
     """Return the mean over seeds (``difference``) and Student's interval (``low``, ``high``).
 
-    ``by_seed`` has one column per seed. NaN means that a seed is missing.
+    ``differences`` has one column per seed. NaN means that a seed is missing.
     """
-    rows = by_seed.to_numpy(dtype=float)
+    rows = differences.to_numpy(dtype=float)
     intervals = [mean_interval(row[~np.isnan(row)], CONFIDENCE) for row in rows]
-    return pd.DataFrame(intervals, by_seed.index, ["difference", "low", "high"])
+    return pd.DataFrame(intervals, differences.index, ["difference", "low", "high"])
 
 
 def last_sign_change(differences: pd.DataFrame) -> int | None:
     """Return the step from which the mean difference keeps its sign, None without a change."""
     signs = np.sign(differences["difference"].to_numpy())
-    others = np.flatnonzero(signs != signs[-1])
-    return int(differences["step"].iloc[others[-1] + 1]) if len(others) else None
+    other_signs = np.flatnonzero(signs != signs[-1])
+    return int(differences["step"].iloc[other_signs[-1] + 1]) if len(other_signs) else None
 
 
 def loss_decrease(curve: pd.DataFrame) -> float:
@@ -209,7 +218,7 @@ def loss_decrease(curve: pd.DataFrame) -> float:
     The result is NaN if a tenth has no validation loss.
     """
     losses = curve.set_index("step")["validation_loss"].dropna()
-    share = losses.index / losses.index.max()
+    share = losses.index / losses.index.max()  # share of the steps
     ninth, last = losses[(share > 0.8) & (share <= 0.9)], losses[share > 0.9]
     return float(ninth.mean() - last.mean())
 
@@ -220,22 +229,22 @@ def detectable_difference(deviation: pd.Series, seeds: pd.Series) -> pd.Series:
     ``deviation`` is the standard deviation of the difference over seeds. ``seeds`` is their number
     (at least 2).
     """
-    limit = stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1)
-    # The noncentrality at which t exceeds the limit with this power. The probability that t is
-    # below -limit, which would also be significant, is less than 1e-6 and is ignored.
-    noncentrality = special.nctdtrinc(seeds - 1, 1 - POWER, limit)
+    critical = stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1)
+    # The noncentrality at which t exceeds the critical value with this power. The probability that
+    # t is below -critical, which would also be significant, is less than 1e-6 and is ignored.
+    noncentrality = special.nctdtrinc(seeds - 1, 1 - POWER, critical)
     return noncentrality * deviation / np.sqrt(seeds)
 
 
-def detectable_differences(study: Study) -> pd.DataFrame:
+def detectable_loss_differences(study: Study) -> pd.DataFrame:
     """Return the loss differences that the seeds can detect after 20, 50 and 100 % of the steps.
 
     The result has the rows of :func:`arm_differences` at these steps, with ``half_width`` (half the
     width of the interval) and ``detectable`` (:func:`detectable_difference`).
     """
-    means = loss_differences(study, "seeds")
-    steps = [round(means["step"].max() * tenths / 10) for tenths in (2, 5, 10)]
-    rows = means[means["step"].isin(steps)]
+    differences = loss_differences(study, "seeds")
+    steps = [round(differences["step"].max() * tenths / 10) for tenths in (2, 5, 10)]
+    rows = differences[differences["step"].isin(steps)]
     return rows.assign(
         half_width=(rows["high"] - rows["low"]) / 2,
         detectable=detectable_difference(rows["deviation"], rows["seeds"]),

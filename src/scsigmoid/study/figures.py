@@ -12,7 +12,12 @@ from scsigmoid.report.figures import style
 from scsigmoid.report.figures.style import COLORS, DOUBLE, INK, MUTED
 from scsigmoid.study import comparisons
 from scsigmoid.study.runs import Study
-from scsigmoid.study.stability import BETTER, WORSE, first_family_settings, stability_runs
+from scsigmoid.study.stability import (
+    MAXIMUM_RISE,
+    MINIMUM_GAIN,
+    first_family_settings,
+    stability_runs,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,19 +56,22 @@ def loss_figure(study: Study) -> "Figure":
     """Draw validation loss, its paired difference, and effective number of keys by step."""
     figure = style.new_figure(DOUBLE, 2.7)
     left, middle, right = figure.subplots(1, 3)
-    means = comparisons.loss_differences(study, "seeds")
+    differences = comparisons.loss_differences(study, "seeds")
+    steps = differences["step"]
     curves = study.curves[study.curves["purpose"] == "seeds"].dropna(subset=["validation_loss"])
-    draw_arms(left, curves, "validation_loss", means)
+    draw_arms(left, curves, "validation_loss", differences)
     for name in ("frequencies", "rank and length"):
-        draw_reference(left, study.baseline(name), name, means["step"].max())
+        draw_reference(left, study.baseline(name), name, steps.max())
     left.set_title("Validation loss (nats)")
     left.legend(loc="lower left")
     middle.axhline(0, color=INK, linewidth=0.6)
-    middle.fill_between(means["step"], means["low"], means["high"], color=INK, alpha=0.15, lw=0)
-    middle.plot(means["step"], means["difference"], color=INK)
-    change = comparisons.last_sign_change(means)
-    if change is not None:
-        middle.axvline(change, color=INK, linewidth=0.7, linestyle=":")
+    middle.fill_between(
+        steps, differences["low"], differences["high"], color=INK, alpha=0.15, linewidth=0
+    )
+    middle.plot(steps, differences["difference"], color=INK)
+    change_step = comparisons.last_sign_change(differences)
+    if change_step is not None:
+        middle.axvline(change_step, color=INK, linewidth=0.7, linestyle=":")
     middle.set_title("Sigmoid minus softmax (nats)")
     layers = study.layers[study.layers["purpose"] == "seeds"]
     keys = layers.groupby(["attention", "run", "step"])["keys"].median().reset_index()
@@ -74,7 +82,7 @@ def loss_figure(study: Study) -> "Figure":
         axes.set_xlabel("Step")
         axes.locator_params(axis="x", nbins=4)
     rates = curves.groupby("attention")["learning_rate"].first()
-    seeds = int(means["seeds"].max())
+    seeds = int(differences["seeds"].max())
     band = f"The band is Student's 95% interval of the mean difference over {seeds} seeds."
     style.remark(
         figure,
@@ -83,7 +91,7 @@ def loss_figure(study: Study) -> "Figure":
         "Horizontal dotted lines are baselines without attention: gene frequencies, and gene "
         "frequencies by rank and length of the cell.",
         "The vertical dotted line is the step from which the difference keeps its sign."
-        if change is not None
+        if change_step is not None
         else "",
         KEYS_NOTE,
     )
@@ -145,7 +153,7 @@ def stability_figure(study: Study) -> "Figure":
     grid = figure.subplot_mosaic([upper, list("abcd")])
     for setting in settings:
         draw_final_losses(grid[setting], runs[runs["setting"] == setting])
-        grid[setting].axhline(baseline, color=MUTED, linewidth=0.7, ls=":")
+        grid[setting].axhline(baseline, color=MUTED, linewidth=0.7, linestyle=":")
         grid[setting].set_title(setting.split(",")[0].capitalize())
     first, *others = (grid[setting] for setting in settings)
     for axes in others:
@@ -175,8 +183,8 @@ def stability_figure(study: Study) -> "Figure":
         figure,
         "Upper row: dots are single runs, lines are medians over runs with a finite loss, and the "
         "dotted line is the gene-frequency baseline.",
-        f"Crosses are collapsed runs: the final loss is less than {BETTER:g} nats below the "
-        f"baseline, or more than {WORSE:g} nats above the lowest loss of the run."
+        f"Crosses are collapsed runs: the final loss is less than {MINIMUM_GAIN:g} nats below "
+        f"the baseline, or more than {MAXIMUM_RISE:g} nats above the lowest loss of the run."
         if runs["collapsed"].any()
         else "",
         f"Lower row: one line per seed ({settings[0]}) at a learning rate of {rate:g}, {reason}.",
@@ -199,20 +207,21 @@ def shown_rate(runs: pd.DataFrame) -> tuple[float, str]:
 
 def draw_final_losses(axes: "Axes", runs: pd.DataFrame) -> None:
     """Draw final validation losses by learning rate. Infinite losses are at the upper edge."""
-    # Points of the arms are shifted apart so that they do not overlap.
+    # Points of the arms are shifted apart on the log scale so that they do not overlap.
     for shift, (arm, color) in zip((0.96, 1.04), COLORS.items(), strict=True):
         runs_of_arm = runs[runs["attention"] == arm]
         is_finite = np.isfinite(runs_of_arm["loss"])
         finite = runs_of_arm[is_finite]
         medians = finite.groupby("learning_rate")["loss"].median()
         axes.plot(medians.index, medians, color=color, linewidth=0.8, alpha=0.6)
-        look: Any = {"color": color, "markersize": 4}
+        marker_style: Any = {"color": color, "markersize": 4}
         for collapsed, points in finite.groupby("collapsed"):
             marker, label = ("x", f"{arm}, collapsed") if collapsed else ("o", arm)
-            axes.plot(points["learning_rate"] * shift, points["loss"], marker, label=label, **look)
+            x = points["learning_rate"] * shift
+            axes.plot(x, points["loss"], marker, label=label, **marker_style)
         upper_edge = axes.get_xaxis_transform()  # x in data units, y = 1 is the upper edge
         for rate in runs_of_arm[~is_finite]["learning_rate"]:
-            axes.plot(rate * shift, 1, "x", clip_on=False, transform=upper_edge, **look)
+            axes.plot(rate * shift, 1, "x", clip_on=False, transform=upper_edge, **marker_style)
     axes.set_xscale("log", base=2)
     rates = sorted(runs["learning_rate"].unique())
     axes.set_xticks(rates, [f"{rate:g}" for rate in rates], fontsize=6)

@@ -37,9 +37,9 @@ def collect(config: Config, results: Path, output: Path) -> None:
     curves, layers, missing = [], [], []
     for name, run in study_runs(config).items():
         folder = results / "training" / name
-        has_journal = (folder / JOURNAL).is_file()
-        columns, header = read_journal(folder / JOURNAL) if has_journal else ({}, {})
-        if not len(columns.get("step", ())):
+        journal = folder / JOURNAL
+        columns, header = read_journal(journal) if journal.is_file() else ({}, {})
+        if not len(columns.get("step", ())):  # without a journal, or with an empty journal
             missing.append(name)
             continue
         number = len(rows)
@@ -59,14 +59,13 @@ def collect(config: Config, results: Path, output: Path) -> None:
             layers[-1].insert(0, "run", number)
     if not rows:
         raise UserError(f"{results}: contains no run of the study; train the runs first")
-    if not layers:
+    if not layers:  # training writes the statistics of layers at each validation
         raise UserError(
             f"{results}: the runs of the study have no validation losses; set "
             "training.validate_every and training.validation_cells, and train again"
         )
     if missing:
-        runs = len(missing) + len(rows)
-        log(f"{len(missing)} of {runs} runs are missing: {first_few(missing)}")
+        log(f"{len(missing)} of {len(missing) + len(rows)} runs are missing: {first_few(missing)}")
     tables = {"runs": pd.DataFrame(rows), "curves": pd.concat(curves), "layers": pd.concat(layers)}
     for name, table in tables.items():
         # Six digits are enough for all results and keep the files small.
@@ -90,29 +89,31 @@ class Study:
     def __init__(self, folder: Path) -> None:
         """Read the folder that :func:`collect` wrote."""
         self.folder = folder
-        runs = self.table("runs").set_index("run")
+        runs = self.read("runs").set_index("run")
+        # pandas reads empty text as NaN.
         runs[["variants", "purpose"]] = runs[["variants", "purpose"]].fillna("")
         runs["setting"] = [setting_label(run) for run in runs[[*SETTINGS]].to_dict("records")]
-        if runs[runs["purpose"] == "stability"]["size"].nunique() > 1:
+        if runs[runs["purpose"] == "stability"]["size"].nunique() > 1:  # the label must differ
             runs["setting"] += ", " + runs["size"]
         is_finished = runs["last_step"] >= runs["steps"]
         self.unfinished = runs.loc[~is_finished, "name"].tolist()
         self.runs = runs[is_finished]
         columns = "family purpose attention size seed learning_rate variants clipping setting"
         settings = runs[columns.split()]
-        self.all_curves = self.table("curves").join(settings, on="run")
-        self.curves = self.all_curves[self.all_curves["run"].isin(self.runs.index)]
-        self.layers = self.table("layers").join(settings[is_finished], on="run", how="inner")
+        finished = settings[is_finished]
+        self.all_curves = self.read("curves").join(settings, on="run")
+        self.curves = self.all_curves[self.all_curves["run"].isin(finished.index)]
+        self.layers = self.read("layers").join(finished, on="run", how="inner")
         scores = pd.DataFrame(columns=["run", "step", "metric", "value"])
         if (folder / "scores.csv").is_file():
-            scores = self.table("scores")
-        by_name = settings[is_finished].set_index(self.runs["name"])
+            scores = self.read("scores")
+        by_name = finished.set_index(self.runs["name"])  # scores have the names of runs
         scored_runs = by_name[by_name["purpose"].isin(["seeds", "variants"])]
         self.scores = scores.join(scored_runs, on="run", how="inner").astype({"step": int})
         controls = scores[scores["step"].isna()]  # controls have no training step
         self.controls = controls.pivot(index="metric", columns="run", values="value")
 
-    def table(self, name: str) -> pd.DataFrame:
+    def read(self, name: str) -> pd.DataFrame:
         path = self.folder / f"{name}.csv"
         if not path.is_file():
             raise UserError(f"{path}: no such file; make it with scsigmoid study-runs")
@@ -120,7 +121,7 @@ class Study:
 
     def baseline(self, name: str) -> float:
         """Return the loss of a baseline (``baselines.csv``) on the validation cells, in nats."""
-        losses = self.table("baselines").set_index(["dataset", "baseline"])["loss"]
+        losses = self.read("baselines").set_index(["dataset", "baseline"])["loss"]
         return float(losses["validation", name])
 
 

@@ -72,7 +72,7 @@ def metrics(
     _, types = np.unique(labels, return_inverse=True)
     coordinates = principal_components(values, 0.95, name)
     nearest = nearest_cells(coordinates, 15)
-    # Donors, metadata and file are empty, because these metrics do not use them.
+    # Donors, metadata and source are empty, because these metrics do not use them.
     neighbours = Neighbours(values, coordinates, *nearest, labels, np.array([]), {}, Path())
     return {
         **silhouette(neighbours, seed, "cpu"),
@@ -89,12 +89,12 @@ def mean_mmd(values: NDArray[np.floating], types: NDArray[np.int64]) -> float:
     ``values`` are cells x dimensions. ``types`` are the cells' types as indices from 0.
     The squared bandwidth of a pair is the median squared distance between all cells of the pair.
     """
-    roots = []
+    mmds = []
     for pair in combinations(range(types.max() + 1), 2):
-        x, y = (np.asarray(values[types == kind], dtype=np.float64) for kind in pair)
+        x, y = (np.asarray(values[types == index], dtype=np.float64) for index in pair)
         bandwidth = median_squared_distance(torch.as_tensor(np.concatenate([x, y])))
-        # Counts are resamples x cells: one row, in which each cell counts once.
+        # Without resamples, counts have one row, in which each cell counts once.
         counts = [np.ones((1, len(cells)), dtype=np.int64) for cells in (x, y)]
         squared = mmd_squared(x, y, *counts, bandwidth=bandwidth, block=1024).unbiased[0]
-        roots.append(np.sqrt(max(float(squared), 0.0)))
-    return float(np.mean(roots))
+        mmds.append(np.sqrt(max(float(squared), 0.0)))
+    return float(np.mean(mmds))

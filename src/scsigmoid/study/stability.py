@@ -8,26 +8,29 @@ import pandas as pd
 from scsigmoid.study.comparisons import final_loss
 from scsigmoid.study.runs import Study
 
-#: A run has collapsed if its final loss is less than ``BETTER`` nats below the gene-frequency
-#: baseline, or more than ``WORSE`` nats above the lowest loss of the run. For comparison: the loss
-#: of a model that uses only the rank of a gene is about 0.1 nats below the baseline.
-BETTER, WORSE = 0.3, 0.3
-#: Values of ``BETTER`` that :func:`count_collapsed` compares.
+#: A run has collapsed if its final loss is less than ``MINIMUM_GAIN`` nats below the gene-frequency
+#: baseline, or more than ``MAXIMUM_RISE`` nats above the lowest loss of the run. For comparison:
+#: the loss of a model that uses only the rank of a gene is about 0.1 nats below the baseline.
+MINIMUM_GAIN, MAXIMUM_RISE = 0.3, 0.3
+#: Values of ``MINIMUM_GAIN`` that :func:`count_collapsed` compares.
 LIMITS = (0.1, 0.3, 0.5, 0.7)
 #: A run has diverged (docs/preregistration.md) if three conditions are met. "The loss" is the
 #: median of three validation losses in a row.
 #:
-#: 1. The run learned: its loss fell at least ``LEARNED`` nats below the gene-frequency baseline.
-#: 2. The loss rose again: a later loss is at least ``LEFT`` nats above the lowest loss.
+#: 1. The run learned: its loss fell at least ``LEARNED_GAIN`` nats below the gene-frequency
+#:    baseline.
+#: 2. The loss rose again: a later loss is at least ``DIVERGED_RISE`` nats above the lowest loss.
 #: 3. The gradient exploded: between the lowest loss and the last loss of condition 2, a gradient
-#:    norm is at least ``EXPLODED`` times the median norm up to the lowest loss.
-LEARNED, LEFT, EXPLODED = 0.5, 1.0, 100
+#:    norm is at least ``EXPLODED_FACTOR`` times the median norm up to the lowest loss.
+LEARNED_GAIN, DIVERGED_RISE, EXPLODED_FACTOR = 0.5, 1.0, 100
 
 
 def first_family_settings(study: Study) -> list[str]:
     """Return the settings of the first family with the purpose ``stability``, or []."""
     runs = study.runs[study.runs["purpose"] == "stability"]
-    return runs[runs["family"].isin(runs["family"][:1])]["setting"].unique().tolist()
+    if runs.empty:
+        return []
+    return runs[runs["family"] == runs["family"].iloc[0]]["setting"].unique().tolist()
 
 
 def stability_runs(study: Study) -> pd.DataFrame:
@@ -36,10 +39,11 @@ def stability_runs(study: Study) -> pd.DataFrame:
     Returns:
         One row per run: ``setting``, ``attention``, ``learning_rate``, ``seed``, ``loss`` (final
         validation loss in nats), ``rise`` (final minus lowest validation loss), ``collapsed`` (see
-        :data:`BETTER`), ``diverged`` (see :data:`LEARNED`), and the largest ``gradient_norm`` and
-        attention ``score`` of the run. NaN counts as infinity.
+        :data:`MINIMUM_GAIN`), ``diverged`` (see :data:`LEARNED_GAIN`), and the largest
+        ``gradient_norm`` and attention ``score`` of the run. NaN counts as infinity.
     """
-    baseline, rows = study.baseline("frequencies"), {}
+    baseline = study.baseline("frequencies")
+    rows = {}
     curves = study.curves[study.curves["purpose"] == "stability"]
     keys = ["setting", "attention", "learning_rate", "seed"]
     for key, curve in curves.groupby(keys):
@@ -48,7 +52,7 @@ def stability_runs(study: Study) -> pd.DataFrame:
         rows[key] = {
             "loss": loss,
             "rise": rise,
-            "collapsed": loss > baseline - BETTER or rise > WORSE,
+            "collapsed": loss > baseline - MINIMUM_GAIN or rise > MAXIMUM_RISE,
             "diverged": has_diverged(curve, baseline),
             "gradient_norm": curve["gradient_norm"].fillna(math.inf).max(),
             "score": curve["attention_score_max"].fillna(math.inf).max(),
@@ -57,7 +61,7 @@ def stability_runs(study: Study) -> pd.DataFrame:
 
 
 def has_diverged(curve: pd.DataFrame, baseline: float) -> bool:
-    """Return True if a run has diverged (see :data:`LEARNED`), or if a loss is not finite.
+    """Return True if a run has diverged (see :data:`LEARNED_GAIN`), or if a loss is not finite.
 
     ``curve`` has the rows of the run's journal. ``baseline`` is the gene-frequency baseline.
     """
@@ -65,14 +69,14 @@ def has_diverged(curve: pd.DataFrame, baseline: float) -> bool:
     if not (np.isfinite(curve["loss"]).all() and np.isfinite(losses).all()):
         return True
     smooth = losses.rolling(3).median().dropna()
-    if smooth.empty or smooth.min() > baseline - LEARNED:
+    if smooth.empty or smooth.min() > baseline - LEARNED_GAIN:
         return False
     lowest = smooth.idxmin()  # the step of the lowest loss
-    high_losses = smooth[smooth >= smooth.min() + LEFT].loc[lowest:]
+    high_losses = smooth[smooth >= smooth.min() + DIVERGED_RISE].loc[lowest:]
     if high_losses.empty:
         return False
     norms = curve.set_index("step")["gradient_norm"].fillna(math.inf)
-    limit = EXPLODED * norms.loc[:lowest].median()
+    limit = EXPLODED_FACTOR * norms.loc[:lowest].median()
     return bool((norms.loc[lowest : high_losses.index[-1]] >= limit).any())
 
 
@@ -100,13 +104,15 @@ def count_collapsed(study: Study) -> pd.DataFrame:
         One row per setting and arm: numbers of runs (``runs``, ``collapsed_<limit>`` for each
         limit, ``diverged``), and ``gradient_norm`` (the largest norm of these runs).
     """
-    runs = stability_runs(study).assign(runs=1)
-    baseline, collapsed = study.baseline("frequencies"), [f"collapsed_{x:g}" for x in LIMITS]
-    for name, limit in zip(collapsed, LIMITS, strict=True):
-        runs[name] = (runs["loss"] > baseline - limit) | (runs["rise"] > WORSE)
-    sums = dict.fromkeys(("runs", *collapsed, "diverged"), "sum")
+    runs = stability_runs(study).assign(runs=1)  # the sum of this column is the number of runs
+    baseline = study.baseline("frequencies")
+    counted = ["runs"]
+    for limit in LIMITS:
+        counted.append(f"collapsed_{limit:g}")
+        runs[counted[-1]] = (runs["loss"] > baseline - limit) | (runs["rise"] > MAXIMUM_RISE)
+    counted.append("diverged")
     groups = runs.groupby(["setting", "attention"])
-    return groups.agg({**sums, "gradient_norm": "max"}).reset_index()
+    return groups[counted].sum().join(groups["gradient_norm"].max()).reset_index()
 
 
 def gradient_norms(study: Study) -> pd.DataFrame:
@@ -117,11 +123,12 @@ def gradient_norms(study: Study) -> pd.DataFrame:
         runs), ``clipped`` (share of these steps with a norm above the limit), and the quartiles of
         the norm, from ``minimum`` to ``maximum``. NaN counts as infinity.
     """
-    rows = study.all_curves[study.all_curves["clipping"].notna()]
-    norms = rows["gradient_norm"].fillna(math.inf)
-    rows = rows.assign(gradient_norm=norms, clipped=norms > rows["clipping"])
-    groups = rows.groupby(["family", "attention"], sort=False)
+    steps = study.all_curves[study.all_curves["clipping"].notna()]
+    norms = steps["gradient_norm"].fillna(math.inf)
+    steps = steps.assign(gradient_norm=norms, clipped=norms > steps["clipping"])
+    groups = steps.groupby(["family", "attention"], sort=False)
     table = groups["clipped"].agg(steps="size", clipped="mean")
     names = {0.0: "minimum", 0.25: "lower", 0.5: "median", 0.75: "upper", 1.0: "maximum"}
+    # Not interpolated, because interpolation between infinite norms is NaN.
     quantiles = groups["gradient_norm"].quantile(pd.Index(names), interpolation="lower").unstack()
     return table.join(quantiles.rename(columns=names)).reset_index()

@@ -12,15 +12,22 @@ from scsigmoid.report.tables.writing import DASH, Cell, Table, fixed, interval, 
 from scsigmoid.study import comparisons, stability
 from scsigmoid.study.comparisons import CONFIDENCE, POWER, loss_differences
 from scsigmoid.study.runs import Study
-from scsigmoid.study.stability import BETTER, LIMITS, WORSE, first_family_settings, stability_runs
+from scsigmoid.study.stability import (
+    LIMITS,
+    MAXIMUM_RISE,
+    MINIMUM_GAIN,
+    first_family_settings,
+    stability_runs,
+)
 
 INTERVAL = f"Student's {CONFIDENCE:.0%} interval"
-BRACKETS = f"in brackets {INTERVAL}"
+IN_BRACKETS = f"in brackets {INTERVAL}"
 COLLAPSED = (
-    f"A run has collapsed if its final validation loss is less than {BETTER:g} nats below the "
-    f"gene-frequency baseline, or more than {WORSE:g} nats above the lowest loss of the run."
+    f"A run has collapsed if its final validation loss is less than {MINIMUM_GAIN:g} nats below "
+    f"the gene-frequency baseline, or more than {MAXIMUM_RISE:g} nats above the lowest loss of the "
+    "run."
 )
-FINAL = "median of the last three validation losses of a run"
+FINAL_LOSS = "median of the last three validation losses of a run"
 
 Row = Mapping[str, Any]
 #: Columns of a table by header. The content of a column is a format string or a function, which is
@@ -89,24 +96,24 @@ def decimals(name: str, digits: int) -> Callable[[Row], str]:
     return lambda row: fixed(row[name], digits)
 
 
-def difference(row: Row) -> str:
+def difference_text(row: Row) -> str:
     """Return the signed difference of a row, with its interval in brackets."""
     return interval(row["difference"], row["low"], row["high"], 3, "+")
 
 
-def count_seeds(seeds: int) -> str:
+def seeds_text(seeds: int) -> str:
     return "1 seed" if seeds == 1 else f"{seeds} seeds"
 
 
-#: The mean of each arm, and their difference.
-ARMS: Columns = {
+#: Columns for the mean of each arm, and for their difference.
+ARM_COLUMNS: Columns = {
     **{arm.capitalize(): decimals(arm, 3) for arm in ATTENTIONS},
-    "Difference": difference,
+    "Difference": difference_text,
 }
 
 
 def rates_table(study: Study) -> Table:
-    losses, best, step = comparisons.best_rates(study)
+    losses, best, last_step = comparisons.best_rates(study)
     seeds = losses.columns.unique("seed").tolist()
 
     def cell(rate: Any, arm: str) -> Cell:
@@ -114,11 +121,11 @@ def rates_table(study: Study) -> Table:
         by_seed = ", ".join(fixed(value, 2) for value in values)
         return Cell(f"{fixed(values.mean(), 3)} ({by_seed})", bold=bool(best[arm] == rate))
 
-    names = ["_seed_".join(map(str, column)) for column in losses.columns]  # arm and seed
+    names = ["_seed_".join(map(str, column)) for column in losses.columns]  # sigmoid_seed_1, …
     return Table(
-        caption=f"Validation loss (nats) by learning rate. The loss is the {FINAL} up to step "
-        f"{step:,}. Each cell is the mean over {count_seeds(len(seeds))}, in brackets the loss of "
-        f"each run (seeds {', '.join(map(str, seeds))}). The lowest mean of each arm is bold.",
+        caption=f"Validation loss (nats) by learning rate. The loss is the {FINAL_LOSS} up to step "
+        f"{last_step:,}. Each cell is the mean over {seeds_text(len(seeds))}, in brackets the loss "
+        f"of each run (seeds {', '.join(map(str, seeds))}). The lowest mean of each arm is bold.",
         records=as_records(losses.set_axis(names, axis=1).reset_index()),
         header=("Learning rate", *(arm.capitalize() for arm in best.index)),
         rows=[[f"{rate:g}", *(cell(rate, arm) for arm in best.index)] for rate in losses.index],
@@ -139,38 +146,45 @@ def largest_rates_table(study: Study) -> Table:
             "Setting": "{setting}",
             "Seeds": "{seeds}",
             "Rates tried": "{min:g} to {max:g}",
-            **{arm.capitalize(): largest_rate(arm) for arm in ATTENTIONS},
+            **{arm.capitalize(): largest_rate_text(arm) for arm in ATTENTIONS},
         },
         "lcccc",
     )
 
 
-def largest_rate(arm: str) -> Callable[[Row], str]:
+def largest_rate_text(arm: str) -> Callable[[Row], str]:
     """Return a function that formats the largest rate of an arm (0: none, NaN: no runs)."""
-    return lambda row: DASH if math.isnan(row[arm]) else f"{row[arm]:g}" if row[arm] else "none"
+
+    def text(row: Row) -> str:
+        if math.isnan(row[arm]):
+            return DASH
+        return f"{row[arm]:g}" if row[arm] else "none"
+
+    return text
 
 
 def frontier_table(study: Study) -> Table:
-    """Return collapsed runs, loss and keys by learning rate, for the first family's settings.
+    """Return collapsed runs, loss and number of keys by learning rate, for the first family.
 
     The CSV file has all settings.
     """
-    keys = ["setting", "attention", "learning_rate"]
+    by = ["setting", "attention", "learning_rate"]
     runs = stability_runs(study)
-    groups = runs.groupby(keys)
+    groups = runs.groupby(by)
     layers = study.layers[study.layers["purpose"] == "stability"]
     layers = layers[layers["step"] == layers["step"].max()]
     table = groups.agg(seeds=("seed", "size"), collapsed=("collapsed", "sum"))
-    table["loss"] = runs[~runs["collapsed"]].groupby(keys)["loss"].mean()
+    table["loss"] = runs[~runs["collapsed"]].groupby(by)["loss"].mean()
     table[["gradient_norm", "score"]] = groups[["gradient_norm", "score"]].max()
-    table["keys"] = layers.groupby(keys)["keys"].median()
+    table["keys"] = layers.groupby(by)["keys"].median()
     records = as_records(table.reset_index())
     texts = [
         f"{row['collapsed']} of {row['seeds']}; {fixed(row['loss'], 2)}; {fixed(row['keys'], 0)}"
         for row in records
     ]
+    # One line of the table for each setting and arm, with one cell for each learning rate.
     lines = pd.MultiIndex.from_product([first_family_settings(study), ATTENTIONS])
-    grid = pd.Series(texts, table.index).unstack("learning_rate").reindex(lines)  # lines x rates
+    grid = pd.Series(texts, table.index).unstack("learning_rate").reindex(lines)
     grid = grid.dropna(axis="columns", how="all").fillna(DASH)
     return Table(
         caption="Stability by learning rate. Each cell has three values: number of collapsed runs "
@@ -191,10 +205,10 @@ def limits_table(study: Study) -> Table:
     return make_table(
         f"Number of collapsed runs by limit. The columns {LIMITS[0]:g} to {LIMITS[-1]:g} count the "
         "runs whose final validation loss is less than this limit (nats) below the gene-frequency "
-        f"baseline, or more than {WORSE:g} nats above the lowest loss of the run. The limit of all "
-        f"other tables is {BETTER:g}. Runs: number of all runs. Diverged: number of runs that left "
-        "their lowest loss while the gradient exploded (docs/preregistration.md). Norm: largest "
-        "gradient norm at a logged step of these runs.",
+        f"baseline, or more than {MAXIMUM_RISE:g} nats above the lowest loss of the run. The limit "
+        f"of all other tables is {MINIMUM_GAIN:g}. Runs: number of all runs. Diverged: number of "
+        "runs that left their lowest loss while the gradient exploded (docs/preregistration.md). "
+        "Norm: largest gradient norm at a logged step of these runs.",
         stability.count_collapsed(study),
         {
             "Setting": "{setting}", "Arm": "{attention}", "Runs": "{runs}",
@@ -233,7 +247,7 @@ def power_table(study: Study) -> Table:
         f"over seeds. Half width: half the width of {INTERVAL} of the mean difference. Found in "
         f"{POWER:.0%}: the true difference for which the interval excludes zero with a probability "
         f"of {POWER:.0%}.",
-        comparisons.detectable_differences(study),
+        comparisons.detectable_loss_differences(study),
         {
             "Step": "{step:,.0f}", "Seeds": "{seeds}",
             "Standard deviation": decimals("deviation", 3),
@@ -247,14 +261,14 @@ def power_table(study: Study) -> Table:
 def variants_table(study: Study) -> Table:
     rows, last_step = comparisons.variant_differences(study)
     return make_table(
-        f"Validation loss (nats) of variants of attention. The loss is the {FINAL} up to step "
+        f"Validation loss (nats) of variants of attention. The loss is the {FINAL_LOSS} up to step "
         f"{last_step:,}, mean over seeds (one run each). Difference: variant minus the same arm "
-        f"without the variant, seed by seed, {BRACKETS}. Lower in: number of compared seeds in "
+        f"without the variant, seed by seed, {IN_BRACKETS}. Lower in: number of compared seeds in "
         "which the variant has the lower loss.",
         rows,
         {
             "Arm": "{attention}", "Variant": "{variant}", "Loss": decimals("loss", 3),
-            "Difference": difference, "Lower in": "{lower} of {seeds} seeds",
+            "Difference": difference_text, "Lower in": "{lower} of {seeds} seeds",
         },
         "llccc",
     )  # fmt: skip
@@ -264,16 +278,16 @@ def rivals_table(study: Study) -> Table:
     rows, last_step = comparisons.rival_differences(study)
     return make_table(
         "Variants of sigmoid compared with the variant qk_norm of softmax. Loss: validation loss "
-        f"of sigmoid (nats), {FINAL} up to step {last_step:,}, mean over "
-        f"{count_seeds(rows['seeds'].max())} (one run each). Difference: sigmoid minus softmax, "
-        f"seed by seed, {BRACKETS}. p: paired t-test, corrected by Holm's method. Linear probe, "
+        f"of sigmoid (nats), {FINAL_LOSS} up to step {last_step:,}, mean over "
+        f"{seeds_text(rows['seeds'].max())} (one run each). Difference: sigmoid minus softmax, "
+        f"seed by seed, {IN_BRACKETS}. p: paired t-test, corrected by Holm's method. Linear probe, "
         "k-NN, NMI: mean score of sigmoid minus softmax at the last step, higher is better. A "
         f"variant wins if its loss is lower with p below {1 - CONFIDENCE:.2g} and the three scores "
         "are higher.",
         rows,
         {
             "Variant": "{variant}", "Loss": decimals("loss", 3),
-            "Difference": difference, "p": decimals("p", 3),
+            "Difference": difference_text, "p": decimals("p", 3),
             "Linear probe": decimals("linear_probe", 3), "k-NN": decimals("knn", 3),
             "NMI": decimals("leiden_nmi", 3), "Wins": lambda row: "yes" if row["wins"] else "no",
         },
@@ -283,25 +297,26 @@ def rivals_table(study: Study) -> Table:
 
 def seeds_table(study: Study) -> Table:
     """Return the loss of both arms by step. The caption states how much the loss still falls."""
-    means = loss_differences(study, "seeds")
-    shown_steps = [1, *(round(means["step"].max() * tenths / 10) for tenths in range(1, 11))]
-    change = comparisons.last_sign_change(means)
-    sign = "never changes" if change is None else f"is the same from step {change:,} on"
+    differences = loss_differences(study, "seeds")
+    last_step = differences["step"].max()
+    shown_steps = [1, *(round(last_step * tenths / 10) for tenths in range(1, 11))]
+    change_step = comparisons.last_sign_change(differences)
+    sign = "never changes" if change_step is None else f"is the same from step {change_step:,} on"
     curves = study.curves[study.curves["purpose"] == "seeds"]
-    runs = curves.groupby(["attention", "run"])[["step", "validation_loss"]]
-    decreases = runs.apply(comparisons.loss_decrease).groupby("attention").mean()
+    by_run = curves.groupby(["attention", "run"])[["step", "validation_loss"]]
+    decreases = by_run.apply(comparisons.loss_decrease).groupby("attention").mean()
     falls = ", ".join(f"{decreases[arm]:.3f} ({arm})" for arm in ATTENTIONS)
-    end = f"From the ninth to the last tenth of the steps the mean loss falls by {falls}."
+    trend = f"From the ninth to the last tenth of the steps the mean loss falls by {falls}."
     if decreases.isna().any():
-        end = "There are too few measurements to say whether the loss still falls."
+        trend = "There are too few measurements to say whether the loss still falls."
     return make_table(
         "Validation loss (nats) of both arms by step. Each arm is the mean over "
-        f"{count_seeds(means['seeds'].iloc[-1])} (one run each). Difference: sigmoid minus "
-        f"softmax, seed by seed, {BRACKETS}. The sign of the difference {sign}. {end}",
-        means,
-        {"Step": "{step:,.0f}", **ARMS},
+        f"{seeds_text(differences['seeds'].iloc[-1])} (one run each). Difference: sigmoid minus "
+        f"softmax, seed by seed, {IN_BRACKETS}. The sign of the difference {sign}. {trend}",
+        differences,
+        {"Step": "{step:,.0f}", **ARM_COLUMNS},
         "rccc",
-        means["step"].isin(shown_steps),
+        differences["step"].isin(shown_steps),
     )
 
 
@@ -309,12 +324,12 @@ def scale_table(study: Study) -> Table:
     return make_table(
         "Validation loss (nats) of both arms by size of the model. All models are trained on the "
         "same cells. Each arm is the mean over seeds (one run each). Difference: sigmoid minus "
-        f"softmax, seed by seed, {BRACKETS}.",
+        f"softmax, seed by seed, {IN_BRACKETS}.",
         comparisons.loss_differences_by_size(study),
         {
             "Steps": "{step:,.0f}", "Size": "{size}",
             "Parameters": lambda row: f"{row['parameters'] / 1e6:.1f}M",
-            **ARMS, "Seeds": "{seeds}",
+            **ARM_COLUMNS, "Seeds": "{seeds}",
         },
         "rlrcccc",
     )  # fmt: skip
@@ -327,22 +342,22 @@ def scores_table(study: Study) -> Table:
     scores = study.scores[study.scores["purpose"] == "seeds"]
     deviations = scores.groupby(["metric", "step", "attention"])["value"].std().unstack()
 
-    def spread(arm: str) -> Callable[[Row], str]:
+    def mean_and_deviation(arm: str) -> Callable[[Row], str]:
         return lambda row: (
             f"{fixed(row[arm], 3)} ± {fixed(deviations.loc[row['metric'], row['step']][arm], 3)}"
         )
 
     return make_table(
         "Scores of the embeddings at the last step (no unit, higher is better). Each arm is the "
-        f"mean ± standard deviation over {count_seeds(rows['seeds'].max())} (one run each). "
-        f"Difference: sigmoid minus softmax, seed by seed, {BRACKETS}."
+        f"mean ± standard deviation over {seeds_text(rows['seeds'].max())} (one run each). "
+        f"Difference: sigmoid minus softmax, seed by seed, {IN_BRACKETS}."
         + (f" Controls without a model: {', '.join(controls)}." if controls else ""),
         rows,
         {
             "Metric": "{metric}",
-            **{arm.capitalize(): spread(arm) for arm in ATTENTIONS},
+            **{arm.capitalize(): mean_and_deviation(arm) for arm in ATTENTIONS},
             **{name: decimals(name, 3) for name in controls},
-            "Difference": difference,
+            "Difference": difference_text,
         },
         "l" + "c" * (3 + len(controls)),
         ~rows.duplicated("metric", keep="last"),
@@ -351,18 +366,19 @@ def scores_table(study: Study) -> Table:
 
 def claims_table(study: Study) -> Table:
     rows = []
-    for last in as_records(loss_differences(study, "seeds")[-1:]):
+    for last in as_records(loss_differences(study, "seeds")[-1:]):  # empty without both arms
         claim = "Lower validation loss with sigmoid"
-        rows.append((claim, difference(last), verdict(-last["high"], -last["low"])))
+        # The signs are reversed, because a lower loss is better.
+        rows.append((claim, difference_text(last), verdict(-last["high"], -last["low"])))
     for _, scores in comparisons.score_differences(study).groupby("metric", sort=False):
         (last,) = as_records(scores[-1:])
         claim = f"Better separated cell types with sigmoid: {last['metric']}"
-        rows.append((claim, difference(last), verdict(last["low"], last["high"])))
+        rows.append((claim, difference_text(last), verdict(last["low"], last["high"])))
     rows += stability_claims(study)
     return Table(
         caption="Claims of the paper about its 160M models, and the results of this study. "
         "Differences of the validation loss (nats) or of a score (no unit) are sigmoid minus "
-        f"softmax, mean over seeds (one run each), {BRACKETS}. They agree or disagree with the "
+        f"softmax, mean over seeds (one run each), {IN_BRACKETS}. They agree or disagree with the "
         "paper if the whole interval is on one side of zero. Learning rates are the largest up to "
         "which no run collapsed. Diverged runs are counted over all learning rates.",
         columns=("claim", "result", "outcome"),
@@ -386,17 +402,23 @@ def stability_claims(study: Study) -> list[tuple[str, str, str]]:
     if len(diverged) < len(ATTENTIONS):
         return []
     (largest,) = as_records(stability.largest_rates(stability_runs(study)).loc[settings])
-    rates = [f"up to {largest[arm]:g}" if largest[arm] else "no rate" for arm in ATTENTIONS]
+    rates = ", ".join(
+        f"{arm} up to {largest[arm]:g}" if largest[arm] else f"{arm} no rate" for arm in ATTENTIONS
+    )
     lead = largest["sigmoid"] - largest["softmax"]
-    texts = [f"{row['attention']} {row['diverged']} of {row['runs']}" for row in as_records(counts)]
-    outcome = "disagrees" if diverged["sigmoid"] else "agrees" if diverged["softmax"] else "open"
+    shares = ", ".join(
+        f"{row['attention']} {row['diverged']} of {row['runs']}" for row in as_records(counts)
+    )
+    outcome = "agrees" if diverged["softmax"] else "open"
+    if diverged["sigmoid"]:
+        outcome = "disagrees"
     return [
         (
             "Without clipping sigmoid trains at higher learning rates than softmax",
-            "sigmoid {}, softmax {}".format(*rates),
+            rates,
             verdict(lead, lead),
         ),
-        ("Without clipping softmax diverges and sigmoid does not", ", ".join(texts), outcome),
+        ("Without clipping softmax diverges and sigmoid does not", shares, outcome),
     ]
 
 
