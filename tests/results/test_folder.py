@@ -27,7 +27,7 @@ def test_values(results: Results) -> None:
     assert losses.mean() == pytest.approx(results.validation_loss("heart_oft", "sigmoid_2k").value)
     assert results.journal("sigmoid_4k")["step"][-1] == results.config.training.steps
     assert results.training_cells == 3000
-    assert results.training_data == "simulated"
+    assert results.training_cell_kind == "simulated"
 
 
 def test_the_baseline_loss_is_the_entropy_of_the_genes(results: Results, tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def sizes_table(costs: list[Cost]) -> str:
         for cost in (cost for cost in costs if cost.context == context):
             arms = (cost.sigmoid, cost.softmax)
             rates = " / ".join(number(arm.cells_per_second, 1) for arm in arms)
-            ratio = f"**{1 / cost.share.value:.2f} x**"
+            ratio = f"**{1 / cost.hours_ratio.value:.2f} x**"
             cells.append(f"{rates} \\*" if cost.host_bound else f"{rates}, {ratio}")
         lines.append(cells)
     return markdown(["context", *sizes], lines)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, softmax
 
-from scsigmoid.labels import PASSES, context_label, number, provider_label
+from scsigmoid.labels import PASSES, context_label, four_digits, provider_label
 from scsigmoid.paper.reported import reported
 
 HEAD = """\
@@ -41,7 +41,7 @@ def page() -> str:
         parts += [f"## {title}: {held} of {len(rows)} hold\n"]
         parts += ["| statement | where | result | holds | note |\n| --- | --- | --- | --- | --- |"]
         for statement, where, value, holds, note in rows:
-            cells = (statement, where, number(value), "yes" if holds else "**no**", note)
+            cells = (statement, where, four_digits(value), "yes" if holds else "**no**", note)
             parts.append(f"| {' | '.join(cells)} |")
         parts.append("")
     return "\n".join(parts)

@@ -120,8 +120,8 @@ def result_differences(results: Results) -> Iterator[Difference]:
                     yield Difference(group, f"last step of {name}", f"{last:,}", f"{steps:,}")
                 if journal.header.get("device") == "cpu" and config.device != "cpu":
                     yield Difference(group, f"device of {name}", "cpu", GPU)
-        if results.training_data != "real":
-            yield Difference(group, "training cells", results.training_data, "real")
+        if results.training_cell_kind != "real":
+            yield Difference(group, "training cells", results.training_cell_kind, "real")
     yield from dataset_differences(results)
     for group, benchmark in (("kernel", "kernel"), ("cost", "training")):
         device = str(results.machine(benchmark).get("device") or "unknown")

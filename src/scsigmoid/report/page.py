@@ -236,7 +236,7 @@ def overview(results: Results) -> dict[str, str]:
     is_settings_only = results.plan.is_own and config.preset != "own"
     return {
         "Preset": config.preset + (" (settings only)" if is_settings_only else ""),
-        "Corpus": f"{results.training_cells:,} training cells, {results.training_data} "
+        "Corpus": f"{results.training_cells:,} training cells, {results.training_cell_kind} "
         f"(source: {config.corpus.source})",
         "Evaluation": f"{len(config.datasets)} dataset{'s' * (len(config.datasets) > 1)}, "
         f"{sum(int(results.metadata(name)['cells']) for name in config.datasets):,} cells",
@@ -261,7 +261,7 @@ def longer_cells(results: Results) -> str:
 
 def simulated(results: Results) -> list[str]:
     """Return sentences that say which training cells and datasets are simulated, if any are."""
-    config, kind = results.config, results.training_data
+    config, kind = results.config, results.training_cell_kind
     sentences = [] if kind == "real" else [f"The training cells are {kind}."]
     names = [name for name in config.datasets if results.metadata(name)["simulated"]]
     if names:

@@ -251,7 +251,7 @@ class Results:
         return float(-(shares * np.log(shares)).sum())
 
     @property
-    def training_data(self) -> str:
+    def training_cell_kind(self) -> str:
         """The kind of the training cells: ``simulated``, ``real`` or ``simulated and real``."""
         rows = self.cached("corpus/manifest.csv", read_manifest)
         values = {row.simulated for row in rows if row.role == "training"}

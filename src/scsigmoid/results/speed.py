@@ -104,15 +104,16 @@ def paired_ratios(ours: KernelRow, theirs: KernelRow) -> list[float]:
 class Cost:
     """The training costs of sigmoid and softmax attention at one model size and context.
 
-    ``share`` is the hours of sigmoid divided by the hours of softmax. It is computed from rounds,
-    which time both attentions on the same cells, or as in :func:`ratio_of` if there are too few.
+    ``hours_ratio`` is the hours of sigmoid divided by the hours of softmax. It is computed from
+    rounds, which time both attentions on the same cells. With too few rounds, it is computed from
+    the hours of both rows and their intervals.
     """
 
     size: str
     context: int
     sigmoid: TrainingRow
     softmax: TrainingRow
-    share: Interval
+    hours_ratio: Interval
 
     @property
     def host_bound(self) -> bool:
@@ -132,15 +133,15 @@ class Cost:
         return abs(self.sigmoid.parameters / named - 1) > 0.15
 
     @property
-    def saved(self) -> Interval:
+    def saved_percent(self) -> Interval:
         """The hours that sigmoid saves, in percent of the hours of softmax."""
-        return self.share.map(lambda share: (1 - share) * 100)
+        return self.hours_ratio.map(lambda ratio: (1 - ratio) * 100)
 
     @property
-    def hours(self) -> Interval:
+    def saved_hours(self) -> Interval:
         """The hours that sigmoid saves."""
         hours_per_percent = self.softmax.gpu_hours / 100
-        return self.saved.map(lambda percent: percent * hours_per_percent)
+        return self.saved_percent.map(lambda percent: percent * hours_per_percent)
 
 
 def row_label(row: TrainingRow) -> str:
@@ -168,10 +169,11 @@ def costs(results: Results) -> list[Cost]:
     for (size, context), by_attention in fastest.items():
         if len(by_attention) == 2:
             sigmoid, softmax = by_attention["sigmoid"], by_attention["softmax"]
-            share = median_interval(softmax.over(sigmoid), confidence)
-            if math.isnan(share.low):
-                share = estimate(sigmoid, "gpu_hours").over(estimate(softmax, "gpu_hours"))
-            costs.append(Cost(size, context, sigmoid, softmax, share))
+            # Hours are inversely proportional to the rate, so this is a ratio of hours.
+            hours_ratio = median_interval(softmax.over(sigmoid), confidence)
+            if math.isnan(hours_ratio.low):
+                hours_ratio = estimate(sigmoid, "gpu_hours").over(estimate(softmax, "gpu_hours"))
+            costs.append(Cost(size, context, sigmoid, softmax, hours_ratio))
     return costs
 
 
