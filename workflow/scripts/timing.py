@@ -163,7 +163,7 @@ def time_scaling(options: argparse.Namespace) -> Rows:
 
     config = configuration(options.preset)
     key = f"models.{options.model}"
-    settings = {key: Plan(replace(config, device=options.device)).run(options.model)}
+    settings = {key: Plan(replace(config, device=options.device)).run_settings(options.model)}
     changes = {"steps": options.steps, "log_every": 5, "checkpoint_every": options.steps}
     settings[key]["training"] |= changes
     cells = options.steps * settings[key]["training"]["global_batch"]

@@ -102,7 +102,7 @@ def scores(results: Results) -> Iterator[Number]:
 def separation(results: Results) -> Iterator[Number]:
     """Yield the MMD between the cell types of Heart OFT (the paper's Table 1)."""
     dataset, table = "heart_oft", reported()["mmd"]["heart_oft"]
-    measured = results.mmd(dataset) if dataset in results.plan.compared("mmd") else {}
+    measured = results.mmd(dataset) if dataset in results.plan.datasets_of("mmd") else {}
     by_types = {cell_types(name): row for name, row in measured.items()}
     rows = [by_types.get(cell_types(row["pair"])) for row in table]  # None: not measured
     known = [row for row in rows if row]

@@ -35,7 +35,7 @@ def timed_rows(rows: Sequence[KernelRow]) -> list[KernelRow]:
 
 def our_backend(results: Results) -> str:
     """Return the first timed backend of :data:`OURS` (fastest first), or the last if none was."""
-    timed = {row.provider for row in timed_rows(results.kernel)}
+    timed = {row.provider for row in timed_rows(results.kernel_rows)}
     return next((name for name in OURS if name in timed), OURS[-1])
 
 
@@ -44,7 +44,7 @@ def series(results: Results, batches: Sequence[str] = PAPER_BATCHES) -> Series:
 
     The layout is "" unless the provider was timed in several layouts at one shape.
     """
-    rows = [row for row in timed_rows(results.kernel) if row.batch in batches]
+    rows = [row for row in timed_rows(results.kernel_rows) if row.batch in batches]
     layouts: dict[tuple[str, Shape], set[str]] = {}
     for row in rows:
         layouts.setdefault((row.provider, row.shape), set()).add(row.layout)
@@ -150,8 +150,8 @@ def row_label(row: TrainingRow) -> str:
 
 def cost_rows(results: Results) -> list[TrainingRow]:
     """Return the rows of the training benchmark with the fewest cells per step, as in the paper."""
-    fewest = min((row.cells_per_step for row in results.training), default=0)
-    return [row for row in results.training if row.cells_per_step == fewest]
+    fewest = min((row.cells_per_step for row in results.training_rows), default=0)
+    return [row for row in results.training_rows if row.cells_per_step == fewest]
 
 
 def costs(results: Results) -> list[Cost]:

@@ -108,7 +108,7 @@ def kernel_figure(
         figure,
         f"{speed.device_name(results, 'kernel')}; {kernel.tokens:,} tokens per batch, hidden size "
         f"{kernel.hidden:,}.",
-        *speed.notes(results.kernel, speed.kernel_label),
+        *speed.notes(results.kernel_rows, speed.kernel_label),
         f"Packed sequences: {'; '.join(packed_labels)}." if packed_labels else "",
         order,
         f"{interval_marks} are {kernel.confidence * 100:g} % intervals of the median over rounds.",

@@ -56,7 +56,7 @@ def kernel_speed(results: Results) -> Table:
             *(series_label(key, by_series) for key in by_series),
         ),
         rows=rows,
-        notes=speed.notes(results.kernel, speed.kernel_label),
+        notes=speed.notes(results.kernel_rows, speed.kernel_label),
     )
 
 
@@ -65,7 +65,7 @@ def cell_batches_title(results: Results, direction: str) -> str:
     lengths = {"jagged": "cells' lengths, up to {:,}", "even": "{:,} tokens"}
     descriptions = {  # by batch, because all rows of a batch have the same sequences
         row.batch: f"{row.sequences} sequences of {lengths[row.batch].format(row.length)}"
-        for row in results.kernel
+        for row in results.kernel_rows
         if row.batch in lengths
     }
     return f"TFLOPS, {direction}, {' and '.join(descriptions.values())}"
@@ -96,12 +96,12 @@ def kernel_records(results: Results) -> list[dict[str, object]]:
     """Return the rows of the kernel benchmark, with the paper's TFLOPS and with ratios."""
     paper, confidence = reported()["tflops"], results.config.benchmarks.kernel.confidence
     peak_shape = paper["shape"] | {"batch": "paper"}  # the only shape with TFLOPS in the paper
-    timed = speed.timed_rows(results.kernel)
+    timed = speed.timed_rows(results.kernel_rows)
     standard_time = {row.shape: row.milliseconds for row in timed if row.provider == STANDARD}
     our_series = (speed.our_backend(results), "packed")
     our_rows = {row.shape: row for row in timed if (row.provider, row.layout) == our_series}
     records = []
-    for row in results.kernel:
+    for row in results.kernel_rows:
         is_peak = peak_shape.items() <= vars(row).items()  # all values of `peak_shape` are equal
         paper_tflops = paper.get(row.provider, {}).get(row.direction) if is_peak else None
         ours = our_rows.get(row.shape) if row.milliseconds > 0 else None
@@ -181,14 +181,14 @@ def more_or_fewer(cost: Cost) -> str:
 
 def training_speed(results: Results) -> Table:
     settings = results.config.benchmarks.training
-    our_rows = our_fastest(results.training)
+    our_rows = our_fastest(results.training_rows)
     best: dict[TrainingGroup, float] = {}  # highest cells per second
-    for row in results.training:
+    for row in results.training_rows:
         if row.rounds:
             best[row.group] = max(best.get(row.group, 0.0), row.cells_per_second)
     rows: list[list[Cell | str]] = []
     records = []
-    for row in results.training:
+    for row in results.training_rows:
         ours = our_rows.get(row.group)
         ratios = ours.over(row) if ours and ours is not row else []  # one for each round
         ratio = median_interval(ratios, settings.confidence)
@@ -235,7 +235,7 @@ def training_speed(results: Results) -> Table:
         ),
         rows=rows,
         align="lrrllrcrrc",
-        notes=speed.notes(results.training, training_label),
+        notes=speed.notes(results.training_rows, training_label),
     )
 
 

@@ -27,7 +27,7 @@ def validation_loss(results: Results) -> Table:
     donor_counts = []
     for dataset, entry in config.datasets.items():
         losses = {model: results.validation_loss(dataset, model) for model in models}
-        donors = results.donors(dataset, models[0])
+        donors = results.donor_count(dataset, models[0])
         donor_counts.append(f"{entry.title} {donors or 'unknown'}")
         best = min(losses, key=lambda model: losses[model].value)
         # By model: the mean and half the width of its interval.
