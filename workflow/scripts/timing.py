@@ -169,9 +169,9 @@ def time_scaling(options: argparse.Namespace) -> Rows:
     cells = options.steps * settings[key]["training"]["global_batch"]
     facts = machine_facts(resolve_device(options.device), "timing.py")
     write_json(options.output.with_suffix(".json"), facts)
-    one_process: Any = None  # the journal of the run with one process
-    with TemporaryDirectory() as name:
-        folder, context = Path(name), settings[key]["context"]
+    one_process: Any = None  # columns of the journal of the run with one process
+    with TemporaryDirectory() as temporary:
+        folder, context = Path(temporary), settings[key]["context"]
         write_simulated_tokens(folder, config.benchmarks.training, cells, context - 1, config.seed)
         for count in options.processes:
             command = [
@@ -184,16 +184,16 @@ def time_scaling(options: argparse.Namespace) -> Rows:
             columns, header = read_journal(folder / "model/journal.csv")
             shutil.rmtree(folder / "model")  # a checkpoint of a large model takes gigabytes
             is_timed = columns["step"] > WARM_STEPS
-            columns = {name: values[is_timed] for name, values in columns.items()}
+            columns = {column: values[is_timed] for column, values in columns.items()}
             one_process = columns if count == 1 else one_process
-            row = {key: header[key] for key in ("model", "parameters", "device", "backend")}
+            row = {name: header[name] for name in ("model", "parameters", "device", "backend")}
             row |= {"processes": count, "context": context, **changes}
             ratios = efficiencies(count, columns, one_process) if one_process else [np.nan]
             rates = columns["cells_per_second"].tolist()
-            for label, values in (("cells_per_second", rates), ("efficiency", ratios)):
-                row |= median_interval(values, confidence=0.99).columns(label)
-            for label in ("mfu", "data_wait", "packing_efficiency"):
-                row[label] = float(np.median(columns[label]))
+            row |= median_interval(rates, confidence=0.99).columns("cells_per_second")
+            row |= median_interval(ratios, confidence=0.99).columns("efficiency")
+            for name in ("mfu", "data_wait", "packing_efficiency"):
+                row[name] = float(np.median(columns[name]))
             row["peak_memory_gb"] = float(np.max(columns["peak_memory_gb"]))
             yield row | {"readings": len(columns["step"])}
 

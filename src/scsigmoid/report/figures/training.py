@@ -31,7 +31,8 @@ def loss(results: Results) -> "Figure":
     datasets = list(config.datasets)
     columns = math.ceil(len(datasets) / 2) if len(datasets) > 3 else 1
     figure = style.new_figure(DOUBLE, 3.5)
-    left, right = figure.subfigures(1, 2, width_ratios=(2.1, 0.95 * columns + 0.6))
+    width_ratios = (2.1, 0.95 * columns + 0.6)
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=width_ratios)[0]
     draw_training(left.add_subplot(), results, models, contexts)
 
     simulated = {name: results.validation_loss(name, models[0]).simulated for name in datasets}
