@@ -29,8 +29,8 @@ class Backend:
     runs_on_cpu: bool = False
     is_automatic: bool = True  # whether `auto` may choose the backend
     alternative: str = "reference"  # backend that messages recommend if this one does not run
-    # Module whose `unavailable()` returns why the kernels do not run on a GPU of the required
-    # capability, or "".
+    # Module with the function `unavailable`, which returns why the kernels do not run on a GPU of
+    # the required capability, or "" if they do.
     kernels: str = ""
     packages: tuple[str, ...] = ()  # pip names. The first package contains the kernels.
     # Whether benchmarks on a GPU time the backend under its own name. Other backends are timed only

@@ -54,4 +54,5 @@ for target, files in FILES.items():
             files,
         localrule: True
 
+    # A docstring in the loop would be the same for all targets.
     getattr(rules, target).rule.docstring = DESCRIPTIONS[target]

@@ -207,7 +207,7 @@ def cells_table(results: Results) -> Table:
     rows = [["Training", f"{results.training_cells:,}", *[DASH] * 4]]
     for name, entry in config.datasets.items():
         metadata = results.metadata(name)
-        type_count = DASH
+        type_count = DASH  # if there are no UMAP files, which contain the cell types
         if name in results.plan.datasets_of("umap"):
             types = {*results.umap(name, model).cell_type} - {""}
             type_count = f"{len(types):,}"

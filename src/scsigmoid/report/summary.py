@@ -110,7 +110,10 @@ def verdicts(scores: pd.DataFrame) -> str:
 
 
 def verdict(value: float, controls: Mapping[str, float], cells: int) -> str:
-    """Compare a score with the scores of the controls, in words. ``cells`` were evaluated."""
+    """Return text that compares a score with the scores of the controls.
+
+    ``cells`` is the number of evaluated cells.
+    """
     accuracy = min(max(value, 0.0), 1.0)
     tolerance = max(MINIMUM_TOLERANCE, 2 * math.sqrt(accuracy * (1 - accuracy) / max(cells, 1)))
     # A control without a score is NaN: comparisons with NaN are False.

@@ -196,8 +196,8 @@ def notes(rows: Sequence[Row], label: Callable[[Row], str]) -> list[str]:
     labels: dict[tuple[str, bool], dict[str, None]] = {}
     for row in rows:
         labels.setdefault((row.note, row.milliseconds > 0), {})[label(row)] = None
-    timed = [names for (_, is_timed), names in labels.items() if is_timed]
-    timed_labels = set().union(*timed)
+    timed_groups = [names for (_, is_timed), names in labels.items() if is_timed]  # one per note
+    timed_labels = set().union(*timed_groups)
     sentences = []
     for (note, is_timed), names in labels.items():
         joined = "; ".join(names)
@@ -205,7 +205,7 @@ def notes(rows: Sequence[Row], label: Callable[[Row], str]) -> list[str]:
             # Rows with the same label, such as a kernel at other shapes, may have been timed.
             start = "Timed only in part" if timed_labels.issuperset(names) else "Not timed"
             sentences.append(f"{start} ({note}): {joined}.")
-        elif note and len(timed) > 1 and isinstance(rows[0], TrainingRow):
+        elif note and len(timed_groups) > 1 and isinstance(rows[0], TrainingRow):
             sentences.append(f"{note}: {joined}.")
         elif note:
             sentences.append(f"{note.removesuffix('.')}.")

@@ -124,9 +124,9 @@ def tflops(results: Results) -> "Figure":
 def draw_bars(
     axes: "Axes", rows: list[KernelRow], look: Look, lengths: list[int], index: int, count: int
 ) -> None:
-    """Draw the bars of one series, number ``index`` of ``count``, at its place among ``lengths``.
+    """Draw the bars of one series, which is number ``index`` of ``count``.
 
-    ``lengths`` are the sequence lengths of all panels.
+    ``lengths`` are the sequence lengths of all panels. Each has a place on the axis.
     """
     width = 0.84 / count
     values, lows, highs = np.array([estimate(row, "tflops") for row in rows]).T
