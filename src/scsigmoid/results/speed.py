@@ -64,7 +64,10 @@ def in_panel(row: KernelRow, padding: float, direction: str) -> bool:
 def speed_ups(
     rows: Sequence[KernelRow], standard: Sequence[KernelRow], padding: float, direction: str
 ) -> list[float]:
-    """Return the speed-ups over standard attention at the paper's shapes that both contain."""
+    """Return the speed-ups over ``standard``, rows of standard attention, at the shapes of both.
+
+    Only the paper's shapes with this padding and pass count.
+    """
     standard_time = {row.shape: row.milliseconds for row in standard}
     return [
         standard_time[row.shape] / row.milliseconds

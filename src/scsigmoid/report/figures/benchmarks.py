@@ -84,8 +84,11 @@ def kernel_figure(
             f"{direction.capitalize()}, head dimension {dimension}, {padding * 100:g} % padding"
         )
         for index, (key, look) in enumerate(look_by_series.items()):
-            rows = [row for row in by_series[key] if speed.in_panel(row, padding, direction)]
-            rows = [row for row in rows if row.head_dimension == dimension]
+            rows = [
+                row
+                for row in by_series[key]
+                if row.head_dimension == dimension and speed.in_panel(row, padding, direction)
+            ]
             rows.sort(key=lambda row: row.length)
             if rows:
                 draw(axes, rows, look, lengths, index, len(look_by_series))
