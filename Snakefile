@@ -41,7 +41,7 @@ report: "workflow/report/workflow.rst"
 onstart:
     note_run(".snakemake", os.getpid())
     store_configuration(f"{RESULTS}/config.yaml")
-    start_over()
+    remove_old_checkpoints()
 
 
 onsuccess:

@@ -48,29 +48,30 @@ def read_rows(path: str | Path, kind: type[Row], *, exact: bool = False) -> list
             rows = list(reader)
         except csv.Error as error:
             raise ValueError(str(error)) from None
+    # csv.DictReader stores surplus fields under the key None, and missing fields as the value None.
     for number, row in enumerate(rows, start=1):
         if None in row or None in row.values():
             raise ValueError(f"row {number} is not as long as the header")
     return [
-        kind(**{name: as_type(row[column], types[name]) for name, column in columns(kind).items()})
+        kind(**{name: as_value(row[column], types[name]) for name, column in columns(kind).items()})
         for row in rows
     ]
 
 
 def columns(kind: type) -> dict[str, str]:
-    """Return the names of columns, by name of the field of the dataclass."""
+    """Return the name of the column of each field of a dataclass, by the name of the field."""
     return {field.name: field.metadata.get("column", field.name) for field in fields(kind)}
 
 
 def as_text(value: Any, kind: type) -> str:
-    """Return the text of a value in a file. :func:`as_type` reads it back exactly."""
+    """Return a value as text for a file. :func:`as_value` returns exactly the same value."""
     if kind is float:
         return repr(float(value))
     return str(value).lower() if kind is bool else str(value)
 
 
-def as_type(text: str, kind: type) -> str | bool | int | float:
-    """Return the value of a text in a file. Raise a ValueError if its type is not ``kind``."""
+def as_value(text: str, kind: type) -> str | bool | int | float:
+    """Convert text from a file to ``kind``. Raise a ValueError if this is not possible."""
     if kind is bool:  # pandas writes True, a spreadsheet TRUE
         if text.lower() not in ("true", "false", ""):
             raise ValueError(f"{text!r} is neither true nor false")

@@ -37,24 +37,24 @@ def first_few(names: Iterable[object]) -> str:
     return ", ".join(texts[:5]) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")
 
 
-_NAMES: dict[str, str] = {}  # file or address that messages show instead of each temporary path
+_LOCATIONS: dict[str, str] = {}  # the user's file or address, by temporary path
 
 
 @contextmanager
-def naming(temporary: Path, location: str) -> Iterator[None]:
+def shown_as(temporary: Path, location: str) -> Iterator[None]:
     """Show the user's file or address instead of a temporary path in errors and log lines."""
-    _NAMES[str(temporary)] = location
+    _LOCATIONS[str(temporary)] = location
     try:
         yield
     except UserError as error:
-        error.args = (named(str(error)),)  # a new UserError would lose the subclass
+        error.args = (with_locations(str(error)),)  # a new UserError would lose the subclass
         raise
     finally:
-        del _NAMES[str(temporary)]
+        del _LOCATIONS[str(temporary)]
 
 
-def named(message: str) -> str:
-    """Return a message in which the user's names replace temporary paths (:func:`naming`)."""
-    for temporary, location in _NAMES.items():
+def with_locations(message: str) -> str:
+    """Return a message with the user's files and addresses instead of temporary paths."""
+    for temporary, location in _LOCATIONS.items():
         message = message.replace(temporary, location)
     return message

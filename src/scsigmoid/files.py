@@ -20,7 +20,7 @@ from scsigmoid.errors import UserError
 
 
 @contextmanager
-def room_for(path: Path) -> Iterator[None]:
+def report_full_disk(path: Path) -> Iterator[None]:
     """If the disk becomes full in the block, raise an OSError that names ``path``."""
     try:
         yield
@@ -43,7 +43,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
     try:
-        with room_for(path):
+        with report_full_disk(path):
             yield temporary
         with temporary.open("rb") as handle:
             os.fsync(handle.fileno())
@@ -61,7 +61,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
-        with room_for(path):
+        with report_full_disk(path):
             yield temporary
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -97,12 +97,12 @@ def locked(path: str | Path, activity: str) -> Iterator[None]:
 
 
 @contextmanager
-def verified(path: Path, digest: str, made: Path) -> Iterator[None]:
+def verified(path: Path, digest: str, to_delete: Path) -> Iterator[None]:
     """Compute the SHA-256 of a file in another thread while the block reads the file.
 
     When the block ends, with or without an error, raise a UserError if the SHA-256 is not
-    ``digest``, unless this is empty. The message tells the user to delete ``made``, the file or
-    folder that a job makes again.
+    ``digest``. If ``digest`` is empty, nothing is checked. The message tells the user to delete
+    ``to_delete``, a file or folder that the next run makes again.
     """
     if not digest:
         yield
@@ -113,7 +113,7 @@ def verified(path: Path, digest: str, made: Path) -> Iterator[None]:
         def compare() -> None:
             if actual.result() != digest:
                 problem = "damaged or changed (its SHA-256 differs)"
-                raise UserError(f"{path}: {problem}; delete {made} and run again")
+                raise UserError(f"{path}: {problem}; delete {to_delete} and run again")
 
         try:
             yield
@@ -146,12 +146,13 @@ DAMAGE = (
 def parsing(path: str | Path, kind: str) -> Iterator[None]:
     """Raise a UserError that names ``path`` if its content cannot be parsed in the block.
 
-    ``kind`` is the expected content, e.g. ``"an embedding"``. Errors of the file system, which have
-    an error number, are not changed.
+    ``kind`` is the expected content, e.g. ``"an embedding"``. Errors of the file system are not
+    changed.
     """
     try:
         yield
     except DAMAGE as error:
+        # safetensors and pyarrow raise FileNotFoundError without an error number.
         if isinstance(error, FileNotFoundError) or getattr(error, "errno", None):
             raise
         reason = " ".join(str(error).split())[:120]

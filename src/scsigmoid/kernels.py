@@ -1,8 +1,9 @@
 """Attention kernels by name: this project's backends, and other kernels that benchmarks time.
 
 To add a backend, add an entry to :data:`BACKENDS`, a module to :mod:`scsigmoid.attention`, and
-tests. To compare with another kernel, add an entry to :data:`OTHERS`, a provider to
-:mod:`scsigmoid.benchmarks.providers`, and tests. This module imports only the standard library.
+tests. To compare with another kernel, add a label to :data:`OTHERS`, a provider to
+:mod:`scsigmoid.benchmarks.providers`, its package to :data:`PACKAGES`, and tests. This module
+imports only the standard library.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ class Backend:
 
     label: str  # name in tables and figures
     launcher: str = ""  # for sigmoid attention: module with the functions `forward`, `backward`
-    # For softmax attention: the function as `module:function`. Its arguments are the list
+    # For softmax attention: the function, as `module:function`. Its arguments are the list
     # [q, k, v], `cu_seqlens`, `max_seqlen`, the scale, and a mask that only `flex` uses.
     attend: str = ""
     # Whether `attend` also accepts [qkv] of shape (tokens, 3, heads, head dimension).
@@ -28,8 +29,8 @@ class Backend:
     runs_on_cpu: bool = False
     is_automatic: bool = True  # whether `auto` may choose the backend
     alternative: str = "reference"  # backend that messages recommend if this one does not run
-    # Module whose `unavailable()` returns why the kernels do not run on a GPU of the required
-    # capability, or "".
+    # Module with the function `unavailable`, which returns why the kernels do not run on a GPU of
+    # the required capability, or "" if they do.
     kernels: str = ""
     packages: tuple[str, ...] = ()  # pip names. The first package contains the kernels.
     # Whether benchmarks on a GPU time the backend under its own name. Other backends are timed only
@@ -98,15 +99,15 @@ BACKENDS: dict[str, dict[str, Backend]] = {
 #: This project's kernels of sigmoid attention, fastest first.
 OURS = tuple(name for name, backend in BACKENDS["sigmoid"].items() if backend.is_compared)
 
-#: Other kernels that benchmarks time: label, and pip names of packages whose versions are recorded.
-OTHERS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "triton_sigmoid": ("TritonSigmoid", ("triton-sigmoid",)),
-    "flash_sigmoid": ("FlashSigmoid", ()),
-    "flash_attention_2": ("FlashAttention-2", ()),
-    "pytorch": ("Softmax, PyTorch", ()),
-    "pytorch_sigmoid": ("Sigmoid, PyTorch", ()),
-    "reference_sigmoid": ("Sigmoid, reference", ()),
-    "cudnn": ("Softmax, cuDNN", ()),
+#: Labels of other kernels that benchmarks time, in tables and figures.
+OTHERS = {
+    "triton_sigmoid": "TritonSigmoid",
+    "flash_sigmoid": "FlashSigmoid",
+    "flash_attention_2": "FlashAttention-2",
+    "pytorch": "Softmax, PyTorch",
+    "pytorch_sigmoid": "Sigmoid, PyTorch",
+    "reference_sigmoid": "Sigmoid, reference",
+    "cudnn": "Softmax, cuDNN",
 }
 
 #: Label of each kernel in tables and figures. Later entries replace earlier ones, so ``reference``
@@ -116,12 +117,14 @@ LABELS = {
     **{name: backend.label for name, backend in BACKENDS["sigmoid"].items()},
     **{name: f"{BACKENDS['sigmoid'][name].label} (ours)" for name in OURS},
     **{f"{name}_accurate": f"{BACKENDS['sigmoid'][name].label} (ours, exact)" for name in OURS},
-    **{name: label for name, (label, _) in OTHERS.items()},
+    **OTHERS,
 }
 
-#: pip names of all optional packages with kernels.
-PACKAGES: tuple[str, ...] = sum((packages for _, packages in OTHERS.values()), ())
-PACKAGES += sum((backend.packages for kind in BACKENDS.values() for backend in kind.values()), ())
+#: pip names of all optional packages with kernels, whose versions benchmarks record.
+PACKAGES = ["triton-sigmoid"]
+for backends in BACKENDS.values():
+    for backend in backends.values():
+        PACKAGES += backend.packages
 
 
 def version_of(package: str) -> str:

@@ -10,8 +10,9 @@ from scsigmoid.kernels import LABELS
 
 ATTENTIONS = ("sigmoid", "softmax")
 PASSES = ("forward", "backward")
-METRICS = {name: metric.title for name, metric in metrics.METRICS.items()}
-METRICS[metrics.MEAN] = metrics.MEAN_TITLE
+METRIC_TITLES = {name: metric.title for name, metric in metrics.METRICS.items()}
+METRIC_TITLES[metrics.MEAN] = metrics.MEAN_TITLE
+# Embeddings without a model, next to which models are scored.
 CONTROLS = {"random": "Random embedding", "pca_log_counts": "PCA of log counts"}
 
 
@@ -27,7 +28,10 @@ def context_label(context: int) -> str:
 
 
 def short_label(config: Config, name: str) -> str:
-    """Return a model's attention, and the context in its name or else in the configuration."""
+    """Return a model's attention and context, e.g. ``"Sigmoid 4K"``.
+
+    The context is taken from the model's name, or from the configuration if the name has none.
+    """
     model = config.models[name]
     return f"{model.attention.capitalize()} {nominal_context(name) or context_label(model.context)}"
 
@@ -69,22 +73,22 @@ def series_label(series: tuple[str, str], among: Iterable[tuple[str, str]]) -> s
 
 def pairs(config: Config) -> list[tuple[str, str]]:
     """Return the (sigmoid, softmax) models of each context and size, without stress-test models."""
-    # The first model of each attention, by context and size.
+    # By context and size: the first model of each attention.
     groups: dict[tuple[int, str], dict[str, str]] = {}
     for name, model in config.models.items():
         if not model.stress:
-            group = groups.setdefault((model.context, model.size or ""), {})
-            group.setdefault(model.attention, name)
-    complete = [group for _, group in sorted(groups.items()) if len(group) == 2]
-    return [(group["sigmoid"], group["softmax"]) for group in complete]
+            first_models = groups.setdefault((model.context, model.size or ""), {})
+            first_models.setdefault(model.attention, name)
+    with_both = [group for _, group in sorted(groups.items()) if len(group) == 2]
+    return [(group["sigmoid"], group["softmax"]) for group in with_both]
 
 
-def short_name(name: str) -> str:
+def paper_model_label(name: str) -> str:
     """Return the label of one of the paper's models, e.g. ``"Sigmoid 2K"`` for ``sigmoid_2k``."""
     return name.replace("_", " ").title()
 
 
-def number(value: float) -> str:
+def four_digits(value: float) -> str:
     """Return a number with four significant digits. From 10,000 to 1e9, round it to an integer."""
     if math.isfinite(value) and abs(value) < 1e9 and (value == int(value) or abs(value) >= 1e4):
         return f"{value:,.0f}"

@@ -44,7 +44,9 @@ def test_models_of_a_pair_differ_only_in_attention() -> None:
     for preset in ("demo", "small", "paper"):
         plan = Plan(loaded(preset=preset))
         for context in ("2k", "4k", "8k"):
-            sigmoid, softmax = (plan.run(f"{name}_{context}") for name in ("sigmoid", "softmax"))
+            sigmoid, softmax = (
+                plan.run_settings(f"{name}_{context}") for name in ("sigmoid", "softmax")
+            )
             assert (sigmoid.pop("attention"), softmax.pop("attention")) == ("sigmoid", "softmax")
             assert sigmoid == softmax
 
@@ -180,8 +182,8 @@ class TestLocalFiles:
         )
         assert list(config.datasets) == ["a_one", "mine"]
         assert config.datasets["a_one"].labels == ["kind"]
-        assert Plan(config).compared("mmd") == []  # computed only if a setting lists a dataset
-        assert Plan(config).compared("umap") == ["a_one", "mine"]
+        assert Plan(config).datasets_of("mmd") == []  # computed only if a setting lists a dataset
+        assert Plan(config).datasets_of("umap") == ["a_one", "mine"]
 
     @pytest.mark.parametrize(
         ("text", "value"), [("0.25", 0.25), ("true", True), ("false", False), ("a=b", "a=b")]
@@ -231,7 +233,7 @@ def test_each_rule_gets_the_settings_that_affect_it() -> None:
         for name in re.findall(r"settings_of\(\"(\w+)\"\)", block):
             assert name == rule
             rules_with_settings.add(rule)
-    # These two rules call other functions: `compared_run`, and `settings` for the whole study.
+    # These two rules call other functions: `compared_settings`, and `settings` for the whole study.
     assert RULES - rules_with_settings == {"train", "study_runs"}
 
 
@@ -254,8 +256,8 @@ class TestPlan:
 
     def test_datasets_list_the_analyses_that_compare_them(self) -> None:
         plan = Plan(loaded(evaluation={"mmd": {"minimum_cells": 9}, "umap": {"neighbours": 7}}))
-        assert plan.compared("mmd") == ["heart_oft"]
-        assert plan.compared("umap") == ["heart_oft", "pbmc68k"]
+        assert plan.datasets_of("mmd") == ["heart_oft"]
+        assert plan.datasets_of("umap") == ["heart_oft", "pbmc68k"]
         for dataset, mmd, umap in (("heart_oft", 9, 7), ("pbmc68k", 0, 7), ("lung_acr", 0, 0)):
             assert plan.needed_cells(dataset) == {"scib": 15, "mmd": mmd, "umap": umap}
 

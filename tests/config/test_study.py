@@ -33,7 +33,7 @@ def test_a_family_has_every_combination_of_its_values():
         for seed, clipping, size, arm in itertools.product(*values)
     ]
     assert list(plan.study_runs) == names
-    settings = plan.run("frontier_softmax_size_160m_clipping_none_seed_2")
+    settings = plan.run_settings("frontier_softmax_size_160m_clipping_none_seed_2")
     assert (settings["attention"], settings["seed"], settings["context"]) == ("softmax", 2, 128)
     assert settings["size"]["hidden"] == 32
     assert settings["architecture"]["size"] == "160M"

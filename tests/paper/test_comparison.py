@@ -196,7 +196,7 @@ def test_the_mean_ratio_is_the_ratio_of_the_means(paper_results: Results) -> Non
 
 def test_triton_sigmoid_is_compared_by_its_own_times(paper_results: Results) -> None:
     path = paper_results.folder / "benchmarks/kernel.csv"
-    rows = paper_results.kernel
+    rows = paper_results.kernel_rows
     before = by_title(paper_results)
     triton_sigmoid = [row for row in rows if row.provider == "triton_sigmoid"]
     hopper = [

@@ -120,7 +120,7 @@ def test_a_comparable_run_shows_the_comparison_first(paper_results: Results) -> 
     values = content(paper_results)
     assert values["compared"].endswith(" reproduced, 0 not reproduced, 0 inconclusive.")
     first = values["sections"][1]["items"][0]
-    assert (first["name"], first["folded"]) == ("comparison", False)
+    assert (first["name"], first["is_collapsed"]) == ("comparison", False)
 
 
 def test_own_cells_come_first(whole: Results) -> None:

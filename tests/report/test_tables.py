@@ -108,7 +108,7 @@ def test_validation_loss_of_one_model_without_donors(
 ) -> None:
     models = {"sigmoid_4k": results.config.models["sigmoid_4k"]}
     one = Results(results.folder, replace(results.config, models=models))
-    monkeypatch.setattr(one, "donors", lambda dataset, model: 0)
+    monkeypatch.setattr(one, "donor_count", lambda dataset, model: 0)
     table = registry.make("table", "validation_loss", one)
     assert not any(cell.bold for row in table.cells for cell in row)
     assert not re.search(r"\d", table.notes[0].replace("68k", ""))

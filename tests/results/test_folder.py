@@ -27,7 +27,7 @@ def test_values(results: Results) -> None:
     assert losses.mean() == pytest.approx(results.validation_loss("heart_oft", "sigmoid_2k").value)
     assert results.journal("sigmoid_4k")["step"][-1] == results.config.training.steps
     assert results.training_cells == 3000
-    assert results.training_data == "simulated"
+    assert results.training_cell_kind == "simulated"
 
 
 def test_the_baseline_loss_is_the_entropy_of_the_genes(results: Results, tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_cells_are_sorted_and_unknown_donors_not_counted(copied: Path, config: C
     assert cells.tolist() == [0, 1, 2, 3, 4]
     assert losses.tolist() == [0.0, 0.1, 0.2, 0.3, 0.4]
     assert donors.tolist() == ["b", "a", "", "unknown", "a"]
-    assert results.donors("heart_oft", "sigmoid_2k") == 2
+    assert results.donor_count("heart_oft", "sigmoid_2k") == 2
 
 
 def test_the_mean_score_is_over_the_papers_metrics(tmp_path: Path, config: Config) -> None:
@@ -144,7 +144,7 @@ def test_a_missing_measurement_is_named(copied: Path, config: Config) -> None:
     ("file", "read"),
     [
         ("corpus/evaluation/heart_oft.json", lambda r: r.metadata("heart_oft")),
-        ("benchmarks/kernel.csv", lambda r: r.kernel),
+        ("benchmarks/kernel.csv", lambda r: r.kernel_rows),
         ("benchmarks/kernel.json", lambda r: r.machine("kernel")),
         ("training/sigmoid_4k/journal.csv", lambda r: r.journal("sigmoid_4k")),
     ],

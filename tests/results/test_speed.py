@@ -180,11 +180,11 @@ def test_costs_are_compared_by_round(tmp_path: Path, config: Config) -> None:
     ]
     (cost,) = costs_of(tmp_path, config, rows)
     assert (cost.sigmoid.kernel, cost.softmax.kernel) == ("hopper", "fa4")
-    assert tuple(cost.saved) == pytest.approx((10, 10, 10))
-    # Without times of each round, the share is computed from both intervals.
+    assert tuple(cost.saved_percent) == pytest.approx((10, 10, 10))
+    # Without times of each round, the ratio is computed from both intervals.
     rows = [replace(row, readings="") for row in rows]
     (cost,) = costs_of(tmp_path, config, rows)
-    assert tuple(cost.share) == pytest.approx((0.9, 0.9 * 0.9 / 1.1, 0.9 * 1.1 / 0.9))
+    assert tuple(cost.hours_ratio) == pytest.approx((0.9, 0.9 * 0.9 / 1.1, 0.9 * 1.1 / 0.9))
 
 
 def test_notes_name_their_rows() -> None:

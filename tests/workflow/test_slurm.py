@@ -90,7 +90,7 @@ def outcome(project: Any, run: "subprocess.Popen[bytes]", seconds: float = 120.0
 
 def train(config: Config, model: str, tokens: Path, vocabulary: Path) -> list[str]:
     """Return the command that trains a model, without its output."""
-    settings = as_json({f"models.{model}": Plan(config).run(model)})
+    settings = as_json({f"models.{model}": Plan(config).run_settings(model)})
     return [
         *(sys.executable, "-m", "scsigmoid", "train", "--model", model, "--tokens", str(tokens)),
         *("--vocabulary", str(vocabulary), "--settings", settings),

@@ -38,7 +38,7 @@ os.environ.update({OUTPUT_VARIABLE: "1"})  # `snakemake --lint` reports os.envir
 
 try:
     from scsigmoid.config import check, combinations, local_files, plan
-    from scsigmoid.config.versions import version_of
+    from scsigmoid.config.versions import version_setting
     from scsigmoid.errors import UserError
     from scsigmoid.files import write_text
     from scsigmoid.forecast.choices import choose
@@ -82,11 +82,11 @@ wildcard_constraints:
     part=r"\d{5}",
     dataset="|".join(PLAN.datasets),
     model="|".join([*CONFIG.models, *PLAN.study_runs]),
-    after=r"(-step-\d{8})?",  # suffix of a snapshot
+    snapshot=r"(-step-\d{8})?",  # suffix of a snapshot's file, or empty for the final model
 
 
 def settings_of(rule):
-    """Return a function of wildcards that returns the settings that affect a rule, as JSON."""
+    """Return a function of wildcards: it returns the settings that affect a rule, as JSON."""
     return lambda wildcards: check.as_json(PLAN.settings_of(rule, wildcards.get("dataset")))
 
 
@@ -186,8 +186,8 @@ def stored_configuration(wildcards, output):
     """Return the path of the stored configuration, from which jobs read titles, labels and so on.
 
     The path is in `params`, not `input`, so that a job is rerun only if its `settings` change.
-    `onstart` writes the file. If the workflow is a module, `onstart` does not run and paths may have
-    a prefix, so this function writes the file.
+    `onstart` writes the file. If the workflow is a module, `onstart` does not run, so this function
+    writes the file. Paths of a module may have a prefix.
     """
     prefix = output[0].partition(RESULTS)[0]
     path = f"{prefix}{RESULTS}/config.yaml"
@@ -207,7 +207,7 @@ def store_configuration(path):
         stop(f"{path}: cannot be written ({error.strerror}); set results to a writable folder")
 
 
-def start_over():
+def remove_old_checkpoints():
     """Remove the checkpoints of finished models that are trained again from the beginning.
 
     These are models whose training is forced (-R train) or whose files were deleted. Interrupted
@@ -222,19 +222,19 @@ def start_over():
             continue
         folder = Path(job.output.model).parent / "checkpoints"
         finished = folder / "finished"
-        steps = PLAN.run(job.wildcards.model)["training"]["steps"]
+        steps = PLAN.run_settings(job.wildcards.model)["training"]["steps"]
         if finished.is_file() and finished.read_text() == f"{steps}\n":
             for path in (*folder.glob("step-*.pt"), *folder.glob("step-*.sha256"), finished):
                 path.unlink()
 
 
 def inputs_of(kind):
-    """Return a function of wildcards that returns the inputs of a table or figure."""
+    """Return a function of wildcards: it returns the inputs of a table or figure."""
     return lambda wildcards: result("{path}", path=registry.find(kind, wildcards.name, PLAN).inputs)
 
 
 def entry_settings(kind):
-    """Return a function of wildcards that returns the settings of a table or figure, as JSON."""
+    """Return a function of wildcards: it returns the settings of a table or figure, as JSON."""
     return lambda wildcards: check.as_json(
-        PLAN.settings(*registry.find(kind, wildcards.name, PLAN).settings) | version_of(kind)
+        PLAN.settings(*registry.find(kind, wildcards.name, PLAN).settings) | version_setting(kind)
     )

@@ -38,14 +38,14 @@ use rule embeddings_of_pair as embeddings_of_model with:
         tokens=f"{RESULTS}/tokens/evaluation/{{dataset}}",
         cells=f"{RESULTS}/corpus/evaluation/{{dataset}}.h5ad",
     output:
-        f"{RESULTS}/embeddings/{{dataset}}/{{model}}{{after}}.h5ad",
+        f"{RESULTS}/embeddings/{{dataset}}/{{model}}{{snapshot}}.h5ad",
     log:
-        f"{RESULTS}/logs/embeddings/{{dataset}}/{{model}}{{after}}.log",
+        f"{RESULTS}/logs/embeddings/{{dataset}}/{{model}}{{snapshot}}.log",
     benchmark:
-        f"{RESULTS}/resources/embeddings_of_model/{{dataset}}/{{model}}{{after}}.tsv"
+        f"{RESULTS}/resources/embeddings_of_model/{{dataset}}/{{model}}{{snapshot}}.tsv"
     params:
         checkpoints=lambda wildcards, input: input.models.replace(
-            "model.safetensors", f"model{wildcards.after}.safetensors"
+            "model.safetensors", f"model{wildcards.snapshot}.safetensors"
         ),
 
 

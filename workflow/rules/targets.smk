@@ -33,8 +33,8 @@ FILES = {
     ),
     "validation_loss": result("{path}", path=["tables/validation_loss.csv", "figures/loss.png"]),
     "scib": result("{path}", path=["tables/scib.csv", "figures/scib.png"]),
-    "mmd": result("tables/mmd_{dataset}.csv", dataset=PLAN.compared("mmd") or PLAN.datasets),
-    "umap": result("figures/umap_{dataset}.png", dataset=PLAN.compared("umap")),
+    "mmd": result("tables/mmd_{dataset}.csv", dataset=PLAN.datasets_of("mmd") or PLAN.datasets),
+    "umap": result("figures/umap_{dataset}.png", dataset=PLAN.datasets_of("umap")),
     "kernel_speed": result(
         "{path}", path=["tables/kernel_speed.csv", "figures/tflops.png", "figures/latency.png"]
     ),
@@ -54,4 +54,5 @@ for target, files in FILES.items():
             files,
         localrule: True
 
+    # A docstring in the loop would be the same for all targets.
     getattr(rules, target).rule.docstring = DESCRIPTIONS[target]

@@ -36,9 +36,9 @@ rule train:
         # Snakemake does not compare parameters that depend on outputs, so only a change of
         # `compared` reruns training.
         settings=lambda wildcards, output: check.as_json(
-            {f"models.{wildcards.model}": PLAN.run(wildcards.model)}
+            {f"models.{wildcards.model}": PLAN.run_settings(wildcards.model)}
         ),
-        compared=lambda wildcards: check.as_json(PLAN.compared_run(wildcards.model)),
+        compared=lambda wildcards: check.as_json(PLAN.compared_settings(wildcards.model)),
     shell:
         "exec python -m scsigmoid train --model {wildcards.model} --tokens {input.tokens:q}"
         " --vocabulary {input.vocabulary:q} --settings {params.settings:q}"

@@ -31,21 +31,22 @@ from scsigmoid.study import figures as study_figures
 from scsigmoid.study.runs import Study
 from scsigmoid.study.tables import tables
 
-# Kernels with their layout, in the order of the tables. The layout "" means any layout.
+# Kernels with their layout. The layout "" means any layout.
 SIGMOID = (("hopper", "packed"), ("hopper_accurate", "packed"), ("triton", "packed"))
 SOFTMAX = (("fa4", "packed"), ("cudnn", "padded"), ("sdpa", "packed"), ("flash_attention_2", ""))
 SOFTMAX += (("flex", "packed"), ("flex", "padded"))
 OTHERS = (("flash_sigmoid", "padded"), ("triton_sigmoid", "padded"))
-KERNELS = looks(
+#: Color, marker and label of each kernel, in the order of the tables.
+LOOKS = looks(
     {key: "softmax" if key in SOFTMAX else "sigmoid" for key in (*SIGMOID, *SOFTMAX, *OTHERS)}
 )
 DATASETS = {"pbmc_facs": "Blood cells", "lung_cell_lines": "Lung cancer cell lines"}
 ARMS, VARIANTS = "h200/arms", "h100/variants"  # folders of studies in docs/measurements
-GRAPHS = ("plain", "graphs")  # small steps without and with CUDA graphs
+WAYS = ("plain", "graphs")  # small steps without and with CUDA graphs (column `way`)
 #: Rows of the kernel benchmark by shape: (head dimension, batch, length, pass).
-ByShape = dict[tuple[object, ...], KernelRow]
+RowsByShape = dict[tuple[object, ...], KernelRow]
 #: Rows of the kernel benchmark by (kernel, layout).
-Kernels = dict[tuple[str, str], ByShape]
+RowsByKernel = dict[tuple[str, str], RowsByShape]
 
 
 def read(folder: Path, name: str) -> pd.DataFrame:
@@ -55,12 +56,12 @@ def read(folder: Path, name: str) -> pd.DataFrame:
     return table.fillna(dict.fromkeys(text_columns, ""))
 
 
-def read_kernels(path: Path, *, padded: bool = False) -> Kernels:
+def read_kernels(path: Path, *, padded: bool = False) -> RowsByKernel:
     """Read the timed rows of a kernel benchmark, either with padding (``padded``) or without.
 
     For a kernel with any layout, the first row of each shape is kept.
     """
-    kernels: Kernels = {key: {} for key in KERNELS}
+    kernels: RowsByKernel = {key: {} for key in LOOKS}
     for row in read_rows(path, KernelRow):
         shape = (row.head_dimension, row.batch, row.length, row.direction)
         for key in ((row.provider, row.layout), (row.provider, "")):
@@ -110,7 +111,7 @@ def rows_table(rows: pd.DataFrame, columns: dict[str, tuple[str, int | None]]) -
     return markdown(list(columns), lines)
 
 
-def kernel_table(kernels: Kernels, *pairs: tuple[tuple[str, str], tuple[str, str]]) -> str:
+def kernel_table(kernels: RowsByKernel, *pairs: tuple[tuple[str, str], tuple[str, str]]) -> str:
     """Return TFLOPS (forward/backward) by kernel and shape, and ratios for pairs of kernels.
 
     The ratio of a pair is the first kernel's TFLOPS divided by the second kernel's.
@@ -118,23 +119,25 @@ def kernel_table(kernels: Kernels, *pairs: tuple[tuple[str, str], tuple[str, str
     shapes = {shape for rows in kernels.values() for shape in rows}
     batches = [("paper", length) for length in (512, 2048, 8192, 16384)]
     batches += sorted({(batch, length) for _, batch, length, _ in shapes if batch == "jagged"})
-    columns = [(dimension, *batch) for dimension in (64, 128) for batch in batches]
+    lengths = [f"{length:,}" if batch == "paper" else "cells" for batch, length in batches]
+    columns, titles = [], []  # a column is (head dimension, batch, length)
+    for dimension in (64, 128):
+        columns += [(dimension, *batch) for batch in batches]
+        titles += [f"D {dimension}: {lengths[0]}", *lengths[1:]]
     lines = []
     for key, rows in kernels.items():
-        line = [KERNELS[key]["label"]]
+        line = [LOOKS[key]["label"]]
         for column in columns:
             timed = [rows.get((*column, direction)) for direction in PASSES]
             line.append(slashed([row.tflops if row else np.nan for row in timed], 0))
         lines.append(line)
     for first, second in pairs:
-        line = [f"**{KERNELS[first]['label']} over {KERNELS[second]['label']}**"]
+        line = [f"**{LOOKS[first]['label']} over {LOOKS[second]['label']}**"]
         ours, theirs = kernels[first], kernels[second]
         for column in columns:
             ratios = [kernel_ratio(ours, theirs, (*column, direction)) for direction in PASSES]
             line.append(f"**{slashed(ratios, 2)}**")
         lines.append(line)
-    shortest, *others = [f"{n:,}" if batch == "paper" else "cells" for batch, n in batches]
-    titles = [title for size in (64, 128) for title in (f"D {size}: {shortest}", *others)]
     return markdown(["kernel", *titles], lines)
 
 
@@ -143,7 +146,7 @@ def slashed(pair: Sequence[float], digits: int) -> str:
     return DASH if np.isnan(pair).all() else "/".join(number(value, digits) for value in pair)
 
 
-def kernel_ratio(ours: ByShape, theirs: ByShape, shape: tuple[object, ...]) -> float:
+def kernel_ratio(ours: RowsByShape, theirs: RowsByShape, shape: tuple[object, ...]) -> float:
     """Return our TFLOPS divided by theirs, as the median over the rounds that timed both kernels.
 
     Return NaN if a kernel was not timed at this shape.
@@ -153,7 +156,7 @@ def kernel_ratio(ours: ByShape, theirs: ByShape, shape: tuple[object, ...]) -> f
     return float(np.median(paired_ratios(ours[shape], theirs[shape])))
 
 
-def kernel_figure(kernels: Kernels) -> Figure:
+def kernel_figure(kernels: RowsByKernel) -> Figure:
     """Draw TFLOPS by sequence length, in one panel for each head dimension (rows) and pass."""
     figure = new_figure(DOUBLE, 4.6)
     grid = figure.subplots(2, 2, sharex=True)
@@ -168,7 +171,7 @@ def kernel_figure(kernels: Kernels) -> Figure:
                     if (dimension, "paper", length, direction) in rows
                 }
                 width = 2.0 if key[0] == "hopper" else 1.2
-                axes.plot([*tflops], [*tflops.values()], markersize=3, lw=width, **KERNELS[key])
+                axes.plot([*tflops], [*tflops.values()], markersize=3, lw=width, **LOOKS[key])
             axes.set_xscale("log", base=2)
             axes.set_xticks(lengths, [context_label(length) for length in lengths])
             axes.set_title(f"{direction.capitalize()}, head dimension {dimension}")
@@ -196,14 +199,16 @@ def training_table(runs: Mapping[str, list[TrainingRow]], digits: int = 0) -> st
     """
     lines = []
     ours_by_run = {name: training_rows(rows, SIGMOID[0]) for name, rows in runs.items()}
-    for key, look in KERNELS.items():
+    for key, look in LOOKS.items():
         cells = []
         for name, rows in runs.items():
             timed = training_rows(rows, key)
             for column, ours in ours_by_run[name].items():
                 text = DASH
                 if row := timed.get(column):
-                    text = number(row.cells_per_second, digits) + " \\*" * row.host_bound
+                    text = number(row.cells_per_second, digits)
+                    if row.host_bound:
+                        text += " \\*"
                     if row is not ours:
                         text += f" ({np.median(ours.over(row)):.2f} x)"
                 cells.append(text)
@@ -222,22 +227,22 @@ def sizes_table(costs: list[Cost]) -> str:
         for cost in (cost for cost in costs if cost.context == context):
             arms = (cost.sigmoid, cost.softmax)
             rates = " / ".join(number(arm.cells_per_second, 1) for arm in arms)
-            ratio = f"**{1 / cost.share.value:.2f} x**"
+            ratio = f"**{1 / cost.hours_ratio.value:.2f} x**"
             cells.append(f"{rates} \\*" if cost.host_bound else f"{rates}, {ratio}")
         lines.append(cells)
     return markdown(["context", *sizes], lines)
 
 
 def small_table(rows: pd.DataFrame) -> str:
-    """Return milliseconds of a small step without and with CUDA graphs, and ratios of the arms."""
+    """Return milliseconds of a small step without and with CUDA graphs, and ratios of the times."""
     lines = []
     for (context, tokens), group in rows.groupby(["context", "tokens"]):
-        # One row per round, columns by arm and way of launching the step (GRAPHS).
+        # One row per round, columns by arm and way of launching the step (WAYS).
         times = group.pivot(index="round", columns=["arm", "way"], values="milliseconds")
         cells = [context_label(context), number(tokens)]
         for arm in ("sigmoid", "sdpa"):
-            cells.append(" / ".join(number(times[arm, way].median(), 1) for way in GRAPHS))
-        cells += [ratio_text(times["sdpa", way] / times["sigmoid", way], 2) for way in GRAPHS]
+            cells.append(" / ".join(number(times[arm, way].median(), 1) for way in WAYS))
+        cells += [ratio_text(times["sdpa", way] / times["sigmoid", way], 2) for way in WAYS]
         lines.append(cells)
     titles = ["sigmoid (ours)", "softmax, SDPA", "softmax over sigmoid: kernels", "CUDA graph"]
     return markdown(["context", "tokens per step", *titles], lines)

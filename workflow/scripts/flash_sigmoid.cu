@@ -8,20 +8,20 @@
 #include <cuda_runtime.h>
 
 // Replacements for the parts of torch that the sources use. Torch's headers are empty files here.
-static cudaError_t failure = cudaSuccess;
-static void note(cudaError_t found) {
-  if (failure == cudaSuccess) failure = found;
+static cudaError_t failure = cudaSuccess;  // the first error
+static void record_error(cudaError_t result) {
+  if (failure == cudaSuccess) failure = result;
 }
-#define C10_CUDA_CHECK note
-#define C10_CUDA_KERNEL_LAUNCH_CHECK() note(cudaGetLastError())
+#define C10_CUDA_CHECK record_error
+#define C10_CUDA_KERNEL_LAUNCH_CHECK() record_error(cudaGetLastError())
 
 namespace at {
 struct PhiloxCudaState {};
 namespace cuda {
 inline cudaDeviceProp* getCurrentDeviceProperties() {
   static cudaDeviceProp properties;
-  static const cudaError_t found = cudaGetDeviceProperties(&properties, 0);
-  note(found);
+  static const cudaError_t result = cudaGetDeviceProperties(&properties, 0);
+  record_error(result);
   return &properties;
 }
 namespace philox {
@@ -32,7 +32,7 @@ __host__ __device__ inline std::tuple<uint64_t, uint64_t> unpack(PhiloxCudaState
 }  // namespace cuda
 }  // namespace at
 
-// Unused variants are not compiled.
+// Unused variants are not compiled: NEVER replaces a condition by false, EITHER keeps it.
 #define FLASHATTENTION_DISABLE_DROPOUT
 #define FLASHATTENTION_DISABLE_ALIBI
 #define FLASHATTENTION_DISABLE_UNEVEN_K
@@ -64,7 +64,7 @@ __host__ __device__ inline std::tuple<uint64_t, uint64_t> unpack(PhiloxCudaState
 #include "flash_bwd_launch_template.h"
 #include "flash_fwd_launch_template.h"
 
-static int rounded(int number, int multiple) {
+static int rounded_up(int number, int multiple) {
   return (number + multiple - 1) / multiple * multiple;
 }
 
@@ -86,7 +86,7 @@ static void fill(Flash_fwd_params& params, void* q, void* k, void* v, void* out,
   params.h = params.h_k = heads;
   params.h_h_k_ratio = 1;
   params.seqlen_q = params.seqlen_k = length;
-  params.seqlen_q_rounded = params.seqlen_k_rounded = rounded(length, 128);
+  params.seqlen_q_rounded = params.seqlen_k_rounded = rounded_up(length, 128);
   params.d = params.d_rounded = dimension;
   params.scale_softmax = params.scale_softmax_rp_dropout = scale;
   params.scale_softmax_log2 = float(scale * M_LOG2E);
@@ -99,11 +99,11 @@ static void fill(Flash_fwd_params& params, void* q, void* k, void* v, void* out,
   params.sigmoid_bias = bias / scale;
 }
 
-// Return the first error since the last call, or null.
-static const char* error() {
-  const cudaError_t found = failure;
+// Return the message of the first error since the last call, or null.
+static const char* error_message() {
+  const cudaError_t first = failure;
   failure = cudaSuccess;
-  return found == cudaSuccess ? nullptr : cudaGetErrorString(found);
+  return first == cudaSuccess ? nullptr : cudaGetErrorString(first);
 }
 
 extern "C" const char* flash_sigmoid_forward(void* q, void* k, void* v, void* out, int sequences,
@@ -115,7 +115,7 @@ extern "C" const char* flash_sigmoid_forward(void* q, void* k, void* v, void* ou
     run_mha_fwd_hdim64<cutlass::bfloat16_t>(params, stream);
   else
     run_mha_fwd_hdim128<cutlass::bfloat16_t>(params, stream);
-  return error();
+  return error_message();
 }
 
 // `dq_sums` is float32 workspace: (sequences, length rounded up to 128, heads, dimension).
@@ -142,5 +142,5 @@ extern "C" const char* flash_sigmoid_backward(void* q, void* k, void* v, void* o
     run_mha_bwd_hdim64<cutlass::bfloat16_t>(params, stream);
   else
     run_mha_bwd_hdim128<cutlass::bfloat16_t>(params, stream);
-  return error();
+  return error_message();
 }

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, softmax
 
-from scsigmoid.labels import PASSES, context_label, number, provider_label
+from scsigmoid.labels import PASSES, context_label, four_digits, provider_label
 from scsigmoid.paper.reported import reported
 
 HEAD = """\
@@ -37,11 +37,11 @@ Row = tuple[str, str, float, bool, str]
 def page() -> str:
     parts = [HEAD]
     for title, rows in (("Theory", [*theory()]), ("Arithmetic", [*arithmetic()])):
-        held = sum(row[3] for row in rows)
+        held = sum(holds for _, _, _, holds, _ in rows)
         parts += [f"## {title}: {held} of {len(rows)} hold\n"]
         parts += ["| statement | where | result | holds | note |\n| --- | --- | --- | --- | --- |"]
         for statement, where, value, holds, note in rows:
-            cells = (statement, where, number(value), "yes" if holds else "**no**", note)
+            cells = (statement, where, four_digits(value), "yes" if holds else "**no**", note)
             parts.append(f"| {' | '.join(cells)} |")
         parts.append("")
     return "\n".join(parts)
@@ -230,7 +230,7 @@ def kernels(paper: dict[str, Any]) -> Iterator[Row]:
 
 def cost(rows: list[dict[str, Any]], weakest: float) -> Iterator[Row]:
     """Yield the statements about GPU-hours. ``weakest`` is the smallest gain of the kernel in %."""
-    # By size and context: GPU-hours saved, saved share of softmax's hours, and gained throughput.
+    # By size and context: saved GPU-hours, saved percentage, and gained throughput in percent.
     hours = {(row["size"], row["context"]): row["softmax"] - row["sigmoid"] for row in rows}
     names = {key: f"{key[0]} at {context_label(key[1])}" for key in hours}
     saved = {key: 100 * hours[key] / row["softmax"] for key, row in zip(hours, rows, strict=True)}
@@ -238,12 +238,13 @@ def cost(rows: list[dict[str, Any]], weakest: float) -> Iterator[Row]:
     notes = {key: f"hours saved {saved[key]:.2f} %, throughput gained {gained[key]:.2f} %"
         for key in hours}
     for key, row in zip(hours, rows, strict=True):
-        # The paper does not say which of the two percentages it means. Either may agree.
-        values = (saved[key], gained[key])
-        value = next((x for x in values if rounds_to(x, row["saved"])), values[0])
+        # The paper does not say which percentage it means: the gained one counts if only it agrees.
+        printed = row["saved"]
+        value = saved[key]
+        if not rounds_to(saved[key], printed) and rounds_to(gained[key], printed):
+            value = gained[key]
         yield (f"{names[key]}: {row['sigmoid']} against {row['softmax']} GPU-hours is "
-            f"{row['saved']} % faster", "Section 4", value,
-            rounds_to(value, row["saved"]), notes[key])
+            f"{printed} % faster", "Section 4", value, rounds_to(value, printed), notes[key])
     largest = hours["1.4B", 8192]
     yield "1.4B at 8K saves 645 GPU-hours", "Section 4", largest, largest == 645, ""
     top = max(gained, key=lambda key: gained[key])

@@ -25,6 +25,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 # Functions import what they need, because a process whose memory is measured imports this file.
 Rows = Iterator[dict[str, Any]]
+TARGET_SUM = 10_000.0  # to which the counts of a cell are scaled
 WARM_STEPS = 10  # of training, for compilation and the start of the data loader
 #: Assumed numbers of cells of the eight types of Heart OFT. The paper only gives their sum, 30,125.
 HEART_OFT = (15_000, 5_200, 3_800, 2_600, 1_500, 1_100, 600, 325)
@@ -41,8 +42,9 @@ def statistics(part: Path) -> None:
     from scsigmoid.tokens.statistics import gather
     from scsigmoid.tokens.vocabulary import build_vocabulary
 
-    gather(part, 10_000.0, part / "statistics.arrow")
-    build_vocabulary([part / "statistics.arrow"], 1, part / "vocabulary.parquet")
+    gather(part, TARGET_SUM, part / "statistics.arrow")
+    minimum_cells = 1
+    build_vocabulary([part / "statistics.arrow"], minimum_cells, part / "vocabulary.parquet")
 
 
 def tokens(part: Path) -> None:
@@ -51,7 +53,8 @@ def tokens(part: Path) -> None:
     from scsigmoid.tokens.vocabulary import Vocabulary
 
     vocabulary = Vocabulary.read(part / "vocabulary.parquet")
-    tokenize_part(part, Tokenizer(vocabulary, 10_000.0, 8191, 32_768), part / "store")
+    tokenizer = Tokenizer(vocabulary, TARGET_SUM, maximum_length=8191, shard_cells=32_768)
+    tokenize_part(part, tokenizer, part / "store")
 
 
 def measure(step: Callable[[Path], None], small_part: Path, part: Path) -> dict[str, float]:
@@ -163,15 +166,15 @@ def time_scaling(options: argparse.Namespace) -> Rows:
 
     config = configuration(options.preset)
     key = f"models.{options.model}"
-    settings = {key: Plan(replace(config, device=options.device)).run(options.model)}
+    settings = {key: Plan(replace(config, device=options.device)).run_settings(options.model)}
     changes = {"steps": options.steps, "log_every": 5, "checkpoint_every": options.steps}
     settings[key]["training"] |= changes
     cells = options.steps * settings[key]["training"]["global_batch"]
     facts = machine_facts(resolve_device(options.device), "timing.py")
     write_json(options.output.with_suffix(".json"), facts)
-    one_process: Any = None  # the journal of the run with one process
-    with TemporaryDirectory() as name:
-        folder, context = Path(name), settings[key]["context"]
+    one_process: Any = None  # columns of the journal of the run with one process
+    with TemporaryDirectory() as temporary:
+        folder, context = Path(temporary), settings[key]["context"]
         write_simulated_tokens(folder, config.benchmarks.training, cells, context - 1, config.seed)
         for count in options.processes:
             command = [
@@ -184,16 +187,16 @@ def time_scaling(options: argparse.Namespace) -> Rows:
             columns, header = read_journal(folder / "model/journal.csv")
             shutil.rmtree(folder / "model")  # a checkpoint of a large model takes gigabytes
             is_timed = columns["step"] > WARM_STEPS
-            columns = {name: values[is_timed] for name, values in columns.items()}
+            columns = {column: values[is_timed] for column, values in columns.items()}
             one_process = columns if count == 1 else one_process
-            row = {key: header[key] for key in ("model", "parameters", "device", "backend")}
+            row = {name: header[name] for name in ("model", "parameters", "device", "backend")}
             row |= {"processes": count, "context": context, **changes}
             ratios = efficiencies(count, columns, one_process) if one_process else [np.nan]
             rates = columns["cells_per_second"].tolist()
-            for label, values in (("cells_per_second", rates), ("efficiency", ratios)):
-                row |= median_interval(values, confidence=0.99).columns(label)
-            for label in ("mfu", "data_wait", "packing_efficiency"):
-                row[label] = float(np.median(columns[label]))
+            row |= median_interval(rates, confidence=0.99).columns("cells_per_second")
+            row |= median_interval(ratios, confidence=0.99).columns("efficiency")
+            for name in ("mfu", "data_wait", "packing_efficiency"):
+                row[name] = float(np.median(columns[name]))
             row["peak_memory_gb"] = float(np.max(columns["peak_memory_gb"]))
             yield row | {"readings": len(columns["step"])}
 
@@ -222,12 +225,13 @@ def time_mmd(options: argparse.Namespace) -> Rows:
     random = np.random.default_rng(0)
     labels = np.repeat([f"type {kind}" for kind in range(len(options.cells))], options.cells)
     arms = {}
-    for model in ("sigmoid_4k", "softmax_4k"):
+    for attention in ("sigmoid", "softmax"):
+        model = f"{attention}_4k"
         centers = random.standard_normal((len(options.cells), 768), dtype=np.float32)
         values = random.standard_normal((len(labels), 768), dtype=np.float32)
         values += np.repeat(centers, options.cells, axis=0)
         values /= np.sqrt(1 + np.arange(768, dtype=np.float32))  # variances fall as 1 / rank
-        facts = {"model": model, "attention": model[:7], "context": 4096, "simulated": True}
+        facts = {"model": model, "attention": attention, "context": 4096, "simulated": True}
         arms[model] = Embedding(
             path=Path(model), values=values, labels=labels, cells=np.arange(len(labels)),
             donors=np.zeros(len(labels), dtype="U1"), metadata=facts,

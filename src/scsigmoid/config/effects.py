@@ -34,7 +34,7 @@ def effects(section: type) -> dict[str, Affects | None]:
     hints = typing.get_type_hints(section, include_extras=True)
     effect_of = {}
     for field in fields(section):
-        annotations = getattr(hints[field.name], "__metadata__", ())
+        annotations = getattr(hints[field.name], "__metadata__", ())  # of typing.Annotated
         effect_of[field.name] = next((a for a in annotations if isinstance(a, Affects)), None)
     return effect_of
 

@@ -16,7 +16,7 @@ class ScibMetric:
     seeded: bool = False  # whether the metric depends on the seed of the configuration
 
 
-#: Metrics by name, in the order of the panels of fig:scib.
+#: Metrics by name, in the order of the panels of the figure ``scib``.
 METRICS = {
     "logistic": ScibMetric("Logistic accuracy", "logistic", seeded=True),
     "leiden_nmi": ScibMetric("Leiden NMI", "leiden", in_paper=True, seeded=True),

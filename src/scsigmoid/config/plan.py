@@ -14,7 +14,7 @@ from scsigmoid.config.effects import find_settings, values_for
 from scsigmoid.config.local_files import LocalFile, own_files
 from scsigmoid.config.schema import Config, Training
 from scsigmoid.config.study import study_runs
-from scsigmoid.config.versions import version_of
+from scsigmoid.config.versions import version_setting
 
 
 class Plan:
@@ -48,21 +48,21 @@ class Plan:
             for suffix in (*run.training.snapshot_suffixes.values(), "")
         ]
 
-    def compared(self, metric: str) -> list[str]:
+    def datasets_of(self, analysis: str) -> list[str]:
         """Return the datasets for which ``mmd`` or ``umap`` is computed.
 
-        These are ``evaluation.<metric>.datasets`` if set, else the datasets whose ``compared``
-        contains the metric, else all datasets. MMD of the user's own cells is not computed unless
+        These are ``evaluation.<analysis>.datasets`` if set, else the datasets whose ``compared``
+        contains the analysis, else all datasets. MMD of the user's own cells is not computed unless
         one of these settings names a dataset.
         """
-        listed = getattr(self.config.evaluation, metric).datasets
+        listed = getattr(self.config.evaluation, analysis).datasets
         if listed is not None:
             return list(listed)
         datasets = self.config.datasets.items()
-        comparing = [name for name, dataset in datasets if metric in dataset.compared]
+        comparing = [name for name, dataset in datasets if analysis in dataset.compared]
         if comparing:
             return comparing
-        return [] if metric == "mmd" and self.is_own else self.datasets
+        return [] if analysis == "mmd" and self.is_own else self.datasets
 
     @property
     def is_own(self) -> bool:
@@ -70,9 +70,9 @@ class Plan:
         return self.config.corpus.source == "local"
 
     def needed_cells(self, dataset: str) -> dict[str, int]:
-        """Return the minimum number of cells for each metric, or 0 if it is not computed."""
+        """Return the minimum number of cells for each analysis, or 0 if it is not computed."""
         evaluation = self.config.evaluation
-        has_mmd, has_umap = (dataset in self.compared(metric) for metric in ("mmd", "umap"))
+        has_mmd, has_umap = (dataset in self.datasets_of(name) for name in ("mmd", "umap"))
         return {
             "scib": evaluation.scib.neighbours,
             "mmd": evaluation.mmd.minimum_cells if has_mmd else 0,
@@ -93,10 +93,11 @@ class Plan:
     def settings_of(self, rule: str, dataset: str | None = None) -> dict[str, Any]:
         """Return the settings that affect a rule, by dotted name, as plain values.
 
-        ``dataset`` is the job's evaluation dataset (default: all). For ``train``, use :meth:`run`.
+        ``dataset`` is the job's evaluation dataset (default: all). The settings of ``train`` are in
+        :meth:`run_settings`.
         """
         settings = dict(find_settings(self.config, rule, None if dataset is None else [dataset]))
-        settings |= version_of(rule)
+        settings |= version_setting(rule)
         if rule == "manifest":  # without files whose cells are all held out
             corpus = settings["corpus"]
             corpus["local"] = [entry for entry in corpus["local"] if entry["held_out"] is not True]
@@ -108,7 +109,7 @@ class Plan:
             settings["sizes"] = {name: settings["sizes"][name] for name in names}
         return settings
 
-    def run(self, name: str) -> dict[str, Any]:
+    def run_settings(self, name: str) -> dict[str, Any]:
         """Return all training settings of a model, or of a run of the study, as plain values.
 
         The keys are the attributes of :class:`scsigmoid.training.run.TrainingRun`.
@@ -133,12 +134,12 @@ class Plan:
             "device": self.config.device,
         }
 
-    def compared_run(self, name: str) -> dict[str, Any]:
-        """Return the settings of :meth:`run` that affect the model, and the version of the code.
+    def compared_settings(self, name: str) -> dict[str, Any]:
+        """Return the settings of a model's run that affect it, and the version of the code.
 
-        Snakemake trains again if they change.
+        Snakemake compares them with the last run, and trains again if they changed.
         """
-        run = self.run(name)
-        del run["device"]
-        training = values_for(Training(**run["training"]), "train")
-        return run | {"training": training, **version_of("train")}
+        settings = self.run_settings(name)
+        del settings["device"]
+        training = values_for(Training(**settings["training"]), "train")
+        return settings | {"training": training, **version_setting("train")}

@@ -18,10 +18,12 @@ T = TypeVar("T")
 class Limits:
     """Annotation of a setting with its limits, which pydantic checks.
 
-    Booleans are refused for numbers, although pydantic would convert them. ``expected`` is the
-    expected value for the error message, or empty for pydantic's own message. ``is_distinct`` says
-    that the items of a list must differ. ``constraints`` are arguments of pydantic's ``Field``, for
-    example ``ge=1``.
+    Booleans are refused for numbers, although pydantic would convert them.
+
+    Args:
+        expected: description of valid values, for the error message (default: pydantic's message).
+        is_distinct: whether the items of a list must differ.
+        constraints: arguments of pydantic's ``Field``, for example ``ge=1``.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ def refuse_duplicates(values: list[T]) -> list[T]:
 
 IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # CELLxGENE id
 
-Whole = Annotated[int, Limits()]
+Integer = Annotated[int, Limits()]
 Count = Annotated[int, Limits(ge=1)]
 CountOrZero = Annotated[int, Limits(ge=0)]
 Context = Annotated[int, Limits(ge=8)]
@@ -93,6 +95,7 @@ Folder = Annotated[
 ]
 Host = Annotated[str, Limits("a host without https://", pattern="^([a-z0-9.-]+|::1)$")]
 
+# Names of rules in `workflow/rules`, for `Affects`.
 TRAIN = "train benchmark_training"  # rules that train models, or time training steps
 # Rules that use random numbers.
 SEEDED = f"manifest training_cells evaluation_cells {TRAIN} validation_loss_of_model"
@@ -396,7 +399,7 @@ class StudyFamily(Settings):
     """Context lengths."""
     size: DistinctNotEmpty[str]
     """Names of entries of ``sizes``."""
-    seed: DistinctNotEmpty[Whole]
+    seed: DistinctNotEmpty[Integer]
     """Seeds of weights, order of cells, masks and dropout. All seeds use the same cells."""
     variants: list[list[Variant]] = field(default_factory=lambda: [[]])
     """Values of ``architecture.variants``. Each value is a list."""
@@ -529,7 +532,7 @@ class TrainingBenchmark(Settings):
     """Numbers of cells per step on one GPU."""
     kernels: DistinctNotEmpty[Text] | None
     """Attention kernels to time. ``null`` means all."""
-    vocabulary: Context
+    vocabulary: Annotated[int, Limits(ge=8)]
     """Size of the vocabulary, including special tokens."""
     steps: Count
     """Number of timed steps in a round."""
@@ -568,7 +571,7 @@ class Config(Settings):
     """Preset: name of a file in ``workflow/presets`` that replaces values of ``config.yaml``."""
     results: Folder | None
     """Folder of the results. ``null`` means ``results/<preset>``."""
-    seed: Annotated[Whole, Affects(SEEDED)]
+    seed: Annotated[Integer, Affects(SEEDED)]
     """Seed from which all other seeds are derived."""
     device: Annotated[Device, Affects("benchmark_kernel benchmark_training")]
     """Device of the models. ``auto``: a GPU if there is one. Changes results by rounding only."""

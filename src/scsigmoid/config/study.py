@@ -51,15 +51,16 @@ def study_runs(config: Config) -> dict[str, StudyRun]:
 
 def check_averages(config: Config, runs: Mapping[str, StudyRun]) -> None:
     """Raise a UserError if a table would average runs with different settings."""
-    run_of: dict[tuple[object, ...], str] = {}
+    first_run: dict[tuple[object, ...], str] = {}  # name of the first run with the same settings
     for name, run in runs.items():
         purpose = config.study[run.family].purpose
         if purpose is None:
             continue
         values = asdict(run) | {"context": run.model.context} | asdict(run.training)
         compared = COMPARED[purpose]
-        key = (purpose, run.model.attention, run.seed, *(str(values[name]) for name in compared))
-        other = run_of.setdefault(key, name)
+        compared_values = [str(values[setting]) for setting in compared]
+        key = (purpose, run.model.attention, run.seed, *compared_values)
+        other = first_run.setdefault(key, name)
         if other != name:
             same = ", ".join(("purpose", "attention", "seed", *compared))
             problem = f"{other} and {name} have the same {same}, and a table would average them"

@@ -8,6 +8,6 @@ increase it for changes of speed, messages or names.
 VERSIONS: dict[str, int] = {}
 
 
-def version_of(rule: str) -> dict[str, int]:
+def version_setting(rule: str) -> dict[str, int]:
     """Return the version of a rule as a setting, or an empty mapping if it is 1."""
     return {"version": VERSIONS[rule]} if rule in VERSIONS else {}

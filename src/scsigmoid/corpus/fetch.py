@@ -24,7 +24,7 @@ from scsigmoid.corpus.metadata import (
     write_manifest,
 )
 from scsigmoid.corpus.web import Web
-from scsigmoid.errors import UserError, naming
+from scsigmoid.errors import UserError, shown_as
 from scsigmoid.files import atomic_folder, atomic_path, sha256, write_json
 from scsigmoid.progress import log
 
@@ -60,7 +60,7 @@ def fetch_part(
         for row in rows:
             path = folder / f"{row.file}.h5ad"
             try:
-                with naming(path, row.location):
+                with shown_as(path, row.location):
                     provide(row, corpus, seed, downloads, path)
                     completed.append(complete_row(row, path, digests.get(row.file, "")))
             except NoCountsError as error:
@@ -144,7 +144,7 @@ def fetch_evaluation(
         raise UserError(f"{output_h5ad}: exists, but {output_json} does not; name a new file")
     downloads = Downloads(downloads_folder, Web.of(corpus))
     digests = download_all([row], downloads)
-    with atomic_path(output_h5ad) as path, naming(path, row.location):
+    with atomic_path(output_h5ad) as path, shown_as(path, row.location):
         provide(row, corpus, seed, downloads, path)
         cells = open_cells(path)
         label = choose_label(cells, row.dataset, dataset)

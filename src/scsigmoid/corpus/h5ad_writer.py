@@ -18,7 +18,7 @@ from scsigmoid.config.local_files import files_of
 from scsigmoid.corpus.h5ad import Cells
 from scsigmoid.corpus.hdf5 import opened, read_data_frame
 from scsigmoid.corpus.metadata import one_line
-from scsigmoid.errors import UserError, naming
+from scsigmoid.errors import UserError, shown_as
 from scsigmoid.files import DAMAGE, atomic_path, sha256
 
 SCHEMA_VERSION = "5.0.0"  # of the CELLxGENE schema
@@ -146,7 +146,7 @@ def as_h5ad(path: Path) -> Iterator[Path]:
     with TemporaryDirectory(prefix="scsigmoid-") as folder:
         copy = Path(folder) / f"{path.stem}.h5ad"
         convert_tenx(path, copy)
-        with naming(copy, str(path)):
+        with shown_as(copy, str(path)):
             yield copy
 
 

@@ -26,7 +26,7 @@ from scsigmoid.corpus.h5ad import Cells, open_cells
 from scsigmoid.corpus.h5ad_writer import as_h5ad, storing
 from scsigmoid.corpus.hdf5 import format_names, opened, read_data_frame, reading
 from scsigmoid.corpus.matrix_reader import find_counts
-from scsigmoid.errors import UserError, first_few, naming
+from scsigmoid.errors import UserError, first_few, shown_as
 from scsigmoid.evaluation.embedding_files import check_finite
 from scsigmoid.evaluation.embeddings import (
     check_pooling,
@@ -341,7 +341,7 @@ def as_file(adata: AnnData, layer: str, genes: str) -> Iterator[Path]:
         path = Path(folder) / "adata.h5ad"
         with storing("adata"):
             needed.write_h5ad(path)
-        with naming(path, "adata"):
+        with shown_as(path, "adata"):
             if layers and not layer:
                 check_counts(path, layers)
             yield path

@@ -38,7 +38,7 @@ class Scale:
 
     size: str  # of the model
     context: int  # longest context in tokens
-    genes: int  # largest number of genes of an organism
+    genes: int  # largest number of genes of an organism in the vocabulary
     batch: int  # cells per optimizer step
     tokens: int  # tokens per forward pass
     rate: float  # learning rate
@@ -113,7 +113,7 @@ class AutoSettings:
             value = value.get(key) if isinstance(value, Mapping) else None
         return value
 
-    def number(self, name: str, otherwise: int) -> int:
+    def positive(self, name: str, otherwise: int) -> int:
         """Return a setting if it is a positive integer, else ``otherwise``."""
         value = self[name]
         return value if isinstance(value, int) and value > 0 else otherwise
@@ -174,7 +174,7 @@ def sample_cells(corpus: Corpus, seed: int) -> Sample:
             weights.append(np.full(len(genes_per_cell), cells.n_cells / sampled.n_cells))
     all_lengths, all_weights = np.concatenate(lengths).astype(np.int64), np.concatenate(weights)
     order = np.argsort(all_lengths, kind="stable")
-    n_cells = max(1, total) if is_total_known else None
+    n_cells = max(1, total) if is_total_known else None  # not 0, because it is a divisor
     return Sample(n_cells, all_lengths[order], all_weights[order])
 
 
@@ -183,7 +183,7 @@ def choose_device(settings: AutoSettings) -> None:
     preset, results = settings["preset"], settings["results"]
     path = Path(results if isinstance(results, str) else f"results/{preset}") / "config.yaml"
     device = read_yaml(path).get("device") if path.is_file() else None
-    if device not in SCALES:
+    if device not in SCALES:  # there was no run, or its device was `auto`
         device = "cuda" if has_gpu() else "cpu"
     reason = ("no GPU" if device == "cpu" else "a GPU") + " in the first run"
     settings.fill("device", device, reason)
@@ -205,14 +205,14 @@ def choose_model(settings: AutoSettings, scale: Scale, sample: Sample) -> None:
     device = "a CPU" if scale is SCALES["cpu"] else "a GPU"
     settings.fill("architecture.size", scale.size, f"trains in minutes on {device}")
     genes = sample.quantile(COVERED)
-    tokens = genes + bool(settings["tokens.cls"])
+    tokens = genes + bool(settings["tokens.cls"])  # one more for the token <cls>
     context = ceil(tokens / MULTIPLE) * MULTIPLE
     reason = f"{COVERED:.0%} of the cells express at most {genes:,} genes"
     if context > scale.context:
         reason += f"; on {device} the first {scale.context:,} tokens"
     for name in settings.models:
         settings.fill(f"models.{name}.context", min(context, scale.context), reason)
-    organisms = ("Homo sapiens", "Mus musculus", "other")  # other: genes named by symbol
+    organisms = ("Homo sapiens", "Mus musculus", "other")  # other: genes without an Ensembl id
     reason = f"the genes in most cells, of each organism; more take longer on {device}"
     settings.fill("tokens.vocabulary.sizes", dict.fromkeys(organisms, scale.genes), reason)
 
@@ -229,20 +229,24 @@ def choose_training(settings: AutoSettings, scale: Scale, sample: Sample) -> Non
     contexts = [model.get("context") for model in settings.models.values()]
     longest = max((context for context in contexts if isinstance(context, int)), default=0)
     fill("micro_batch_tokens", max(scale.tokens, longest), "bounds the memory")
-    batch = settings.number("training.global_batch", scale.batch)
-    cells = scale.cells if sample.cells is None else min(scale.cells, scale.passes * sample.cells)
-    passes = "" if sample.cells is None else f", {cells / sample.cells:.3g} passes over all,"
+    batch = settings.positive("training.global_batch", scale.batch)
+    if sample.cells is None:
+        cells, passes, validation_cells = scale.cells, "", 256
+    else:
+        cells = min(scale.cells, scale.passes * sample.cells)
+        passes = f", {cells / sample.cells:.3g} passes over all,"
+        validation_cells = max(1, min(256, sample.cells // 10))
     reason = f"{cells:,} cells{passes} at most; fewer if the validation loss is flat"
     steps = ceil(cells / batch)
     fill("steps", steps, reason)
-    steps = settings.number("training.steps", steps)
+    steps = settings.positive("training.steps", steps)
     fill("warmup_steps", min(scale.warmup, ceil(steps / 5)), size_reason)
     interval = max(1, steps // VALIDATIONS)
     fill("validate_every", interval, f"{VALIDATIONS} validation losses")
     is_validated = settings["training.validate_every"] != 0
-    kept = 256 if sample.cells is None else max(1, min(256, sample.cells // 10))
-    fill("validation_cells", is_validated * kept, "a tenth of the training cells, at most 256")
+    reason = "a tenth of the training cells, at most 256"
+    fill("validation_cells", validation_cells if is_validated else 0, reason)
     reason = f"ends training if {PATIENCE} validation losses are not 0.2 % below the lowest before"
-    fill("patience", is_validated * PATIENCE, reason)
+    fill("patience", PATIENCE if is_validated else 0, reason)
     fill("log_every", max(1, steps // 100), "100 rows in the journal")
     fill("checkpoint_every", interval, "as often as the validation loss")

@@ -38,6 +38,7 @@ class Lengths:
 
 @cache
 def rates() -> dict[str, Any]:
+    """Return the content of ``rates.yaml``."""
     text = files("scsigmoid.forecast").joinpath("rates.yaml").read_text(encoding="utf-8")
     return dict(yaml.safe_load(text))
 
@@ -54,8 +55,8 @@ class Effort:
 
     model: str  # name of the model or run
     parameters: int
-    hours: float  # on one such machine
     machine: str  # name of the machine whose measured rate the estimate uses
+    hours: float  # on one such machine
     bytes: int  # size of checkpoints, snapshots and final model
 
 
@@ -65,21 +66,21 @@ def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
     The estimate uses the rate of the measured model with the nearest number of operations per cell.
     It ignores ``architecture.variants``. ``vocabulary`` is the number of tokens.
     """
-    run, config = plan.run(name), plan.config
+    run, config = plan.run_settings(name), plan.config
     training, attention = Training(**run["training"]), run["attention"]
     size, context = Size(**run["size"]), run["context"]
     encoder = EncoderSettings.of(size, config.architecture, attention, context, vocabulary)
-    work = work_of(encoder, lengths_of(config), training.mask_fraction)
+    operations = mean_operations(encoder, lengths_of(config), training.mask_fraction)
     candidates = []  # (absolute logarithm of the ratio of operations, seconds per step, machine)
     for entry in rates()["training"]:
         if config.device not in ("auto", entry["device"]):
             continue
-        measured_size, tokens = Size(**entry["size"]), entry["vocabulary"]
+        measured_size, measured_lengths = Size(**entry["size"]), Lengths(**entry["lengths"])
         for measured_context, rate in entry["cells_per_second"][attention].items():
             measured = EncoderSettings.of(
-                measured_size, config.architecture, attention, measured_context, tokens
+                measured_size, config.architecture, attention, measured_context, entry["vocabulary"]
             )
-            ratio = work / work_of(measured, Lengths(**entry["lengths"]), training.mask_fraction)
+            ratio = operations / mean_operations(measured, measured_lengths, training.mask_fraction)
             seconds = max(training.global_batch * ratio / rate, entry["shortest_step"])
             candidates.append((abs(log(ratio)), seconds, entry["machine"]))
     _, seconds, machine = min(candidates)
@@ -88,13 +89,13 @@ def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
     return Effort(
         model=name,
         parameters=parameters,
-        hours=training.steps * seconds / 3600,
         machine=machine,
+        hours=training.steps * seconds / 3600,
         bytes=parameters * (CHECKPOINT_BYTES * checkpoints + MODEL_BYTES * models),
     )
 
 
-def work_of(settings: EncoderSettings, lengths: Lengths, mask_fraction: float) -> float:
+def mean_operations(settings: EncoderSettings, lengths: Lengths, mask_fraction: float) -> float:
     """Return the mean number of operations per cell in forward and backward pass."""
     cell_lengths = [round(length) for length in lengths.sample(settings.context)]
     masked = round(mask_fraction * sum(cell_lengths))

@@ -35,8 +35,8 @@ def forecast(config: Config, results: Path) -> Iterator[str]:
         hours = f"{duration(sum(run.hours for run in runs))} on {runs[0].machine}"
         parameters = [run.parameters for run in runs]
         smallest, largest = millions(min(parameters)), millions(max(parameters))
-        counts = smallest if smallest == largest else f"{smallest} to {largest}"
-        yield line("study", hours, f"{len(runs)} runs of {counts} parameters")
+        range_text = smallest if smallest == largest else f"{smallest} to {largest}"
+        yield line("study", hours, f"{len(runs)} runs of {range_text} parameters")
     hours = duration(sum(model.hours for model in [*models, *runs]))
     yield line("training", hours, "on one device, all models together")
     for setting, choice in config.choices.items():
@@ -44,6 +44,7 @@ def forecast(config: Config, results: Path) -> Iterator[str]:
 
 
 def line(name: str, value: str, note: str) -> str:
+    """Return a line of the forecast in three aligned columns."""
     return f"  {name:<13} {value:<26} {note}"
 
 

@@ -27,7 +27,7 @@ class Volume:
     """The amount of data of a configuration. None means unknown."""
 
     basis: str  # source of the numbers, for the first line of the forecast
-    files: int | None  # number of raw files, before there is a manifest only training files
+    files: int | None  # number of raw files. Before there is a manifest, only training files count.
     cells: int | None  # number of training cells
     bytes: float  # size of the raw files, including the evaluation datasets
 
@@ -77,8 +77,8 @@ def vocabulary_size(config: Config, results: Path) -> int:
         if training_cells is None:  # assume one organism
             return max(sizes.values(), default=config.benchmarks.training.vocabulary)
         genes = {gene for cells in training_cells for gene in cells.genes}
-        genes_of = Counter(map(organism_of, genes))
-        kept = (min(count, sizes.get(organism, count)) for organism, count in genes_of.items())
+        gene_counts = Counter(map(organism_of, genes))  # by organism
+        kept = (min(count, sizes.get(organism, count)) for organism, count in gene_counts.items())
         return sum(kept) + len(SPECIAL)
     return config.benchmarks.training.vocabulary
 
@@ -95,7 +95,7 @@ def listed_volume(rows: Sequence[ManifestRow], basis: str, config: Config) -> Vo
 
 def open_training_cells(config: Config) -> list[Cells] | None:
     """Open the training cells of the user's files. Return None if a file is a 10x file."""
-    # `held_out` is True for a file without training cells.
+    # `held_out` is True if all cells of a file are held out.
     files = [file for file in expand(config.corpus.local) if file.held_out is not True]
     if any(is_tenx(file.path) for file in files):
         return None
@@ -129,9 +129,9 @@ def expected_volume(config: Config) -> Volume:
     cells = PAPER_CELLS if limit is None else limit
     # maximum_gb limits the bytes. The numbers of cells and files are then upper bounds.
     size = min(bytes_of(cells, config), (corpus.maximum_gb or float("inf")) * 1e9)
-    number = "as in the paper" if limit is None else "as corpus.maximum_cells allows"
+    origin = "as in the paper" if limit is None else "as corpus.maximum_cells allows"
     return Volume(
-        basis=f"no manifest yet: cells {number}",
+        basis=f"no manifest yet: cells {origin}",
         files=PAPER_FILES if limit is None else None,
         cells=cells,
         bytes=size + bytes_of(EVALUATION_CELLS, config),

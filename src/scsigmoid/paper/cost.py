@@ -20,7 +20,7 @@ def numbers(results: Results) -> Iterator[Number]:
     measured = {(cost.size, cost.context): cost for cost in costs(results)}
     sizes, contexts = (settings[f"benchmarks.training.{name}"] for name in ("sizes", "contexts"))
     cases = list(product(sizes, contexts))
-    saved = [measured[case].saved if case in measured else UNKNOWN for case in cases]
+    saved = [measured[case].saved_percent if case in measured else UNKNOWN for case in cases]
     known = [interval for interval in saved if not math.isnan(interval.value)]
     yield Number(
         group=GROUP, title="Largest share of the GPU-hours that sigmoid saves", unit="%",
@@ -46,9 +46,10 @@ def numbers(results: Results) -> Iterator[Number]:
                 paper=Interval(row[attention]), here=estimate(arm, "gpu_hours") if arm else UNKNOWN,
                 n=arm.rounds if arm else 0,
             )  # fmt: skip
-        savings = [("%", row["saved"], cost.saved if cost else UNKNOWN)]
+        savings = [("%", row["saved"], cost.saved_percent if cost else UNKNOWN)]
         if case == (hours_saved["size"], hours_saved["context"]):
-            savings.append(("GPU-hours", hours_saved["value"], cost.hours if cost else UNKNOWN))
+            here = cost.saved_hours if cost else UNKNOWN
+            savings.append(("GPU-hours", hours_saved["value"], here))
         for unit, value, here in savings:
             yield Number(
                 **common, title=f"{label}: GPU-hours that sigmoid saves", unit=unit, no_effect=0,

@@ -73,7 +73,7 @@ def setting_differences(config: Config) -> Iterator[Difference]:
     for name in reported()["datasets"]:
         if name not in config.datasets:
             yield Difference("quality", f"datasets.{name}", MISSING, "evaluated")
-    if "heart_oft" not in Plan(config).compared("mmd"):
+    if "heart_oft" not in Plan(config).datasets_of("mmd"):
         yield Difference("quality", "evaluation.mmd.datasets", MISSING, "heart_oft")
 
 
@@ -123,8 +123,8 @@ def result_differences(results: Results) -> Iterator[Difference]:
                     yield Difference(group, f"last step of {name}", f"{last_step:,}", f"{steps:,}")
                 if journal.header.get("device") == "cpu" and config.device != "cpu":
                     yield Difference(group, f"device of {name}", "cpu", GPU)
-        if results.training_data != "real":
-            yield Difference(group, "training cells", results.training_data, "real")
+        if results.training_cell_kind != "real":
+            yield Difference(group, "training cells", results.training_cell_kind, "real")
     yield from dataset_differences(results)
     for group, benchmark in (("kernel", "kernel"), ("cost", "training")):
         device = str(results.machine(benchmark).get("device") or "unknown")
@@ -147,7 +147,7 @@ def dataset_differences(results: Results) -> Iterator[Difference]:
             cells = f"{int(metadata['cells']):,} cells"
             yield Difference("quality", row["title"], cells, f"{row['cells']:,} cells")
     for name, pairs in reported()["mmd"].items():
-        if name in results.plan.compared("mmd"):
+        if name in results.plan.datasets_of("mmd"):
             measured = {cell_types(pair) for pair in results.mmd(name)}
             if missing := [row for row in pairs if cell_types(row["pair"]) not in measured]:
                 title = reported()["datasets"][name]["title"]

@@ -31,7 +31,7 @@ REDUCTIONS: Mapping[str, Callable[[Sequence[Interval]], Interval]] = {
 
 def timings(results: Results, provider: str, layout: str) -> Timings:
     """Return the timings of a kernel at the paper's shapes, preferably in this layout."""
-    rows = [row for row in speed.timed_rows(results.kernel) if row.provider == provider]
+    rows = [row for row in speed.timed_rows(results.kernel_rows) if row.provider == provider]
     # If several rows have the same shape, the dictionary keeps the last row.
     preferred_last = sorted(rows, key=lambda row: row.layout == layout)
     return {row.shape: row for row in preferred_last if row.batch in speed.PAPER_BATCHES}

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from scsigmoid.config.metrics import MEAN
-from scsigmoid.labels import ATTENTIONS, METRICS, short_name
+from scsigmoid.labels import ATTENTIONS, METRIC_TITLES, paper_model_label
 from scsigmoid.measurements import Interval, Measurement
 from scsigmoid.paper.comparison import UNKNOWN, Number, count, exact
 from scsigmoid.paper.reported import cell_types, reported
@@ -65,7 +65,7 @@ def losses(results: Results) -> Iterator[Number]:
                 cells[model] = results.validation_loss(dataset, model).n
             yield Number(
                 **common,
-                title=f"{title}, {short_name(model)}: validation loss (ours: over donors)",
+                title=f"{title}, {paper_model_label(model)}: validation loss (ours: over donors)",
                 paper=Interval(value, value - half_width, value + half_width), here=here,
                 n=cells[model],
             )  # fmt: skip
@@ -90,7 +90,7 @@ def scores(results: Results) -> Iterator[Number]:
             for values in by_dataset
             if {sigmoid, softmax} <= set(values.get(metric, ()))
         ]
-        name = "mean of the three scIB scores" if metric == MEAN else METRICS[metric]
+        name = "mean of the three scIB scores" if metric == MEAN else METRIC_TITLES[metric]
         yield Number(
             group=GROUP, title=f"Datasets on which sigmoid has the higher {name}",
             location="Figure 5", unit=f"of {len(datasets)}", paper=Interval(wins),
@@ -104,7 +104,7 @@ def mmds(results: Results) -> Iterator[Number]:
     """Yield the MMD between the cell types of Heart OFT (the paper's Table 1)."""
     dataset = "heart_oft"
     table = reported()["mmd"][dataset]
-    measured = results.mmd(dataset) if dataset in results.plan.compared("mmd") else {}
+    measured = results.mmd(dataset) if dataset in results.plan.datasets_of("mmd") else {}
     by_types = {cell_types(name): row for name, row in measured.items()}
     rows = [by_types.get(cell_types(row["pair"])) for row in table]  # None: not measured
     known = [row for row in rows if row]

@@ -26,7 +26,7 @@ from scsigmoid.results.folder import Results
 
 #: Tables with more rows than this, or without rows, are collapsed when the page opens.
 MAXIMUM_OPEN_ROWS = 16
-#: File formats of each kind, which the page links to.
+#: Suffixes of the files of each figure and table. The page has links to these files.
 SUFFIXES = {"figure": ("pdf", "png"), "table": ("csv", "md", "tex")}
 #: Folder of Snakemake's ``benchmark`` files, one per job: ``<rule>[/<wildcards>].tsv``.
 RECORDS = "resources"
@@ -86,17 +86,17 @@ def content(results: Results) -> dict[str, Any]:
         "own": plan.is_own,
         "conclusion": verdicts(pd.DataFrame(tables["scib"].records)) if plan.is_own else "",
         "overview": overview(results),
-        "simulated": simulated(results),
+        "simulated": simulated_data(results),
         "compared": "" if plan.is_own else comparison_sentence(results, tables["comparison"]),
         "sections": [*sections(results, tables), *study_section(results)],
         "job_time": job_time(results),
         "records": RECORDS,
-        "versions": versions(results),
+        "provenance": provenance(results),
         "configuration": as_yaml(results.config),
     }
 
 
-def counted_verdicts(comparison: Table) -> dict[str, int]:
+def count_verdicts(comparison: Table) -> dict[str, int]:
     """Return how many of the paper's numbers have each verdict, {} if the run has no verdicts."""
     all_verdicts = pd.DataFrame(comparison.records)["verdict"].tolist()
     possible = (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE)
@@ -106,7 +106,7 @@ def counted_verdicts(comparison: Table) -> dict[str, int]:
 
 def comparison_sentence(results: Results, comparison: Table) -> str:
     """Return a sentence that counts the verdicts, or says that the run cannot be compared."""
-    if counts := counted_verdicts(comparison):
+    if counts := count_verdicts(comparison):
         texts = [f"{count} {verdict}" for verdict, count in counts.items()]
         return f"The paper's numbers: {', '.join(texts)}."
     run = "A demo" if results.config.preset == "demo" else "This run"
@@ -116,10 +116,10 @@ def comparison_sentence(results: Results, comparison: Table) -> str:
 def paper_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str, Any]]:
     """Return the sections of a run that is compared with the paper: figures, then tables."""
     items = [table_item(results, name, table) for name, table in tables.items()]
-    if counted_verdicts(tables["comparison"]):
+    if count_verdicts(tables["comparison"]):
         # A comparison with verdicts is open and comes first.
         items.sort(key=lambda item: item["name"] != "comparison")
-        items[0]["folded"] = False
+        items[0]["is_collapsed"] = False
     return [
         {"id": "figures", "title": "Figures", "items": figure_items(results)},
         {"id": "tables", "title": "Tables", "items": items},
@@ -132,8 +132,8 @@ def own_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str
     for name, table in tables.items():
         if name == "scib":
             table = replace(table, notes=[*table.notes, ONE_RUN])
-        items.append(table_item(results, name, table) | {"folded": name.startswith("mmd")})
-    # The tables without "files" are only in the report.
+        items.append(table_item(results, name, table) | {"is_collapsed": name.startswith("mmd")})
+    # Tables without the key "files" are only on this page.
     if donor_table := donor_scores(results):
         title = "Biological conservation, by donor"
         items.append({"kind": "table", "name": "scib_donors", "title": title, "table": donor_table})
@@ -178,7 +178,7 @@ def data_url(results: Results, picture: str) -> str:
 
 
 def figure_items(results: Results) -> list[dict[str, Any]]:
-    """Return the template's values of each figure. Pictures are data URLs."""
+    """Return the items of all figures. Pictures are data URLs."""
     return [
         base_item(results, "figure", name)
         | {"caption": registry.caption("figure", name, results.plan)}
@@ -188,12 +188,12 @@ def figure_items(results: Results) -> list[dict[str, Any]]:
 
 
 def table_item(results: Results, name: str, table: Table) -> dict[str, Any]:
-    folded = not 0 < len(table.rows) <= MAXIMUM_OPEN_ROWS
-    return base_item(results, "table", name) | {"table": table, "folded": folded}
+    is_collapsed = not 0 < len(table.rows) <= MAXIMUM_OPEN_ROWS
+    return base_item(results, "table", name) | {"table": table, "is_collapsed": is_collapsed}
 
 
 def base_item(results: Results, kind: str, name: str) -> dict[str, Any]:
-    """Return the template's values that figures and tables share."""
+    """Return the values that the template needs for a figure and for a table."""
     paths = [f"{kind}s/{name}.{suffix}" for suffix in SUFFIXES[kind]]
     for path in paths:
         results.path(path)  # raises an error if the file is missing
@@ -207,12 +207,12 @@ def cells_table(results: Results) -> Table:
     rows = [["Training", f"{results.training_cells:,}", *[DASH] * 4]]
     for name, entry in config.datasets.items():
         metadata = results.metadata(name)
-        type_count = DASH
-        if name in results.plan.compared("umap"):
+        type_count = DASH  # if there are no UMAP files, which contain the cell types
+        if name in results.plan.datasets_of("umap"):
             types = {*results.umap(name, model).cell_type} - {""}
             type_count = f"{len(types):,}"
         counts = [f"{int(metadata[key]):,}" for key in ("cells", "genes")]
-        donors = str(results.donors(name, model) or DASH)
+        donors = str(results.donor_count(name, model) or DASH)
         rows.append([entry.title, *counts, donors, metadata["label"], type_count])
     note = (
         f"{results.excluded_cells:,} cells were not trained on because held-out cells or other "
@@ -232,11 +232,11 @@ def overview(results: Results) -> dict[str, str]:
     config = results.config
     size = config.size_of(config.evaluation.pair[0])
     journal = results.journal(config.evaluation.pair[0])
-    # A run on the user's own cells takes only the settings of another preset.
+    # With the user's own cells, presets except "own" give only settings.
     is_settings_only = results.plan.is_own and config.preset != "own"
     return {
         "Preset": config.preset + (" (settings only)" if is_settings_only else ""),
-        "Corpus": f"{results.training_cells:,} training cells, {results.training_data} "
+        "Corpus": f"{results.training_cells:,} training cells, {results.training_cell_kind} "
         f"(source: {config.corpus.source})",
         "Evaluation": f"{len(config.datasets)} dataset{'s' * (len(config.datasets) > 1)}, "
         f"{sum(int(results.metadata(name)['cells']) for name in config.datasets):,} cells",
@@ -259,9 +259,9 @@ def longer_cells(results: Results) -> str:
     return ", ".join(texts)
 
 
-def simulated(results: Results) -> list[str]:
+def simulated_data(results: Results) -> list[str]:
     """Return sentences that say which training cells and datasets are simulated, if any are."""
-    config, kind = results.config, results.training_data
+    config, kind = results.config, results.training_cell_kind
     sentences = [] if kind == "real" else [f"The training cells are {kind}."]
     names = [name for name in config.datasets if results.metadata(name)["simulated"]]
     if names:
@@ -282,7 +282,7 @@ def job_time(results: Results) -> str:
     return str(timedelta(seconds=round(sum(seconds)))) if seconds else ""
 
 
-def versions(results: Results) -> dict[str, dict[str, str]]:
+def provenance(results: Results) -> dict[str, dict[str, str]]:
     """Return automatic settings, versions and hardware: for each title, values by name."""
     header = results.journal(results.config.evaluation.pair[0]).header
     keys = ("scsigmoid", "python", "torch", "cuda", "numpy", "device", "backend")
@@ -290,7 +290,8 @@ def versions(results: Results) -> dict[str, dict[str, str]]:
         "Settings that were auto, with the reason": dict(results.config.choices),
         "Training": {key: header[key] for key in keys if key in header},
     }
-    for benchmark in () if results.plan.is_own else ("kernel", "training"):
+    benchmarks = () if results.plan.is_own else ("kernel", "training")
+    for benchmark in benchmarks:
         machine = {key: str(value) for key, value in results.machine(benchmark).items() if value}
         facts[f"{benchmark.capitalize()} benchmark"] = machine
     packages = {name: version_of(name) for name in PACKAGES if version_of(name)}

@@ -13,11 +13,10 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.validate import suggest
 from scsigmoid.errors import UserError
 
-KERNEL = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
-TRAINING = ("benchmarks/training.csv", "benchmarks/training.json")
-#: Figures and tables that are made for the user's own cells, in the order in which
-#: :mod:`scsigmoid.report.page` shows them. Each text is the start of ``<kind>-<name>``, because
-#: some names end with a dataset.
+KERNEL_FILES = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
+TRAINING_FILES = ("benchmarks/training.csv", "benchmarks/training.json")
+#: Figures and tables that are made for the user's own cells, in the order of the report page. Each
+#: text is the start of ``<kind>-<name>``, because some names end with a dataset.
 OWN = (
     "figure-umap", "figure-scib", "table-scib", "figure-loss", "table-validation_loss",
     "figure-sequence_lengths", "table-mmd",
@@ -103,33 +102,33 @@ def tables(plan: Plan) -> dict[str, Entry]:
                 paper="Table 1" if dataset == "heart_oft" else "",
                 inputs=[f"metrics/mmd/{dataset}.csv"],
                 settings=["models", "evaluation.pair", "evaluation.mmd", f"datasets.{dataset}"],
-                dataset=dataset, is_default=dataset in plan.compared("mmd"),
+                dataset=dataset, is_default=dataset in plan.datasets_of("mmd"),
             )
             for dataset, settings in plan.config.datasets.items()
         },
         "kernel_speed": Entry(
-            module="tables.benchmarks", paper="Figure 2", inputs=KERNEL,
+            module="tables.benchmarks", paper="Figure 2", inputs=KERNEL_FILES,
             settings=["benchmarks.kernel"],
         ),
         "training_cost": Entry(
-            module="tables.benchmarks", paper="Section 4", inputs=TRAINING,
+            module="tables.benchmarks", paper="Section 4", inputs=TRAINING_FILES,
             settings=["benchmarks.training"],
         ),
         "training_speed": Entry(
             module="tables.benchmarks", title="Training speed by attention kernel",
-            inputs=TRAINING, settings=["benchmarks.training"],
+            inputs=TRAINING_FILES, settings=["benchmarks.training"],
         ),
         "comparison": Entry(
             module="tables.comparison", title="Comparison with the paper",
             inputs=[
                 *validation_losses(plan),
                 *scib_scores(plan),
-                *(f"metrics/mmd/{dataset}.csv" for dataset in plan.compared("mmd")),
+                *(f"metrics/mmd/{dataset}.csv" for dataset in plan.datasets_of("mmd")),
                 *(f"training/{model}/journal.csv" for model in plan.config.models),
                 *metadata,
                 "corpus/manifest.csv", "tokens/lengths.parquet", "tokens/vocabulary.parquet",
-                *KERNEL,
-                *TRAINING,
+                *KERNEL_FILES,
+                *TRAINING_FILES,
             ],
             settings=[
                 "models", "corpus", "sizes", "architecture", "training", "device",
@@ -168,7 +167,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             f"{kernel.confidence * 100:g} % intervals of the median. One row of panels for each "
             "padding and head dimension, one column for each pass. With 25 % padding, lengths are "
             "uniform between 75 and 100 % of the length shown.",
-            inputs=KERNEL, settings=["figures"],
+            inputs=KERNEL_FILES, settings=["figures"],
         ),
         "latency": Entry(
             module="figures.benchmarks", title="Latency of the attention kernels", paper="Figure 8",
@@ -176,7 +175,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             "on logarithmic axes. Points are medians over timed rounds. Shaded regions are "
             f"{kernel.confidence * 100:g} % intervals of the median. One row of panels for each "
             "padding and head dimension, one column for each pass.",
-            inputs=KERNEL, settings=["figures"],
+            inputs=KERNEL_FILES, settings=["figures"],
         ),
         "gpu_hours": Entry(
             module="figures.benchmarks", title="Cost of training", paper="Figure 3",
@@ -185,7 +184,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             "time of a training step over timed rounds. Error bars are "
             f"{training.confidence * 100:g} % intervals of the median. One panel for each context, "
             "one pair of bars for each model size.",
-            inputs=TRAINING, settings=["figures"],
+            inputs=TRAINING_FILES, settings=["figures"],
         ),
         "loss": Entry(
             module="figures.training", title="Training and validation loss", paper="Figure 4",
@@ -221,7 +220,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
                     f"corpus/evaluation/{dataset}.json",
                 ],
                 settings=["models", "figures", "evaluation.pair", f"datasets.{dataset}"],
-                dataset=dataset, is_default=dataset in plan.compared("umap"),
+                dataset=dataset, is_default=dataset in plan.datasets_of("umap"),
             )
             for dataset, settings in plan.config.datasets.items()
         },
@@ -229,7 +228,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
 # fmt: on
 
 
-KINDS = {"table": tables, "figure": figures}
+KINDS = {"table": tables, "figure": figures}  # functions that return the entries
 
 
 def entries(kind: str, plan: Plan) -> Mapping[str, Entry]:
@@ -265,6 +264,7 @@ def make(kind: str, name: str, results: Any) -> Any:
     """Return a :class:`Table` or a Matplotlib figure, made from the result files."""
     entry = find(kind, name, results.plan)
     module = importlib.import_module(f"scsigmoid.report.{entry.module}")
+    # "umap_heart_oft" is made by the function "umap".
     function = getattr(module, name.removesuffix(f"_{entry.dataset}"))
     return function(results, entry.dataset) if entry.dataset else function(results)
 

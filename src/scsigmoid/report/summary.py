@@ -1,19 +1,19 @@
 """The main results in words, at the end of a run's output and in the report on own cells."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pandas as pd
 
 from scsigmoid.config.metrics import MEAN
-from scsigmoid.labels import CONTROLS, METRICS
+from scsigmoid.labels import CONTROLS, METRIC_TITLES
 
 #: Maximum number of paths in a line.
 MAXIMUM_PATHS = 4
 #: Scores count as equal if they differ by less than this, or by less than twice the standard error
 #: of an accuracy on the evaluated cells.
-EQUAL = 0.02
+MINIMUM_TOLERANCE = 0.02
 #: What to do if the embedding is not better than the controls.
 ADVICE = "train longer (training.steps), on more cells, or a larger model (architecture.size)"
 
@@ -28,23 +28,24 @@ def summary(results: str | Path, since: float) -> str:
     def new_files(pattern: str) -> list[Path]:
         return [path for path in sorted(folder.glob(pattern)) if path.stat().st_mtime >= since]
 
-    # Title of the line, pattern of table names, and function of the name and rows of a table that
-    # returns the text of the line.
-    numbers: tuple[tuple[str, str, Callable[[str, pd.DataFrame], str]], ...] = (
-        ("Result", "scib", lambda _, table: verdicts(table)),
-        # Without the rows of differences, such as "sigmoid_4k - softmax_4k".
-        ("Validation loss, nats", "validation_loss",
-         lambda _, table: means(table[~table["model"].str.contains(" - ")], "mean")),
-        ("Bio conservation (scIB)", "scib",
-         lambda _, table: means(table[table["metric"] == MEAN], "value")),
-        ("MMD, sigmoid / softmax", "mmd_*", separation),
-    )  # fmt: skip
-    lines = []  # (title, text)
-    for title, name, describe in numbers:
-        for path in new_files(f"tables/{name}.csv"):
+    def new_tables(pattern: str) -> Iterator[tuple[str, pd.DataFrame]]:
+        """Yield the name and the rows of each new table with rows."""
+        for path in new_files(f"tables/{pattern}.csv"):
             table = pd.read_csv(path)
             if len(table):
-                lines.append((title, describe(path.stem, table)))
+                yield path.stem, table
+
+    lines = []  # (title, text)
+    for _, scores in new_tables("scib"):
+        lines.append(("Result", verdicts(scores)))
+    for _, losses in new_tables("validation_loss"):
+        is_difference = losses["model"].str.contains(" - ")  # e.g. "sigmoid_4k - softmax_4k"
+        lines.append(("Validation loss, nats", means(losses[~is_difference], "mean")))
+    for _, scores in new_tables("scib"):
+        text = means(scores[scores["metric"] == MEAN], "value")
+        lines.append(("Bio conservation (scIB)", text))
+    for name, table in new_tables("mmd_*"):
+        lines.append(("MMD, sigmoid / softmax", separation(name, table)))
     patterns = {
         "Report": "report.html",
         "Tables": "tables/*.csv",
@@ -54,14 +55,13 @@ def summary(results: str | Path, since: float) -> str:
     }
     for title, pattern in patterns.items():
         paths = new_files(pattern)
-        further = len(paths) - MAXIMUM_PATHS
-        more = f" and {further} more" if further > 0 else ""
+        more = f" and {len(paths) - MAXIMUM_PATHS} more" if len(paths) > MAXIMUM_PATHS else ""
         lines.append((title, ", ".join(map(str, paths[:MAXIMUM_PATHS])) + more))
     return "\n".join(f"{title + ':':<25} {text}" for title, text in lines if text)
 
 
 def means(table: pd.DataFrame, column: str) -> str:
-    """Return text: the mean of a column over the datasets for each model, and their number."""
+    """Return text: each model's mean of a column over the datasets, and the number of datasets."""
     values = table.groupby("model", sort=False)[column].mean()
     datasets = table.drop_duplicates("dataset")
     simulated = int(datasets["simulated"].sum())
@@ -94,22 +94,28 @@ def verdicts(scores: pd.DataFrame) -> str:
     models_by_verdict: dict[str, list[str]] = {}
     for model, mean in mean_scores.drop([*controls]).items():
         models_by_verdict.setdefault(verdict(mean, controls, cells), []).append(str(model))
-    control_scores = [f"{in_sentence(CONTROLS[key])} {mean:z.2f}" for key, mean in controls.items()]
+    control_scores = [
+        f"{in_sentence(CONTROLS[name])} {mean:z.2f}" for name, mean in controls.items()
+    ]
     sentences = []
     for text, models in models_by_verdict.items():
         names = " and ".join(models)
         plural = len(models) > 1
         start = f"The embeddings of {names} are" if plural else f"The embedding of {names} is"
         model_scores = " and ".join(f"{mean_scores[model]:z.2f}" for model in models)
-        numbers = ", ".join([f"{in_sentence(METRICS[metric])} {model_scores}", *control_scores])
+        title = in_sentence(METRIC_TITLES[metric])
+        numbers = ", ".join([f"{title} {model_scores}", *control_scores])
         sentences.append(f"{start} {text} ({numbers}; {cells:,} held-out cells).")
     return " ".join(sentences)
 
 
 def verdict(value: float, controls: Mapping[str, float], cells: int) -> str:
-    """Compare a score with the scores of the controls, in words. ``cells`` were evaluated."""
+    """Return text that compares a score with the scores of the controls.
+
+    ``cells`` is the number of evaluated cells.
+    """
     accuracy = min(max(value, 0.0), 1.0)
-    tolerance = max(EQUAL, 2 * math.sqrt(accuracy * (1 - accuracy) / max(cells, 1)))
+    tolerance = max(MINIMUM_TOLERANCE, 2 * math.sqrt(accuracy * (1 - accuracy) / max(cells, 1)))
     # A control without a score is NaN: comparisons with NaN are False.
     random, pca = (controls.get(name, math.nan) for name in CONTROLS)
     better_than_random = "" if math.isnan(random) else "better than a random embedding"

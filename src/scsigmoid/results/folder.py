@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -39,6 +39,21 @@ class Journal:
 
     def __getitem__(self, column: str) -> np.ndarray:
         return self.columns[column]
+
+
+class CellLosses(NamedTuple):
+    """Validation losses of the cells of a dataset, in ascending order of the cells."""
+
+    cells: np.ndarray  # row numbers in the dataset's h5ad file, int64
+    losses: np.ndarray  # nats, float64
+    donors: np.ndarray  # str
+
+
+class LengthCounts(NamedTuple):
+    """The number of training cells of each sequence length."""
+
+    lengths: np.ndarray  # ascending, int64
+    cells: np.ndarray  # number of cells, int64
 
 
 class Results:
@@ -91,7 +106,7 @@ class Results:
         return rows
 
     def measurement(self, name: str, metric: str, dataset: str, model: str = "") -> Measurement:
-        """Return the measurement ``name`` of a whole dataset from the file of a metric.
+        """Return the measurement ``name`` of a whole dataset from the file of ``metric``.
 
         For example, ``validation_loss_over_donors`` is in the file of ``validation_loss``.
         """
@@ -120,7 +135,7 @@ class Results:
         """
         metric = f"mmd_{estimator or self.config.evaluation.mmd.estimator}"
         sigmoid, softmax = self.config.evaluation.pair
-        keys = {
+        keys = {  # model and metric in the file
             "sigmoid": (sigmoid, metric),
             "softmax": (softmax, metric),
             "ratio": (f"{sigmoid} / {softmax}", f"{metric}_ratio"),
@@ -136,17 +151,14 @@ class Results:
                 pair: {name: by_key[pair, *key] for name, key in keys.items()} for pair in pairs
             }
 
-    def cell_losses(self, dataset: str, model: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return row numbers of cells (int64, ascending), losses (float64, nats) and donors (str).
+    def cell_losses(self, dataset: str, model: str) -> CellLosses:
+        """Return the validation loss of a model on each cell of a dataset."""
 
-        Row numbers refer to the dataset's h5ad file.
-        """
-
-        def read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        def read(path: Path) -> CellLosses:
             table = read_table(path, dataset=dataset, model=model).to_pandas()
             table = table.sort_values("cell", kind="stable")
             cells, losses = table["cell"].to_numpy(np.int64), table["loss"].to_numpy(np.float64)
-            return cells, losses, table["donor"].to_numpy(str)
+            return CellLosses(cells, losses, table["donor"].to_numpy(str))
 
         return self.cached(f"metrics/validation_loss/{dataset}/{model}.parquet", read)
 
@@ -157,18 +169,18 @@ class Results:
         less than either loss. Mean and interval are over donors
         (:func:`scsigmoid.measurements.donor_mean`).
         """
-        cells, losses, donors = self.cell_losses(dataset, first)
-        other_cells, other_losses, _ = self.cell_losses(dataset, second)
-        if not np.array_equal(cells, other_cells):
+        of_first, of_second = (self.cell_losses(dataset, model) for model in (first, second))
+        if not np.array_equal(of_first.cells, of_second.cells):
             problem = f"{first} and {second} were evaluated on different cells"
             remedy = "delete the files of both models and run again"
             raise UserError(f"metrics/validation_loss/{dataset}: {problem}; {remedy}")
         confidence = self.config.evaluation.validation_loss.confidence
-        return donor_mean(losses - other_losses, donors, confidence).interval
+        difference = of_first.losses - of_second.losses
+        return donor_mean(difference, of_first.donors, confidence).interval
 
-    def donors(self, dataset: str, model: str) -> int:
+    def donor_count(self, dataset: str, model: str) -> int:
         """Return the number of known donors among the cells that a model was evaluated on."""
-        return len(known_donors(self.cell_losses(dataset, model)[2]))
+        return len(known_donors(self.cell_losses(dataset, model).donors))
 
     def scores(self, dataset: str, donor: str = "") -> dict[str, dict[str, Measurement]]:
         """Return the scIB scores by metric, then by model or control.
@@ -183,10 +195,10 @@ class Results:
         }
         averaged = [name for name in metrics if METRICS[name].in_paper] or metrics
         means = {}
-        for model, score in scores[averaged[0]].items():
+        for model, first_score in scores[averaged[0]].items():
             if all(model in scores[name] for name in averaged):
                 mean = np.mean([scores[name][model].value for name in averaged])
-                means[model] = replace(score, metric=MEAN, value=float(mean))
+                means[model] = replace(first_score, metric=MEAN, value=float(mean))
         return scores | {MEAN: means}
 
     def scored_donors(self, dataset: str) -> list[str]:
@@ -207,11 +219,11 @@ class Results:
         return self.cached(f"training/{model}/journal.csv", load_journal)
 
     @property
-    def kernel(self) -> list[KernelRow]:
+    def kernel_rows(self) -> list[KernelRow]:
         return self.cached("benchmarks/kernel.csv", lambda path: read_rows(path, KernelRow))
 
     @property
-    def training(self) -> list[TrainingRow]:
+    def training_rows(self) -> list[TrainingRow]:
         return self.cached("benchmarks/training.csv", lambda path: read_rows(path, TrainingRow))
 
     def machine(self, benchmark: str) -> dict[str, Any]:
@@ -223,12 +235,13 @@ class Results:
         return self.cached(f"corpus/evaluation/{dataset}.json", read_json)
 
     @property
-    def lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sequence lengths (ascending), and the number of training cells of each length."""
+    def lengths(self) -> LengthCounts:
+        """The number of training cells of each sequence length."""
 
-        def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
+        def read(path: Path) -> LengthCounts:
             table = pd.read_parquet(path).sort_values("length", kind="stable")
-            return table["length"].to_numpy(np.int64), table["cells"].to_numpy(np.int64)
+            columns = (table[name].to_numpy(np.int64) for name in ("length", "cells"))
+            return LengthCounts(*columns)
 
         return self.cached("tokens/lengths.parquet", read)
 
@@ -251,7 +264,7 @@ class Results:
         return float(-(shares * np.log(shares)).sum())
 
     @property
-    def training_data(self) -> str:
+    def training_cell_kind(self) -> str:
         """The kind of the training cells: ``simulated``, ``real`` or ``simulated and real``."""
         rows = self.cached("corpus/manifest.csv", read_manifest)
         values = {row.simulated for row in rows if row.role == "training"}
@@ -261,7 +274,7 @@ class Results:
 
     @property
     def training_cells(self) -> int:
-        return int(self.lengths[1].sum())
+        return int(self.lengths.cells.sum())
 
     @property
     def excluded_cells(self) -> int:
@@ -269,8 +282,8 @@ class Results:
         summary = "corpus/manifest.json"
         if not (self.folder / summary).is_file():
             return 0
-        by_file = self.cached(summary, read_json).get("excluded", {})
-        return sum(cells["held_out"] + cells["repeated"] for cells in by_file.values())
+        counts_by_file = self.cached(summary, read_json).get("excluded", {})
+        return sum(counts["held_out"] + counts["repeated"] for counts in counts_by_file.values())
 
 
 def metric_file(metric: str, dataset: str, model: str = "") -> str:
@@ -286,7 +299,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def load_journal(path: Path) -> Journal:
-    """Read a training journal, which must have rows."""
+    """Read a training journal. Raise a ValueError if it has no rows."""
     columns, header = read_journal(path)
     if not len(columns["step"]):
         raise ValueError("it has no rows")

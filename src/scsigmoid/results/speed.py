@@ -35,7 +35,7 @@ def timed_rows(rows: Sequence[KernelRow]) -> list[KernelRow]:
 
 def our_backend(results: Results) -> str:
     """Return the first timed backend of :data:`OURS` (fastest first), or the last if none was."""
-    timed = {row.provider for row in timed_rows(results.kernel)}
+    timed = {row.provider for row in timed_rows(results.kernel_rows)}
     return next((name for name in OURS if name in timed), OURS[-1])
 
 
@@ -44,7 +44,7 @@ def series(results: Results, batches: Sequence[str] = PAPER_BATCHES) -> Series:
 
     The layout is "" unless the provider was timed in several layouts at one shape.
     """
-    rows = [row for row in timed_rows(results.kernel) if row.batch in batches]
+    rows = [row for row in timed_rows(results.kernel_rows) if row.batch in batches]
     layouts: dict[tuple[str, Shape], set[str]] = {}
     for row in rows:
         layouts.setdefault((row.provider, row.shape), set()).add(row.layout)
@@ -64,7 +64,10 @@ def in_panel(row: KernelRow, padding: float, direction: str) -> bool:
 def speed_ups(
     rows: Sequence[KernelRow], standard: Sequence[KernelRow], padding: float, direction: str
 ) -> list[float]:
-    """Return the speed-ups over standard attention at the paper's shapes that both contain."""
+    """Return the speed-ups over ``standard``, rows of standard attention, at the shapes of both.
+
+    Only the paper's shapes with this padding and pass count.
+    """
     standard_time = {row.shape: row.milliseconds for row in standard}
     return [
         standard_time[row.shape] / row.milliseconds
@@ -104,15 +107,16 @@ def paired_ratios(ours: KernelRow, theirs: KernelRow) -> list[float]:
 class Cost:
     """The training costs of sigmoid and softmax attention at one model size and context.
 
-    ``share`` is the hours of sigmoid divided by the hours of softmax. It is computed from rounds,
-    which time both attentions on the same cells, or as in :func:`ratio_of` if there are too few.
+    ``hours_ratio`` is the hours of sigmoid divided by the hours of softmax. It is computed from
+    rounds, which time both attentions on the same cells. With too few rounds, it is computed from
+    the hours of both rows and their intervals.
     """
 
     size: str
     context: int
     sigmoid: TrainingRow
     softmax: TrainingRow
-    share: Interval
+    hours_ratio: Interval
 
     @property
     def host_bound(self) -> bool:
@@ -132,15 +136,15 @@ class Cost:
         return abs(self.sigmoid.parameters / named - 1) > 0.15
 
     @property
-    def saved(self) -> Interval:
+    def saved_percent(self) -> Interval:
         """The hours that sigmoid saves, in percent of the hours of softmax."""
-        return self.share.map(lambda share: (1 - share) * 100)
+        return self.hours_ratio.map(lambda ratio: (1 - ratio) * 100)
 
     @property
-    def hours(self) -> Interval:
+    def saved_hours(self) -> Interval:
         """The hours that sigmoid saves."""
         hours_per_percent = self.softmax.gpu_hours / 100
-        return self.saved.map(lambda percent: percent * hours_per_percent)
+        return self.saved_percent.map(lambda percent: percent * hours_per_percent)
 
 
 def row_label(row: TrainingRow) -> str:
@@ -149,8 +153,8 @@ def row_label(row: TrainingRow) -> str:
 
 def cost_rows(results: Results) -> list[TrainingRow]:
     """Return the rows of the training benchmark with the fewest cells per step, as in the paper."""
-    fewest = min((row.cells_per_step for row in results.training), default=0)
-    return [row for row in results.training if row.cells_per_step == fewest]
+    fewest = min((row.cells_per_step for row in results.training_rows), default=0)
+    return [row for row in results.training_rows if row.cells_per_step == fewest]
 
 
 def costs(results: Results) -> list[Cost]:
@@ -168,10 +172,11 @@ def costs(results: Results) -> list[Cost]:
     for (size, context), by_attention in fastest.items():
         if len(by_attention) == 2:
             sigmoid, softmax = by_attention["sigmoid"], by_attention["softmax"]
-            share = median_interval(softmax.over(sigmoid), confidence)
-            if math.isnan(share.low):
-                share = estimate(sigmoid, "gpu_hours").over(estimate(softmax, "gpu_hours"))
-            costs.append(Cost(size, context, sigmoid, softmax, share))
+            # Hours are inversely proportional to the rate, so this is a ratio of hours.
+            hours_ratio = median_interval(softmax.over(sigmoid), confidence)
+            if math.isnan(hours_ratio.low):
+                hours_ratio = estimate(sigmoid, "gpu_hours").over(estimate(softmax, "gpu_hours"))
+            costs.append(Cost(size, context, sigmoid, softmax, hours_ratio))
     return costs
 
 
@@ -194,8 +199,8 @@ def notes(rows: Sequence[Row], label: Callable[[Row], str]) -> list[str]:
     labels: dict[tuple[str, bool], dict[str, None]] = {}
     for row in rows:
         labels.setdefault((row.note, row.milliseconds > 0), {})[label(row)] = None
-    timed = [names for (_, is_timed), names in labels.items() if is_timed]
-    timed_labels = set().union(*timed)
+    timed_groups = [names for (_, is_timed), names in labels.items() if is_timed]  # one per note
+    timed_labels = set().union(*timed_groups)
     sentences = []
     for (note, is_timed), names in labels.items():
         joined = "; ".join(names)
@@ -203,7 +208,7 @@ def notes(rows: Sequence[Row], label: Callable[[Row], str]) -> list[str]:
             # Rows with the same label, such as a kernel at other shapes, may have been timed.
             start = "Timed only in part" if timed_labels.issuperset(names) else "Not timed"
             sentences.append(f"{start} ({note}): {joined}.")
-        elif note and len(timed) > 1 and isinstance(rows[0], TrainingRow):
+        elif note and len(timed_groups) > 1 and isinstance(rows[0], TrainingRow):
             sentences.append(f"{note}: {joined}.")
         elif note:
             sentences.append(f"{note.removesuffix('.')}.")

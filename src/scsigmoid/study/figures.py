@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pandas as pd
 
-from scsigmoid.labels import CONTROLS, METRICS
+from scsigmoid.labels import CONTROLS, METRIC_TITLES
 from scsigmoid.report.figures import style
 from scsigmoid.report.figures.style import COLORS, DOUBLE, INK, MUTED
 from scsigmoid.study import comparisons
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLES = METRICS | {
+TITLES = METRIC_TITLES | {
     "linear_probe": "Linear probe",
     "knn": "Nearest neighbors",
     "mmd": "MMD, mean over pairs",

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scsigmoid.errors import UserError
-from scsigmoid.files import room_for, write_text
+from scsigmoid.files import report_full_disk, write_text
 
 JOURNAL = "journal.csv"
 LAYERS = "layers.csv"
@@ -87,7 +87,7 @@ def as_csv(rows: Sequence[Row | Layer]) -> str:
 def append_rows(path: Path, rows: Sequence[Row | Layer]) -> str:
     """Append rows to a file that other processes may be reading. Return the appended text."""
     text = as_csv(rows)
-    with room_for(path), path.open("a", encoding="utf-8", newline="\n") as handle:
+    with report_full_disk(path), path.open("a", encoding="utf-8", newline="\n") as handle:
         handle.write(text)
     return text
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from scsigmoid.files import room_for
+from scsigmoid.files import report_full_disk
 from scsigmoid.model.sizes import EncoderSettings, count_flops
 from scsigmoid.progress import announce, log
 from scsigmoid.training.batches import Share
@@ -96,14 +96,14 @@ class Events:
 
     def append(self, row: Row) -> None:
         if self._writer is not None:
-            with room_for(self._folder):
+            with report_full_disk(self._folder):
                 for name, value in asdict(row).items():
                     if name != "step" and value is not None:
                         self._writer.add_scalar(name, value, row.step)
 
     def close(self) -> None:
         if self._writer is not None:
-            with room_for(self._folder):
+            with report_full_disk(self._folder):
                 self._writer.close()
 
 

@@ -12,7 +12,7 @@ import torch
 from scsigmoid import __version__
 from scsigmoid.config.effects import effects
 from scsigmoid.config.schema import Architecture, Size, Training
-from scsigmoid.config.versions import version_of
+from scsigmoid.config.versions import version_setting
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
 from scsigmoid.training.devices import backend_of, device_name
 from scsigmoid.training.processes import Processes
@@ -65,7 +65,7 @@ class TrainingRun:
             **{f"training.{key}": value for key, value in training.items()},
             "seed": self.seed,
             "tokens.cls": self.cls_token,
-            **version_of("train"),
+            **version_setting("train"),
         }
         return {
             **{key: json.dumps(value) for key, value in settings.items()},

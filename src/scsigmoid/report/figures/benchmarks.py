@@ -36,9 +36,10 @@ def series_to_draw(results: Results) -> speed.Series:
     the exact kernel of the fastest backend.
     """
     by_series = speed.series(results)
+    padded = [(name, "padded") for name in OURS]
     exact = [(f"{name}_accurate", "") for name in OURS]  # fastest backend first
     timed_exact = [key for key in exact if key in by_series]
-    left_out = [*((name, "padded") for name in OURS), *timed_exact[1:]]
+    left_out = [*padded, *timed_exact[1:]]
     return {key: rows for key, rows in by_series.items() if key not in left_out}
 
 
@@ -67,7 +68,7 @@ def kernel_figure(
         order: sentence of the remark on the order of the series, or "".
     """
     by_series = series_to_draw(results)
-    # Our kernels first, then other sigmoid kernels, then softmax.
+    # Our kernels first, then other sigmoid kernels, then softmax (False is before True).
     keys = sorted(by_series, key=lambda key: (key[0] not in OURS, by_series[key][0].attention))
     look_by_series = looks({key: by_series[key][0].attention for key in keys})
     all_rows = [row for rows in by_series.values() for row in rows]
@@ -83,8 +84,11 @@ def kernel_figure(
             f"{direction.capitalize()}, head dimension {dimension}, {padding * 100:g} % padding"
         )
         for index, (key, look) in enumerate(look_by_series.items()):
-            rows = [row for row in by_series[key] if speed.in_panel(row, padding, direction)]
-            rows = [row for row in rows if row.head_dimension == dimension]
+            rows = [
+                row
+                for row in by_series[key]
+                if row.head_dimension == dimension and speed.in_panel(row, padding, direction)
+            ]
             rows.sort(key=lambda row: row.length)
             if rows:
                 draw(axes, rows, look, lengths, index, len(look_by_series))
@@ -107,7 +111,7 @@ def kernel_figure(
         figure,
         f"{speed.device_name(results, 'kernel')}; {kernel.tokens:,} tokens per batch, hidden size "
         f"{kernel.hidden:,}.",
-        *speed.notes(results.kernel, speed.kernel_label),
+        *speed.notes(results.kernel_rows, speed.kernel_label),
         f"Packed sequences: {'; '.join(packed_labels)}." if packed_labels else "",
         order,
         f"{interval_marks} are {kernel.confidence * 100:g} % intervals of the median over rounds.",
@@ -123,7 +127,10 @@ def tflops(results: Results) -> "Figure":
 def draw_bars(
     axes: "Axes", rows: list[KernelRow], look: Look, lengths: list[int], index: int, count: int
 ) -> None:
-    """Draw the bars of one series, number ``index`` of ``count``. ``lengths`` are of all panels."""
+    """Draw the bars of one series, which is number ``index`` of ``count``.
+
+    ``lengths`` are the sequence lengths of all panels. Each has a place on the axis.
+    """
     width = 0.84 / count
     values, lows, highs = np.array([estimate(row, "tflops") for row in rows]).T
     centers = np.array([lengths.index(row.length) for row in rows], dtype=float)
@@ -167,15 +174,16 @@ def gpu_hours(results: Results) -> "Figure":
     grid[0].set_ylabel(f"{unit} for {settings.projected_cells / 1e6:,.1f}M cells")
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     device = speed.device_name(results, "training")
+    other_sizes = (
+        "Models are labeled by their number of parameters. They replace the paper's sizes "
+        f"{', '.join(sizes)}."
+    )
     style.remark(
         figure,
         f"{device}. Numbers above the bars are the hours of sigmoid divided by the hours of "
         f"softmax. Below 1, sigmoid is faster. Error bars are {settings.confidence * 100:g} % "
         "intervals.",
-        "Models are labeled by their number of parameters. They replace the paper's sizes "
-        f"{', '.join(sizes)}."
-        if any(cost.has_other_size for cost in costs)
-        else "",
+        other_sizes if any(cost.has_other_size for cost in costs) else "",
         *speed.cost_notes(results),
     )
     return figure
@@ -195,11 +203,12 @@ def draw_costs(axes: "Axes", costs: Sequence[Cost]) -> None:
             error_kw={"elinewidth": 0.7, "capsize": 1.5, "ecolor": INK},
         )  # fmt: skip
     for index, cost in enumerate(costs):
+        # Values and ends of intervals. An end may be NaN or infinite.
         heights = [*estimate(cost.sigmoid, "gpu_hours"), *estimate(cost.softmax, "gpu_hours")]
         top = max(height for height in heights if np.isfinite(height))
         axes.annotate(
-            f"{cost.share.value:.2f}", (index, top), xytext=(0, 2), textcoords="offset points",
-            ha="center", fontsize=7,
+            f"{cost.hours_ratio.value:.2f}", (index, top), xytext=(0, 2),
+            textcoords="offset points", ha="center", fontsize=7,
         )  # fmt: skip
     axes.margins(y=0.12)
     sizes = [cost.size for cost in costs]

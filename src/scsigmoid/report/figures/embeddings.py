@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scsigmoid.config.metrics import MEAN
-from scsigmoid.labels import METRICS, model_label, representation_label
+from scsigmoid.labels import METRIC_TITLES, model_label, representation_label
 from scsigmoid.report.figures import style
-from scsigmoid.report.figures.style import CELL_TYPES, COLORS, DOUBLE, MUTED, RULE
+from scsigmoid.report.figures.style import CELL_TYPE_COLORS, COLORS, DOUBLE, MUTED, RULE
 from scsigmoid.report.tables.writing import fixed
 from scsigmoid.results.folder import Results
 
@@ -45,14 +45,14 @@ def scib(results: Results) -> "Figure":
             values = [score.value if score else np.nan for score in by_dataset]
             axes.plot(values, range(len(values)), linestyle="none", markersize=4.5, **look)
             means.append(fixed(float(np.mean(values)), 2))
-        axes.set_title(METRICS[metric])
+        axes.set_title(METRIC_TITLES[metric])
         axes.set_xlabel(textwrap.fill(f"Score (mean {', '.join(means)})", 22), fontsize=7)
         axes.grid(axis="both")
         axes.margins(x=0.08)
         axes.locator_params(axis="x", nbins=4)
     titles = style.starred_titles(config, simulated)
     grid[0].set_yticks(range(len(titles)), titles.values())
-    grid[0].set_ylim(len(titles) - 0.5, -0.5)
+    grid[0].set_ylim(len(titles) - 0.5, -0.5)  # the first dataset is at the top
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     order = "Means over the datasets are in the order of the legend, read down its columns."
     style.remark(figure, "Higher is better.", order, style.evaluated_on(simulated))
@@ -77,20 +77,20 @@ def umap(results: Results, dataset: str) -> "Figure":
     """Draw the UMAP of the models' embeddings, softmax left, sigmoid right."""
     config = results.config
     pair = config.evaluation.pair
-    points = {name: results.umap(dataset, name) for name in reversed(pair)}
-    types = sorted({name for cells in points.values() for name in cells.cell_type} - {""})
+    cells_by_model = {name: results.umap(dataset, name) for name in reversed(pair)}
+    types = sorted({name for cells in cells_by_model.values() for name in cells.cell_type} - {""})
     looks_by_type = {"": (RULE, style.marker(0))}  # color and marker
     for index, cell_type in enumerate(types):
-        row, column = divmod(index, len(CELL_TYPES))
-        looks_by_type[cell_type] = (CELL_TYPES[column], style.marker(row))
+        row, column = divmod(index, len(CELL_TYPE_COLORS))
+        looks_by_type[cell_type] = (CELL_TYPE_COLORS[column], style.marker(row))
     height = 4.2 if len(pair) == 1 else 3.0 * math.ceil(len(pair) / 2)
     figure = style.new_figure(DOUBLE, 0.45 + height + 0.14 * math.ceil(len(types) / 4))
     grid = style.panels(figure, len(pair), min(len(pair), 2))
-    for axes, (name, cells) in zip(grid, points.items(), strict=True):
+    for axes, (name, cells) in zip(grid, cells_by_model.items(), strict=True):
         size = float(np.clip(6000 / len(cells), 0.3, 14))
         for cell_type, (color, marker) in looks_by_type.items():
             typed = cells[cells.cell_type == cell_type]
-            if cell_type or not typed.empty:
+            if cell_type or not typed.empty:  # "no label" is in the legend only if needed
                 axes.scatter(
                     typed.x, typed.y, s=size, color=color, marker=marker, linewidths=0, alpha=0.85,
                     label=cell_type or "no label", rasterized=True,
@@ -109,9 +109,9 @@ def umap(results: Results, dataset: str) -> "Figure":
             handle.set_alpha(1.0)
     title = config.datasets[dataset].title
     simulated = ", simulated" if results.metadata(dataset)["simulated"] else ""
-    style.remark(figure, f"{title}: {len(points[pair[0]]):,} cells{simulated}.")
+    style.remark(figure, f"{title}: {len(cells_by_model[pair[0]]):,} cells{simulated}.")
     figure.draw_without_rendering()  # computes the layout, which label_clusters needs
-    for axes, cells in zip(grid, points.values(), strict=True):
+    for axes, cells in zip(grid, cells_by_model.values(), strict=True):
         label_clusters(axes, cells)
     return figure
 

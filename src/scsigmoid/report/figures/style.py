@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 SINGLE, DOUBLE = 3.35, 6.9
 #: Colors of text, of secondary text and lines, and of grid lines.
 INK, MUTED, RULE = "#222222", "#666666", "#d0d0d0"
+#: Color of each attention.
 COLORS = {"sigmoid": "#0072B2", "softmax": "#D55E00"}
 #: Colors of cell types. The first line is for color-blind readers: Okabe and Ito's colors, with
-#: Tol's wine instead of the pale yellow. The other colors are far from these in CIELAB.
-CELL_TYPES = (
+#: Tol's wine instead of the pale yellow. The other colors are distant from these in CIELAB.
+CELL_TYPE_COLORS = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#000000",
     "#0000FF", "#00EB00", "#FF27EB", "#000076", "#4E4E00", "#B1D84E", "#FF0062", "#9D76FF",
     "#626262", "#760000", "#C48962", "#008900",
@@ -63,7 +64,7 @@ def styled() -> Iterator[None]:
 
 
 def marker(index: int) -> str:
-    """Return the marker of a series by its index. After the last, the first marker follows."""
+    """Return the marker of a series by its index. If there are more series, markers repeat."""
     return MARKERS[index % len(MARKERS)]
 
 
@@ -152,7 +153,7 @@ def set_log_scale(axes: "Axes") -> None:
 
 def trained_on(results: Results) -> str:
     """Return a sentence on simulated training cells, or "" if all cells are real."""
-    kind = results.training_data
+    kind = results.training_cell_kind
     return "" if kind == "real" else f"Trained on {kind} cells."
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 #: Window of the moving mean, as a share of the journal's rows. The figure's caption states it.
 WINDOW = 0.05
-#: Line style of each context.
-LINES = ("--", "-", ":", "-.")
+#: Line style of each context, the shortest first.
+LINE_STYLES = ("--", "-", ":", "-.")
 
 
 def loss(results: Results) -> "Figure":
@@ -31,8 +31,8 @@ def loss(results: Results) -> "Figure":
     datasets = list(config.datasets)
     columns = math.ceil(len(datasets) / 2) if len(datasets) > 3 else 1
     figure = style.new_figure(DOUBLE, 3.5)
-    halves = figure.subfigures(1, 2, squeeze=False, width_ratios=(2.1, 0.95 * columns + 0.6))
-    left, right = halves[0]
+    width_ratios = (2.1, 0.95 * columns + 0.6)
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=width_ratios)[0]
     draw_training(left.add_subplot(), results, models, contexts)
 
     simulated = {name: results.validation_loss(name, models[0]).simulated for name in datasets}
@@ -70,7 +70,7 @@ def draw_training(axes: "Axes", results: Results, models: list[str], contexts: l
         axes.plot(journal["step"], journal["loss"], color=color, alpha=0.18, linewidth=0.6)
         axes.plot(
             journal["step"], moving_mean(journal["loss"]), color=color,
-            linestyle=LINES[index % len(LINES)], marker=style.marker(index),
+            linestyle=LINE_STYLES[index % len(LINE_STYLES)], marker=style.marker(index),
             # Markers of different contexts are at different places.
             markersize=3.2, markevery=(0.06 + 0.05 * index, 0.22),
             label=model_label(results.config, name),
@@ -83,9 +83,12 @@ def draw_training(axes: "Axes", results: Results, models: list[str], contexts: l
 
 def moving_mean(values: np.ndarray) -> np.ndarray:
     """Return the mean over a centered window (:data:`WINDOW`), which is narrower near both ends."""
-    last = len(values) - 1
-    halves = [min(int(len(values) * WINDOW / 2), n, last - n) for n in range(len(values))]
-    return np.array([values[n - half : n + half + 1].mean() for n, half in enumerate(halves)])
+    means = []
+    for index in range(len(values)):
+        distance_to_end = min(index, len(values) - 1 - index)
+        half = min(int(len(values) * WINDOW / 2), distance_to_end)
+        means.append(values[index - half : index + half + 1].mean())
+    return np.array(means)
 
 
 def draw_validation(
@@ -174,7 +177,7 @@ def label_levels(positions: Sequence[int], end: float) -> list[int]:
     levels: list[int] = []
     last_positions: list[float] = []  # of each level, -infinity if it has no label
     for position in positions:
-        last_positions.append(-math.inf)  # an empty level for this label, if no other has space
+        last_positions.append(-math.inf)  # a new level, in case no other level has space
         is_free = [position - last >= end / 8 for last in last_positions]
         levels.append(is_free.index(True))
         last_positions[levels[-1]] = position
@@ -218,7 +221,7 @@ def sequence_lengths(results: Results) -> "Figure":
             textcoords="offset points", ha="center", va="bottom", fontsize=7, color=INK,
             linespacing=1.1,
         )  # fmt: skip
-    kind = results.training_data
+    kind = results.training_cell_kind
     style.remark(
         figure,
         f"{int(cells.sum()):,} training cells" + (f", {kind}." if kind != "real" else "."),

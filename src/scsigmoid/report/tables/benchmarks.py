@@ -26,7 +26,7 @@ from scsigmoid.results.speed import CELL_BATCHES, PAPER_BATCHES, STANDARD, Cost,
 
 def kernel_speed(results: Results) -> Table:
     by_series = speed.series(results, (*PAPER_BATCHES, *CELL_BATCHES))
-    shapes = sorted({timing.shape for timings in by_series.values() for timing in timings})
+    shapes = sorted({timed.shape for timed_rows in by_series.values() for timed in timed_rows})
     paper_shapes = [shape for shape in shapes if shape.batch in PAPER_BATCHES]
     cell_shapes = [shape for shape in shapes if shape.batch in CELL_BATCHES]
     rows: list[list[Cell | str]] = []
@@ -56,7 +56,7 @@ def kernel_speed(results: Results) -> Table:
             *(series_label(key, by_series) for key in by_series),
         ),
         rows=rows,
-        notes=speed.notes(results.kernel, speed.kernel_label),
+        notes=speed.notes(results.kernel_rows, speed.kernel_label),
     )
 
 
@@ -65,17 +65,17 @@ def cell_batches_title(results: Results, direction: str) -> str:
     lengths = {"jagged": "cells' lengths, up to {:,}", "even": "{:,} tokens"}
     descriptions = {  # by batch, because all rows of a batch have the same sequences
         row.batch: f"{row.sequences} sequences of {lengths[row.batch].format(row.length)}"
-        for row in results.kernel
+        for row in results.kernel_rows
         if row.batch in lengths
     }
     return f"TFLOPS, {direction}, {' and '.join(descriptions.values())}"
 
 
 def shape_row(shape: Shape, by_series: speed.Series) -> list[Cell | str]:
-    """Return a row with the TFLOPS of every series at a shape."""
+    """Return a row with the TFLOPS of every series at a shape. The highest are bold."""
     values = [
-        next((timing.tflops for timing in timings if timing.shape == shape), math.nan)
-        for timings in by_series.values()
+        next((timed.tflops for timed in timed_rows if timed.shape == shape), math.nan)
+        for timed_rows in by_series.values()
     ]
     best = max((value for value in values if not math.isnan(value)), default=math.nan)
     cells = [Cell(fixed(value, decimals_for(best)), bold=value == best) for value in values]
@@ -86,23 +86,23 @@ def speed_up_row(by_series: speed.Series, padding: float, direction: str) -> lis
     """Return a row with the mean speed-up of every series over PyTorch, and the range."""
     standard = [row for key, rows in by_series.items() if key[0] == STANDARD for row in rows]
     cells: list[Cell | str] = ["Speed-up over PyTorch, mean [range]"]
-    for rows in by_series.values():
-        values = speed.speed_ups(rows, standard, padding, direction)
+    for timed_rows in by_series.values():
+        values = speed.speed_ups(timed_rows, standard, padding, direction)
         cells.append(interval(fmean(values), min(values), max(values), 2) if values else DASH)
     return cells
 
 
 def kernel_records(results: Results) -> list[dict[str, object]]:
-    """Return the CSV rows: the kernel benchmark's, with the paper's TFLOPS and ratios."""
+    """Return the rows of the kernel benchmark, with the paper's TFLOPS and with ratios."""
     paper, confidence = reported()["tflops"], results.config.benchmarks.kernel.confidence
     peak_shape = paper["shape"] | {"batch": "paper"}  # the only shape with TFLOPS in the paper
-    timed = speed.timed_rows(results.kernel)
+    timed = speed.timed_rows(results.kernel_rows)
     standard_time = {row.shape: row.milliseconds for row in timed if row.provider == STANDARD}
     our_series = (speed.our_backend(results), "packed")
     our_rows = {row.shape: row for row in timed if (row.provider, row.layout) == our_series}
     records = []
-    for row in results.kernel:
-        is_peak = peak_shape.items() <= vars(row).items()
+    for row in results.kernel_rows:
+        is_peak = peak_shape.items() <= vars(row).items()  # all values of `peak_shape` are equal
         paper_tflops = paper.get(row.provider, {}).get(row.direction) if is_peak else None
         ours = our_rows.get(row.shape) if row.milliseconds > 0 else None
         ratio = ratio_of(ours, row, confidence) if ours and ours is not row else Interval(math.nan)
@@ -173,7 +173,7 @@ def training_cost(results: Results) -> Table:
 
 def more_or_fewer(cost: Cost) -> str:
     """Return how many percent more or fewer hours sigmoid takes than softmax, as text."""
-    saved = cost.saved
+    saved = cost.saved_percent
     if saved.value < 0:
         return f"{interval(-saved.value, -saved.high, -saved.low, 1)} % more"
     return f"{interval(saved.value, saved.low, saved.high, 1)} % fewer"
@@ -181,14 +181,14 @@ def more_or_fewer(cost: Cost) -> str:
 
 def training_speed(results: Results) -> Table:
     settings = results.config.benchmarks.training
-    our_rows = our_fastest(results.training)
+    our_rows = our_fastest(results.training_rows)
     best: dict[TrainingGroup, float] = {}  # highest cells per second
-    for row in results.training:
+    for row in results.training_rows:
         if row.rounds:
             best[row.group] = max(best.get(row.group, 0.0), row.cells_per_second)
     rows: list[list[Cell | str]] = []
     records = []
-    for row in results.training:
+    for row in results.training_rows:
         ours = our_rows.get(row.group)
         ratios = ours.over(row) if ours and ours is not row else []  # one for each round
         ratio = median_interval(ratios, settings.confidence)
@@ -235,7 +235,7 @@ def training_speed(results: Results) -> Table:
         ),
         rows=rows,
         align="lrrllrcrrc",
-        notes=speed.notes(results.training, training_label),
+        notes=speed.notes(results.training_rows, training_label),
     )
 
 

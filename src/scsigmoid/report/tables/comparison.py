@@ -2,7 +2,7 @@
 
 import math
 
-from scsigmoid.labels import number
+from scsigmoid.labels import four_digits
 from scsigmoid.measurements import Interval
 from scsigmoid.paper.comparison import GROUPS, NO_VERDICT, numbers
 from scsigmoid.paper.differences import differences
@@ -12,7 +12,7 @@ from scsigmoid.results.folder import Results
 
 def comparison(results: Results) -> Table:
     """Return the table of the paper's and this run's numbers. Comparable groups have verdicts."""
-    # The reasons why a group is not comparable.
+    # By group: the reasons why it is not comparable.
     reasons: dict[str, list[str]] = {group: [] for group in GROUPS}
     for difference in differences(results.config, results):
         reasons[difference.group].append(str(difference))
@@ -21,26 +21,29 @@ def comparison(results: Results) -> Table:
     all_numbers = numbers(results)
     for group, title in GROUPS.items():
         rows.append([f"{title}: {'not comparable' if reasons[group] else 'comparable'}"])
-        for row in (row for row in all_numbers if row.group == group):
-            verdict = NO_VERDICT if reasons[group] else row.verdict
+        for number in all_numbers:
+            if number.group != group:
+                continue
+            verdict = NO_VERDICT if reasons[group] else number.verdict
+            least, most = number.allowed
             records.append(
-                {"group": group, "headline": row.headline, "number": row.title}
-                | pick(row, "location unit")
-                | row.paper.columns("paper")
-                | row.here.columns("here")
-                | {"n": row.n}
-                | row.our_kernel.columns("our_kernel")
-                | {"least": row.allowed[0], "most": row.allowed[1], "verdict": verdict}
+                {"group": group, "headline": number.headline, "number": number.title}
+                | pick(number, "location unit")
+                | number.paper.columns("paper")
+                | number.here.columns("here")
+                | {"n": number.n}
+                | number.our_kernel.columns("our_kernel")
+                | {"least": least, "most": most, "verdict": verdict}
             )
             rows.append(
                 [
-                    Cell(row.title, bold=row.headline),
-                    " ".join(filter(None, [as_text(row.paper, brief=True), row.unit])),
-                    as_text(row.here),
+                    Cell(number.title, bold=number.headline),
+                    " ".join(filter(None, [as_text(number.paper, brief=True), number.unit])),
+                    as_text(number.here),
                     verdict,
-                    as_text(row.our_kernel),
-                    f"{row.n:,}" if row.n else DASH,
-                    row.location,
+                    as_text(number.our_kernel),
+                    f"{number.n:,}" if number.n else DASH,
+                    number.location,
                 ]
             )
     return Table(
@@ -63,10 +66,13 @@ def comparison(results: Results) -> Table:
 
 
 def as_text(interval: Interval, *, brief: bool = False) -> str:
-    """Return a value with its interval (not if ``brief``) as text, or a range without a value."""
+    """Return a value and its interval as text, or only the range if the value is NaN.
+
+    ``brief`` leaves out the interval of a value.
+    """
     value, low, high = interval
     if math.isnan(value):
-        return DASH if math.isnan(low) else f"{number(low)} to {number(high)}"
+        return DASH if math.isnan(low) else f"{four_digits(low)} to {four_digits(high)}"
     if brief or math.isnan(low) or low == high:
-        return number(value)
-    return f"{number(value)} [{number(low)}, {number(high)}]"
+        return four_digits(value)
+    return f"{four_digits(value)} [{four_digits(low)}, {four_digits(high)}]"

@@ -16,8 +16,8 @@ MEANS = {
     "mean_of_ratios": ("mean_of_ratios", "mean of the pairs' ratios"),
     "over_resamples": ("bootstrap_mean_ratio_of_means", "ratio of the means over resamples"),
 }
-#: Measurements of a pair of cell types, by the names of :meth:`Results.mmd`.
-Measurements = Mapping[str, Measurement]
+#: Measurements of one pair of cell types, by the names of :meth:`Results.mmd`.
+PairMeasurements = Mapping[str, Measurement]
 
 
 def mmd(results: Results, dataset: str) -> Table:
@@ -26,24 +26,26 @@ def mmd(results: Results, dataset: str) -> Table:
     models, settings = config.evaluation.pair, config.evaluation.mmd
     configured = settings.estimator
     other = "biased" if configured == "unbiased" else "unbiased"
-    pairs = {estimator: results.mmd(dataset, estimator) for estimator in (configured, other)}
-    paper = {pair: paper_mmd(dataset, pair) for pair in pairs[configured]}
+    measured_pairs = {name: results.mmd(dataset, name) for name in (configured, other)}
+    paper = {pair: paper_mmd(dataset, pair) for pair in measured_pairs[configured]}
     is_in_paper = any(not math.isnan(values["sigmoid"].value) for values in paper.values())
     means: dict[str, dict[str, Measurement]] = {configured: {}, other: {}}
     records: list[dict[str, object]] = []
-    for estimator, by_pair in pairs.items():
+    for estimator, by_pair in measured_pairs.items():
         for pair, measured in by_pair.items():
-            key = {"pair": pair, "estimator": estimator}
-            records.append(key | pair_record(measured, paper[pair], models))
+            columns = pair_columns(measured, paper[pair], models)
+            records.append({"pair": pair, "estimator": estimator} | columns)
         for mean, (suffix, _) in MEANS.items():
             ratio = results.measurement(f"mmd_{estimator}_{suffix}", "mmd", dataset)
             means[estimator][mean] = ratio
-            key = {"pair": mean, "estimator": estimator}
-            size = {"cells": ratio.n, "simulated": ratio.simulated}
-            records.append(key | size | ratio.interval.columns("ratio"))
+            records.append(
+                {"pair": mean, "estimator": estimator}
+                | {"cells": ratio.n, "simulated": ratio.simulated}
+                | ratio.interval.columns("ratio")
+            )
     rows: list[list[Cell | str]] = []
-    for pair, measured in pairs[configured].items():
-        by_other = pairs[other][pair]
+    for pair, measured in measured_pairs[configured].items():
+        by_other = measured_pairs[other][pair]
         rows.append(
             [
                 pair,
@@ -55,7 +57,8 @@ def mmd(results: Results, dataset: str) -> Table:
             ]
         )
     description = config.datasets[dataset].description
-    is_simulated = any(measured["sigmoid"].simulated for measured in pairs[configured].values())
+    shown = measured_pairs[configured].values()
+    is_simulated = any(measured["sigmoid"].simulated for measured in shown)
     title = config.datasets[dataset].title + (" (simulated cells)" if is_simulated else "")
     return Table(
         caption=f"MMD (no unit) between cell types of {title}, in the embeddings of one training "
@@ -78,7 +81,7 @@ def mmd(results: Results, dataset: str) -> Table:
         ),
         rows=rows,
         latex_columns=4,
-        notes=notes(results, dataset, pairs, means),
+        notes=notes(results, dataset, measured_pairs, means),
     )
 
 
@@ -90,8 +93,8 @@ def paper_mmd(dataset: str, pair: str) -> dict[str, Interval]:
     return dict.fromkeys(ATTENTIONS, Interval(math.nan))
 
 
-def pair_record(
-    measured: Measurements, paper: Mapping[str, Interval], models: list[str]
+def pair_columns(
+    measured: PairMeasurements, paper: Mapping[str, Interval], models: list[str]
 ) -> dict[str, object]:
     """Return a pair's columns in the CSV file, without the columns ``pair`` and ``estimator``."""
     sigmoid, softmax = measured["sigmoid"], measured["softmax"]
@@ -107,7 +110,7 @@ def pair_record(
     return columns
 
 
-def mmd_cells(measured: Measurements) -> list[Cell]:
+def mmd_cells(measured: PairMeasurements) -> list[Cell]:
     """Return a table cell for each attention. The cell with the higher MMD is bold."""
     cells = []
     lower = min(measured[attention].value for attention in ATTENTIONS)
@@ -123,13 +126,17 @@ def mmd_cells(measured: Measurements) -> list[Cell]:
 def notes(
     results: Results,
     dataset: str,
-    pairs: Mapping[str, Mapping[str, Measurements]],
+    measured_pairs: Mapping[str, Mapping[str, PairMeasurements]],
     means: Mapping[str, Mapping[str, Measurement]],
 ) -> list[str]:
-    """Return notes on wins, mean improvements, and pairs without a value or an interval."""
-    configured = next(iter(pairs.values())).values()  # the configured estimator is first
-    wins = sum(measured["sigmoid"].value > measured["softmax"].value for measured in configured)
-    sentences = [f"Sigmoid has the higher MMD on {wins} of {len(configured)} pairs."]
+    """Return notes on wins, mean improvements, and pairs without a value or an interval.
+
+    ``measured_pairs`` are by estimator and pair, ``means`` by estimator and key of :data:`MEANS`.
+    """
+    settings = results.config.evaluation.mmd
+    shown = measured_pairs[settings.estimator].values()
+    wins = sum(measured["sigmoid"].value > measured["softmax"].value for measured in shown)
+    sentences = [f"Sigmoid has the higher MMD on {wins} of {len(shown)} pairs."]
     for mean, (_, title) in MEANS.items():
         improvements = []
         for estimator, ratios in means.items():
@@ -139,10 +146,12 @@ def notes(
     small = [row for row in results.measurements("mmd", dataset) if row.metric == "mmd_left_out"]
     if small:
         types = ", ".join(f"{row.group} ({row.value:.0f})" for row in small)
-        minimum = results.config.evaluation.mmd.minimum_cells
+        minimum = settings.minimum_cells
         sentences.append(f"Left out for having fewer than {minimum} cells: {types}.")
     without_interval = [
-        pair for pair, measured in pairs["unbiased"].items() if math.isnan(measured["sigmoid"].low)
+        pair
+        for pair, measured in measured_pairs["unbiased"].items()
+        if math.isnan(measured["sigmoid"].low)
     ]
     if without_interval:
         sentences.append(

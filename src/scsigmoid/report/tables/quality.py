@@ -5,7 +5,7 @@ from itertools import pairwise, product
 import numpy as np
 
 from scsigmoid.config.metrics import MEAN
-from scsigmoid.labels import METRICS, model_label, pairs, representation_label, short_label
+from scsigmoid.labels import METRIC_TITLES, model_label, pairs, representation_label, short_label
 from scsigmoid.measurements import mean_interval
 from scsigmoid.paper.reported import reported
 from scsigmoid.report.tables.writing import DASH, MINUS, Cell, Table, fixed, interval, plus_minus
@@ -27,9 +27,10 @@ def validation_loss(results: Results) -> Table:
     donor_counts = []
     for dataset, entry in config.datasets.items():
         losses = {model: results.validation_loss(dataset, model) for model in models}
-        donors = results.donors(dataset, models[0])
+        donors = results.donor_count(dataset, models[0])
         donor_counts.append(f"{entry.title} {donors or 'unknown'}")
         best = min(losses, key=lambda model: losses[model].value)
+        # By model: the mean and half the width of its interval.
         paper = reported()["validation_loss"].get(dataset, {})
         row: list[Cell | str] = [entry.title + (" (simulated)" if losses[best].simulated else "")]
         for model, loss in losses.items():
@@ -66,7 +67,9 @@ def validation_loss(results: Results) -> Table:
             )
             row.append(plus_minus(mean, paired.low, paired.high, 3, "+"))
             paper_row.append("" if paper_difference is None else fixed(paper_difference, 3, "+"))
-        rows += [row, [*paper_row]] if paper else [row]
+        rows.append(row)
+        if paper:
+            rows.append([*paper_row])
     settings = config.evaluation.validation_loss
     return Table(
         caption="Validation loss in nats per masked gene, one training run per model. Values are "
@@ -121,7 +124,7 @@ def scib(results: Results) -> Table:
         "and ARI). Random embedding and PCA are controls without a model."
         + (LOGISTIC if "logistic" in metrics else ""),
         records=records,
-        header=("Representation", *(METRICS[metric] for metric in metrics)),
+        header=("Representation", *(METRIC_TITLES[metric] for metric in metrics)),
         rows=rows,
     )
 
@@ -132,6 +135,7 @@ def donor_scores(results: Results) -> Table | None:
     pair = config.evaluation.pair
     names = (*pair, *config.evaluation.scib.controls)
     confidence = config.evaluation.validation_loss.confidence
+    # Neighbors in the pair, and each model with PCA.
     compared = (*pairwise(pair), *product(pair, ["pca_log_counts"]))
     labels = {name: representation_label(config, name) for name in names}
     short_labels = labels | {model: short_label(config, model) for model in pair}
@@ -148,7 +152,7 @@ def donor_scores(results: Results) -> Table | None:
             continue
         metrics = [metric for metric, scores in by_donor[0].items() if scores]
         rows.append([f"{entry.title}: {len(by_donor)} donors"])
-        values = {}  # by model or control, metrics x donors
+        values = {}  # by model or control: array of shape (metrics, donors)
         for name in names:
             values[name] = np.array(
                 [[scores[metric][name].value for scores in by_donor] for metric in metrics]
@@ -166,6 +170,6 @@ def donor_scores(results: Results) -> Table | None:
         f"{confidence * 100:g} % interval. The interval covers the choice of donors, not the seed "
         "of training. Differences are paired by donor. Fewer cells raise NMI, also for a random "
         "embedding.",
-        header=("Representation", *(METRICS[metric] for metric in metrics)),
+        header=("Representation", *(METRIC_TITLES[metric] for metric in metrics)),
         rows=rows,
     )

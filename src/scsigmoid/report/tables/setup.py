@@ -81,13 +81,13 @@ def hyperparameters(results: Results) -> Table:
     for name, model in config.models.items():
         training = model_training(config, name)
         paper = reported()["models"].get(name, {})  # empty if the paper does not have this model
-        clipping = (paper["clipping"] or "none") if paper else None
+        paper_clipping = (paper["clipping"] or "none") if paper else None
         records.append(
             {"model": name, **pick(model, "attention context")}
             | {"clipping": training.clipping or "none"}
             | pick(training, "steps global_batch learning_rate warmup_steps")
             | {"stress": model.stress, "paper_context": paper.get("context")}
-            | {"paper_clipping": clipping, "paper_steps": paper.get("steps")}
+            | {"paper_clipping": paper_clipping, "paper_steps": paper.get("steps")}
         )
         rows.append(
             [
@@ -97,7 +97,7 @@ def hyperparameters(results: Results) -> Table:
                 f"{training.steps:,} steps",
                 f"{training.global_batch * training.steps:,}",
                 compact(training.learning_rate),
-                f"{paper['context']:,} tokens, clipping {clipping}, {paper['steps']:,} steps"
+                f"{paper['context']:,} tokens, clipping {paper_clipping}, {paper['steps']:,} steps"
                 if paper
                 else DASH,
             ]
