@@ -63,7 +63,7 @@ def embed(
     encoder, metadata = load_encoder(checkpoint, resolve_device(device))
     check_identity(checkpoint, metadata, **model_of(output))
     check_pooling(settings, encoder.settings, checkpoint)
-    tokens = open_tokens(store, cells.stem, metadata["vocabulary"])
+    tokens = TokenStore.open(store, dataset=cells.stem, vocabulary=metadata["vocabulary"])
     check_cells(cells, tokens.identity["cells"])
     values = embed_cells(encoder, store, settings, f"embedding {metadata['model']}")
     columns = tokens.metadata(["cell", "cell_type"])
@@ -202,22 +202,6 @@ def provenance(
         "vocabulary": metadata["vocabulary"],
         "simulated": simulated,
     }
-
-
-def open_tokens(store: Path, dataset: str, vocabulary: str) -> TokenStore:
-    """Open the token store of a dataset. ``vocabulary`` is the expected fingerprint.
-
-    Raise a UserError if the store is missing, damaged or of another dataset or vocabulary, or if a
-    cell has no tokens.
-    """
-    tokens = TokenStore.open(store, dataset=dataset, vocabulary=vocabulary)
-    empty = np.flatnonzero(tokens.lengths == 0)
-    if len(empty) or not len(tokens):
-        raise UserError(
-            f"{store}: {len(empty)} of {len(tokens)} cells have no gene of the vocabulary; "
-            "leave them out of the dataset"
-        )
-    return tokens
 
 
 def make_batches(tokens: TokenStore, settings: EncoderSettings, batch_tokens: int) -> list[slice]:
