@@ -127,8 +127,9 @@ def check_enough(
     size_of = Counter(kinds.tolist())
     del size_of[""]
     lacking = []
-    if scib and size_of.total() <= scib:
-        lacking.append(f"scIB needs more than {scib} (evaluation.scib.neighbours)")
+    if scib and (size_of.total() <= scib or len(size_of) < 2):
+        needed = f"two types and more than {scib} cells (evaluation.scib.neighbours)"
+        lacking.append(f"scIB needs {needed}")
     if mmd and sum(size >= mmd for size in size_of.values()) < 2:
         lacking.append(f"MMD needs two types of at least {mmd} (evaluation.mmd.minimum_cells)")
     if umap and len(kinds) <= umap:
