@@ -18,12 +18,6 @@ def test_settings_that_are_not_json_are_a_usage_error(capsys: pytest.CaptureFixt
     assert "not valid JSON" in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_an_unknown_stage_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["emebd"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "mean 'embed'" in line
-
-
 def test_a_plan_may_be_cut_short() -> None:
     """The reader of the pipe ends first, as in `scsigmoid plan | head`."""
     reader, writer = os.pipe()
@@ -43,6 +37,10 @@ def test_a_plan_may_be_cut_short() -> None:
             "--settings: tokens.vocabulary: got an unexpected keyword argument 'gens'",
         ),
         (["table", "scib", "--configuration", "EMPTY"], "empty.yaml: "),
+        (
+            "tokenize --metadata x --cells x --vocabulary x --settings {} --configuration x".split(),
+            "tokenize: --metadata without --manifest; add the manifest",
+        ),
         (["embed", "a.h5ad", "FOLDER", "--checkpoint", "x"], "a folder; name"),
         (["embed", "a.h5ad", "o.csv", "--checkpoint", "x"], "the output is an h5ad file; end"),
     ],
