@@ -37,10 +37,6 @@ def test_a_plan_may_be_cut_short() -> None:
             "--settings: tokens.vocabulary: got an unexpected keyword argument 'gens'",
         ),
         (["table", "scib", "--configuration", "EMPTY"], "empty.yaml: "),
-        (
-            "tokenize --metadata x --cells x --vocabulary x --settings {} --configuration x".split(),
-            "tokenize: --metadata without --manifest; add the manifest",
-        ),
         (["embed", "a.h5ad", "FOLDER", "--checkpoint", "x"], "a folder; name"),
         (["embed", "a.h5ad", "o.csv", "--checkpoint", "x"], "the output is an h5ad file; end"),
     ],
@@ -55,6 +51,12 @@ def test_a_missing_setting_or_a_wrong_file_is_named(
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
     assert not (tmp_path / "output").exists()
+
+
+def test_an_evaluation_dataset_needs_the_manifest(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("cells", "metadata", "vocabulary", "configuration", "output")
+    assert main(["tokenize", "--settings={}", *(f"--{name}=absent" for name in names)]) == 1
+    assert "--metadata without --manifest; add the manifest" in capsys.readouterr().err
 
 
 def test_an_error_is_in_the_log_and_one_line_on_the_terminal(tmp_path: Path) -> None:
