@@ -110,8 +110,6 @@ def test_a_stored_configuration_round_trips() -> None:
         ({"benchmarks": {"kernel": {"lengths": [100]}}}, ["lengths", "100"]),
         ({"corpus": {"source": "local"}}, ["corpus.local", "empty"]),
         ({"datasets": {"mine": {"file": "absent.h5ad"}}}, ["datasets.mine.file", "no such file"]),
-        ({"tokens": {"vocabulary": {"genes": "a", "biotypes": ["b"]}}}, ["genes and biotypes"]),
-        ({"tokens": {"vocabulary": {"biotypes": ["b"]}}}, ["biotypes and annotation"]),
         ({"training": {"patience": 2}}, ["training.patience", "validate_every"]),
     ],
 )

@@ -64,8 +64,8 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
 
 
 def find_corpus_problems(config: Config) -> Iterator[str]:
-    """Yield messages about corpus, evaluation datasets and vocabulary."""
-    corpus, vocabulary = config.corpus, config.tokens.vocabulary
+    """Yield messages about corpus and evaluation datasets."""
+    corpus = config.corpus
     if corpus.manifest is not None and corpus.source != "cellxgene":
         yield "corpus.manifest: needs corpus.source: cellxgene; set it, or manifest: null"
     if corpus.local and corpus.source != "local":
@@ -80,10 +80,6 @@ def find_corpus_problems(config: Config) -> Iterator[str]:
             yield f"datasets.{name}: has a file and an id; set one of them to null"
         if corpus.source == "cellxgene" and not (dataset.file or dataset.id):
             yield f"datasets.{name}.id: missing; add it, or remove the dataset with {name}: null"
-    if vocabulary.genes is not None and vocabulary.biotypes is not None:
-        yield "tokens.vocabulary: genes and biotypes exclude each other; set one of them to null"
-    if (vocabulary.biotypes is None) != (not vocabulary.annotation):
-        yield "tokens.vocabulary: biotypes and annotation need each other; set both or neither"
 
 
 def find_model_problems(name: str, model: Model, training: Training, device: str) -> Iterator[str]:

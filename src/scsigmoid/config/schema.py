@@ -250,10 +250,6 @@ class VocabularyChoice(Settings):
     genes: Text | None
     """File with one gene id per line. Exactly these genes get tokens. Genes that no training cell
     expresses have a median of 1. ``null`` selects genes by the other settings."""
-    biotypes: DistinctNotEmpty[Text] | None
-    """Biotypes of the genes, for example ``protein_coding``. ``null`` means all biotypes."""
-    annotation: list[Text]
-    """GTF files that contain the biotypes, for example from GENCODE, one for each organism."""
     sizes: dict[Literal["Homo sapiens", "Mus musculus", "other"], Count] | None
     """Largest number of genes of each organism. The genes expressed in most training cells are
     kept. ``other`` limits genes without an Ensembl id. ``null`` means no limit."""
