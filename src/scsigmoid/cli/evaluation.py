@@ -5,13 +5,13 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from scsigmoid.cli.arguments import number, stage, text
+from scsigmoid.cli.arguments import stage, text
 from scsigmoid.config.schema import Embeddings, Mmd, Scib, Umap, ValidationLoss
 from scsigmoid.errors import UserError
 
 
 @stage(
-    "input output --checkpoint --key --pooling --device --devices --batch-tokens --layer? --genes?"
+    "input output --checkpoint --key --pooling --device --batch-tokens --layer? --genes?"
     " --keep-all? --force?",
     {
         "--checkpoint": {
@@ -19,7 +19,6 @@ from scsigmoid.errors import UserError
             "help": "trained model: model.safetensors or its folder; or the packaged model blood",
         },
         "--key": text("name of the embedding in obsm") | {"default": "X_scsigmoid"},
-        "--devices": number("GPUs that share the cells; with --device cpu, processes"),
         "--keep-all": {
             "action": "store_true",
             "help": "write X, layers, var, obsm, ... of the input too (needs memory for all)",
@@ -44,7 +43,6 @@ def embed(options: argparse.Namespace) -> None:
         layer=options.layer,
         genes=options.genes,
         keep_all=options.keep_all,
-        devices=options.devices,
         force=options.force,
     )
 
