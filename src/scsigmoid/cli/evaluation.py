@@ -11,18 +11,13 @@ from scsigmoid.errors import UserError
 
 
 @stage(
-    "input output --checkpoint --key --pooling --device --batch-tokens --layer? --genes?"
-    " --keep-all? --force?",
+    "input output --checkpoint --key --pooling --device --batch-tokens --layer? --genes? --force?",
     {
         "--checkpoint": {
             "metavar": "PATH",
             "help": "trained model: model.safetensors or its folder; or the packaged model blood",
         },
         "--key": text("name of the embedding in obsm") | {"default": "X_scsigmoid"},
-        "--keep-all": {
-            "action": "store_true",
-            "help": "write X, layers, var, obsm, ... of the input too (needs memory for all)",
-        },
         "--force": {"action": "store_true", "help": "replace OUTPUT.h5ad if it exists"},
     },
 )
@@ -42,7 +37,6 @@ def embed(options: argparse.Namespace) -> None:
         key=options.key,
         layer=options.layer,
         genes=options.genes,
-        keep_all=options.keep_all,
         force=options.force,
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pandas as pd
-from anndata import AnnData, read_h5ad
+from anndata import AnnData
 from anndata.io import write_elem
 
 from scsigmoid.attention.backends import choose_backend
@@ -24,7 +24,7 @@ from scsigmoid.config.schema import Embeddings, Pooling
 from scsigmoid.corpus.genes import is_id, organism_of
 from scsigmoid.corpus.h5ad import Cells, open_cells
 from scsigmoid.corpus.h5ad_writer import as_h5ad, storing
-from scsigmoid.corpus.hdf5 import format_names, opened, read_data_frame, reading
+from scsigmoid.corpus.hdf5 import format_names, opened, read_data_frame
 from scsigmoid.corpus.matrix_reader import find_counts
 from scsigmoid.errors import UserError, first_few, naming
 from scsigmoid.evaluation.embedding_files import check_finite
@@ -192,7 +192,6 @@ def embed_file(
     key: str = KEY,
     layer: str = "",
     genes: str = "",
-    keep_all: bool = False,
     force: bool = False,
 ) -> None:
     """Embed the cells of an h5ad file, or of a 10x file or folder, in bounded memory.
@@ -203,8 +202,6 @@ def embed_file(
             hidden, float32) and its settings in ``uns[key]``. Cells without a gene of the
             vocabulary are left out, and the log lists them.
         key, layer, genes: as for :func:`embed`.
-        keep_all: whether to copy ``X``, ``layers``, ``var``, ``obsm``, … of the input, too. The
-            whole input is then read into memory.
         force: whether to replace an existing output.
 
     Raises:
@@ -223,16 +220,9 @@ def embed_file(
             rows = tokens.metadata(["cell"])["cell"]
             obs = obs.iloc[rows]
             # If anndata cannot write the data, raise the error before the slow embedding.
-            if keep_all:
-                with opened(source), reading(str(source)):
-                    adata = read_h5ad(source)[rows].copy()
-            else:
-                adata = AnnData(obs=obs)
             with storing(str(path)):
-                adata.write_h5ad(temporary)
-            del adata  # frees memory
-            label = f"embedding {path.name}"
-            values = embed_cells(model.encoder, tokens, settings, label)
+                AnnData(obs=obs).write_h5ad(temporary)
+            values = embed_cells(model.encoder, tokens, settings, f"embedding {path.name}")
         check_finite(values, obs, f"{model.path}: embeds")
         metadata = provenance(model.path, model.metadata, settings, is_simulated)
         with h5py.File(temporary, "r+") as file:
