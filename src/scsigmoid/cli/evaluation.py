@@ -72,14 +72,13 @@ def checkpoints_and_outputs(options: argparse.Namespace) -> Iterator[tuple[Path,
     yield from zip(options.checkpoint, options.output, strict=True)
 
 
-@stage("--embeddings+ --cells --settings --device? --output+")
+@stage("--embeddings+ --cells --settings --output+")
 def scib(options: argparse.Namespace) -> None:
     """Compute the scIB metrics of a dataset. The folder of an output is the name of its metric."""
     # Numba would compile for ten seconds at import. Without compiling, a cell takes less than 1 ms.
     os.environ["NUMBA_DISABLE_JIT"] = "1"
     from scsigmoid.config.metrics import METRICS
     from scsigmoid.evaluation.scib import scib as measure
-    from scsigmoid.training.devices import resolve_device
 
     outputs = {file.parent.name: file for file in options.output}
     for metric, output in outputs.items():
@@ -87,8 +86,8 @@ def scib(options: argparse.Namespace) -> None:
             raise UserError(f"{output}: name its folder after a metric ({', '.join(METRICS)})")
     settings, seed = options.settings.section("evaluation.scib", Scib), options.settings["seed"]
     has_donors = options.settings["corpus.source"] == "local"
-    files, device = by_model(options.embeddings), str(resolve_device(options.device))
-    measure(files, options.cells, settings, seed, outputs, donors=has_donors, device=device)
+    files = by_model(options.embeddings)
+    measure(files, options.cells, settings, seed, outputs, donors=has_donors)
 
 
 @stage("--dataset --embeddings+ --settings --device? --output")

@@ -81,8 +81,8 @@ def metrics(
     # Donors, metadata and file are empty, because these metrics do not use them.
     neighbours = Neighbours(values, coordinates, *nearest, labels, np.array([]), {}, Path())
     return {
-        **silhouette(neighbours, seed, "cpu"),
-        **leiden(neighbours, derive(seed, "leiden"), "cpu"),
+        **silhouette(neighbours, seed),
+        **leiden(neighbours, derive(seed, "leiden")),
         "linear_probe": probe(values, types, seed),
         "knn": cross_validated(KNeighborsClassifier(15), coordinates, types, seed),
         "mmd": mean_mmd(values, types),
