@@ -221,12 +221,12 @@ class Dataset(Settings):
     id: Annotated[Identifier | None, Affects("evaluation_cells")] = None
     """CELLxGENE id of the dataset."""
     file: Annotated[Text | None, Affects("evaluation_cells")] = None
-    """Your own file, instead of an ``id``: an h5ad file, a 10x ``.h5`` file or a 10x folder. All
-    its cells are evaluated. Works with every ``corpus.source``."""
+    """Your own h5ad file, instead of an ``id``. All its cells are evaluated. 10x files do not
+    contain a label, so they cannot be evaluated. Works with every ``corpus.source``."""
     label: Annotated[Label, Affects("evaluation_cells")] = "cell_type"
     """Column of ``obs`` with the cell type, or a list of columns. Of a list, the first column that
-    exists is used or, if ``types`` is set, the column with most of these types. ``"{a} {b}"`` joins
-    two columns. ``"*"`` means all text columns."""
+    exists is used or, if ``types`` is set, the column with most of these types. ``"*"`` means all
+    text columns."""
     types: Annotated[Distinct[Text], Affects("evaluation_cells mmd_of_dataset")] = field(
         default_factory=list
     )
