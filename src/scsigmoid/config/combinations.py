@@ -70,9 +70,9 @@ def find_corpus_problems(config: Config) -> Iterator[str]:
         yield "corpus.manifest: needs corpus.source: cellxgene; set it, or manifest: null"
     if corpus.local and corpus.source != "local":
         yield "corpus.local: needs corpus.source: local; set it, or remove the files"
-    cells, files = corpus.embedded.training_cells, corpus.embedded.training_files
+    files, cells = corpus.embedded.training_files, corpus.embedded.training_cells
     if files > cells:
-        yield f"corpus.embedded.training_files: {files} files for {cells} cells; set at most {cells}"
+        yield f"corpus.embedded.training_files: {files} for {cells} cells; set at most {cells}"
     for file in files_of_datasets(config.datasets):
         if problem := problem_of(file.path):
             yield f"datasets.{file.dataset}.file: {file.path}: {problem}"
