@@ -18,12 +18,6 @@ def test_settings_that_are_not_json_are_a_usage_error(capsys: pytest.CaptureFixt
     assert "not valid JSON" in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_an_unknown_stage_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["emebd"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "mean 'embed'" in line
-
-
 def test_a_plan_may_be_cut_short() -> None:
     """The reader of the pipe ends first, as in `scsigmoid plan | head`."""
     reader, writer = os.pipe()
@@ -57,6 +51,12 @@ def test_a_missing_setting_or_a_wrong_file_is_named(
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
     assert not (tmp_path / "output").exists()
+
+
+def test_an_evaluation_dataset_needs_the_manifest(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("cells", "metadata", "vocabulary", "configuration", "output")
+    assert main(["tokenize", "--settings={}", *(f"--{name}=absent" for name in names)]) == 1
+    assert "--metadata without --manifest; add the manifest" in capsys.readouterr().err
 
 
 def test_an_error_is_in_the_log_and_one_line_on_the_terminal(tmp_path: Path) -> None:

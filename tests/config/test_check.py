@@ -111,9 +111,9 @@ def test_a_stored_configuration_round_trips() -> None:
         ({"datasets": {"lung_acr": {"label": ["a", "*"]}}}, ["lung_acr.label", "lung_acr.types"]),
         ({"benchmarks": {"kernel": {"lengths": [100]}}}, ["lengths", "100"]),
         ({"corpus": {"source": "local"}}, ["corpus.local", "empty"]),
+        # Without an error, files would have no cells.
+        ({"corpus": {"embedded": {"training_cells": 1}}}, ["embedded.training_files", "1 cells"]),
         ({"datasets": {"mine": {"file": "absent.h5ad"}}}, ["datasets.mine.file", "no such file"]),
-        ({"tokens": {"vocabulary": {"genes": "a", "biotypes": ["b"]}}}, ["genes and biotypes"]),
-        ({"tokens": {"vocabulary": {"biotypes": ["b"]}}}, ["biotypes and annotation"]),
         ({"training": {"patience": 2}}, ["training.patience", "validate_every"]),
     ],
 )

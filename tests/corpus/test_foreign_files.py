@@ -3,6 +3,7 @@
 import anndata
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from stages import dense, local_corpus, make_evaluation, make_manifest, make_part
@@ -67,6 +68,11 @@ FAULTS = {
         lambda file: replace(file, LABELS, LATIN, "string-array"),
         r"damaged \(column 'cell_type': 'utf-8' codec",
     ),
+    "labels in Latin-1, of a fixed length": (
+        "csr",
+        lambda file: replace(file, LABELS, np.array([b"Caf\xe9"] * 30)),
+        r"damaged \(column 'cell_type': 'utf-8' codec",
+    ),
     "labels of pairs": ("csr", lambda f: replace(f, LABELS, np.zeros(30, "i4,f4")), ONE_VALUE),
     "labels of two columns": ("csr", lambda f: replace(f, LABELS, np.zeros((30, 2))), ONE_VALUE),
 }
@@ -90,6 +96,13 @@ def test_faults_in_hdf5(fault, counts, write_h5ad):
     else:
         with pytest.raises(UserError, match=rf"cells\.h5ad: {message}"):
             read()
+
+
+def test_categories_of_fixed_length(counts, write_h5ad):
+    path = write_h5ad(counts, obs={"cell_type": pd.Categorical(["T", "B", None] * 10)})
+    with h5py.File(path, "r+") as file:
+        replace(file, f"{LABELS}/categories", np.array([b"B", b"T"]))
+    assert open_cells(path).obs(["cell_type"])["cell_type"][:3].tolist() == ["T", "B", ""]
 
 
 def local(path, **settings):

@@ -1,4 +1,4 @@
-"""Cell types: columns, templates that join columns, and wanted types."""
+"""Cell types: columns and wanted types."""
 
 import pytest
 
@@ -11,7 +11,6 @@ WANTED = ["Immune", "Adult immune", "Adult valve interstitial"]
 AUTHORS = ["immune cells", "Immune (adult)", "adult_valve_interstitial"]
 OBS = {
     "cell_type": ["leukocyte", "leukocyte", "valve cell"] * 10,
-    "age": ["", "Adult", "Adult"] * 10,
     "kind": ["Immune", "immune", "valve interstitial cell"] * 10,
     "annotation": AUTHORS * 10,
     "broad": ["Immune", "Adult imune", "Neural"] * 10,
@@ -28,15 +27,6 @@ def choose(cells, label, types=()):
     return choose_label(cells, "heart", Dataset(title="Heart", label=label, types=list(types)))
 
 
-def test_columns_are_joined(cells):
-    assert cell_types(cells(), "{age}: {kind}")[:3].tolist() == [
-        "", "Adult: immune", "Adult: valve interstitial cell",
-    ]  # fmt: skip
-    joined = cell_types(cells(), "{age} {kind}", WANTED)
-    assert joined[:3].tolist() == ["", *WANTED[1:]]
-    assert cell_types(cells(), "{kind} or {kind}")[0] == "Immune or Immune"
-
-
 def test_missing_labels(cells):
     absent = [None, "", "nan", "NA", "Unknown", "a"]
     types = cell_types(cells(cell_type=absent * 5), "cell_type")
@@ -44,7 +34,7 @@ def test_missing_labels(cells):
 
 
 def test_first_existing_label(cells, capsys):
-    assert choose(cells(), ["author", "{age} {none}", "kind", "cell_type"]) == "kind"
+    assert choose(cells(), ["author", "kind", "cell_type"]) == "kind"
     assert choose(cells(cell_type=["a", "b", None] * 10), "cell_type") == "cell_type"
     message = "heart: 2 cell types from 'cell_type'; 10 of 30 cells have none"
     assert message in capsys.readouterr().err
@@ -70,8 +60,6 @@ def test_missing_types(cells):
 def test_missing_column(cells):
     with pytest.raises(UserError, match=r"no column 'celltype'.*its columns: 'cell_type'"):
         choose(cells(), ["celltype", "none"])
-    with pytest.raises(UserError, match="no column 'none'"):
-        choose(cells(), "{age} {none}")
 
 
 @pytest.mark.parametrize(("types", "only"), [(["T", None], "'T'"), (["", "unknown"], "none")])

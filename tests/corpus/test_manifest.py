@@ -43,7 +43,7 @@ def test_local(counts, write_h5ad, tmp_path, capfd):
     corpus = local_corpus(
         LocalFiles(files=str(paths[0]), held_out=0.1),
         LocalFiles(files=str(paths[1]), held_out="batch=b", name="lung"),
-        LocalFiles(files=str(paths[2]), label=["none of it", "{batch} {cell_type}", "batch"]),
+        LocalFiles(files=str(paths[2]), label=["none of it", "batch"]),
         LocalFiles(files=str(paths[3])),
     )
     datasets = {"blood_1": Dataset(title="Blood"), "lung": Dataset(title="Lung")}
@@ -53,7 +53,7 @@ def test_local(counts, write_h5ad, tmp_path, capfd):
     assert [r.cells for r in rows.values()] == ["27", "3", "20", "10", "30", "30"]
     assert rows["blood_1"].held_out == rows["blood_1_training"].held_out == "fraction=0.1 seed=42"
     assert rows["blood_1"].location == str(paths[0])
-    assert rows["gut"].label == "{batch} {cell_type}"
+    assert rows["gut"].label == "batch"
     assert rows["gut"].sha256 == sha256(paths[2])
     assert rows["gut"].bytes == str(paths[2].stat().st_size)
     assert (rows["gut"].organism, rows["gut_2"].organism) == ("Homo sapiens", "Mus musculus")

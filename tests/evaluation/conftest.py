@@ -87,13 +87,11 @@ def store(make_store) -> Path:
 def make_model(tmp_path: Path):
     """Return a function that writes an untrained model and returns its path."""
 
-    def make(
-        attention: str, vocabulary: Vocabulary = TOY, cls_token: bool = True, wide: int = 32
-    ) -> Path:
+    def make(attention: str, vocabulary: Vocabulary = TOY, cls_token: bool = True) -> Path:
         run = TrainingRun(
             model=f"{attention}_toy", attention=attention, context=CONTEXT, cls_token=cls_token,
             backend="reference" if attention == "sigmoid" else "auto",
-            size=Size(layers=2, hidden=16, heads=2, feed_forward=wide),
+            size=Size(layers=2, hidden=16, heads=2, feed_forward=32),
             architecture=Architecture(
                 size="toy", dropout=0.1, layer_norm_epsilon=1e-5, initializer_range=0.5
             ),

@@ -113,11 +113,9 @@ def test_invalid_input(write_pair, dataset, tmp_path):
     with pytest.raises(UserError, match="x: all 5 cells have the same values"):
         principal_components(np.ones((5, 3)), 0.95, "x")
     paths = write_pair({"a": 20, "b": 20})
-    with pytest.raises(UserError, match=r"40 of 40 .* too few: scIB needs more than 40"):
+    with pytest.raises(UserError, match=r"40 of 40 .* too few: .* more than 40 cells"):
         run(paths, path, neighbours=40)
     with pytest.raises(UserError, match="no such file"):
         run(paths, tmp_path / "toy.h5ad")
-    with pytest.raises(UserError, match=r"toy\.h5ad: has no row 40"):
-        run(write_pair({"a": 21, "b": 20}), path)
-    with pytest.raises(UserError, match="all cells are of type 'a'"):
+    with pytest.raises(UserError, match=r"1 types; .* scIB needs two types"):
         run(write_pair({"a": 40}), path)

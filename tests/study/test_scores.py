@@ -48,3 +48,6 @@ def test_scores_have_the_run_and_the_step(tmp_path: Path, monkeypatch: pytest.Mo
     assert [value > 0.9 for value in probe["value"]] == [False, True, False]
     with pytest.raises(UserError, match=r"old\.h5ad: the training step is missing"):
         scoring.score(paths, tmp_path / "toy.h5ad", 1, tmp_path / "scores.csv")
+    (tmp_path / "toy.h5ad").write_text("other cells")
+    with pytest.raises(UserError, match=r"toy\.h5ad: has cells"):
+        scoring.score(paths[:2], tmp_path / "toy.h5ad", 1, tmp_path / "scores.csv")

@@ -10,7 +10,7 @@ import pytest
 from tokens.conftest import token_table
 
 from scsigmoid.errors import UserError
-from scsigmoid.tokens.store import TokenStore, grouped, write_shards
+from scsigmoid.tokens.store import TokenStore, cumulative, grouped, write_shards
 
 
 def write(folder, count=13, vocabulary_size=5000, first=0, **entries):
@@ -50,6 +50,12 @@ def test_cells(size, dtype, tmp_path):
     assert metadata["cell"].tolist() == list(range(13))
     assert metadata["cell_type"].tolist() == table["cell_type"].to_pylist()
     assert metadata["is_primary"].tolist() == [True] * 13
+
+
+def test_more_tokens_than_int32():
+    assert cumulative([2**31 - 1]).tolist() == [0, 2**31 - 1]
+    with pytest.raises(UserError, match=r"2 cells have 2,147,483,648 tokens.*fewer cells at once"):
+        cumulative([2**31 - 1, 1])
 
 
 def test_shards_are_bounded_and_readable_by_others(tmp_path):

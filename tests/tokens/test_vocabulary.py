@@ -1,6 +1,5 @@
-"""The vocabulary: selection and order of genes, gene lists, annotations, and its file."""
+"""The vocabulary: selection and order of genes, gene lists, and its file."""
 
-import gzip
 import json
 from dataclasses import replace
 
@@ -15,7 +14,6 @@ from scsigmoid.tokens.vocabulary import (
     EXPRESSED,
     SPECIAL,
     Vocabulary,
-    biotypes_of,
     build_vocabulary,
     read_gene_list,
 )
@@ -127,43 +125,9 @@ def test_gene_list(make_vocabulary, tmp_path):
             make_vocabulary(genes=str(tmp_path / "list.txt"))
 
 
-def annotation(kinds):
-    """Return an annotation in GENCODE's format."""
-    line = 'chr1\tHAVANA\tgene\t1\t9\t.\t+\t.\tgene_id "{}.3"; gene_type "{}"; gene_name "x";\n'
-    return "##description: made up\n" + "".join(line.format(*kind) for kind in kinds.items())
-
-
-def test_biotypes(make_vocabulary, tmp_path, capfd):
-    kinds = {gene: ["protein_coding", "lncRNA", "miRNA"][i % 3] for i, gene in enumerate(HUMAN)}
-    (tmp_path / "human.gtf").write_text(annotation(kinds))
-    with gzip.open(tmp_path / "mouse.gtf.gz", "wt") as file:
-        text = annotation({MOUSE[0]: "miRNA", MOUSE[1]: "TEC"})
-        file.write(text.replace("_type", "_biotype"))  # the spelling of Ensembl
-    paths = [str(tmp_path / name) for name in ("human.gtf", "mouse.gtf.gz")]
-    wanted = {"biotypes": ["protein_coding", "miRNA"], "annotation": paths}
-    vocabulary, _ = make_vocabulary(**wanted)
-    expected = [g for g in HUMAN if kinds[g] != "lncRNA" and g != HUMAN[2]]
-    assert vocabulary.gene_ids[4:] == (*expected, MOUSE[0])
-    # seven mouse genes, the rat gene and TP53
-    assert "left out 9 expressed genes that are not in the annotation" in capfd.readouterr().err
-    assert make_vocabulary(**wanted, sizes={"Homo sapiens": 2})[0].size == 4 + 2 + 1
-    with pytest.raises(UserError, match=r"biotypes: unknown .* 'miRNAs'; did you mean 'miRNA'"):
-        make_vocabulary(biotypes=["miRNAs"], annotation=paths)
-    (tmp_path / "rat.gtf").write_text(annotation({"ENSRNOG00000000001": "miRNA"}))
-    with pytest.raises(UserError, match="no training cell expresses a gene of biotype miRNA"):
-        make_vocabulary(biotypes=["miRNA"], annotation=[str(tmp_path / "rat.gtf")])
-
-
-def test_invalid_lists_and_annotations(tmp_path):
+def test_invalid_lists(tmp_path):
     path = tmp_path / "x"
     for content, words in ((b"\n# a\n<cls>\n", "no gene id"), (b"\xff", "not a text file")):
         path.write_bytes(content)
         with pytest.raises(UserError, match=words):
             read_gene_list(path)
-    path.write_text("a\tb\n")
-    with pytest.raises(UserError, match="does not contain a gene_type"):
-        biotypes_of([path])
-    (tmp_path / "x.gz").write_bytes(b"no gzip")
-    for name in ("none.gtf", "x.gz"):
-        with pytest.raises(UserError, match=rf"{name}: cannot be read"):
-            biotypes_of([tmp_path / name])

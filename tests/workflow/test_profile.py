@@ -9,8 +9,8 @@ from slurm_cluster import profile_of
 
 PROFILE = "workflow/profiles/slurm"
 ON_GPUS = {
-    *("train", "embeddings_of_pair", "validation_loss_of_model", "scib_of_dataset"),
-    *("mmd_of_dataset", "benchmark_kernel", "benchmark_training"),
+    *("train", "embeddings_of_pair", "validation_loss_of_model", "mmd_of_dataset"),
+    *("benchmark_kernel", "benchmark_training"),
 }
 DOWNLOADS = {"manifest", "training_cells", "evaluation_cells"}
 

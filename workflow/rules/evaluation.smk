@@ -93,15 +93,12 @@ rule scib_of_dataset:
     conda:
         ENVIRONMENT
     resources:
-        **gpu_resources(GPUS),
         **limits(mem_mb=16000, runtime=240, input_factor=4),
     params:
         settings=settings_of("scib_of_dataset"),
-        device=get_device,
     shell:
         "python -m scsigmoid scib --embeddings {input.embeddings:q} --cells {input.cells:q}"
-        " --settings {params.settings:q} --device {params.device:q} --output {output:q}"
-        " --log {log:q}"
+        " --settings {params.settings:q} --output {output:q} --log {log:q}"
 
 
 rule mmd_of_dataset:

@@ -27,7 +27,7 @@ rule vocabulary:
     """Choose the genes with a token, and compute their medians."""
     input:
         statistics=result("tokens/statistics/part-{part}.arrow", part=PLAN.parts),
-        user_files=[local(path) for path in PLAN.vocabulary_files],
+        genes=local(CONFIG.tokens.vocabulary.genes) if CONFIG.tokens.vocabulary.genes else [],
     output:
         f"{RESULTS}/tokens/vocabulary.parquet",
     log:

@@ -19,7 +19,6 @@ from typing import TextIO
 
 from scsigmoid import __version__, progress
 from scsigmoid.cli.arguments import STAGES
-from scsigmoid.config.validate import suggest
 from scsigmoid.errors import UserError, shortened
 from scsigmoid.files import check_writable
 
@@ -40,16 +39,12 @@ REMEDIES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one subcommand. Return exit code 0, 1 (error), 2 (unknown stage) or 130 (interruption).
+    """Run one subcommand. Return exit code 0, 1 (error) or 130 (interruption).
 
     If a model is trained by several processes, this process launches them with torchrun. Each of
     them then runs the subcommand.
     """
     words = sys.argv[1:] if arguments is None else arguments
-    if words and words[0] not in STAGES and not words[0].startswith("-"):
-        hint = suggest(words[0], STAGES) or "; scsigmoid --help lists all"
-        print_error(f"unknown stage {words[0]!r}{hint}", sys.stderr)
-        return 2
     options = make_parser().parse_args(words)
     log, rank = options.log, os.environ.get("RANK")
     if log is not None and rank not in (None, "0"):  # each process of torchrun has its own log

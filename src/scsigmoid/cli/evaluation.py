@@ -5,25 +5,19 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from scsigmoid.cli.arguments import number, stage, text
+from scsigmoid.cli.arguments import stage, text
 from scsigmoid.config.schema import Embeddings, Mmd, Scib, Umap, ValidationLoss
 from scsigmoid.errors import UserError
 
 
 @stage(
-    "input output --checkpoint --key --pooling --device --devices --batch-tokens --layer? --genes?"
-    " --keep-all? --force?",
+    "input output --checkpoint --key --pooling --device --batch-tokens --layer? --genes? --force?",
     {
         "--checkpoint": {
             "metavar": "PATH",
             "help": "trained model: model.safetensors or its folder; or the packaged model blood",
         },
         "--key": text("name of the embedding in obsm") | {"default": "X_scsigmoid"},
-        "--devices": number("GPUs that share the cells; with --device cpu, processes"),
-        "--keep-all": {
-            "action": "store_true",
-            "help": "write X, layers, var, obsm, ... of the input too (needs memory for all)",
-        },
         "--force": {"action": "store_true", "help": "replace OUTPUT.h5ad if it exists"},
     },
 )
@@ -43,8 +37,6 @@ def embed(options: argparse.Namespace) -> None:
         key=options.key,
         layer=options.layer,
         genes=options.genes,
-        keep_all=options.keep_all,
-        devices=options.devices,
         force=options.force,
     )
 
@@ -80,14 +72,13 @@ def checkpoints_and_outputs(options: argparse.Namespace) -> Iterator[tuple[Path,
     yield from zip(options.checkpoint, options.output, strict=True)
 
 
-@stage("--embeddings+ --cells --settings --device? --output+")
+@stage("--embeddings+ --cells --settings --output+")
 def scib(options: argparse.Namespace) -> None:
     """Compute the scIB metrics of a dataset. The folder of an output is the name of its metric."""
     # Numba would compile for ten seconds at import. Without compiling, a cell takes less than 1 ms.
     os.environ["NUMBA_DISABLE_JIT"] = "1"
     from scsigmoid.config.metrics import METRICS
     from scsigmoid.evaluation.scib import scib as measure
-    from scsigmoid.training.devices import resolve_device
 
     outputs = {file.parent.name: file for file in options.output}
     for metric, output in outputs.items():
@@ -95,8 +86,8 @@ def scib(options: argparse.Namespace) -> None:
             raise UserError(f"{output}: name its folder after a metric ({', '.join(METRICS)})")
     settings, seed = options.settings.section("evaluation.scib", Scib), options.settings["seed"]
     has_donors = options.settings["corpus.source"] == "local"
-    files, device = by_model(options.embeddings), str(resolve_device(options.device))
-    measure(files, options.cells, settings, seed, outputs, donors=has_donors, device=device)
+    files = by_model(options.embeddings)
+    measure(files, options.cells, settings, seed, outputs, donors=has_donors)
 
 
 @stage("--dataset --embeddings+ --settings --device? --output")

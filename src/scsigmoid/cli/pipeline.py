@@ -3,7 +3,6 @@
 import argparse
 import os
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from functools import reduce
 from pathlib import Path
 
@@ -78,13 +77,15 @@ def lock(options: argparse.Namespace) -> None:
     write_lock(options.manifest, options.cells, options.metadata, options.output)
 
 
-@stage("--cells --settings --configuration? --output")
+@stage("--cells --settings --configuration --output")
 def statistics(options: argparse.Namespace) -> None:
     """Gather gene statistics."""
+    from scsigmoid.corpus.fetch import raw_files
     from scsigmoid.tokens.statistics import gather
 
-    with raw_files(options, last=False):
-        settings = options.settings
+    settings = options.settings
+    config, downloads = corpus_of(options.configuration)
+    with raw_files(options.cells, config.corpus, downloads, last=False):
         target_sum, minimum_genes = settings["tokens.target_sum"], settings["corpus.minimum_genes"]
         gather(options.cells, target_sum, options.output, minimum_genes)
 
@@ -99,14 +100,21 @@ def vocabulary(options: argparse.Namespace) -> None:
     build_vocabulary(options.statistics, settings["tokens.minimum_cells"], options.output, choice)
 
 
-@stage("--cells --metadata? --manifest? --vocabulary --settings --configuration? --output")
+@stage("--cells --metadata? --manifest? --vocabulary --settings --configuration --output")
 def tokenize(options: argparse.Namespace) -> None:
     """Turn cells into ranked gene tokens."""
+    from scsigmoid.corpus.fetch import raw_files
     from scsigmoid.corpus.manifest import check_not_trained_on
     from scsigmoid.tokens.make import UNLIMITED, Tokenizer, tokenize_evaluation, tokenize_part
     from scsigmoid.tokens.vocabulary import Vocabulary
 
+    if options.metadata and not options.manifest:
+        raise UserError(
+            "tokenize: --metadata without --manifest; add the manifest with the training files, "
+            "which is compared with the evaluation dataset"
+        )
     settings = options.settings
+    config, downloads = corpus_of(options.configuration)
     tokenizer = Tokenizer(
         Vocabulary.read(options.vocabulary),
         target_sum=settings["tokens.target_sum"],
@@ -116,27 +124,12 @@ def tokenize(options: argparse.Namespace) -> None:
         minimum_genes=0 if options.metadata else settings["corpus.minimum_genes"],
     )
     if options.metadata:
-        if options.manifest:
-            config, _ = corpus_of(options.configuration)
-            row = options.metadata.with_suffix(".csv")
-            check_not_trained_on(row, options.manifest, config.corpus, config.datasets, config.seed)
+        row = options.metadata.with_suffix(".csv")
+        check_not_trained_on(row, options.manifest, config.corpus, config.datasets, config.seed)
         tokenize_evaluation(options.cells, options.metadata, tokenizer, options.output)
     else:
-        with raw_files(options, last=True):
+        with raw_files(options.cells, config.corpus, downloads, last=True):
             tokenize_part(options.cells, tokenizer, options.output)
-
-
-def raw_files(options: argparse.Namespace, *, last: bool) -> AbstractContextManager[None]:
-    """Return a context with the raw files of a part, if ``--configuration`` is given.
-
-    ``last`` says that no later stage reads the raw files, so that they may be deleted.
-    """
-    from scsigmoid.corpus import fetch as corpus
-
-    if options.configuration is None:
-        return nullcontext()
-    config, downloads = corpus_of(options.configuration)
-    return corpus.raw_files(options.cells, config.corpus, downloads, last=last)
 
 
 @stage("--tokens+ --output")

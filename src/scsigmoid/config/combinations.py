@@ -64,12 +64,15 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
 
 
 def find_corpus_problems(config: Config) -> Iterator[str]:
-    """Yield messages about corpus, evaluation datasets and vocabulary."""
-    corpus, vocabulary = config.corpus, config.tokens.vocabulary
+    """Yield messages about corpus and evaluation datasets."""
+    corpus = config.corpus
     if corpus.manifest is not None and corpus.source != "cellxgene":
         yield "corpus.manifest: needs corpus.source: cellxgene; set it, or manifest: null"
     if corpus.local and corpus.source != "local":
         yield "corpus.local: needs corpus.source: local; set it, or remove the files"
+    files, cells = corpus.embedded.training_files, corpus.embedded.training_cells
+    if files > cells:
+        yield f"corpus.embedded.training_files: {files} for {cells} cells; set at most {cells}"
     for file in files_of_datasets(config.datasets):
         if problem := problem_of(file.path):
             yield f"datasets.{file.dataset}.file: {file.path}: {problem}"
@@ -80,10 +83,6 @@ def find_corpus_problems(config: Config) -> Iterator[str]:
             yield f"datasets.{name}: has a file and an id; set one of them to null"
         if corpus.source == "cellxgene" and not (dataset.file or dataset.id):
             yield f"datasets.{name}.id: missing; add it, or remove the dataset with {name}: null"
-    if vocabulary.genes is not None and vocabulary.biotypes is not None:
-        yield "tokens.vocabulary: genes and biotypes exclude each other; set one of them to null"
-    if (vocabulary.biotypes is None) != (not vocabulary.annotation):
-        yield "tokens.vocabulary: biotypes and annotation need each other; set both or neither"
 
 
 def find_model_problems(name: str, model: Model, training: Training, device: str) -> Iterator[str]:

@@ -79,12 +79,6 @@ class Plan:
             "umap": evaluation.umap.neighbours if has_umap else 0,
         }
 
-    @property
-    def vocabulary_files(self) -> list[str]:
-        """The user's files that select the genes of the vocabulary."""
-        choice = self.config.tokens.vocabulary
-        return choice.annotation if choice.genes is None else [choice.genes]
-
     def settings(self, *keys: str) -> dict[str, Any]:
         """Return settings by dotted name as plain values. Without names, return all settings."""
         values = dataclasses.asdict(self.config)

@@ -224,12 +224,12 @@ class Dataset(Settings):
     id: Annotated[Identifier | None, Affects("evaluation_cells")] = None
     """CELLxGENE id of the dataset."""
     file: Annotated[Text | None, Affects("evaluation_cells")] = None
-    """Your own file, instead of an ``id``: an h5ad file, a 10x ``.h5`` file or a 10x folder. All
-    its cells are evaluated. Works with every ``corpus.source``."""
+    """Your own h5ad file, instead of an ``id``. All its cells are evaluated. 10x files do not
+    contain a label, so they cannot be evaluated. Works with every ``corpus.source``."""
     label: Annotated[Label, Affects("evaluation_cells")] = "cell_type"
     """Column of ``obs`` with the cell type, or a list of columns. Of a list, the first column that
-    exists is used or, if ``types`` is set, the column with most of these types. ``"{a} {b}"`` joins
-    two columns. ``"*"`` means all text columns."""
+    exists is used or, if ``types`` is set, the column with most of these types. ``"*"`` means all
+    text columns."""
     types: Annotated[Distinct[Text], Affects("evaluation_cells mmd_of_dataset")] = field(
         default_factory=list
     )
@@ -253,10 +253,6 @@ class VocabularyChoice(Settings):
     genes: Text | None
     """File with one gene id per line. Exactly these genes get tokens. Genes that no training cell
     expresses have a median of 1. ``null`` selects genes by the other settings."""
-    biotypes: DistinctNotEmpty[Text] | None
-    """Biotypes of the genes, for example ``protein_coding``. ``null`` means all biotypes."""
-    annotation: list[Text]
-    """GTF files that contain the biotypes, for example from GENCODE, one for each organism."""
     sizes: dict[Literal["Homo sapiens", "Mus musculus", "other"], Count] | None
     """Largest number of genes of each organism. The genes expressed in most training cells are
     kept. ``other`` limits genes without an Ensembl id. ``null`` means no limit."""

@@ -94,12 +94,14 @@ def read_column(frame: Any, name: str) -> Strings:
     import pandas as pd
 
     check_readable(frame, name)
-    values = read_checked(frame[name], f"column {name!r}", count_rows(frame))
-    if isinstance(values, pd.Categorical):
-        categories = np.array([*map(str, values.categories), ""], dtype=object)
-        return categories[values.codes]
-    series = pd.Series(values)
-    return np.where(series.isna(), "", series.astype(str)).astype(object)
+    title = f"column {name!r}"
+    values = read_checked(frame[name], title, count_rows(frame))
+    with reading(title):  # anndata does not decode text of a fixed length, which may be Latin-1
+        if isinstance(values, pd.Categorical):
+            texts = [x.decode() if isinstance(x, bytes) else str(x) for x in values.categories]
+            return np.array([*texts, ""], dtype=object)[values.codes]
+        series = pd.Series(values)
+        return np.where(series.isna(), "", series.astype(str)).astype(object)
 
 
 def check_readable(frame: Any, name: str) -> None:

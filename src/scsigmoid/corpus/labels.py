@@ -1,6 +1,6 @@
 """Read cell types: choose the columns of ``obs`` that contain them, and unify their spelling.
 
-A *label* is a column, or a template with columns in braces, such as ``{age_group} {cell_type}``.
+A *label* is the name of such a column.
 """
 
 import re
@@ -18,20 +18,9 @@ from scsigmoid.corpus.hdf5 import Strings, check_column, has_value_per_row, open
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
-IN_BRACES = re.compile(r"\{([^{}]+)\}")
 ANY = "*"  # label that stands for all columns of text
 ABSENT = ("", "na", "nan", "unknown")  # no label: "unknown" in CELLxGENE's schema, "NA" in R
 NEAREST = 3  # maximum number of columns in a message
-
-
-def columns_of(label: str) -> list[str]:
-    """Return the columns that a label consists of."""
-    return IN_BRACES.findall(label) or [label]
-
-
-def labels_in(obs: Any, labels: Sequence[str]) -> list[str]:
-    """Return the labels whose columns are all in a stored ``obs``."""
-    return [label for label in labels if all(column in obs for column in columns_of(label))]
 
 
 def normalize(text: str) -> str:
@@ -47,21 +36,15 @@ def cell_types(cells: Cells, label: str, types: Sequence[str] = ()) -> Strings:
     """
     import pandas as pd
 
-    columns = cells.obs(columns_of(label))
-    # The different combinations of values, and for each cell the index of its combination.
-    index, combinations = pd.factorize(pd.MultiIndex.from_arrays(list(columns.values())))
+    index, texts = pd.factorize(cells.obs([label])[label])
     spelling = {normalize(kind): kind for kind in types}
 
-    def type_of(values: tuple[str, ...]) -> str:
-        """Return the cell type for a value of each column."""
-        if any(value.strip().casefold() in ABSENT for value in values):
+    def type_of(text: str) -> str:
+        if text.strip().casefold() in ABSENT:
             return ""
-        value_of = dict(zip(columns, values, strict=True))
-        # A label without braces is the name of a column.
-        text = value_of.get(label) or IN_BRACES.sub(lambda match: value_of[match[1]], label)
         return text if text in types else spelling.get(normalize(text), text)
 
-    return np.array([type_of(values) for values in combinations], dtype=object)[index]
+    return np.array([type_of(text) for text in texts], dtype=object)[index]
 
 
 def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
@@ -76,14 +59,14 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
         obs = file["obs"]
         columns = map(str, obs.attrs["column-order"])
         text_columns = [column for column in columns if is_text(obs[column])]
-        labels = labels_in(obs, wanted) + (text_columns if ANY in wanted else [])
+        labels = [name for name in wanted if name in obs]
+        labels += text_columns if ANY in wanted else []
         if not labels and not dataset.types:  # with types, the error below names similar columns
             purpose = (
                 "the cell types that held-out cells need (set 'label' to one of its columns, or "
                 "remove 'held_out' or the dataset)"
             )
-            for column in columns_of(wanted[0]):
-                check_column(obs, column, cells.path, purpose)
+            check_column(obs, wanted[0], cells.path, purpose)
     types_of = {label: set(cell_types(cells, label, dataset.types)) for label in labels}
     chosen = max(labels, key=lambda label: len(types_of[label] & set(dataset.types)), default="")
     present = types_of.get(chosen, set())
@@ -128,8 +111,9 @@ def check_enough(
     size_of = Counter(kinds.tolist())
     del size_of[""]
     lacking = []
-    if scib and size_of.total() <= scib:
-        lacking.append(f"scIB needs more than {scib} (evaluation.scib.neighbours)")
+    if scib and (size_of.total() <= scib or len(size_of) < 2):
+        needed = f"two types and more than {scib} cells (evaluation.scib.neighbours)"
+        lacking.append(f"scIB needs {needed}")
     if mmd and sum(size >= mmd for size in size_of.values()) < 2:
         lacking.append(f"MMD needs two types of at least {mmd} (evaluation.mmd.minimum_cells)")
     if umap and len(kinds) <= umap:

@@ -22,7 +22,7 @@ from scsigmoid.corpus.genes import compare_genes, organisms_of
 from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import as_h5ad, fingerprint
 from scsigmoid.corpus.hdf5 import opened
-from scsigmoid.corpus.labels import choose_label, labels_in
+from scsigmoid.corpus.labels import choose_label
 from scsigmoid.corpus.metadata import (
     FILES,
     REMOTE,
@@ -194,7 +194,7 @@ def list_file(
     with as_h5ad(local.path) as path:
         cells = open_cells(path, layer=local.layer, genes=local.genes)
         with opened(path) as file:
-            labels = labels_in(file["obs"], local.labels) or local.labels
+            labels = [name for name in local.labels if name in file["obs"]] or local.labels
         common = ManifestRow(
             file=slug(local.path.stem),
             role="training",

@@ -59,7 +59,7 @@ class Metadata:
     dataset: str  # name of the dataset
     file: str  # name in the manifest
     simulated: bool
-    label: str  # column of obs with the cell type, or columns in braces (see labels.py)
+    label: str  # column of obs with the cell type
     types: list[str]  # cell types with the spelling to use; others are spelled as in the file
     title: str
     cells: int  # number of cells with counts

@@ -127,11 +127,6 @@ def read_embeddings(
     shared = {field: first.metadata.get(field) for field in ("vocabulary", "cells")}
     for other in others:
         check_identity(other.path, other.metadata, **shared)
-        if not np.array_equal(first.cells, other.cells):
-            raise UserError(
-                f"{other.path}: contains other cells than {first.path} ({len(other.cells)} and "
-                f"{len(first.cells)} cells); embed the same cells with both models"
-            )
         if not np.array_equal(first.labels, other.labels):
             raise UserError(
                 f"{other.path}: has other cell types than {first.path} for the same cells; embed "

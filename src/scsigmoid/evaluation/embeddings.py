@@ -6,22 +6,13 @@ with it. The paper does not say which pooling it used.
 """
 
 import ctypes
-import multiprocessing
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
-from functools import partial
-from itertools import count
-from math import ceil
+from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from scsigmoid.config.schema import Embeddings, Pooling
@@ -32,18 +23,14 @@ from scsigmoid.files import sha256
 from scsigmoid.identity import check_cells, check_identity, model_of
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.sizes import EncoderSettings
-from scsigmoid.progress import LOGGER, track
+from scsigmoid.progress import track
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training.batches import Batch, pack, split_by_tokens
 from scsigmoid.training.devices import resolve_device
-from scsigmoid.training.export import encoder_for, load_encoder
+from scsigmoid.training.export import load_encoder
 from scsigmoid.training.step import autocast
 
 TRIM_EVERY = 16  # number of batches after which return_free_memory is called
-BATCHES = count()  # numbers of the batches of this process
-TASKS = 64  # approximate number of tasks (chunks of batches) per worker process
-# In a worker process of :func:`embed_cells`, the function that embeds a batch. Otherwise empty.
-WORKER: list[Callable[[slice], NDArray[np.float32]]] = []
 
 
 def embed(
@@ -63,9 +50,9 @@ def embed(
     encoder, metadata = load_encoder(checkpoint, resolve_device(device))
     check_identity(checkpoint, metadata, **model_of(output))
     check_pooling(settings, encoder.settings, checkpoint)
-    tokens = open_tokens(store, cells.stem, metadata["vocabulary"])
+    tokens = TokenStore.open(store, dataset=cells.stem, vocabulary=metadata["vocabulary"])
     check_cells(cells, tokens.identity["cells"])
-    values = embed_cells(encoder, store, settings, f"embedding {metadata['model']}")
+    values = embed_cells(encoder, tokens, settings, f"embedding {metadata['model']}")
     columns = tokens.metadata(["cell", "cell_type"])
     with opened(cells) as file:
         obs = read_data_frame(file["obs"])
@@ -76,97 +63,22 @@ def embed(
 
 
 def embed_cells(
-    encoder: Encoder, store: Path, settings: Embeddings, label: str, devices: int = 1
+    encoder: Encoder, tokens: TokenStore, settings: Embeddings, label: str
 ) -> NDArray[np.float32]:
     """Return the embedding of every cell of a token store, (cells, hidden), float32.
 
-    Batches do not depend on the number of processes. Neither do the values, except for rounding on
-    a CPU if processes have several threads.
-
-    Args:
-        label: text of the progress bar and of error messages.
-        devices: number of GPUs, or number of processes if the encoder is on the CPU.
-
-    Raises:
-        UserError: if there are fewer GPUs than ``devices``, or if a process ends early.
+    ``label`` is the text of the progress bar.
     """
-    gpus = torch.cuda.device_count()
-    if next(encoder.parameters()).is_cuda and devices > gpus:
-        raise UserError(f"devices: is {devices}, but there are {gpus} GPUs; use at most {gpus}")
-    tokens = TokenStore.open(store)
+    device = next(encoder.parameters()).device
     batches = make_batches(tokens, encoder.settings, settings.batch_tokens)
     values = np.empty((len(tokens), encoder.settings.hidden), dtype=np.float32)
-    try:
-        with ExitStack() as stack:
-            parts: Iterator[NDArray[np.float32]]
-            if devices == 1:
-                parts = map(partial(embed_batch, encoder, tokens, settings), batches)
-            else:
-                workers = stack.enter_context(worker_pool(encoder, store, settings, devices))
-                chunksize = ceil(len(batches) / (TASKS * devices))
-                parts = workers.map(embed_in_worker, batches, chunksize=chunksize)
-            for rows, part in zip(track(batches, label=label), parts, strict=True):
-                values[rows] = part
-    except BrokenProcessPool:
-        raise UserError(
-            f"{label}: a process ended early; if memory is short, use fewer devices or fewer "
-            'tokens per batch; in a script, embed below `if __name__ == "__main__":`'
-        ) from None
-    return values
-
-
-@contextmanager
-def worker_pool(
-    encoder: Encoder, store: Path, settings: Embeddings, devices: int
-) -> Iterator[ProcessPoolExecutor]:
-    """Start a pool of ``devices`` processes that embed cells with ``encoder``."""
-    context = multiprocessing.get_context("spawn")
-    device_type = next(encoder.parameters()).device.type
-    names = context.SimpleQueue()  # names of devices: each process takes one
-    for rank in range(devices):
-        names.put(f"cuda:{rank}" if device_type == "cuda" else device_type)
-    threads = max(1, torch.get_num_threads() // devices)
-    with TemporaryDirectory() as folder:
-        # Weights are passed in a file. As an argument, they would go through a pipe: if the process
-        # ended before it read all of them, this process would wait forever.
-        weights = Path(folder) / "weights"
-        save_file(encoder.state_dict(), weights)
-        arguments = (names, threads, LOGGER.level, encoder.settings, weights, store, settings)
-        with ProcessPoolExecutor(devices, context, load_in_worker, arguments) as pool:
-            yield pool
-
-
-def load_in_worker(
-    names: Any, threads: int, log_level: int, model: EncoderSettings, weights: Path, store: Path,
-    settings: Embeddings,
-) -> None:  # fmt: skip
-    """Load an encoder in a worker process, from the file ``weights`` to the next of ``names``."""
-    torch.set_num_threads(threads)
-    LOGGER.setLevel(log_level)
-    device = torch.device(names.get())
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    state = load_file(weights)
-    encoder = encoder_for(model, state).to(device).eval()
-    encoder.load_state_dict(state)
-    WORKER.append(partial(embed_batch, encoder, TokenStore.open(store), settings))
-
-
-def embed_in_worker(rows: slice) -> NDArray[np.float32]:
-    return WORKER[0](rows)
-
-
-def embed_batch(
-    encoder: Encoder, tokens: TokenStore, settings: Embeddings, rows: slice
-) -> NDArray[np.float32]:
-    """Return the embedding of the cells ``rows`` of the store, (cells, hidden), float32."""
-    device = next(encoder.parameters()).device
-    with torch.inference_mode(), autocast(device):
-        batch = pack(tokens, np.arange(rows.start, rows.stop), encoder.settings).to(device)
-        hidden = encoder(batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen)
-        values = pool(hidden.float(), batch, settings, encoder.settings).cpu().numpy()
-    if next(BATCHES) % TRIM_EVERY == 0:
-        return_free_memory()
+    for number, rows in enumerate(track(batches, label=label)):
+        with torch.inference_mode(), autocast(device):
+            batch = pack(tokens, np.arange(rows.start, rows.stop), encoder.settings).to(device)
+            hidden = encoder(batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen)
+            values[rows] = pool(hidden.float(), batch, settings, encoder.settings).cpu().numpy()
+        if number % TRIM_EVERY == 0:
+            return_free_memory()
     return values
 
 
@@ -202,22 +114,6 @@ def provenance(
         "vocabulary": metadata["vocabulary"],
         "simulated": simulated,
     }
-
-
-def open_tokens(store: Path, dataset: str, vocabulary: str) -> TokenStore:
-    """Open the token store of a dataset. ``vocabulary`` is the expected fingerprint.
-
-    Raise a UserError if the store is missing, damaged or of another dataset or vocabulary, or if a
-    cell has no tokens.
-    """
-    tokens = TokenStore.open(store, dataset=dataset, vocabulary=vocabulary)
-    empty = np.flatnonzero(tokens.lengths == 0)
-    if len(empty) or not len(tokens):
-        raise UserError(
-            f"{store}: {len(empty)} of {len(tokens)} cells have no gene of the vocabulary; "
-            "leave them out of the dataset"
-        )
-    return tokens
 
 
 def make_batches(tokens: TokenStore, settings: EncoderSettings, batch_tokens: int) -> list[slice]:

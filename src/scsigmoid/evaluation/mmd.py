@@ -38,7 +38,6 @@ from torch import Tensor
 from scsigmoid.config.schema import Mmd
 from scsigmoid.corpus.labels import check_enough
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.distances import squared_distances
 from scsigmoid.evaluation.embedding_files import Embedding, read_embeddings
 from scsigmoid.measurements import Measurement, source_of, write_measurements
 from scsigmoid.progress import log, track
@@ -212,6 +211,12 @@ def resample_counts(cells: int, resamples: int, seed: int) -> Counts:
     drawn += np.arange(resamples)[:, None] * cells  # so that one `bincount` counts all resamples
     counts = np.bincount(drawn.ravel(), minlength=resamples * cells).reshape(resamples, cells)
     return np.concatenate([np.ones((1, cells), dtype=np.int64), counts])
+
+
+def squared_distances(a: Tensor, b: Tensor) -> Tensor:
+    """Return the squared Euclidean distances, (n, m), of ``a`` (n, d) from ``b`` (m, d)."""
+    norms = a.square().sum(1)[:, None] + b.square().sum(1)  # |a|^2 + |b|^2
+    return torch.addmm(norms, a, b.T, alpha=-2).clamp_(min=0)
 
 
 def median_squared_distance(points: Tensor) -> float:

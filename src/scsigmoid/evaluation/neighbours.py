@@ -71,11 +71,6 @@ def find_neighbours(
     first = next(iter(by_model.values()))
     check_cells(cells, first.metadata["cells"])
     check_enough(first.path, first.labels, scib=settings.neighbours)
-    if (first.labels == first.labels[0]).all():
-        raise UserError(
-            f"{first.path}: all cells are of type '{first.labels[0]}'; choose another label column "
-            "or leave the dataset out"
-        )
     for name, values in representations(by_model, cells, settings.controls, seed):
         if name in by_model:
             source, metadata = by_model[name].path, by_model[name].metadata
@@ -114,11 +109,6 @@ def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.floa
     is read twice, in chunks, so that only these genes are in memory for all cells.
     """
     dataset = open_cells(path)
-    missing = rows[~np.isin(rows, dataset.rows)]
-    if len(missing):
-        raise UserError(
-            f"{path}: has no row {missing[0]}, but the embeddings do; embed the dataset again"
-        )
     total, total_square = np.zeros((2, len(dataset.genes)))  # of the values of each gene
     for chunk in dataset.chunks():
         values = log_normalized(chunk.counts)

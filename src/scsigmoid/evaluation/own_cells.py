@@ -16,7 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pandas as pd
-from anndata import AnnData, read_h5ad
+from anndata import AnnData
 from anndata.io import write_elem
 
 from scsigmoid.attention.backends import choose_backend
@@ -24,7 +24,7 @@ from scsigmoid.config.schema import Embeddings, Pooling
 from scsigmoid.corpus.genes import is_id, organism_of
 from scsigmoid.corpus.h5ad import Cells, open_cells
 from scsigmoid.corpus.h5ad_writer import as_h5ad, storing
-from scsigmoid.corpus.hdf5 import format_names, opened, read_data_frame, reading
+from scsigmoid.corpus.hdf5 import format_names, opened, read_data_frame
 from scsigmoid.corpus.matrix_reader import find_counts
 from scsigmoid.errors import UserError, first_few, shown_as
 from scsigmoid.evaluation.embedding_files import check_finite
@@ -143,7 +143,6 @@ def embed(
     genes: str = "",
     pooling: Pooling = "mean",
     batch_tokens: int = BATCH_TOKENS,
-    devices: int = 1,
     verbose: bool = True,
 ) -> None:
     """Embed cells and store the embedding in ``adata.obsm[key]``.
@@ -161,9 +160,6 @@ def embed(
         pooling: ``mean`` over a cell's gene tokens in the last layer, or ``cls``, the hidden state
             of [CLS].
         batch_tokens: maximum number of tokens per forward pass. Fewer tokens need less memory.
-        devices: number of GPUs that share the cells, or number of processes if the model is on the
-            CPU. If greater than 1, scripts need ``if __name__ == "__main__":``, as for
-            :mod:`multiprocessing`.
         verbose: whether to print progress. Warnings are always printed. All lines go through the
             logger ``scsigmoid`` of :mod:`logging`.
 
@@ -172,7 +168,7 @@ def embed(
             vocabulary, or if the embedding is not finite.
     """
     check_types(adata, model)
-    check_options(key, batch_tokens=batch_tokens, devices=devices)
+    check_options(key, batch_tokens)
     if adata.isbacked and adata.is_view:  # anndata cannot write to such views
         raise UserError("adata: is a view of a backed file; embed adata.to_memory() instead")
     settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
@@ -181,7 +177,7 @@ def embed(
     is_simulated = isinstance(origin, Mapping) and bool(origin.get("simulated", False))
     with adata_token_store(adata, model, layer, genes, verbose) as store:
         label = f"embedding with {model.name}"
-        values = embed_cells(model.encoder, store, settings, label, devices)
+        values = embed_cells(model.encoder, TokenStore.open(store), settings, label)
     check_finite(values, adata.obs, f"{model.path}: embeds")
     adata.obsm[key] = values
     adata.uns[key] = provenance(model.path, model.metadata, settings, is_simulated)
@@ -196,8 +192,6 @@ def embed_file(
     key: str = KEY,
     layer: str = "",
     genes: str = "",
-    keep_all: bool = False,
-    devices: int = 1,
     force: bool = False,
 ) -> None:
     """Embed the cells of an h5ad file, or of a 10x file or folder, in bounded memory.
@@ -207,15 +201,13 @@ def embed_file(
         output: h5ad file with the ``obs`` of the input, the embedding in ``obsm[key]`` (cells x
             hidden, float32) and its settings in ``uns[key]``. Cells without a gene of the
             vocabulary are left out, and the log lists them.
-        key, layer, genes, devices: as for :func:`embed`.
-        keep_all: whether to copy ``X``, ``layers``, ``var``, ``obsm``, … of the input, too. The
-            whole input is then read into memory.
+        key, layer, genes: as for :func:`embed`.
         force: whether to replace an existing output.
 
     Raises:
         UserError: as for :func:`embed`, or if a file is damaged or the output exists.
     """
-    check_options(key, batch_tokens=settings.batch_tokens, devices=devices)
+    check_options(key, settings.batch_tokens)
     if output.exists() and path.exists() and output.samefile(path):
         raise UserError(f"{output}: is the input itself; give another file for the embedding")
     if output.exists() and not force:
@@ -224,19 +216,13 @@ def embed_file(
     with atomic_path(output) as temporary, as_h5ad(path) as source:
         obs, is_simulated = read_obs(source)
         with token_store(model, source, layer, genes, path.stem) as store:
-            rows = TokenStore.open(store).metadata(["cell"])["cell"]
+            tokens = TokenStore.open(store)
+            rows = tokens.metadata(["cell"])["cell"]
             obs = obs.iloc[rows]
             # If anndata cannot write the data, raise the error before the slow embedding.
-            if keep_all:
-                with opened(source), reading(str(source)):
-                    adata = read_h5ad(source)[rows].copy()
-            else:
-                adata = AnnData(obs=obs)
             with storing(str(path)):
-                adata.write_h5ad(temporary)
-            del adata  # frees memory
-            label = f"embedding {path.name}"
-            values = embed_cells(model.encoder, store, settings, label, devices)
+                AnnData(obs=obs).write_h5ad(temporary)
+            values = embed_cells(model.encoder, tokens, settings, f"embedding {path.name}")
         check_finite(values, obs, f"{model.path}: embeds")
         metadata = provenance(model.path, model.metadata, settings, is_simulated)
         with h5py.File(temporary, "r+") as file:
@@ -294,13 +280,12 @@ def check_types(adata: object, model: object) -> None:
         )
 
 
-def check_options(key: object, **numbers: object) -> None:
-    """Raise an error if ``key`` is not a name for ``obsm`` or a number is not an integer > 0."""
+def check_options(key: object, batch_tokens: object) -> None:
+    """Raise a UserError if ``key`` is not a name for ``obsm`` or ``batch_tokens`` is not >= 1."""
     if not isinstance(key, str) or not key or not key.isprintable() or "/" in key:
         raise UserError(f"key: is {key!r}; give a name for obsm, without '/'")
-    for name, value in numbers.items():
-        if not isinstance(value, Integral) or value < 1:
-            raise UserError(f"{name}: is {value!r}; use an integer of at least 1")
+    if not isinstance(batch_tokens, Integral) or batch_tokens < 1:
+        raise UserError(f"batch_tokens: is {batch_tokens!r}; use an integer of at least 1")
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 Higher scores are better. Representations are embeddings and controls (:mod:`~.neighbours`). The
 silhouette uses their PCA coordinates, the Leiden scores use the neighbors in the PCA space, and
 logistic regression uses the representation itself. The package scib-metrics computes the Leiden
-scores only, because :mod:`~.distances` computes the silhouette faster (docs/benchmarks.md).
+scores, scikit-learn the other scores.
 
 To add a metric, write its function, add the function to :data:`FUNCTIONS`, and describe the metric
 in ``scsigmoid.config.metrics``.
@@ -15,17 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import balanced_accuracy_score
+from sklearn.metrics import balanced_accuracy_score, silhouette_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from scsigmoid.config.metrics import METRICS
 from scsigmoid.config.schema import Scib
-from scsigmoid.evaluation.distances import silhouettes
 from scsigmoid.evaluation.neighbours import Neighbours, find_neighbours, nearest_cells
 from scsigmoid.measurements import Measurement, known_donors, source_of, write_measurements
 from scsigmoid.progress import log
@@ -37,7 +35,7 @@ FOLDS = 5  # number of folds of cross-validation
 
 def scib(
     embeddings: Mapping[str, Path], cells: Path, settings: Scib, seed: int,
-    outputs: Mapping[str, Path], *, donors: bool = False, device: str = "cpu",
+    outputs: Mapping[str, Path], *, donors: bool = False,
 ) -> None:  # fmt: skip
     """Score every representation of a dataset.
 
@@ -47,7 +45,6 @@ def scib(
         seed: the configuration's seed. All representations share the seeds derived from it.
         outputs: CSV file of measurements by metric. ``group`` is the donor, or empty for all cells.
         donors: whether to score the cells of each donor, too (:func:`split_by_donor`).
-        device: device that computes the distances of the silhouette, in float64.
 
     Raises:
         UserError: as for :func:`~.neighbours.find_neighbours`.
@@ -62,7 +59,7 @@ def scib(
         for donor, part in parts:
             if donor and function == "logistic":  # a donor has too few cells of each type
                 continue
-            scores = FUNCTIONS[function](part, derive(seed, function, dataset), device)
+            scores = FUNCTIONS[function](part, derive(seed, function, dataset))
             text = ", ".join(f"{metric} {score:.4f}" for metric, score in scores.items())
             suffix = f" ({donor})" if donor else ""
             log(f"{dataset} {part.metadata['model']}{suffix}: {text}")
@@ -98,18 +95,19 @@ def split_by_donor(cells: Neighbours) -> Iterator[tuple[str, Neighbours]]:
         yield donor, replace(cells, indices=indices, distances=distances, **selected)
 
 
-def silhouette(cells: Neighbours, seed: int, device: str) -> Scores:
+def silhouette(cells: Neighbours, seed: int) -> Scores:
     """Return the silhouette of the cell types, (s + 1) / 2, from 0 to 1.
 
-    s is the mean of the cells' :func:`~.distances.silhouettes` in the PCA space.
+    s is the mean silhouette of the cells, with Euclidean distances in the PCA space. The silhouette
+    of the only cell of a type is 0.
     """
-    points = torch.as_tensor(cells.coordinates).to(device, torch.float64)
-    _, types = np.unique(cells.labels, return_inverse=True)
-    scores = silhouettes(points, torch.as_tensor(types, device=points.device))
-    return {"silhouette_label": (float(scores.mean()) + 1) / 2}
+    if len(np.unique(cells.labels)) == len(cells.labels):  # scikit-learn would raise an error
+        return {"silhouette_label": 0.5}
+    score = silhouette_score(cells.coordinates.astype(np.float64), cells.labels)
+    return {"silhouette_label": (float(score) + 1) / 2}
 
 
-def leiden(cells: Neighbours, seed: int, device: str) -> Scores:
+def leiden(cells: Neighbours, seed: int) -> Scores:
     """Return NMI and ARI of the cell types with Leiden clusters of the neighbor graph.
 
     Clusters are computed at ten resolutions from 0.2 to 2. The scores are those of the clusters
@@ -125,7 +123,7 @@ def leiden(cells: Neighbours, seed: int, device: str) -> Scores:
     return {f"leiden_{name}": float(scores[name]) for name in ("nmi", "ari")}
 
 
-def logistic(cells: Neighbours, seed: int, device: str) -> Scores:
+def logistic(cells: Neighbours, seed: int) -> Scores:
     """Return the cross-validated balanced accuracy of logistic regression on the representation.
 
     Types with fewer than two cells per fold are left out. The result is empty if fewer than two
@@ -158,7 +156,7 @@ def cross_validated(
     return float(balanced_accuracy_score(types, predicted))
 
 
-#: Functions that compute metrics, by name. Arguments: representation, seed and device.
-FUNCTIONS: Mapping[str, Callable[[Neighbours, int, str], Scores]] = {
+#: Functions that compute metrics, by name. Arguments: representation and seed.
+FUNCTIONS: Mapping[str, Callable[[Neighbours, int], Scores]] = {
     function.__name__: function for function in (silhouette, leiden, logistic)
 }

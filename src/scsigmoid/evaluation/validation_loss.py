@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.embeddings import make_batches, open_tokens
+from scsigmoid.evaluation.embeddings import make_batches
 from scsigmoid.identity import check_identity, model_of, write_table
 from scsigmoid.measurements import (
     Interval,
@@ -63,7 +63,7 @@ def validation_loss(
     check_identity(checkpoint, metadata, **model_of(output_csv))
     if not hasattr(encoder, "output"):
         raise UserError(f"{checkpoint}: has no output layer; use the {MODEL} that training wrote")
-    tokens = open_tokens(store, dataset, metadata["vocabulary"])
+    tokens = TokenStore.open(store, dataset=dataset, vocabulary=metadata["vocabulary"])
     identity = {"model": metadata["model"], **tokens.identity}
     compute: Loss = masked_losses
     if next(encoder.parameters()).is_cuda:

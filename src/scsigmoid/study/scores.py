@@ -20,6 +20,7 @@ from scsigmoid.evaluation.neighbours import (
 )
 from scsigmoid.evaluation.scib import FOLDS, cross_validated, leiden, probe, silhouette
 from scsigmoid.files import write_text
+from scsigmoid.identity import check_cells
 from scsigmoid.labels import CONTROLS
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
@@ -37,6 +38,9 @@ def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> N
         cells: the dataset's h5ad file.
         output: CSV file with ``run`` (name of the run or control), ``step`` of training (empty for
             a control), ``metric`` and ``value``.
+
+    Raises:
+        UserError: if embeddings and cells do not match, or if types have too few cells.
     """
     # The keys are paths, because a run has several embeddings (one per step).
     by_path = read_embeddings({str(path): path for path in embeddings}, cells.stem)
@@ -45,7 +49,9 @@ def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> N
             raise UserError(
                 f"{path}: the training step is missing; delete this old file and make it again"
             )
-    labels = next(iter(by_path.values())).labels
+    first = next(iter(by_path.values()))
+    check_cells(cells, first.metadata["cells"])
+    labels = first.labels
     types, _ = choose_types(labels, 2 * FOLDS)
     is_scored = np.isin(labels, types)
     if len(types) < 2:
@@ -75,8 +81,8 @@ def metrics(
     # Donors, metadata and source are empty, because these metrics do not use them.
     neighbours = Neighbours(values, coordinates, *nearest, labels, np.array([]), {}, Path())
     return {
-        **silhouette(neighbours, seed, "cpu"),
-        **leiden(neighbours, derive(seed, "leiden"), "cpu"),
+        **silhouette(neighbours, seed),
+        **leiden(neighbours, derive(seed, "leiden")),
         "linear_probe": probe(values, types, seed),
         "knn": cross_validated(KNeighborsClassifier(15), coordinates, types, seed),
         "mmd": mean_mmd(values, types),

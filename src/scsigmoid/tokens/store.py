@@ -176,12 +176,12 @@ class TokenStore:
         rows = np.asarray(rows, dtype=np.int64)
         shards = np.searchsorted(self._starts, rows, side="right") - 1
         rows_in_shard = rows - self._starts[shards]
-        # The empty first piece gives cu_seqlens its leading 0, and an empty result its dtype.
+        # The empty first piece gives an empty result its dtype.
         pieces = [np.zeros(0, dtype=token_type(self.vocabulary_size))]
         for shard, row in zip(shards.tolist(), rows_in_shard.tolist(), strict=True):
             offsets, tokens = self._shards[shard].offsets_and_tokens
             pieces.append(tokens[offsets[row] : offsets[row + 1]][:maximum_length])
-        cu_seqlens = np.cumsum([len(piece) for piece in pieces], dtype=np.int32)
+        cu_seqlens = cumulative([len(piece) for piece in pieces[1:]])
         return Packed(np.concatenate(pieces), cu_seqlens)
 
     def metadata(self, columns: Iterable[str]) -> dict[str, NDArray[Any]]:
@@ -192,6 +192,17 @@ class TokenStore:
         empty = store_schema(self.vocabulary_size).empty_table()
         table = pa.concat_tables([empty, *(shard.table for shard in self._shards)])
         return {name: table[name].to_numpy() for name in columns}
+
+
+def cumulative(lengths: Sequence[int]) -> NDArray[np.int32]:
+    """Return ``cu_seqlens`` of cells, (cells + 1,). Raise a UserError if int32 would overflow."""
+    cu_seqlens = np.cumsum([0, *lengths], dtype=np.int64)
+    if cu_seqlens[-1] > np.iinfo(np.int32).max:
+        raise UserError(
+            f"tokens: {len(lengths):,} cells have {cu_seqlens[-1]:,} tokens, more than the "
+            f"{np.iinfo(np.int32).max:,} that can be packed; use fewer cells at once"
+        )
+    return cu_seqlens.astype(np.int32)
 
 
 def read_index(folder: Path) -> dict[str, Any]:

@@ -4,11 +4,9 @@ The genes are read from a list, or selected from the gene statistics of the trai
 (:mod:`scsigmoid.tokens.statistics`).
 """
 
-import gzip
 import hashlib
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import compress
@@ -21,7 +19,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from scsigmoid.config.schema import VocabularyChoice
-from scsigmoid.config.validate import check_known
 from scsigmoid.corpus.genes import organism_of, without_version
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, parsing
@@ -32,10 +29,6 @@ if TYPE_CHECKING:
 
 SPECIAL = ("<pad>", "<mask>", "<cls>", "<unk>")  # tokens 0 to 3, which are not genes
 PAD, MASK, CLS, UNKNOWN = range(len(SPECIAL))
-
-# Attributes of a gene in a GTF annotation. The id is without version.
-GENE_ID = re.compile(r'gene_id "([^".]+)')
-BIOTYPE = re.compile(r'gene_(?:bio)?type "([^"]+)"')  # GENCODE: gene_type, Ensembl: gene_biotype
 
 SCHEMA = pa.schema(
     [
@@ -131,7 +124,7 @@ class Vocabulary:
 
 
 # All genes that enough training cells express.
-EXPRESSED = VocabularyChoice(genes=None, biotypes=None, annotation=[], sizes=None)
+EXPRESSED = VocabularyChoice(genes=None, sizes=None)
 
 
 def build_vocabulary(
@@ -146,8 +139,8 @@ def build_vocabulary(
         statistics: files of :func:`scsigmoid.tokens.statistics.gather`, in any order.
         minimum_cells: minimum number of training cells that express a gene (at least 1).
         output: Parquet file to write.
-        choice: path of a list of genes, which replaces ``minimum_cells``, or further limits on the
-            genes (default: no further limits).
+        choice: path of a list of genes, which replaces ``minimum_cells``, or largest numbers of
+            genes (default: neither).
 
     Raises:
         UserError: if the vocabulary would have no gene that a training cell expresses.
@@ -247,21 +240,6 @@ def select_genes(
             f"tokens.minimum_cells: no gene is expressed in {minimum_cells} training cells; "
             "set a smaller number"
         )
-    if choice.biotypes is not None:
-        biotypes = biotypes_of(choice.annotation)
-        known = sorted(set(biotypes.values()))
-        check_known("tokens.vocabulary.biotypes", "biotype", choice.biotypes, known)
-        is_annotated = np.array([gene in biotypes for gene in statistics.genes])
-        unknown = int((is_kept & ~is_annotated).sum())
-        if unknown:
-            log(f"vocabulary: left out {unknown:,} expressed genes that are not in the annotation")
-        is_kept &= np.array([biotypes.get(gene) in choice.biotypes for gene in statistics.genes])
-        if not is_kept.any():
-            raise UserError(
-                "tokens.vocabulary.biotypes: no training cell expresses a gene of biotype "
-                f"{' or '.join(choice.biotypes)}; set tokens.vocabulary.annotation to "
-                "annotations of the organisms in the training files"
-            )
     organisms = np.array([organism_of(gene) for gene in statistics.genes])
     for organism, size in (choice.sizes or {}).items():
         candidates = np.flatnonzero(is_kept & (organisms == organism))
@@ -269,29 +247,3 @@ def select_genes(
         order = np.argsort(-cells[candidates], kind="stable")
         is_kept[candidates[order[size:]]] = False
     return list(compress(statistics.genes, is_kept))
-
-
-def biotypes_of(paths: Sequence[str | Path]) -> dict[str, str]:
-    """Return the biotype of each gene, by id, from GTF annotations (``.gz`` or not compressed)."""
-    biotypes: dict[str, str] = {}
-    for path in map(Path, paths):
-        genes_before = len(biotypes)
-        try:
-            opened = gzip.open if path.suffix == ".gz" else open
-            with opened(path, "rt", encoding="utf-8") as file:
-                for line in file:
-                    if "\tgene\t" in line:
-                        gene, biotype = GENE_ID.search(line), BIOTYPE.search(line)
-                        if gene and biotype:
-                            biotypes[gene[1]] = biotype[1]
-        except (OSError, EOFError, UnicodeDecodeError) as error:
-            raise UserError(
-                f"tokens.vocabulary.annotation: {path}: cannot be read "
-                f"({getattr(error, 'strerror', None) or 'damaged'}); download it again"
-            ) from None
-        if len(biotypes) == genes_before:
-            raise UserError(
-                f"tokens.vocabulary.annotation: {path}: does not contain a gene_type or "
-                "gene_biotype; use a GTF annotation of GENCODE or Ensembl"
-            )
-    return biotypes
