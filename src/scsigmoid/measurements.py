@@ -94,7 +94,7 @@ def mean_interval(values: NDArray[np.float64], confidence: float) -> Interval:
         return Interval(float(values[0]) if count else math.nan)
     mean = float(values.mean())
     sum_of_squares = float(np.square(values - mean).sum())
-    # The standard deviation divided by the square root of `count`.
+    # Equal to sqrt(sum_of_squares / (count - 1)) / sqrt(count).
     standard_error = math.sqrt(count / (count - 1) * sum_of_squares) / count
     half_width = float(stdtrit(count - 1, (1 + confidence) / 2)) * standard_error
     return Interval(mean, mean - half_width, mean + half_width)
@@ -119,12 +119,12 @@ def donor_mean(values: NDArray[np.float64], donors: NDArray[Any], confidence: fl
     means = np.array([values[donors == name].mean() for name in names], dtype=np.float64)
     interval = mean_interval(means, confidence)
     unknown = int((~np.isin(donors, names)).sum())
-    few = f"no interval from fewer than 3 donors ({len(names)})" if len(names) < 3 else ""
-    left_out = f"{unknown} of {len(values)} cells have no known donor" if unknown else ""
-    if few or 2 * unknown > len(values):
-        note = "; ".join(filter(None, [few, left_out]))
+    too_few = f"no interval from fewer than 3 donors ({len(names)})" if len(names) < 3 else ""
+    no_donor = f"{unknown} of {len(values)} cells have no known donor" if unknown else ""
+    if too_few or 2 * unknown > len(values):
+        note = "; ".join(filter(None, [too_few, no_donor]))
         return DonorMean(Interval(interval.value), len(names), note)
-    return DonorMean(interval, len(names), f"{left_out} and are left out" if unknown else "")
+    return DonorMean(interval, len(names), f"{no_donor} and are left out" if unknown else "")
 
 
 def source_of(output: Path, *inputs: Path) -> str:

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 #: Maximum number of keys for which the approximate tanh of the hardware is the default. With
-#: b = -log n and scores of standard deviation 1, the error of the output is 1.05 times as large
-#: as with an exact sigmoid at 4,096 keys and 1.4 times at 16,384. docs/assumptions.md explains the
-#: limit.
+#: b = -log n and scores of standard deviation 1, the error of the output is 1.05 times the error of
+#: an exact sigmoid rounded to bfloat16 at 4,096 keys, and 1.4 times at 16,384. docs/assumptions.md
+#: explains the limit.
 LONGEST_APPROXIMATE = 8192
 
 Kind = Literal["sigmoid", "softmax"]

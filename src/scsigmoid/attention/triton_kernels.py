@@ -7,10 +7,10 @@ the paper's pseudocode as follows, with the same results:
   packed and padded batches, and the numbers of queries and keys may differ.
 - Scores are not masked. Rows past the end of a sequence are loaded as zeros, which do not change
   any sum: V = 0 in P V, K = 0 in dS K, dO = 0 in P^T dO, Q = 0 in dS^T Q. Memory past the end is
-  never read. With tensor descriptors (TMA) the hardware checks the end (:mod:`launching`). Without
-  them, only the last block of a sequence is loaded with a mask.
+  never read. In the loop, with tensor descriptors (TMA), the hardware checks the end
+  (:mod:`launching`). Without them, the loop loads only the last block with a mask.
 - Scale, bias and the constant factor of the sigmoid are combined into one multiply-add per score.
-- If lengths differ, programs look up their tile in a table, sequences with the programs work first.
+- If lengths differ, programs look up their tile in a table, sequences with the most work first.
 
 The backward pass has one kernel for dQ and one for dK and dV. Each result is summed by one program
 in a fixed order, without atomics, so each run computes the same bits.
@@ -77,9 +77,10 @@ def _accumulate(
         a_tile = offsets(lanes, a_row, columns)
         b_tile = offsets(lanes, b_row, columns)
         whole = (length // BLOCK) * BLOCK
-        # The two parts are the whole blocks, and the partial block, which is last if TAIL_LAST.
+        # One part is the whole blocks, the other is the partial block.
+        TAIL_PART: tl.constexpr = 1 if TAIL_LAST else 0
         for part in tl.static_range(2):
-            if (part == 1) == TAIL_LAST:
+            if part == TAIL_PART:
                 if whole < length:
                     tail_a = corner(A, start + whole, a_row, head, a_head)
                     tail_b = corner(B, start + whole, b_row, head, b_head)
@@ -118,8 +119,8 @@ def forward_kernel(
     sequence, within = assignment(TILES, programs, heads, blocks)
     if sequence < 0:
         return
-    head, _, first, left = locate(STARTS_Q, ENDS_Q, sequence, within, blocks, TILES, BLOCK_Q)
-    if left <= 0:
+    head, _, first, rows_left = locate(STARTS_Q, ENDS_Q, sequence, within, blocks, TILES, BLOCK_Q)
+    if rows_left <= 0:
         return
     start_k, keys = span(STARTS_K, ENDS_K, sequence)
     factor, summand = fold(scale, bias_of(BIAS, sequence, keys), SIGMOID)
@@ -127,14 +128,14 @@ def forward_kernel(
     columns = tl.arange(0, BLOCK_D)
     rows_q = tl.arange(0, BLOCK_Q)
     at_q = corner(Q, first, q_row, head, q_head)
-    q = load(at_q + offsets(rows_q, q_row, columns), rows_q, left, columns, D, TAIL=True)
+    q = load(at_q + offsets(rows_q, q_row, columns), rows_q, rows_left, columns, D, TAIL=True)
     out = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
     (out,) = _accumulate(
         _forward_step, (out,), (q,), K, V, k_row, k_head, v_row, v_head, start_k, keys, head,
         factor, summand, D, BLOCK_D, BLOCK_K, SIGMOID, PRECISION, STAGES, TMA, TAIL_LAST,
     )  # fmt: skip
     at_out = corner(OUT, first, out_row, head, out_head)
-    store(at_out + offsets(rows_q, out_row, columns), out, rows_q, left, columns, D)
+    store(at_out + offsets(rows_q, out_row, columns), out, rows_q, rows_left, columns, D)
 
 
 @triton.jit
@@ -147,7 +148,7 @@ def _dq_step(sums, own, k, v, factor, summand, SIGMOID: tl.constexpr, PRECISION:
     # dS = P (1 - P) dP
     weighted = weights * tl.dot(grad, tl.trans(v), input_precision=PRECISION)
     dscores = weighted - weights * weighted
-    if dbias.shape[0] > 1:  # otherwise the bias gradient is not computed
+    if dbias.shape[0] > 1:  # dq_kernel passes one element if it needs no bias gradient
         dbias += tl.sum(dscores, axis=1)
     return tl.dot(dscores.to(k.dtype), k, dq, input_precision=PRECISION), dbias
 
@@ -168,8 +169,10 @@ def dq_kernel(
     sequence, within = assignment(TILES, programs, heads, blocks)
     if sequence < 0:
         return
-    head, block, first, left = locate(STARTS_Q, ENDS_Q, sequence, within, blocks, TILES, BLOCK_Q)
-    if left <= 0:
+    head, block, first, rows_left = locate(
+        STARTS_Q, ENDS_Q, sequence, within, blocks, TILES, BLOCK_Q
+    )
+    if rows_left <= 0:
         return
     start_k, keys = span(STARTS_K, ENDS_K, sequence)
     factor, summand = fold(scale, bias_of(BIAS, sequence, keys), SIGMOID)
@@ -178,8 +181,10 @@ def dq_kernel(
     rows_q = tl.arange(0, BLOCK_Q)
     at_q = corner(Q, first, q_row, head, q_head)
     at_grad = corner(GRAD, first, grad_row, head, grad_head)
-    q = load(at_q + offsets(rows_q, q_row, columns), rows_q, left, columns, D, TAIL=True)
-    grad = load(at_grad + offsets(rows_q, grad_row, columns), rows_q, left, columns, D, TAIL=True)
+    q = load(at_q + offsets(rows_q, q_row, columns), rows_q, rows_left, columns, D, TAIL=True)
+    grad = load(
+        at_grad + offsets(rows_q, grad_row, columns), rows_q, rows_left, columns, D, TAIL=True
+    )
     dq = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
     dbias = tl.zeros([BLOCK_Q if BIAS_GRAD else 1], tl.float32)
     dq, dbias = _accumulate(
@@ -187,7 +192,7 @@ def dq_kernel(
         factor, summand, D, BLOCK_D, BLOCK_K, SIGMOID, PRECISION, STAGES, TMA, TAIL_LAST,
     )  # fmt: skip
     at_dq = corner(DQ, first, dq_row, head, dq_head)
-    store(at_dq + offsets(rows_q, dq_row, columns), dq * scale, rows_q, left, columns, D)
+    store(at_dq + offsets(rows_q, dq_row, columns), dq * scale, rows_q, rows_left, columns, D)
     if BIAS_GRAD:
         index = (sequence * heads + head) * blocks + block
         tl.store(DBIAS + index, tl.sum(dbias, axis=0))
@@ -220,10 +225,12 @@ def dkdv_kernel(
     sequence, within = assignment(TILES, programs, heads, blocks)
     if sequence < 0:
         return
-    head, block, first, left = locate(STARTS_K, ENDS_K, sequence, within, blocks, TILES, BLOCK_K)
-    if left <= 0:
+    head, block, first, rows_left = locate(
+        STARTS_K, ENDS_K, sequence, within, blocks, TILES, BLOCK_K
+    )
+    if rows_left <= 0:
         return
-    keys = left + block * BLOCK_K  # of the sequence
+    keys = rows_left + block * BLOCK_K  # all keys of the sequence
     start_q, queries = span(STARTS_Q, ENDS_Q, sequence)
     factor, summand = fold(scale, bias_of(BIAS, sequence, keys), SIGMOID)
 
@@ -231,8 +238,8 @@ def dkdv_kernel(
     rows_k = tl.arange(0, BLOCK_K)
     at_k = corner(K, first, k_row, head, k_head)
     at_v = corner(V, first, v_row, head, v_head)
-    k = load(at_k + offsets(rows_k, k_row, columns), rows_k, left, columns, D, TAIL=True)
-    v = load(at_v + offsets(rows_k, v_row, columns), rows_k, left, columns, D, TAIL=True)
+    k = load(at_k + offsets(rows_k, k_row, columns), rows_k, rows_left, columns, D, TAIL=True)
+    v = load(at_v + offsets(rows_k, v_row, columns), rows_k, rows_left, columns, D, TAIL=True)
     dk = tl.zeros([BLOCK_K, BLOCK_D], tl.float32)
     dv = tl.zeros([BLOCK_K, BLOCK_D], tl.float32)
     dk, dv = _accumulate(
@@ -242,5 +249,5 @@ def dkdv_kernel(
     )  # fmt: skip
     at_dk = corner(DK, first, dk_row, head, dk_head)
     at_dv = corner(DV, first, dv_row, head, dv_head)
-    store(at_dk + offsets(rows_k, dk_row, columns), dk * scale, rows_k, left, columns, D)
-    store(at_dv + offsets(rows_k, dv_row, columns), dv, rows_k, left, columns, D)
+    store(at_dk + offsets(rows_k, dk_row, columns), dk * scale, rows_k, rows_left, columns, D)
+    store(at_dv + offsets(rows_k, dv_row, columns), dv, rows_k, rows_left, columns, D)

@@ -21,9 +21,9 @@ class Configuration:
         warps: warps of a program.
         stages: number of blocks in flight in the inner loop.
         tma: load the blocks of the inner loop by tensor descriptors.
-        tail_last: without ``tma``, compute a sequence's last, partial block after the others. On
-            Hopper, matrix products then overlap with the code that follows. On Ampere this order
-            costs registers.
+        tail_last: without ``tma``, compute the partial block at the end of a sequence after the
+            whole blocks, instead of before them. On Hopper, matrix products then overlap with the
+            code that follows. On Ampere this order costs registers.
     """
 
     block_q: int

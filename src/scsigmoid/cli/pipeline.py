@@ -54,6 +54,7 @@ def fetch(options: argparse.Namespace) -> None:
 
     config, downloads = corpus_of(options.configuration)
     shared = (config.corpus, config.seed, downloads, options.output)
+    # An omitted --part or --dataset is "".
     if options.dataset and options.metadata:
         name = options.dataset
         dataset = config.datasets.get(name)
@@ -85,6 +86,7 @@ def statistics(options: argparse.Namespace) -> None:
 
     settings = options.settings
     config, downloads = corpus_of(options.configuration)
+    # `tokenize` reads the files again, so downloads are kept.
     with raw_files(options.cells, config.corpus, downloads, last=False):
         target_sum, minimum_genes = settings["tokens.target_sum"], settings["corpus.minimum_genes"]
         gather(options.cells, target_sum, options.output, minimum_genes)
@@ -128,6 +130,7 @@ def tokenize(options: argparse.Namespace) -> None:
         check_not_trained_on(row, options.manifest, config.corpus, config.datasets, config.seed)
         tokenize_evaluation(options.cells, options.metadata, tokenizer, options.output)
     else:
+        # No later job reads the files, so downloads may be deleted.
         with raw_files(options.cells, config.corpus, downloads, last=True):
             tokenize_part(options.cells, tokenizer, options.output)
 
@@ -148,9 +151,10 @@ def train(options: argparse.Namespace) -> None:
     from scsigmoid.training.run import TrainingRun
 
     settings = JobSettings(options.settings[f"models.{options.model}"])
+    # Replace the dictionaries of these sections with dataclasses.
     sections = {"size": Size, "architecture": Architecture, "training": Training}
     settings |= {name: settings.section(name, kind) for name, kind in sections.items()}
-    # section() raises a UserError if an argument of TrainingRun is missing or unknown.
+    # TrainingRun(**settings, model=...), but with a UserError if a setting is missing or unknown.
     run = JobSettings({"run": settings | {"model": options.model}}).section("run", TrainingRun)
     try:
         run_training(run, options.tokens, options.vocabulary, options.output)

@@ -55,11 +55,13 @@ def error_message(errors: list[Any], kind: Any, path: str) -> str:
     Unknown settings come first: if a name is misspelled, pydantic also reports the correct name as
     missing.
     """
+    # pydantic's types of errors for a name that is not a field, or not text
     unknown = ("unexpected_keyword_argument", "invalid_key")
     unknown_errors = [error for error in errors if error["type"] in unknown]
     error = (unknown_errors or errors)[0]
     location = error["loc"]
-    # If a key of a mapping is wrong, the location ends with the key and "[key]". Name the mapping.
+    # For a wrong key of a mapping, the location ends with the key and "[key]". Remove both, so that
+    # the message names the mapping. It shows the key as the value found.
     if location[-1:] == ("[key]",):
         location = location[:-2]
     place = [" ".join(str(part).split()) for part in location]  # a key may have line breaks
@@ -79,14 +81,17 @@ def error_message(errors: list[Any], kind: Any, path: str) -> str:
     return f"{setting}: {problem}; found {error['input']!r}"
 
 
-def names_next_to(section: Any, place: list[str]) -> list[str]:
-    """Return the names of the settings in the same section as the setting at ``place``."""
+def names_next_to(kind: Any, place: list[str]) -> list[str]:
+    """Return the names of the settings in the same section as the setting at ``place``.
+
+    ``place`` contains the names of the sections from the dataclass ``kind`` to the setting.
+    """
     for name in place[:-1]:
-        if dataclasses.is_dataclass(section):
-            section = typing.get_type_hints(section)[name]
+        if dataclasses.is_dataclass(kind):
+            kind = typing.get_type_hints(kind)[name]
         else:  # a list or a mapping of sections
-            section = typing.get_args(section)[-1]
-    return [field.name for field in dataclasses.fields(section)]
+            kind = typing.get_args(kind)[-1]
+    return [field.name for field in dataclasses.fields(kind)]
 
 
 def suggest(name: object, known: Iterable[str]) -> str:
@@ -99,7 +104,10 @@ def suggest(name: object, known: Iterable[str]) -> str:
 
 
 def check_known(setting: str, kind: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Raise a UserError if a setting names an unknown ``kind``, e.g. ``"model"``."""
+    """Raise a UserError if ``names`` in a setting are not all known.
+
+    ``kind`` is the word for them in the message, for example ``"model"``.
+    """
     for name in names:
         if name not in known:
             raise UserError(f"{setting}: unknown {kind} {name!r}{suggest(name, known)}")

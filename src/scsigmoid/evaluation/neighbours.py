@@ -117,7 +117,7 @@ def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.floa
     variance = total_square / dataset.n_cells - (total / dataset.n_cells) ** 2
     # The stable sort keeps genes of equal variance in the order of the file.
     genes = np.sort(np.argsort(-variance, kind="stable")[:VARIABLE_GENES])
-    # Position in the result of each row of the file, -1 if the embeddings lack the row.
+    # For each row of the file: its row in the result, or -1 if the embeddings lack it.
     position = np.full(dataset.rows[-1] + 1, -1)
     position[rows] = np.arange(len(rows))
     dense = np.empty((len(rows), len(genes)))
@@ -172,7 +172,8 @@ def nearest_cells(
     """
     points = coordinates - coordinates.mean(axis=0, dtype=np.float64)
     search = NearestNeighbors(n_neighbors=neighbours - 1, algorithm="brute").fit(points)
-    # Without an argument, kneighbors leaves out the cell itself.
+    # Without an argument, kneighbors leaves out the cell itself. Sort by index first, so that the
+    # stable sort below keeps neighbors at equal distance in this order.
     indices = np.sort(search.kneighbors(return_distance=False), axis=1)
     # scikit-learn computes distances from products, which lose digits, so compute them again.
     distances = np.stack([np.linalg.norm(points - points[near], axis=1) for near in indices.T], 1)

@@ -55,6 +55,7 @@ def scib(
     if donors:
         parts += [part for item in representations for part in split_by_donor(item)]
     rows: dict[str, list[Measurement]] = {metric: [] for metric in outputs}
+    # A function may compute several metrics: call it once, and keep the requested metrics.
     for function in dict.fromkeys(METRICS[metric].function for metric in outputs):
         for donor, part in parts:
             if donor and function == "logistic":  # a donor has too few cells of each type
@@ -77,10 +78,10 @@ def scib(
 def split_by_donor(cells: Neighbours) -> Iterator[tuple[str, Neighbours]]:
     """Yield each donor with the representation of its cells. Neighbors are of the same donor.
 
-    Donors are left out if they have one cell type, or not more cells than a cell has neighbors.
+    Donors are left out if they have one cell type, or too few cells for the neighbors of a cell.
     Yield nothing if fewer than three donors are left.
     """
-    neighbours = cells.indices.shape[1]
+    neighbours = cells.indices.shape[1]  # per cell, including the cell itself
     rows_of = {}
     for donor in known_donors(cells.donors):
         rows = np.flatnonzero(cells.donors == donor)
@@ -98,10 +99,12 @@ def split_by_donor(cells: Neighbours) -> Iterator[tuple[str, Neighbours]]:
 def silhouette(cells: Neighbours, seed: int) -> Scores:
     """Return the silhouette of the cell types, (s + 1) / 2, from 0 to 1.
 
-    s is the mean silhouette of the cells, with Euclidean distances in the PCA space. The silhouette
-    of the only cell of a type is 0.
+    s is the mean silhouette of the cells, with Euclidean distances in the PCA space. The only
+    cell of a type has s = 0.
     """
-    if len(np.unique(cells.labels)) == len(cells.labels):  # scikit-learn would raise an error
+    if len(np.unique(cells.labels)) == len(
+        cells.labels
+    ):  # s = 0; scikit-learn would raise an error
         return {"silhouette_label": 0.5}
     score = silhouette_score(cells.coordinates.astype(np.float64), cells.labels)
     return {"silhouette_label": (float(score) + 1) / 2}
@@ -141,7 +144,8 @@ def logistic(cells: Neighbours, seed: int) -> Scores:
 def probe(values: NDArray[np.floating], types: NDArray[np.int64], seed: int) -> float:
     """Return the cross-validated balanced accuracy of logistic regression on standardized values.
 
-    ``values`` are cells x dimensions. ``types`` is the index of each cell's type.
+    ``values`` are cells x dimensions. ``types`` is the index of each cell's type. Also called by
+    :mod:`scsigmoid.study.scores`.
     """
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, C=0.1))
     return cross_validated(model, values, types, seed)

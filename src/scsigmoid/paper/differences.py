@@ -1,6 +1,7 @@
 """Find settings and facts of a run that differ from the paper.
 
-The numbers of a group are comparable with the paper if the group has no differences.
+The paper's numbers form four groups (:data:`~.comparison.GROUPS`): quality, stability, kernel and
+cost. The numbers of a group are comparable with the paper if the group has no differences.
 """
 
 from collections.abc import Iterator, Mapping
@@ -80,7 +81,7 @@ def setting_differences(config: Config) -> Iterator[Difference]:
 def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Iterator[Difference]:
     """Yield the differences of the models ``names`` of a group.
 
-    A difference that not all these models have ends with the names of the models that have it.
+    If only some of these models have a difference, its name ends with their names.
     """
     common = reported()["model_architecture"]  # settings of all models in the paper
     # Names of the models by difference (setting, value here, value in the paper).
@@ -109,6 +110,10 @@ def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Ite
 
 
 def result_differences(results: Results) -> Iterator[Difference]:
+    """Yield the differences of the results.
+
+    A device ``cpu`` in the configuration is not reported again (:func:`setting_differences`).
+    """
     config = results.config
     cells, paper_cells = results.training_cells, reported()["corpus"]["cells"]
     for group, names in MODELS.items():
@@ -151,17 +156,18 @@ def dataset_differences(results: Results) -> Iterator[Difference]:
             measured = {cell_types(pair) for pair in results.mmd(name)}
             if missing := [row for row in pairs if cell_types(row["pair"]) not in measured]:
                 title = reported()["datasets"][name]["title"]
-                here = f"{len(pairs) - len(missing)} of its pairs"
+                here = f"{len(pairs) - len(missing)} of the paper's pairs"
                 yield Difference("quality", f"cell types of {title}", here, f"{len(pairs)} pairs")
 
 
 def step_differences(results: Results) -> Iterator[Difference]:
     """Yield differences of the training benchmark: layout, kernel, bottleneck, model size."""
     paper_kernels = {"sigmoid": "triton_sigmoid", "softmax": "flex"}
-    other_sizes: dict[str, int] = {}  # number of parameters by size
+    # Number of parameters by size, for sizes whose name, such as "160M", does not fit.
+    other_sizes: dict[str, int] = {}
     for cost in costs(results):
         if cost.has_other_size:
-            # Models of one size differ only in position embeddings: report the first context.
+            # A size has almost equally many parameters at each context: report it once.
             other_sizes.setdefault(cost.size, cost.sigmoid.parameters)
         for arm in (cost.sigmoid, cost.softmax):
             if arm.layout != "padded":

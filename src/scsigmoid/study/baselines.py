@@ -17,10 +17,10 @@ from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.training.batches import Batch, pack, validation_indices
 
-#: Numbers of classes of tokens by rank within the cell (eighths of the cell), and by length of the
-#: cell (powers of two). A class is a combination of both, so there are ``RANKS * LENGTHS`` classes.
+#: The class of a token is its rank in the cell (in ``RANKS`` equal parts of the cell) and the
+#: length of the cell (in ``LENGTHS`` powers of two). There are ``RANKS * LENGTHS`` classes.
 RANKS, LENGTHS = 8, 12
-#: Number of tokens that smoothing adds to each class, with the overall frequencies of genes.
+#: Smoothing adds this many tokens to each class, divided among genes by their overall shares.
 PRIOR = 2000.0
 
 
@@ -46,7 +46,8 @@ def baselines(config: Config, results: Path, output: Path) -> None:
     shares = ClassShares(training, np.setdiff1d(np.arange(len(training)), validation), settings)
     log_shares = np.log(shares.overall_shares)
     # Token store, row numbers of the cells, and seed of the masks, by name of the dataset.
-    # The seed 0 gives the masks of the validation loss during training.
+    # "validation" has the masks of the validation loss during training. Other datasets have masks
+    # of their own.
     datasets = {"validation": (training, validation, derive(0, "validation"))}
     for dataset in config.datasets:
         store = TokenStore.open(results / "tokens/evaluation" / dataset)
@@ -87,7 +88,7 @@ class ClassShares:
         counts[:, : len(SPECIAL)] = 0
         overall_counts = counts.sum(0) + 0.5  # genes without a count get a small share, too
         overall_counts[: len(SPECIAL)] = 0
-        # The lower limit keeps the logarithm of the share of special tokens finite.
+        # Special tokens are never targets. The lower limit only avoids a warning about log(0).
         self.overall_shares = np.maximum(overall_counts / overall_counts.sum(), 1e-300)
         smoothed = counts + PRIOR * self.overall_shares
         self.class_shares = smoothed / smoothed.sum(1, keepdims=True)
@@ -101,9 +102,10 @@ class ClassShares:
             in_cell = slice(*np.searchsorted(masked, [begin, end]))  # masked genes of this cell
             classes = classes_of(masked[in_cell] - begin, end - begin)
             cell = tokens[begin:end]
-            visible = cell[cell >= len(SPECIAL)]  # masked genes are the special token [MASK]
+            visible = cell[cell >= len(SPECIAL)]  # without [CLS] and [MASK]
             shares = self.class_shares[classes, targets[in_cell]]
-            remaining = 1 - self.class_shares[:, visible].sum(1)  # total share of the other genes
+            # By class: total share of the genes that are not visible.
+            remaining = 1 - self.class_shares[:, visible].sum(1)
             losses.append(-np.log(shares / remaining[classes]))
         return float(np.concatenate(losses).mean())
 
@@ -115,5 +117,6 @@ def classes_of(ranks: NDArray[np.integer], lengths: NDArray[np.integer] | int) -
     (one number if all tokens are of one cell).
     """
     rank_class = ranks * RANKS // lengths
+    # A cell without tokens has length 0.
     length_class = np.minimum(np.log2(np.maximum(lengths, 1)).astype(np.int64), LENGTHS - 1)
     return rank_class + RANKS * length_class

@@ -11,12 +11,13 @@ the order of operations above.
 The loop over cells is compiled by numba with one thread and without fast math. The n genes of a
 cell are sorted in two steps:
 
-1. The range of the values' bit patterns is divided into 2 n buckets of equal width, and the values
-   are distributed to them. As integers, the bit patterns of positive floats have the same order as
-   the floats.
+1. As integers, the bit patterns of positive floats have the same order as the floats. The range of
+   these integers is divided into 2 n buckets of equal width, and the values are distributed to
+   them.
 2. Buckets with many values are sorted by Shell sort. Then all values are sorted by insertion.
 
-This takes linear time, unless many values are in one bucket, for example if many medians are equal.
+This takes linear time, unless many values are in one bucket, for example if many genes have the
+same count and the same median.
 """
 
 from typing import Any, NamedTuple
@@ -85,9 +86,10 @@ def rank_cells(
     ``indptr``, ``columns`` and ``counts`` are the arrays of the CSR matrix. ``tokens`` has room for
     all non-zero counts.
     """
-    genes = np.zeros(len(indptr) - 1, np.int32)
+    cells = len(indptr) - 1
+    genes = np.zeros(cells, np.int32)
     longest = 1  # largest number of non-zero counts of a cell
-    for cell in range(len(genes)):
+    for cell in range(cells):
         longest = max(longest, indptr[cell + 1] - indptr[cell])
     # These arrays are reused for every cell. `values` are in the order of columns, `ranked` are the
     # same values in the order of buckets.
@@ -95,10 +97,9 @@ def rank_cells(
     bits = values.view(np.int64)
     ranked, ranked_tokens = np.empty(longest), np.empty(longest, np.int32)
     bucket = np.empty(longest, np.int32)  # bucket of each value
-    # Element b is the start of bucket b. Filling the bucket moves it to the end of bucket b.
-    ends = np.empty(2 * longest + 1, np.int32)
+    ends = np.empty(2 * longest + 1, np.int32)  # after step 1, the end of each bucket in `ranked`
     written = 0
-    for cell in range(len(genes)):
+    for cell in range(cells):
         first, last = indptr[cell], indptr[cell + 1]
         total = counts[first:last].sum()
         n = 0
@@ -116,14 +117,17 @@ def rank_cells(
         # Step 1: distribute the values to buckets. Bucket 0 contains the largest value.
         low, high = bits[:n].min(), bits[:n].max()
         scale = (2 * n - 1) / max(float(high - low), 1.0)
-        ends[: 2 * n + 1] = 0  # first, element b + 1 counts the values of bucket b
+        ends[: 2 * n + 1] = 0
+        # Element b + 1 becomes the number of values in bucket b,
         for i in range(n):
             bucket[i] = np.int32(float(high - bits[i]) * scale)
             ends[bucket[i] + 1] += 1
+        # then element b becomes the start of bucket b,
         largest = 0  # number of values in the largest bucket
         for b in range(2 * n):
             largest = max(largest, ends[b + 1])
             ends[b + 1] += ends[b]
+        # and, as the bucket is filled, its end.
         for i in range(n):
             place = ends[bucket[i]]
             ranked[place], ranked_tokens[place] = values[i], value_tokens[i]
@@ -136,9 +140,9 @@ def rank_cells(
                 if ends[b] - start > CROWDED:
                     sort(ranked, ranked_tokens, start, ends[b], is_crowded=True)
                 start = ends[b]
-        # Buckets after the last kept token do not need to be sorted.
-        stop = ends[np.searchsorted(ends[: 2 * n], kept)]
-        sort(ranked, ranked_tokens, 0, stop, is_crowded=False)
+        # Sort up to the end of the bucket with the last kept token, the first with end >= kept.
+        last_bucket = np.searchsorted(ends[: 2 * n], kept)
+        sort(ranked, ranked_tokens, 0, ends[last_bucket], is_crowded=False)
         tokens[written : written + kept] = ranked_tokens[:kept]
         written += kept
     return genes

@@ -52,10 +52,10 @@ class Vocabulary:
     gene_ids: tuple[str, ...]  # gene ids, or the names of special tokens
     names: tuple[str, ...]  # gene symbols
     cells: NDArray[np.int64]  # number of training cells that express a gene, 0 for special tokens
-    # Median of count / cell total * target sum over the cells that express the gene. 1.0 for
+    # Median, over the cells that express the gene, of count / cell total * target sum. 1.0 for
     # special tokens and for genes that no training cell expresses.
     medians: NDArray[np.float64]
-    # Ids of these genes in other Ensembl releases, each with the gene's id in `gene_ids`.
+    # Maps ids of these genes in other Ensembl releases to their ids in `gene_ids`.
     retired: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -119,7 +119,7 @@ class Vocabulary:
             )
             stored = metadata.get(b"fingerprint", b"").decode()
             if stored != vocabulary.fingerprint or vocabulary.gene_ids[: len(SPECIAL)] != SPECIAL:
-                raise ValueError("its content differs from its fingerprint")
+                raise ValueError("its fingerprint or its special tokens differ")
         return vocabulary
 
 
@@ -139,8 +139,8 @@ def build_vocabulary(
         statistics: files of :func:`scsigmoid.tokens.statistics.gather`, in any order.
         minimum_cells: minimum number of training cells that express a gene (at least 1).
         output: Parquet file to write.
-        choice: path of a list of genes, which replaces ``minimum_cells``, or largest numbers of
-            genes (default: neither).
+        choice: a list of genes, used instead of ``minimum_cells``, or the maximum number of genes
+            of each organism (default: neither).
 
     Raises:
         UserError: if the vocabulary would have no gene that a training cell expresses.
@@ -159,6 +159,7 @@ def build_vocabulary(
     if choice.genes is None:
         genes = select_genes(merged, minimum_cells, choice)
     else:
+        # A listed id is retired only if the list also contains the id that replaces it.
         genes = [gene for gene in listed if gene not in retired]
     if not any(cells_of_gene.get(gene) for gene in genes):  # only possible with a list
         raise UserError(
@@ -170,10 +171,11 @@ def build_vocabulary(
     median_of_gene = dict(zip(merged.genes, medians.tolist(), strict=True))
     organisms = count_genes(cells_of_gene, genes)
     for organism, summary in organisms.items():
+        outside = summary["outside"] / max(summary["counts"], 1)
         log(
-            f"vocabulary: {organism}: {summary['tokens']:,} genes; training cells express "
-            f"{summary['genes']:,}; {summary['outside'] / max(summary['counts'], 1):.3%} of the "
-            "non-zero counts are of genes without a token"
+            f"vocabulary: {organism}: {summary['tokens']:,} genes have a token; training cells "
+            f"express {summary['genes']:,} genes; {outside:.3%} of the non-zero counts are of genes "
+            "without a token"
         )
     gene_ids = (*SPECIAL, *genes)
     with_token = set(genes)
@@ -243,7 +245,7 @@ def select_genes(
     organisms = np.array([organism_of(gene) for gene in statistics.genes])
     for organism, size in (choice.sizes or {}).items():
         candidates = np.flatnonzero(is_kept & (organisms == organism))
-        # Keep the genes that most cells express, and among equal numbers the first by id.
+        # Drop all but the `size` genes with the most cells. Of equal numbers keep the first ids.
         order = np.argsort(-cells[candidates], kind="stable")
         is_kept[candidates[order[size:]]] = False
     return list(compress(statistics.genes, is_kept))
