@@ -174,8 +174,8 @@ def build_vocabulary(
         outside = summary["outside"] / max(summary["counts"], 1)
         log(
             f"vocabulary: {organism}: {summary['tokens']:,} genes have a token; training cells "
-            f"express {summary['genes']:,} genes; {outside:.3%} of the non-zero counts are of genes "
-            "without a token"
+            f"express {summary['genes']:,} genes; {outside:.3%} of the non-zero counts are of "
+            "genes without a token"
         )
     gene_ids = (*SPECIAL, *genes)
     with_token = set(genes)
