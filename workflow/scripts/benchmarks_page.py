@@ -41,7 +41,8 @@ LOOKS = looks(
     {key: "softmax" if key in SOFTMAX else "sigmoid" for key in (*SIGMOID, *SOFTMAX, *OTHERS)}
 )
 DATASETS = {"pbmc_facs": "Blood cells", "lung_cell_lines": "Lung cancer cell lines"}
-ARMS, VARIANTS = "h200/arms", "h100/variants"  # folders of studies in docs/measurements
+# Folders of studies in docs/measurements.
+ARMS, VARIANTS, EMBEDDINGS = "h200/arms", "h100/variants", "h100/embeddings"
 WAYS = ("plain", "graphs")  # small steps without and with CUDA graphs (column `way`)
 #: Rows of the kernel benchmark by shape: (head dimension, batch, length, pass).
 RowsByShape = dict[tuple[object, ...], KernelRow]
@@ -341,6 +342,7 @@ def study_tables(measurements: Path) -> dict[str, str]:
     texts = {}
     of_variants = tables(Study(measurements / VARIANTS))
     shown = {name: of_variants[name] for name in ("variants", "rivals", "scores")}
+    shown["replication"] = tables(Study(measurements / EMBEDDINGS))["scores"]
     for name, table in (tables(Study(measurements / ARMS)) | shown).items():
         caption, body = as_markdown(table).split("\n", 1)
         texts[name] = f"{textwrap.fill(caption, 128)}\n{body}"
