@@ -60,7 +60,7 @@ def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
     ids = read_column(var, gene_column or index)
     check_ids(ids, is_gene, gene_column, path)
     name_of: dict[str, str] = {}
-    index_of: dict[str, int] = {}  # of genes, in the same order as in `name_of`
+    index_of: dict[str, int] = {}  # position of each gene in both dicts
     gene_of_feature = np.full(len(ids), -1, dtype=np.int64)
     for feature, (identifier, name) in enumerate(zip(ids, names, strict=True)):
         gene = without_version(identifier)

@@ -15,7 +15,7 @@ from scsigmoid.errors import UserError
 Strings = NDArray[np.object_]
 
 FALSE = ("False", "FALSE", "false", "0", "0.0")  # spellings of false in columns of text
-ADVICE = (  # end of messages
+ADVICE = (  # end of several messages
     "give an h5ad file, a 10x .h5 file or a folder with 10x's matrix.mtx; convert other formats "
     "with anndata.io"
 )
@@ -99,7 +99,7 @@ def read_column(frame: Any, name: str) -> Strings:
     with reading(title):  # anndata leaves text of a fixed length as bytes, which may not be UTF-8
         if isinstance(values, pd.Categorical):
             texts = [x.decode() if isinstance(x, bytes) else str(x) for x in values.categories]
-            return np.array([*texts, ""], dtype=object)[values.codes]  # the code of "" is -1
+            return np.array([*texts, ""], dtype=object)[values.codes]  # code -1: missing
         series = pd.Series(values)
         return np.where(series.isna(), "", series.astype(str)).astype(object)
 

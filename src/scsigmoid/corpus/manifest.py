@@ -217,9 +217,9 @@ def list_file(
             rows.append(replace(common, file=file_name, cells=str(len(training_rows))))
         if local.dataset:
             name, dataset = local.dataset, datasets[local.dataset]
-            evaluated = cells.select(held_out, "evaluation")
-            held_out_rows = evaluated.rows
-            choose_label(evaluated, name, dataset)  # raises if labels are missing
+            held_out_cells = cells.select(held_out, "evaluation")
+            held_out_rows = held_out_cells.rows
+            choose_label(held_out_cells, name, dataset)  # raises if labels are missing
             row = replace(common, role="evaluation", label="", cells=str(len(held_out_rows)))
             rows.append(replace(row, file=name, dataset=name, title=dataset.title))
     return rows, LocalCells(local.path, cells, training_rows, held_out_rows)
@@ -284,7 +284,7 @@ def list_remote(
         lambda entry: can_be_wanted(entry, corpus),
         downloads.folder / "versions",
     )
-    evaluated = {
+    evaluation = {
         name: find_evaluation_dataset(service, name, dataset)
         for name, dataset in datasets.items()
         if not dataset.file
@@ -292,10 +292,10 @@ def list_remote(
     # `versions` lacks the ids in `unavailable`. For them, `select` would raise an error.
     leave_out = [identifier for identifier in corpus.leave_out if identifier not in unavailable]
     corpus = replace(corpus, leave_out=leave_out)
-    chosen, held_out, left_out = select(versions, evaluated, corpus, seed)
+    chosen, held_out, left_out = select(versions, evaluation, corpus, seed)
     training = [replace(row, snapshot=corpus.snapshot) for row in chosen]
     offered_cells = sum(int(version.row.cells) for version in versions)
-    rows = check_available([*training, *evaluated.values()], downloads, origin, locked=False)
+    rows = check_available([*training, *evaluation.values()], downloads, origin, locked=False)
     return rows, {
         "origin": origin,
         "offered": {"files": len(versions), "cells": offered_cells},
@@ -438,9 +438,9 @@ def write_lock(
         (row,) = read_manifest(path.with_suffix(".csv"))
         if row.source in REMOTE:
             rows.append(row)
-            evaluated = read_metadata(path)
-            if row.file == evaluated.file:  # otherwise the error below names the file
-                row = replace(row, cells=str(evaluated.cells), sha256=evaluated.sha256)
+            fetched = read_metadata(path)
+            if row.file == fetched.file:  # otherwise the error below names the file
+                row = replace(row, cells=str(fetched.cells), sha256=fetched.sha256)
                 downloaded[row.file] = row
     for row in rows:
         if row.file not in downloaded:
