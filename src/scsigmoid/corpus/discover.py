@@ -18,11 +18,11 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
 from scsigmoid.progress import log
 
-Entry = Mapping[str, Any]  # the service's JSON description of a dataset or a version
+Entry = Mapping[str, Any]  # JSON description of a dataset or a version
 IN_LEAVE_OUT = "named in corpus.leave_out"  # why a dataset is left out, for the summary
-INDEX_PATIENCE = 3.0  # timeout factor: the service may need 180 s to list all datasets
-# Wanted datasets that cannot be described are left out. It is an error if their number exceeds both
-# this number and this share of the wanted datasets.
+INDEX_PATIENCE = 3.0  # times corpus.download.timeout: the list of all datasets may take 180 s
+# Datasets that the corpus may use, but that cannot be described, are left out. It is an error if
+# their number exceeds both MOST_FAILED and MOST_FAILED_SHARE of the datasets that it may use.
 MOST_FAILED, MOST_FAILED_SHARE = 5, 0.02
 
 
@@ -79,10 +79,11 @@ def list_versions(
 
     Args:
         day: as ``YYYY-MM-DD``.
-        leave_out: ids of datasets to leave out, even if their descriptions are malformed.
+        leave_out: ids of datasets to leave out, even if their descriptions are malformed. Other
+            ids, such as ids of versions, are ignored.
         can_be_wanted: whether the corpus may use versions of a dataset, given its current
-            description. Other datasets are only counted, so their current version is returned,
-            which saves a request.
+            description. If not, its current version is returned, which saves a request and is
+            enough, because the version is only counted.
         cache: folder with the versions of past days, so that an interrupted command resumes.
 
     Returns:
@@ -106,11 +107,11 @@ def list_versions(
 
     def find_version(dataset_id: str) -> Version | None:
         """Return the version of a dataset, or add the reason why there is none to ``left_out``."""
-        description = dataset = datasets[dataset_id]
+        dataset = datasets[dataset_id]
         try:
-            if dataset_id in wanted:
-                description = version_of_day(service, dataset_id, day, cache)
-            return read_version(description, dataset)
+            is_wanted = dataset_id in wanted
+            version = version_of_day(service, dataset_id, day, cache) if is_wanted else dataset
+            return read_version(version, dataset)
         except UserError as error:
             # Raise an error if the request failed only because another thread has failed.
             service.web.check_stopped()
@@ -166,7 +167,7 @@ def is_published(entry: Entry, day: str | None) -> bool:
 def read_version(entry: Entry, dataset: Entry | None = None) -> Version:
     """Read the service's description of a version. Unknown fields are ignored.
 
-    ``dataset`` is the description of the dataset. It is read for the collection or DOI if ``entry``
+    ``dataset`` is the description of the dataset, which has the collection and DOI if ``entry``
     lacks them. Raise `Unusable` if the version is withdrawn or has no h5ad file, and a UserError if
     its description is malformed.
     """

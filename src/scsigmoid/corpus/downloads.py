@@ -1,12 +1,12 @@
 """Manage the folder of downloads: one file per dataset version, shared by jobs, runs and presets.
 
 The folder is not an output of a job, so Snakemake never deletes a download. Next to each file is a
-record: the SHA-256 of the first download, and the size, modification time and inode of the file.
-Later downloads must have the same SHA-256. If the size, time or inode of a file has changed, its
-SHA-256 is computed again.
+record: the SHA-256 of the first download, and the state of the file (size, modification time and
+inode). Later downloads must have the same SHA-256. If the state of a file has changed, its SHA-256
+is computed again.
 
 A file is complete and checked, or absent. An interrupted download leaves a ``.partial`` file and
-its ETag (``.etag``). The next attempt resumes if the server still has the same file.
+the server's ETag (``.etag``). The next attempt resumes if the server still has the same file.
 """
 
 import os
@@ -76,14 +76,14 @@ class Downloads:
 
 
 def read_record(path: Path) -> tuple[str, list[str]]:
-    """Return SHA-256 and state in the record of a file. Both are empty if there is no record."""
+    """Return the SHA-256 and state in a file's record. Both are empty if there is no record."""
     record = path.with_suffix(".sha256")
     words = record.read_text(encoding="ascii").split() if record.exists() else []
     return (words[0], words[1:]) if words else ("", [])
 
 
 def write_record(path: Path, digest: str) -> None:
-    """Write the record of a file: its SHA-256 and its state (:func:`state_of`)."""
+    """Write the record of a file: the SHA-256 ``digest`` and the current state."""
     write_text(path.with_suffix(".sha256"), " ".join([digest, *state_of(path)]) + "\n")
 
 
@@ -110,9 +110,9 @@ def download(web: Web, url: str, file: Path, size: int | None = None, digest: st
             f"manifest again, and delete {file.with_suffix('.sha256')})"
         )
     with partial.open("rb") as handle:
-        os.fsync(handle.fileno())
+        os.fsync(handle.fileno())  # so that a crash cannot leave a damaged file after the rename
     os.replace(partial, file)
-    remove_partial(partial)
+    remove_partial(partial)  # the ETag is left
     return actual
 
 

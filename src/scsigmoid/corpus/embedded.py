@@ -22,8 +22,8 @@ the same time, each through its own enhancer, and do not compete.
 5. The library size of each cell is set so that the number of expressed genes is log-normal with
    the shape of Fig. 1 (sigma 0.65: 43 % of the cells exceed 128 genes when the median is 115).
 
-The genome consists of the genes of the real cells, so that one vocabulary covers both, and of
-made-up genes, ``ENSG90000000000`` and up, a range that Ensembl does not use.
+The simulated genome consists of the genes of the real cells, so that one vocabulary covers both,
+and of made-up genes, ``ENSG90000000000`` and up, a range that Ensembl does not use.
 """
 
 import warnings
@@ -65,7 +65,7 @@ FACET_ACTIVITY = 2.5  # added to the programs of a facet
 TYPE_ACTIVITY = 2.0  # added to the programs of the cell type itself
 BASE_SPREAD = 0.8  # standard deviation of log-rates without regulators
 ENHANCER_SHAPE, ENHANCER_SCALE = 2.0, 0.8  # gamma distribution of the weights of enhancers
-DRIVE = 5.0  # weights are multiplied by DRIVE / regulators, so their expected sum is constant
+DRIVE = 5.0  # a gene's n weights are multiplied by DRIVE / n: their expected sum is constant
 
 # Facets of each cell type: first the types of the paper's Table 1, then of the Cell Ontology.
 FACETS: dict[str, tuple[str, ...]] = {
@@ -144,7 +144,7 @@ def list_embedded(sizes: EmbeddedCorpus, datasets: Mapping[str, Dataset]) -> lis
         rows.append(make_row(f"simulated_training_{index:02d}", title, end - start))
     rows.append(make_row(REAL_TRAINING, f"{REAL_TITLE}, training part", REAL_CELLS - REAL_HELD_OUT))
     for name, dataset in datasets.items():
-        if dataset.file:
+        if dataset.file:  # the user's own file
             continue
         check_known(f"datasets.{name}", "dataset of the embedded corpus", [name], [*DATASETS, REAL])
         cells = REAL_HELD_OUT if name == REAL else sizes.evaluation_cells
@@ -282,15 +282,15 @@ def simulate(
     generator = np.random.default_rng(derive(seed, "simulated", "cells", name))
     frequency = np.linspace(1.0, 0.5, len(cell_types))
     ends = np.rint(np.cumsum(frequency) / frequency.sum() * cells).astype(np.int64)
-    sizes_of_types = np.diff(ends, prepend=0)
+    cells_per_type = np.diff(ends, prepend=0)
     # (cells,): the type of each cell as an index in `cell_types`, in random order.
-    types = generator.permutation(np.repeat(np.arange(len(cell_types)), sizes_of_types))
+    types = generator.permutation(np.repeat(np.arange(len(cell_types)), cells_per_type))
     donors = generator.integers(sizes.donors, size=cells)
 
-    activities = [type_activity(cell_type, sizes.programmes, seed) for cell_type in cell_types]
+    by_type = [type_activity(cell_type, sizes.programmes, seed) for cell_type in cell_types]
     noise = np.exp(generator.normal(0.0, ACTIVITY_NOISE, (cells, sizes.programmes)))
     background = generator.exponential(BACKGROUND, (cells, sizes.programmes))
-    activity = np.stack(activities)[types] * noise + background
+    activity = np.stack(by_type)[types] * noise + background
     log_rates = base + (activity / (1.0 + activity)) @ weights.T
     log_rates += generator.normal(0.0, DONOR_SHIFT, (sizes.donors, sizes.genes))[donors]
     rates = np.exp(log_rates)

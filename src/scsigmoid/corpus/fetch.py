@@ -104,8 +104,8 @@ def raw_files(
 ) -> Iterator[None]:
     """Download deleted training files of a part again, so that the block can read all files.
 
-    If no later job reads them (``last``), delete the downloads of the part after the block, unless
-    ``corpus.download.keep_files`` is true.
+    If ``last``, no later job reads the downloads of the part, so they are deleted after the block,
+    unless ``corpus.download.keep_files`` is true.
     """
     downloads = Downloads(downloads_folder, Web.of(corpus))
     rows = [row for row in read_manifest(Path(part_folder) / FILES) if row.source in REMOTE]
@@ -165,11 +165,11 @@ def fetch_evaluation(
 
 
 def provide(row: ManifestRow, corpus: Corpus, seed: int, downloads: Downloads, path: Path) -> None:
-    """Make embedded cells, link to a download or a local h5ad file, or copy or convert its cells.
+    """Write embedded cells to ``path``, link a download, or link, convert or copy a local file.
 
     Raise an error if a local file changed since the manifest was made.
     """
-    path.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)  # a link cannot replace a file
     if row.source in REMOTE:
         path.symlink_to(downloads.path(row))
     elif row.source == "embedded":
@@ -192,8 +192,8 @@ def provide(row: ManifestRow, corpus: Corpus, seed: int, downloads: Downloads, p
 def complete_row(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
     """Return a row with the number of cells with counts, and the size and SHA-256 of its file.
 
-    Its ``reason`` states how many cells and features are left out or merged. ``digest`` is the
-    SHA-256 of the file, empty if unknown.
+    The row's ``reason`` states how many cells and features are left out or merged. ``digest`` is
+    the SHA-256 of the file, empty if unknown.
     """
     cells = cells_of(row, path)
     n_nonempty = cells.count_nonempty()

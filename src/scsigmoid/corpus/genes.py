@@ -27,7 +27,7 @@ EXPRESSION = ("gene expression", "gex", "rna")
 OTHER_FEATURES = re.compile(
     r".* capture|custom|peaks?|adt|hto|atac|antibod(y|ies)|hashtags?|(surface )?prot(eins?)?"
 )
-CELLXGENE_BIOTYPES = {"gene", "spike-in", ""}
+CELLXGENE_BIOTYPES = {"gene", "spike-in", ""}  # values of var['feature_biotype'] in CELLxGENE
 # Shares of contradictions (see `check_names`) above which there is a warning or error. The share
 # is below 1 % between annotations of different years, and almost 100 % if ids are shifted by a row.
 FEW_CONTRADICTIONS, MANY_CONTRADICTIONS = 0.05, 0.5
@@ -42,7 +42,7 @@ class Genes:
     names: list[str]  # symbol of each gene, or its id if the file has no symbol
     gene_of_feature: NDArray[np.int64]  # index in `genes` of each feature, -1 if it is left out
     gene_column: str  # column of `var` with the ids; empty for the index
-    removed: dict[str, int]  # number of features left out and merged (in Cells, also spots)
+    removed: dict[str, int]  # numbers of features left out and merged; h5ad.Cells adds spots
 
 
 def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
@@ -59,9 +59,8 @@ def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
     gene_column = gene_column or column_of_ids(var, is_gene, path)
     ids = read_column(var, gene_column or index)
     check_ids(ids, is_gene, gene_column, path)
-    # Keys of both are the genes in the order of their index.
     name_of: dict[str, str] = {}
-    index_of: dict[str, int] = {}
+    index_of: dict[str, int] = {}  # position of each gene in both dicts
     gene_of_feature = np.full(len(ids), -1, dtype=np.int64)
     for feature, (identifier, name) in enumerate(zip(ids, names, strict=True)):
         gene = without_version(identifier)
@@ -114,7 +113,7 @@ def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: 
 
 
 def organism_of(gene: str) -> str:
-    """Return the organism that an Ensembl id of a gene states, or ``other`` for other names."""
+    """Return the organism that an Ensembl id of a gene states, or ``other`` for other text."""
     match = ENSEMBL_GENE.fullmatch(gene)
     return ORGANISMS.get(match[1], f"{match[1]}...") if match else "other"
 
@@ -180,7 +179,8 @@ def are_genes(var: Any, path: Path) -> NDArray[np.bool_]:
     if not is_gene.all():
         others = format_words(types[~is_gene])
         log(f"{path}: var[{name!r}]: features that are not genes are left out: {others}")
-    # Outer joins of files leave empty values. A column without gene expression has another meaning.
+    # Outer joins of files leave empty values. A column without any value of EXPRESSION has another
+    # meaning, so its values need no warning.
     is_unknown = is_gene & ~np.isin(kinds, (*EXPRESSION, ""))
     if is_unknown.any() and {*kinds} & {*EXPRESSION}:
         unknown = format_words(types[is_unknown])
@@ -229,12 +229,12 @@ def check_shared(file: Genes, known: Mapping[str, str], path: Path, other: str) 
 
     Warn if less than half of the genes are shared. Raise an error if less than a tenth is shared.
     The share is relative to the smaller number of genes, so that a panel matches a whole
-    transcriptome. Messages name ``path``, and ``other`` as the source of the known genes.
+    transcriptome. ``other`` names the source of the known genes in messages.
     """
     comparable = find_comparable(file.genes, known)
-    # Features are counted, because many features with one wrong id would count as one gene.
-    gene_of_feature = file.gene_of_feature[file.gene_of_feature >= 0]
-    is_known = np.array([gene in comparable for gene in file.genes])[gene_of_feature]
+    is_known_gene = np.array([gene in comparable for gene in file.genes])
+    # Count features, because many features with one wrong id would count as one gene.
+    is_known = is_known_gene[file.gene_of_feature[file.gene_of_feature >= 0]]
     shared = int(is_known.sum())
     share = shared / max(1, min(len(is_known), len(comparable)))
     summary = f"{path}: {shared:,} of {len(is_known):,} genes are"
@@ -270,7 +270,7 @@ def check_names(file: Genes, known: Mapping[str, str], path: Path, other: str) -
         (gene, name)
         for gene, name in zip(file.genes, file.names, strict=True)
         if name != gene  # the file has a symbol
-        and known.get(gene, gene) != gene  # the symbol of this id is known
+        and known.get(gene, gene) != gene  # the id is known, with a symbol
         and times[name] == 1
         and normalize(name) in ids_of
     ]
@@ -302,7 +302,7 @@ class RealGene(NamedTuple):
 
 
 def real_genes() -> list[RealGene]:
-    """Return 760 of the 765 genes in scanpy's pbmc68k_reduced."""
+    """Return the genes in scanpy's pbmc68k_reduced that have an Ensembl id (760 of 765)."""
     rows = read_table("pbmc68k_genes.csv")
     return [RealGene(row["symbol"], row["gene_id"], row["feature_name"]) for row in rows]
 

@@ -27,11 +27,11 @@ from scsigmoid.files import verified
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
-# A fraction in the text that held_out_text returns.
+# Text in the manifest for a random share of the cells (see held_out_text).
 FRACTION = re.compile(r"fraction=(?P<share>\d*\.?\d+(e-\d+)?) seed=(?P<seed>-?\d+)")
 Role = Literal["training", "evaluation"]
 
-CHUNK_CELLS = 1 << 15
+CHUNK_CELLS = 1 << 15  # maximum number of cells in a chunk
 ON_TISSUE = "in_tissue"  # column of obs in spatial data; 0 for spots off the tissue
 
 
@@ -79,7 +79,7 @@ class Cells(Genes):
         """
         is_held_out = np.full(self.n_cells, held_out == "all")
         if fraction := FRACTION.fullmatch(held_out):
-            # The choice depends only on the number of cells and the seed. Each role has a cell.
+            # The choice depends only on the number of cells and the seed. No role is empty.
             count = min(max(1, round(float(fraction["share"]) * self.n_cells)), self.n_cells - 1)
             seed = derive(int(fraction["seed"]), "held out", self.n_cells)
             is_held_out[np.random.default_rng(seed).permutation(self.n_cells)[:count]] = True
@@ -145,8 +145,8 @@ class Cells(Genes):
 def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
     """Open an h5ad file. Counts are read later, in chunks.
 
-    ``layer`` is the layer with the raw counts, empty for ``raw.X`` or ``X``. ``genes`` is as in
-    :func:`~.genes.read_genes`.
+    ``layer`` is the layer with the raw counts, empty for ``raw.X`` or ``X``. ``genes`` is the
+    ``gene_column`` of :func:`~.genes.read_genes`.
 
     Raises:
         NoCountsError: if the file has no raw counts, or only spots off the tissue.
@@ -205,7 +205,7 @@ def cells_of_part(folder: str | Path) -> list[tuple[ManifestRow, Cells]]:
 
 
 def held_out_text(held_out: bool | float | str, seed: int) -> str:
-    """Return the held-out cells as text for the manifest, so that all jobs select the same cells.
+    """Return the setting ``held_out`` as manifest text, so that all jobs select the same cells.
 
     The text is ``""`` (none), ``all``, ``fraction=0.1 seed=42`` or ``column=value``.
     """

@@ -22,11 +22,11 @@ from scsigmoid.errors import UserError, shown_as
 from scsigmoid.files import DAMAGE, atomic_path, sha256
 
 SCHEMA_VERSION = "5.0.0"  # of the CELLxGENE schema
+# Columns of ``obs`` that the schema requires, each with a value for all cells.
 HUMAN = {"organism": "Homo sapiens", "organism_ontology_term_id": "NCBITaxon:9606"}
-# Further columns of ``obs`` that the schema requires, each with a value for all cells.
 REQUIRED_OBS = {"tissue_type": "tissue", "disease": "normal", "suspension_type": "cell"}
 TARGET_SUM = 10_000  # total of a cell's normalized values
-# Column of ``obs`` in a copy of selected cells: their rows in the user's file, for messages.
+# Column of ``obs`` in copies of selected cells: row of the cell in the user's file, for messages.
 OWN_ROW = "scsigmoid_row"
 
 

@@ -15,7 +15,7 @@ from scsigmoid.errors import UserError
 Strings = NDArray[np.object_]
 
 FALSE = ("False", "FALSE", "false", "0", "0.0")  # spellings of false in columns of text
-ADVICE = (
+ADVICE = (  # end of several messages
     "give an h5ad file, a 10x .h5 file or a folder with 10x's matrix.mtx; convert other formats "
     "with anndata.io"
 )
@@ -89,17 +89,17 @@ def format_names(name: str, present: Sequence[str]) -> str:
 def read_column(frame: Any, name: str) -> Strings:
     """Read a column of a stored data frame as strings, ``""`` for missing values.
 
-    Raise the errors of :func:`check_readable` and :func:`read_checked`.
+    Raise a UserError for an unsupported dtype or shape, and an OSError for damaged values.
     """
     import pandas as pd
 
     check_readable(frame, name)
     title = f"column {name!r}"
     values = read_checked(frame[name], title, count_rows(frame))
-    with reading(title):  # anndata does not decode text of a fixed length, which may be Latin-1
+    with reading(title):  # anndata leaves text of a fixed length as bytes, which may not be UTF-8
         if isinstance(values, pd.Categorical):
             texts = [x.decode() if isinstance(x, bytes) else str(x) for x in values.categories]
-            return np.array([*texts, ""], dtype=object)[values.codes]
+            return np.array([*texts, ""], dtype=object)[values.codes]  # code -1: missing
         series = pd.Series(values)
         return np.where(series.isna(), "", series.astype(str)).astype(object)
 

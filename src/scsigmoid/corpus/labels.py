@@ -19,7 +19,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
 ANY = "*"  # label that stands for all columns of text
-ABSENT = ("", "na", "nan", "unknown")  # no label: "unknown" in CELLxGENE's schema, "NA" in R
+ABSENT = ("", "na", "nan", "unknown")  # no type: "unknown" in CELLxGENE's schema, "NA" in R
 NEAREST = 3  # maximum number of columns in a message
 
 
@@ -37,7 +37,7 @@ def cell_types(cells: Cells, label: str, types: Sequence[str] = ()) -> Strings:
     import pandas as pd
 
     index, texts = pd.factorize(cells.obs([label])[label])
-    spelling = {normalize(kind): kind for kind in types}
+    spelling = {normalize(cell_type): cell_type for cell_type in types}
 
     def type_of(text: str) -> str:
         if text.strip().casefold() in ABSENT:
@@ -50,16 +50,16 @@ def cell_types(cells: Cells, label: str, types: Sequence[str] = ()) -> Strings:
 def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
     """Choose the label of an evaluation dataset, and log its cell types.
 
-    If the dataset has ``types``, the label with most of these types is chosen, else the first label
-    that the file has. Raise an error if there is none, or if the chosen label lacks one of
-    ``types`` or has fewer than two cell types.
+    The label with most of the dataset's ``types`` is chosen, in a tie the first. Without ``types``,
+    it is the first label that the file has. Raise an error if there is none, or if the chosen label
+    lacks one of ``types`` or has fewer than two cell types.
     """
-    wanted = dataset.labels
+    wanted = dataset.labels  # in order of preference
     with opened(cells.path) as file:
         obs = file["obs"]
         columns = map(str, obs.attrs["column-order"])
         text_columns = [column for column in columns if is_text(obs[column])]
-        labels = [name for name in wanted if name in obs]
+        labels = [label for label in wanted if label in obs]
         labels += text_columns if ANY in wanted else []
         if not labels and not dataset.types:  # with types, the error below names similar columns
             purpose = (
@@ -70,7 +70,7 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
     types_of = {label: set(cell_types(cells, label, dataset.types)) for label in labels}
     chosen = max(labels, key=lambda label: len(types_of[label] & set(dataset.types)), default="")
     present = types_of.get(chosen, set())
-    missing = [kind for kind in dataset.types if kind not in present]
+    missing = [cell_type for cell_type in dataset.types if cell_type not in present]
     if missing:
         lacking = f"{chosen!r} lacks" if chosen else f"has no column {wanted[0]!r} and lacks"
         raise UserError(
@@ -86,29 +86,29 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
             f"{cells.path}: all {cells.n_cells} evaluated cells have the {chosen} {only}; "
             "evaluation needs at least two cell types"
         )
-    kinds = cell_types(cells, chosen)  # as the file spells them
-    without_type = int((kinds == "").sum())
+    types_in_file = cell_types(cells, chosen)  # as the file spells them
+    without_type = int((types_in_file == "").sum())
     log(
         f"{name}: {len(present)} cell types from {chosen!r}; {without_type} of {cells.n_cells} "
         "cells have none" + (" and are left out of scores" if without_type else "")
     )
-    for kind in sorted({*kinds} - {*present, ""}):
-        log(f"{name}: {kind!r} is spelled as datasets.{name}.types spells it")
+    for cell_type in sorted({*types_in_file} - {*present, ""}):
+        log(f"{name}: {cell_type!r} is spelled as datasets.{name}.types spells it")
     return chosen
 
 
 def check_enough(
-    file: Path, kinds: NDArray[Any], *, scib: int = 0, mmd: int = 0, umap: int = 0
+    file: Path, types: NDArray[Any], *, scib: int = 0, mmd: int = 0, umap: int = 0
 ) -> None:
     """Raise an error if a file has too few evaluated cells for the metrics.
 
     Args:
         file: the file, for messages.
-        kinds: cell type of each cell, ``""`` if it has none.
+        types: cell type of each cell, ``""`` if it has none.
         scib, umap: number of neighbors; 0 if the metric is not computed.
         mmd: smallest number of cells of a compared type; 0 if MMD is not computed.
     """
-    size_of = Counter(kinds.tolist())
+    size_of = Counter(types.tolist())
     del size_of[""]
     lacking = []
     if scib and (size_of.total() <= scib or len(size_of) < 2):
@@ -116,12 +116,12 @@ def check_enough(
         lacking.append(f"scIB needs {needed}")
     if mmd and sum(size >= mmd for size in size_of.values()) < 2:
         lacking.append(f"MMD needs two types of at least {mmd} (evaluation.mmd.minimum_cells)")
-    if umap and len(kinds) <= umap:
+    if umap and len(types) <= umap:  # UMAP also shows cells without type
         lacking.append(f"UMAP needs more than {umap} cells in all (evaluation.umap.neighbours)")
     if lacking:
-        largest = ", ".join(f"{size} {kind!r}" for kind, size in size_of.most_common(2))
+        largest = ", ".join(f"{size} {name!r}" for name, size in size_of.most_common(2))
         raise UserError(
-            f"{file}: {size_of.total()} of {len(kinds)} evaluated cells have a cell type "
+            f"{file}: {size_of.total()} of {len(types)} evaluated cells have a cell type "
             f"({len(size_of)} types; the largest: {largest}), too few: {'; '.join(lacking)}; "
             "evaluate more cells (a larger held_out), choose another label or lower the setting"
         )

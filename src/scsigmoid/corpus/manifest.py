@@ -63,8 +63,8 @@ def build_manifest(
 ) -> list[str]:
     """Write the manifest of a configuration, and its summary as JSON.
 
-    ``folder`` is the folder of downloads. Its files are not requested from the server. Return the
-    summary as lines of text, empty for embedded and local cells.
+    ``folder`` is the folder of downloads. The server is not asked for files that it contains.
+    Return the summary as lines of text, empty for embedded and local cells.
     """
     summary: dict[str, Any]
     if corpus.source == "embedded":
@@ -126,16 +126,17 @@ def check_not_trained_on(
 
     The manifest holds out the datasets that were configured when it was made. If the corpus is
     local and the dataset was added or changed since then, the gene counts of its cells are also
-    compared with those of the training cells.
+    compared with the gene counts of the training cells.
     """
     (evaluated,) = read_manifest(row_file)
     rows = read_manifest(manifest)
     training = [row for row in rows if row.role == "training"]
     check_separate(training, {evaluated.dataset: evaluated}, str(manifest), TRAIN_AGAIN)
     key_of = attrgetter("dataset", "location", "held_out", "sha256", "layer", "genes")
-    if corpus.source != "local" or key_of(evaluated) in map(key_of, rows):
+    is_unchanged = key_of(evaluated) in map(key_of, rows)
+    if corpus.source != "local" or is_unchanged:
         return
-    # Compare the counts as a new manifest would.
+    # A new manifest would exclude training cells with the counts of held-out cells.
     rows_now, _ = list_local(own_files(corpus, datasets), datasets, seed)
     excluded_now = {row.location: row.excluded for row in rows_now if row.role == "training"}
     for row in training:
@@ -209,19 +210,19 @@ def list_file(
             genes=cells.gene_column,
             organism=" || ".join(organisms_of(cells.genes)),
         )
-        training = evaluation = np.zeros(0, dtype=np.int64)
+        training_rows = held_out_rows = np.zeros(0, dtype=np.int64)
         if held_out != "all":
-            training = cells.select(held_out, "training").rows
-            name = f"{common.file}_training" if held_out else common.file
-            rows.append(replace(common, file=name, cells=str(len(training))))
+            training_rows = cells.select(held_out, "training").rows
+            file_name = f"{common.file}_training" if held_out else common.file
+            rows.append(replace(common, file=file_name, cells=str(len(training_rows))))
         if local.dataset:
             name, dataset = local.dataset, datasets[local.dataset]
-            evaluated = cells.select(held_out, "evaluation")
-            evaluation = evaluated.rows
-            choose_label(evaluated, name, dataset)  # raises if labels are missing
-            row = replace(common, role="evaluation", label="", cells=str(len(evaluation)))
+            held_out_cells = cells.select(held_out, "evaluation")
+            held_out_rows = held_out_cells.rows
+            choose_label(held_out_cells, name, dataset)  # raises if labels are missing
+            row = replace(common, role="evaluation", label="", cells=str(len(held_out_rows)))
             rows.append(replace(row, file=name, dataset=name, title=dataset.title))
-    return rows, LocalCells(local.path, cells, training, evaluation)
+    return rows, LocalCells(local.path, cells, training_rows, held_out_rows)
 
 
 def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
@@ -253,10 +254,11 @@ def remove_excluded(rows: list[ManifestRow], excluded: Mapping[str, Excluded]) -
     for row in rows:
         if row.role == "training" and row.location in excluded:
             removed = excluded[row.location].rows
-            left = int(row.cells) - len(removed)
-            row = replace(row, cells=str(left), excluded=format_ranges(removed))
+            remaining = int(row.cells) - len(removed)
+            row = replace(row, cells=str(remaining), excluded=format_ranges(removed))
         if row.cells != "0":
             kept.append(row)
+    # If nothing is excluded, `assign_parts` raises an error with other advice.
     if excluded and not any(row.role == "training" for row in kept):
         raise UserError(
             "corpus.local: no cell is left for training, because all have the same counts as "
@@ -282,18 +284,18 @@ def list_remote(
         lambda entry: can_be_wanted(entry, corpus),
         downloads.folder / "versions",
     )
-    evaluated = {
+    evaluation = {
         name: find_evaluation_dataset(service, name, dataset)
         for name, dataset in datasets.items()
         if not dataset.file
     }
-    # `versions` lacks the ids in `unavailable`, and `select` raises an error for missing ids.
+    # `versions` lacks the ids in `unavailable`. For them, `select` would raise an error.
     leave_out = [identifier for identifier in corpus.leave_out if identifier not in unavailable]
     corpus = replace(corpus, leave_out=leave_out)
-    chosen, held_out, left_out = select(versions, evaluated, corpus, seed)
+    chosen, held_out, left_out = select(versions, evaluation, corpus, seed)
     training = [replace(row, snapshot=corpus.snapshot) for row in chosen]
     offered_cells = sum(int(version.row.cells) for version in versions)
-    rows = check_available([*training, *evaluated.values()], downloads, origin, locked=False)
+    rows = check_available([*training, *evaluation.values()], downloads, origin, locked=False)
     return rows, {
         "origin": origin,
         "offered": {"files": len(versions), "cells": offered_cells},
@@ -348,7 +350,7 @@ def read_lock(path: str, corpus: Corpus, datasets: Mapping[str, Dataset]) -> lis
     in_lock = {row.dataset: row for row in rows if row.role == "evaluation"}
     evaluation = []
     for name, dataset in datasets.items():
-        if dataset.file:
+        if dataset.file:  # the user's own file
             continue
         if name not in in_lock:
             raise UserError(f"{path}: evaluation dataset {name!r} is missing; make the lock again")
@@ -368,7 +370,7 @@ def read_lock(path: str, corpus: Corpus, datasets: Mapping[str, Dataset]) -> lis
         if row.role in ("training", "skipped")
         and leave_out.isdisjoint((row.dataset_id, row.dataset_version_id))
     ]
-    # The lock may also contain evaluation datasets that are not configured.
+    # Also hold out evaluation datasets of the lock that are not configured.
     check_separate(training, in_lock, path, "remove it")
     return [*training, *evaluation]
 
@@ -424,8 +426,8 @@ def write_lock(
 ) -> None:
     """Write the manifest with cells, bytes and SHA-256 of the downloaded files.
 
-    The evaluation rows are in CSV files next to the JSON files ``metadata``. The user's own files
-    are left out.
+    The evaluation rows are in CSV files next to the JSON files ``metadata``. The user's own
+    evaluation files are left out.
     """
     downloaded = {row.file: row for part in parts for row in read_manifest(Path(part) / FILES)}
     rows = [row for row in read_manifest(manifest) if row.role != "evaluation"]
@@ -436,9 +438,9 @@ def write_lock(
         (row,) = read_manifest(path.with_suffix(".csv"))
         if row.source in REMOTE:
             rows.append(row)
-            evaluated = read_metadata(path)
-            if row.file == evaluated.file:  # otherwise the error below names the file
-                row = replace(row, cells=str(evaluated.cells), sha256=evaluated.sha256)
+            fetched = read_metadata(path)
+            if row.file == fetched.file:  # otherwise the error below names the file
+                row = replace(row, cells=str(fetched.cells), sha256=fetched.sha256)
                 downloaded[row.file] = row
     for row in rows:
         if row.file not in downloaded:

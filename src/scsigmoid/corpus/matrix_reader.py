@@ -32,7 +32,7 @@ Block = tuple[int, Any]  # number of the first row, and a SciPy CSR matrix of co
 
 
 class NoCountsError(UserError):
-    """A file has no matrix with raw counts."""
+    """A file has no raw counts."""
 
 
 class Matrix:
@@ -71,14 +71,15 @@ class Matrix:
             NoCountsError: if the values say only whether genes are expressed.
         """
         if self.kind == "dense":
-            values = self._stored[: max(1, SAMPLE // max(1, self.shape[1]))].ravel()
+            sample_rows = max(1, SAMPLE // max(1, self.shape[1]))
+            values = self._stored[:sample_rows].ravel()
         else:
             values = self._stored["data"][:SAMPLE]
         values = values[values != 0].astype(np.float64)
         if len(values) >= FEWEST_ONES and (values == 1).all():
             raise NoCountsError(f"{self.path}: {self.name} {BINARY}")
-        is_count = are_integers(values)
-        return None if 2 * is_count.sum() >= len(values) else float(values[np.argmin(is_count)])
+        is_integer = are_integers(values)
+        return None if 2 * is_integer.sum() >= len(values) else float(values[~is_integer][0])
 
     def count_stored(self) -> NDArray[np.int64]:
         """Return the number of stored values in each row of a CSR matrix."""
@@ -101,7 +102,7 @@ class Matrix:
             if self.kind == "csc":
                 log(f"{self.path}: {self.name} is stored by columns (CSC) and read into memory")
                 matrix = sparse_dataset(self._stored).to_memory()
-                matrix.check_format(full_check=True)
+                matrix.check_format(full_check=True)  # wrong indices crash SciPy
                 yield 0, matrix.tocsr()
                 return
             if self.kind == "csr":
@@ -121,7 +122,7 @@ class Matrix:
                 first, last = np.searchsorted(wanted, [start, stop])
                 if first < last:
                     block = csr_matrix(stored[start:stop])
-                    block.check_format(full_check=True)  # wrong indices crash SciPy
+                    block.check_format(full_check=True)
                     yield start, block
 
     def counts(

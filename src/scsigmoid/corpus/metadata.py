@@ -37,7 +37,7 @@ class ManifestRow:
     doi: str = ""
     organism: str = ""  # organisms, joined by " || "
     assay: str = ""  # assays, joined by " || "
-    label: str = "cell_type"  # of training cells (see labels.py); for evaluation see Metadata
+    label: str = "cell_type"  # column of obs with the cell types; of evaluation files: in Metadata
     held_out: str = ""  # held-out cells (h5ad.held_out_text); a training row has the other cells
     cells: str = ""  # number of cells in this role; after the download, only cells with counts
     bytes: str = ""  # size of the file
@@ -48,7 +48,7 @@ class ManifestRow:
     collection_id: str = ""
     layer: str = ""  # layer of a local file with the raw counts; empty for raw.X or X
     genes: str = ""  # column of var of a local file with the gene ids; empty for the index
-    excluded: str = ""  # rows that are not trained on (repeated_cells.py), as by format_ranges
+    excluded: str = ""  # rows that are not trained on (repeated_cells.py), such as "0-49,77"
     reason: str = ""  # why a file was skipped, or numbers of cells and features left out or merged
 
 
@@ -74,7 +74,7 @@ LARGEST_COUNT = 10**15  # largest plausible number of bytes or cells
 LARGEST_SKIPPED_SHARE = 0.05  # the share of cells in files without raw counts must be smaller
 FILES = "files.csv"  # manifest rows of a part, in the folder with its h5ad files
 REMOTE = ("cellxgene",)  # sources whose files are downloaded
-NUMBER = re.compile(r"\d{0,15}")  # or empty
+NUMBER = re.compile(r"\d{0,15}")  # may be empty
 # Patterns of the columns that are used in paths, messages or computations.
 PATTERNS = {
     "file": NAME,
@@ -152,7 +152,7 @@ def format_ranges(rows: NDArray[np.int64]) -> str:
 
 
 def are_in_ranges(rows: NDArray[np.int64], ranges: str) -> NDArray[np.bool_]:
-    """Return whether each of ascending row numbers is in the text of :func:`format_ranges`."""
+    """Return which of ascending row numbers are in ``ranges``, such as ``0-49,77``."""
     is_in_range = np.zeros(len(rows), dtype=bool)
     for part in filter(None, ranges.split(",")):
         first, _, last = part.partition("-")

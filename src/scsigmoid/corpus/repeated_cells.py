@@ -29,7 +29,7 @@ class HashedFile:
     """
 
     hashes: Hashes  # over all genes of the file; 0 for a cell without counts
-    shared_hashes: Hashes  # over the genes that all files have; 0 if a cell expresses too few
+    shared_hashes: Hashes  # over genes that all files have; 0 if under FEWEST_GENES are expressed
     is_comparable: Flags  # whether a cell expresses at least FEWEST_GENES genes
     gene_set_hash: int  # over the gene ids of the file
     training: Rows
@@ -58,13 +58,13 @@ def hash_cells(cells: Cells, shared_genes: set[str], training: Rows, held_out: R
     hashes, shared_hashes = np.zeros((2, size), dtype=np.uint64)
     is_comparable = np.zeros(size, dtype=bool)
     for chunk in cells.chunks():
-        # `genes`, `counts`, `hashed` and `has_shared_gene` have an item for each stored entry.
-        indptr, genes, counts = chunk.counts.indptr, chunk.counts.indices, chunk.counts.data
-        hashed = scramble(gene_hashes[genes] + scramble(counts.astype(np.uint64)))
-        has_shared_gene = is_shared[genes]
-        shared_sums = sum_by_cell(hashed * has_shared_gene, indptr)
+        # `gene`, `counts`, `entry_hashes` and `has_shared_gene` have an item for each stored entry.
+        indptr, gene, counts = chunk.counts.indptr, chunk.counts.indices, chunk.counts.data
+        entry_hashes = scramble(gene_hashes[gene] + scramble(counts.astype(np.uint64)))
+        has_shared_gene = is_shared[gene]
+        shared_sums = sum_by_cell(entry_hashes * has_shared_gene, indptr)
         shared_sums[sum_by_cell(has_shared_gene, indptr) < FEWEST_GENES] = 0
-        hashes[chunk.rows] = sum_by_cell(hashed, indptr)
+        hashes[chunk.rows] = sum_by_cell(entry_hashes, indptr)
         shared_hashes[chunk.rows] = shared_sums
         is_comparable[chunk.rows] = np.diff(indptr) >= FEWEST_GENES
     gene_set_hash = int(gene_hashes.sum())
@@ -89,24 +89,25 @@ def sum_by_cell(values: Hashes | Flags, indptr: NDArray[np.int32]) -> Hashes:
 def exclude_repeated(files: Sequence[HashedFile]) -> list[Excluded]:
     """Return the training cells of each file that must not be trained on.
 
-    A training cell is excluded if a held-out cell has the same counts of all genes or, in a file
-    with other genes, of the genes that all files have. Of several training cells with the same
-    counts, the first is kept.
+    A training cell is excluded if a held-out cell has the same counts. If the files of the cells
+    have different genes, equal counts of the genes that all files have are enough. Of several
+    training cells with the same counts, the first is kept.
     """
     # Arrays over the training cells of all files.
     hashes = np.concatenate([file.hashes[file.training] for file in files])
     is_comparable = np.concatenate([file.is_comparable[file.training] for file in files])
     held_out_hashes = np.concatenate([file.hashes[file.held_out] for file in files])
     # The default `kind` overflows with uint64 in numpy 2.0.
-    is_held_out = (hashes != 0) & np.isin(hashes, held_out_hashes, kind="sort")
-    is_held_out |= occur_in_other_files(files)
-    candidates = np.flatnonzero(is_comparable & ~is_held_out)
+    equals_held_out = (hashes != 0) & np.isin(hashes, held_out_hashes, kind="sort")
+    equals_held_out |= occur_in_other_files(files)
+    # Cells with few genes are often equal by chance, so none is excluded as repeated.
+    candidates = np.flatnonzero(is_comparable & ~equals_held_out)
     _, first_occurrences = np.unique(hashes[candidates], return_index=True)
     is_repeated = np.zeros(len(hashes), dtype=bool)
     is_repeated[np.delete(candidates, first_occurrences)] = True
 
     ends = np.cumsum([len(file.training) for file in files])[:-1]
-    flags = zip(files, np.split(is_held_out, ends), np.split(is_repeated, ends), strict=True)
+    flags = zip(files, np.split(equals_held_out, ends), np.split(is_repeated, ends), strict=True)
     return [
         Excluded(file.training[held_out | repeated], int(held_out.sum()), int(repeated.sum()))
         for file, held_out, repeated in flags

@@ -31,10 +31,10 @@ def select(
     """
     organisms = {name for version in versions for name in version.organisms}
     labels = {label for version in versions for label in version.assays}
-    terms = {term for version in versions for term in version.assays.values()}
+    assay_ids = {identifier for version in versions for identifier in version.assays.values()}
     known_ids = {key for v in versions for key in (v.row.dataset_id, v.row.dataset_version_id)}
     check_known("corpus.organisms", "organism", corpus.organisms, sorted(organisms))
-    check_known("corpus.assays", "assay", corpus.assays or (), sorted({RNA, *labels, *terms}))
+    check_known("corpus.assays", "assay", corpus.assays or (), sorted({RNA, *labels, *assay_ids}))
     if unknown := set(corpus.leave_out) - known_ids:
         raise UserError(
             f"corpus.leave_out: {min(unknown)} is neither a dataset nor a dataset version of the "
@@ -59,13 +59,13 @@ def select(
 def can_be_wanted(entry: Entry, corpus: Corpus) -> bool:
     """Return whether a dataset may have a wanted organism and a wanted assay.
 
-    The current description of the dataset, ``entry``, may lack organisms and assays.
+    ``entry`` is the current description. If it lacks organisms or assays, they may be wanted.
     """
     organisms, assays = read_terms(entry, "organism"), read_terms(entry, "assay")
     wanted = wanted_assays(corpus)
-    labels_and_terms = [*assays, *assays.values()]
+    labels_and_ids = [*assays, *assays.values()]
     may_have_organism = not organisms or not organisms.keys().isdisjoint(corpus.organisms)
-    may_have_assay = wanted is None or not assays or not wanted.isdisjoint(labels_and_terms)
+    may_have_assay = wanted is None or not assays or not wanted.isdisjoint(labels_and_ids)
     return may_have_organism and may_have_assay
 
 
@@ -86,7 +86,7 @@ def reason_unwanted(version: Version, corpus: Corpus) -> str:
         return "other organisms"
     wanted = wanted_assays(corpus)
     if wanted is not None:
-        is_wanted = [bool(wanted & {label, term}) for label, term in version.assays.items()]
+        is_wanted = [not wanted.isdisjoint(label_and_id) for label_and_id in version.assays.items()]
         if not is_wanted or not all(is_wanted):
             return "other assays"
     if corpus.maximum_file_gb is not None:

@@ -29,7 +29,7 @@ BLOCK = 1 << 16  # bytes read at a time
 ADVANCE = 1 << 20  # number of bytes that count as progress
 SLOWEST = 60.0  # maximum number of seconds in which ADVANCE bytes must arrive
 GONE = {404: "not found", 410: "withdrawn"}
-# Requests with these statuses are repeated. Firewalls answer 403 to clients that seem suspicious.
+# Statuses after which a request is repeated: firewalls may answer 403 to a valid request.
 BUSY = (403, 408, 425, 429)
 HEADERS = {"Accept-Encoding": "identity", "User-Agent": f"scsigmoid/{__version__}"}
 
@@ -118,7 +118,7 @@ class Web:
         Raise :class:`Transient` if the connection fails, here or in the block.
         """
         with requests.Session() as session:
-            # For https only, use the proxies and certificates that the environment names.
+            # Only https uses the environment's proxies and certificates, as http is for loopback.
             session.trust_env = url.startswith("https:")
             session.stream = True
             session.headers.update(HEADERS)
