@@ -180,8 +180,8 @@ def read_version(entry: Entry, dataset: Entry | None = None) -> Version:
     cells, size = as_count(entry.get("cell_count")), as_count(assets[0].get("filesize"))
     if cells is None:
         raise UserError(
-            f"{version_id}: its number of cells is {one_line(entry.get('cell_count'), 40)!r}; "
-            "name the version in corpus.leave_out"
+            f"{version_id}: its number of cells is {one_line(entry.get('cell_count'), 40)!r}; use "
+            "another version or dataset"
         )
     organisms, assays = read_terms(entry, "organism"), read_terms(entry, "assay")
     collection = entry.get("collection_id") or (dataset or {}).get("collection_id")
