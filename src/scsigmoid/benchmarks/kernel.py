@@ -48,7 +48,7 @@ DIRECTIONS = ("forward", "backward")
 # Minimum number of rounds of a group. The 99 % interval of a median needs eight readings, and slow
 # kernels are timed in every fourth round only.
 LEAST_ROUNDS = 32
-# Kernels that take SLOW times the group's median are timed in every SELDOM-th round only.
+# Kernels that take over SLOW times the group's median are timed in every SELDOM-th round only.
 SLOW, SELDOM = 2.5, 4
 SKIPPED = (math.nan, math.nan)  # reading of a round that a kernel skips
 # Number of timed single calls from Python of each kernel.
@@ -202,7 +202,7 @@ def prepare(candidate: Candidate, warmup_ms: float) -> None:
         clocked.once()
         candidate.calls = [clocked.once() for _ in range(CALLS)]
     end = time.perf_counter() + warmup_ms / 1e3
-    timer.once()
+    timer.once()  # at least once
     while time.perf_counter() < end:
         timer.once()
     candidate.timer = timer
@@ -214,8 +214,7 @@ def timer_of(clocked: Clocked, provider: Provider) -> tuple[Timer, str]:
         return clocked, CPU_NOTE
     if provider.stores_scores:
         return Queued(clocked.kernel, clocked.tensors), ""
-    # Compile the kernel and choose its configuration before a graph is captured.
-    clocked.once()
+    clocked.once()  # compile the kernel and choose its configuration before a capture
     try:
         return Replayed(clocked.kernel, clocked.tensors), ""
     except RuntimeError as error:
@@ -229,7 +228,7 @@ def timer_of(clocked: Clocked, provider: Provider) -> tuple[Timer, str]:
 
 
 def check(candidate: Candidate, timer: Timer) -> None:
-    """Set ``error``, compared with float64. Raise WrongResult if it exceeds the tolerance."""
+    """Set the candidate's ``error``. Raise WrongResult if it exceeds the tolerance."""
     inputs, provider = candidate.inputs, candidate.provider
     candidate.error, name = inputs.largest_error(
         provider.attention, provider.layout, *timer.results()
@@ -272,17 +271,17 @@ def measure(
     # On a CPU, `durations` is empty and no kernel is slow.
     limit = SLOW * statistics.median(durations.values() or [math.inf])
     slow = {index for index, duration in durations.items() if duration > limit}
-    number = 0
+    finished_rounds = 0
     for order in rounds(len(timed), LEAST_ROUNDS, iterations, seconds):
         for index in order:
             candidate = timed[index]
             if candidate.timer is None:  # it failed in an earlier round
                 continue
-            is_skipped = index in slow and number % SELDOM > 0
+            is_skipped = index in slow and finished_rounds % SELDOM > 0
             with record_failure(candidate, PROVIDERS_SETTING, device):
                 candidate.rounds.append(SKIPPED if is_skipped else candidate.timer.once())
-        number += 1
-    return number
+        finished_rounds += 1
+    return finished_rounds
 
 
 def make_row(
