@@ -1,1 +1,1 @@
-"""Speed: the attention kernels alone, and whole training steps."""
+"""Speed benchmarks of attention kernels and of whole training steps."""

@@ -15,7 +15,7 @@ from scsigmoid.attention.problem import Kind, make_packed_problem
 from scsigmoid.config.schema import KernelBenchmark
 from scsigmoid.seeds import derive
 
-#: Seed of the inputs. Not the configuration's seed, because the inputs define the benchmark.
+#: Seed of the inputs. Not the configuration's seed, so that all runs time the same inputs.
 SEED = 0
 
 
@@ -24,11 +24,11 @@ class Case:
     """One batch at one head dimension.
 
     Attributes:
-        batch: ``paper`` (a shape of the paper), ``jagged`` (lengths of cells, Fig. 1) or ``even``
-            (equal lengths, with as many operations as the jagged batch).
+        batch: kind of batch. ``paper`` (a shape of the paper), ``jagged`` (lengths of cells,
+            Fig. 1) or ``even`` (equal lengths, with as many operations as the jagged batch).
         length: tokens of a sequence, padding included.
         lengths: valid tokens of each sequence.
-        padding: the paper's amount of padding (:func:`paper_case`), 0 for ``jagged`` and ``even``.
+        padding: argument of :func:`paper_case`. 0 for ``even``, and for ``jagged`` despite padding.
     """
 
     batch: str
@@ -55,23 +55,23 @@ class Case:
     def flops(self, direction: str) -> float:
         """Return the operations on valid tokens (appendix "FLOP Calculation").
 
-        A forward pass counts 4 n^2 H D operations, two matrix products. A backward pass counts five
-        matrix products, because it computes the scores again.
+        A forward pass counts as two matrix products, 4 n^2 D operations per sequence and head. A
+        backward pass counts as five, because it computes the scores again.
         """
         return self.matrix_products(5 if direction == "backward" else 2)
 
     def matrix_products(self, count: int, *, padded: bool = False) -> float:
-        """Return the operations of ``count`` products, n x n x D, per sequence and head."""
+        """Return the operations of ``count`` n x n x D products per sequence and head."""
         squares = sum((self.length if padded else n) ** 2 for n in self.lengths)
         return 2.0 * count * self.heads * self.head_dimension * squares
 
 
 def groups(settings: KernelBenchmark) -> list[tuple[Case, ...]]:
     """Return all batches, in groups that are timed in the same rounds."""
-    batches: list[tuple[Case, ...]] = []
+    all_groups: list[tuple[Case, ...]] = []
     for dimension in settings.head_dimensions:
         heads = settings.hidden // dimension
-        batches += [
+        all_groups += [
             tuple(
                 paper_case(dimension, heads, length, settings.tokens // length, padding)
                 for padding in settings.padding
@@ -79,8 +79,8 @@ def groups(settings: KernelBenchmark) -> list[tuple[Case, ...]]:
             for length in settings.lengths
         ]
         if settings.jagged:
-            batches.append(jagged_cases(dimension, heads, settings))
-    return batches
+            all_groups.append(jagged_cases(dimension, heads, settings))
+    return all_groups
 
 
 def paper_case(dimension: int, heads: int, length: int, sequences: int, padding: float) -> Case:
@@ -101,10 +101,10 @@ def jagged_cases(dimension: int, heads: int, settings: KernelBenchmark) -> tuple
     lengths = cell_lengths(
         settings.tokens, settings.median_length, settings.sigma_length, max(settings.lengths)
     )
-    work = sum(n * n for n in lengths)
-    # The number of tokens is also the same, up to whole sequences.
-    count = max(1, round(sum(lengths) ** 2 / work))
-    equal = max(1, round(math.sqrt(work / count)))
+    squares = sum(n * n for n in lengths)
+    # Up to rounding, count * equal = sum(lengths) and count * equal**2 = squares.
+    count = max(1, round(sum(lengths) ** 2 / squares))
+    equal = max(1, round(math.sqrt(squares / count)))
     return (
         Case("jagged", dimension, heads, max(lengths), lengths),
         Case("even", dimension, heads, equal, (equal,) * count),
@@ -187,7 +187,7 @@ class Inputs:
 
     @cached_property
     def sample(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """The two checked pairs (sequence, head).
+        """Two pairs (sequence, head), whose results are checked.
 
         The longest sequence with head 0, and the last of the shortest sequences with the last head.
         """
@@ -207,20 +207,20 @@ class Inputs:
     def largest_error(
         self, attention: str, layout: str, output: Tensor, gradients: tuple[Tensor, ...]
     ) -> tuple[float, str]:
-        """Return the largest relative error in the sample, and the name of the tensor with it.
+        """Return the largest relative error in the sample, and the name of its tensor.
 
         Output and gradients of q, k and v are compared with float64. NaN if an error is NaN.
         """
         tensors = {"output": output} | dict(zip(("dQ", "dK", "dV"), gradients, strict=True))
         errors = []
-        for (sequence, head), results in zip(self.sample, self.expected(attention), strict=True):
-            for (name, tensor), expected in zip(tensors.items(), results, strict=True):
-                actual = self.one_head(tensor.detach(), layout, sequence, head)
+        for pair, all_expected in zip(self.sample, self.expected(attention), strict=True):
+            for (name, tensor), expected in zip(tensors.items(), all_expected, strict=True):
+                actual = self.one_head(tensor.detach(), layout, *pair)
                 errors.append((relative_error(actual, expected), name))
         return max(errors, key=lambda error: math.inf if math.isnan(error[0]) else error[0])
 
     def expected(self, attention: str) -> list[list[Tensor]]:
-        """Return output and gradients of q, k and v, (n, dim) float64, for each checked pair."""
+        """Return the correct output, dQ, dK and dV of each pair in ``sample``, (n, dim) float64."""
         if attention not in self._expected:
             kind, scale = cast(Kind, attention), self.case.head_dimension**-0.5
             self._expected[attention] = []

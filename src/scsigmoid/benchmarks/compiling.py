@@ -34,17 +34,17 @@ Job = tuple[Any, ...]
 
 # Maximum number of processes. Each needs about 2 GB of GPU memory for CUDA and a shape's tensors.
 MOST_PROCESSES = 16
-# Time limit. Kernels that are not compiled in time are compiled when they are prepared for timing.
+# Time limit of all jobs. Kernels that are not compiled in time are compiled before they are timed.
 MOST_SECONDS = 150.0
 # Milliseconds of warm-up and timing that an autotuner spends on a configuration. Triton's defaults,
-# 25 and 100, are too long for fifty configurations of three kernels for each class of lengths.
+# 25 and 100, are too long for fifty configurations of each of triton-sigmoid's three kernels.
 AUTOTUNING_MS = {"warmup": 5, "rep": 30}
 
 
 def kernel_jobs(
     cases: Sequence[Case], providers: Sequence[Provider], device: torch.device
 ) -> list[Job]:
-    """Return a job for each kernel code to compile, the longest job first.
+    """Return a job for each different kernel code, the longest job first.
 
     Jobs contain the index of a provider, because a provider cannot be pickled.
     """
@@ -70,7 +70,7 @@ def run_in_processes(jobs: Sequence[Job], most: int = MOST_PROCESSES) -> None:
         return
     import triton
 
-    # Set here, because torch's compiler would change Triton's cache folder in some processes.
+    # Otherwise torch's compiler would set its own folder in the processes that import it.
     os.environ.setdefault("TRITON_CACHE_DIR", triton.knobs.cache.dir)
     # Number of processes that torch's compiler starts in each process (default: one per core).
     compiler_processes = {"TORCHINDUCTOR_COMPILE_THREADS": str(cores // processes)}
@@ -78,7 +78,7 @@ def run_in_processes(jobs: Sequence[Job], most: int = MOST_PROCESSES) -> None:
     spawn = multiprocessing.get_context("spawn")
     # Leaving the block terminates the processes, also processes that hang.
     with patch.dict(os.environ, compiler_processes), spawn.Pool(processes) as pool:
-        results = [pool.apply_async(work, arguments) for work, *arguments in jobs]
+        results = [pool.apply_async(function, arguments) for function, *arguments in jobs]
         for result in results:
             result.wait(max(0.0, end - time.monotonic()))
         unfinished = sum(not result.ready() for result in results)
@@ -97,6 +97,7 @@ def set_autotuner_timer(bench: Callable[..., list[float]]) -> None:
     """Set the function with which Triton's autotuner times a configuration, in this process."""
     from triton.runtime.autotuner import Autotuner
 
+    # A property, as in Triton: a plain function would become a method and get `self`.
     Autotuner.do_bench = property(lambda _: bench)  # type: ignore[method-assign, assignment]
 
 
@@ -128,7 +129,7 @@ PARAMETER_BYTES = 8  # a weight and its gradient
 
 
 def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Conditions"]) -> None:
-    """Compile the training steps of all variants in parallel, for groups of one device and size.
+    """Compile the training steps of all variants in parallel, for ``groups`` of one size.
 
     All groups share the graph of a packed variant. A padded variant has a graph for each group.
     """
@@ -137,7 +138,7 @@ def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Condition
     process_bytes = CUDA_BYTES + PARAMETER_BYTES * count_parameters(encoder)
     most = max(1, min(MOST_PROCESSES, int(MEMORY_SHARE * gpu_bytes / process_bytes)))
     padded_kernels = {variant.kernel for variant in variants if variant.layout == "padded"}
-    # For each context, a batch with padding. All groups of a context use the same kernels.
+    # For each context, a batch with padding
     cases = [
         Case("jagged", encoder.head_dimension, encoder.heads, context, (context - 1,) * 2)
         for context in dict.fromkeys(group.encoder.context for group in groups)
@@ -156,9 +157,9 @@ def compile_step(variant: Variant, conditions: "Conditions", memory_share: float
     If the step does not fit in the fraction ``memory_share`` of the GPU's memory, it fails after
     both passes were compiled, because torch compiles both before it runs the first.
     """
-    # Do not store choices among kernels, because other processes use the GPU at the same time.
+    # Do not store choices among kernels: other processes on the GPU distort the measured times.
     torch._inductor.config.autotune_local_cache = False
-    # Autotuners neither compile nor time configurations: separate jobs compile them.
+    # Autotuners do not run configurations here: the jobs of `compile_kernel` compile them.
     set_autotuner_timer(lambda call, quantiles: [0.0] * 3)
     device = conditions.device
     with silenced():

@@ -47,13 +47,13 @@ class FlashSigmoid(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, k, v, bias, library):  # type: ignore[no-untyped-def]
-        tensors = [x.contiguous() for x in (q, k, v)]
-        tensors.append(torch.empty_like(tensors[0]))
-        ctx.save_for_backward(*tensors)
+        q, k, v = (x.contiguous() for x in (q, k, v))
+        output = torch.empty_like(q)
+        ctx.save_for_backward(q, k, v, output)
         ctx.options = (*q.shape, q.shape[-1] ** -0.5, bias)
         ctx.library = library
-        call(library.flash_sigmoid_forward, tensors, ctx.options)
-        return tensors[3]
+        call(library.flash_sigmoid_forward, (q, k, v, output), ctx.options)
+        return output
 
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
@@ -70,7 +70,7 @@ class FlashSigmoid(torch.autograd.Function):
 def call(function: Any, first: Sequence[Tensor], options: Any, last: Sequence[Tensor] = ()) -> None:
     """Call a function of the library. Raise RuntimeError with the message of its error.
 
-    Its arguments are ``first``, ``options`` (sizes, scale and bias), the stream, and ``last``.
+    The arguments are ``first``, ``options`` (sizes, scale, bias), the current stream and ``last``.
     """
     addresses, last_addresses = ([tensor.data_ptr() for tensor in part] for part in (first, last))
     if failure := function(*addresses, *options, stream(), *last_addresses):

@@ -48,7 +48,7 @@ DIRECTIONS = ("forward", "backward")
 # Minimum number of rounds of a group. The 99 % interval of a median needs eight readings, and slow
 # kernels are timed in every fourth round only.
 LEAST_ROUNDS = 32
-# Kernels above SLOW times the median time are timed in every SELDOM-th round only.
+# Kernels that take over SLOW times the group's median are timed in every SELDOM-th round only.
 SLOW, SELDOM = 2.5, 4
 SKIPPED = (math.nan, math.nan)  # reading of a round that a kernel skips
 # Number of timed single calls from Python of each kernel.
@@ -61,9 +61,9 @@ class Candidate:
 
     Attributes:
         inputs: the batch, kept until the last check, because a CUDA graph reads fixed addresses.
-        timer: None if the kernel cannot be timed. ``note`` is the reason.
+        timer: None until the kernel is prepared, and if it cannot be timed (see ``note``).
         error: largest relative error of output and gradients.
-        note: reason why the kernel was not timed, or why it was timed in another way.
+        note: reason why the kernel was not timed, or a remark on its timing (:func:`timer_of`).
         calls: milliseconds of the forward and backward pass of single calls from Python.
         rounds: milliseconds of both passes in each round, NaN if the kernel skipped the round.
     """
@@ -131,7 +131,7 @@ def run_kernel_benchmark(
     missing = [group for group in groups(settings) if not done.issuperset(map(shape_of, group))]
     if torch_device.type == "cuda" and missing:
         cases = [case for group in missing for case in group]
-        # FlexAttention is compiled for each shape. By default torch stops after eight.
+        # By default torch stops compiling FlexAttention after eight shapes. 4 is a safety margin.
         torch._dynamo.config.recompile_limit = max(8, 4 * len(cases))
         log(f"compiling kernels for {len(cases)} shapes")
         run_in_processes(kernel_jobs(cases, providers, torch_device))
@@ -164,11 +164,11 @@ def run_group(
     candidates: list[Candidate] = []
     for case in group:
         candidates += prepare_case(Inputs(case, device), providers, settings.warmup_ms)
-    with monitored_gpu(device) as clock_and_power:
-        count = measure(candidates, settings.iterations, settings.seconds, device)
-    log(f"{group_name(group)}: {count} rounds")
+    with monitored_gpu(device) as gpu_lines:
+        round_count = measure(candidates, settings.iterations, settings.seconds, device)
+    log(f"{group_name(group)}: {round_count} rounds")
     check_again(candidates)
-    clock_mhz, power_w = median_clock_and_power(clock_and_power)
+    clock_mhz, power_w = median_clock_and_power(gpu_lines)
     rows = [
         make_row(candidate, direction, settings.confidence, clock_mhz, power_w)
         for candidate in candidates
@@ -202,20 +202,19 @@ def prepare(candidate: Candidate, warmup_ms: float) -> None:
         clocked.once()
         candidate.calls = [clocked.once() for _ in range(CALLS)]
     end = time.perf_counter() + warmup_ms / 1e3
-    timer.once()
+    timer.once()  # at least once
     while time.perf_counter() < end:
         timer.once()
     candidate.timer = timer
 
 
 def timer_of(clocked: Clocked, provider: Provider) -> tuple[Timer, str]:
-    """Return the timer for the kernel of ``clocked``, and a note if it is not the usual timer."""
+    """Return the timer for the kernel of ``clocked``, and a remark on it, usually ""."""
     if clocked.device.type == "cpu":
         return clocked, CPU_NOTE
     if provider.stores_scores:
         return Queued(clocked.kernel, clocked.tensors), ""
-    # Compile the kernel and choose its configuration before a graph is captured.
-    clocked.once()
+    clocked.once()  # compile the kernel and choose its configuration before a capture
     try:
         return Replayed(clocked.kernel, clocked.tensors), ""
     except RuntimeError as error:
@@ -229,7 +228,7 @@ def timer_of(clocked: Clocked, provider: Provider) -> tuple[Timer, str]:
 
 
 def check(candidate: Candidate, timer: Timer) -> None:
-    """Compare the results of a timer with float64, and set the candidate's ``error``."""
+    """Set the candidate's ``error``. Raise WrongResult if it exceeds the tolerance."""
     inputs, provider = candidate.inputs, candidate.provider
     candidate.error, name = inputs.largest_error(
         provider.attention, provider.layout, *timer.results()
@@ -249,7 +248,7 @@ def check_again(candidates: Sequence[Candidate]) -> None:
                 check(candidate, candidate.timer)
             except WrongResult as error:
                 if candidate.is_ours:
-                    raise
+                    raise  # `record_failure` raises OwnKernelError instead
                 candidate.drop(f"wrong after its last round: {error}; readings dropped")
 
 
@@ -269,19 +268,20 @@ def measure(
             assert candidate.timer is not None
             with record_failure(candidate, PROVIDERS_SETTING, device):
                 durations[index] = sum(candidate.timer.once())
+    # On a CPU, `durations` is empty and no kernel is slow.
     limit = SLOW * statistics.median(durations.values() or [math.inf])
     slow = {index for index, duration in durations.items() if duration > limit}
-    number = 0
+    finished_rounds = 0
     for order in rounds(len(timed), LEAST_ROUNDS, iterations, seconds):
         for index in order:
             candidate = timed[index]
             if candidate.timer is None:  # it failed in an earlier round
                 continue
-            is_skipped = index in slow and number % SELDOM > 0
+            is_skipped = index in slow and finished_rounds % SELDOM > 0
             with record_failure(candidate, PROVIDERS_SETTING, device):
                 candidate.rounds.append(SKIPPED if is_skipped else candidate.timer.once())
-        number += 1
-    return number
+        finished_rounds += 1
+    return finished_rounds
 
 
 def make_row(
@@ -289,11 +289,11 @@ def make_row(
 ) -> KernelRow:
     case, device, provider = candidate.inputs.case, candidate.inputs.device, candidate.provider
     column = DIRECTIONS.index(direction)
-    times = [reading[column] for reading in candidate.rounds]
-    calls = [reading[column] for reading in candidate.calls]
-    readings = [reading for reading in times if not math.isnan(reading)]
-    duration = median_interval(readings, confidence)
-    work = case.flops(direction) / 1e9
+    readings = [both_passes[column] for both_passes in candidate.rounds]
+    calls = [both_passes[column] for both_passes in candidate.calls]
+    timed = [reading for reading in readings if not math.isnan(reading)]
+    duration = median_interval(timed, confidence)
+    work = case.flops(direction) / 1e9  # 1e9 operations per millisecond are 1 TFLOPS
     return KernelRow(
         attention=provider.attention,
         provider=provider.name,
@@ -313,11 +313,11 @@ def make_row(
         executed_tflops=provider.executed(case, direction) / 1e9 / duration.value,
         timing=candidate.timer.method if candidate.timer is not None else "",
         call_milliseconds=statistics.median(calls) if calls else math.nan,
-        iterations=len(readings),
+        iterations=len(timed),
         checked=candidate.timer is not None,
         relative_error=candidate.error,
         clock_mhz=clock_mhz,
         power_w=power_w,
         note=candidate.note,
-        readings=" ".join(f"{reading:.6g}" for reading in times),
+        readings=" ".join(f"{reading:.6g}" for reading in readings),
     )

@@ -93,7 +93,7 @@ def gpu_uuid(device: torch.device) -> str:
     return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
 
 
-# Milliseconds between two readings. A reading occupies the GPU for a few microseconds.
+# Milliseconds between two lines of nvidia-smi. A line occupies the GPU for a few microseconds.
 PERIOD_MS = 500
 
 
@@ -117,17 +117,17 @@ def monitored_gpu(device: torch.device) -> Iterator[list[str]]:
         f"--loop-ms={PERIOD_MS}",
     ]
     # nvidia-smi may buffer lines that it writes to a pipe, but not lines to a terminal.
-    terminal, end = os.openpty()
+    read_end, write_end = os.openpty()
 
     def read() -> None:
         # Linux reports the end of the text by an error.
-        with suppress(OSError), open(terminal, errors="replace") as text:
+        with suppress(OSError), open(read_end, errors="replace") as text:
             lines.extend(text)
 
     process = subprocess.Popen(
-        query, stdin=subprocess.DEVNULL, stdout=end, stderr=subprocess.DEVNULL
+        query, stdin=subprocess.DEVNULL, stdout=write_end, stderr=subprocess.DEVNULL
     )
-    os.close(end)
+    os.close(write_end)
     reader = Thread(target=read)
     reader.start()
     try:

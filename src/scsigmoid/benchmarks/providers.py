@@ -40,10 +40,10 @@ def model_backend(
     """Return a kernel that this project's models use, for packed or ``padded`` sequences.
 
     On a GPU, backend ``sdpa`` is torch's ``varlen_attn``: FlashAttention-2 of packed sequences.
-    ``options`` are options of sigmoid attention, for example ``accurate``. Raise UserError if the
-    backend does not run on the device of ``inputs``.
+    ``padded`` and ``options``, for example ``accurate``, are for sigmoid attention only. Raise
+    UserError if the backend does not run on the device of ``inputs``.
     """
-    choose_backend(attention, backend, inputs.device)
+    choose_backend(attention, backend, inputs.device)  # raises the UserError
     if padded:
         return lambda q, k, v: sigmoid_attention_padded(
             q, k, v, inputs.lengths, backend=backend, **options
@@ -196,6 +196,7 @@ class Provider:
 
     @property
     def layout_name(self) -> str:
+        """The value of the column ``layout``. The layout ``heads`` is padded, too."""
         return "packed" if self.layout == "packed" else "padded"
 
     @property
@@ -209,7 +210,7 @@ class Provider:
         return self.make(inputs)
 
     def executed(self, case: Case, direction: str) -> float:
-        """Return the operations of its matrix products. Lengths are not rounded up to blocks."""
+        """Return the operations of the executed products, without rounding lengths up to blocks."""
         products = self.backward_products if direction == "backward" else 2
         return case.matrix_products(products, padded=not self.skips_padding)
 
@@ -219,14 +220,14 @@ def is_of_paper(case: Case) -> bool:
 
 
 def length_class(case: Case) -> Hashable:
-    """Return the class of lengths for which triton-sigmoid is compiled, dense or padded."""
+    """Return the part of a case on which the compiled code of triton-sigmoid depends."""
     limit = next((limit for limit in (512, 2048, 8192) if case.length <= limit), None)
     return case.head_dimension, case.has_padding, limit
 
 
-#: All kernels. Plain PyTorch saves the weights, so its backward pass has four matrix products. The
-#: paper's kernel and FlexAttention have seven, because they have two loops, one for dQ and one for
-#: dK and dV, which both compute the scores and the gradient of the weights.
+#: All kernels. Plain PyTorch saves the attention weights, so its backward pass has four matrix
+#: products. The paper's kernel and FlexAttention have seven, because they have two loops: one for
+#: dQ, one for dK and dV. Both compute the scores and the gradient of the weights.
 PROVIDERS = (
     *(
         Provider(
@@ -328,8 +329,8 @@ def select_kernels(
 ) -> list[Any]:
     """Return the kernels in ``table`` (names and kernels) that are timed on a type of device.
 
-    Return only kernels in ``names``, or all if None. Raise UserError, which names ``setting``, if a
-    name is unknown or no kernel is left.
+    Return only kernels in ``names``, or all if ``names`` is None. Raise UserError with ``setting``
+    in its message if a name is unknown or no kernel is left.
     """
     known = dict(table)
     for name in names or ():

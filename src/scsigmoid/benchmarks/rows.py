@@ -25,7 +25,7 @@ Group = TypeVar("Group")
 
 
 class Shape(NamedTuple):
-    """A shape at which kernels are compared (:class:`KernelRow`)."""
+    """The fields of a :class:`KernelRow` that are equal for all compared kernels."""
 
     batch: str
     padding: float
@@ -42,11 +42,11 @@ class KernelRow:
         direction: ``forward`` or ``backward`` (column ``pass``).
         batch: ``paper``, ``jagged`` or ``even``, see :class:`scsigmoid.benchmarks.cases.Case`.
         length: tokens of a sequence, padding included.
-        padding: the paper's amount of padding, see ``Case``.
+        padding: see ``Case``. Not the fraction of padding.
         tokens: valid tokens of the batch.
         milliseconds: median time, with its interval ``milliseconds_low`` to ``_high``. NaN if the
             kernel was not timed. ``note`` is the reason.
-        tflops: counted operations on valid tokens divided by the median time, in 10^12 per second.
+        tflops: operations (:meth:`Case.flops`) divided by the median time, in 10^12 per second.
         executed_tflops: operations that the kernel executes divided by the median time.
         timing: ``graph`` (replay of a CUDA graph), ``events`` (calls queued on the GPU) or
             ``clock`` (single calls).
@@ -108,8 +108,8 @@ class TrainingRow:
             NaN if the kernel was not timed. ``note`` is the reason.
         cells_per_second: ``cells_per_step`` divided by the median time.
         tokens_per_second: valid tokens per second, median of the rounds.
-        mfu: counted operations per second on valid tokens divided by the GPU's peak, median of the
-            rounds. NaN if the peak is unknown.
+        mfu: operations per second on valid tokens divided by the GPU's peak, median of the rounds.
+            NaN if the peak is unknown.
         gpu_hours: hours that one device needs for ``projected_cells`` at this rate.
         peak_memory_gb: memory of the first steps, with weights, gradients and optimizer state, in
             10^9 bytes. NaN on a CPU.
@@ -190,14 +190,14 @@ def paired_readings(
 
 
 class Sweep(Generic[Row]):
-    """The rows of a benchmark, kept in a file next to its table until the table is complete.
+    """The rows of a benchmark, kept in a partial file until the table ``output`` is complete.
 
-    A stopped benchmark resumes with the rows of this file. The file is not an output of the
-    workflow, because Snakemake deletes the outputs of a failed job. The file's name contains a
-    checksum of ``facts`` (machine, versions, code) and ``settings``, both values for JSON.
+    A stopped benchmark resumes with the rows of the partial file. This file is not an output of the
+    workflow, because Snakemake deletes the outputs of a failed job. Its name contains a checksum of
+    ``facts`` (machine, versions, code) and ``settings``, both values for JSON.
 
     Attributes:
-        rows: all rows, both read from the file and added.
+        rows: all rows, both read from the partial file and added.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class Sweep(Generic[Row]):
         self.add([])
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Add rows, and write all rows to the file."""
+        """Add rows, and write all rows to the partial file."""
         self.rows += rows
         write_rows(self.partial, self.kind, self.rows)
 
@@ -233,11 +233,11 @@ class Sweep(Generic[Row]):
         deadline: float,
         output_json: str | Path,
     ) -> None:
-        """Measure the missing groups, which have names, one by one. Then write the table.
+        """Measure ``groups``, the missing groups by name, one by one. Then write the table.
 
         After ``deadline``, a value of ``time.monotonic``, no group starts. If this leaves groups
-        missing, the file is kept, and ``output_json``, the file of ``facts``, also contains
-        ``not_measured``: the names of these groups.
+        missing, the partial file is kept. ``output_json`` is written with ``facts`` and, as long as
+        groups are missing, ``not_measured``: their names.
         """
         missing = list(groups)
         write_json(output_json, self.facts | {"not_measured": "; ".join(missing)})
@@ -269,7 +269,8 @@ def median_interval(values: Sequence[float], confidence: float) -> Interval:
     ordered = sorted(values)
     count = len(ordered)
     middle = float(np.median(ordered))
-    # P(the interval misses on one side) = P(Binomial(count, 1/2) < k), in exact integers.
+    # The interval misses on one side with probability P(Binomial(count, 1/2) < k). Multiplied by
+    # 2**count, this is an exact integer: the k-th of `ways`.
     limit = Fraction((1 - confidence) / 2) * 2**count
     ways = accumulate(math.comb(count, successes) for successes in range(count))
     k = len(list(takewhile(lambda below: below <= limit, ways)))

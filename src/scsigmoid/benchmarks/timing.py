@@ -34,7 +34,7 @@ Results = tuple[Tensor, tuple[Tensor, ...]]  # output, gradients of q, k and v
 
 
 class WrongResult(Exception):
-    """A kernel computed a wrong result. The message says which, and how large its error is."""
+    """A kernel computed a wrong result. The message names the tensor and its error."""
 
 
 class OwnKernelError(Exception):
@@ -63,6 +63,7 @@ def release_frames(error: BaseException | None) -> None:
 
 
 def release(device: torch.device) -> None:
+    """Free the memory of unused tensors, also for other processes."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -280,11 +281,11 @@ class Stopwatch:
 
     def seconds(self, start: int = -2) -> float:
         """Wait for the last mark, and return the time since the mark with index ``start``."""
-        (begin, moment), (end, now) = self._marks[start], self._marks[-1]
-        if begin is None or end is None:
-            return now - moment
-        end.synchronize()
-        return begin.elapsed_time(end) / 1e3
+        (first_event, first_time), (last_event, last_time) = self._marks[start], self._marks[-1]
+        if first_event is None or last_event is None:
+            return last_time - first_time
+        last_event.synchronize()
+        return first_event.elapsed_time(last_event) / 1e3
 
     def behind(self) -> float:
         """Return how many seconds after the host the GPU reached the last mark. NaN on a CPU.

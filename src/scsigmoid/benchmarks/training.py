@@ -44,8 +44,8 @@ LEAST_ROUNDS = 8
 # Untimed steps at the beginning of each round, because the GPU was idle before them.
 LEAD_STEPS = 1
 # A model is bound by the host if the GPU ends a round less than this many steps after the host's
-# last launch. If the GPU waited for launches, only the optimizer's update is left then, about a
-# seventh of a step. If it did not, most of a step or more is left.
+# last launch. If the GPU waited for launches, only the optimizer's update is left after the last
+# one, about a seventh of a step. If it did not, most of a step or more is left.
 LEAST_BEHIND = 0.25
 
 
@@ -54,7 +54,7 @@ class TimedVariant:
     """A variant in one group, and its measurements.
 
     Attributes:
-        trainer: None if the variant cannot be timed. ``note`` is the reason.
+        trainer: None until the variant is prepared, and if it cannot be timed (see ``note``).
         loss: loss of the first step.
         error: result of :func:`gradient_error`.
         compiled, recompiled: graphs compiled before the first round and during the rounds.
@@ -97,6 +97,7 @@ class Conditions:
 
     Attributes:
         encoder: settings of the encoder. Each variant replaces attention and backend.
+        settings: settings of the benchmark.
         training: settings of the optimizer and of masking, with a learning rate of 0.
         seed: seed of weights, cells, masks and dropout.
     """
@@ -151,14 +152,14 @@ def run_training_benchmark(
     torch_device = resolve_device(device)
     variants = choose_variants(settings.kernels, torch_device.type)
     facts = machine_facts(torch_device, "scsigmoid benchmark-training")
-    encoders = {name: asdict(sizes[name]) for name in settings.sizes}
-    sections = [asdict(each) for each in (settings, architecture, training)]
-    inputs = [machine_identity(torch_device), sections, encoders, seed]
-    sweep = Sweep(TrainingRow, output_csv, facts, inputs)
+    used_sizes = {name: asdict(sizes[name]) for name in settings.sizes}
+    sections = [asdict(section) for section in (settings, architecture, training)]
+    all_settings = [machine_identity(torch_device), sections, used_sizes, seed]
+    sweep = Sweep(TrainingRow, output_csv, facts, all_settings)
     done = {row.group for row in sweep.rows}
     unchanging = replace(training, learning_rate=0.0)
     groups = [*product(settings.sizes, settings.cells_per_gpu, settings.contexts)]
-    missing: dict[str, Conditions] = {}
+    missing: dict[str, Conditions] = {}  # by name of the group
     for size, cells, context in groups:
         group = TrainingGroup(size, context, cells)
         if group not in done:
@@ -170,7 +171,7 @@ def run_training_benchmark(
             )
     if torch_device.type == "cuda":
         # By default, torch stops compiling after eight graphs. At most one graph is needed for each
-        # variant and group. The limit is twice as high.
+        # variant and group. The 2 is a safety margin.
         torch._dynamo.config.recompile_limit = max(8, 2 * len(variants) * len(groups))
         limit_autotuning()
     # Gradient errors by variant and size.
@@ -200,12 +201,12 @@ def run_group(
         encoder = Encoder(conditions.encoder)
     # All variants train the weights of this trainer.
     shared = Trainer(encoder, conditions.training, conditions.seed, conditions.device)
-    first = list(islice(batches, FIRST_STEPS))
+    first_batches = list(islice(batches, FIRST_STEPS))
     entries = [TimedVariant(variant) for variant in variants]
     for entry in entries:
         begin = time.perf_counter()
         with record_failure(entry, KERNELS_SETTING, conditions.device):
-            prepare(entry, conditions, shared, first, errors)
+            prepare(entry, conditions, shared, first_batches, errors)
             log(f"{entry.name}: ready in {time.perf_counter() - begin:.0f} s")
     tokens_and_flops = time_rounds(entries, conditions, batches)
     rows = [make_row(entry, conditions, tokens_and_flops) for entry in entries]
@@ -228,6 +229,7 @@ def prepare(
     """Check an entry's attention, make its trainer and take its first steps.
 
     All entries use the weights and the optimizer of the trainer ``shared``. ``batches`` are packed.
+    ``errors`` keeps the gradient errors of a size for its other groups.
     """
     variant, device, group = entry.variant, conditions.device, conditions.group
     if (variant, group.size) not in errors:
@@ -260,17 +262,16 @@ def gradient_error(variant: Variant, conditions: Conditions) -> float:
     This checks attention, including padding. An encoder of one layer without dropout is compared
     with plain PyTorch (backend ``reference``) in float32 on two cells. Encoders are not compiled.
     """
-    cells = next(conditions.batches(2))
+    packed, device = next(conditions.batches(2)), conditions.device
     settings = replace(conditions.encoder, layers=1, dropout=0.0)
     torch.manual_seed(conditions.seed)
-    reference = Variant("reference", variant.attention, (conditions.device.type,))
-    expected = reference.encoder(settings, conditions.device)
-    encoder = variant.encoder(settings, conditions.device)
-    encoder.load_state_dict(expected.state_dict())
-    own = variant.batch(cells, settings.context).to(conditions.device)
-    with autocast(conditions.device):
-        gradient = projection_gradient(encoder, own)
-    return relative_error(gradient, projection_gradient(expected, cells.to(conditions.device)))
+    reference = Variant("reference", variant.attention, (device.type,)).encoder(settings, device)
+    encoder = variant.encoder(settings, device)
+    encoder.load_state_dict(reference.state_dict())
+    batch = variant.batch(packed, settings.context).to(device)
+    with autocast(device):
+        gradient = projection_gradient(encoder, batch)
+    return relative_error(gradient, projection_gradient(reference, packed.to(device)))
 
 
 def projection_gradient(encoder: Encoder, batch: Batch) -> Tensor:
@@ -287,7 +288,7 @@ def projection_gradient(encoder: Encoder, batch: Batch) -> Tensor:
 def reset_peak_memory(shared: Trainer) -> int:
     """Reset the GPU's peak memory, and return the allocated bytes that belong to other models.
 
-    All allocated memory except the shared weights and optimizer state belongs to other models.
+    These are all bytes except the shared weights and optimizer state.
     """
     if shared.device.type != "cuda":
         return 0
@@ -376,7 +377,8 @@ def make_row(
     is_host_bound = bool(entry.behind) and statistics.median(entry.behind) < LEAST_BEHIND
     host_note = HOST_NOTE if is_host_bound else ""
     rate = milliseconds.map(lambda ms: group.cells * 1e3 / ms)
-    hours = milliseconds.map(lambda ms: settings.projected_cells / group.cells * ms / 3.6e6)
+    steps = settings.projected_cells / group.cells
+    hours = milliseconds.map(lambda ms: steps * ms / 3.6e6)
     return TrainingRow(
         size=group.size,
         parameters=count_parameters(conditions.encoder),

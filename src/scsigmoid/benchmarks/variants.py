@@ -60,7 +60,7 @@ def pad_cells(batch: Batch, context: int) -> Batch:
 
 
 def constant_shape(tensor: Tensor) -> Tensor:
-    """Mark the shape of a tensor as constant: only the number of masked positions varies."""
+    """Mark a shape as constant, so that ``torch.compile`` does not make it dynamic."""
     torch._dynamo.mark_static(tensor)
     return tensor
 
@@ -118,27 +118,29 @@ def padding_mask(lengths: Tensor, settings: EncoderSettings) -> "BlockMask":
     # (cells, 1): number of blocks that contain valid tokens, and that contain only valid tokens
     touched = ((lengths + BLOCK - 1) // BLOCK)[:, None]
     whole = (lengths // BLOCK)[:, None]
-    # (cells, blocks): only the last block of a cell with valid tokens can be partial.
+    # (cells, blocks): only the last of a cell's blocks with valid tokens can be partial.
     is_whole, is_partial = block < whole, (block >= whole) & (block < touched)
 
     def visits(active: Tensor, counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
         """Return how many blocks each block visits, (cells, 1, blocks), and in which order.
 
-        Blocks that are ``active``, (cells, blocks) bool, visit the first ``counts`` blocks of their
-        cell, (cells, 1), in ``order``, (cells, blocks). All other blocks visit none. The returned
-        order has the shape (cells, 1, blocks, blocks).
+        Each block that is ``active``, (cells, blocks) bool, visits the first ``counts`` blocks,
+        (cells, 1), of ``order``, (cells, blocks). All other blocks visit none. The returned order
+        has the shape (cells, 1, blocks, blocks).
         """
         number = torch.where(active, counts, 0).to(torch.int32)[:, None]
         indices = order.to(torch.int32)[:, None, None].expand(cells, 1, blocks, blocks)
         return constant_shape(number), constant_shape(indices.contiguous())
 
-    rows_first = block.expand(cells, blocks)
+    ascending = block.expand(cells, blocks)
     partial_first = (block + whole) % blocks  # the partial block of a cell has the index `whole`
-    valid_rows = block < touched
-    kv_number, kv_indices = visits(valid_rows, touched - whole, partial_first)
-    full_kv_number, full_kv_indices = visits(valid_rows, whole, rows_first)
-    q_number, q_indices = visits(is_partial, touched, rows_first)
-    full_q_number, full_q_indices = visits(is_whole, touched, rows_first)
+    # Blocks of rows visit partial blocks of columns (kv), which need a mask, and whole ones (full).
+    is_touched = block < touched
+    kv_number, kv_indices = visits(is_touched, touched - whole, partial_first)
+    full_kv_number, full_kv_indices = visits(is_touched, whole, ascending)
+    # In the backward pass, blocks of columns visit blocks of rows (q).
+    q_number, q_indices = visits(is_partial, touched, ascending)
+    full_q_number, full_q_indices = visits(is_whole, touched, ascending)
 
     def is_valid(cell: Tensor, head: Tensor, row: Tensor, column: Tensor) -> Tensor:
         return column < lengths[cell]
@@ -191,12 +193,12 @@ def register_triton_sigmoid() -> None:
     scale to the GPU in each call and waits for the copy.
     """
     package: Any = import_optional("triton_sigmoid.sigmoid_triton_padded")
-    # `rest` below: lengths of keys and queries, bias, no change of the scores, scale, not causal
 
     @torch.library.custom_op("scsigmoid::triton_sigmoid_padded", mutates_args=())
     def forward(
         q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, bias: Tensor, scale: Tensor
     ) -> Tensor:
+        # lengths of keys and queries, bias, no change of the scores, scale, not causal
         rest = (lengths, lengths, bias, None, scale, False)
         return package.sigmoid_attn_padded_fwd_op(q, k, v, *rest)  # type: ignore[no-any-return]
 
@@ -260,7 +262,7 @@ class Variant:
         # A padded encoder does not use the backend.
         backend = "reference" if padded_attention else self.kernel
         settings = replace(settings, attention=self.attention, backend=backend)
-        backend_of(settings, device)
+        backend_of(settings, device)  # raises the UserError
         with device:
             if padded_attention is None:
                 return Encoder(settings)
@@ -271,8 +273,8 @@ class Variant:
 
 
 def devices_of(backend: Backend) -> tuple[str, ...]:
-    """Return the device types on which a backend is timed."""
-    cuda = ("cuda",) if backend.capability is not None else ()
+    """Return the device types on which a backend is timed. References are not timed on a GPU."""
+    cuda = ("cuda",) if backend.capability is not None else ()  # None: a reference
     cpu = ("cpu",) if backend.runs_on_cpu else ()
     return cuda + cpu
 

@@ -84,12 +84,12 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
         return dict(values)
     settings = AutoSettings(values)
     for model in settings.models.values():
-        model.setdefault("context", AUTO)
-    # If only the device is `auto`, it stays `auto`: jobs choose their device themselves.
+        model.setdefault("context", AUTO)  # a missing context is `auto`
+    # If nothing else is `auto`, the device stays `auto`: jobs choose their device themselves.
     if not has_auto({**settings.values, "device": None}):
         return settings.values
     corpus = validate(values["corpus"], Corpus, "corpus")
-    seed = values.get("seed", 0)
+    seed = values.get("seed", 0)  # not yet checked, like all values except those of `corpus`
     sample = sample_cells(corpus, seed if isinstance(seed, int) else 0)
     choose_device(settings)
     scale = SCALES["cpu" if settings["device"] == "cpu" else "cuda"]
@@ -231,12 +231,12 @@ def choose_training(settings: AutoSettings, scale: Scale, sample: Sample) -> Non
     fill("micro_batch_tokens", max(scale.tokens, longest), "bounds the memory")
     batch = settings.positive("training.global_batch", scale.batch)
     if sample.cells is None:
-        cells, passes, validation_cells = scale.cells, "", 256
+        cells, passes_text, validation_cells = scale.cells, "", 256
     else:
         cells = min(scale.cells, scale.passes * sample.cells)
-        passes = f", {cells / sample.cells:.3g} passes over all,"
+        passes_text = f", {cells / sample.cells:.3g} passes over all,"
         validation_cells = max(1, min(256, sample.cells // 10))
-    reason = f"{cells:,} cells{passes} at most; fewer if the validation loss is flat"
+    reason = f"{cells:,} cells{passes_text} at most; fewer if the validation loss is flat"
     steps = ceil(cells / batch)
     fill("steps", steps, reason)
     steps = settings.positive("training.steps", steps)

@@ -64,7 +64,8 @@ def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
     """Return the cost of training ``name``, which is a model or a run of a study.
 
     The estimate uses the rate of the measured model with the nearest number of operations per cell.
-    It ignores ``architecture.variants``. ``vocabulary`` is the number of tokens.
+    Changes to attention (``architecture.variants``) are ignored. ``vocabulary`` is the number of
+    tokens.
     """
     run, config = plan.run_settings(name), plan.config
     training, attention = Training(**run["training"]), run["attention"]

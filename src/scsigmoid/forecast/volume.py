@@ -59,8 +59,8 @@ def estimate_volume(config: Config, results: Path) -> Volume:
 def vocabulary_size(config: Config, results: Path) -> int:
     """Return the number of tokens, including special tokens.
 
-    Before the vocabulary is made, return an upper bound if its genes or sizes are configured, and
-    otherwise the size in the training benchmark.
+    Before the vocabulary is made, return an upper bound from the configured genes or sizes or from
+    the user's files, or else the size in the training benchmark.
     """
     path = results / "tokens" / "vocabulary.parquet"
     choice = config.tokens.vocabulary
@@ -127,7 +127,7 @@ def expected_volume(config: Config) -> Volume:
     corpus = config.corpus
     limit = corpus.maximum_cells
     cells = PAPER_CELLS if limit is None else limit
-    # maximum_gb limits the bytes. The numbers of cells and files are then upper bounds.
+    # maximum_gb limits only the size here. The numbers of cells and files are then upper bounds.
     size = min(bytes_of(cells, config), (corpus.maximum_gb or float("inf")) * 1e9)
     origin = "as in the paper" if limit is None else "as corpus.maximum_cells allows"
     return Volume(

@@ -100,13 +100,14 @@ class Results:
                 settings = self.config.models[row.model]
                 expected |= {"attention": settings.attention, "context": settings.context}
             # The files of "mmd" contain "mmd_unbiased_ratio" and other metrics with this prefix.
+            # Metrics without it fail the check.
             if not row.metric.startswith(metric):
                 expected["metric"] = metric
             check_identity(self.folder / path, vars(row), **expected)
         return rows
 
     def measurement(self, name: str, metric: str, dataset: str, model: str = "") -> Measurement:
-        """Return the measurement ``name`` of a whole dataset from the file of ``metric``.
+        """Return the measurement ``name`` from the file of ``metric``.
 
         For example, ``validation_loss_over_donors`` is in the file of ``validation_loss``.
         """
@@ -135,7 +136,7 @@ class Results:
         """
         metric = f"mmd_{estimator or self.config.evaluation.mmd.estimator}"
         sigmoid, softmax = self.config.evaluation.pair
-        keys = {  # model and metric in the file
+        keys = {  # columns `model` and `metric` in the file
             "sigmoid": (sigmoid, metric),
             "softmax": (softmax, metric),
             "ratio": (f"{sigmoid} / {softmax}", f"{metric}_ratio"),
@@ -145,6 +146,7 @@ class Results:
         }
         rows = self.measurements("mmd", dataset)
         by_key = {(row.group, row.model, row.metric): row for row in rows}
+        # Other groups are "" (means over pairs) and cell types that were left out.
         pairs = dict.fromkeys(row.group for row in rows if " vs " in row.group)
         with parsing(self.folder / metric_file("mmd", dataset), EXPECTED_CONTENT):
             return {

@@ -48,10 +48,10 @@ def series(results: Results, batches: Sequence[str] = PAPER_BATCHES) -> Series:
     layouts: dict[tuple[str, Shape], set[str]] = {}
     for row in rows:
         layouts.setdefault((row.provider, row.shape), set()).add(row.layout)
-    with_layouts = {provider for (provider, _), names in layouts.items() if len(names) > 1}
+    several = {provider for (provider, _), names in layouts.items() if len(names) > 1}
     by_series: Series = {}
     for row in rows:
-        layout = row.layout if row.provider in with_layouts else ""
+        layout = row.layout if row.provider in several else ""
         by_series.setdefault((row.provider, layout), []).append(row)
     return by_series
 
@@ -66,7 +66,7 @@ def speed_ups(
 ) -> list[float]:
     """Return the speed-ups over ``standard``, rows of standard attention, at the shapes of both.
 
-    Only the paper's shapes with this padding and pass count.
+    Rows that are not :func:`in_panel` are ignored.
     """
     standard_time = {row.shape: row.milliseconds for row in standard}
     return [
@@ -107,9 +107,9 @@ def paired_ratios(ours: KernelRow, theirs: KernelRow) -> list[float]:
 class Cost:
     """The training costs of sigmoid and softmax attention at one model size and context.
 
-    ``hours_ratio`` is the hours of sigmoid divided by the hours of softmax. It is computed from
-    rounds, which time both attentions on the same cells. With too few rounds, it is computed from
-    the hours of both rows and their intervals.
+    ``hours_ratio`` is the hours of sigmoid divided by the hours of softmax: the median over the
+    rounds, which time both attentions on the same cells. With too few rounds for an interval, it is
+    computed from the hours of both rows and their intervals.
     """
 
     size: str
@@ -172,7 +172,7 @@ def costs(results: Results) -> list[Cost]:
     for (size, context), by_attention in fastest.items():
         if len(by_attention) == 2:
             sigmoid, softmax = by_attention["sigmoid"], by_attention["softmax"]
-            # Hours are inversely proportional to the rate, so this is a ratio of hours.
+            # Softmax rate / sigmoid rate = sigmoid hours / softmax hours.
             hours_ratio = median_interval(softmax.over(sigmoid), confidence)
             if math.isnan(hours_ratio.low):
                 hours_ratio = estimate(sigmoid, "gpu_hours").over(estimate(softmax, "gpu_hours"))
@@ -181,7 +181,7 @@ def costs(results: Results) -> list[Cost]:
 
 
 def cost_notes(results: Results) -> list[str]:
-    """Return the notes of the rows in :func:`costs`, and of sizes and contexts without a cost."""
+    """Return the notes of rows in :func:`costs` and of rows whose size and context have no cost."""
     all_costs = costs(results)
     used = [row for cost in all_costs for row in (cost.sigmoid, cost.softmax)]
     with_cost = {(cost.size, cost.context) for cost in all_costs}
@@ -196,19 +196,20 @@ def notes(rows: Sequence[Row], label: Callable[[Row], str]) -> list[str]:
     labels only in the training benchmark and only if timed rows have different notes.
     """
     # Labels by note and by whether the rows were timed. The inner dictionary is an ordered set.
-    labels: dict[tuple[str, bool], dict[str, None]] = {}
+    groups: dict[tuple[str, bool], dict[str, None]] = {}
     for row in rows:
-        labels.setdefault((row.note, row.milliseconds > 0), {})[label(row)] = None
-    timed_groups = [names for (_, is_timed), names in labels.items() if is_timed]  # one per note
+        groups.setdefault((row.note, row.milliseconds > 0), {})[label(row)] = None
+    timed_groups = [labels for (_, is_timed), labels in groups.items() if is_timed]
+    has_different_notes = len(timed_groups) > 1
     timed_labels = set().union(*timed_groups)
     sentences = []
-    for (note, is_timed), names in labels.items():
-        joined = "; ".join(names)
+    for (note, is_timed), labels in groups.items():
+        joined = "; ".join(labels)
         if not is_timed:
             # Rows with the same label, such as a kernel at other shapes, may have been timed.
-            start = "Timed only in part" if timed_labels.issuperset(names) else "Not timed"
+            start = "Timed only in part" if timed_labels.issuperset(labels) else "Not timed"
             sentences.append(f"{start} ({note}): {joined}.")
-        elif note and len(timed_groups) > 1 and isinstance(rows[0], TrainingRow):
+        elif note and has_different_notes and isinstance(rows[0], TrainingRow):
             sentences.append(f"{note}: {joined}.")
         elif note:
             sentences.append(f"{note.removesuffix('.')}.")
