@@ -36,9 +36,6 @@ class Backend:
     # Whether benchmarks on a GPU time the backend under its own name. Other backends are timed only
     # if :mod:`scsigmoid.benchmarks.providers` has an entry for them.
     is_compared: bool = False
-    # Number of matrix products that the backward pass executes. FLOPs per second in tables and
-    # figures count five for all backends.
-    backward_products: int = 5
 
     @property
     def package(self) -> str:
@@ -64,7 +61,6 @@ BACKENDS: dict[str, dict[str, Backend]] = {
             launcher="triton_launch",
             capability=AMPERE,
             is_compared=True,
-            backward_products=7,
         ),
         "reference": Backend(label="Sigmoid, reference", launcher="reference", runs_on_cpu=True),
     },

@@ -1,7 +1,6 @@
 """The kernel benchmark on a GPU: results of the timed graphs, and failed captures."""
 
 import gc
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -173,4 +172,3 @@ def test_a_small_benchmark_of_all_kernels(tmp_path: Path) -> None:
     assert {"triton", "triton_accurate", "cudnn", "flash_attention_2", "flex", "pytorch"} <= timed
     graphs = {row.provider for row in rows if row.timing == "graph"}
     assert {"triton", "cudnn", "flash_attention_2", "flex"} <= graphs
-    assert any(not math.isnan(row.clock_mhz) for row in rows)

@@ -87,9 +87,6 @@ def test_rows_follow_from_the_readings(rows: list[KernelRow]) -> None:
     assert row.milliseconds_high == pytest.approx(max(times), rel=1e-5)
     squares, tera_seconds = sum(n**2 for n in case.lengths), 1e12 * row.milliseconds / 1e3
     assert row.tflops == pytest.approx(5 * 2 * case.heads * squares * 8 / tera_seconds)
-    # It stores the scores, so it computes four products instead of five, but of all tokens.
-    padded_squares = case.sequences * 16**2
-    assert row.executed_tflops == pytest.approx(row.tflops * 4 / 5 * padded_squares / squares)
     assert row.tflops_low <= row.tflops <= row.tflops_high
     assert row.tokens == sum(case.lengths) < 32
 

@@ -58,12 +58,9 @@ class Case:
         A forward pass counts as two matrix products, 4 n^2 D operations per sequence and head. A
         backward pass counts as five, because it computes the scores again.
         """
-        return self.matrix_products(5 if direction == "backward" else 2)
-
-    def matrix_products(self, count: int, *, padded: bool = False) -> float:
-        """Return the operations of ``count`` n x n x D products per sequence and head."""
-        squares = sum((self.length if padded else n) ** 2 for n in self.lengths)
-        return 2.0 * count * self.heads * self.head_dimension * squares
+        products = 5 if direction == "backward" else 2
+        squares = sum(n**2 for n in self.lengths)
+        return 2.0 * products * self.heads * self.head_dimension * squares
 
 
 def groups(settings: KernelBenchmark) -> list[tuple[Case, ...]]:

@@ -16,12 +16,7 @@ import torch
 
 from scsigmoid.benchmarks.cases import TOLERANCE, Case, Inputs, dtype_of, groups
 from scsigmoid.benchmarks.compiling import kernel_jobs, limit_autotuning, run_in_processes
-from scsigmoid.benchmarks.machine import (
-    machine_facts,
-    machine_identity,
-    median_clock_and_power,
-    monitored_gpu,
-)
+from scsigmoid.benchmarks.machine import machine_facts, machine_identity
 from scsigmoid.benchmarks.providers import PROVIDERS_SETTING, Provider, choose_providers
 from scsigmoid.benchmarks.rows import KernelRow, Sweep, median_interval
 from scsigmoid.benchmarks.timing import (
@@ -164,13 +159,11 @@ def run_group(
     candidates: list[Candidate] = []
     for case in group:
         candidates += prepare_case(Inputs(case, device), providers, settings.warmup_ms)
-    with monitored_gpu(device) as gpu_lines:
-        round_count = measure(candidates, settings.iterations, settings.seconds, device)
+    round_count = measure(candidates, settings.iterations, settings.seconds, device)
     log(f"{group_name(group)}: {round_count} rounds")
     check_again(candidates)
-    clock_mhz, power_w = median_clock_and_power(gpu_lines)
     rows = [
-        make_row(candidate, direction, settings.confidence, clock_mhz, power_w)
+        make_row(candidate, direction, settings.confidence)
         for candidate in candidates
         for direction in DIRECTIONS
     ]
@@ -284,9 +277,7 @@ def measure(
     return finished_rounds
 
 
-def make_row(
-    candidate: Candidate, direction: str, confidence: float, clock_mhz: float, power_w: float
-) -> KernelRow:
+def make_row(candidate: Candidate, direction: str, confidence: float) -> KernelRow:
     case, device, provider = candidate.inputs.case, candidate.inputs.device, candidate.provider
     column = DIRECTIONS.index(direction)
     readings = [both_passes[column] for both_passes in candidate.rounds]
@@ -310,14 +301,11 @@ def make_row(
         device=device_name(device),
         **duration.columns("milliseconds"),
         **duration.map(lambda milliseconds: work / milliseconds).columns("tflops"),
-        executed_tflops=provider.executed(case, direction) / 1e9 / duration.value,
         timing=candidate.timer.method if candidate.timer is not None else "",
         call_milliseconds=statistics.median(calls) if calls else math.nan,
         iterations=len(timed),
         checked=candidate.timer is not None,
         relative_error=candidate.error,
-        clock_mhz=clock_mhz,
-        power_w=power_w,
         note=candidate.note,
         readings=" ".join(f"{reading:.6g}" for reading in readings),
     )

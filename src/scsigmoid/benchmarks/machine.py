@@ -1,17 +1,11 @@
-"""The machine of a benchmark: versions, checksum of the code, clock and power of the GPU."""
+"""The machine of a benchmark: hardware, versions, checksum of the code."""
 
 import hashlib
-import math
 import os
 import platform
 import re
-import shutil
-import statistics
 import subprocess
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Thread
 
 import torch
 
@@ -85,69 +79,6 @@ def code_version() -> str:
 
 def machine_identity(device: torch.device) -> str:
     """Return the GPU's UUID or, for a CPU, the host name. Neither may be published."""
-    return gpu_uuid(device) if device.type == "cuda" else platform.node()
-
-
-def gpu_uuid(device: torch.device) -> str:
-    """Return the GPU's UUID in the form that ``nvidia-smi`` uses."""
-    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
-
-
-# Milliseconds between two lines of nvidia-smi. A line occupies the GPU for a few microseconds.
-PERIOD_MS = 500
-
-
-@contextmanager
-def monitored_gpu(device: torch.device) -> Iterator[list[str]]:
-    """Yield a list, to which ``nvidia-smi`` adds lines such as ``1980, 400.5`` during the block.
-
-    A line contains the clock of the multiprocessors in MHz and the power of the board in W. The
-    list stays empty on a CPU and without ``nvidia-smi``. :func:`median_clock_and_power` reads it.
-    """
-    lines: list[str] = []
-    command = shutil.which("nvidia-smi")
-    if device.type != "cuda" or command is None:
-        yield lines
-        return
-    query = [
-        command,
-        f"--id={gpu_uuid(device)}",
-        "--query-gpu=clocks.sm,power.draw",
-        "--format=csv,noheader,nounits",
-        f"--loop-ms={PERIOD_MS}",
-    ]
-    # nvidia-smi may buffer lines that it writes to a pipe, but not lines to a terminal.
-    read_end, write_end = os.openpty()
-
-    def read() -> None:
-        # Linux reports the end of the text by an error.
-        with suppress(OSError), open(read_end, errors="replace") as text:
-            lines.extend(text)
-
-    process = subprocess.Popen(
-        query, stdin=subprocess.DEVNULL, stdout=write_end, stderr=subprocess.DEVNULL
-    )
-    os.close(write_end)
-    reader = Thread(target=read)
-    reader.start()
-    try:
-        yield lines
-    finally:
-        process.terminate()
-        process.wait()
-        reader.join()
-
-
-def median_clock_and_power(lines: Iterable[str]) -> tuple[float, float]:
-    """Return median clock and power of lines of :func:`monitored_gpu`, NaN if unknown.
-
-    Values that are not numbers, such as ``[N/A]``, are ignored.
-    """
-    columns: tuple[list[float], list[float]] = ([], [])
-    for line in lines:
-        # Not strict, because a line may be an error message with another number of commas.
-        for column, value in zip(columns, line.split(","), strict=False):
-            with suppress(ValueError):
-                column.append(float(value))
-    clock, power = (statistics.median(column) if column else math.nan for column in columns)
-    return clock, power
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_properties(device).uuid)
+    return platform.node()

@@ -166,9 +166,6 @@ class Provider:
         attention: ``sigmoid`` or ``softmax``.
         layout: layout of its tensors, see :meth:`Inputs.in_layout`.
         make: makes the kernel for a batch on a supported device. Raises a UserError if it cannot.
-        backward_products: number of matrix products that its backward pass executes. The column
-            ``tflops`` counts five for all kernels.
-        skips_padding: whether it does not compute the padding.
         devices: device types for which ``kernel.csv`` has rows of the kernel.
         runs_on_cpu: whether it runs on a CPU. Otherwise its rows for a CPU have no times.
         is_timed_for: whether this entry is timed for a batch. Another entry of the same name may be
@@ -185,8 +182,6 @@ class Provider:
     attention: str
     layout: str
     make: Callable[[Inputs], Kernel]
-    backward_products: int = 5
-    skips_padding: bool = True
     devices: tuple[str, ...] = ("cuda", "cpu")
     runs_on_cpu: bool = False
     is_timed_for: Callable[[Case], bool] = lambda _: True
@@ -209,11 +204,6 @@ class Provider:
             raise UserError("needs a CUDA GPU")
         return self.make(inputs)
 
-    def executed(self, case: Case, direction: str) -> float:
-        """Return the operations of the executed products, without rounding lengths up to blocks."""
-        products = self.backward_products if direction == "backward" else 2
-        return case.matrix_products(products, padded=not self.skips_padding)
-
 
 def is_of_paper(case: Case) -> bool:
     return case.batch == "paper"
@@ -225,9 +215,7 @@ def length_class(case: Case) -> Hashable:
     return case.head_dimension, case.has_padding, limit
 
 
-#: All kernels. Plain PyTorch saves the attention weights, so its backward pass has four matrix
-#: products. The paper's kernel and FlexAttention have seven, because they have two loops: one for
-#: dQ, one for dK and dV. Both compute the scores and the gradient of the weights.
+#: All kernels.
 PROVIDERS = (
     *(
         Provider(
@@ -237,7 +225,6 @@ PROVIDERS = (
             partial(
                 model_backend, "sigmoid", backend, padded=layout == "padded", accurate=bool(suffix)
             ),
-            backward_products=BACKENDS["sigmoid"][backend].backward_products,
             devices=("cuda",) if suffix else ("cuda", "cpu"),
             is_timed_for=is_of_paper if layout == "padded" else lambda _: True,
             compiled_for=lambda case: case.head_dimension,
@@ -258,7 +245,6 @@ PROVIDERS = (
         "sigmoid",
         "padded",
         triton_sigmoid,
-        backward_products=7,
         compiled_for=length_class,
         is_autotuned=True,
     ),
@@ -269,8 +255,6 @@ PROVIDERS = (
             attention,
             "heads",
             partial(plain_pytorch, attention),
-            backward_products=4,
-            skips_padding=False,
             runs_on_cpu=True,
             stores_scores=True,
         )
@@ -303,15 +287,12 @@ PROVIDERS = (
         for name, backend in BACKENDS["softmax"].items()
         if backend.is_compared
     ),
-    Provider(
-        "cudnn", "softmax", "heads", partial(torch_sdpa, "CUDNN_ATTENTION"), skips_padding=False
-    ),
+    Provider("cudnn", "softmax", "heads", partial(torch_sdpa, "CUDNN_ATTENTION")),
     Provider(
         "flex",
         "softmax",
         "heads",
         flex,
-        backward_products=7,
         is_timed_for=lambda case: is_of_paper(case) and case.length in FLEX_LENGTHS,
         compiled_for=lambda case: case,
     ),

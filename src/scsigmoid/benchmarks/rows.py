@@ -47,14 +47,12 @@ class KernelRow:
         milliseconds: median time, with its interval ``milliseconds_low`` to ``_high``. NaN if the
             kernel was not timed. ``note`` is the reason.
         tflops: operations (:meth:`Case.flops`) divided by the median time, in 10^12 per second.
-        executed_tflops: operations that the kernel executes divided by the median time.
         timing: ``graph`` (replay of a CUDA graph), ``events`` (calls queued on the GPU) or
             ``clock`` (single calls).
         call_milliseconds: median time of a single call from Python, including the launch. NaN on a
             CPU, where ``milliseconds`` is this time.
         checked: whether the results at this shape passed the comparison with float64.
         relative_error: largest relative error of output and gradients in this comparison.
-        clock_mhz, power_w: median clock and power of the GPU while the shape was timed.
         iterations: number of readings.
         readings: milliseconds of each round, separated by spaces. ``nan`` if the kernel skipped the
             round. All kernels of a group of shapes have the same rounds.
@@ -79,14 +77,11 @@ class KernelRow:
     tflops: float
     tflops_low: float
     tflops_high: float
-    executed_tflops: float
     timing: str
     call_milliseconds: float
     iterations: int
     checked: bool
     relative_error: float
-    clock_mhz: float
-    power_w: float
     note: str
     readings: str
 

@@ -112,13 +112,12 @@ def kernel_records(results: Results) -> list[dict[str, object]]:
                 "pass": row.direction,
                 **pick(row, "batch head_dimension heads length sequences padding tokens dtype"),
                 **pick(row, "device milliseconds milliseconds_low milliseconds_high"),
-                **pick(row, "tflops tflops_low tflops_high executed_tflops"),
+                **pick(row, "tflops tflops_low tflops_high"),
                 "speed_up_over_pytorch": standard_time.get(row.shape, math.nan) / row.milliseconds,
                 "paper_tflops": paper_tflops,
                 "ours": ours.provider if ours else "",
                 **ratio.columns("ratio"),
-                **pick(row, "timing call_milliseconds iterations checked relative_error"),
-                **pick(row, "clock_mhz power_w note"),
+                **pick(row, "timing call_milliseconds iterations checked relative_error note"),
             }
         )
     return records
