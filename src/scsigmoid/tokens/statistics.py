@@ -52,7 +52,7 @@ class GeneStatistics:
     histogram: Any  # number of cells in each bin: SciPy CSR matrix of int64, shape (genes, BINS)
     n_cells: int  # number of cells that were counted
     target_sum: float  # sum that the counts of each cell are scaled to in `medians`
-    ambiguous: frozenset[str] = frozenset()  # names that several genes of a file share: Y_RNA
+    ambiguous: frozenset[str] = frozenset()  # names that several genes of a file share, e.g. Y_RNA
 
     @property
     def genes(self) -> list[str]:
