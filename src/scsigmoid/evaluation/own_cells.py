@@ -281,7 +281,7 @@ def check_types(adata: object, model: object) -> None:
 
 
 def check_options(key: object, batch_tokens: object) -> None:
-    """Raise a UserError if ``key`` is not a name for ``obsm``, or if ``batch_tokens`` is not >= 1."""
+    """Raise a UserError if ``key`` is not a name for ``obsm`` or ``batch_tokens`` is not >= 1."""
     if not isinstance(key, str) or not key or not key.isprintable() or "/" in key:
         raise UserError(f"key: is {key!r}; give a name for obsm, without '/'")
     if not isinstance(batch_tokens, Integral) or batch_tokens < 1:
