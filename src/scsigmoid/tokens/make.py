@@ -128,7 +128,7 @@ class Tokenizer:
         """Log the cells in ``rows`` and add them to ``left_out``.
 
         ``few_genes`` is the number of these cells with too few genes. Raise a UserError if all
-        cells are left out, unless all have too few genes: that setting may exclude a whole file.
+        cells are left out, unless all have too few genes: ``minimum_genes`` may exclude a file.
         """
         total = cells.n_cells
         if len(rows) == total and few_genes < total:
