@@ -44,13 +44,14 @@ def check_finite(values: NDArray[np.float32], obs: Any, subject: str) -> None:
     """Raise a UserError that counts the cells with NaN or infinity, and names the first.
 
     ``values`` are cells x hidden, and ``obs`` is the data frame of the same cells. ``subject`` is
-    the start of the message, up to the verb, e.g. ``"model.safetensors: embeds"``.
+    the start of the message with the verb, e.g. ``"model.safetensors: embeds"``.
     """
     # Extremes take less memory than a mask of all values, and are NaN if a value is NaN.
     extremes = values.min(axis=1), values.max(axis=1)
     not_finite = np.flatnonzero(~np.isfinite(extremes).all(axis=0))
     if len(not_finite):
         first = obs.iloc[not_finite[0]]
+        # A copy of selected cells has the column OWN_ROW: each cell's row in the user's file.
         row = f" of row {first[OWN_ROW]}" if OWN_ROW in obs else ""
         raise UserError(
             f"{subject} {len(not_finite)} of {len(values)} cells as NaN or infinity (the first is "
@@ -64,9 +65,9 @@ def write_embedding(
 ) -> None:  # fmt: skip
     """Write the embedding of a dataset as AnnData. Equal arguments give the same bytes.
 
-    ``obs`` is the dataset's ``obs`` of these cells. The other arguments are described at
-    :class:`Embedding`. ``labels`` are stored in ``obs["scsigmoid_cell_type"]``, ``metadata`` in
-    ``uns["scsigmoid"]`` and ``cells`` in ``uns["scsigmoid"]["rows"]``.
+    ``obs`` has the rows of these cells. :class:`Embedding` describes the other arguments.
+    ``labels`` are stored in ``obs["scsigmoid_cell_type"]``, ``metadata`` in ``uns["scsigmoid"]``
+    and ``cells`` in ``uns["scsigmoid"]["rows"]``.
     """
     import anndata
     import pandas as pd
@@ -112,7 +113,7 @@ def read_embeddings(
     """Read the embeddings of a dataset by several models, with the same cells in the same order.
 
     Args:
-        paths: files by name of the embedding. Each file must be named after its model.
+        paths: files by key of the result. Each file must be named after its model.
         labeled_only: whether to leave out cells without a label. The log states their number.
 
     Raises:

@@ -85,7 +85,7 @@ def embed_cells(
 def return_free_memory() -> None:
     """Make glibc return unused memory to the system.
 
-    Batches differ in size, so memory between freed blocks stays unused: up to several KB per cell.
+    Batches differ in size, so glibc cannot reuse all freed blocks: up to several KB per cell.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):
@@ -118,18 +118,18 @@ def provenance(
 
 def make_batches(tokens: TokenStore, settings: EncoderSettings, batch_tokens: int) -> list[slice]:
     """Return batches as slices of consecutive cells, with at most ``batch_tokens`` tokens each."""
+    # Cells are cut to the model's context, and [CLS] is one more token if the model has it.
     lengths = np.minimum(tokens.lengths, settings.genes) + settings.cls_token
     return split_by_tokens(lengths, batch_tokens)
 
 
 def pool(hidden: Tensor, batch: Batch, settings: Embeddings, model: EncoderSettings) -> Tensor:
     """Return one vector per cell, (cells, hidden), from the hidden states (tokens, hidden)."""
-    starts = batch.cu_seqlens[:-1].long()
+    starts = batch.cu_seqlens[:-1].long()  # [CLS] of each cell, if the model has it
     if settings.pooling == "cls":
         return hidden[starts]
     lengths = batch.cu_seqlens.diff().long()
     sums = torch.segment_reduce(hidden, "sum", lengths=lengths, axis=0)
     if not model.cls_token:
         return sums / lengths.unsqueeze(1)
-    # The first token of each cell is [CLS].
     return (sums - hidden[starts]) / (lengths - 1).unsqueeze(1)

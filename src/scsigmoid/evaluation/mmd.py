@@ -89,8 +89,8 @@ def mmd_dataset(
     first = by_model[sigmoid]  # all models have the same cells and types
     check_enough(first.path, first.labels, mmd=settings.minimum_cells)
     types, left_out = choose_types(first.labels, settings.minimum_cells, order)
-    quotient = f"{sigmoid} / {softmax}"  # the model of a ratio
-    # Fields that all rows share. Only the rows of left-out types keep the metric.
+    quotient = f"{sigmoid} / {softmax}"  # the field `model` of a ratio
+    # Fields that rows share. The metric is for left-out types, `row` below replaces it.
     common = Measurement(
         dataset=dataset, model="", metric="mmd_left_out", value=0,
         vocabulary=first.metadata["vocabulary"],
@@ -107,7 +107,7 @@ def mmd_dataset(
         ``estimate`` is the value (default: the value of the sample).
         """
         low, high = percentile_interval(resampled[1:], settings.confidence)
-        # A ratio has the context of the sigmoid model, which is the context of both.
+        # For a ratio or a difference: of the first model, because both have the same context.
         metadata = by_model.get(model, first).metadata
         return replace(
             common, group=group, model=model, metric=metric, low=low, high=high, n=n, seed=seed,
@@ -118,9 +118,9 @@ def mmd_dataset(
 
     rows, pairs = [], []
     for a, b in track(list(combinations(types, 2)), label=f"MMD {dataset}"):
-        cells, mmds = measure_pair(by_model, a, b, dataset, settings, seed, device)
+        n_cells, mmds = measure_pair(by_model, a, b, dataset, settings, seed, device)
         pairs.append(mmds)
-        pair_row = partial(row, f"{a} vs {b}", cells)
+        pair_row = partial(row, f"{a} vs {b}", n_cells)
         # x is the MMD in the sigmoid model, y in the softmax model.
         for name, (x, y) in zip(Estimates._fields, mmds, strict=True):
             for model, values in ((sigmoid, x), (softmax, y)):
@@ -206,7 +206,7 @@ def ratio(first: NDArray[np.float64], second: NDArray[np.float64]) -> Resampled:
 
 
 def resample_counts(cells: int, resamples: int, seed: int) -> Counts:
-    """Draw resamples of a number of cells, with replacement."""
+    """Draw resamples of all cells with replacement, and count how often each cell is drawn."""
     drawn = np.random.default_rng(seed).integers(0, cells, size=(resamples, cells))
     drawn += np.arange(resamples)[:, None] * cells  # so that one `bincount` counts all resamples
     counts = np.bincount(drawn.ravel(), minlength=resamples * cells).reshape(resamples, cells)
@@ -247,7 +247,7 @@ def bilinear_form(
             kernel = squared_distances(x[rows], other[columns]).mul_(-0.5 / bandwidth).exp_()
             if y is None and i == j:
                 kernel.fill_diagonal_(1.0)  # rounding errors may leave other values
-            # Blocks below the diagonal of a symmetric kernel are skipped. Those above count twice.
+            # A symmetric kernel: blocks below the diagonal are skipped, blocks above count twice.
             weight = 2 if y is None and j > i else 1
             total += weight * ((w[:, rows] @ kernel) * v[:, columns]).sum(1)
     return total
@@ -259,11 +259,11 @@ def mmd_squared(
 ) -> Estimates:  # fmt: skip
     """Return both estimates of MMD^2 between two samples for each row of counts, in float64.
 
-    Each row of ``w`` must sum to n, and each row of ``v`` to m. These and the other arguments are
-    described at :func:`bilinear_form`.
+    Each row of ``w`` must sum to n, and each row of ``v`` to m. :func:`bilinear_form` describes
+    all arguments.
     """
     n, m = len(x), len(y)
-    center = x.mean(0, dtype=np.float64)  # the distances stay the same, with less rounding error
+    center = x.mean(0, dtype=np.float64)  # subtracted only to reduce rounding errors of distances
     arrays = (x - center, y - center, w, v)
     tx, ty, tw, tv = (torch.as_tensor(array).to(device, torch.float64) for array in arrays)
     xx = bilinear_form(tx, None, tw, tw, bandwidth, block).cpu().numpy()

@@ -98,7 +98,7 @@ def representations(
         if name == "random":
             generator = np.random.default_rng(derive(seed, "random embedding", cells.stem))
             yield name, generator.standard_normal(first.values.shape)
-        else:
+        else:  # pca_log_counts
             yield name, log_count_components(cells, first.cells)
 
 
@@ -109,7 +109,7 @@ def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.floa
     is read twice, in chunks, so that only these genes are in memory for all cells.
     """
     dataset = open_cells(path)
-    total, total_square = np.zeros((2, len(dataset.genes)))  # of the values of each gene
+    total, total_square = np.zeros((2, len(dataset.genes)))  # of each gene's log counts
     for chunk in dataset.chunks():
         values = log_normalized(chunk.counts)
         total += np.asarray(values.sum(axis=0)).ravel()
@@ -170,10 +170,11 @@ def nearest_cells(
     Both results are cells x ``neighbours``, sorted by distance, then index. The first neighbor is
     the cell itself, as scib-metrics expects. ``coordinates`` are cells x components.
     """
+    # Centered, in float64, which reduces the rounding errors of distances.
     points = coordinates - coordinates.mean(axis=0, dtype=np.float64)
     search = NearestNeighbors(n_neighbors=neighbours - 1, algorithm="brute").fit(points)
-    # Without an argument, kneighbors leaves out the cell itself. Sort by index first, so that the
-    # stable sort below keeps neighbors at equal distance in this order.
+    # Without an argument, kneighbors leaves out the cell itself. Sort by index, because the stable
+    # sort by distance keeps this order of neighbors at equal distance.
     indices = np.sort(search.kneighbors(return_distance=False), axis=1)
     # scikit-learn computes distances from products, which lose digits, so compute them again.
     distances = np.stack([np.linalg.norm(points - points[near], axis=1) for near in indices.T], 1)

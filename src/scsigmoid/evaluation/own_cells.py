@@ -47,7 +47,7 @@ KEY = "X_scsigmoid"  # name of the embedding in obsm, and of its settings in uns
 TARGET_SUM = 10_000  # any value gives the same ranks
 # Files of the models that the package contains, by name.
 PACKAGED = {path.stem: path for path in (Path(__file__).parents[1] / "data").glob("*.safetensors")}
-SHARD_CELLS = 8192  # of the temporary token store
+SHARD_CELLS = 8192  # maximum number of cells per shard of the temporary token store
 BATCH_TOKENS = 16_384  # default of `batch_tokens`
 
 
@@ -258,12 +258,12 @@ def adata_token_store(
         as_file(adata, layer, genes) as path,
         token_store(model, path, layer, genes, "adata") as store,
     ):
-        cells = TokenStore.open(store).metadata(["cell"])["cell"]
-        empty = np.setdiff1d(np.arange(adata.n_obs), cells)
-        if len(empty):
+        rows = TokenStore.open(store).metadata(["cell"])["cell"]
+        missing = np.setdiff1d(np.arange(adata.n_obs), rows)
+        if len(missing):
             raise UserError(
-                f"adata: {len(empty)} of {adata.n_obs} cells express no gene of the vocabulary "
-                f"({first_few(adata.obs_names[empty])}); leave them out, as "
+                f"adata: {len(missing)} of {adata.n_obs} cells express no gene of the vocabulary "
+                f"({first_few(adata.obs_names[missing])}); leave them out, as "
                 "scanpy.pp.filter_cells(adata, min_genes=100) does with almost empty cells"
             )
         yield store
@@ -356,7 +356,7 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
 
     A name is replaced only if exactly one gene of the file and one gene of the vocabulary have it.
     Names in R's spelling are replaced, too, such as ``HLA.A`` for ``HLA-A``. Raise a UserError if
-    genes are of another organism, or if the vocabulary has none of them.
+    genes are of another organism, or if no gene of the file is in the vocabulary.
     """
     cells = cells.with_current_ids(vocabulary.retired)
     found_by_id = vocabulary.token_of.keys() & set(cells.genes)
@@ -369,14 +369,14 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
             "organism"
         )
     id_of = {name: gene_id for gene_id, name in vocabulary.name_of.items()}
-    names = known_names(cells, found_by_id, [*id_of])
+    names = known_names(cells, found_by_id, [*id_of])  # "" for genes that keep their id
     # Number of genes of each name.
     counts_in_file = Counter(filter(None, names))
     counts_in_vocabulary = Counter(vocabulary.name_of.values())
     unique = {
         name
         for name, count in counts_in_file.items()
-        # If the gene is also found by id, two genes of the file have this name.
+        # If the file also contains the gene's id, two genes of the file would get this id.
         if count == counts_in_vocabulary[name] == 1 and id_of[name] not in found_by_id
     }
     log(f"{cells.path}: {len(found_by_id):,} genes found by id, {len(unique):,} by name")
@@ -404,7 +404,7 @@ def known_names(cells: Cells, found_by_id: set[str], names: list[str]) -> list[s
 
     The name is "" if the gene has an id (of the vocabulary or of Ensembl) or an unknown name.
     """
-    # Names by spelling: first in R, then as they are, which has precedence.
+    # Names by spelling. A name's own spelling replaces the R spelling of another name.
     by_spelling = {name.replace("-", "."): name for name in names} | {name: name for name in names}
     known = []
     for gene, name in zip(cells.genes, cells.names, strict=True):

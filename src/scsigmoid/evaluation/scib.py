@@ -51,7 +51,8 @@ def scib(
     """
     dataset = cells.stem
     representations = list(find_neighbours(embeddings, cells, settings, seed))
-    parts = [("", item) for item in representations]  # donor ("" for all cells), representation
+    # Pairs (donor, representation of its cells). The donor "" stands for all cells.
+    parts = [("", item) for item in representations]
     if donors:
         parts += [part for item in representations for part in split_by_donor(item)]
     rows: dict[str, list[Measurement]] = {metric: [] for metric in outputs}
@@ -102,9 +103,8 @@ def silhouette(cells: Neighbours, seed: int) -> Scores:
     s is the mean silhouette of the cells, with Euclidean distances in the PCA space. The only
     cell of a type has s = 0.
     """
-    if len(np.unique(cells.labels)) == len(
-        cells.labels
-    ):  # s = 0; scikit-learn would raise an error
+    n_types = len(np.unique(cells.labels))
+    if n_types == len(cells.labels):  # s = 0, but scikit-learn would raise an error
         return {"silhouette_label": 0.5}
     score = silhouette_score(cells.coordinates.astype(np.float64), cells.labels)
     return {"silhouette_label": (float(score) + 1) / 2}
@@ -113,8 +113,8 @@ def silhouette(cells: Neighbours, seed: int) -> Scores:
 def leiden(cells: Neighbours, seed: int) -> Scores:
     """Return NMI and ARI of the cell types with Leiden clusters of the neighbor graph.
 
-    Clusters are computed at ten resolutions from 0.2 to 2. The scores are those of the clusters
-    with the highest NMI, as in scIB.
+    Clusters are computed at ten resolutions from 0.2 to 2. As in scIB, both scores are of the
+    clusters with the highest NMI.
     """
     from scib_metrics import nmi_ari_cluster_labels_leiden
     from scib_metrics.nearest_neighbors import NeighborsResults

@@ -130,7 +130,7 @@ def cell_losses(
             weight = weight.to(device, non_blocking=True)
             with torch.no_grad(), autocast(device):
                 token_losses = compute_loss(compute, encoder, batch)
-            # A batch with fewer than two masked tokens was padded.
+            # compute_loss pads a batch that has fewer than two masked tokens.
             token_losses = token_losses[: len(owner)]
             sums_over_trials.index_add_(0, owner, token_losses.double() * weight)
             sums_over_cells[trial + 1] += sums_over_trials.sum()

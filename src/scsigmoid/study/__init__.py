@@ -1,1 +1,1 @@
-"""Studies: many small runs of both arms, compared over learning rates, seeds and sizes."""
+"""Studies: many small runs of two arms, sigmoid and softmax attention, which are compared."""

@@ -35,19 +35,19 @@ def baselines(config: Config, results: Path, output: Path) -> None:
     ``baseline`` and ``loss`` (nats).
     """
     vocabulary_size = Vocabulary.read(results / "tokens/vocabulary.parquet").size
-    longest = max(context for family in config.study.values() for context in family.context)
+    longest_context = max(max(family.context) for family in config.study.values())
     size = config.sizes[config.architecture.size]
     # The baselines use only the context, the vocabulary and [CLS] of these settings.
     settings = EncoderSettings.of(
-        size, config.architecture, "sigmoid", longest, vocabulary_size, cls_token=config.tokens.cls
-    )
+        size, config.architecture, "sigmoid", longest_context, vocabulary_size,
+        cls_token=config.tokens.cls,
+    )  # fmt: skip
     training = TokenStore.open(sorted((results / "tokens/training").glob("part-*")))
     validation = validation_indices(len(training), config.training.validation_cells)
     shares = ClassShares(training, np.setdiff1d(np.arange(len(training)), validation), settings)
     log_shares = np.log(shares.overall_shares)
-    # Token store, row numbers of the cells, and seed of the masks, by name of the dataset.
-    # "validation" has the masks of the validation loss during training. Other datasets have masks
-    # of their own.
+    # Token store, row numbers of the cells, and seed of the masks, by name of the dataset. The
+    # masks of "validation" are those of the validation loss during training.
     datasets = {"validation": (training, validation, derive(0, "validation"))}
     for dataset in config.datasets:
         store = TokenStore.open(results / "tokens/evaluation" / dataset)
@@ -99,7 +99,8 @@ class ClassShares:
         targets, cu_seqlens = batch.targets.numpy(), batch.cu_seqlens.numpy()
         losses = []
         for begin, end in pairwise(cu_seqlens):
-            in_cell = slice(*np.searchsorted(masked, [begin, end]))  # masked genes of this cell
+            # Masked genes of this cell, in `masked` and in `targets`.
+            in_cell = slice(*np.searchsorted(masked, [begin, end]))
             classes = classes_of(masked[in_cell] - begin, end - begin)
             cell = tokens[begin:end]
             visible = cell[cell >= len(SPECIAL)]  # without [CLS] and [MASK]

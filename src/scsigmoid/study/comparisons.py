@@ -69,9 +69,10 @@ def loss_differences_by_size(study: Study) -> pd.DataFrame:
 
     Returns:
         Rows of :func:`arm_differences` with ``size`` and ``parameters``, ordered by step and then
-        by number of parameters. The rows are at the last steps of the sizes. If the study has
-        several sizes, a step that only one size has reached is left out. A size without runs for
-        the purpose ``sizes`` has the runs for ``seeds``. Empty if no run has the purpose ``sizes``.
+        by number of parameters. The steps are the last steps of the sizes, each with all sizes that
+        reached it. If the study has several sizes, a step with only one size is left out. A size
+        without runs for the purpose ``sizes`` has the runs for ``seeds``. Empty if no run has the
+        purpose ``sizes``.
     """
     sizes = study.runs.groupby("size")["parameters"].first().sort_values()
     tables = {}
@@ -85,9 +86,10 @@ def loss_differences_by_size(study: Study) -> pd.DataFrame:
         return pd.DataFrame()
     keys = ["size", "parameters"]
     rows = pd.concat(tables, names=keys).reset_index(keys)
-    is_last_step = rows["step"].isin(rows.groupby("size")["step"].max())
-    is_shared = rows.groupby("step")["size"].transform("count") >= min(len(tables), 2)
-    return rows[is_last_step & is_shared].sort_values("step", kind="stable")
+    is_last_step = rows["step"].isin(rows.groupby("size")["step"].max())  # of any size
+    sizes_at_step = rows.groupby("step")["size"].transform("count")
+    is_compared = is_last_step & (sizes_at_step >= min(len(tables), 2))
+    return rows[is_compared].sort_values("step", kind="stable")
 
 
 def score_differences(study: Study) -> pd.DataFrame:
@@ -145,8 +147,8 @@ def variant_differences(study: Study) -> tuple[pd.DataFrame, int]:
 def losses_of_variants(study: Study) -> tuple[pd.DataFrame, int]:
     """Return the final losses of the runs with the purpose ``seeds`` or ``variants``.
 
-    Rows are attention and variants, columns are seeds. The second value is the last step that runs
-    of both purposes have reached. Later steps are ignored.
+    Rows are pairs (attention, variants), columns are seeds. The second value is the last step that
+    runs of both purposes have reached. Later steps are ignored.
     """
     curves = study.curves[study.curves["purpose"].isin(["seeds", "variants"])]
     last_step = int(curves.groupby("purpose")["step"].max().min())
@@ -208,8 +210,8 @@ def student_intervals(differences: pd.DataFrame) -> pd.DataFrame:
 def last_sign_change(differences: pd.DataFrame) -> int | None:
     """Return the step from which the mean difference keeps its sign, None without a change."""
     signs = np.sign(differences["difference"].to_numpy())
-    other_signs = np.flatnonzero(signs != signs[-1])
-    return int(differences["step"].iloc[other_signs[-1] + 1]) if len(other_signs) else None
+    positions = np.flatnonzero(signs != signs[-1])  # rows with another sign than the last row
+    return int(differences["step"].iloc[positions[-1] + 1]) if len(positions) else None
 
 
 def loss_decrease(curve: pd.DataFrame) -> float:
@@ -226,8 +228,8 @@ def loss_decrease(curve: pd.DataFrame) -> float:
 def detectable_difference(deviation: pd.Series, seeds: pd.Series) -> pd.Series:
     """Return the true difference that a paired t-test detects with a probability of ``POWER``.
 
-    ``deviation`` is the standard deviation of the difference over seeds. ``seeds`` is their number
-    (at least 2).
+    ``deviation`` is the standard deviation of the difference over seeds, and ``seeds`` the number
+    of seeds (at least 2).
     """
     critical = stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1)
     # The noncentrality at which t exceeds the critical value with this power. The probability that

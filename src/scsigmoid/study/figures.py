@@ -198,10 +198,10 @@ def shown_rate(runs: pd.DataFrame) -> tuple[float, str]:
 
     The second value is the reason, for the caption.
     """
-    has_collapsed = runs.groupby(["learning_rate", "attention"])["collapsed"].all()
-    if not has_collapsed.any():
+    all_collapsed = runs.groupby(["learning_rate", "attention"])["collapsed"].all()
+    if not all_collapsed.any():
         return runs["learning_rate"].max(), "the highest"
-    rate, arm = cast(tuple[float, str], has_collapsed.idxmax())  # the first True
+    rate, arm = cast(tuple[float, str], all_collapsed.idxmax())  # the first True
     return rate, f"the lowest at which every {arm} run collapses"
 
 

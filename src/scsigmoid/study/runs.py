@@ -25,7 +25,7 @@ from scsigmoid.training.journal import JOURNAL, LAYERS, read_journal
 CURVES = ("step", "loss", "gradient_norm", "attention_score_max", "validation_loss")
 #: Settings of ``training`` that ``runs.csv`` contains.
 TRAINING = ("steps", "learning_rate", "clipping", "warmup_steps", "gradient")
-#: Columns of ``runs.csv`` in the label of a run (:func:`setting_label`).
+#: Columns of ``runs.csv`` that the label of a run states (:func:`setting_label`).
 SETTINGS = ("clipping", "warmup_steps", "variants", "context")
 #: Fields of the journal's header that ``runs.csv`` contains.
 HEADER = ("parameters", "device", "backend", "torch", "commit")
@@ -73,11 +73,11 @@ def collect(config: Config, results: Path, output: Path) -> None:
 
 
 class Study:
-    """The tables of a study. A run is finished if it reached its last step.
+    """The tables of a study. A run is finished if it has trained for all steps of its settings.
 
     Attributes:
         runs: one row per finished run, with the column ``setting`` (:func:`setting_label`).
-        unfinished: names of the other runs.
+        unfinished: names of the unfinished runs.
         all_curves: rows of the journals of all runs, with settings of the run.
         curves: the rows of ``all_curves`` of finished runs.
         layers: attention statistics of the finished runs, with settings of the run.
@@ -93,7 +93,8 @@ class Study:
         # pandas reads empty text as NaN.
         runs[["variants", "purpose"]] = runs[["variants", "purpose"]].fillna("")
         runs["setting"] = [setting_label(run) for run in runs[[*SETTINGS]].to_dict("records")]
-        if runs[runs["purpose"] == "stability"]["size"].nunique() > 1:  # the label must differ
+        if runs[runs["purpose"] == "stability"]["size"].nunique() > 1:
+            # Runs of different sizes need different labels.
             runs["setting"] += ", " + runs["size"]
         is_finished = runs["last_step"] >= runs["steps"]
         self.unfinished = runs.loc[~is_finished, "name"].tolist()
@@ -104,9 +105,9 @@ class Study:
         self.all_curves = self.read("curves").join(settings, on="run")
         self.curves = self.all_curves[self.all_curves["run"].isin(finished.index)]
         self.layers = self.read("layers").join(finished, on="run", how="inner")
-        scores = pd.DataFrame(columns=["run", "step", "metric", "value"])
-        if (folder / "scores.csv").is_file():
-            scores = self.read("scores")
+        has_scores = (folder / "scores.csv").is_file()
+        no_scores = pd.DataFrame(columns=["run", "step", "metric", "value"])
+        scores = self.read("scores") if has_scores else no_scores
         by_name = finished.set_index(self.runs["name"])  # scores have the names of runs
         scored_runs = by_name[by_name["purpose"].isin(["seeds", "variants"])]
         self.scores = scores.join(scored_runs, on="run", how="inner").astype({"step": int})

@@ -52,18 +52,19 @@ def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> N
     first = next(iter(by_path.values()))
     check_cells(cells, first.metadata["cells"])
     labels = first.labels
-    types, _ = choose_types(labels, 2 * FOLDS)
-    is_scored = np.isin(labels, types)
+    types, _ = choose_types(labels, 2 * FOLDS)  # two cells per fold
     if len(types) < 2:
         raise UserError(
             f"{cells}: fewer than two cell types have {2 * FOLDS} cells; choose another dataset"
         )
+    is_scored = np.isin(labels, types)
     rows = []
     for name, values in representations(by_path, cells, [*CONTROLS], seed):
         is_control = name not in by_path
         metadata = {"model": name, "step": None} if is_control else by_path[name].metadata
         scores = metrics(values[is_scored], labels[is_scored], seed, name)
-        rows += [(metadata["model"], metadata["step"], *score) for score in scores.items()]
+        run, step = metadata["model"], metadata["step"]
+        rows += [(run, step, metric, value) for metric, value in scores.items()]
         log(f"{cells.stem} {name}: scored")
     table = pd.DataFrame(rows, columns=["run", "step", "metric", "value"]).astype({"step": "Int64"})
     write_text(output, table.to_csv(index=False, float_format="%.6g"))
@@ -92,8 +93,8 @@ def metrics(
 def mean_mmd(values: NDArray[np.floating], types: NDArray[np.int64]) -> float:
     """Return the mean of sqrt(max(unbiased MMD^2, 0)) over all pairs of types.
 
-    ``values`` are cells x dimensions. ``types`` are the cells' types as indices from 0.
-    The squared bandwidth of a pair is the median squared distance between all cells of the pair.
+    ``values`` are cells x dimensions. ``types`` are the cells' types as indices from 0. The
+    bandwidth of a pair is the median squared distance between all cells of the pair.
     """
     mmds = []
     for pair in combinations(range(types.max() + 1), 2):

@@ -87,8 +87,8 @@ def largest_rates(runs: pd.DataFrame) -> pd.DataFrame:
     per arm: 0 if a run collapsed at the smallest rate, NaN if the arm has no runs.
     """
 
-    def largest(arm: pd.DataFrame) -> float:
-        has_collapsed = arm.groupby("learning_rate")["collapsed"].any()
+    def largest(runs_of_arm: pd.DataFrame) -> float:
+        has_collapsed = runs_of_arm.groupby("learning_rate")["collapsed"].any()
         # The rates below the smallest rate at which a run collapsed.
         stable = has_collapsed[~has_collapsed.cummax()]
         return float(stable.index[-1]) if len(stable) else 0.0
@@ -106,11 +106,10 @@ def count_collapsed(study: Study) -> pd.DataFrame:
     """
     runs = stability_runs(study).assign(runs=1)  # the sum of this column is the number of runs
     baseline = study.baseline("frequencies")
-    counted = ["runs"]
     for limit in LIMITS:
-        counted.append(f"collapsed_{limit:g}")
-        runs[counted[-1]] = (runs["loss"] > baseline - limit) | (runs["rise"] > MAXIMUM_RISE)
-    counted.append("diverged")
+        has_collapsed = (runs["loss"] > baseline - limit) | (runs["rise"] > MAXIMUM_RISE)
+        runs[f"collapsed_{limit:g}"] = has_collapsed
+    counted = ["runs", *(f"collapsed_{limit:g}" for limit in LIMITS), "diverged"]
     groups = runs.groupby(["setting", "attention"])
     return groups[counted].sum().join(groups["gradient_norm"].max()).reset_index()
 

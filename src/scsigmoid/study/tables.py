@@ -49,7 +49,7 @@ def tables(study: Study) -> dict[str, Table]:
     purposes, curves = set(study.runs["purpose"]), study.all_curves
     seeds = loss_differences(study, "seeds")["seeds"]
     has_variants = {"seeds", "variants"} <= purposes
-    has_runs: dict[Callable[[Study], Table], bool] = {
+    can_make: dict[Callable[[Study], Table], bool] = {
         seeds_table: len(seeds) > 0,
         power_table: bool((seeds > 1).any()),
         scale_table: len(comparisons.loss_differences_by_size(study)) > 0,
@@ -61,9 +61,9 @@ def tables(study: Study) -> dict[str, Table]:
         limits_table: "stability" in purposes,
         clipping_table: bool(curves["clipping"].notna().any()),
         scores_table: len(comparisons.score_differences(study)) > 0,
-        claims_table: True,
+        claims_table: True,  # without runs, the table is empty
     }
-    functions = [function for function, can_make in has_runs.items() if can_make]
+    functions = [function for function in can_make if can_make[function]]
     return {function.__name__.removesuffix("_table"): function(study) for function in functions}
 
 
@@ -306,9 +306,10 @@ def seeds_table(study: Study) -> Table:
     by_run = curves.groupby(["attention", "run"])[["step", "validation_loss"]]
     decreases = by_run.apply(comparisons.loss_decrease).groupby("attention").mean()
     falls = ", ".join(f"{decreases[arm]:.3f} ({arm})" for arm in ATTENTIONS)
-    trend = f"From the ninth to the last tenth of the steps the mean loss falls by {falls}."
     if decreases.isna().any():
         trend = "There are too few measurements to say whether the loss still falls."
+    else:
+        trend = f"From the ninth to the last tenth of the steps the mean loss falls by {falls}."
     return make_table(
         "Validation loss (nats) of both arms by step. Each arm is the mean over "
         f"{seeds_text(differences['seeds'].iloc[-1])} (one run each). Difference: sigmoid minus "
@@ -394,6 +395,7 @@ def stability_claims(study: Study) -> list[tuple[str, str, str]]:
 
     The list is empty if an arm has no runs without clipping.
     """
+    # A list of at most one setting, with which `loc` selects rows as a data frame.
     settings = [name for name in first_family_settings(study) if "no clipping" in name][:1]
     if not settings:
         return []
@@ -411,12 +413,12 @@ def stability_claims(study: Study) -> list[tuple[str, str, str]]:
     )
     outcome = "agrees" if diverged["softmax"] else "open"
     if diverged["sigmoid"]:
-        outcome = "disagrees"
+        outcome = "disagrees"  # whether or not softmax diverges
     return [
         (
             "Without clipping sigmoid trains at higher learning rates than softmax",
             rates,
-            verdict(lead, lead),
+            verdict(lead, lead),  # rates have no interval
         ),
         ("Without clipping softmax diverges and sigmoid does not", shares, outcome),
     ]

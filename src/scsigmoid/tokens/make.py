@@ -23,9 +23,9 @@ from scsigmoid.tokens.vocabulary import Vocabulary
 
 # Columns of the store, each with the column of obs from which it is copied.
 OBS_COLUMNS = {"donor": "donor_id", "tissue": "tissue", "assay": "assay"}
-PRIMARY = "is_primary_data"
+PRIMARY = "is_primary_data"  # column of obs
 UNLIMITED = 2**31 - 1  # `maximum_length` of a store that models of any context can use
-MAX_LISTED = 100  # maximum number of left-out cells per file that are listed by row
+MAX_LISTED = 100  # maximum number of rows in a list of left-out cells
 
 
 @dataclass
@@ -38,20 +38,19 @@ class Tokenizer:
     shard_cells: int  # maximum number of cells per shard of the store
     # Cells that express fewer genes are left out. Genes outside the vocabulary count, too.
     minimum_genes: int = 0
-    # For each file, `cells` (number of cells left out), `few_genes` (number of these cells with too
-    # few genes, the others have no token) and `rows` (of the first MAX_LISTED cells left out).
+    # For each file with left-out cells: `cells` (their number), `few_genes` (number of left-out
+    # cells with too few genes, the others have no token), `rows` (of the first MAX_LISTED cells).
     left_out: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
 
     def metadata(
         self, order: str, simulated: bool, label: str, dataset: str = "", sha256: str = ""
     ) -> Mapping[str, Any]:
-        """Start a new store, and return entries for its index.
+        """Clear ``left_out`` for a new store, and return entries for the index of the store.
 
-        Call this before the first batch is read, because reading :meth:`batches` adds the cells
-        that are left out to the entry ``left_out``, which is empty at first. ``order`` is
-        ``"file"`` or ``"scattered"``, and ``label`` the columns of ``obs`` with the cell types.
-        ``dataset`` is the name of the evaluation dataset and ``sha256`` the SHA-256 of its h5ad
-        file. Both are empty for training cells.
+        Call this before the first batch of :meth:`batches` is read. Reading the batches fills the
+        returned entry ``left_out``. ``order`` is ``"file"`` or ``"scattered"``, and ``label`` names
+        the columns of ``obs`` with the cell types. ``dataset`` is the name of the evaluation
+        dataset and ``sha256`` the SHA-256 of its h5ad file. Both are empty for training cells.
         """
         self.left_out = {}
         return {
@@ -76,7 +75,7 @@ class Tokenizer:
 
         ``label`` and ``types`` are as for :func:`scsigmoid.corpus.labels.cell_types`, and ``file``
         is the name of the file in the store. Raise a UserError if the file has too few genes of
-        the vocabulary, or if some cells have enough genes and none of these has a token.
+        the vocabulary, or if it has cells with enough genes but all of these cells lack tokens.
         """
         cells = cells.with_current_ids(self.vocabulary.retired)
         token_of_column = self.vocabulary.tokens(cells.genes)
@@ -93,7 +92,8 @@ class Tokenizer:
                 self.target_sum,
                 self.maximum_length,
             )
-            in_chunk = np.searchsorted(cells.rows, chunk.rows)  # positions among all cells
+            # Indices of the chunk's cells in arrays of all selected cells.
+            in_chunk = np.searchsorted(cells.rows, chunk.rows)
             offsets = pa.array(ranked.offsets, pa.int32())
             columns = {
                 "input_ids": pa.ListArray.from_arrays(offsets, ranked.tokens),
@@ -127,8 +127,8 @@ class Tokenizer:
     def _leave_out(self, cells: Cells, file: str, rows: Sequence[int], few_genes: int) -> None:
         """Log the cells in ``rows`` and add them to ``left_out``.
 
-        ``few_genes`` of these cells have too few genes, the others have no token. Raise a UserError
-        if some cells have enough genes and none of these has a token.
+        ``few_genes`` is the number of these cells with too few genes. Raise a UserError if all
+        cells are left out, unless all have too few genes: ``minimum_genes`` may exclude a file.
         """
         total = cells.n_cells
         if len(rows) == total and few_genes < total:
@@ -159,7 +159,7 @@ def tokenize_part(part: str | Path, tokenizer: Tokenizer, output: str | Path) ->
     ``part`` is a folder with h5ad files and ``files.csv``, and ``output`` the folder of the store.
     """
     files = cells_of_part(part)  # list of (row of files.csv, cells of this file)
-    batches = (  # not read before write_shards below
+    batches = (  # read by write_shards, after the call of `metadata`
         batch for row, cells in files for batch in tokenizer.batches(cells, row.label, row.file)
     )
     count = sum(cells.n_cells for _, cells in files)

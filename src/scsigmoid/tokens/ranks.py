@@ -100,10 +100,10 @@ def rank_cells(
     ends = np.empty(2 * longest + 1, np.int32)  # after step 1, the end of each bucket in `ranked`
     written = 0
     for cell in range(cells):
-        first, last = indptr[cell], indptr[cell + 1]
-        total = counts[first:last].sum()
+        first, stop = indptr[cell], indptr[cell + 1]
+        total = counts[first:stop].sum()
         n = 0
-        for entry in range(first, last):
+        for entry in range(first, stop):
             column = columns[entry]
             if token_of_column[column] >= 0:
                 values[n] = counts[entry] / total * target_sum / median_of_column[column]
@@ -118,16 +118,16 @@ def rank_cells(
         low, high = bits[:n].min(), bits[:n].max()
         scale = (2 * n - 1) / max(float(high - low), 1.0)
         ends[: 2 * n + 1] = 0
-        # Element b + 1 becomes the number of values in bucket b,
+        # First, ends[b + 1] is the number of values in bucket b,
         for i in range(n):
             bucket[i] = np.int32(float(high - bits[i]) * scale)
             ends[bucket[i] + 1] += 1
-        # then element b becomes the start of bucket b,
+        # then ends[b] is the start of bucket b,
         largest = 0  # number of values in the largest bucket
         for b in range(2 * n):
             largest = max(largest, ends[b + 1])
             ends[b + 1] += ends[b]
-        # and, as the bucket is filled, its end.
+        # and, after bucket b is filled, its end.
         for i in range(n):
             place = ends[bucket[i]]
             ranked[place], ranked_tokens[place] = values[i], value_tokens[i]
@@ -140,7 +140,7 @@ def rank_cells(
                 if ends[b] - start > CROWDED:
                     sort(ranked, ranked_tokens, start, ends[b], is_crowded=True)
                 start = ends[b]
-        # Sort up to the end of the bucket with the last kept token, the first with end >= kept.
+        # Sort up to the end of the first bucket with end >= kept. It has the last kept token.
         last_bucket = np.searchsorted(ends[: 2 * n], kept)
         sort(ranked, ranked_tokens, 0, ends[last_bucket], is_crowded=False)
         tokens[written : written + kept] = ranked_tokens[:kept]
@@ -157,7 +157,7 @@ def sort(
     If ``is_crowded``, use Shell sort, which is faster if values are far from their place. Otherwise
     use insertion sort, which is Shell sort with a gap of 1 only.
     """
-    gap = 1
+    gap = 1  # Knuth's gaps are 1, 4, 13, ...
     while is_crowded and 9 * gap < stop - start:
         gap = 3 * gap + 1
     while gap > 0:

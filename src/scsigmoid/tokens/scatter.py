@@ -29,7 +29,7 @@ def scatter(
 ) -> Iterator[pa.RecordBatch]:
     """Yield shards of nearly equal size, at most ``shard_cells``, with all cells permuted.
 
-    ``cells`` is the number of cells in ``batches``, or an upper bound if cells are left out.
+    ``cells`` is the number of cells in ``batches``, or more if tokenization leaves out cells.
     Temporary files are written next to the folder ``store``, and need as much disk space.
     """
     n_shards = -(-cells // shard_cells)  # rounded up
@@ -63,7 +63,7 @@ def write_by_shard(
     """
     generator = np.random.Generator(np.random.PCG64(derive(0, "scatter", cells)))
     permutation = generator.permutation(cells)
-    shard_size = -(-cells // max(len(paths), 1))  # positions per shard, rounded up
+    shard_size = -(-cells // max(len(paths), 1))  # rounded up; without cells, `paths` is empty
     # An empty first array, because np.concatenate needs at least one.
     positions = [[np.zeros(0, dtype=np.int64)] for _ in paths]
     done = 0
@@ -75,7 +75,7 @@ def write_by_shard(
             order = np.argsort(batch_positions)  # makes the cells of a shard contiguous
             batch_positions = batch_positions[order]
             batch = batch.take(pa.array(order))
-            # The first cell of each shard in the batch.
+            # Shard i has the cells limits[i] to limits[i + 1] - 1 of the batch.
             limits = np.searchsorted(batch_positions, np.arange(len(paths) + 1) * shard_size)
             for shard, (start, stop) in enumerate(pairwise(limits)):
                 if start < stop:
@@ -85,6 +85,6 @@ def write_by_shard(
 
 
 def reorder(batches: Sequence[pa.RecordBatch], order: Int64s, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the cells of all batches in the order ``order``."""
+    """Concatenate the batches, and return the cells at the positions ``order``."""
     empty = pa.RecordBatch.from_pylist([], schema)  # concat_batches fails for an empty list
     return pa.concat_batches([empty, *batches]).take(pa.array(order))

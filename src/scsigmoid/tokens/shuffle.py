@@ -30,9 +30,9 @@ WINDOW_BLOCKS = 4096
 class CellOrder:
     """An infinite sequence of cells in which every epoch contains every cell once.
 
-    Global batch g, starting at 0, has the cells of optimizer step g + 1: the slice [g * size,
-    (g + 1) * size) of this sequence. It may therefore contain the end of one epoch and the start
-    of the next. ``cells`` is the number of cells in all stores.
+    A global batch contains the cells of one optimizer step, for all processes. Batch g (from 0) is
+    the slice [g * size, (g + 1) * size) of the sequence, and may contain cells of two epochs.
+    ``cells`` is the number of cells in all stores.
     """
 
     def __init__(self, cells: int, seed: int) -> None:
@@ -40,7 +40,7 @@ class CellOrder:
             raise ValueError("cells must be at least 1")
         self.cells = cells
         self.seed = seed
-        # Batches are usually read in order and need the most recent epoch and window again.
+        # Batches are usually read in order, so they often need the same epoch and window again.
         self.blocks = lru_cache(maxsize=1)(self.shuffle_blocks)
         self.window = lru_cache(maxsize=1)(self.shuffle_window)
 
@@ -50,23 +50,23 @@ class CellOrder:
         pieces = []
         while start < end:
             epoch, place = divmod(start, self.cells)
-            _, starts = self.blocks(epoch)
-            window = int(np.searchsorted(starts, place, side="right")) - 1
+            _, window_starts = self.blocks(epoch)
+            window = int(np.searchsorted(window_starts, place, side="right")) - 1
             # From the place to the end of the window or of the batch.
-            rows = self.window(epoch, window)[place - starts[window] :][: end - start]
+            rows = self.window(epoch, window)[place - window_starts[window] :][: end - start]
             pieces.append(rows)
             start += len(rows)
         return np.concatenate(pieces)
 
     def shuffle_blocks(self, epoch: int) -> tuple[Int64s, Int64s]:
-        """Return the order of blocks in an epoch, and the place at which each window starts."""
+        """Return the order of blocks in an epoch, and the place of each window's first cell."""
         generator = np.random.Generator(np.random.PCG64(derive(self.seed, "blocks", epoch)))
         order = generator.permutation(-(-self.cells // BLOCK_CELLS))
         starts = np.arange(0, len(order), WINDOW_BLOCKS) * BLOCK_CELLS
-        # The block with the largest number may lack cells. Windows that come after it in the order
-        # start earlier by the number of missing cells.
-        missing = len(order) * BLOCK_CELLS - self.cells
-        starts[starts > order.argmax() * BLOCK_CELLS] -= missing
+        # The block with the largest number may lack cells. Windows after this block start earlier
+        # by the number of missing cells.
+        start_of_short_block = order.argmax() * BLOCK_CELLS
+        starts[starts > start_of_short_block] -= len(order) * BLOCK_CELLS - self.cells
         return order, starts
 
     def shuffle_window(self, epoch: int, window: int) -> Int64s:

@@ -38,8 +38,8 @@ SCHEMA = pa.schema(
         ("gene_id", pa.string()),
         ("name", pa.string()),
         ("cells", pa.int64()),
-        ("bins", pa.list_(pa.int32())),
-        ("counts", pa.list_(pa.int64())),
+        ("bins", pa.list_(pa.int32())),  # non-empty bins of the gene's histogram
+        ("counts", pa.list_(pa.int64())),  # number of cells in each of these bins
     ]
 )
 
@@ -52,7 +52,7 @@ class GeneStatistics:
     histogram: Any  # number of cells in each bin: SciPy CSR matrix of int64, shape (genes, BINS)
     n_cells: int  # number of cells that were counted
     target_sum: float  # sum that the counts of each cell are scaled to in `medians`
-    ambiguous: frozenset[str] = frozenset()  # names of several genes of one file, such as Y_RNA
+    ambiguous: frozenset[str] = frozenset()  # names that several genes of a file share, e.g. Y_RNA
 
     @property
     def genes(self) -> list[str]:
@@ -84,7 +84,8 @@ class GeneStatistics:
             entry = np.searchsorted(ends, position, side="right")
             # Place of the value within its bin, from 0 to 1.
             fraction = (position - (ends[entry] - counts[entry]) + 0.5) / counts[entry]
-            middle += RATIO ** -(self.histogram.indices[entry] + fraction) / 2
+            value = RATIO ** -(self.histogram.indices[entry] + fraction)
+            middle += value / 2
         medians = np.full(len(self.names), np.nan)
         medians[is_expressed] = middle * self.target_sum
         return medians
@@ -144,7 +145,7 @@ def count_cells(counts: Any, rows: NDArray[np.int64], histogram: NDArray[np.uint
     ``rows`` is the row of each gene in ``histogram``, whose shape is (number of rows, ``BINS``).
     """
     totals = np.asarray(counts.sum(axis=1, dtype=np.int64)).ravel()
-    log_totals = np.log(np.maximum(totals, 1))  # cells with total 0 have no entry below
+    log_totals = np.log(np.maximum(totals, 1))  # `np.repeat` drops cells with total 0
     minus_log_x = np.repeat(log_totals, np.diff(counts.indptr)) - np.log(counts.data)
     bins = np.minimum((minus_log_x / math.log(RATIO)).astype(np.int64), BINS - 1)
     np.add.at(histogram.reshape(-1), rows[counts.indices] * BINS + bins, np.uint32(1))
@@ -166,7 +167,8 @@ def merge(first: GeneStatistics, second: GeneStatistics) -> GeneStatistics:
 def sum_rows(statistics: GeneStatistics, genes: Iterable[str], retired: Mapping[str, str]) -> Any:
     """Return the histogram of ``statistics`` with one row for each id in ``genes``.
 
-    ``retired`` maps other ids to ids in ``genes``. Rows with the same new id are added.
+    ``retired`` maps the ids that are not in ``genes`` to ids in ``genes``. Rows with the same new
+    id are added.
     """
     row_of_gene = {gene: row for row, gene in enumerate(genes)}
     new_rows = [row_of_gene[retired.get(gene, gene)] for gene in statistics.names]
@@ -181,11 +183,11 @@ def sum_rows(statistics: GeneStatistics, genes: Iterable[str], retired: Mapping[
 def merge_by_name(
     statistics: GeneStatistics, preferred: Container[str] = ()
 ) -> tuple[GeneStatistics, dict[str, str]]:
-    """Merge gene ids of an organism that have the same name, but not in the same file.
+    """Merge gene ids of an organism that have the same name, except for ambiguous names.
 
-    These are ids of one gene in different Ensembl releases. Ids that have the same name in one file
-    are different genes and are not merged. Each gene keeps its id in ``preferred``, or else the id
-    that most cells express. Also return a mapping from each replaced id to the id that replaces it.
+    The merged ids are ids of one gene in different Ensembl releases. Each gene keeps its id in
+    ``preferred``, or else the id that most cells express. Also return a mapping from each replaced
+    id to the id that replaces it.
     """
     cells = dict(zip(statistics.names, statistics.cells.tolist(), strict=True))
     ids_of_name: dict[tuple[str, str], list[str]] = {}  # by organism and name

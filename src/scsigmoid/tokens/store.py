@@ -74,7 +74,7 @@ class Shard:
     """A shard of a store, mapped into memory when it is first needed."""
 
     def __init__(self, folder: Path, entry: dict[str, Any], schema: pa.Schema) -> None:
-        """Raise an error if the file is missing, or differs in size or end from its index entry."""
+        """Raise an error if the file is missing, or if its size or its last bytes are wrong."""
         self.path = folder / entry["file"]
         self.rows = int(entry["rows"])
         self.sha256, self._schema = entry["sha256"], schema
@@ -119,7 +119,7 @@ class TokenStore:
     # `dataset`, `vocabulary` and `cells`, see :meth:`scsigmoid.tokens.make.Tokenizer.metadata`.
     identity: Mapping[str, str]
     vocabulary_size: int  # number of tokens, including special tokens
-    maximum_length: int  # number of tokens that cells were truncated to; of several, the smallest
+    maximum_length: int  # number of tokens that cells were truncated to (smallest of the stores)
     simulated: bool  # whether any cell is simulated
     lengths: NDArray[np.int32]  # number of tokens of each cell
     _shards: list[Shard]
@@ -139,7 +139,7 @@ class TokenStore:
         indices = [read_index(Path(folder)) for folder in folders]
         # By default, all stores must have the vocabulary of the first store.
         expected = {"vocabulary": indices[0]["vocabulary"], **expected}
-        number_of_store: dict[str, int] = {}  # by SHA-256 of a shard
+        number_of_store: dict[str, int] = {}  # first store that contains a shard, by SHA-256
         shards: list[Shard] = []
         lengths = np.empty(sum(index["rows"] for index in indices), dtype=np.int32)
         done = 0
@@ -147,10 +147,10 @@ class TokenStore:
             check_identity(folder, index, **expected)
             schema = store_schema(index["vocabulary_size"])
             for entry in index["shards"]:
-                other = number_of_store.setdefault(entry["sha256"], number)
-                if other != number:
+                first = number_of_store.setdefault(entry["sha256"], number)
+                if first != number:
                     raise UserError(
-                        f"{folder}: contains a shard of {folders[other]}; pass each store once"
+                        f"{folder}: contains a shard of {folders[first]}; pass each store once"
                     )
                 shards.append(Shard(Path(folder), entry, schema))
             # A cell has a token per gene, up to the maximum length.
@@ -172,7 +172,7 @@ class TokenStore:
         return len(self.lengths)
 
     def cells(self, rows: Sequence[int] | NDArray[np.integer[Any]], maximum_length: int) -> Packed:
-        """Return the first ``maximum_length`` tokens of each cell in ``rows``, in their order."""
+        """Return the first ``maximum_length`` tokens of each cell, in the order of ``rows``."""
         rows = np.asarray(rows, dtype=np.int64)
         shards = np.searchsorted(self._starts, rows, side="right") - 1
         rows_in_shard = rows - self._starts[shards]
@@ -189,7 +189,7 @@ class TokenStore:
         for shard in self._shards:
             if sha256(shard.path) != shard.sha256:
                 raise shard.make_error()
-        empty = store_schema(self.vocabulary_size).empty_table()
+        empty = store_schema(self.vocabulary_size).empty_table()  # for a store without shards
         table = pa.concat_tables([empty, *(shard.table for shard in self._shards)])
         return {name: table[name].to_numpy() for name in columns}
 
@@ -253,9 +253,9 @@ def write_shards(
 ) -> None:
     """Write a store atomically.
 
-    ``shards`` have the columns of :func:`store_schema`. ``metadata`` contains other entries of the
-    index. It is read after the last shard, because iterating over ``shards`` may change it. The
-    default of ``dataset`` and ``cells`` is empty, for training cells.
+    ``shards`` have the columns of :func:`store_schema`. ``metadata`` contains the entries of the
+    index that do not describe shards (default for ``dataset`` and ``cells``: ``""``, for training
+    cells). It is read after the last shard, because iterating over ``shards`` may change it.
     """
     with atomic_folder(folder) as temporary:
         entries = []

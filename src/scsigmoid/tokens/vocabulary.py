@@ -55,7 +55,7 @@ class Vocabulary:
     # Median, over the cells that express the gene, of count / cell total * target sum. 1.0 for
     # special tokens and for genes that no training cell expresses.
     medians: NDArray[np.float64]
-    # Maps ids of these genes in other Ensembl releases to their ids in `gene_ids`.
+    # Maps other ids of a gene (from other Ensembl releases) to the gene's id in `gene_ids`.
     retired: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -153,13 +153,14 @@ def build_vocabulary(
     merged, retired = merge_by_name(all_parts, preferred=set(listed))
     if retired:
         log(f"vocabulary: {len(retired):,} ids are merged with another id of the same gene name")
+    # By gene id, how many training cells express the gene.
     cells_of_gene = dict(zip(merged.genes, merged.cells.tolist(), strict=True))
     if not any(cells_of_gene.values()):
         raise UserError("corpus: all counts of the training cells are zero; choose other files")
     if choice.genes is None:
         genes = select_genes(merged, minimum_cells, choice)
     else:
-        # A listed id is retired only if the list also contains the id that replaces it.
+        # Listed ids are preferred, so the id that replaces a listed id is in the list, too.
         genes = [gene for gene in listed if gene not in retired]
     if not any(cells_of_gene.get(gene) for gene in genes):  # only possible with a list
         raise UserError(
@@ -167,7 +168,7 @@ def build_vocabulary(
             f"{genes[0]!r}, the training files {merged.genes[0]!r}); use the gene ids of the "
             "training files"
         )
-    medians = np.nan_to_num(merged.medians(), nan=1.0)  # NaN for genes that are not expressed
+    medians = np.nan_to_num(merged.medians(), nan=1.0)  # 1.0 for genes that are not expressed
     median_of_gene = dict(zip(merged.genes, medians.tolist(), strict=True))
     organisms = count_genes(cells_of_gene, genes)
     for organism, summary in organisms.items():
@@ -189,12 +190,11 @@ def build_vocabulary(
 
 
 def count_genes(cells_of_gene: dict[str, int], genes: Iterable[str]) -> dict[str, dict[str, int]]:
-    """Count genes and non-zero counts of each organism, with and without a token.
+    """Count genes and non-zero counts by organism. The argument ``genes`` has the ids with a token.
 
-    ``genes`` are the ids with a token. Return, for each organism, ``tokens`` (number of genes with
-    a token), ``genes`` (number of genes that training cells express), ``counts`` (number of
-    non-zero counts in all training cells) and ``outside`` (number of non-zero counts of genes
-    without a token).
+    Return, for each organism, ``tokens`` (number of genes with a token), ``genes`` (number of genes
+    that training cells express), ``counts`` (number of non-zero counts in all training cells) and
+    ``outside`` (number of non-zero counts of genes without a token).
     """
     organisms: dict[str, dict[str, int]] = {}
     with_token = set(genes)
@@ -245,7 +245,7 @@ def select_genes(
     organisms = np.array([organism_of(gene) for gene in statistics.genes])
     for organism, size in (choice.sizes or {}).items():
         candidates = np.flatnonzero(is_kept & (organisms == organism))
-        # Drop all but the `size` genes with the most cells. Of equal numbers keep the first ids.
+        # Drop all but the `size` genes with the most cells. Of ties, keep the first ids.
         order = np.argsort(-cells[candidates], kind="stable")
         is_kept[candidates[order[size:]]] = False
     return list(compress(statistics.genes, is_kept))
