@@ -208,8 +208,13 @@ def student_intervals(differences: pd.DataFrame) -> pd.DataFrame:
 
 
 def last_sign_change(differences: pd.DataFrame) -> int | None:
-    """Return the step from which the mean difference keeps its sign, None without a change."""
+    """Return the step from which the mean difference keeps its sign, None without a change.
+
+    Also None if the last difference is NaN.
+    """
     signs = np.sign(differences["difference"].to_numpy())
+    if np.isnan(signs[-1]):
+        return None
     positions = np.flatnonzero(signs != signs[-1])  # rows with another sign than the last row
     return int(differences["step"].iloc[positions[-1] + 1]) if len(positions) else None
 
