@@ -10,17 +10,17 @@ from torch import Tensor, nn
 
 from scsigmoid.seeds import derive
 
-_WORDS = 2**32
-# Odd factors with irregular bits, so that the words of neighboring positions, channels or sites
-# differ in many bits. Subtracting _WORDS converts an unsigned to a signed 32-bit word.
-_FACTOR = 0x9E3779B1 - _WORDS  # of positions and channels
-_SITE_FACTOR = 0x85EBCA6B
+_WORDS = 2**32  # number of 32-bit words
+# Odd factors with irregular bits. Products with neighboring numbers (of positions, channels, or
+# dropout modules) differ in many bits. Subtracting _WORDS from a word above 2^31 makes it signed.
+_FACTOR = 0x9E3779B1 - _WORDS  # for positions and channels
+_SITE_FACTOR = 0x85EBCA6B  # for dropout modules
 
 
 def mix(words: Tensor) -> Tensor:
     """Mix 32-bit words by a bijection, int32 to int32 with wrap-around.
 
-    This is the hash function "lowbias32" of https://github.com/skeeto/hash-prospector. The masks
+    This is the hash function "lowbias32" of https://github.com/skeeto/hash-prospector. The `&`
     remove the sign bits that torch shifts in.
     """
     words = (words ^ ((words >> 16) & 0xFFFF)) * 0x7FEB352D
@@ -33,9 +33,9 @@ def cell_keys(cells: Tensor, seed: int, step: int) -> Tensor:
 
     ``cells`` are indices in the token store, (cells,) int64 below 2^31.
     """
-    drawn = derive(seed, "dropout", step)  # 63 bits, of which 62 are used
-    keys = mix(cells.to(torch.int32) ^ (drawn % 2**31))
-    return mix(keys ^ (drawn // 2**31 % 2**31))
+    bits = derive(seed, "dropout", step)  # 63 bits, of which 62 are used
+    low, high = bits % 2**31, bits // 2**31 % 2**31
+    return mix(mix(cells.to(torch.int32) ^ low) ^ high)
 
 
 def token_keys(of_cells: Tensor, positions: Tensor) -> Tensor:
@@ -67,6 +67,7 @@ class KeyedDropout(nn.Module):
             return x
         channels = torch.arange(x.shape[1], dtype=torch.int32, device=x.device) * _FACTOR
         words = mix((keys ^ self.site_word).unsqueeze(1) ^ channels)
-        # The words are signed, from -2^31 to 2^31 - 1.
+        # The words are signed, from -2^31 to 2^31 - 1, so the threshold is lowered by 2^31.
         is_dropped = words < self.threshold - _WORDS // 2
-        return (x * (_WORDS / (_WORDS - self.threshold))).masked_fill(is_dropped, 0.0)
+        scale = _WORDS / (_WORDS - self.threshold)  # 1 / (1 - probability)
+        return (x * scale).masked_fill(is_dropped, 0.0)
