@@ -64,7 +64,7 @@ class EncoderSettings:
         backend: str = "auto",
         cls_token: bool = True,
     ) -> "EncoderSettings":
-        """Create settings from an entry of ``sizes`` and from ``architecture``, among others."""
+        """Create settings from an entry of ``sizes``, ``architecture``, and settings of a model."""
         return cls(
             attention=attention,
             context=context,
@@ -106,7 +106,7 @@ def count_flops(settings: EncoderSettings, lengths: Sequence[int], masked: int) 
     """
     hidden, wide = settings.hidden, settings.feed_forward
     tokens = sum(int(length) for length in lengths)
-    weights = settings.layers * (4 * hidden * hidden + 2 * hidden * wide)  # q, k, v, projection, ff
+    weights = settings.layers * (4 * hidden * hidden + 2 * hidden * wide)  # 4: q, k, v, projection
     linear = 6 * weights * tokens  # 6 = 2 operations per weight * (1 forward + 2 backward)
     pairs = sum(int(length) ** 2 for length in lengths)
     attention = 14 * settings.layers * hidden * pairs  # 14 = 4 * (1 + 2.5)

@@ -93,7 +93,7 @@ class Checkpoints:
         try:
             with atomic_path(path) as temporary:
                 write_values(temporary, {"version": VERSION, **vars(checkpoint)})
-                # Before `path` exists, so that each checkpoint has a checksum.
+                # Written before `path` exists, so that each checkpoint has a checksum.
                 write_text(checksum_path(path), f"{sha256(temporary)}  {path.name}\n")
         except OSError as error:
             if not path.exists():
@@ -169,7 +169,7 @@ def write_values(path: Path, values: Mapping[str, Any]) -> None:
         with path.open("wb") as handle:
             torch.save(values, handle)
     except RuntimeError as error:
-        # When the disk is full, closing torch's archive raises another error, without the reason.
+        # On a full disk, closing torch's archive raises a RuntimeError that hides the OSError.
         if isinstance(error.__context__, OSError):
             raise error.__context__ from None
         raise

@@ -38,9 +38,9 @@ from scsigmoid.training.run import TrainingRun, header
 from scsigmoid.training.step import Trainer, autocast, compute_loss, summed_loss
 
 CHECKPOINTS = "checkpoints"
-#: File in the checkpoint folder of a complete run, with ``training.steps``. If the model of the run
-#: is missing or forced (``snakemake -R``), the workflow deletes the checkpoints to train from the
-#: beginning, unless ``training.steps`` now has another value.
+#: File in the checkpoint folder of a complete run, with its ``training.steps``. If the model of the
+#: run is missing or forced (``snakemake -R``), the workflow deletes the checkpoints to train from
+#: the beginning, unless ``training.steps`` now has another value.
 FINISHED = "finished"
 LOCK = ".training"
 #: Maximum number of validation cells whose attention weights are measured.
@@ -271,7 +271,7 @@ def loop(
 
 def has_flattened(losses: Sequence[float], patience: int) -> bool:
     """Return True if none of the last ``patience`` losses improves on the minimum before them."""
-    if not 0 < patience < len(losses):  # 0: never
+    if not 0 < patience < len(losses):  # patience 0: never
         return False
     limit = min(losses[:-patience]) * (1 - LEAST_IMPROVEMENT)
     # Not `all(loss > limit)`, which would treat NaN as an improvement.
@@ -297,7 +297,7 @@ class Validation:
             vocabulary_size=settings.vocabulary_size,
         )
         stride = math.ceil(len(cells) / WATCHED_CELLS)
-        self.watched = pack(store, cells[::stride], settings, masking)  # not divided
+        self.watched = pack(store, cells[::stride], settings, masking)  # on every rank
         lengths = np.minimum(store.lengths[cells], settings.genes) + settings.cls_token
         parts = split_by_tokens(lengths, training.micro_batch_tokens)
         own_parts = parts[batches.rank :: batches.processes]

@@ -327,7 +327,7 @@ def requeue() -> None:
     """Requeue this job after Slurm asked it to stop. Do nothing outside Slurm.
 
     Slurm asks a job to stop before its time limit (``--signal``) and on preemption. A job that was
-    canceled or has exceeded its time limit is not requeued. Its state is not RUNNING.
+    canceled or has exceeded its time limit is no longer RUNNING, and is not requeued.
     """
     job = os.environ.get("SLURM_JOB_ID")
     if job is None or run_slurm("squeue", "--noheader", "--jobs", job, "--format=%T") != "RUNNING":

@@ -172,9 +172,9 @@ class Trainer:
         if device.type == "cuda":
             self.compile()
             settings = encoder.settings
-            is_graphed = backend_of(settings, device) in GRAPHED
+            can_record = backend_of(settings, device) in GRAPHED
             # The cell means of `centred_values` are not tested in graphs.
-            if is_graphed and "centred_values" not in settings.variants:
+            if can_record and "centred_values" not in settings.variants:
                 self.graphed_tokens = most_tokens(settings)
 
     def compile(self, backend: str = "inductor") -> None:
