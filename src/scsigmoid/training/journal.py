@@ -149,7 +149,7 @@ def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[st
         names = rows.pop(0)
         # Older versions did not write the last column or the last two columns.
         if tuple(names) not in (COLUMNS, COLUMNS[:-1], COLUMNS[:-2]):
-            raise ValueError("it has other columns")
+            raise ValueError("other columns")
         if any(len(row) != len(names) for row in rows):
             raise ValueError("a row is not as long as the line of column names")
         missing = [""] * (len(COLUMNS) - len(names))
