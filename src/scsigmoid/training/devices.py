@@ -122,7 +122,7 @@ def be_deterministic() -> None:
     """Make operations deterministic or raise errors. Call this function before the GPU is used."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
-    # This mode would also fill new memory. This is not needed, because it is not read unwritten.
+    # This mode would also fill new memory, which is not needed: it is written before it is read.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     # Otherwise the compiler chooses kernels by timing, and kernels may sum in different orders.
     from torch._inductor import config
