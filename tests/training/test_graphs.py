@@ -73,7 +73,7 @@ def test_operations_that_cannot_be_captured_are_computed_without_graphs(
     trainer.graphed_tokens = 1000
     trainer.prepare(batches[1].micro_batches)
     recorded = trainer._graphs
-    recorded.recording, recorded._pool, recorded._stream = True, (0, 1), MagicMock()
+    recorded.recording, recorded._pool, recorded._warm_stream = True, (0, 1), MagicMock()
     for name in ("CUDAGraph", "current_stream", "stream"):
         monkeypatch.setattr(torch.cuda, name, MagicMock())
     monkeypatch.setattr(graphs, "capture", refused)

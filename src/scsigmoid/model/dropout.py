@@ -10,18 +10,18 @@ from torch import Tensor, nn
 
 from scsigmoid.seeds import derive
 
-_WORDS = 2**32
-# Odd factors with irregular bits, so that the words of neighboring positions, channels or sites
-# differ in many bits. Subtracting _WORDS converts an unsigned to a signed 32-bit word.
-_FACTOR = 0x9E3779B1 - _WORDS  # of positions and channels
-_SITE_FACTOR = 0x85EBCA6B
+_WORDS = 2**32  # number of 32-bit words
+# Odd factors with irregular bits. Products with neighboring numbers (of positions, channels, or
+# dropout modules) differ in many bits. Subtracting _WORDS from a word above 2^31 makes it signed.
+_FACTOR = 0x9E3779B1 - _WORDS  # for positions and channels
+_SITE_FACTOR = 0x85EBCA6B  # for dropout modules
 
 
 def mix(words: Tensor) -> Tensor:
     """Mix 32-bit words by a bijection, int32 to int32 with wrap-around.
 
-    This is the hash function "lowbias32" of https://github.com/skeeto/hash-prospector. The masks
-    remove the sign bits that torch shifts in.
+    This is "lowbias32" of https://github.com/skeeto/hash-prospector. ``&`` clears sign bits that
+    torch shifts in.
     """
     words = (words ^ ((words >> 16) & 0xFFFF)) * 0x7FEB352D
     words = (words ^ ((words >> 15) & 0x1FFFF)) * (0x846CA68B - _WORDS)
@@ -33,9 +33,9 @@ def cell_keys(cells: Tensor, seed: int, step: int) -> Tensor:
 
     ``cells`` are indices in the token store, (cells,) int64 below 2^31.
     """
-    drawn = derive(seed, "dropout", step)  # 63 bits, of which 62 are used
-    keys = mix(cells.to(torch.int32) ^ (drawn % 2**31))
-    return mix(keys ^ (drawn // 2**31 % 2**31))
+    bits = derive(seed, "dropout", step)  # 63 bits, of which 62 are used
+    low, high = bits % 2**31, bits // 2**31 % 2**31
+    return mix(mix(cells.to(torch.int32) ^ low) ^ high)
 
 
 def token_keys(of_cells: Tensor, positions: Tensor) -> Tensor:
@@ -46,13 +46,13 @@ def token_keys(of_cells: Tensor, positions: Tensor) -> Tensor:
 class KeyedDropout(nn.Module):
     """Inverted dropout of each activation with ``probability``, at least 0 and below 1.
 
-    ``site`` is the index of this module among the dropout modules of the model: 0 after the
-    embedding, then two in each block. Modules with different sites drop different activations.
+    ``site`` is the index of this module among the dropout modules of the model, which determines
+    the dropped activations: 0 after the embedding, then two in each block.
     """
 
     def __init__(self, probability: float, site: int) -> None:
         super().__init__()
-        # An activation is dropped if its random word, from 0 to 2^32 - 1, is below the threshold.
+        # An activation is dropped if its random word, from 0 to 2^32 - 1, is below this threshold.
         # An integer, because torch.compile does not treat a float attribute as a constant.
         self.threshold = round(probability * _WORDS)
         # site * _SITE_FACTOR as a signed 32-bit word
@@ -67,6 +67,6 @@ class KeyedDropout(nn.Module):
             return x
         channels = torch.arange(x.shape[1], dtype=torch.int32, device=x.device) * _FACTOR
         words = mix((keys ^ self.site_word).unsqueeze(1) ^ channels)
-        # The words are signed, from -2^31 to 2^31 - 1.
-        is_dropped = words < self.threshold - _WORDS // 2
-        return (x * (_WORDS / (_WORDS - self.threshold))).masked_fill(is_dropped, 0.0)
+        is_dropped = words < self.threshold - _WORDS // 2  # signed words, from -2^31
+        scale = _WORDS / (_WORDS - self.threshold)  # 1 / (1 - probability)
+        return (x * scale).masked_fill(is_dropped, 0.0)

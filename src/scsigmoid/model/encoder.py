@@ -83,7 +83,7 @@ class Block(nn.Module):
         mask: "BlockMask | None",
         keys: Tensor | None,
     ) -> Tensor:
-        """Compute the block for the residual stream ``x``, (tokens, hidden)."""
+        """Compute the block for the residual stream ``x``, (tokens, hidden), and dropout keys."""
         attended = self.attend(self.compute_qkv(x), cu_seqlens, max_seqlen, mask)
         attended = self.projection(attended.flatten(1))
         if "hybrid_norm" in self.settings.variants:
@@ -98,9 +98,9 @@ def cell_means(values: Tensor, cu_seqlens: Tensor) -> Tensor:
 
     The sum is computed in float32, or in float64 for float64 values.
     """
-    sum_dtype = torch.promote_types(values.dtype, torch.float32)
-    flat, lengths = values.flatten(1).to(sum_dtype), torch.diff(cu_seqlens)
+    flat = values.flatten(1).to(torch.promote_types(values.dtype, torch.float32))
     means = torch.segment_reduce(flat, "mean", offsets=cu_seqlens.long(), axis=0)
+    lengths = torch.diff(cu_seqlens)
     repeated = torch.repeat_interleave(means, lengths, dim=0, output_size=len(values))
     return repeated.to(values.dtype).view_as(values)
 
@@ -123,8 +123,8 @@ class Encoder(nn.Module):
         """Initialize weights with N(0, initializer_range), biases with 0 and gains with 1.
 
         Each parameter has its own generator on the CPU, seeded by ``seed`` and the parameter's
-        name. So the weights do not depend on the attention function or the device. Models that
-        differ only in the context length have equal weights, except for position embeddings.
+        name. So weights do not depend on the attention function or the device. Models that differ
+        only in the context length have the same weights, except for position embeddings.
         """
         for name, parameter in self.named_parameters():
             if name.endswith(".bias"):
@@ -158,7 +158,7 @@ class Encoder(nn.Module):
             tokens: (tokens,) int64.
             positions: (tokens,) int64, 0 to n - 1 in each cell of n tokens.
             cu_seqlens: (cells + 1,) int32, cumulative lengths.
-            max_seqlen: length of the longest cell, or more.
+            max_seqlen: upper bound of the lengths of the cells.
             masked: (masked,) int64, indices into ``tokens`` of the genes to predict.
             keys: (tokens,) int32, result of :meth:`dropout_keys`. None: no dropout.
 
@@ -183,8 +183,8 @@ class Encoder(nn.Module):
     ) -> Tensor | None:
         """Return the dropout keys of a training step, (tokens,) int32, or None without dropout.
 
-        ``cells``, (cells,) int64, are indices in the token store. They are on the CPU, because
-        computing the keys of few cells there is faster than launching GPU kernels.
+        ``cells``, (cells,) int64, are indices in the token store. They are on the CPU, where the
+        keys of a batch's cells are computed faster than kernels are launched on a GPU.
         """
         if self.settings.dropout == 0:
             return None
@@ -193,7 +193,7 @@ class Encoder(nn.Module):
         return token_keys(of_tokens, positions)
 
     def for_tokens(self, of_cells: Tensor, cu_seqlens: Tensor, tokens: int) -> Tensor:
-        """Repeat the value of each cell for its tokens, (cells,) to (tokens,)."""
+        """Repeat the value of each cell for its tokens. Benchmarks with padding override this."""
         return torch.repeat_interleave(of_cells, torch.diff(cu_seqlens), output_size=tokens)
 
     def encode(
@@ -204,7 +204,7 @@ class Encoder(nn.Module):
         mask: "BlockMask | None",
         keys: Tensor | None = None,
     ) -> Tensor:
-        """Return the residual stream after the last block, (tokens, hidden)."""
+        """Return the residual stream after the last block, before the final normalization."""
         x = self.dropout(embedded, keys)
         for block in self.blocks:
             x = block(x, cu_seqlens, max_seqlen, mask, keys)
@@ -217,7 +217,7 @@ class Encoder(nn.Module):
     @torch.no_grad()
     def attention_score_max(self, tokens: Tensor, positions: Tensor, cu_seqlens: Tensor) -> Tensor:
         """Return the float32 maximum of ``|q . k / sqrt(dim)|`` in layer 0, without dropout."""
-        first = self.blocks[0]
-        assert isinstance(first, Block)
-        q, k, _ = first.compute_qkv(self.embed(tokens, positions)).unbind(1)
+        block = self.blocks[0]
+        assert isinstance(block, Block)
+        q, k, _ = block.compute_qkv(self.embed(tokens, positions)).unbind(1)
         return score_max(q, k, cu_seqlens)

@@ -1,6 +1,6 @@
 """Random masks of the genes of cells.
 
-A counter-based generator, splitmix64 of (seed, cell, draw, gene), draws the mask of each cell. So a
+A counter-based generator, splitmix64 of (seed, cell, draw, rank of the gene), draws the masks. So a
 mask does not depend on the batch, the order of cells, the device or the number of processes.
 Sigmoid and softmax models are trained with the same masks.
 """
@@ -33,9 +33,9 @@ def _word(value: int) -> UInt64s:
 class Masking:
     """Settings of the masks.
 
-    ``draw`` counts the masks of a cell: the step in training, the trial in evaluation. With the
-    ``replacement`` ``mask``, masked genes become [MASK]. With ``bert``, 80 % become [MASK], 10 % a
-    random gene, and 10 % do not change.
+    ``draw`` numbers the masks of a cell: the step in training, the trial in evaluation. If
+    ``replacement`` is ``mask``, masked genes become [MASK]. If it is ``bert``, 80 % become [MASK],
+    10 % a random gene, and 10 % do not change.
     """
 
     seed: int
@@ -52,8 +52,8 @@ class Masking:
     ) -> tuple[Int64s, Int64s, Int64s]:
         """Mask genes of every cell of a packed batch.
 
-        Of g gene tokens of a cell, max(1, round(fraction * g)) are masked, and all choices have
-        equal probability. Special tokens are neither masked nor counted.
+        Of the g > 0 genes of a cell, max(1, round(fraction * g)) are masked, and all subsets of
+        this size are equally probable. Special tokens are neither masked nor counted.
 
         Args:
             packed: (tokens,) tokens of the cells, one cell after the other.
@@ -61,8 +61,8 @@ class Masking:
             cu_seqlens: (cells + 1,) cumulative lengths.
 
         Returns:
-            The model's input (tokens,), the ascending indices of the masked genes in this input
-            (masked,), and the masked genes (masked,).
+            The tokens with masked genes replaced (tokens,), the ascending indices of masked genes
+            in ``packed`` (masked,), and the original tokens at these indices (masked,).
         """
         lengths = np.diff(cu_seqlens)
         if len(lengths) != len(cells) or cu_seqlens[0] != 0 or cu_seqlens[-1] != len(packed):
@@ -75,14 +75,14 @@ class Masking:
         gene_positions = np.flatnonzero(is_gene)
         before = np.append(0, np.cumsum(is_gene))[cu_seqlens]  # genes before each cell
         genes = np.diff(before)  # genes of each cell
-        # The counter of a gene is its rank in its cell, so a leading [CLS] has no effect. If there
-        # are no cells, `ranks[:0]` is the array that np.concatenate needs.
+        # The rank of a gene in its cell does not count a leading [CLS]. If there are no cells,
+        # `ranks[:0]` is the array that np.concatenate needs.
         ranks = _mix(np.arange(genes.max(initial=0), dtype=np.uint64))
-        counters = np.concatenate([ranks[:0], *(ranks[:count] for count in genes.tolist())])
+        of_genes = np.concatenate([ranks[:0], *(ranks[:count] for count in genes.tolist())])
 
-        stream = _mix(_mix(_word(self.seed)) ^ _mix(cells.astype(np.int64).view(np.uint64)))
-        stream = _mix(stream ^ _mix(_word(self.draw) + np.uint64(1)))
-        keys = _mix(np.repeat(stream, genes) ^ counters)
+        of_cells = _mix(_mix(_word(self.seed)) ^ _mix(cells.astype(np.int64).view(np.uint64)))
+        of_cells = _mix(of_cells ^ _mix(_word(self.draw) + np.uint64(1)))
+        keys = _mix(np.repeat(of_cells, genes) ^ of_genes)
 
         # Mask the genes with the smallest keys. The keys of a cell are distinct, because _mix is a
         # bijection.
@@ -100,6 +100,7 @@ class Masking:
         if self.replacement == "mask":
             tokens[masked] = MASK
             return tokens, masked, targets
+        # New words, because the keys of masked genes are small. The constant is arbitrary.
         words = _mix(keys[selected] ^ np.uint64(0xD1B54A32D192ED03))
         uniform = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53  # in [0, 1)
         gene_count = np.uint64(self.vocabulary_size - first_gene)

@@ -12,7 +12,7 @@ from scsigmoid.kernels import BACKENDS
 class EncoderSettings:
     """Settings of an encoder (table tab:model_arch).
 
-    :class:`Size` and :class:`Architecture` describe the settings that are not in this list.
+    :class:`Size` and :class:`Architecture` describe the attributes that are not in this list.
 
     Attributes:
         attention: ``sigmoid`` or ``softmax``.
@@ -64,7 +64,7 @@ class EncoderSettings:
         backend: str = "auto",
         cls_token: bool = True,
     ) -> "EncoderSettings":
-        """Create settings from an entry of ``sizes`` and section ``architecture``."""
+        """Create settings from an entry of ``sizes``, ``architecture``, and settings of a model."""
         return cls(
             attention=attention,
             context=context,
@@ -86,7 +86,7 @@ def count_parameters(settings: EncoderSettings) -> int:
     def linear(inputs: int, outputs: int) -> int:
         return inputs * outputs + outputs
 
-    norm = 2 * hidden
+    norm = 2 * hidden  # gains and biases of a layer normalization
     embeddings = (settings.vocabulary_size + settings.context) * hidden
     attention = linear(hidden, 3 * hidden) + linear(hidden, hidden)
     attention += 2 * settings.head_dimension * ("qk_norm" in settings.variants)
@@ -106,7 +106,7 @@ def count_flops(settings: EncoderSettings, lengths: Sequence[int], masked: int) 
     """
     hidden, wide = settings.hidden, settings.feed_forward
     tokens = sum(int(length) for length in lengths)
-    weights = settings.layers * (4 * hidden * hidden + 2 * hidden * wide)
+    weights = settings.layers * (4 * hidden * hidden + 2 * hidden * wide)  # 4: q, k, v, projection
     linear = 6 * weights * tokens  # 6 = 2 operations per weight * (1 forward + 2 backward)
     pairs = sum(int(length) ** 2 for length in lengths)
     attention = 14 * settings.layers * hidden * pairs  # 14 = 4 * (1 + 2.5)

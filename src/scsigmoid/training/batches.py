@@ -33,7 +33,7 @@ from scsigmoid.tokens.vocabulary import CLS
 Integers = npt.NDArray[np.integer]
 Int64s = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
-#: Target of padded masked positions, which the cross-entropy ignores (``ignore_index``).
+#: Target at masked positions that are padding. The cross-entropy ignores it (``ignore_index``).
 IGNORED = -100
 
 
@@ -68,7 +68,7 @@ class Batch:
         return self._mapped(Tensor.pin_memory)
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        """Apply ``change`` to all tensors but ``cells``, which stays in pageable host memory."""
+        """Apply ``change`` to all tensors but ``cells``, which are needed on the CPU only."""
         names = ("tokens", "positions", "cu_seqlens", "masked", "targets")
         changed: dict[str, Any] = {name: change(getattr(self, name)) for name in names}
         return replace(self, **changed)
@@ -93,7 +93,7 @@ def pack_genes(
     """Pack cells, unmasked if ``masking`` is None.
 
     Args:
-        genes: (genes,) packed gene tokens.
+        genes: (genes,) gene tokens of all cells, without [CLS].
         lengths: (cells,) number of genes of each cell.
         cells: (cells,) index of each cell in the store. The mask of a cell depends on its index.
     """
@@ -101,7 +101,7 @@ def pack_genes(
     cu_seqlens = np.append(0, np.cumsum(lengths, dtype=np.int64))
     if cls_token:
         tokens = np.insert(tokens, cu_seqlens[:-1], CLS)
-        cu_seqlens += np.arange(len(cu_seqlens))  # one [CLS] for each earlier cell
+        cu_seqlens += np.arange(len(cu_seqlens))  # each cell adds a [CLS]
     positions = np.arange(len(tokens)) - np.repeat(cu_seqlens[:-1], np.diff(cu_seqlens))
     masked = targets = np.zeros(0, dtype=np.int64)
     if masking is not None:
@@ -132,28 +132,28 @@ def split_by_tokens(lengths: Integers, budget: int) -> list[slice]:
 
 def work_of_cells(lengths: Integers, settings: EncoderSettings, mask_fraction: float) -> Float64s:
     """Return the operations of training on each cell, (cells,), from the ``lengths`` in tokens."""
-    # Cells of 1 and 2 tokens cost a + b and 2 a + 4 b, without the output layer.
+    # Find a and b of the module's docstring. Cells of 1 and 2 tokens cost a + b and 2 a + 4 b.
     work_of_1, work_of_2 = (count_flops(settings, [length], 0) for length in (1, 2))
     b = work_of_2 / 2 - work_of_1
     a = work_of_1 - b
-    output_layer = mask_fraction * count_flops(settings, [], 1)
-    tokens = lengths.astype(np.float64)
-    return tokens * (a + output_layer + b * tokens)
+    a += mask_fraction * count_flops(settings, [], 1)  # the output layer
+    n = lengths.astype(np.float64)
+    return n * (a + b * n)
 
 
 def divide(work: Float64s, parts: int) -> list[Int64s]:
     """Partition cells into parts of about equal work. Return ascending indices for each part.
 
     Longest processing time first (Graham 1969): the heaviest remaining cell goes to the part with
-    the least work. With at least 8 cells per part, and lengths as in Fig. 1, the work of the parts
-    differs by less than 2 %. Some parts are empty if there are more parts than cells.
+    the least work. With at least 8 cells per part, and lengths as in the paper's Fig. 1, the work
+    of the parts differs by less than 2 %. If there are more parts than cells, some are empty.
     """
     members: list[list[int]] = [[] for _ in range(parts)]
-    heap = [(0.0, part) for part in range(parts)]
+    heap = [(0.0, part) for part in range(parts)]  # (work of the part, part)
     for cell in np.argsort(-work, kind="stable").tolist():
-        load, part = heap[0]
+        least_work, part = heap[0]
         members[part].append(cell)
-        heapq.heapreplace(heap, (load + float(work[cell]), part))
+        heapq.heapreplace(heap, (least_work + float(work[cell]), part))
     return [np.array(sorted(cells), dtype=np.int64) for cells in members]
 
 
@@ -173,29 +173,30 @@ def micro_batches(lengths: Integers, work: Float64s, budget: int) -> list[Int64s
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """The micro-batches of one process, and the size of the global batch."""
+    """The micro-batches of one process in a step, and the size of the global batch."""
 
-    micro_batches: Sequence[Batch]  # of this process
+    micro_batches: Sequence[Batch]
     lengths: Int64s  # (cells,) number of tokens of every cell of the global batch
     capacity: int  # sum of the token budgets of all micro-batches of all processes
 
     @property
     def masked(self) -> int:
+        """Number of masked genes of the process."""
         return sum(len(batch.masked) for batch in self.micro_batches)
 
 
-def validation_indices(cells: int, count: int) -> Int64s:
-    """Return the indices of ``count`` validation cells among the ``cells`` cells of a store.
+def validation_indices(total: int, count: int) -> Int64s:
+    """Return the indices of ``count`` validation cells in a store of ``total`` cells.
 
     The indices are evenly spaced. They are a random sample, because a store is shuffled.
     """
-    if count >= cells:
-        raise UserError(f"training.validation_cells: {count} of {cells} training cells; take fewer")
-    return np.arange(count, dtype=np.int64) * cells // max(1, count)
+    if count >= total:
+        raise UserError(f"training.validation_cells: {count} of {total} training cells; take fewer")
+    return np.arange(count, dtype=np.int64) * total // max(1, count)
 
 
 class GlobalBatches:
-    """The global batches of a training run, seen by one of its processes. Thread-safe."""
+    """The shares of one process in the global batches of a training run. Thread-safe."""
 
     def __init__(
         self,
@@ -219,8 +220,8 @@ class GlobalBatches:
         self.processes = processes
         self.mask_seed = derive(seed, "masks")
         validation = validation_indices(len(store.lengths), training.validation_cells)
-        # Number of training cells before each validation cell.
-        self._before = validation - np.arange(len(validation))
+        # For each validation cell, the number of cells before it that are trained on.
+        self._trained_before = validation - np.arange(len(validation))
         self._order = CellOrder(len(store.lengths) - len(validation), seed)
         self._lock = threading.Lock()
 
@@ -229,23 +230,22 @@ class GlobalBatches:
         # `CellOrder` caches its last result and is not thread-safe.
         with self._lock:
             indices = self._order.batch(step - 1, self.training.global_batch)
-        # `indices` count the training cells only. Add the number of validation cells before each.
-        return indices + np.searchsorted(self._before, indices, side="right")
+        # `indices` do not count validation cells. Add the number of validation cells before each.
+        return indices + np.searchsorted(self._trained_before, indices, side="right")
 
     def __getitem__(self, step: int) -> Share:
-        """Return the micro-batches of this process in a step. Steps are counted from 1."""
+        """Return the share of this process in a step. Steps are counted from 1."""
         training, settings = self.training, self.settings
         cells = self.cells(step)
-        genes = np.minimum(self.store.lengths[cells], settings.genes).astype(np.int64)
-        lengths = genes + settings.cls_token
+        gene_counts = np.minimum(self.store.lengths[cells], settings.genes).astype(np.int64)
+        lengths = gene_counts + settings.cls_token
         work = work_of_cells(lengths, settings, training.mask_fraction)
-        # All processes compute the same division, so that they need not communicate.
-        # shares[process][micro-batch]: indices into `cells`
         budget = training.micro_batch_tokens
-        shares = []
+        # All processes compute the same division, so that they need not communicate.
+        division = []  # division[process][micro-batch]: indices into `cells`
         for members in divide(work, self.processes):
             parts = micro_batches(lengths[members], work[members], budget)
-            shares.append([members[part] for part in parts])
+            division.append([members[part] for part in parts])
         masking = Masking(
             seed=self.mask_seed,
             draw=step,
@@ -255,17 +255,17 @@ class GlobalBatches:
         )
         return Share(
             micro_batches=[
-                pack(self.store, cells[part], settings, masking) for part in shares[self.rank]
+                pack(self.store, cells[part], settings, masking) for part in division[self.rank]
             ],
             lengths=lengths,
-            capacity=budget * sum(len(parts) for parts in shares),
+            capacity=budget * sum(len(parts) for parts in division),
         )
 
 
 def prefetch(
     batches: GlobalBatches, steps: range, workers: int, device: torch.device
 ) -> Generator[Share, None, None]:
-    """Yield the shares of steps in order, prefetched by threads.
+    """Yield the shares of steps in order. Each worker, a thread, prepares up to two in advance.
 
     Reading, sorting and hashing release the GIL, so threads are as fast as processes. With 0
     workers, each share is prepared when needed. For a GPU, shares are in page-locked memory.
@@ -275,11 +275,11 @@ def prefetch(
     def prepare(step: int) -> Share:
         share = batches[step]
         if is_gpu:
-            share = replace(share, micro_batches=[part.pinned() for part in share.micro_batches])
+            share = replace(share, micro_batches=[batch.pinned() for batch in share.micro_batches])
         return share
 
     def use_device() -> None:
-        # Otherwise the thread would allocate memory on the first GPU of the machine.
+        # Without this, page-locking would allocate memory on the first GPU of the machine.
         if is_gpu and device.index is not None:
             torch.cuda.set_device(device)
 
@@ -295,5 +295,5 @@ def prefetch(
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
-        finally:
+        finally:  # also if the loop over this generator ends early
             pool.shutdown(cancel_futures=True)

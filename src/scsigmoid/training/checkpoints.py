@@ -3,8 +3,8 @@
 A checkpoint such as ``step-00000100.pt`` can be read with ``torch.load(weights_only=True)``. Its
 checksum is in ``step-00000100.sha256`` in the same folder, in the format of ``sha256sum``.
 
-A damaged checkpoint is renamed to ``<name>.damaged``, and the next older checkpoint is used. If the
-file system reports an error, the error is raised, because the checkpoint may be intact.
+A damaged checkpoint is renamed to ``<name>.damaged``, and the next older checkpoint is used. If a
+checkpoint cannot be read because of the file system, it may be intact, so an error is raised.
 """
 
 import os
@@ -58,11 +58,11 @@ class Checkpoints:
             names = os.listdir(self.folder)  # Path.glob would hide a permission error
         except FileNotFoundError:
             return []
-        steps = [name for name in names if name.startswith("step-") and name.endswith(".pt")]
-        return [self.folder / name for name in sorted(steps, reverse=True)]
+        names = [name for name in names if name.startswith("step-") and name.endswith(".pt")]
+        return [self.folder / name for name in sorted(names, reverse=True)]
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Wait for the last write, copy the state to host memory, and start to write the copy."""
+        """Wait for the previous write, copy the state to host memory, and start to write it."""
         self.wait()
         copy = replace(
             checkpoint, model=on_host(checkpoint.model), optimiser=on_host(checkpoint.optimiser)
@@ -71,17 +71,17 @@ class Checkpoints:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the last write has ended with an error. Does not wait for the write."""
+        """Whether the newest write has already failed. Does not wait for a write."""
         writing = self._writing
         return writing is not None and writing.done() and writing.exception() is not None
 
     def wait(self) -> None:
-        """Wait for the last write, and raise its error if it failed."""
+        """Wait for the write in progress. Raise the error of the newest write if it failed."""
         if self._writing is not None:
             self._writing.result()
 
     def close(self) -> None:
-        """Wait for the last write, whether or not it succeeds."""
+        """Wait for the write in progress, whether or not it succeeds."""
         self._pool.shutdown()
 
     def write(self, checkpoint: Checkpoint) -> None:
@@ -93,13 +93,13 @@ class Checkpoints:
         try:
             with atomic_path(path) as temporary:
                 write_values(temporary, {"version": VERSION, **vars(checkpoint)})
-                # Before the checkpoint gets its final name, so that it always has a checksum.
+                # Written before `path` exists, so that each checkpoint has a checksum.
                 write_text(checksum_path(path), f"{sha256(temporary)}  {path.name}\n")
         except OSError as error:
             if not path.exists():
                 checksum_path(path).unlink(missing_ok=True)
-            older = self.paths()
-            start = older[0].name if older else "the beginning"
+            existing = self.paths()
+            start = existing[0].name if existing else "the beginning"
             raise UserError(
                 f"{path}: the checkpoint could not be written ({error.strerror}); make room and "
                 f"run again to continue from {start}"
@@ -119,7 +119,7 @@ class Checkpoints:
                 f"({', '.join(path.name for path in damaged)}); restore one from a backup, or "
                 "delete the folder to train from the beginning"
             )
-        checkpoint = read_checkpoint(paths[len(damaged)])
+        checkpoint = read_checkpoint(paths[len(damaged)])  # the newest intact file
         for path in damaged:
             path.rename(path.with_name(f"{path.name}.damaged"))
             warn(f"{path}: damaged, renamed to {path.name}.damaged")
@@ -139,7 +139,8 @@ class Checkpoints:
             different.append(f"training.steps (at least {checkpoint.step} there, {steps} now)")
         if not different:
             return checkpoint.step
-        if checkpoint.step >= checkpoint.steps:
+        is_finished = checkpoint.step >= checkpoint.steps
+        if is_finished:
             log(f"{self.folder}: removed the checkpoints of a finished run with other settings")
             for path in self.paths():
                 remove(path)
@@ -168,7 +169,7 @@ def write_values(path: Path, values: Mapping[str, Any]) -> None:
         with path.open("wb") as handle:
             torch.save(values, handle)
     except RuntimeError as error:
-        # The error that torch raises when it closes the archive hides the reason.
+        # On a full disk, closing torch's archive raises a RuntimeError that hides the OSError.
         if isinstance(error.__context__, OSError):
             raise error.__context__ from None
         raise
@@ -178,6 +179,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint with memory-mapped tensors. Raise UserError if torch cannot read it."""
     try:
         with path.open("rb") as handle:
+            # torch.load would raise a RuntimeError, as for errors of the file system.
             if not is_zipfile(handle):
                 raise ValueError("not a zip archive")
         values = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
@@ -204,19 +206,19 @@ def checksum_path(path: Path) -> Path:
 
 
 def is_damaged(path: Path) -> bool:
-    """Return True if the bytes of a checkpoint have changed, or if it is truncated.
+    """Return True if the SHA-256 of a checkpoint differs from its checksum file.
 
-    If the checksum is missing, only a truncated file is recognized, and a warning is logged.
-    Errors of the file system are raised with the name of the file.
+    Without this file, log a warning, and return True if the checkpoint is truncated. Errors of the
+    file system are raised with the name of the file.
     """
     checksum = checksum_path(path)
     try:
-        expected = checksum.read_text("utf-8", "replace").split() if checksum.exists() else []
-        if expected:
-            return sha256(path) != expected[0]
+        words = checksum.read_text("utf-8", "replace").split() if checksum.exists() else []
+        if words:  # the SHA-256 and the name
+            return sha256(path) != words[0]
         warn(f"{path}: {checksum.name} is missing or empty; using the checkpoint without its check")
         with path.open("rb") as handle:
-            return not is_zipfile(handle)
+            return not is_zipfile(handle)  # a zip file ends with its directory
     except OSError as error:
         raise OSError(error.errno, error.strerror, error.filename or str(path)) from error
 

@@ -17,8 +17,8 @@ from scsigmoid.attention.backends import choose_backend, find_unsupported
 from scsigmoid.errors import UserError
 from scsigmoid.model.sizes import EncoderSettings
 
-#: Peak operations per second of dense bfloat16 products with float32 sums, from data sheets. The
-#: first key that is part of a GPU's name applies.
+#: Peak operations per second of dense bfloat16 matrix products with float32 sums, from data sheets.
+#: The first key that is part of a GPU's name applies.
 PEAK_FLOPS = {
     "B200": 2250e12,
     "GH200": 990e12,
@@ -31,14 +31,16 @@ PEAK_FLOPS = {
     "RTX 4090": 165e12,
     "A10": 125e12,
 }
+# Locked files, each of which claims a GPU for this process (`claim_gpus`) until the process ends.
+_claims: list[IO[str]] = []
 
 
 def resolve_device(device: str) -> torch.device:
     """Return the device for ``auto`` (a GPU if there is one), ``cpu`` or ``cuda``.
 
     Of several GPUs, the GPU with the fewest jobs is chosen (:func:`claim_gpus`) and becomes the
-    current device of PyTorch. Under torchrun, ``cuda`` is returned without an index: the caller
-    chooses the GPU by the rank of the process.
+    current device of PyTorch. With one GPU, or under torchrun, return ``cuda`` without an index.
+    Under torchrun, the caller chooses the GPU by the rank of the process.
     """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -51,20 +53,16 @@ def resolve_device(device: str) -> torch.device:
         raise UserError("device: 'cuda', but PyTorch finds no GPU; set it to auto or cpu")
     if "WORLD_SIZE" in os.environ or torch.cuda.device_count() == 1:
         return torch.device(device)
-    if not _claims:
+    if not _claims:  # the first call of this process
         torch.cuda.set_device(claim_gpus(1)[0])
     return torch.device(device, torch.cuda.current_device())
-
-
-# Open files whose locks are the claims of this process. The locks end with the process.
-_claims: list[IO[str]] = []
 
 
 def claim_gpus(count: int) -> list[int]:
     """Claim the ``count`` GPUs with the fewest claims by this user. Return ascending indices.
 
     This spreads simultaneous jobs evenly over the GPUs of a machine. A claim is a locked file in
-    the folder of temporary files. With ``count`` GPUs or fewer, return all and claim none.
+    the folder of temporary files. If there are at most ``count`` GPUs, return all and claim none.
     """
     visible = visible_gpus()
     if count >= len(visible):
@@ -91,9 +89,9 @@ def claim_gpus(count: int) -> list[int]:
 
 
 def visible_gpus() -> list[str]:
-    """Return the entries of ``CUDA_VISIBLE_DEVICES``.
+    """Return the entries of ``CUDA_VISIBLE_DEVICES``, one for each GPU that PyTorch finds.
 
-    If it does not name each GPU that PyTorch finds, return the indices of the GPUs.
+    If the variable does not have this number of entries, return the indices of the GPUs.
     """
     count = torch.cuda.device_count()
     names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
@@ -111,7 +109,8 @@ def backend_of(settings: EncoderSettings, device: torch.device) -> str:
     """Return the attention backend for training an encoder on a device."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     query = torch.empty(0, settings.heads, settings.head_dimension, dtype=dtype)
-    return choose_backend(settings.attention, settings.backend, device, find_unsupported(query))
+    obstacle = find_unsupported(query)  # depends on the dtype and the head dimension only
+    return choose_backend(settings.attention, settings.backend, device, obstacle)
 
 
 def peak_flops(name: str) -> float | None:
@@ -123,9 +122,9 @@ def be_deterministic() -> None:
     """Make operations deterministic or raise errors. Call this function before the GPU is used."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
-    # Filling uninitialized memory is not needed: memory is never read before it is written.
+    # This mode would also fill new memory, which is not needed: it is written before it is read.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    # Otherwise the compiler chooses kernels by timing, and another kernel may sum in another order.
+    # Otherwise the compiler chooses kernels by timing, and kernels may sum in different orders.
     from torch._inductor import config
 
     config.deterministic = True
@@ -138,7 +137,7 @@ def synchronise(device: torch.device) -> None:
 
 
 def peak_memory_gb(device: torch.device) -> float:
-    """Return the peak memory so far in 10^9 bytes, of tensors on a GPU or of a CPU process."""
+    """Return the peak memory in 10^9 bytes: of tensors on a GPU, or of the process for a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e9
     # Linux counts in KiB, macOS in bytes.
@@ -152,7 +151,7 @@ def out_of_memory_advice(context: int, micro_batch_tokens: int) -> Iterator[None
     try:
         yield
     except torch.OutOfMemoryError:
-        # Except for the model and its optimizer, memory is proportional to the tokens.
+        # The memory used, except for the model and its optimizer, is proportional to the tokens.
         raise UserError(
             f"training.micro_batch_tokens: {micro_batch_tokens} tokens do not fit in the GPU's "
             f"memory; halve it (this changes results by rounding only) down to {context} tokens, a "

@@ -2,14 +2,14 @@
 
 Weights are float32, or float16 after :func:`shrink`. The vocabulary is stored as tensors.
 ``vocabulary/gene_ids`` and ``vocabulary/names`` are UTF-8 bytes with one line per token.
-``vocabulary/cells`` and ``vocabulary/medians`` are numbers. If there are retired ids,
+``vocabulary/cells`` and ``vocabulary/medians`` have one number per token. If there are retired ids,
 ``vocabulary/retired`` has a line for each: the id, a tab, the id that replaced it.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ MODEL = "model.safetensors"
 PREFIX = "vocabulary/"  # prefix of the names of the vocabulary's tensors
 OUTPUT = "output."  # prefix of the names of the output layer's weights
 VERSION = 2  # of the file format
-BLOCK = re.compile(r"blocks\.(\d+)\.")
+BLOCK = re.compile(r"blocks\.(\d+)\.")  # names of the weights of a block
 
 
 def save_encoder(
@@ -78,7 +78,7 @@ def write(path: str | Path, metadata: Mapping[str, Any], tensors: Mapping[str, T
 def shrink(path: str | Path, output: str | Path) -> None:
     """Write a copy of a model for embeddings only: float16 weights without the output layer."""
     metadata, weights, vocabulary = read(path)
-    halves = {k: v.half() for k, v in weights.items() if not k.startswith(OUTPUT)}
+    halves = {name: w.half() for name, w in weights.items() if not name.startswith(OUTPUT)}
     write(output, metadata, {**halves, **vocabulary})
 
 
@@ -96,7 +96,7 @@ def as_tensors(vocabulary: Vocabulary) -> dict[str, Tensor]:
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
     """Return the metadata of a model file, its weights, and the tensors of its vocabulary.
 
-    The tensors are memory-mapped, so only those that the caller uses are read from the disk.
+    The tensors are memory-mapped, so only tensors that the caller uses are read from the disk.
     """
     with safe_open(path, framework="pt") as handle:
         metadata = json.loads((handle.metadata() or {})[KEY])
@@ -112,16 +112,17 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
         if not tensors:
             raise UserError(f"{path}: does not contain a vocabulary; train the model again")
         arrays = {name.removeprefix(PREFIX): tensor.numpy() for name, tensor in tensors.items()}
-        lines = {
-            name: tuple(arrays[name].tobytes().decode().split("\n"))
-            for name in {"gene_ids", "names", "retired"} & arrays.keys()
-        }
+
+        def lines(name: str) -> tuple[str, ...]:
+            return tuple(arrays[name].tobytes().decode().split("\n"))
+
+        retired = lines("retired") if "retired" in arrays else ()
         vocabulary = Vocabulary(
-            lines["gene_ids"],
-            lines["names"],
+            lines("gene_ids"),
+            lines("names"),
             arrays["cells"],
             arrays["medians"],
-            dict(line.split("\t") for line in lines.get("retired", ())),
+            dict(line.split("\t") for line in retired),
         )
         if vocabulary.fingerprint != metadata["vocabulary"]:
             raise ValueError("its fingerprint differs")
@@ -133,11 +134,11 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
 
 
 def checksum(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of weights and metadata, which contain the vocabulary's fingerprint."""
+    """Return the SHA-256 of the weights, and of the metadata without a checksum."""
     header = {name: value for name, value in metadata.items() if name != "sha256"}
     digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
-        if name.startswith(PREFIX):
+        if name.startswith(PREFIX):  # The metadata contain the fingerprint of the vocabulary.
             continue
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
         digest.update(tensor.numpy().tobytes())
@@ -147,14 +148,14 @@ def checksum(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
 def settings_of(
     metadata: Mapping[str, Any], weights: Mapping[str, Tensor], backend: str
 ) -> EncoderSettings:
-    """Return the settings in a model's metadata. Raise ValueError unless they fit the weights."""
+    """Return a model's settings with ``backend``. Raise ValueError unless they fit the weights."""
     if not {"model", "vocabulary"} <= metadata.keys():
         raise ValueError("its header does not name a model and a vocabulary")
     if not NAME.fullmatch(metadata["model"]):  # The name becomes part of keys and paths.
         raise ValueError(f"its header names the model {metadata['model']!r}")
     variants = tuple(metadata["variants"])
     values = {**metadata, **metadata["size"], "variants": variants, "backend": backend}
-    settings = EncoderSettings(**{each.name: values[each.name] for each in fields(EncoderSettings)})
+    settings = EncoderSettings(**{f.name: values[f.name] for f in fields(EncoderSettings)})
     for name in ("context", "layers", "hidden", "heads", "feed_forward", "vocabulary_size"):
         if type(size := getattr(settings, name)) is not int or size < 1:
             raise ValueError(f"{name} is {size!r} in its header, expected a whole number above 0")
@@ -175,8 +176,8 @@ def settings_of(
     return settings
 
 
-def encoder_for(settings: EncoderSettings, weights: Iterable[str]) -> Encoder:
-    """Return an encoder, without the output layer if the names ``weights`` do not contain it."""
+def encoder_for(settings: EncoderSettings, weights: Mapping[str, Tensor]) -> Encoder:
+    """Return an encoder, without the output layer if ``weights`` do not contain the layer."""
     encoder = Encoder(settings)
     if not any(name.startswith(OUTPUT) for name in weights):
         del encoder.output
@@ -190,11 +191,12 @@ def load_encoder(
 
     The metadata are ``model``, ``attention``, ``context``, ``cls_token``, ``size``, ``vocabulary``
     (fingerprint), ``vocabulary_size``, ``step``, ``seed``, ``training`` and the encoder's other
-    settings. An encoder from a file of :func:`shrink` does not have ``output``.
+    settings. An encoder from a file of :func:`shrink` does not have the layer ``output``.
     """
     path = Path(path)
     if path.is_dir() or path.suffix == ".pt":
         kind = "a folder" if path.is_dir() else "a checkpoint for resuming training"
+        # A checkpoint is in a subfolder of its model's folder.
         models = [folder / MODEL for folder in (path, *path.parents[:2])]
         model = next((model for model in models if model.is_file()), MODEL)
         raise UserError(f"{path}: {kind}, not a finished model; use {model}")

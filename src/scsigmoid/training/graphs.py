@@ -4,9 +4,9 @@ For a small batch, launching kernels takes the host more time than running them 
 CUDA graph is a single launch. It repeats a recording with the same shapes at the same addresses, so
 a batch is copied into static memory and padded to the sizes of its bucket:
 
-- Tokens are padded with one more sequence, at most a sixteenth of the batch or 127 tokens, in which
-  nothing is predicted. Its gradients are zero. The padding must be a sequence, because the kernels
-  do not write the results of tokens outside of all sequences.
+- One sequence is added, of at most 127 tokens or a sixteenth of the batch, if this is more. Nothing
+  is predicted in it, so its gradients are zero. Tokens outside of all sequences would not do,
+  because the kernels do not write their results.
 - Empty sequences are added, and masked positions with targets that the cross-entropy ignores.
 
 Padding does not change the loss, but it may change the order of sums over tokens. A graph computes
@@ -30,10 +30,10 @@ from scsigmoid.training.batches import IGNORED, Batch
 
 #: Backends that can be recorded, because they do not read lengths on the host.
 GRAPHED = ("hopper", "triton", "fa4", "sdpa")
-#: Limits of a batch in a graph: its tokens, and its tokens times the parameters of a layer. Above
-#: these limits, computing takes an H200 longer than launching kernels takes its host. Estimated
-#: from launches of 1.2 ms per layer, 6 operations per token and parameter, and 400 TFLOPS, plus
-#: 50 %. Measured only with 160 million parameters and up to 8,225 tokens.
+#: Limits of a batch in a graph: its number of tokens, and this number times the model's parameters
+#: per layer. Above these limits, computing on an H200 takes longer than launching the kernels.
+#: MOST_WORK is estimated from launches of 1.2 ms per layer, 6 operations per token and parameter,
+#: and 400 TFLOPS, plus 50 %. Measured only with 160 million parameters and up to 8,225 tokens.
 MOST_TOKENS = 16_384
 MOST_WORK = 1.2e11
 #: Maximum number of graphs of a model. They share all memory except for their lists of kernels.
@@ -58,7 +58,7 @@ def most_tokens(settings: EncoderSettings) -> int:
 
 
 def bucket_of(batch: Batch, context: int, mask_fraction: float) -> Bucket:
-    """Return the bucket of a batch. Buckets have up to 16 sizes between two powers of two."""
+    """Return the bucket of a batch, with one of up to 16 token counts per power of two."""
     next_power = 2 ** (len(batch.tokens) - 1).bit_length()
     spacing = max(_LEAST_SPACING, next_power // 32)
     tokens = math.ceil(len(batch.tokens) / spacing) * spacing
@@ -66,8 +66,8 @@ def bucket_of(batch: Batch, context: int, mask_fraction: float) -> Bucket:
     sequences = max(4, 2 ** len(batch.cells).bit_length())
     # `+ sequences`, because the number of masked genes of each cell is rounded, and at least 1.
     masked = max(len(batch.masked), int(mask_fraction * tokens) + sequences)
-    longest = min(tokens, max(context, spacing))
-    # The kernels choose the form of the sigmoid by this bound. Padding must not change the form.
+    longest = min(tokens, max(context, spacing))  # of a cell, or of the padding
+    # The kernels choose the form of the sigmoid by `longest`. Padding must not change the form.
     if batch.max_seqlen <= LONGEST_APPROXIMATE:
         longest = min(longest, LONGEST_APPROXIMATE)
     return Bucket(tokens, sequences, masked, longest)
@@ -99,22 +99,22 @@ class Graphs:
         self.recording = device.type == "cuda"
         self.replayed = False
         self._loss, self._parameters = loss, parameters
-        capacity = largest + max(_LEAST_SPACING, largest // 16)
-        # Maximum number of sequences, and of masked positions. A cell has at least one token, and
-        # the number of cells is rounded up to a power of two.
+        capacity = largest + max(_LEAST_SPACING, largest // 16)  # tokens, with padding
+        # Enough for the sequences and the masked positions of a bucket. A cell has at least one
+        # token, and the number of sequences is a power of two, up to twice the number of cells.
         limit = 2 * capacity + 4
         self._tokens, self._positions = integers(capacity), integers(capacity)
         self._keys = integers(capacity, dtype=torch.int32)
         self._cu_seqlens = integers(limit, dtype=torch.int32)
         self._masked, self._targets = integers(limit), integers(limit)
         self._weights = torch.zeros(limit, 2, device=device)
-        # Initial gradients of the backward pass: for the mean of the losses (1 / masked genes), and
-        # for the first of two weighted sums.
-        self._mean = torch.ones((), device=device)
-        self._first = torch.tensor([1.0, 0.0], device=device)
+        # Gradients with which the backward pass starts. Without weights, `differentiate` fills in
+        # 1 / masked, for the mean. With weights, only the first of two sums is differentiated.
+        self._mean_start = torch.ones((), device=device)
+        self._weighted_start = torch.tensor([1.0, 0.0], device=device)
         self._recorded: dict[Bucket, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         if self.recording:
-            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self._warm_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             self._pool = torch.cuda.graph_pool_handle()
 
     def copy_padded(self, batch: Batch, bucket: Bucket) -> Batch:
@@ -125,11 +125,12 @@ class Graphs:
             memory[len(values) : size].fill_(padding)
             return memory[:size]
 
-        ends = bucket.sequences + 1
+        bounds = bucket.sequences + 1
         return Batch(
             tokens=fill(self._tokens, batch.tokens, bucket.tokens, 0),
             positions=fill(self._positions, batch.positions, bucket.tokens, 0),
-            cu_seqlens=fill(self._cu_seqlens, batch.cu_seqlens, ends, bucket.tokens),
+            # The first added bound ends the padding sequence, all others end empty sequences.
+            cu_seqlens=fill(self._cu_seqlens, batch.cu_seqlens, bounds, bucket.tokens),
             masked=fill(self._masked, batch.masked, bucket.masked, 0),
             targets=fill(self._targets, batch.targets, bucket.masked, IGNORED),
             cells=pad(batch.cells, (0, bucket.sequences - len(batch.cells))),
@@ -146,16 +147,16 @@ class Graphs:
     ) -> Tensor:
         """Compute ``gradients`` for ``padded``, the last result of :meth:`copy_padded`.
 
-        Return the sum of the losses divided by ``masked``, a scalar on the device. ``gradients``
-        are its gradients, unless ``weights`` of the losses, (masked, 2) float32, are set. Then they
-        are the gradients of the first weighted sum, which is not divided, and the returned loss is
-        the second weighted sum divided by ``masked``. Set weights for all batches or for none.
+        Return the sum of the losses divided by ``masked``, the masked genes of the global batch.
+        The result is a scalar on the device, and ``gradients`` are its gradients. With ``weights``
+        of the losses, (n, 2) float32, ``gradients`` are those of the first weighted sum, and the
+        second weighted sum is divided and returned. Set weights for all batches or for none.
         """
         # Detached, because torch.compile compiles another graph for arguments that are views.
         if keys is not None:
             keys = self._keys[: bucket.tokens].copy_(keys).detach()
         if weights is None:
-            self._mean.fill_(1 / masked)
+            self._mean_start.fill_(1 / masked)
         else:
             self._weights[len(weights) : bucket.masked].zero_()
             self._weights[: len(weights)].copy_(weights, non_blocking=True)
@@ -172,11 +173,11 @@ class Graphs:
 
     def _compute(self, padded: Batch, keys: Tensor | None, weights: Tensor | None) -> Tensor:
         sums = self._loss(padded, keys, weights)
-        initial = self._mean if weights is None else self._first
-        # By default, another thread runs the backward pass. Waking it takes longer than the kernels
-        # of a small batch.
+        start = self._mean_start if weights is None else self._weighted_start
+        # By default, another thread runs the backward pass. Waking the thread takes longer than the
+        # kernels of a small batch.
         with torch.autograd.set_multithreading_enabled(False):
-            gradients = torch.autograd.grad(sums, self._parameters, initial)
+            gradients = torch.autograd.grad(sums, self._parameters, start)
         # All graphs share `self.gradients`, because separate gradients would not fit in memory.
         torch._foreach_copy_(self.gradients, gradients)
         return sums.detach()
@@ -186,11 +187,11 @@ class Graphs:
     ) -> None:
         """Record the graph of a bucket, or stop recording if an operation cannot be captured."""
         current = torch.cuda.current_stream()
-        self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
+        self._warm_stream.wait_stream(current)
+        with torch.cuda.stream(self._warm_stream):
             for _ in range(WARM_RUNS):
                 self._compute(padded, keys, weights)
-        current.wait_stream(self._stream)
+        current.wait_stream(self._warm_stream)
         graph = torch.cuda.CUDAGraph()
         try:
             # "thread_local" lets other threads allocate page-locked memory for batches meanwhile.
@@ -209,8 +210,8 @@ class Graphs:
             log(f"batches of further sizes than {MOST_GRAPHS} are computed without CUDA graphs")
 
 
-# By default, torch records all graphs on one stream, of the GPU that is current at the first
-# recording. Kernels on another GPU would not be recorded.
+# Each GPU needs a stream. By default, torch records all graphs on one stream, of the GPU that is
+# current at the first recording, and would not record kernels on another GPU.
 @cache
 def _recording_stream(device: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
@@ -218,12 +219,12 @@ def _recording_stream(device: int) -> torch.cuda.Stream:
 
 @contextlib.contextmanager
 def capture(graph: torch.cuda.CUDAGraph, pool: Any, **options: Any) -> Iterator[None]:
-    """Record the block as a CUDA graph, and restore the state of torch if that fails.
+    """Record the block as a CUDA graph, and restore the state of torch if the capture fails.
 
-    After a failed capture, torch keeps the capture's stream as the current one, and its allocator
-    frees no memory, as if the capture continued.
+    Otherwise torch would keep the capture's stream as the current stream, and its allocator would
+    not free memory, as if the capture continued.
     """
-    with torch.cuda.stream(torch.cuda.current_stream()):
+    with torch.cuda.stream(torch.cuda.current_stream()):  # restores the current stream
         try:
             stream = _recording_stream(torch.cuda.current_device())
             with torch.cuda.graph(graph, pool=pool, stream=stream, **options):

@@ -49,15 +49,14 @@ class Row:
 class Layer:
     """A row of ``layers.csv``: attention of one layer on fixed cells, before a step's update.
 
-    Below, "row" means a row of the attention matrix: the weights of one query in one head.
-
     Attributes:
         layer: index of the layer, from 0.
         score_max: largest |q . k / sqrt(dim)|.
         weight_max: largest attention weight.
-        row_sum_low, row_sum, row_sum_high: 5th, 50th and 95th percentile of row sums (softmax: 1).
-        keys: effective number of keys, the median over rows. In a row it is exp(entropy) of the
-            normalized weights, or 0 if all weights are 0.
+        row_sum_low, row_sum, row_sum_high: 5th, 50th and 95th percentile of the sums of a query's
+            attention weights in a head (softmax: 1).
+        keys: effective number of keys of a query in a head, the median. It is exp(entropy) of the
+            query's normalized weights, or 0 if all weights are 0.
         value_mean: |mean of v|^2 divided by the mean of |v|^2, averaged over heads and cells. 1 if
             all keys of a cell have the same v.
     """
@@ -98,19 +97,19 @@ def whole_lines(path: Path) -> list[str]:
 
 
 class Journal:
-    """Writer of a journal."""
+    """Writer of a journal. ``rows`` are its rows so far, CSV lines without column names."""
 
     def __init__(self, path: Path, header: Mapping[str, str], rows: str = "") -> None:
-        """Write the file with a header and the rows so far (CSV lines without column names)."""
+        """Write the file with a header and the rows so far."""
         self.path = path
         self.rows = rows
         lines = [f"# {key}: {' '.join(value.split())}\n" for key, value in header.items()]
-        self._begin = "".join(lines) + ",".join(COLUMNS) + "\n"
+        self._top = "".join(lines) + ",".join(COLUMNS) + "\n"
         self.write()
 
     def write(self) -> None:
         """Write the whole file, atomically."""
-        write_text(self.path, self._begin + self.rows)
+        write_text(self.path, self._top + self.rows)
 
     def append(self, row: Row) -> None:
         self.rows += append_rows(self.path, [row])
@@ -123,8 +122,8 @@ def validation_losses(rows: str) -> list[float]:
 
 
 def begin_layers(path: Path, step: int) -> None:
-    """Create ``layers.csv``, or keep its rows up to ``step`` if the run resumes from this step."""
-    lines = whole_lines(path)[1:] if path.exists() else []
+    """Create ``layers.csv``, or remove its rows after ``step``, from which the run resumes."""
+    lines = whole_lines(path)[1:] if path.exists() else []  # without column names
     kept = [line for line in lines if int(line.split(",")[0]) <= step]
     write_text(path, "\n".join([",".join(LAYER_COLUMNS), *kept]) + "\n")
 
@@ -148,7 +147,7 @@ def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[st
         if not rows:
             raise ValueError("it is empty")
         names = rows.pop(0)
-        # Older versions did not write the last one or two columns.
+        # Older versions did not write the last column or the last two columns.
         if tuple(names) not in (COLUMNS, COLUMNS[:-1], COLUMNS[:-2]):
             raise ValueError("other columns")
         if any(len(row) != len(names) for row in rows):

@@ -38,9 +38,9 @@ from scsigmoid.training.run import TrainingRun, header
 from scsigmoid.training.step import Trainer, autocast, compute_loss, summed_loss
 
 CHECKPOINTS = "checkpoints"
-#: File in the checkpoint folder of a complete run, with its number of steps. The workflow reads it:
-#: if the model of such a run is missing or forced (``snakemake -R``), it deletes the checkpoints to
-#: train from the beginning, unless ``training.steps`` has changed.
+#: File in the checkpoint folder of a complete run, with its ``training.steps``. If the model of the
+#: run is missing or forced (``snakemake -R``), the workflow deletes the checkpoints to train from
+#: the beginning, unless ``training.steps`` now has another value.
 FINISHED = "finished"
 LOCK = ".training"
 #: Maximum number of validation cells whose attention weights are measured.
@@ -68,7 +68,7 @@ def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Pa
     Raises:
         UserError: if stores, vocabulary, settings and checkpoints do not fit each other, a file is
             missing or damaged, the device or backend is not available, or memory or disk is full.
-        SystemExit: with code 75 after a signal, or code 1 if another process raised the UserError.
+        SystemExit: with code 75 after a signal, or code 1 if another process raised a UserError.
     """
     torch.set_num_threads(run.training.threads)
     if run.training.deterministic:
@@ -78,54 +78,55 @@ def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Pa
         processes.on_first(
             lambda: stack.enter_context(locked(output / LOCK, "training this model"))
         )
-        finished = train_together(run, stores, vocabulary, output, processes)
-    if not finished:
+        is_complete = train_together(run, stores, vocabulary, output, processes)
+    if not is_complete:
         raise SystemExit(STOPPED)
 
 
 def train_together(
-    run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Path, processes: Processes
+    run: TrainingRun, stores: Sequence[Path], parquet: Path, output: Path, processes: Processes
 ) -> bool:
     """Train as one of several processes. Return True if the run is complete."""
-    loaded, batches = processes.in_turn(lambda: prepare(run, stores, vocabulary, processes))
-    identity = run.identity(loaded.fingerprint, fingerprint(stores))
+    vocabulary, batches = processes.in_turn(lambda: prepare(run, stores, parquet, processes))
+    identity = run.identity(vocabulary.fingerprint, fingerprint(stores))
     checkpoints = Checkpoints(output / CHECKPOINTS, run.training.keep_checkpoints)
     suffixes = run.training.snapshot_suffixes
-    snapshots = {step: output / f"model{suffixes[step]}.safetensors" for step in suffixes}
+    snapshots = {step: output / f"model{suffix}.safetensors" for step, suffix in suffixes.items()}
     resumed = processes.on_first(lambda: resume(run, checkpoints, identity, snapshots))
     # `resumed` is None on the other ranks, so the sum over all ranks is the step of rank 0.
-    (step,) = processes.total([resumed or 0])
+    (completed,) = processes.total([resumed or 0])
 
     with out_of_memory_advice(run.context, run.training.micro_batch_tokens):
         encoder = Encoder(batches.settings).initialise(derive(run.seed, "weights"))
         trainer = Trainer(encoder, run.training, run.seed, processes.device, processes)
-        seconds, rows = restore(trainer, checkpoints.path(step)) if step else (0.0, "")
-        if step and processes.is_first:
-            log(f"{run.model}: continuing from the checkpoint after step {step}")
+        seconds, rows = restore(trainer, checkpoints.path(completed)) if completed else (0.0, "")
+        if completed and processes.is_first:
+            log(f"{run.model}: continuing from the checkpoint after step {completed}")
 
         def snapshot(step: int) -> None:
             if path := snapshots.get(step):
-                processes.on_first(lambda: save_encoder(encoder, run, loaded, step, path))
+                processes.on_first(lambda: save_encoder(encoder, run, vocabulary, step, path))
 
-        # Write the snapshot of the step to resume from (0: of the initial weights). It is missing
-        # if an earlier, shorter run ended there, because no snapshot is written at the last step.
-        snapshot(step)
+        # The snapshot of the weights after 0 steps, or the snapshot that an earlier, shorter run
+        # did not write because it ended at this step. It then wrote the model only.
+        snapshot(completed)
         meter = Meter(batches.settings, processes.device, processes.count, seconds)
-        facts = header(run, batches.settings, processes)
+        journal_header = header(run, batches.settings, processes)
         with (
-            Records(run, checkpoints, identity, facts, meter, step, rows, output)
+            Records(run, checkpoints, identity, journal_header, meter, completed, rows, output)
             if processes.is_first
             else nullcontext()
         ) as records:
-            last = loop(run, trainer, batches, records, step, validation_losses(rows), snapshot)
-            if last is None:
+            losses = validation_losses(rows)
+            last = loop(run, trainer, batches, records, completed, losses, snapshot)
+            if last is None:  # stopped by a signal
                 return False
 
             def finish() -> None:
                 assert records is not None
                 records.checkpoints.wait()
-                records.journal.write()
-                save_encoder(encoder, run, loaded, last, output / MODEL)
+                records.journal.write()  # atomic and synced to the disk, unlike appended rows
+                save_encoder(encoder, run, vocabulary, last, output / MODEL)
                 write_text(checkpoints.folder / FINISHED, f"{run.training.steps}\n")
 
             processes.on_first(finish)
@@ -141,13 +142,13 @@ def resume(
     """Remove outdated files. Return the step to resume from, or 0 to train from the beginning."""
     folder = checkpoints.folder.parent
     (checkpoints.folder / FINISHED).unlink(missing_ok=True)
-    # Files that a killed process has not completed.
-    for where, name in ((folder, "model"), (checkpoints.folder, "step-")):
-        for path in where.glob(f".{name}*.partial.*"):
+    # Temporary files of a process that was killed.
+    for parent, prefix in ((folder, "model"), (checkpoints.folder, "step-")):
+        for path in parent.glob(f".{prefix}*.partial.*"):
             path.unlink()
     step = checkpoints.resume(identity, run.training.steps)
     if not step:
-        # These files may be from a run with other settings.
+        # Snapshots and layer statistics may be from a run with other settings.
         for path in (*folder.glob("model-step-*.safetensors"), folder / LAYERS):
             path.unlink(missing_ok=True)
     for snapshot_step, path in snapshots.items():
@@ -160,14 +161,14 @@ def resume(
 
 
 def prepare(
-    run: TrainingRun, stores: Sequence[Path], vocabulary: Path, processes: Processes
+    run: TrainingRun, stores: Sequence[Path], parquet: Path, processes: Processes
 ) -> tuple[Vocabulary, GlobalBatches]:
-    """Return the vocabulary and the batches of a run. Check that they fit its settings."""
-    loaded = Vocabulary.read(vocabulary)
-    settings = run.encoder_settings(loaded.size)
-    backend_of(settings, processes.device)
+    """Return the vocabulary and the batches of a run. Check that they fit the run's settings."""
+    vocabulary = Vocabulary.read(parquet)
+    settings = run.encoder_settings(vocabulary.size)
+    backend_of(settings, processes.device)  # raises UserError if the backend is not available
     # Training cells have the dataset "".
-    store = TokenStore.open(stores, vocabulary=loaded.fingerprint, dataset="")
+    store = TokenStore.open(stores, vocabulary=vocabulary.fingerprint, dataset="")
     if not len(store):
         raise UserError(f"{stores[0]}: no training cells; check the corpus")
     if store.maximum_length < settings.genes:
@@ -178,13 +179,13 @@ def prepare(
     batches = GlobalBatches(
         store, settings, run.training, run.seed, rank=processes.rank, processes=processes.count
     )
-    return loaded, batches
+    return vocabulary, batches
 
 
 def fingerprint(stores: Sequence[Path]) -> str:
     """Return a fingerprint of the training cells: SHA-256 of the checksums of all shards."""
-    sums = [shard["sha256"] for folder in stores for shard in read_index(Path(folder))["shards"]]
-    return hashlib.sha256("\n".join(sums).encode()).hexdigest()
+    shards = [shard for folder in stores for shard in read_index(Path(folder))["shards"]]
+    return hashlib.sha256("\n".join(shard["sha256"] for shard in shards).encode()).hexdigest()
 
 
 def restore(trainer: Trainer, path: Path) -> tuple[float, str]:
@@ -207,8 +208,8 @@ def loop(
     """Take the steps after the first ``completed`` steps.
 
     Return the last step, or None if a signal stopped the run. All processes call this function. It
-    calls ``snapshot(step)`` after each step, and appends new validation losses to ``losses``.
-    ``records`` is None except on rank 0.
+    calls ``snapshot(step)`` after each step, and appends to ``losses``, the validation losses so
+    far. ``records`` is None except on rank 0.
     """
     training, processes = run.training, trainer.processes
     if has_flattened(losses, training.patience):
@@ -234,22 +235,23 @@ def loop(
             masked, stops, failures = processes.total([share.masked, bool(signals), has_failed])
             if stops or failures:
                 signal = signals[-1].name if signals else "a signal to another process"
-                # If a checkpoint could not be written, `stop_after` raises the error on rank 0, and
-                # `in_turn` ends the other processes.
+                # If a checkpoint could not be written (`failures`), `stop_after` raises the error
+                # on rank 0, and `in_turn` ends the other processes.
                 processes.in_turn(partial(stop_after, step - 1, signal))
                 return None
-            is_end = step in (1, training.steps)  # the first or the last step
+            is_first_or_last = step in (1, training.steps)
             # Measured before the update, with the same weights as the training loss.
             validation_loss = None
-            if validation and (is_end or step % training.validate_every == 0):
+            if validation and (is_first_or_last or step % training.validate_every == 0):
                 validation_loss = validation.loss(trainer)
                 losses.append(validation_loss)
                 if records is not None:
                     append_rows(records.layers, validation.layers(trainer, step))
-            is_logged = validation_loss is not None or is_end or step % training.log_every == 0
+            is_due = is_first_or_last or step % training.log_every == 0
+            is_logged = is_due or validation_loss is not None
             score = trainer.attention_score_max(share.micro_batches) if is_logged else 0.0
             result = trainer.step(step, share.micro_batches, masked)
-            snapshot(step)  # before the checkpoint, because `resume` requires earlier snapshots
+            snapshot(step)  # before the checkpoint, because resuming requires earlier snapshots
             is_flat = validation_loss is not None and has_flattened(losses, training.patience)
             is_last = is_flat or step == training.steps
             if records is not None:
@@ -269,10 +271,10 @@ def loop(
 
 def has_flattened(losses: Sequence[float], patience: int) -> bool:
     """Return True if none of the last ``patience`` losses improves on the minimum before them."""
-    if not 0 < patience < len(losses):
+    if not 0 < patience < len(losses):  # patience 0: never
         return False
-    # `not any(<=)` instead of `all(>)`, so that NaN is not an improvement.
     limit = min(losses[:-patience]) * (1 - LEAST_IMPROVEMENT)
+    # Not `all(loss > limit)`, which would treat NaN as an improvement.
     return not any(loss <= limit for loss in losses[-patience:])
 
 
@@ -295,7 +297,7 @@ class Validation:
             vocabulary_size=settings.vocabulary_size,
         )
         stride = math.ceil(len(cells) / WATCHED_CELLS)
-        self.watched = pack(store, cells[::stride], settings, masking)
+        self.watched = pack(store, cells[::stride], settings, masking)  # on every rank
         lengths = np.minimum(store.lengths[cells], settings.genes) + settings.cls_token
         parts = split_by_tokens(lengths, training.micro_batch_tokens)
         own_parts = parts[batches.rank :: batches.processes]
@@ -324,7 +326,7 @@ class Validation:
             for index, block in enumerate(encoder.blocks):
                 assert isinstance(block, Block)
                 q, k, v = block.compute_qkv(x).unbind(1)
-                with torch.autocast(device.type, enabled=False):
+                with torch.autocast(device.type, enabled=False):  # in float32
                     statistics = weight_statistics(encoder.settings.attention, q, k, v, spans)
                 layers.append(Layer(step=step, layer=index, **statistics))
                 x = block(x, batch.cu_seqlens, batch.max_seqlen, attention_mask, keys=None)

@@ -41,22 +41,23 @@ GLOO_TIMEOUT = timedelta(hours=2)
 STOPPED = 75
 # Signals that stop a run: two that batch systems send at or before the time limit, and Ctrl-C.
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-# Seconds that torchrun waits for processes. A step and a checkpoint may exceed the default, 30.
+# Seconds in which processes must stop after a signal to torchrun. By default 30, which may be too
+# short for a step and a checkpoint.
 SECONDS_TO_STOP = "600"
 #: Environment variable with the ``host:port`` at which the processes of several nodes connect.
 RENDEZVOUS = "SCSIGMOID_RENDEZVOUS"
-# Slurm variables that are passed to srun. All others describe the current step of the job.
+# The only Slurm variables passed to srun. All others describe the job step of this process.
 KEPT_VARIABLES = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Processes:
-    """One of the processes that train a model together."""
+    """One of the processes that train a model together, and its connection with the others."""
 
     rank: int = 0  # Rank 0 writes all files.
     count: int = 1  # number of processes
     device: torch.device
-    host: "ProcessGroup | None" = None  # gloo group for CPU tensors, None for a single process
+    gloo: "ProcessGroup | None" = None  # group for CPU tensors, None for a single process
 
     @property
     def is_first(self) -> bool:
@@ -68,12 +69,12 @@ class Processes:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.int64)
         with self._collective():
-            dist.all_reduce(tensor, group=self.host)
+            dist.all_reduce(tensor, group=self.gloo)
         return [int(value) for value in tensor]
 
     @contextmanager
     def _collective(self) -> Iterator[None]:
-        """If the collective in the block fails, raise UserError on rank 0, SystemExit elsewhere."""
+        """If communication in the block fails, raise UserError on rank 0, SystemExit elsewhere."""
         try:
             yield
         except RuntimeError:
@@ -91,7 +92,8 @@ class Processes:
         an error in the user's settings is reported only once.
         """
         if not self.is_first:
-            if self.total([0])[0]:
+            (failures,) = self.total([0])  # only rank 0 adds 1
+            if failures:
                 raise SystemExit(1)
             return work()
         try:
@@ -103,7 +105,7 @@ class Processes:
         return result
 
     def on_first(self, work: Callable[[], T]) -> T | None:
-        """Run ``work`` on rank 0, while the other ranks wait, and return its result there."""
+        """Run ``work`` on rank 0 and return its result. Other ranks wait, then return None."""
         return self.in_turn(lambda: work() if self.is_first else None)
 
     def sum(self, tensors: Sequence[Tensor]) -> None:
@@ -163,8 +165,8 @@ def joined(device: str) -> Iterator[Processes]:
         yield processes
     except BaseException:
         # Do not destroy the NCCL group: this would wait for other processes, whose GPUs may be
-        # blocked in a collective.
-        dist.destroy_process_group(processes.host if processes.device.type == "cuda" else None)
+        # blocked in a collective. None means all groups.
+        dist.destroy_process_group(processes.gloo if processes.device.type == "cuda" else None)
         raise
     dist.destroy_process_group()
 
@@ -189,22 +191,22 @@ def connect(count: int, device: str) -> Processes:
     try:
         dist.init_process_group("nccl" if torch_device.type == "cuda" else "gloo")
         # Any, because newer versions of torch annotate the result as a union.
-        host: Any = dist.new_group(backend="gloo", timeout=GLOO_TIMEOUT)
+        gloo: Any = dist.new_group(backend="gloo", timeout=GLOO_TIMEOUT)
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:160]
         raise UserError(
             f"torchrun: the {count} processes cannot connect ({reason}); check "
             "MASTER_ADDR and MASTER_PORT and that every node was started"
         ) from None
-    return Processes(rank=dist.get_rank(), count=count, device=torch_device, host=host)
+    return Processes(rank=dist.get_rank(), count=count, device=torch_device, gloo=gloo)
 
 
 @contextmanager
 def stop_requests() -> Iterator[list[signal.Signals]]:
     """Yield a list of the received :data:`SIGNALS`, which do not stop the process in the block.
 
-    A second Ctrl-C stops immediately. A second SIGTERM does not, because batch systems send SIGTERM
-    to torchrun and to its processes, and torchrun forwards it.
+    Ctrl-C after another signal stops immediately. A second SIGTERM does not, because it may be the
+    same: batch systems send SIGTERM to torchrun and to its processes, and torchrun forwards it.
     """
     received: list[signal.Signals] = []
 
@@ -224,8 +226,8 @@ def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, former in previous.items():
-            signal.signal(number, former)
+        for number, previous_handler in previous.items():
+            signal.signal(number, previous_handler)
 
 
 def launched() -> bool:
@@ -239,7 +241,7 @@ def launch(nodes: int, processes: int, arguments: Sequence[str]) -> int:
     With several nodes, each node calls this function again, with :data:`RENDEZVOUS` set.
     """
     endpoint = os.environ.get(RENDEZVOUS)
-    if endpoint is not None:
+    if endpoint is not None:  # This process was started by `run_on_nodes`.
         options = [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}"]
         return torchrun(options, processes, arguments)
     if nodes > 1:
@@ -254,8 +256,8 @@ def launch(nodes: int, processes: int, arguments: Sequence[str]) -> int:
 def torchrun(options: Sequence[str], processes: int, arguments: Sequence[str]) -> int:
     """Run ``torchrun <options> --nproc-per-node <processes> -m scsigmoid <arguments>``.
 
-    Messages of torchrun are hidden, because the messages of the processes explain a failure. Return
-    0, the exit code of the process that failed first, or :data:`STOPPED` if torchrun got a signal.
+    Return 0, the exit code of the process that failed first, or :data:`STOPPED` if torchrun got a
+    signal. Messages of torchrun are hidden, because processes print why they fail.
     """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -268,9 +270,9 @@ def torchrun(options: Sequence[str], processes: int, arguments: Sequence[str]) -
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", SECONDS_TO_STOP)
     names = ",".join(number.name for number in SIGNALS)
-    own = [f"--nproc-per-node={processes}", f"--signals-to-handle={names}", "-m", "scsigmoid"]
-    parsed = parse_args([*options, *own])
-    # Set after parsing, because torchrun would read our --log as an abbreviation of its options.
+    common = [f"--nproc-per-node={processes}", f"--signals-to-handle={names}", "-m", "scsigmoid"]
+    parsed = parse_args([*options, *common])
+    # Set after parsing, because torchrun would read the option --log of scsigmoid as its own.
     parsed.training_script_args = list(arguments)
     logging.disable(logging.ERROR)
     try:
@@ -310,12 +312,12 @@ def run_on_nodes(nodes: int, arguments: Sequence[str]) -> int:
     environment[RENDEZVOUS] = f"{socket.getfqdn()}:{port}"
     command = [
         *("srun", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),
-        # all CPUs and GPUs of the job on the node
+        # --whole: with all CPUs and GPUs of the job on the node
         *("--whole", "--cpu-bind=none", "--kill-on-bad-exit=0", "--quiet"),
         *(sys.executable, "-m", "scsigmoid", *arguments),
     ]
-    # In its own session, srun does not receive Ctrl-C, so signals to this process are forwarded.
-    # Slurm itself signals all steps of a job.
+    # In a session of its own, srun does not receive Ctrl-C from the terminal. `handled` forwards
+    # this and other signals to srun. Signals from Slurm also reach srun's processes directly.
     child = subprocess.Popen(command, env=environment, start_new_session=True)
     with handled(lambda number, frame: child.send_signal(number)):
         return child.wait()
@@ -325,7 +327,7 @@ def requeue() -> None:
     """Requeue this job after Slurm asked it to stop. Do nothing outside Slurm.
 
     Slurm asks a job to stop before its time limit (``--signal``) and on preemption. A job that was
-    canceled or has exceeded its time limit is not requeued.
+    canceled or has exceeded its time limit is no longer RUNNING, and is not requeued.
     """
     job = os.environ.get("SLURM_JOB_ID")
     if job is None or run_slurm("squeue", "--noheader", "--jobs", job, "--format=%T") != "RUNNING":

@@ -21,7 +21,7 @@ from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import StepResult, Trainer
 
 EVENTS = "tensorboard"
-LINE_SECONDS = 30  # minimum time between two lines of progress
+LINE_SECONDS = 30  # minimum time between two lines of progress in a log
 
 
 class Records(ExitStack):
@@ -38,7 +38,7 @@ class Records(ExitStack):
         rows: str,
         output: Path,
     ) -> None:
-        """Continue after ``step``, with the header and the rows (CSV) of the journal so far."""
+        """Continue after ``step``. ``header`` and ``rows`` (CSV) are of the journal so far."""
         super().__init__()
         self.run = run
         self.checkpoints = checkpoints
@@ -53,7 +53,7 @@ class Records(ExitStack):
             begin_layers(self.layers, step)
         self.progress = Progress(run.model, step, run.training.steps)
         self.callback(self.progress.bar.close)
-        self._saved = step
+        self._saved_step = step
 
     def append(self, row: Row, is_last: bool) -> None:
         """Write a row to the journal and TensorBoard, and show it in the progress."""
@@ -63,7 +63,7 @@ class Records(ExitStack):
 
     def checkpoint(self, trainer: Trainer, step: int, is_last: bool = False) -> None:
         """Start writing the state after ``step``, unless it is already saved."""
-        if step == self._saved:
+        if step == self._saved_step:
             return
         self.checkpoints.save(
             Checkpoint(
@@ -77,7 +77,7 @@ class Records(ExitStack):
                 optimiser=trainer.optimiser.state_dict(),
             )
         )
-        self._saved = step
+        self._saved_step = step
 
 
 class Events:
@@ -117,11 +117,11 @@ class Progress:
         """Start after the first ``completed`` of ``steps`` steps."""
         self.label, self.completed, self.steps = label, completed, steps
         self._begin = self._last_line = time.monotonic()
-        is_hidden = not sys.stderr.isatty()
-        if is_hidden and completed < steps:
+        is_log = self._is_log = not sys.stderr.isatty()
+        if is_log and completed < steps:
             announce(f"{label}: training, step {completed + 1} of {steps}")
         self.bar = tqdm(
-            desc=label, total=steps, initial=completed, unit="step", leave=False, disable=is_hidden
+            desc=label, total=steps, initial=completed, unit="step", leave=False, disable=is_log
         )
 
     def show(self, row: Row, is_last: bool) -> None:
@@ -129,13 +129,14 @@ class Progress:
         text = f"loss {row.loss:.4f}, {row.cells_per_second:.0f} cells/s"
         self.bar.set_postfix_str(text)
         now = time.monotonic()
-        if not self.bar.disable or (now - self._last_line < LINE_SECONDS and not is_last):
+        if not self._is_log or (now - self._last_line < LINE_SECONDS and not is_last):
             return
         self._last_line = now
         seconds = now - self._begin
-        time_text = f"done in {tqdm.format_interval(seconds)}"
-        if not is_last:
-            seconds_left = seconds / max(1, row.step - self.completed) * (self.steps - row.step)
+        if is_last:
+            time_text = f"done in {tqdm.format_interval(seconds)}"
+        else:
+            seconds_left = seconds / (row.step - self.completed) * (self.steps - row.step)
             time_text = f"{tqdm.format_interval(seconds_left)} left"
         announce(f"{self.label}: step {row.step} of {self.steps}, {text}, {time_text}")
 
@@ -151,8 +152,8 @@ class Meter:
         self.device = device
         peak = peak_flops(device_name(device))
         self._peak = None if peak is None else peak * processes
-        self._before = seconds
-        self._begin = self._last = time.perf_counter()
+        self._earlier_seconds = seconds
+        self._begin = self._last_row = time.perf_counter()
         self._clear()
 
     def _clear(self) -> None:
@@ -161,10 +162,10 @@ class Meter:
 
     def seconds(self) -> float:
         """Return the training time so far, including the time before the run was resumed."""
-        return self._before + time.perf_counter() - self._begin
+        return self._earlier_seconds + time.perf_counter() - self._begin
 
     def count(self, share: Share, masked: int, waited: float, graphed: bool) -> None:
-        """Add a step to the current interval.
+        """Add a step to the interval between two rows.
 
         ``masked`` counts the masked genes of the global batch. ``waited`` is the number of seconds
         for which this process waited for ``share``.
@@ -184,7 +185,7 @@ class Meter:
         """Wait for the device, return the row of a logging step, and start the next interval."""
         synchronise(self.device)
         now = time.perf_counter()
-        elapsed = max(now - self._last, 1e-9)
+        elapsed = max(now - self._last_row, 1e-9)
         row = Row(
             step=step,
             loss=float(result.loss),
@@ -195,12 +196,12 @@ class Meter:
             tokens_per_second=self._tokens / elapsed,
             mfu=None if self._peak is None else self._flops / elapsed / self._peak,
             packing_efficiency=self._tokens / self._capacity,
-            seconds=self._before + now - self._begin,
+            seconds=self._earlier_seconds + now - self._begin,
             data_wait=self._wait / elapsed,
             peak_memory_gb=peak_memory_gb(self.device),
             validation_loss=validation_loss,
-            cuda_graphs=self._graphed / max(1, self._steps),
+            cuda_graphs=self._graphed / self._steps,
         )
-        self._last = now
+        self._last_row = now
         self._clear()
         return row

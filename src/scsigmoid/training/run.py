@@ -28,7 +28,7 @@ class TrainingRun:
     cls_token: bool  # whether [CLS] starts a sequence. It counts as a token of the context.
     backend: str  # attention backend
     size: Size  # dimensions of the encoder
-    architecture: Architecture  # settings that all encoders share
+    architecture: Architecture  # settings that all encoders of the configuration share
     training: Training
     seed: int  # seed of the configuration, or of the run in a study
     device: str  # "auto", "cpu" or "cuda"
@@ -47,15 +47,16 @@ class TrainingRun:
     def identity(self, vocabulary: str, data: str) -> dict[str, str]:
         """Return the names and values of all settings and data that determine the trained model.
 
-        ``vocabulary`` and ``data`` are fingerprints of the vocabulary and of the training cells.
+        A checkpoint is resumed only by a run with the same identity. ``vocabulary`` and ``data``
+        are fingerprints of the vocabulary and of the training cells.
         """
         architecture = asdict(self.architecture)
-        del architecture["size"]  # The dimensions of the size replace its name.
-        if not self.architecture.variants:  # Checkpoints of version 0.1 do not contain them.
+        del architecture["size"]  # a name, replaced by the dimensions below
+        if not self.architecture.variants:  # so that checkpoints of version 0.1 can be resumed
             del architecture["variants"]
         training = asdict(self.training)
         for name, effect in effects(Training).items():
-            if effect is not None and not effect.model:
+            if effect is not None and not effect.model:  # e.g. the number of steps
                 del training[name]
         settings = {
             "attention": self.attention,
@@ -74,7 +75,7 @@ class TrainingRun:
         }
 
 
-def header(run: TrainingRun, encoder: EncoderSettings, processes: Processes) -> dict[str, str]:
+def header(run: TrainingRun, settings: EncoderSettings, processes: Processes) -> dict[str, str]:
     """Return the header of the journal: versions, machine, commit and settings."""
     return {
         "scsigmoid": __version__,
@@ -85,11 +86,11 @@ def header(run: TrainingRun, encoder: EncoderSettings, processes: Processes) -> 
         "commit": commit(),
         "device": device_name(processes.device),
         "processes": str(processes.count),
-        "backend": backend_of(encoder, processes.device),
+        "backend": backend_of(settings, processes.device),
         "model": run.model,
         "attention": run.attention,
         "context": str(run.context),
-        "parameters": str(count_parameters(encoder)),
+        "parameters": str(count_parameters(settings)),
         "seed": str(run.seed),
         "size": json.dumps(asdict(run.size)),
         "architecture": json.dumps(asdict(run.architecture)),
@@ -107,7 +108,7 @@ def commit() -> str:
         ).stdout.strip()
 
     try:
-        # An installed copy may be inside the checkout of another project.
+        # Raise an error if this file is an installed copy inside the checkout of another project.
         git("ls-files", "--error-unmatch", source.name)
         return git("describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
     except (OSError, subprocess.CalledProcessError):

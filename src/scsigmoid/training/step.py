@@ -31,7 +31,7 @@ class StepResult:
     """Measurements of a step. Reading the tensors, scalars on the device, waits for the device."""
 
     loss: Tensor  # mean cross-entropy over the masked genes of the global batch
-    gradient_norm: Tensor  # L2 norm of the gradient of `training.gradient` before clipping
+    gradient_norm: Tensor  # L2 norm, before clipping, of the gradient that the step follows
     learning_rate: float
     graphed: bool  # whether a CUDA graph computed the gradient
 
@@ -39,7 +39,7 @@ class StepResult:
 def make_optimiser(model: nn.Module, training: Training) -> torch.optim.AdamW:
     """Return AdamW with weight decay for matrices and embeddings only, not for biases and gains.
 
-    This is the common choice for encoders. The paper does not specify which parameters decay.
+    This is the common choice for encoders. The paper does not say which parameters are decayed.
     """
     decayed = [p for p in model.parameters() if p.ndim >= 2]
     others = [p for p in model.parameters() if p.ndim < 2]
@@ -114,14 +114,13 @@ def with_two_of_each(batch: Batch) -> Batch:
     ``torch.compile`` compiles another graph for sizes of 0 or 1. An empty last sequence and ignored
     targets avoid this, for example for a single long cell.
     """
-    missing = max(0, 2 - len(batch.masked))
+    missing_sequences = max(0, 3 - len(batch.cu_seqlens))
+    missing_masked = max(0, 2 - len(batch.masked))
     return replace(
         batch,
-        cu_seqlens=pad(
-            batch.cu_seqlens, (0, max(0, 3 - len(batch.cu_seqlens))), value=len(batch.tokens)
-        ),
-        masked=pad(batch.masked, (0, missing)),
-        targets=pad(batch.targets, (0, missing), value=IGNORED),
+        cu_seqlens=pad(batch.cu_seqlens, (0, missing_sequences), value=len(batch.tokens)),
+        masked=pad(batch.masked, (0, missing_masked)),
+        targets=pad(batch.targets, (0, missing_masked), value=IGNORED),
     )
 
 
@@ -154,9 +153,9 @@ class Trainer:
         device: torch.device,
         processes: Processes | None = None,
     ) -> None:
-        """Move the encoder, which has the same weights in all ``processes``, to the device.
+        """Move the encoder to the device. Its weights must be the same in all processes.
 
-        ``seed`` determines the dropout. None for ``processes`` means a single process.
+        ``seed`` determines the dropout. If ``processes`` is None, there is a single process.
         """
         self.processes = processes or Processes(device=device)
         self.encoder = encoder.to(device)
@@ -167,14 +166,15 @@ class Trainer:
         self._parameters = list(encoder.parameters())
         self._summed_loss: Loss = summed_loss
         self._graphs: Graphs | None = None
-        self._seen_kinds: set[Bucket | bool] = set()
+        self._seen_kinds: set[Bucket | bool] = set()  # results of `_kind` for the steps so far
         #: Maximum number of tokens of a batch that a CUDA graph computes (:mod:`graphs`).
         self.graphed_tokens = 0
         if device.type == "cuda":
             self.compile()
             settings = encoder.settings
-            capturable = backend_of(settings, device) in GRAPHED
-            if capturable and "centred_values" not in settings.variants:
+            can_record = backend_of(settings, device) in GRAPHED
+            # The cell means of `centred_values` are not tested in graphs.
+            if can_record and "centred_values" not in settings.variants:
                 self.graphed_tokens = most_tokens(settings)
 
     def compile(self, backend: str = "inductor") -> None:
@@ -201,32 +201,32 @@ class Trainer:
         )
 
     def prepare(self, batches: Sequence[Batch]) -> None:
-        """Take a step with the largest batch of each kind, unless an earlier step had this kind.
+        """Take steps so that later steps with one of ``batches`` do not compile or record a graph.
 
-        Later steps with one of ``batches`` then neither compile nor record a graph.
+        Take one step, with the largest batch, for each kind (:meth:`_kind`) that is new.
         """
         for batch in sorted(batches, key=lambda batch: len(batch.tokens), reverse=True):
             if self._kind([batch]) not in self._seen_kinds:
                 self.step(1, [batch])
 
     def _kind(self, batches: Sequence[Batch]) -> Bucket | bool:
-        """Return the key of the graph, recorded or compiled, that a step with ``batches`` uses.
+        """Return the kind of a step. Steps of one kind use the same graphs, recorded or compiled.
 
-        The key is the bucket of the step. For a step without a bucket, it is True if a sequence is
-        so long that kernels compute an exact sigmoid.
+        The kind of a small step is its bucket. The kind of another step is whether a sequence is so
+        long that kernels compute an exact sigmoid.
         """
         has_long = any(batch.max_seqlen > LONGEST_APPROXIMATE for batch in batches)
         return self._bucket(batches) or has_long
 
     def _bucket(self, batches: Sequence[Batch]) -> Bucket | None:
-        """Return the bucket of a step with a single small batch, None for other steps."""
+        """Return the bucket of a small step, which has a single small batch. Otherwise None."""
         if len(batches) != 1 or not 0 < len(batches[0].tokens) <= self.graphed_tokens:
             return None
         context = self.encoder.settings.context
         return bucket_of(batches[0], context, self.training.mask_fraction)
 
     def _differentiate(self, step: int, batch: Batch, bucket: Bucket, masked: int) -> Tensor:
-        """Compute the gradients of a small batch by a CUDA graph if possible. Return its loss."""
+        """Compute the gradients of a small step, by a CUDA graph if possible. Return its loss."""
         if self._graphs is None:
             self._graphs = Graphs(
                 self._compute_loss, self._parameters, self.graphed_tokens, self.device
@@ -253,12 +253,13 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=True)
         if masked is None:
             masked = sum(len(batch.masked) for batch in batches)
+        masked = max(1, masked)  # the loss is divided by it
         self._seen_kinds.add(self._kind(batches))
         bucket = self._bucket(batches)
         if bucket:
-            loss = self._differentiate(step, batches[0], bucket, max(1, masked))
+            loss = self._differentiate(step, batches[0], bucket, masked)
         else:
-            loss = self._accumulate(step, batches, max(1, masked))
+            loss = self._accumulate(step, batches, masked)
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         self.processes.sum([*gradients, loss])
         norm = get_total_norm(gradients)
@@ -288,7 +289,7 @@ class Trainer:
         return loss
 
     def attention_score_max(self, batches: Sequence[Batch]) -> float:
-        """Return the largest attention score of the first layer over a global batch."""
+        """Return the largest attention score, or NaN, of the first layer over all processes."""
         largest = torch.zeros((), device=self.device)
         with torch.no_grad(), autocast(self.device):
             for batch in batches:
@@ -296,6 +297,5 @@ class Trainer:
                 score = self.encoder.attention_score_max(
                     batch.tokens, batch.positions, batch.cu_seqlens
                 )
-                # Unlike torch.fmax, torch.maximum propagates NaN.
                 largest = torch.maximum(largest, score.float())
         return float(self.processes.largest(largest))
