@@ -152,9 +152,10 @@ def train(options: argparse.Namespace) -> None:
 
     settings, key = options.settings, f"models.{options.model}"
     values = JobSettings(settings[key])
-    kinds = {"size": Size, "architecture": Architecture, "training": Training}
-    sections = {name: values.section(name, kind) for name, kind in kinds.items()}
-    settings[key] = {**values, **sections, "model": options.model}
+    sections = {"size": Size, "architecture": Architecture, "training": Training}
+    for name, kind in sections.items():
+        values[name] = values.section(name, kind)
+    settings[key] = {**values, "model": options.model}
     run = settings.section(key, TrainingRun)  # UserError if a setting is missing or unknown
     try:
         run_training(run, options.tokens, options.vocabulary, options.output)

@@ -54,7 +54,7 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
     for name in config.evaluation.pair:
         if config.models[name].stress:
             yield f"evaluation.pair: {name!r} is a stress-test model; choose another"
-    # Without `evaluation.mmd.datasets`, MMD of the user's own cells is not computed.
+    # By default, MMD of the user's own cells is not computed.
     if config.corpus.source != "local" or config.evaluation.mmd.datasets:
         yield from find_mmd_problems(config)
     yield from find_kernel_benchmark_problems(config.benchmarks.kernel)

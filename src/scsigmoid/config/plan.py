@@ -93,7 +93,7 @@ class Plan:
         """
         settings = dict(find_settings(self.config, rule, None if dataset is None else [dataset]))
         settings |= version_setting(rule)
-        if rule == "manifest":  # lists training files, so files held out entirely do not affect it
+        if rule == "manifest":  # A new file whose cells are all held out should not rerun training.
             corpus = settings["corpus"]
             corpus["local"] = [entry for entry in corpus["local"] if entry["held_out"] is not True]
         if rule == "evaluation_cells" and dataset in self.held_out_files:
