@@ -14,35 +14,32 @@ Row = TypeVar("Row")
 csv.field_size_limit(2**31 - 1)  # one field of a manifest can exceed the default of 128 kB
 
 
-def write_rows(path: str | Path, kind: type, rows: Iterable[Any]) -> None:
-    """Write instances of the dataclass ``kind`` in order, atomically.
-
-    The name of a column is the name of its field, or ``column`` in the metadata of the field.
-    """
-    types = get_type_hints(kind)
+def write_rows(path: str | Path, row_type: type, rows: Iterable[Any]) -> None:
+    """Write instances of the dataclass ``row_type`` in order, atomically."""
+    types, column_of = get_type_hints(row_type), columns(row_type)
     with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns(kind).values())
+        writer.writerow(column_of.values())
         for row in rows:
-            writer.writerow([as_text(getattr(row, name), types[name]) for name in columns(kind)])
+            writer.writerow([as_text(getattr(row, name), types[name]) for name in column_of])
 
 
-def read_rows(path: str | Path, kind: type[Row], *, exact: bool = False) -> list[Row]:
-    """Read dataclass instances from a CSV file.
+def read_rows(path: str | Path, row_type: type[Row], *, exact: bool = False) -> list[Row]:
+    """Read instances of the dataclass ``row_type`` from a CSV file.
 
     Fields are text, booleans, integers or floats. An empty float is NaN, an empty integer 0 and an
     empty boolean false. Additional columns are ignored, unless ``exact``.
 
     Raises:
         KeyError: if a column is missing, or if ``exact`` and the columns or their order differ.
-        ValueError: if a row is not as long as the header, a value has another type, or the file is
-            not UTF-8.
+        ValueError: if a row is not as long as the header, a value does not have the type of its
+            field, or the file is not UTF-8.
     """
-    types = get_type_hints(kind)
+    types, column_of = get_type_hints(row_type), columns(row_type)
     with Path(path).open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         header = list(reader.fieldnames or ())
-        if exact and header != list(columns(kind).values()):
+        if exact and header != list(column_of.values()):
             raise KeyError(f"columns {', '.join(header)}")
         try:
             rows = list(reader)
@@ -53,18 +50,21 @@ def read_rows(path: str | Path, kind: type[Row], *, exact: bool = False) -> list
         if None in row or None in row.values():
             raise ValueError(f"row {number} is not as long as the header")
     return [
-        kind(**{name: as_value(row[column], types[name]) for name, column in columns(kind).items()})
+        row_type(**{name: as_value(row[column], types[name]) for name, column in column_of.items()})
         for row in rows
     ]
 
 
-def columns(kind: type) -> dict[str, str]:
-    """Return the name of the column of each field of a dataclass, by the name of the field."""
-    return {field.name: field.metadata.get("column", field.name) for field in fields(kind)}
+def columns(row_type: type) -> dict[str, str]:
+    """Return the columns of a dataclass, by field name.
+
+    A column has the name of its field, unless the field's metadata contains another ``column``.
+    """
+    return {field.name: field.metadata.get("column", field.name) for field in fields(row_type)}
 
 
 def as_text(value: Any, kind: type) -> str:
-    """Return a value as text for a file. :func:`as_value` returns exactly the same value."""
+    """Return a value as text for a file. :func:`as_value` returns the same value from this text."""
     if kind is float:
         return repr(float(value))
     return str(value).lower() if kind is bool else str(value)

@@ -37,12 +37,12 @@ def first_few(names: Iterable[object]) -> str:
     return ", ".join(texts[:5]) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")
 
 
-_LOCATIONS: dict[str, str] = {}  # the user's file or address, by temporary path
+_LOCATIONS: dict[str, str] = {}  # the text to show, by temporary path
 
 
 @contextmanager
 def shown_as(temporary: Path, location: str) -> Iterator[None]:
-    """Show the user's file or address instead of a temporary path in errors and log lines."""
+    """In errors and log lines, show the user's file or its URL instead of a temporary copy."""
     _LOCATIONS[str(temporary)] = location
     try:
         yield
@@ -54,7 +54,7 @@ def shown_as(temporary: Path, location: str) -> Iterator[None]:
 
 
 def with_locations(message: str) -> str:
-    """Return a message with the user's files and addresses instead of temporary paths."""
+    """Replace temporary paths in a message by their locations (:func:`shown_as`)."""
     for temporary, location in _LOCATIONS.items():
         message = message.replace(temporary, location)
     return message

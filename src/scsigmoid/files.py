@@ -24,8 +24,9 @@ def report_full_disk(path: Path) -> Iterator[None]:
     """If the disk becomes full in the block, raise an OSError that names ``path``."""
     try:
         yield
-    except Exception as error:  # libraries raise other errors, with the system's text
+    except Exception as error:  # not only OSError: libraries wrap it and quote its message
         for number in (errno.ENOSPC, errno.EDQUOT):
+            # A UserError already names its file and says what to do.
             if os.strerror(number) in str(error) and not isinstance(error, UserError):
                 raise OSError(number, os.strerror(number), str(path)) from None
         raise
@@ -74,13 +75,13 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 def locked(path: str | Path, activity: str) -> Iterator[None]:
     """Lock a file while the block runs. Raise a UserError if another process has locked it.
 
-    The message contains the process id and the host, which are in the file, and ``activity``, e.g.
-    ``"training"``. The system releases the lock when the process ends. On file systems without
-    locks (some network file systems), other processes are not excluded.
+    The message contains ``activity``, e.g. ``"training"``, and the process id and the host that the
+    other process wrote to the file. The system releases the lock when the process ends. On file
+    systems without locks (some network file systems), other processes are not excluded.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="utf-8") as handle:
+    with path.open("a", encoding="utf-8") as handle:  # does not empty the file yet
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

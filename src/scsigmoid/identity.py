@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 KEY = "scsigmoid"  # key of the identity in the metadata of a Parquet file
 FINGERPRINT = re.compile("[0-9a-f]{64}")
-SNAPSHOT = re.compile(r"(.+)-step-(\d{8})")  # name of a file from a snapshot, without suffix
+SNAPSHOT = re.compile(r"(.+)-step-(\d{8})")  # stem of a file: name of the model, training step
 
 
 def check_identity(path: str | Path, metadata: Mapping[str, Any], **expected: Any) -> None:
@@ -36,7 +36,7 @@ def check_identity(path: str | Path, metadata: Mapping[str, Any], **expected: An
 
 
 def check_cells(path: Path, expected: str) -> None:
-    """Raise a UserError if an h5ad file is missing or its SHA-256 is not the expected one."""
+    """Raise a UserError if an h5ad file is missing or its SHA-256 is not the field ``cells``."""
     if not path.is_file():
         raise UserError(f"{path}: no such file; give the h5ad file of the dataset")
     check_identity(path, {"cells": sha256(path)}, cells=expected)
@@ -50,7 +50,7 @@ def for_message(value: Any) -> str:
 
 
 def model_of(path: Path) -> dict[str, Any]:
-    """Return ``model`` from the name of a file, and ``step`` if the file is from a snapshot."""
+    """Return the identity in a file's name: ``model``, and ``step`` if it is from a snapshot."""
     snapshot = SNAPSHOT.fullmatch(path.stem)
     if snapshot is None:
         return {"model": path.stem}

@@ -12,7 +12,7 @@ ATTENTIONS = ("sigmoid", "softmax")
 PASSES = ("forward", "backward")
 METRIC_TITLES = {name: metric.title for name, metric in metrics.METRICS.items()}
 METRIC_TITLES[metrics.MEAN] = metrics.MEAN_TITLE
-# Embeddings without a model, next to which models are scored.
+# Embeddings that do not use a model, scored for comparison with the models.
 CONTROLS = {"random": "Random embedding", "pca_log_counts": "PCA of log counts"}
 
 
@@ -39,7 +39,7 @@ def short_label(config: Config, name: str) -> str:
 def model_label(config: Config, name: str) -> str:
     """Return a model's short label, and its size if ``models.<name>.size`` is set.
 
-    If the model's name contains another context, the label has both: ``"Sigmoid 2K (128 tokens)"``.
+    If the context in the name is not the model's, both appear: ``"Sigmoid 2K (128 tokens)"``.
     """
     model = config.models[name]
     label = short_label(config, name)
@@ -58,22 +58,22 @@ def representation_label(config: Config, name: str) -> str:
 
 
 def provider_label(name: str) -> str:
-    return LABELS.get(name, name)
+    return LABELS.get(name, name)  # "provider": a kernel, in settings and result files
 
 
 def series_label(series: tuple[str, str], among: Iterable[tuple[str, str]]) -> str:
     """Return the label of a curve, which is a pair (kernel, layout).
 
-    The label contains the layout if ``among``, all curves, has several layouts of the kernel.
+    ``among`` are all curves. If several are of the same kernel, the label contains the layout.
     """
-    provider, layout = series
-    has_several_layouts = sum(name == provider for name, _ in among) > 1
-    return provider_label(provider) + (f", {layout}" if has_several_layouts else "")
+    kernel, layout = series
+    has_several_layouts = sum(other == kernel for other, _ in among) > 1
+    return provider_label(kernel) + (f", {layout}" if has_several_layouts else "")
 
 
 def pairs(config: Config) -> list[tuple[str, str]]:
     """Return the (sigmoid, softmax) models of each context and size, without stress-test models."""
-    # By context and size: the first model of each attention.
+    # Name of the first model of each attention, by context and size.
     groups: dict[tuple[int, str], dict[str, str]] = {}
     for name, model in config.models.items():
         if not model.stress:
@@ -89,7 +89,7 @@ def paper_model_label(name: str) -> str:
 
 
 def four_digits(value: float) -> str:
-    """Return a number with four significant digits. From 10,000 to 1e9, round it to an integer."""
+    """Return a number as an integer if whole or from 10,000 (but below 1e9), else four digits."""
     if math.isfinite(value) and abs(value) < 1e9 and (value == int(value) or abs(value) >= 1e4):
         return f"{value:,.0f}"
     return f"{value:.4g}"

@@ -41,7 +41,7 @@ class Measurement:
 
     dataset: str  # evaluation dataset, e.g. heart_oft
     group: str = ""  # part of the dataset, e.g. a pair of cell types or a donor. Empty: all cells.
-    model: str  # model or control, e.g. sigmoid_4k. For paired values, sigmoid_4k - softmax_4k.
+    model: str  # model or control, e.g. sigmoid_4k. Paired difference: sigmoid_4k - softmax_4k.
     attention: str = ""  # sigmoid, softmax or empty
     context: int = 0  # context length in tokens, 0 for controls
     vocabulary: str = ""  # fingerprint of the vocabulary of the tokens
@@ -86,8 +86,7 @@ def mean_interval(values: NDArray[np.float64], confidence: float) -> Interval:
 
     There is no interval from fewer than two values, and the mean of none is NaN.
     """
-    # The same as scipy.stats.t.ppf, whose import takes a second longer.
-    from scipy.special import stdtrit
+    from scipy.special import stdtrit  # as scipy.stats.t.ppf, whose import takes a second longer
 
     count = len(values)
     if count < 2:

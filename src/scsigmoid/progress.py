@@ -12,7 +12,7 @@ from scsigmoid.errors import printable, with_locations
 
 T = TypeVar("T")
 
-# The terminal, while the command line redirects standard error to a log. Otherwise None.
+# The terminal for `announce`, while the command line redirects standard error to a log, or None.
 terminal: TextIO | None = None
 
 
@@ -53,7 +53,7 @@ def verbosity(is_verbose: bool) -> Iterator[None]:
 
 
 def announce(message: str) -> None:
-    """Print one line to standard error, and to the terminal if standard error is a log."""
+    """Print one line to standard error, and to :data:`terminal` if it is not None."""
     log(message)
     if terminal is not None:
         with suppress(OSError):  # the terminal may be closed
@@ -76,9 +76,9 @@ def track(items: Iterable[T], *, label: str, total: int | None = None) -> Iterat
 
         yield from tqdm(items, desc=label, total=total, leave=False)
         return
-    last = time.monotonic()
+    printed_at = time.monotonic()
     for done, item in enumerate(items, start=1):
         yield item
-        if time.monotonic() - last >= 10:
-            last = time.monotonic()
+        if time.monotonic() - printed_at >= 10:
+            printed_at = time.monotonic()
             log(f"{label}: {done}" + (f" of {total}" if total else ""))

@@ -6,7 +6,7 @@ import hashlib
 def derive(seed: int, *names: str | int) -> int:
     """Return a 63-bit seed for a purpose, which ``names`` identify.
 
-    For example, ``"validation_loss", "heart_oft"`` identify the masks of the loss on a dataset.
+    For example, ``"validation_loss", "heart_oft"`` identify the masks of the loss on heart_oft.
     """
     # The text contains the types of the names, so that 1 and "1" have different seeds.
     text = "\x1f".join([str(seed), *(f"{type(name).__name__}:{name}" for name in names)])

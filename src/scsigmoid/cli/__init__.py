@@ -26,15 +26,15 @@ for module in ("pipeline", "evaluation", "benchmarks", "report"):
     import_module(f"scsigmoid.cli.{module}")  # registers subcommands, in the order of --help
 
 # Environment variables.
-SILENT = "SCSIGMOID_SILENT"  # no progress on the terminal, for jobs of a cluster
-LINES = "SCSIGMOID_LINES"  # makes each job print one line on the terminal when it starts
+SILENT = "SCSIGMOID_SILENT"  # jobs print no progress on the terminal (on a cluster)
+LINES = "SCSIGMOID_LINES"  # jobs print one line on the terminal when they start
 #: Variables that contain the id of a job on Slurm, PBS, LSF and Grid Engine.
 JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
-NO_SPACE, READ_ONLY = (errno.ENOSPC, errno.EDQUOT), (errno.EROFS, errno.EACCES, errno.EPERM)
+NO_SPACE, NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT), (errno.EROFS, errno.EACCES, errno.EPERM)
 #: What to do after an error of the file system, by error number.
 REMEDIES = {
     **dict.fromkeys(NO_SPACE, "free some space, and run again"),
-    **dict.fromkeys(READ_ONLY, "make it writable, or choose another place"),
+    **dict.fromkeys(NOT_WRITABLE, "make it writable, or choose another place"),
 }
 
 
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if log is not None and rank not in (None, "0"):  # each process of torchrun has its own log
         log = log.with_suffix(f".{rank}{log.suffix}")
     try:
-        if log is not None and rank is None:  # torchrun sets RANK in the processes that it starts
+        if log is not None and rank is None:  # not in processes of torchrun, which have a RANK
             start_log(log, words[0])
         if max(getattr(options, "gpus", 1), getattr(options, "nodes", 1)) > 1:
             from scsigmoid.training.processes import launch, launched
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not launched():
                 return launch(options.nodes, options.gpus, words)
         with redirect_errors(log) as terminal:
-            return run(options, log, terminal)
+            return run_stage(options, log, terminal)
     except (UserError, OSError) as error:  # processes cannot be started, or the log is not writable
         problem = expected_error(error, log)
         if problem is None:
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return print_error(problem, sys.stderr)
 
 
-def run(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
+def run_stage(options: argparse.Namespace, log: Path | None, terminal: TextIO) -> int:
     """Run a subcommand and return the exit code.
 
     ``log`` is the file to which standard error is redirected, or None. ``terminal`` is the original

@@ -17,7 +17,7 @@ Run = Callable[[argparse.Namespace], None]
 
 
 def path(summary: str, metavar: str = "PATH") -> dict[str, Any]:
-    """Return options of ``add_argument`` for a file or folder."""
+    """Return keyword arguments of ``add_argument`` for a file or folder."""
     return {"type": Path, "metavar": metavar, "help": summary}
 
 
@@ -30,7 +30,7 @@ def text(summary: str) -> dict[str, Any]:
 
 
 def choice(kind: Any, summary: str) -> dict[str, Any]:
-    """Return options of ``add_argument`` for a ``Literal``. Its first value is the default."""
+    """Return keyword arguments for a ``Literal``. Its first value is the default."""
     values = get_args(kind)
     return {"choices": values, "default": values[0], "help": summary}
 
@@ -68,7 +68,7 @@ def parse_settings(json_text: str) -> JobSettings:
     return JobSettings(values)
 
 
-#: Options of ``add_argument``, by argument.
+#: Keyword arguments of ``add_argument``, by name of the argument of a subcommand.
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "input": path("cells with raw counts: h5ad, or a 10x file or folder", "INPUT.h5ad"),
     "output": path("file to write", "OUTPUT.h5ad"),
@@ -123,10 +123,10 @@ class Stage:
     """A stage of the experiment, which is a subcommand of ``scsigmoid``."""
 
     run: Run  # function to call with the parsed arguments
-    # Names of the arguments, separated by spaces. A suffix means: `?` optional, `+` one value or
-    # more, `*` optional with one value or more.
+    # Names in ARGUMENTS, separated by spaces. A suffix means: `?` optional, `+` one value or more,
+    # `*` optional with one value or more. An argument with a default needs no `?`.
     arguments: str
-    overrides: Mapping[str, dict[str, Any]]  # options of `add_argument`, instead of ARGUMENTS
+    overrides: Mapping[str, dict[str, Any]]  # entries that this stage uses instead of ARGUMENTS
 
     def add_to(self, stages: Any, name: str) -> None:
         """Add the subcommand to ``stages``, argparse's subparsers."""
@@ -135,15 +135,15 @@ class Stage:
         parser.set_defaults(run=self.run)
         for argument in ("--log?", *self.arguments.split()):
             key = argument.rstrip("?+*")
-            options = dict(self.overrides[key] if key in self.overrides else ARGUMENTS[key])
-            # The values of omitted optional arguments, "" and [], do not count as defaults.
-            if options.get("default"):
-                options["help"] += " (default: %(default)s)"
+            keywords = dict(self.overrides[key] if key in self.overrides else ARGUMENTS[key])
+            # The defaults "" and [] only mark an argument as omitted. It may still be required.
+            if keywords.get("default"):
+                keywords["help"] += " (default: %(default)s)"
             elif key.startswith("--"):
-                options["required"] = argument[-1] not in "?*"
+                keywords["required"] = argument[-1] not in "?*"
             if argument[-1] in "+*":
-                options["nargs"] = "+"
-            parser.add_argument(key, **options)
+                keywords["nargs"] = "+"
+            parser.add_argument(key, **keywords)
 
 
 STAGES: dict[str, Stage] = {}
@@ -152,7 +152,7 @@ STAGES: dict[str, Stage] = {}
 def stage(
     arguments: str, overrides: Mapping[str, dict[str, Any]] | None = None
 ) -> Callable[[Run], Run]:
-    """Return a decorator that registers a function as a subcommand, with arguments of `Stage`.
+    """Return a decorator that adds a function to STAGES. The arguments are attributes of `Stage`.
 
     The name and the docstring of the function become the name and the help of the subcommand.
     """
@@ -176,8 +176,8 @@ def read_config(configuration: Path) -> Config:
 def corpus_of(configuration: Path) -> tuple[Config, Path]:
     """Return a stored configuration and the folder of its downloads.
 
-    Snakemake does not compare stored configurations. So a stage that reads one does not run again
-    if a download setting changes.
+    Download settings are read from this file, not from ``--settings``, because Snakemake does not
+    compare its content. So changed download settings do not rerun a stage.
     """
     config = read_config(configuration)
     folder = config.corpus.download.folder

@@ -44,9 +44,9 @@ def simulate_tokens(options: argparse.Namespace) -> None:
     """Write simulated cells, ready for training."""
     from scsigmoid.benchmarks.simulated import write_simulated_tokens
 
+    # Not read_config(): it imports pydantic, which a bare GPU image does not have.
     config = JobSettings(read_yaml(options.configuration), str(options.configuration))
     benchmarks = JobSettings(config["benchmarks"], config.source)
     benchmark = benchmarks.section("training", TrainingBenchmark)
-    # One token less than the longest context leaves room for <cls>.
-    longest = max(model["context"] for model in config["models"].values()) - 1
+    longest = max(model["context"] for model in config["models"].values()) - 1  # without <cls>
     write_simulated_tokens(options.output, benchmark, options.cells, longest, config["seed"])

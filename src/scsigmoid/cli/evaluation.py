@@ -60,8 +60,8 @@ def validation_loss(options: argparse.Namespace) -> None:
     settings = options.settings.section("evaluation.validation_loss", ValidationLoss)
     seed = options.settings["seed"]
     for checkpoint, output in checkpoints_and_outputs(options):
-        cells = output.with_suffix(".parquet")
-        measure(checkpoint, tokens, dataset, settings, seed, device, output, cells)
+        cell_losses = output.with_suffix(".parquet")
+        measure(checkpoint, tokens, dataset, settings, seed, device, output, cell_losses)
 
 
 def checkpoints_and_outputs(options: argparse.Namespace) -> Iterator[tuple[Path, Path]]:
@@ -75,7 +75,7 @@ def checkpoints_and_outputs(options: argparse.Namespace) -> Iterator[tuple[Path,
 @stage("--embeddings+ --cells --settings --output+")
 def scib(options: argparse.Namespace) -> None:
     """Compute the scIB metrics of a dataset. The folder of an output is the name of its metric."""
-    # Numba would compile for ten seconds at import. Without compiling, a cell takes less than 1 ms.
+    # Numba would compile for ten seconds at import. Uncompiled, it takes less than 1 ms per cell.
     os.environ["NUMBA_DISABLE_JIT"] = "1"
     from scsigmoid.config.metrics import METRICS
     from scsigmoid.evaluation.scib import scib as measure
@@ -85,9 +85,9 @@ def scib(options: argparse.Namespace) -> None:
         if metric not in METRICS:
             raise UserError(f"{output}: name its folder after a metric ({', '.join(METRICS)})")
     settings, seed = options.settings.section("evaluation.scib", Scib), options.settings["seed"]
-    has_donors = options.settings["corpus.source"] == "local"
+    by_donor = options.settings["corpus.source"] == "local"  # not for the paper's datasets
     files = by_model(options.embeddings)
-    measure(files, options.cells, settings, seed, outputs, donors=has_donors)
+    measure(files, options.cells, settings, seed, outputs, donors=by_donor)
 
 
 @stage("--dataset --embeddings+ --settings --device? --output")

@@ -61,9 +61,9 @@ def fetch(options: argparse.Namespace) -> None:
         if dataset is None:
             raise UserError(f"--dataset {name}: not one of {', '.join(config.datasets)}")
         needed_cells = Plan(config).needed_cells(name)
-        row = options.metadata.with_suffix(".csv")  # manifest with one row, for this dataset
-        write_evaluation_row(name, config.corpus, config.datasets, config.seed, downloads, row)
-        fetch_evaluation(row, dataset, *shared, options.metadata, needed_cells)
+        row_csv = options.metadata.with_suffix(".csv")  # manifest with one row, for this dataset
+        write_evaluation_row(name, config.corpus, config.datasets, config.seed, downloads, row_csv)
+        fetch_evaluation(row_csv, dataset, *shared, options.metadata, needed_cells)
     elif options.part.isdecimal() and options.manifest and not options.dataset:
         fetch_part(options.manifest, int(options.part), *shared)
     else:
@@ -126,8 +126,8 @@ def tokenize(options: argparse.Namespace) -> None:
         minimum_genes=0 if options.metadata else settings["corpus.minimum_genes"],
     )
     if options.metadata:
-        row = options.metadata.with_suffix(".csv")
-        check_not_trained_on(row, options.manifest, config.corpus, config.datasets, config.seed)
+        row_csv = options.metadata.with_suffix(".csv")  # written by `fetch`
+        check_not_trained_on(row_csv, options.manifest, config.corpus, config.datasets, config.seed)
         tokenize_evaluation(options.cells, options.metadata, tokenizer, options.output)
     else:
         # No later job reads the files, so downloads may be deleted.
@@ -150,12 +150,13 @@ def train(options: argparse.Namespace) -> None:
     from scsigmoid.training.processes import STOPPED, launched, requeue
     from scsigmoid.training.run import TrainingRun
 
-    settings = JobSettings(options.settings[f"models.{options.model}"])
-    # Replace the dictionaries of these sections with dataclasses.
+    settings, key = options.settings, f"models.{options.model}"
+    values = JobSettings(settings[key])
     sections = {"size": Size, "architecture": Architecture, "training": Training}
-    settings |= {name: settings.section(name, kind) for name, kind in sections.items()}
-    # TrainingRun(**settings, model=...), but with a UserError if a setting is missing or unknown.
-    run = JobSettings({"run": settings | {"model": options.model}}).section("run", TrainingRun)
+    for name, kind in sections.items():
+        values[name] = values.section(name, kind)
+    settings[key] = {**values, "model": options.model}
+    run = settings.section(key, TrainingRun)  # UserError if a setting is missing or unknown
     try:
         run_training(run, options.tokens, options.vocabulary, options.output)
     except SystemExit as end:

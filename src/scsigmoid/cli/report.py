@@ -51,9 +51,9 @@ def study_runs(options: argparse.Namespace) -> None:
     from scsigmoid.study.baselines import baselines
     from scsigmoid.study.runs import collect
 
-    config, results = read_config(options.configuration), options.configuration.parent
-    collect(config, results, options.output)
-    baselines(config, results, options.output / "baselines.csv")
+    config, folder = read_config(options.configuration), options.configuration.parent
+    collect(config, folder, options.output)
+    baselines(config, folder, options.output / "baselines.csv")
 
 
 @stage("--embeddings+ --cells --settings --output")
@@ -71,13 +71,13 @@ def study(options: argparse.Namespace) -> None:
     from scsigmoid.study.runs import Study
     from scsigmoid.study.tables import write_tables
 
-    results = Study(options.runs)
-    for path in (*write_tables(results, options.output), *draw(results, options.output)):
+    collected = Study(options.runs)
+    for path in (*write_tables(collected, options.output), *draw(collected, options.output)):
         print(path)
-    if results.unfinished:
-        names = first_few(results.unfinished)
+    if collected.unfinished:
+        names = first_few(collected.unfinished)
         print(f"only the tables of learning rates and clipping show unfinished runs: {names}")
-    families = results.runs[results.runs["purpose"] == ""]["family"].unique()
+    families = collected.runs[collected.runs["purpose"] == ""]["family"].unique()
     if len(families):
         names = ", ".join(families)
         print(f"families without a purpose are in no table; set study.<family>.purpose: {names}")

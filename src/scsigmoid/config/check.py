@@ -36,8 +36,8 @@ def load(
     Args:
         path: the base configuration.
         presets: folder of the presets, ``<preset>.yaml``.
-        overrides: values of the command line. With the user's own files (``corpus.source: local``),
-            the default of ``preset`` is ``own``.
+        overrides: values of ``--configfile`` and ``--config``. If they contain ``corpus.source:
+            local`` (the user's own files), the default of ``preset`` is ``own``.
         choose: function that replaces ``auto`` with values that suit the user's own files
             (:func:`scsigmoid.forecast.choices.choose`). By default, ``auto`` is kept.
     """
@@ -62,7 +62,7 @@ def check(values: Mapping[str, Any]) -> Config:
     datasets = values.get("datasets")
     if isinstance(datasets, Mapping):
         for name, dataset in datasets.items():
-            # The default title of a dataset with a file is its name.
+            # With a file, the default of `title` is the name of the dataset.
             if isinstance(dataset, dict) and dataset.get("file"):
                 dataset.setdefault("title", str(name).replace("_", " "))
     config = validate(values, Config)
@@ -92,17 +92,17 @@ def with_local_datasets(config: Config) -> Config:
     """
     files = expand(config.corpus.local)
     datasets = {name: dataset for name, dataset in config.datasets.items() if dataset.file}
-    if not datasets and not any(file.dataset for file in files):
+    held_out = [file for file in files if file.dataset]
+    if not datasets and not held_out:
         raise UserError("corpus.local: no cells are held out for evaluation; set held_out")
     if all(file.held_out is True for file in files):
         raise UserError("corpus.local: every cell is held out; leave cells for training")
-    for file in files:
+    for file in held_out:
         name = file.dataset
         if name in datasets:
             raise UserError(f"corpus.local: two datasets are called {name!r}; set name of one")
-        if name:
-            title, description = name.replace("_", " "), file.path.name
-            datasets[name] = Dataset(title=title, label=file.labels, description=description)
+        title, description = name.replace("_", " "), file.path.name
+        datasets[name] = Dataset(title=title, label=file.labels, description=description)
     return dataclasses.replace(config, datasets=datasets)
 
 

@@ -44,7 +44,7 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
     for name, size in config.sizes.items():
         if size.hidden % size.heads:
             yield f"sizes.{name}: hidden {size.hidden} should be a multiple of heads {size.heads}"
-        minimum = -(-size.hidden // WIDEST_HEAD)  # rounded up
+        minimum = -(-size.hidden // WIDEST_HEAD)  # of heads, rounded up
         if size.heads < minimum:
             yield f"sizes.{name}: head dimension above {WIDEST_HEAD}; set at least {minimum} heads"
     for name, (model, training) in runs.items():
@@ -54,7 +54,7 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
     for name in config.evaluation.pair:
         if config.models[name].stress:
             yield f"evaluation.pair: {name!r} is a stress-test model; choose another"
-    # MMD of the user's own cells is not computed unless its datasets are listed.
+    # By default, MMD of the user's own cells is not computed.
     if config.corpus.source != "local" or config.evaluation.mmd.datasets:
         yield from find_mmd_problems(config)
     yield from find_kernel_benchmark_problems(config.benchmarks.kernel)
@@ -86,7 +86,7 @@ def find_corpus_problems(config: Config) -> Iterator[str]:
 
 
 def find_model_problems(name: str, model: Model, training: Training, device: str) -> Iterator[str]:
-    """Yield messages about a model that cannot be trained."""
+    """Yield messages about a model or study run that cannot be trained."""
     backends = BACKENDS[model.attention]
     setting, kind = f"models.{name}.backend", f"{model.attention} backend"
     check_known(setting, kind, [model.backend], ["auto", *backends])
@@ -110,7 +110,7 @@ def find_mmd_problems(config: Config) -> Iterator[str]:
 
 
 def find_kernel_benchmark_problems(kernel: KernelBenchmark) -> Iterator[str]:
-    """Yield messages about head dimensions and lengths that do not divide their total."""
+    """Yield messages about values that do not divide ``hidden`` or ``tokens`` without remainder."""
     for key, total_key in (("head_dimensions", "hidden"), ("lengths", "tokens")):
         total = getattr(kernel, total_key)
         for value in getattr(kernel, key):

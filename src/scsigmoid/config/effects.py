@@ -18,8 +18,8 @@ class Affects:
         rules: names of rules in ``workflow/rules``, separated by spaces (default: no rule).
         model: whether the setting determines the trained model. If not, an interrupted training
             continues with the new value.
-        otherwise: constant value of the setting for rules that get the section but are not affected
-            by the setting. By default, these rules do not get the setting.
+        otherwise: constant that replaces the value for rules that are affected by other settings of
+            the section, but not by this one. By default, these rules do not get the setting.
     """
 
     def __init__(self, rules: str = "", *, model: bool = True, otherwise: Any = MISSING) -> None:

@@ -18,7 +18,7 @@ class LocalFile:
     path: Path  # absolute path
     labels: list[str]  # columns of obs with the cell type
     held_out: bool | float | str  # True (all cells), False (none), a fraction, or "column=value"
-    dataset: str  # evaluation dataset of the held-out cells. Empty if there are none.
+    dataset: str  # evaluation dataset of the held-out cells. Empty if no cells are held out.
     layer: str = ""
     genes: str = ""
 

@@ -18,7 +18,7 @@ from scsigmoid.config.versions import version_setting
 
 
 class Plan:
-    """The parts, datasets and models of one configuration."""
+    """The parts, datasets, models and job settings of one configuration."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -37,7 +37,8 @@ class Plan:
     @property
     def study_dataset(self) -> str | None:
         """The evaluation dataset that study runs embed (the same for all families), or None."""
-        return next((f.embedded for f in self.config.study.values() if f.embedded), None)
+        families = self.config.study.values()
+        return next((family.embedded for family in families if family.embedded), None)
 
     def study_embeddings(self) -> list[str]:
         """Return the embedding files of study runs: for each snapshot and for the final model."""
@@ -92,13 +93,13 @@ class Plan:
         """
         settings = dict(find_settings(self.config, rule, None if dataset is None else [dataset]))
         settings |= version_setting(rule)
-        if rule == "manifest":  # without files whose cells are all held out
+        if rule == "manifest":  # A new file whose cells are all held out should not rerun training.
             corpus = settings["corpus"]
             corpus["local"] = [entry for entry in corpus["local"] if entry["held_out"] is not True]
         if rule == "evaluation_cells" and dataset in self.held_out_files:
-            file = self.held_out_files[dataset]
+            file = self.held_out_files[dataset]  # `corpus.local` itself affects only `manifest`
             settings["file"] = [str(file.path), file.held_out, file.layer, file.genes]
-        if "sizes" in settings:  # of the training benchmark: only the sizes that it uses
+        if "sizes" in settings:  # the rule is `benchmark_training`: only the sizes that it times
             names = self.config.benchmarks.training.sizes
             settings["sizes"] = {name: settings["sizes"][name] for name in names}
         return settings
@@ -134,6 +135,6 @@ class Plan:
         Snakemake compares them with the last run, and trains again if they changed.
         """
         settings = self.run_settings(name)
-        del settings["device"]
+        del settings["device"]  # changes results by rounding only
         training = values_for(Training(**settings["training"]), "train")
         return settings | {"training": training, **version_setting("train")}

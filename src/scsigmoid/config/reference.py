@@ -46,14 +46,15 @@ def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) 
     meanings, effect_of = descriptions(section), effects(section)
     hints = typing.get_type_hints(section)
     nested_sections = []
-    yield f"## {f'`{path}`' if path else 'Top level'}\n\n{as_markdown(section.__doc__)}\n"
+    title = f"`{path}`" if path else "Top level"
+    yield f"## {title}\n\n{as_markdown(section.__doc__)}\n"
     rows = []
     for field in dataclasses.fields(section):
         name, effect = field.name, effect_of[field.name]
         rules = inherited if effect is None else effect.rules
         kind = hints[name]
         suffix = {dict: ".<name>", list: ".<number>"}.get(typing.get_origin(kind), "")
-        # A section, or the sections in a mapping or list, have tables of their own.
+        # A section has a table instead of a row. A mapping or list of sections has both.
         for nested in filter(dataclasses.is_dataclass, (kind, *typing.get_args(kind))):
             values = None if suffix or defaults is None else defaults[name]
             nested_sections.append((nested, f"{path}.{name}".lstrip(".") + suffix, values, rules))
@@ -62,8 +63,8 @@ def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) 
         reruns = ", ".join(f"`{rule}`" for rule in sorted(rules))
         if effect is not None and not effect.model:
             reruns += " (continues)"
-        cells = (f"`{name}`", type_of(properties[name]), default_of(field, defaults))
-        rows.append(f"| {' | '.join((*cells, meanings.get(name, ''), reruns))} |")
+        start = (f"`{name}`", type_of(properties[name]), default_of(field, defaults))
+        rows.append(f"| {' | '.join((*start, meanings.get(name, ''), reruns))} |")
     if rows:
         header = "| setting | type | default | meaning | reruns |\n| --- | --- | --- | --- | --- |"
         yield "\n".join([header, *rows, ""])

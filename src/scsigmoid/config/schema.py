@@ -110,7 +110,7 @@ class Settings:
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "allow_inf_nan": False}
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    __dataclass_fields__: ClassVar[dict[str, Any]]  # tells mypy that subclasses are dataclasses
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True)(cls)
@@ -121,6 +121,7 @@ class LocalFiles(Settings):
 
     files: Text
     """Path or glob, relative to the working directory."""
+    # `label` and `name` affect rules through the entry of `datasets` that is made from them.
     label: Annotated[Label, Affects()] = "cell_type"
     """Column of ``obs`` with the cell type. Takes the same values as ``datasets.<name>.label``."""
     held_out: Annotated[
@@ -254,8 +255,8 @@ class VocabularyChoice(Settings):
     """File with one gene id per line. Exactly these genes get tokens. Genes that no training cell
     expresses have a median of 1. ``null`` selects genes by the other settings."""
     sizes: dict[Literal["Homo sapiens", "Mus musculus", "other"], Count] | None
-    """Largest number of genes of each organism. The genes expressed in most training cells are
-    kept. ``other`` limits genes without an Ensembl id. ``null`` means no limit."""
+    """Largest number of genes of each organism. Genes that more training cells express are
+    preferred. ``other`` limits genes without an Ensembl id. ``null`` means no limit."""
 
 
 class Tokens(Settings):
@@ -496,7 +497,7 @@ class KernelBenchmark(Settings):
     lengths: DistinctNotEmpty[Count]
     """Sequence lengths."""
     padding: DistinctNotEmpty[FractionOrZero]
-    """Fractions of padding as in the paper: sequence lengths vary from (1 - fraction) L to L."""
+    """Fractions of padding as in the paper: for length L, from (1 - fraction) L to L tokens."""
     jagged: bool
     """Whether to time two more batches: sequences with the lengths of cells, and equal sequences
     with the same number of operations."""

@@ -9,8 +9,8 @@ from scsigmoid.config.schema import Config, Model, Purpose, Training, Variant
 from scsigmoid.config.validate import check_known, validate
 from scsigmoid.errors import UserError
 
-#: Settings in which runs with the same purpose, attention and seed may differ. Tables have a row
-#: for each value of these settings, and would average runs that differ in other settings.
+#: Settings in which runs with the same purpose, attention and seed may differ, by purpose. Tables
+#: have a row for each value of these settings, and would average runs that differ in others.
 COMPARED: dict[Purpose, tuple[str, ...]] = {
     "rates": ("learning_rate",),
     "seeds": (),
@@ -33,7 +33,7 @@ class StudyRun:
 
 
 def study_runs(config: Config) -> dict[str, StudyRun]:
-    """Return all runs by name, in the order of the configuration. Seeds vary slowest.
+    """Return all runs by name, family after family. Within a family, the seed varies slowest.
 
     A name consists of the family, the attention, the values that vary within the family, and the
     seed, e.g. ``frontier_softmax_learning_rate_0_002_seed_1``. Raise a UserError if a setting is
@@ -51,7 +51,7 @@ def study_runs(config: Config) -> dict[str, StudyRun]:
 
 def check_averages(config: Config, runs: Mapping[str, StudyRun]) -> None:
     """Raise a UserError if a table would average runs with different settings."""
-    first_run: dict[tuple[object, ...], str] = {}  # name of the first run with the same settings
+    first_names: dict[tuple[object, ...], str] = {}  # name of the first run in a row of a table
     for name, run in runs.items():
         purpose = config.study[run.family].purpose
         if purpose is None:
@@ -60,10 +60,10 @@ def check_averages(config: Config, runs: Mapping[str, StudyRun]) -> None:
         compared = COMPARED[purpose]
         compared_values = [str(values[setting]) for setting in compared]
         key = (purpose, run.model.attention, run.seed, *compared_values)
-        other = first_run.setdefault(key, name)
-        if other != name:
+        first = first_names.setdefault(key, name)
+        if first != name:
             same = ", ".join(("purpose", "attention", "seed", *compared))
-            problem = f"{other} and {name} have the same {same}, and a table would average them"
+            problem = f"{first} and {name} have the same {same}, and a table would average them"
             remedy = "leave out one, or give it a family without a purpose"
             raise UserError(f"study.{run.family}: {problem}; {remedy}")
 
@@ -91,6 +91,7 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
     keys_in_name = [
         key
         for key, values in reversed(options.items())  # the seed is at the end of the name
+        # The attention, which is in every name, is added below.
         if key == "seed" or (key != "attention" and len(values) > 1)
     ]
     for combination in itertools.product(*options.values()):

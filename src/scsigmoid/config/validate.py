@@ -56,8 +56,8 @@ def error_message(errors: list[Any], kind: Any, path: str) -> str:
     missing.
     """
     # pydantic's types of errors for a name that is not a field, or not text
-    unknown = ("unexpected_keyword_argument", "invalid_key")
-    unknown_errors = [error for error in errors if error["type"] in unknown]
+    unknown_types = ("unexpected_keyword_argument", "invalid_key")
+    unknown_errors = [error for error in errors if error["type"] in unknown_types]
     error = (unknown_errors or errors)[0]
     location = error["loc"]
     # For a wrong key of a mapping, the location ends with the key and "[key]". Remove both, so that
@@ -66,12 +66,12 @@ def error_message(errors: list[Any], kind: Any, path: str) -> str:
         location = location[:-2]
     place = [" ".join(str(part).split()) for part in location]  # a key may have line breaks
     setting = ".".join(filter(None, [path, *place]))
-    if error["type"] in unknown:
-        names = names_next_to(kind, place)
-        section, dot, _ = place[-1].partition(".")
+    if unknown_errors:
+        names, name = names_next_to(kind, place), place[-1]
+        section, dot, _ = name.partition(".")
         if dot and section in names:  # --config training.steps=1
             return f"{setting}: unknown setting; write it as {section}={{key: value}}"
-        hint = suggest(place[-1], names) or "; see docs/configuration.md"
+        hint = suggest(name, names) or "; see docs/configuration.md"
         return f"{setting}: unknown setting{hint}"
     if error["type"] == "missing":
         return f"{setting}: missing; add it"
@@ -95,7 +95,7 @@ def names_next_to(kind: Any, place: list[str]) -> list[str]:
 
 
 def suggest(name: object, known: Iterable[str]) -> str:
-    """Return a hint about an unknown name: a similar known name, or all if there are at most 20."""
+    """Return a hint about an unknown name: a similar name, all names if at most 20, or nothing."""
     known = list(known)
     matches = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     if matches:
@@ -103,11 +103,11 @@ def suggest(name: object, known: Iterable[str]) -> str:
     return f"; expected one of {', '.join(known)}" if 0 < len(known) <= 20 else ""
 
 
-def check_known(setting: str, kind: str, names: Iterable[str], known: Collection[str]) -> None:
+def check_known(setting: str, noun: str, names: Iterable[str], known: Collection[str]) -> None:
     """Raise a UserError if ``names`` in a setting are not all known.
 
-    ``kind`` is the word for them in the message, for example ``"model"``.
+    ``noun`` is the word for a name in the message, for example ``"model"``.
     """
     for name in names:
         if name not in known:
-            raise UserError(f"{setting}: unknown {kind} {name!r}{suggest(name, known)}")
+            raise UserError(f"{setting}: unknown {noun} {name!r}{suggest(name, known)}")
