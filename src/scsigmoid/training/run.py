@@ -20,7 +20,7 @@ from scsigmoid.training.processes import Processes
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRun:
-    """Settings of the training of one model, from :meth:`scsigmoid.config.plan.Plan.run_settings`."""
+    """Settings of the training of one model (:meth:`scsigmoid.config.plan.Plan.run_settings`)."""
 
     model: str  # name of the model
     attention: str  # "sigmoid" or "softmax"
