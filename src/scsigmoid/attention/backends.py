@@ -49,7 +49,7 @@ def _find_missing_software(backend: Backend) -> str:
 
 @functools.cache
 def _warn(attention: str, name: str, obstacle: str) -> None:
-    """Warn, once per process and obstacle, that the fastest backend ``name`` is not used."""
+    """Warn, once per process and obstacle, that the faster backend ``name`` is not used."""
     warnings.warn(
         f"{attention} attention: backend {name} is not available: {obstacle}; "
         "a slower backend is used",
@@ -94,7 +94,7 @@ def _find_obstacle(name: str, backend: Backend, device: torch.device, unsupporte
 def _choose_automatically(
     attention: str, device: torch.device, unsupported: str
 ) -> tuple[str, list[str]]:
-    """Return the fastest backend that runs on the device, and why faster ones do not run."""
+    """Return the fastest backend that runs on the device, and why faster backends do not run."""
     is_gpu = device.type == "cuda"
     if is_gpu and not torch.cuda.is_available():
         raise UserError(f"device {str(device)!r}: torch sees no CUDA GPU")

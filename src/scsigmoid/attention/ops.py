@@ -111,10 +111,11 @@ def compute_gradients(
     backend: str,
     bias_grad: bool,
 ) -> Gradients:
-    """Compute the gradients of the arguments of :func:`compute` from ``grad``, that of its result.
+    """Compute the gradients of the arguments of :func:`compute`.
 
-    Return the gradients of ``q``, ``k``, ``v``, contiguous, and the bias, (sequences,). If ``k``
-    and ``v`` are None, their gradients are None. Without ``bias_grad``, the bias has none.
+    ``grad`` is the gradient of the result. Return the gradients of ``q``, ``k`` and ``v``,
+    contiguous, and of the bias, (sequences,). If ``k`` and ``v`` are None, so are their gradients.
+    Without ``bias_grad``, the gradient of the bias is None.
     """
     arguments = (grad, *_separate(q, k, v), problem.resolve(), bias_grad)
     launch: Callable[..., Gradients] = launcher(backend).backward

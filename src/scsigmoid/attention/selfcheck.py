@@ -68,7 +68,7 @@ def compare(backend: str, device: torch.device) -> str:
 
 @functools.cache
 def find_failure(backend: str, device: torch.device) -> str:
-    """Return why the installed Triton must not run a backend's kernels, or "" if they work."""
+    """Return why a backend's kernels do not work with the installed Triton, or "" if they do."""
     import triton
 
     version = triton.__version__
