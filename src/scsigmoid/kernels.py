@@ -29,12 +29,12 @@ class Backend:
     runs_on_cpu: bool = False
     is_automatic: bool = True  # whether `auto` may choose the backend
     alternative: str = "reference"  # backend that messages recommend if this one does not run
-    # Module with the function `unavailable`, which returns why the kernels do not run on a GPU of
-    # the required capability, or "" if they do.
+    # Module with the function `unavailable`. It returns why the kernels do not run on a GPU of the
+    # required capability, or "" if they do.
     kernels: str = ""
     packages: tuple[str, ...] = ()  # pip names. The first package contains the kernels.
-    # Whether benchmarks on a GPU time the backend under its own name. Other backends are timed only
-    # if :mod:`scsigmoid.benchmarks.providers` has an entry for them.
+    # Whether benchmarks on a GPU time the backend under its own name. If not, they time it only if
+    # :mod:`scsigmoid.benchmarks.providers` has an entry for it.
     is_compared: bool = False
 
     @property
@@ -44,7 +44,7 @@ class Backend:
 
 
 #: The backends of each attention, fastest on a GPU first. The backward pass of ``triton`` computes
-#: scores and their gradients twice, for dQ and for dK and dV. ``hopper`` computes them once.
+#: scores and their gradients twice, for dQ and for dK and dV, so it has two products more.
 BACKENDS: dict[str, dict[str, Backend]] = {
     "sigmoid": {
         "hopper": Backend(
@@ -95,7 +95,7 @@ BACKENDS: dict[str, dict[str, Backend]] = {
 #: This project's kernels of sigmoid attention, fastest first.
 OURS = tuple(name for name, backend in BACKENDS["sigmoid"].items() if backend.is_compared)
 
-#: Labels of other kernels that benchmarks time, in tables and figures.
+#: Labels in tables and figures of all other names under which benchmarks time kernels.
 OTHERS = {
     "triton_sigmoid": "TritonSigmoid",
     "flash_sigmoid": "FlashSigmoid",
@@ -106,8 +106,8 @@ OTHERS = {
     "cudnn": "Softmax, cuDNN",
 }
 
-#: Label of each kernel in tables and figures. Later entries replace earlier ones, so ``reference``
-#: has the label of sigmoid attention.
+#: Label of each kernel in tables and figures. Later entries replace earlier ones: ``reference`` has
+#: the label of sigmoid attention, and our kernels have the addition "(ours)".
 LABELS = {
     **{name: backend.label for name, backend in BACKENDS["softmax"].items()},
     **{name: backend.label for name, backend in BACKENDS["sigmoid"].items()},
@@ -116,7 +116,7 @@ LABELS = {
     **OTHERS,
 }
 
-#: pip names of all optional packages with kernels, whose versions benchmarks record.
+#: pip names of optional packages with kernels. Benchmarks record their versions.
 PACKAGES = ["triton-sigmoid"]
 for backends in BACKENDS.values():
     for backend in backends.values():

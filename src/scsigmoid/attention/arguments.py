@@ -1,7 +1,7 @@
 """Checks of the arguments of attention.
 
 The values of lengths on a GPU are checked only with ``check=True``, because the host must wait for
-the GPU. All other properties are always checked.
+the GPU. Types, shapes, dtypes and devices are always checked.
 """
 
 import math
@@ -86,13 +86,10 @@ def _check_values(name: str, cu_seqlens: Tensor, tokens: int, max_length: int) -
 
 
 def _can_read(lengths: Tensor, check: bool) -> bool:
-    """Return True if the values of ``lengths`` are on the CPU, or on a GPU and ``check`` is True.
-
-    Return False for fake tensors and in a compiled region, where tensors do not have values.
-    """
+    """Return True if ``lengths`` has values that the host may read: on the CPU, or if ``check``."""
     return (
         (check or lengths.device.type == "cpu")
-        and type(lengths) is Tensor
+        and type(lengths) is Tensor  # fake tensors do not have values
         and not torch.compiler.is_compiling()
     )
 
@@ -113,8 +110,8 @@ def check_packing(
         raise TypeError(f"{name}: must be int32, is {cu_seqlens.dtype}")
     check_device(name, cu_seqlens, like)
     if not isinstance(max_seqlen, (int, torch.SymInt, Integral)):
-        kind = type(max_seqlen).__name__
-        raise TypeError(f"max_seqlen{suffix}: must be a whole number, is {kind}")
+        type_name = type(max_seqlen).__name__
+        raise TypeError(f"max_seqlen{suffix}: must be a whole number, is {type_name}")
     if max_seqlen < 0:
         raise ValueError(f"max_seqlen{suffix}: must not be negative, is {max_seqlen}")
     check_booleans(check=check)
@@ -140,9 +137,10 @@ def check_lengths(name: str, lengths: Tensor, like: Tensor, check: bool) -> None
         raise TypeError(f"{name}: must be int32 or int64, is {lengths.dtype}")
     check_device(name, lengths, like)
     check_booleans(check=check)
-    for value in lengths.tolist() if _can_read(lengths, check) else ():
-        if not 0 <= value <= like.shape[1]:
-            raise ValueError(f"{name}: must be between 0 and {like.shape[1]}, contains {value}")
+    if _can_read(lengths, check):
+        for value in lengths.tolist():
+            if not 0 <= value <= like.shape[1]:
+                raise ValueError(f"{name}: must be between 0 and {like.shape[1]}, contains {value}")
 
 
 def to_float(name: str, value: object) -> float:
@@ -157,6 +155,7 @@ def resolve_scale(scale: float | None, dimension: int) -> float:
     if scale is None:
         return float(dimension) ** -0.5
     number = to_float("scale", scale)
+    # In a compiled region, the number may be symbolic.
     if not torch.compiler.is_compiling() and not math.isfinite(number):
         raise ValueError(f"scale: must be finite, is {number}")
     return number
@@ -165,6 +164,7 @@ def resolve_scale(scale: float | None, dimension: int) -> float:
 def cast_for_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Cast tensors to the dtype of autocast if it is enabled. Do not cast float64."""
     first, device = tensors[0], tensors[0].device.type
+    # PyTorch raises an error if asked for the autocast of the meta device.
     if device == "meta" or first.dtype == torch.float64 or not torch.is_autocast_enabled(device):
         return tensors
     dtype = torch.get_autocast_dtype(device)

@@ -26,7 +26,7 @@ def is_interpreted() -> bool:
 
 
 def find_unsupported(q: Tensor) -> str:
-    """Return why the kernels for Hopper do not support ``q``, or "" if they do."""
+    """Return why backends ``hopper`` and ``fa4`` do not support ``q``, or "" if they do."""
     if q.dtype not in (torch.bfloat16, torch.float16):
         return "it computes bfloat16 and float16 only"
     # Comparing with `in` makes torch.compile treat the dimension as a constant.
@@ -37,7 +37,7 @@ def find_unsupported(q: Tensor) -> str:
 
 @functools.cache
 def _find_missing_software(backend: Backend) -> str:
-    """Return which software the kernels of a backend lack, or "" if they lack none."""
+    """Return which software of a backend is missing, or "" if its kernels can be used."""
     if backend.package and not version_of(backend.package):
         return f"{backend.package} is not installed (pip install --pre {backend.package})"
     try:
@@ -49,7 +49,7 @@ def _find_missing_software(backend: Backend) -> str:
 
 @functools.cache
 def _warn(attention: str, name: str, obstacle: str) -> None:
-    """Warn, once per process and obstacle, that the fastest kernels are not used."""
+    """Warn, once per process and obstacle, that the faster backend ``name`` is not used."""
     warnings.warn(
         f"{attention} attention: backend {name} is not available: {obstacle}; "
         "a slower backend is used",
@@ -60,7 +60,7 @@ def _warn(attention: str, name: str, obstacle: str) -> None:
 def _find_obstacle(name: str, backend: Backend, device: torch.device, unsupported: str) -> str:
     """Return why a backend does not run on a device, or "" if it does."""
     required = backend.capability
-    # A backend without a required capability runs on all devices.
+    # Without a required capability, a backend runs on all devices.
     if required is None or (backend.runs_on_cpu and device.type != "cuda"):
         return ""
     if name == "triton":
@@ -81,6 +81,7 @@ def _find_obstacle(name: str, backend: Backend, device: torch.device, unsupporte
         )
     if backend.kernels and (obstacle := unsupported or _find_missing_software(backend)):
         return obstacle
+    # Only this project's kernels, which have a launcher, depend on the version of Triton.
     if not backend.launcher or is_interpreted():
         return ""
     failure = find_failure(name, device)
@@ -93,7 +94,7 @@ def _find_obstacle(name: str, backend: Backend, device: torch.device, unsupporte
 def _choose_automatically(
     attention: str, device: torch.device, unsupported: str
 ) -> tuple[str, list[str]]:
-    """Return the fastest backend that runs on the device, and why faster backends do not."""
+    """Return the fastest backend that runs on the device, and why faster backends do not run."""
     is_gpu = device.type == "cuda"
     if is_gpu and not torch.cuda.is_available():
         raise UserError(f"device {str(device)!r}: torch sees no CUDA GPU")
@@ -105,7 +106,7 @@ def _choose_automatically(
         if not obstacle:
             return name, passed_over
         passed_over.append(f"{name}: {obstacle}")
-        # Warn only if installing or updating software would help.
+        # Only GPUs get here. Warn only if installing or updating software would help.
         is_installed = not backend.package or version_of(backend.package)
         is_made_for_gpu = torch.cuda.get_device_capability(device) == backend.capability
         if backend.kernels and is_made_for_gpu and not unsupported and is_installed:
@@ -160,8 +161,8 @@ def choose_backend(
             support them.
 
     Raises:
-        UserError: if the backend is unknown or does not run on the device, or if ``triton``
-            computes wrong results.
+        UserError: if the backend is unknown or does not run on the device, or if ``triton`` fails
+            this check.
     """
     if not isinstance(requested, str):
         raise UserError(f"backend {requested!r}: is not a string; use 'auto' or a name in BACKENDS")

@@ -1,4 +1,4 @@
-"""Softmax attention by FlashAttention-4 (optional package ``flash-attn-4``), fastest on Hopper.
+"""Softmax attention by FlashAttention-4 (optional package ``flash-attn-4``), used on Hopper.
 
 Registers operators for the package's forward and backward pass, because torch.compile does not
 support the package's own functions.
@@ -51,8 +51,9 @@ def _forward(
     tensors: Sequence[Tensor], cu_seqlens: Tensor, max_seqlen: int, scale: float
 ) -> tuple[Tensor, Tensor]:
     """Compute the result, and the log-sum-exp (lse) of each query's scores, (heads, tokens)."""
-    run, options = _passes()[0], _length_arguments(cu_seqlens, max_seqlen)
-    return run(*_separate(tensors), softmax_scale=scale, return_lse=True, **options)[:2]
+    run_forward, _ = _passes()
+    options = _length_arguments(cu_seqlens, max_seqlen)
+    return run_forward(*_separate(tensors), softmax_scale=scale, return_lse=True, **options)[:2]
 
 
 def _forward_fake(tensors: Sequence[Tensor], *arguments: object) -> tuple[Tensor, Tensor]:
@@ -71,7 +72,7 @@ def _backward(
     scale: float,
 ) -> list[Tensor]:
     """Compute the gradients of ``tensors``, contiguous. ``lse``: see :func:`_forward`."""
-    gradients = [x.new_empty(x.shape) for x in tensors]
+    gradients = [x.new_empty(x.shape) for x in tensors]  # the package writes into them
     options = _length_arguments(cu_seqlens, max_seqlen)
     options["dq"], options["dk"], options["dv"] = _separate(gradients)
     options["deterministic"] = torch.are_deterministic_algorithms_enabled()

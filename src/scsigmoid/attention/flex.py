@@ -1,5 +1,6 @@
-"""Softmax attention by FlexAttention with a document mask: the paper's softmax baseline.
+"""Softmax attention by FlexAttention, the paper's softmax baseline.
 
+A document mask, in the words of FlexAttention, lets tokens attend to their own sequence only.
 FlexAttention is imported in functions, because it imports the compiler of PyTorch. This takes one
 second, also in programs that do not compile.
 """
@@ -25,14 +26,14 @@ def document_blocks(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Compute the parts of the document mask. B is the number of blocks, tokens / 128 rounded up.
 
-    A block of the mask is full if all its pairs of tokens are in one sequence, and partial if only
-    some are. Compares the first and last sequences of all pairs of blocks instead of all pairs of
-    tokens, and does not wait for the device.
+    A block of the mask is full if the tokens of each of its pairs are in the same sequence, and
+    partial if this is true for some pairs only. Compares the sequences of the first and last token
+    of blocks instead of all pairs of tokens, and does not wait for the device.
 
     Returns:
         Five int32 tensors: the sequence of each token, (tokens,). For each row of blocks, the
         number of partial blocks, (1, 1, B), and the indices of all blocks, (1, 1, B, B), partial
-        blocks first. The same two tensors with full blocks first.
+        blocks first. The same two tensors for full blocks.
     """
     device = cu_seqlens.device
     index = torch.arange(tokens, dtype=torch.int32, device=device)
@@ -62,9 +63,9 @@ def _(cu_seqlens: Tensor, tokens: int) -> tuple[Tensor, Tensor, Tensor, Tensor, 
 
 
 def document_mask(cu_seqlens: Tensor, tokens: int) -> "BlockMask":
-    """Create the block mask of packed sequences, once per training step for all layers and heads.
+    """Create the document mask of packed sequences, for all layers and heads of a training step.
 
-    ``cu_seqlens`` is (sequences + 1,) int32. Tokens attend to their own sequence only.
+    ``cu_seqlens`` is (sequences + 1,) int32.
     """
     from torch.nn.attention.flex_attention import BlockMask
 

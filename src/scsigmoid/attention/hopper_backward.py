@@ -2,9 +2,9 @@
 
 Rows are keys and columns are queries in this module, so scores and weights are transposed.
 
-A program takes tiles of 128 keys of one head from the list, longest first. Its producer warp loads
-blocks of queries and of output gradients. Each of two consumer groups of four warps has 64 keys and
-computes
+A program takes tiles of 128 keys of one head from the list, most queries first. Its producer warp
+loads blocks of queries and of output gradients. Each of two consumer groups of four warps has 64
+keys and computes
 
     S^T = K Q^T,  dP^T = V dO^T,  P^T = sigmoid(S^T),  dS^T = P^T (1 - P^T) dP^T,
     dV += P^T dO,  dK += dS^T Q.
@@ -54,16 +54,12 @@ from scsigmoid.attention.hopper_gluon import (
 
 @gluon.jit
 def _producer(
-    SCHEDULE, maps, tiles, words, barriers, announcements,
+    SCHEDULE, in_maps, inputs, words, barriers, announcements,
     BLOCK_Q: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """Take tiles from the list and load keys, values, queries and output gradients.
-
-    Barriers ``..._full`` and ``full`` say that data have arrived, ``..._empty`` and ``empty`` that
-    both consumers have read them.
-    """
-    q_map, grad_map, k_map, v_map = maps
-    qs, grads, ks, vs = tiles
+    """Take tiles from the list and load keys, values, queries and output gradients."""
+    q_map, grad_map, k_map, v_map = in_maps
+    qs, grads, ks, vs = inputs
     kv_full, kv_empty, full, empty = barriers
     D: gl.constexpr = k_map.block_shape[4]
     total = gl.load(SCHEDULE + 1)  # number of tiles
@@ -139,28 +135,28 @@ def _consumer(
 
     ``factor`` and ``FORM``: see :func:`hopper_gluon.sigmoid`.
     """
-    # Bit operations on numbers of tiles and blocks below replace divisions by these constants.
+    # Below, bit operations on `tiles_done` and `blocks_done` replace divisions by these constants.
     gl.static_assert(AHEAD == 2)
     gl.static_assert(STAGES == 1 or STAGES == 2 or STAGES == 4)
-    maps, factor, scale, tiles, staging, words, barriers, exchanged, announcements = common
-    dq_map, dk_map, dv_map = maps
-    qs, grads, ks, vs = tiles
+    out_maps, factor, scale, inputs, staging, words, barriers, exchanged, announcements = common
+    dq_map, dk_map, dv_map = out_maps
+    qs, grads, ks, vs = inputs
     exchange, dqs, outs = staging
     kv_full, kv_empty, full, empty = barriers
     tile_full, tile_empty = announcements
     D: gl.constexpr = dk_map.block_shape[4]
     dtype: gl.constexpr = dk_map.dtype
     scores_layout: gl.constexpr = accumulator_layout(BLOCK_Q)
-    keys_layout: gl.constexpr = accumulator_layout(D)
+    dkdv_layout: gl.constexpr = accumulator_layout(D)
     dq_layout: gl.constexpr = accumulator_layout(64)
-    operand: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=keys_layout, k_width=2)
+    operand: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=dkdv_layout, k_width=2)
     k = ks.index(GROUP)
     v = vs.index(GROUP)
     own_dq = dqs.index(GROUP)
     staged = outs.index(GROUP)
     zero_scores = gl.zeros([64, BLOCK_Q], gl.float32, scores_layout)
     zero_dq = gl.zeros([64, 64], gl.float32, dq_layout)
-    # Ring slots, phases and the current pair of buffers in `exchange` are computed from these
+    # Ring slots, phases and the current pair of buffers in `exchange` are computed from the next
     # two numbers, which need two registers instead of six.
     tiles_done = 0
     blocks_done = 0
@@ -172,8 +168,8 @@ def _consumer(
         head = read_word(words, slot, HEAD)
         column_end = read_word(words, slot, COLUMN_END)
         column = read_word(words, slot, COLUMN)
-        dk = gl.zeros([64, D], gl.float32, keys_layout)
-        dv = gl.zeros([64, D], gl.float32, keys_layout)
+        dk = gl.zeros([64, D], gl.float32, dkdv_layout)
+        dv = gl.zeros([64, D], gl.float32, dkdv_layout)
         # Initialize accumulators before the first product. Otherwise ptxas serializes products.
         dk, dv = warpgroup_mma_wait(0, deps=(dk, dv))
         # A product into `dv` is unfinished at the end of a block, so `dv` has the type of an
@@ -240,7 +236,7 @@ def backward_kernel(
     q_map, grad_map, k_map, v_map, dq_map, dk_map, dv_map, SCHEDULE, factor, scale,
     BLOCK_Q: gl.constexpr, STAGES: gl.constexpr, FORM: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    """Run one program per multiprocessor.
+    """Run at most one program per multiprocessor.
 
     ``dq_map`` describes the float32 sum of dS K, which ``scale_dq_kernel`` multiplies by ``scale``.
     ``factor`` and ``FORM``: see :func:`hopper_gluon.sigmoid`.
@@ -260,24 +256,25 @@ def backward_kernel(
     dqs = gl.allocate_shared_memory(gl.float32, [2, 64, 64], dq_layout)
     outs = gl.allocate_shared_memory(dtype, [2, 64, D], keys_layout)
     words = gl.allocate_shared_memory(gl.int32, [AHEAD * 8, 1], words_layout)
-    loads = (q_map, grad_map, k_map, v_map)
-    maps = (dq_map, dk_map, dv_map)
-    tiles = (qs, grads, ks, vs)
+    in_maps = (q_map, grad_map, k_map, v_map)
+    out_maps = (dq_map, dk_map, dv_map)
+    inputs = (qs, grads, ks, vs)
     staging = (exchange, dqs, outs)
     kv_full, kv_empty = allocate_barriers(1, 1).index(0), allocate_barriers(1, 2).index(0)
     exchanged = allocate_barriers(1, 2).index(0)
     barriers = (kv_full, kv_empty, allocate_barriers(STAGES, 1), allocate_barriers(STAGES, 2))
     announcements = (allocate_barriers(AHEAD, 1), allocate_barriers(AHEAD, 2))
-    common = (maps, factor, scale, tiles, staging, words, barriers, exchanged, announcements)
+    common = (out_maps, factor, scale, inputs, staging, words, barriers, exchanged, announcements)
     gl.warp_specialize(
         [
             (_consumer, (0, common, BLOCK_Q, STAGES, FORM)),
             (_consumer, (1, common, BLOCK_Q, STAGES, FORM)),
             (
                 _producer,
-                (SCHEDULE, loads, tiles, words, barriers, announcements, BLOCK_Q, STAGES),
+                (SCHEDULE, in_maps, inputs, words, barriers, announcements, BLOCK_Q, STAGES),
             ),
         ],
+        # Warps, and registers per thread, of the second consumer and the producer.
         [4, 1],
         [240, 24],
     )

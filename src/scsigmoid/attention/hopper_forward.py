@@ -5,7 +5,8 @@ tiles from the list (:func:`scsigmoid.attention.schedule.schedule`) and fills a 
 loads the next tile while the consumers finish the current one. Each consumer computes 64 query
 rows. Two matrix products overlap: Q K^T of block i and P V of block i - 1 are issued together, and
 P V runs during the sigmoid of block i. Unlike in softmax, no running maximum and sum separate them.
-Each ring slot stores K of block i and V of block i - 1, so one barrier covers both.
+Each ring slot stores K of block i and V of block i - 1, so one barrier covers both. In the code,
+rows are queries and columns are keys.
 
 Scores are not masked. Descriptors (:mod:`scsigmoid.attention.launching`) load rows past the end of
 a sequence as zeros and do not store them. V = 0 does not change P V.
@@ -41,21 +42,22 @@ from scsigmoid.attention.hopper_gluon import (
 
 @gluon.jit
 def _producer(
-    SCHEDULE, maps, tiles, words, barriers,
+    SCHEDULE, maps, inputs, words, barriers,
     PIECES: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """Take tiles from the list and load queries, keys and values."""
     q_map, k_map, v_map = maps
-    qs, ks, vs = tiles
+    qs, ks, vs = inputs
     q_full, q_empty, full, empty, tile_full, tile_empty = barriers
-    Q_BYTES: gl.constexpr = 64 * q_map.block_shape[4] * 2
-    BLOCK_BYTES: gl.constexpr = BLOCK_K * q_map.block_shape[4] * 2
+    ROW_BYTES: gl.constexpr = q_map.block_shape[4] * 2
+    Q_BYTES: gl.constexpr = 64 * ROW_BYTES
+    BLOCK_BYTES: gl.constexpr = BLOCK_K * ROW_BYTES
     total = gl.load(SCHEDULE + 1)  # number of tiles
     tile = gl.program_id(0)
     slot = 0
     slot_phase = 1
     q_phase = 1
-    stage = 0
+    stage = 0  # ring slot of a block
     phase = 1
     while tile < total:
         row_end, row, column_end, column, blocks, head, summand, pieces = read_entry(SCHEDULE, tile)
@@ -70,7 +72,7 @@ def _producer(
             mbarrier.expect(q_full.index(piece), Q_BYTES)
             load_tile(q_map, row_end, row + piece * 64, head, q_full.index(piece), qs.index(piece))
         q_phase ^= 1
-        # Step `block` loads K of this block and V of the previous block.
+        # Step i loads K of block i (except the last step) and V of block i - 1 (except step 0).
         for block in range(blocks + 1):
             mbarrier.wait(empty.index(stage), phase)
             if block == 0 or block == blocks:
@@ -94,8 +96,8 @@ def _consumer(
     BLOCK_K: gl.constexpr, STAGES: gl.constexpr, FORM: gl.constexpr,
 ):  # fmt: skip
     """Compute 64 query rows of each tile."""
-    out_map, factor, tiles, staging, words, barriers = common
-    qs, ks, vs = tiles
+    out_map, factor, inputs, outs, words, barriers = common
+    qs, ks, vs = inputs
     q_full, q_empty, full, empty, tile_full, tile_empty = barriers
     D: gl.constexpr = out_map.block_shape[4]
     dtype: gl.constexpr = out_map.dtype
@@ -105,7 +107,7 @@ def _consumer(
         operand_index=0, parent=out_layout, k_width=2
     )
     q = qs.index(GROUP)
-    staged = staging.index(GROUP)
+    staged = outs.index(GROUP)
     zero_scores = gl.zeros([64, BLOCK_K], gl.float32, scores_layout)
     slot = 0
     slot_phase = 0
@@ -130,23 +132,23 @@ def _consumer(
             scores = start_product(q, ks.index(stage), zero_scores)
             scores = warpgroup_mma_wait(0, deps=(scores,))
             mbarrier.arrive(empty.index(stage), count=1)
-            new = sigmoid(scores, factor, summand, FORM, ROUNDED=True)
-            weights = gl.convert_layout(new.to(dtype), weights_layout)
+            new_weights = sigmoid(scores, factor, summand, FORM, ROUNDED=True)
+            weights = gl.convert_layout(new_weights.to(dtype), weights_layout)
             stage, phase = advance(stage, phase, STAGES)
             mbarrier.wait(full.index(stage), phase)
             for _ in range(1, blocks):
                 scores = start_product(q, ks.index(stage), zero_scores)
                 out = warpgroup_mma(weights, vs.index(stage), out, is_async=True)
                 scores = warpgroup_mma_wait(1, deps=(scores,))
-                new = sigmoid(scores, factor, summand, FORM, ROUNDED=True)
-                used = stage
+                new_weights = sigmoid(scores, factor, summand, FORM, ROUNDED=True)
+                read_stage = stage
                 stage, phase = advance(stage, phase, STAGES)
                 # Waiting for a barrier ends a basic block. Otherwise ptxas would move the sigmoid
-                # after the wait for P V, so that they would not overlap.
+                # after the wait for P V, so that the two would not overlap.
                 mbarrier.wait(full.index(stage), phase)
-                out, weights, new = warpgroup_mma_wait(0, deps=(out, weights, new))
-                mbarrier.arrive(empty.index(used), count=1)
-                weights = gl.convert_layout(new.to(dtype), weights_layout)
+                out, weights, new_weights = warpgroup_mma_wait(0, deps=(out, weights, new_weights))
+                mbarrier.arrive(empty.index(read_stage), count=1)
+                weights = gl.convert_layout(new_weights.to(dtype), weights_layout)
             mbarrier.arrive(q_empty.index(GROUP), count=1)
             out = warpgroup_mma(weights, vs.index(stage), out, is_async=True)
             out = warpgroup_mma_wait(0, deps=(out,))
@@ -182,23 +184,23 @@ def forward_kernel(
     ks = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_K, D], columns_layout)
     vs = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_K, D], columns_layout)
     words = gl.allocate_shared_memory(gl.int32, [AHEAD * 8, 1], words_layout)
-    tiles = (qs, ks, vs)
+    inputs = (qs, ks, vs)
     q_full, q_empty = allocate_barriers(PIECES, 1), allocate_barriers(PIECES, 1)
     full, empty = allocate_barriers(STAGES, 1), allocate_barriers(STAGES, PIECES)
     tile_full, tile_empty = allocate_barriers(AHEAD, 1), allocate_barriers(AHEAD, PIECES)
     barriers = (q_full, q_empty, full, empty, tile_full, tile_empty)
     maps = (q_map, k_map, v_map)
-    common = (out_map, factor, tiles, outs, words, barriers)
-    # The first function runs in the kernel's own ``num_warps`` warps. The lists have the warps and
-    # the registers per thread of the other functions. The index of a group must be a constant, so
-    # that addresses stay in uniform registers.
+    common = (out_map, factor, inputs, outs, words, barriers)
+    # The first function runs in the kernel's own ``num_warps`` warps. The two lists have the warps,
+    # and the registers per thread, of all other functions. The index of a group must be a constant,
+    # so that addresses stay in uniform registers.
     if PIECES == 3:
         gl.warp_specialize(
             [
                 (_consumer, (0, common, BLOCK_K, STAGES, FORM)),
                 (_consumer, (1, common, BLOCK_K, STAGES, FORM)),
                 (_consumer, (2, common, BLOCK_K, STAGES, FORM)),
-                (_producer, (SCHEDULE, maps, tiles, words, barriers, PIECES, BLOCK_K, STAGES)),
+                (_producer, (SCHEDULE, maps, inputs, words, barriers, PIECES, BLOCK_K, STAGES)),
             ],
             [4, 4, 1],
             [REGISTERS, REGISTERS, 32],
@@ -211,7 +213,7 @@ def forward_kernel(
                 (_consumer, (1, common, BLOCK_K, STAGES, FORM)),
                 (_consumer, (2, common, BLOCK_K, STAGES, FORM)),
                 (_consumer, (3, common, BLOCK_K, STAGES, FORM)),
-                (_producer, (SCHEDULE, maps, tiles, words, barriers, PIECES, BLOCK_K, STAGES)),
+                (_producer, (SCHEDULE, maps, inputs, words, barriers, PIECES, BLOCK_K, STAGES)),
             ],
             [4, 4, 4, 1],
             [REGISTERS, REGISTERS, REGISTERS, 32],

@@ -3,7 +3,7 @@
 Gluon is the experimental lower level of Triton. Only this module uses private parts of Gluon:
 ``warpgroup_mma_init``, reinterpretation of shared memory, the builder's asynchronous reduction with
 the decorator ``builtin``, and the attributes of a descriptor. The first three have no public
-equivalent. They may change in any release, see :mod:`scsigmoid.attention.selfcheck`.
+equivalent. Any release may change these parts, see :mod:`scsigmoid.attention.selfcheck`.
 """
 
 import functools
@@ -37,12 +37,12 @@ if hasattr(tma, "async_load"):
 else:
     tma_load, tma_store = tma.async_copy_global_to_shared, tma.async_copy_shared_to_global
 
-_ELEMENTS = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32}
+_GLUON_DTYPES = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32}
 
 
 @functools.cache
 def _layout(rows: int, columns: int, dtype: torch.dtype) -> Any:
-    return gl.NVMMASharedLayout.get_default_for([1, 1, rows, 1, columns], _ELEMENTS[dtype])
+    return gl.NVMMASharedLayout.get_default_for([1, 1, rows, 1, columns], _GLUON_DTYPES[dtype])
 
 
 def make_descriptor(tensor: Tensor, rows: int, columns: int) -> TensorDescriptor:
@@ -85,13 +85,13 @@ def accumulator_layout(columns):
 @gluon.jit
 def load_tile(descriptor, end, row, head, barrier, memory):
     """Start to copy the tile at ragged coordinate ``row`` of a sequence and head to ``memory``."""
-    place = [WRAP, end, row, head, 0]
-    tma_load(descriptor, place, barrier, view_tile(memory, descriptor))
+    coordinates = [WRAP, end, row, head, 0]
+    tma_load(descriptor, coordinates, barrier, view_tile(memory, descriptor))
 
 
 @gluon.jit
 def store_tile(tile, staged, descriptor, end, row, head):
-    """Write a tile in registers to global memory, asynchronously from the buffer ``staged``."""
+    """Write a tile to global memory asynchronously, from the buffer ``staged`` once it is free."""
     tma.store_wait(0)
     staged.store(tile.to(descriptor.dtype))
     fence_async_shared()
@@ -111,8 +111,9 @@ def start_product(left, right, zeros):
 def allocate_barriers(SIZE: gl.constexpr, COUNT: gl.constexpr):
     """Allocate ``SIZE`` barriers that each wait for ``COUNT`` arrivals.
 
-    A wait for phase 1 of a new barrier returns at once. Producers start with this phase, because
-    all slots are empty at first. Consumers start with phase 0.
+    ``full`` barriers say that a slot contains data, ``empty`` barriers that all consumers have read
+    them. A wait for phase 1 of a new barrier returns at once. Producers start with this phase,
+    because all slots are empty at first. Consumers start with phase 0.
     """
     barriers = gl.allocate_shared_memory(gl.int64, [SIZE, 1], mbarrier.MBarrierLayout())
     for index in gl.static_range(SIZE):
@@ -124,18 +125,18 @@ def allocate_barriers(SIZE: gl.constexpr, COUNT: gl.constexpr):
 def advance(index, phase, SIZE: gl.constexpr):
     """Return the next index and phase in a ring. The phase flips when the index returns to 0."""
     index += 1
-    closes = index == SIZE
-    return gl.where(closes, 0, index), gl.where(closes, phase ^ 1, phase)
+    at_end = index == SIZE
+    return gl.where(at_end, 0, index), gl.where(at_end, phase ^ 1, phase)
 
 
 def _vote(rounded: bool) -> str:
     """Return the PTX of ``vote`` (:func:`sigmoid`) for 32 scores per thread, 16 x 64 per warp.
 
-    The operands are the results (16 pairs of bfloat16 or 32 float32), then 32 for each argument.
+    Operands: the results (16 pairs of bfloat16 or 32 float32), then 32 of each of ``arguments``.
     """
     outputs = 16 if rounded else 32
     scores = [f"${outputs + i}" for i in range(32)]
-    # The other arguments are equal for all scores, so only their first operands are used.
+    # All other arguments are equal for all scores, so only their first operands are used.
     tanh_factor, tanh_summand, exp_factor, exp_summand, limit = (
         f"${outputs + 32 * i}" for i in range(1, 6)
     )
@@ -150,8 +151,8 @@ def _vote(rounded: bool) -> str:
         "fma.rn.f32 TO, TO, 0f3F000000, 0f3F000000;"
     )
 
-    # Scores are moved to the integer register i for the comparison.
     def largest(to: str, first: str, *others: str) -> str:
+        # max.s32 needs an integer register, i.
         chain = (f"mov.b32 i, {x}; max.s32 {to}, {to}, i;" for x in others)
         return f"mov.b32 {to}, {first}; {''.join(chain)}"
 
@@ -164,7 +165,7 @@ def _vote(rounded: bool) -> str:
             text += pair if rounded else f"mov.f32 ${i}, t; mov.f32 ${i + 1}, u;"
         return text
 
-    # ptxas combines the two chains into maxima of three operands.
+    # ptxas combines the two chains of `largest` into maxima of three operands.
     return f"""{{ .reg .pred p; .reg .f32 t, u, n; .reg .b32 m, m2, i;
         {largest("m", *scores[:16])} {largest("m2", *scores[16:])} max.s32 m, m, m2;
         mov.b32 i, {limit}; setp.ge.s32 p, m, i;
@@ -182,16 +183,17 @@ _VOTE_ROUNDED_OPERANDS = gl.constexpr(",".join(["=&r"] * 16 + ["f"] * 160 + ["r"
 
 @gluon.jit
 def sigmoid(scores, factor, summand, FORM: gl.constexpr, ROUNDED: gl.constexpr = False):
-    """Compute the sigmoid of scores. ``factor`` and ``summand`` combine scale and bias.
+    """Compute the sigmoid of scores in the form ``FORM``, with x = score * factor + summand.
 
     - ``tanh`` and ``pair``: see :func:`triton_tiles.sigmoid`.
     - ``vote``: 1 / (1 + 2^x) with the accuracy of bfloat16, in bfloat16 if ``ROUNDED``. If all
-      scores of a warp (16 x 64) have e = 2^-x <= 1/64, weights are e - e^2 (relative error 2.4e-4).
+      scores of a warp (16 x 64) have e = 2^-x < 1/64, weights are e - e^2 (relative error 2.4e-4).
       Otherwise tanh computes them. Its error is below the rounding of weights above 1/64, but not
       of small weights in the same 16 x 64 (docs/assumptions.md).
 
-    For ``factor`` < 0, e <= 1/64 means score <= (6 - summand) / factor. Floats are compared as
-    integers, which is correct if this limit is positive. Otherwise tanh computes all weights.
+    For ``factor`` < 0, e < 1/64 means score < (6 - summand) / factor. Floats are compared as
+    integers, which is correct if this limit is positive. Otherwise the limit becomes the smallest
+    integer, which no score is below, and tanh computes all weights.
     """
     x = scores * factor + summand
     if FORM == "tanh":
@@ -203,9 +205,9 @@ def sigmoid(scores, factor, summand, FORM: gl.constexpr, ROUNDED: gl.constexpr =
         limit = (6.0 - summand) / factor
         valid = (limit > 0.0) & (factor < 0.0)
         limit = gl.where(valid, limit.to(gl.int32, bitcast=True), -(2**31))
-        # -log(2) / 2: 1 / (1 + 2^x) = 0.5 + 0.5 tanh(half * x).
-        half = -0.34657359028
-        arguments = [scores, half * factor, half * summand, -factor, -summand, limit]
+        # 1 / (1 + 2^x) = 0.5 + 0.5 tanh(to_tanh * x) with to_tanh = -log(2) / 2
+        to_tanh = -0.34657359028
+        arguments = [scores, to_tanh * factor, to_tanh * summand, -factor, -summand, limit]
         weights = gl.inline_asm_elementwise(
             _VOTE_ROUNDED if ROUNDED else _VOTE,
             _VOTE_ROUNDED_OPERANDS if ROUNDED else _VOTE_OPERANDS,
@@ -244,7 +246,7 @@ def take_tile(SCHEDULE):
 
 @gluon.jit
 def read_entry(SCHEDULE, tile):
-    """Return the words of a tile's entry, in the order in :func:`schedule.schedule_kernel`."""
+    """Return the eight words of a tile's entry (:func:`schedule.schedule_kernel`)."""
     at = SCHEDULE + 8 + tile * 8
     return (
         gl.load(at), gl.load(at + 1), gl.load(at + 2), gl.load(at + 3),

@@ -15,10 +15,10 @@ from scsigmoid.attention.launching import WRAP, allocate_output, is_describable,
 from scsigmoid.attention.problem import Problem
 from scsigmoid.attention.schedule import PIECE_ROWS, schedule
 
-#: Compile-time arguments of the forward kernel by head dimension. ``PIECES``: groups of warps with
+#: Compile-time arguments of the forward kernel by head dimension. ``PIECES``: consumer groups, with
 #: 64 query rows each. ``BLOCK_K``: keys of a block. ``STAGES``: blocks of keys and of values in
-#: flight. ``REGISTERS``: registers per thread of all groups but the first. docs/kernel-log.md
-#: contains the measurements.
+#: flight. ``REGISTERS``: registers per thread of all consumer groups but the first.
+#: docs/kernel-log.md contains the measurements.
 FORWARD = {
     64: {"PIECES": 4, "BLOCK_K": 64, "STAGES": 4, "REGISTERS": 112},
     128: {"PIECES": 3, "BLOCK_K": 64, "STAGES": 3, "REGISTERS": 160},
@@ -26,9 +26,9 @@ FORWARD = {
 #: The same for the backward kernel: queries of a block, blocks in flight.
 BACKWARD = {64: {"BLOCK_Q": 128, "STAGES": 2}, 128: {"BLOCK_Q": 64, "STAGES": 2}}
 #: Maximum number of registers per thread for the compiler: 65,536 / threads of the program, rounded
-#: down to a multiple of 8. A program has 128 threads per group and 128 for the producer.
-FORWARD_REGISTERS = {64: 96, 128: 128}  # 4 and 3 groups
-BACKWARD_REGISTERS = 168  # 2 groups
+#: down to a multiple of 8. A program has 128 threads per consumer group and 128 for the producer.
+FORWARD_REGISTERS = {64: 96, 128: 128}  # 4 and 3 consumer groups
+BACKWARD_REGISTERS = 168  # 2 consumer groups
 #: Minimum number of keys of the longest sequence for which the exact sigmoid has form ``vote``.
 VOTE_FROM = 512
 #: Number of pieces, of 64 keys each, in a tile of the backward kernel.
@@ -42,13 +42,13 @@ def _choose_form(problem: Problem, dtype: torch.dtype) -> tuple[str, float]:
     if not problem.accurate:
         return "tanh", 0.5
     # With few keys, a user's bias or a negative scale, `vote` would often compute tanh.
-    vote = problem.longest_k >= VOTE_FROM and problem.bias is None and problem.scale > 0
-    form = "vote" if vote and dtype == torch.bfloat16 else "pair"
+    is_fast = problem.longest_k >= VOTE_FROM and problem.bias is None and problem.scale > 0
+    form = "vote" if is_fast and dtype == torch.bfloat16 else "pair"
     return form, -math.log2(math.e)
 
 
 def _make_describable(tensor: Tensor) -> Tensor:
-    """Return the tensor, or a contiguous copy if TMA does not support its strides."""
+    """Return the tensor, or a contiguous copy if TMA does not support its strides or address."""
     return tensor if is_describable(tensor) else tensor.clone(memory_format=torch.contiguous_format)
 
 
@@ -93,7 +93,7 @@ def scale_dq_kernel(
 ):
     """Write SUM * scale to OUT. Rows have WIDTH elements and start STRIDE elements apart in OUT.
 
-    The columns of SUM are permuted in groups of 32 (:func:`hopper_backward._add_dq`).
+    The columns of SUM are permuted in groups of 32 (:func:`hopper_backward._add_dq`), in OUT not.
     """
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     row = at // WIDTH
@@ -118,7 +118,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Launch the backward pass. Arguments and results are as in :func:`triton_launch.backward`.
 
-    The portable kernels compute the gradient of the bias and deterministic gradients.
+    The Triton kernels compute deterministic gradients and the gradient of the bias.
     """
     if problem.deterministic or bias_grad or not _can_launch(q, k, problem):
         return triton_launch.backward(grad, q, k, v, problem, bias_grad, into)

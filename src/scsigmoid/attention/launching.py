@@ -11,8 +11,8 @@ around at 2^64, so this is token ``end - n + i``. Rows past the end of a sequenc
 coordinate of 2^30 or more, which is out of bounds. They are read as zero and never written. So one
 descriptor, created on the host, serves all sequences and heads.
 
-**Zeros in the padding.** Attention kernels write the tokens in sequences, and another kernel sets
-all other tokens to 0. For short sequences, zeroing the whole result would take a tenth more time.
+**Zeros in the padding.** Attention kernels write only the tokens in sequences. Another kernel sets
+the padding to 0. For short sequences, zeroing the whole result would take a tenth more time.
 
 **Direct launches.** ``kernel[grid](...)`` inspects each argument in each call. With descriptors
 this takes longer than attention of a short batch. The first launch returns the compiled kernel, and
@@ -30,12 +30,12 @@ from torch import Tensor
 from scsigmoid.attention.problem import Problem
 from scsigmoid.attention.triton_internals import launch_compiled
 
-#: Ragged coordinate of the end of each sequence. As the size of this dimension, it is also the
-#: maximum number of tokens of a batch.
+#: Ragged (third) coordinate of the end of each sequence, and size of this dimension. Therefore also
+#: the maximum number of tokens of a batch.
 WRAP = 2**30
 # 2^34 elements times 2^30 rows are a multiple of 2^64 bytes for all element sizes.
 _WRAP_STRIDE = 2**34
-_MOST = 0x7FFF0000  # size of the two leading dimensions, as in ragged_tma
+_LEADING_SIZE = 0x7FFF0000  # size of the two leading dimensions, as in ragged_tma
 #: For all launches: fuse products and sums, which triton 3.10 does not do by default.
 FUSED = {"enable_fp_fusion": True}
 
@@ -61,13 +61,13 @@ def describe(tensor: Tensor, rows: int, columns: int) -> tuple[list[int], list[i
     """
     token_stride, head_stride, _ = tensor.stride()
     return (
-        [_MOST, _MOST, WRAP, tensor.shape[1], tensor.shape[2]],
+        [_LEADING_SIZE, _LEADING_SIZE, WRAP, tensor.shape[1], tensor.shape[2]],
         [_WRAP_STRIDE - token_stride, token_stride, token_stride, head_stride, 1],
         [1, 1, rows, 1, columns],
     )
 
 
-# Rows that a program of zero_gaps_kernel writes at once, and number of programs per gap.
+# Rows that a program of zero_gaps_kernel writes at once, and number of programs of a gap.
 _ROWS = 4
 _PROGRAMS = 64
 
@@ -77,25 +77,25 @@ def zero_gaps_kernel(
     OUT, STARTS, ENDS, sequences, tokens,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Set the tokens between the end of a sequence and the start of the next one to 0.
+    """Set the tokens between the end of a sequence and the start of the next sequence to 0.
 
-    Grid: (sequences + 1, programs of a gap). The first gap is before the first sequence.
+    Grid: (gaps, programs of a gap). Gaps 0 and ``sequences`` are the start and end of the batch.
     """
     gap = tl.program_id(0)
-    first = tl.load(ENDS + gap - 1, mask=gap > 0, other=0)
-    last = tl.load(STARTS + gap, mask=gap < sequences, other=tokens)
+    gap_start = tl.load(ENDS + gap - 1, mask=gap > 0, other=0)
+    gap_end = tl.load(STARTS + gap, mask=gap < sequences, other=tokens)
     rows = tl.arange(0, ROWS)
     columns = tl.arange(0, BLOCK)
     step = ROWS * tl.num_programs(1)
-    for start in range(first + tl.program_id(1) * ROWS, last, step):
+    for start in range(gap_start + tl.program_id(1) * ROWS, gap_end, step):
         row = start + rows
-        inside = (row < last)[:, None] & (columns < WIDTH)[None, :]
+        inside = (row < gap_end)[:, None] & (columns < WIDTH)[None, :]
         at = OUT + row.to(tl.int64)[:, None] * WIDTH + columns[None, :]
         tl.store(at, tl.zeros([ROWS, BLOCK], OUT.dtype.element_ty), mask=inside)
 
 
 def allocate_output(like: Tensor, problem: Problem, *, keys: bool = False) -> Tensor:
-    """Allocate a contiguous result of the shape of ``like`` with zeros outside sequences.
+    """Allocate a contiguous tensor like ``like`` with zeros outside sequences, else undefined.
 
     ``like`` is (tokens, heads, dim). Its tokens are keys if ``keys``, otherwise queries.
     """
@@ -111,7 +111,7 @@ def allocate_output(like: Tensor, problem: Problem, *, keys: bool = False) -> Te
     return out
 
 
-# Compiled kernels by signature (:func:`launch`).
+# Compiled kernels by signature, see the argument ``key`` of :func:`launch`.
 _compiled: dict[Hashable, Any] = {}
 
 
@@ -130,12 +130,12 @@ def launch(
         kernel: a function of ``triton.jit`` or ``gluon.jit``.
         device: index of the current device.
         programs: the first two dimensions of the grid.
-        arguments: the run-time arguments, which precede all others in the kernel's signature.
-        constants: the compile-time arguments, in the order of the signature.
-        key: other properties for which Triton compiles separate kernels: dtypes, and the
-            alignment of pointers unless the kernel is declared not to depend on it. Together with
-            the kernel, the device and ``constants`` it is the signature of a launch.
-        options: options of the compiler, such as ``maxnreg``.
+        arguments: the run-time arguments, which are the kernel's first parameters.
+        constants: the compile-time arguments, in the order of the parameters that follow.
+        key: part of the signature of a launch, in addition to kernel, device and ``constants``:
+            the other properties for which Triton compiles separate kernels. These are dtypes, and
+            the alignment of pointers unless the kernel is declared not to depend on it.
+        options: options of the compiler, such as ``maxnreg``. Equal for equal signatures.
     """
     signature = (kernel.fn, device, key, *constants.values())
     compiled = _compiled.get(signature)

@@ -1,8 +1,8 @@
 """Attention as a torch operator: opaque to ``torch.compile``, differentiable once.
 
 ``scsigmoid::attention`` takes the first and one-past-last token of each sequence, so packed and
-padded batches share one operator and one kernel. These numbers stay on the device, and this module
-does not wait for the device.
+padded batches share one operator and one kernel. These token numbers stay on the device, so that
+the host does not wait for them.
 
 Calling an operator from Python takes longer than attention of a short batch. Therefore
 :func:`attend` bypasses the operator in eager mode (:func:`is_eager`).
@@ -111,10 +111,11 @@ def compute_gradients(
     backend: str,
     bias_grad: bool,
 ) -> Gradients:
-    """Compute the gradients of the arguments of :func:`compute`, contiguous.
+    """Compute the gradients of the arguments of :func:`compute`.
 
-    Return the gradients of ``q``, ``k``, ``v`` and the bias, (sequences,). If ``k`` and ``v`` are
-    None, their gradients are None. Without ``bias_grad``, the gradient of the bias is None.
+    ``grad`` is the gradient of the result. Return the gradients of ``q``, ``k`` and ``v``,
+    contiguous, and of the bias, (sequences,). If ``k`` and ``v`` are None, so are their gradients.
+    Without ``bias_grad``, the gradient of the bias is None.
     """
     arguments = (grad, *_separate(q, k, v), problem.resolve(), bias_grad)
     launch: Callable[..., Gradients] = launcher(backend).backward
@@ -127,15 +128,15 @@ def compute_gradients(
         return dqkv, None, None, dbias
 
 
-# Arguments of the operators: q, k, v, the fields of Problem and the backend. The first _TENSORS
-# arguments are tensors, which autograd saves. The last tensor is the bias.
+# Arguments of the operators: q, k, v, the fields of Problem and the backend. The tensors, which
+# autograd saves, come first. The last tensor is the bias.
 _ARGUMENTS = (
     "Tensor q, Tensor? k, Tensor? v, "
     "Tensor starts_q, Tensor ends_q, Tensor starts_k, Tensor ends_k, Tensor? bias, "
     "SymInt longest_q, SymInt longest_k, float scale, bool? accurate, bool has_gaps, "
     "bool? deterministic, str kind, str backend"
 )
-_TENSORS = 8
+_TENSOR_COUNT = 8
 
 
 def _forward(q: Tensor, k: Tensor | None, v: Tensor | None, *rest: Any) -> Tensor:
@@ -168,18 +169,19 @@ def _backward_fake(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:_TENSORS])
-    ctx.options = inputs[_TENSORS:]
+    ctx.save_for_backward(*inputs[:_TENSOR_COUNT])
+    ctx.options = inputs[_TENSOR_COUNT:]
 
 
 def _differentiate(backward: Callable[..., Gradients], ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    tensors, bias_grad = ctx.saved_tensors, ctx.needs_input_grad[_TENSORS - 1]
+    tensors, bias_grad = ctx.saved_tensors, ctx.needs_input_grad[_TENSOR_COUNT - 1]
     dq, dk, dv, dbias = backward(grad, *tensors, *ctx.options, bias_grad)
     if tensors[1] is None:  # for qkv, the operator returns empty tensors as dk and dv
         dk = dv = None
-    # One gradient for each argument. For most fields of the problem it is None.
-    fields = dict.fromkeys(Problem._fields) | {"bias": dbias if bias_grad else None}
-    return dq, dk, dv, *fields.values(), None
+    # Autograd expects one value for each argument: None for the backend, and for all fields of the
+    # problem but the bias.
+    field_grads = dict.fromkeys(Problem._fields) | {"bias": dbias if bias_grad else None}
+    return dq, dk, dv, *field_grads.values(), None
 
 
 attention, attention_backward = register(
@@ -206,14 +208,14 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        # With create_graph=True gradients are enabled here. Then the operator is recorded, and
-        # raises an error if it is differentiated.
+        # With create_graph=True gradients are enabled here. Then autograd records the operator,
+        # which raises an error if it is differentiated.
         needs_operator = torch.is_grad_enabled() or not is_eager(grad)
         return _differentiate(attention_backward if needs_operator else _backward, ctx, grad)
 
 
 def attend(q: Tensor, k: Tensor | None, v: Tensor | None, problem: Problem, backend: str) -> Tensor:
-    """Compute differentiable attention (:func:`compute`), with the operator unless in eager mode.
+    """Compute attention (:func:`compute`) with autograd, by the operator unless in eager mode.
 
     Raises:
         NotImplementedError: if a tensor has a forward-mode tangent, which the operator would

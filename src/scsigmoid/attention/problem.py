@@ -1,21 +1,20 @@
-"""The arguments of the attention operator other than q, k and v."""
+"""The sequences and options of attention, which backends receive with q, k and v."""
 
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-#: Maximum number of keys for which the approximate tanh of the hardware is the default. With
-#: b = -log n and scores of standard deviation 1, the error of the output is 1.05 times the error of
-#: an exact sigmoid rounded to bfloat16 at 4,096 keys, and 1.4 times at 16,384. docs/assumptions.md
-#: explains the limit.
+#: Maximum number of keys for which the sigmoid by default uses the GPU's approximate tanh. With
+#: bias -log n and scores of standard deviation 1, the approximation makes the error of bfloat16
+#: results 1.05 times as large at 4,096 keys, and 1.4 times at 16,384 (docs/assumptions.md).
 LONGEST_APPROXIMATE = 8192
 
 Kind = Literal["sigmoid", "softmax"]
 
 
 class Problem(NamedTuple):
-    """The sequences of a batch and the options of attention, the same for all backends.
+    """The sequences of a batch and how to compute their attention, the same for all backends.
 
     Attributes:
         starts_q, ends_q, starts_k, ends_k: (sequences,) int32, first and one-past-last token of
@@ -24,8 +23,8 @@ class Problem(NamedTuple):
         longest_q, longest_k: maximum number of queries and of keys of a sequence.
         scale: factor by which q . k is multiplied.
         accurate: compute an exact sigmoid, or one whose error is below the rounding of the results,
-            instead of the approximate tanh of the hardware. None: True if a sequence may have more
-            than :data:`LONGEST_APPROXIMATE` keys.
+            instead of the approximate tanh of the GPU. None: True if ``longest_k`` is above
+            :data:`LONGEST_APPROXIMATE`.
         has_gaps: whether tokens may be outside all sequences (padding). Their results are 0.
         deterministic: compute the same bits in each run. None: as set by
             :func:`torch.use_deterministic_algorithms`.
@@ -46,7 +45,7 @@ class Problem(NamedTuple):
     kind: Kind = "sigmoid"
 
     def resolve(self) -> "Problem":
-        """Replace None in ``accurate`` and ``deterministic`` by the defaults."""
+        """Return a copy with defaults in place of None in ``accurate`` and ``deterministic``."""
         accurate, deterministic = self.accurate, self.deterministic
         if accurate is None:
             accurate = self.longest_k > LONGEST_APPROXIMATE
@@ -60,9 +59,9 @@ class Problem(NamedTuple):
 
     @property
     def is_self_attention(self) -> bool:
-        """True if queries and keys have the same boundary tensors in memory.
+        """True if queries and keys share the tensors of first and last tokens in memory.
 
-        Values are not compared, because the host would wait for the GPU.
+        Equal values in different tensors are not compared, because the host would wait for the GPU.
         """
         return (
             self.longest_q == self.longest_k

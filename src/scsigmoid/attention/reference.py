@@ -32,16 +32,17 @@ def _by_head(tensor: Tensor) -> Tensor:
     return tensor.to(compute_dtype(tensor)).transpose(0, 1)
 
 
-def _divide(
+def _query_blocks(
     spans_q: Sequence[Span], spans_k: Sequence[Span], heads: int
 ) -> Iterator[tuple[int, slice, list[slice]]]:
     """Yield index, key rows and query blocks of each sequence that has queries and keys."""
     spans = zip(spans_q, spans_k, strict=True)
     for sequence, ((start_q, end_q), (start_k, end_k)) in enumerate(spans):
         if start_q < end_q and start_k < end_k:
-            step = max(1, BLOCK_ELEMENTS // max(1, (end_k - start_k) * heads))
-            starts = range(start_q, end_q, step)
-            blocks = [slice(start, min(start + step, end_q)) for start in starts]
+            elements_per_row = max(1, (end_k - start_k) * heads)
+            block_rows = max(1, BLOCK_ELEMENTS // elements_per_row)
+            starts = range(start_q, end_q, block_rows)
+            blocks = [slice(start, min(start + block_rows, end_q)) for start in starts]
             yield sequence, slice(start_k, end_k), blocks
 
 
@@ -50,7 +51,7 @@ def _bias(bias: Tensor | None, sequence: int, keys: int) -> Tensor | float:
 
 
 def _weights(kind: Kind, q: Tensor, k: Tensor, scale: float, bias: Tensor | float) -> Tensor:
-    """Compute attention weights (heads, rows, columns) of ``q`` (heads, rows, dim) and ``k``."""
+    """Compute attention weights (heads, queries, keys) of ``q`` (heads, queries, dim) and ``k``."""
     scores = torch.matmul(q, k.mT).mul_(scale)
     if kind == "softmax":
         return torch.softmax(scores, dim=-1)
@@ -60,7 +61,7 @@ def _weights(kind: Kind, q: Tensor, k: Tensor, scale: float, bias: Tensor | floa
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     """Compute attention. Results are 0 outside sequences and in sequences without keys."""
     out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
-    for sequence, key_rows, blocks in _divide(*_spans(problem), q.shape[1]):
+    for sequence, key_rows, blocks in _query_blocks(*_spans(problem), q.shape[1]):
         keys, values = (_by_head(x[key_rows]) for x in (k, v))
         bias = _bias(problem.bias, sequence, keys.shape[1])
         for rows in blocks:
@@ -87,7 +88,7 @@ def backward(
     for gradient in (dq, dk, dv):
         gradient.zero_()
     dbias = torch.zeros(problem.sequences, dtype=dtype, device=q.device) if bias_grad else None
-    for sequence, key_rows, blocks in _divide(*_spans(problem), q.shape[1]):
+    for sequence, key_rows, blocks in _query_blocks(*_spans(problem), q.shape[1]):
         keys, values = (_by_head(x[key_rows]) for x in (k, v))
         bias = _bias(problem.bias, sequence, keys.shape[1])
         dkeys, dvalues = (torch.zeros(keys.shape, dtype=dtype, device=q.device) for _ in range(2))
@@ -120,13 +121,13 @@ def weight_statistics(
     """
     scale = 1 / math.sqrt(q.shape[-1])
     largest = torch.zeros((), dtype=compute_dtype(q), device=q.device)
-    # Per row of weights: sum, and effective number of keys. Per sequence and head: |mean of v|^2
-    # divided by the mean of |v|^2.
-    sums, key_counts, value_means = [], [], []
-    for sequence, key_rows, blocks in _divide(spans, spans, q.shape[1]):
+    # `sums` and `key_counts` (effective numbers of keys) have an element per row of weights,
+    # `value_ratios` an element per sequence and head: |mean of v|^2 / mean of |v|^2.
+    sums, key_counts, value_ratios = [], [], []
+    for sequence, key_rows, blocks in _query_blocks(spans, spans, q.shape[1]):
         keys, values = (_by_head(x[key_rows]) for x in (k, v))
         mean_square = values.square().sum(-1).mean(-1)
-        value_means.append(values.mean(1).square().sum(-1) / mean_square)
+        value_ratios.append(values.mean(1).square().sum(-1) / mean_square)
         bias = _bias(None, sequence, keys.shape[1])
         for rows in blocks:
             weights = _weights(cast(Kind, kind), _by_head(q[rows]), keys, scale, bias)
@@ -135,7 +136,7 @@ def weight_statistics(
             # Entropy of p = w / T with T = sum(w): -sum(p log p) = log T - sum(w log w) / T
             entropy = total.log() + torch.special.entr(weights).sum(-1) / total
             sums.append(total.flatten())
-            # A row whose weights are all 0 attends to 0 keys.
+            # A row whose weights are all 0 attends to 0 keys. Its entropy is NaN.
             key_counts.append(torch.where(total > 0, entropy.exp(), 0.0).flatten())
     low, middle, high = torch.cat(sums).quantile(
         torch.tensor([0.05, 0.5, 0.95], dtype=largest.dtype, device=q.device)
@@ -147,7 +148,7 @@ def weight_statistics(
         "row_sum": float(middle),
         "row_sum_high": float(high),
         "keys": float(torch.cat(key_counts).median()),
-        "value_mean": float(torch.cat(value_means).mean()),
+        "value_mean": float(torch.cat(value_ratios).mean()),
     }
 
 
@@ -157,7 +158,7 @@ def largest_scores(q: Tensor, k: Tensor, spans: Sequence[Span], scale: float) ->
     Return (heads,) float32, 0 if there are no tokens, NaN if a score is NaN.
     """
     largest = torch.zeros(q.shape[1], dtype=compute_dtype(q), device=q.device)
-    for _, key_rows, blocks in _divide(spans, spans, q.shape[1]):
+    for _, key_rows, blocks in _query_blocks(spans, spans, q.shape[1]):
         keys = _by_head(k[key_rows])
         for rows in blocks:
             low, high = torch.matmul(_by_head(q[rows]), keys.mT).flatten(1).aminmax(dim=1)

@@ -5,7 +5,7 @@ as many programs as the longest sequence, half of the programs would have no wor
 batch. Long sequences at the end of the batch would keep a few processors busy while the others
 wait. Therefore a small kernel lists the tiles on the device. The host does not wait for this list.
 
-There are two kinds of lists. The portable kernels start one program for each tile
+There are two kinds of lists. The Triton kernels start one program for each tile
 (:func:`assign_tiles`). The Hopper kernels start at most one program per multiprocessor. Each
 program takes the next tile from the list when it is free (:func:`schedule`).
 """
@@ -45,23 +45,23 @@ def assign_tiles(problem: Problem, tokens: int, block: int, *, keys: bool = Fals
     """Divide the queries, or the keys if ``keys``, into tiles of ``block`` rows.
 
     ``tokens`` is the number of rows, including rows outside sequences. A table is created unless
-    all sequences are known to have the same length.
+    there is one sequence, or all are known to have the same length.
     """
-    spans = (problem.starts_q, problem.ends_q), (problem.starts_k, problem.ends_k)
-    row_spans, loop_spans = spans[::-1] if keys else spans
+    query_spans, key_spans = (problem.starts_q, problem.ends_q), (problem.starts_k, problem.ends_k)
+    spans = (*key_spans, *query_spans) if keys else (*query_spans, *key_spans)
     longest = problem.longest_k if keys else problem.longest_q
-    tiles = max(1, -(-longest // block))
-    equal = not problem.has_gaps and problem.sequences * longest == tokens
-    if equal or problem.sequences == 1:
+    tiles = max(1, -(-longest // block))  # at least 1, because kernels divide by it
+    has_equal_lengths = not problem.has_gaps and problem.sequences * longest == tokens
+    if has_equal_lengths or problem.sequences == 1:
         return Tiling(tiles, problem.sequences * tiles, None)
     programs = max_tiles(tokens, problem.sequences, longest, block)
-    return Tiling(tiles, programs, list_tiles(*row_spans, *loop_spans, block, programs))
+    return Tiling(tiles, programs, list_tiles(*spans, block, programs))
 
 
 def max_tiles(tokens: int, sequences: int, longest: int, block: int) -> int:
     """Return the maximum number of tiles of one head of a batch whose lengths are not known.
 
-    Each sequence has at most one partial tile.
+    A sequence of n rows has at most (n + block - 1) / block tiles, and n is at most ``longest``.
     """
     return min((tokens + sequences * (block - 1)) // block, sequences * -(-longest // block))
 
@@ -93,7 +93,7 @@ def list_tiles(
 
 @triton.jit
 def _lengths(STARTS, ENDS, sequence, sequences):
-    """Return the number of tokens of each sequence, or 0 from index ``sequences`` on."""
+    """Return the length of each sequence in ``sequence``, 0 for indices from ``sequences`` on."""
     inside = sequence < sequences
     return tl.load(ENDS + sequence, inside, 0) - tl.load(STARTS + sequence, inside, 0)
 
@@ -103,6 +103,7 @@ def _tiles_and_work(STARTS, ENDS, WORK_STARTS, WORK_ENDS, sequence, sequences, b
     """Return the number of tiles of each sequence, and the number of rows each tile loops over."""
     rows = _lengths(STARTS, ENDS, sequence, sequences)
     work = _lengths(WORK_STARTS, WORK_ENDS, sequence, sequences)
+    # Rows are negative only for wrong bounds, which are not checked on a GPU by default.
     return (tl.maximum(rows, 0) + block - 1) // block, work
 
 
@@ -110,8 +111,8 @@ def _tiles_and_work(STARTS, ENDS, WORK_STARTS, WORK_ENDS, sequence, sequences, b
 def list_tiles_kernel(STARTS, ENDS, WORK_STARTS, WORK_ENDS, TABLE, sequences, programs, block):
     """Write the tiles of 32 sequences to the table of :func:`list_tiles`.
 
-    A sequence follows all sequences with more work, or with equal work and a lower index. To find
-    its first tile, the program counts the tiles of these sequences.
+    A sequence follows all sequences with more work, or with equal work and a lower index. The index
+    of the sequence's first tile is the number of tiles of all sequences before it.
     """
     lane = tl.arange(0, _CHUNK)
     index = tl.program_id(0) * _CHUNK + lane
@@ -123,9 +124,9 @@ def list_tiles_kernel(STARTS, ENDS, WORK_STARTS, WORK_ENDS, TABLE, sequences, pr
         other_tiles, other_work = _tiles_and_work(
             STARTS, ENDS, WORK_STARTS, WORK_ENDS, other, sequences, block
         )
-        longer = other_work[None, :] > work[:, None]
-        same = other_work[None, :] == work[:, None]
-        earlier = longer | (same & (other[None, :] < index[:, None]))
+        more = other_work[None, :] > work[:, None]
+        equal = other_work[None, :] == work[:, None]
+        earlier = more | (equal & (other[None, :] < index[:, None]))
         first += tl.sum(tl.where(earlier, other_tiles[None, :], 0), axis=1)
         total += tl.sum(other_tiles, axis=0)
     tl.store(TABLE + programs + index, first, index < sequences)
@@ -140,11 +141,11 @@ def list_tiles_kernel(STARTS, ENDS, WORK_STARTS, WORK_ENDS, TABLE, sequences, pr
         tl.store(TABLE + step + lane, tl.full([_CHUNK], -1, tl.int32), step + lane < programs)
 
 
-#: Number of int32 words of an entry in the list of :func:`schedule`, and of the header before the
-#: first entry. The header contains a counter and the number of tiles.
+#: Number of int32 words of each entry in the list of :func:`schedule`, and of the header before the
+#: entries. The header contains the index of the next tile to take, and the number of tiles.
 WORDS = 8
-#: Rows of a piece, which is the part of a tile that one group of warps computes. The kernels use
-#: the literals 8 (``WORDS``) and 64 (``PIECE_ROWS``).
+#: Rows of a piece, which is the part of a tile that one group of warps computes. Kernels write both
+#: constants as literals, 8 and 64.
 PIECE_ROWS = 64
 
 # Numbers of sequences and of entries that a program of ``schedule_kernel`` processes at once.
@@ -165,9 +166,9 @@ def schedule_kernel(
     The words of an entry are:
 
     - end of the rows of the sequence
-    - 2^30 - rows + first row of the tile (its ragged coordinate)
+    - ragged coordinate (:mod:`launching`) of the tile's first row: 2^30 - rows + first row
     - end of the columns
-    - 2^30 - columns
+    - ragged coordinate of the first column: 2^30 - columns
     - blocks of columns, at least 1
     - head
     - bits of the float32 bias times ``bias_factor``
@@ -192,7 +193,7 @@ def schedule_kernel(
         before += tl.sum(tl.where(earlier, other_tiles, 0))
         total += tl.sum(other_tiles)
     if (sequence == 0) & (head == 0):
-        # Program p starts with tile p. The counter assigns the other tiles.
+        # Program p starts with tile p, so tile number ``programs`` is the first to take.
         tl.store(SCHEDULE, programs)
         tl.store(SCHEDULE + 1, total * heads)
 
@@ -207,17 +208,17 @@ def schedule_kernel(
         tile = start + tl.arange(0, _ENTRIES)
         inside = tile < tiles
         if KEYS_ARE_ROWS:
-            # All groups of warps of the backward kernel process a tile together, so only the last
-            # tile of a sequence may have fewer pieces.
-            piece = tile * PIECES
-            count = tl.minimum(pieces - piece, PIECES)
+            # In the backward kernel, whose groups of warps work together, a tile with fewer pieces
+            # takes as long as a full tile. So only the last tile of a sequence may have fewer.
+            first_piece = tile * PIECES
+            count = tl.minimum(pieces - first_piece, PIECES)
         else:
             # Pieces are divided evenly: 9 pieces become tiles of 3, 3, 3, not of 4, 4, 1.
-            piece = tile * pieces // tiles
-            count = (tile + 1) * pieces // tiles - piece
+            first_piece = tile * pieces // tiles
+            count = (tile + 1) * pieces // tiles - first_piece
         entry = first_entry + tile * 8
         tl.store(entry, row_end, mask=inside)
-        tl.store(entry + 1, piece * 64 - rows + WRAP, mask=inside)
+        tl.store(entry + 1, first_piece * 64 - rows + WRAP, mask=inside)
         tl.store(entry + 2, column_end, mask=inside)
         tl.store(entry + 3, -columns + WRAP, mask=inside)
         tl.store(entry + 4, blocks, mask=inside)
@@ -249,7 +250,7 @@ def schedule(
     The work of a tile is proportional to the columns of its sequence, so sequences are sorted by
     their number of columns, largest first. Programs take tiles from the start of the list through a
     counter in global memory. Short tiles come last, so that all programs end at about the same
-    time. Tiles of one head are consecutive, so that its columns are read from the L2 cache.
+    time. Tiles of one sequence and head are consecutive, so their columns stay in the L2 cache.
 
     Args:
         tokens: number of rows of the batch, including rows outside sequences.
@@ -262,22 +263,19 @@ def schedule(
     Returns:
         The list, and the number of programs to launch, at most one per multiprocessor.
     """
-    queries, keys = (problem.starts_q, problem.ends_q), (problem.starts_k, problem.ends_k)
-    spans = (*keys, *queries) if keys_are_rows else (*queries, *keys)
-    most = heads * (problem.sequences + tokens // (PIECE_ROWS * pieces))
+    query_spans, key_spans = (problem.starts_q, problem.ends_q), (problem.starts_k, problem.ends_k)
+    spans = (*key_spans, *query_spans) if keys_are_rows else (*query_spans, *key_spans)
+    # Lengths are not known on the host. Each sequence has at most one tile with fewer rows.
+    max_entries = heads * (problem.sequences + tokens // (PIECE_ROWS * pieces))
     device = spans[0].device
-    programs = max(1, min(_count_multiprocessors(device), most))
-    table = torch.empty((most + 1) * WORDS, dtype=torch.int32, device=device)
+    programs = max(1, min(_count_multiprocessors(device), max_entries))
+    table = torch.empty((max_entries + 1) * WORDS, dtype=torch.int32, device=device)
     launch(
         schedule_kernel,
         table.get_device(),
         (problem.sequences, heads),
         (*spans, problem.bias, table, problem.sequences, programs, bias_factor),
-        {
-            "PIECES": pieces,
-            "COLUMN_BLOCK": column_block,
-            "KEYS_ARE_ROWS": keys_are_rows,
-        },
+        {"PIECES": pieces, "COLUMN_BLOCK": column_block, "KEYS_ARE_ROWS": keys_are_rows},
         key=problem.bias is None,  # The dtypes are always the same, and alignment does not matter.
         num_warps=1,
     )

@@ -1,6 +1,6 @@
 """Check of the kernels with an untested version of Triton.
 
-The kernels use private parts of Triton, which change between releases. If the release is not in
+The kernels use private parts of Triton, which change between releases. If the version is not in
 :data:`scsigmoid.attention.hopper.TRITON`, each backend is compared with plain PyTorch on a small
 batch before its first use. The result is stored in the cache of Triton's compiled kernels.
 """
@@ -26,17 +26,19 @@ LIMIT = 0.02
 
 
 def _compute(tensors: list[torch.Tensor], backend: str) -> list[torch.Tensor]:
+    """Return O, dQ, dK and dV of ``tensors``, [dO, Q, K, V]."""
     grad, q, k, v = tensors
     cu_seqlens = torch.tensor([0, *LENGTHS]).cumsum(0).to(q.device, torch.int32)
     problem = make_packed_problem(cu_seqlens, max(LENGTHS), q.shape[-1] ** -0.5)
+    # With `deterministic`, `hopper` would launch the backward pass of `triton`.
     problem = problem._replace(accurate=False, deterministic=False)
     out = ops.compute(q, k, v, problem, backend)
     gradients = ops.compute_gradients(grad, q, k, v, problem, backend, bias_grad=False)
-    return [out, *(x for x in gradients if x is not None)]  # without the gradient of the bias
+    return [out, *(x for x in gradients if x is not None)]  # the gradient of the bias is None
 
 
 def compare(backend: str, device: torch.device) -> str:
-    """Return the error of a backend's kernels, or "" if they agree with plain PyTorch."""
+    """Return how a backend's kernels fail, or "" if they agree with plain PyTorch."""
     from triton.errors import TritonError
 
     for dimension in DIMENSIONS:
@@ -49,7 +51,7 @@ def compare(backend: str, device: torch.device) -> str:
             for _ in range(2):
                 results = _compute([x.to(device) for x in tensors], backend)
         except (torch.OutOfMemoryError, torch.AcceleratorError):
-            raise  # the GPU failed, which says nothing about the compiler
+            raise  # a failure of the GPU says nothing about the compiler
         except (TritonError, RuntimeError, ImportError, AttributeError, TypeError) as error:
             # The compiler raises TritonError, and RuntimeError from C++. Python raises the other
             # errors if a private part of Triton is missing or takes other arguments.
@@ -58,17 +60,15 @@ def compare(backend: str, device: torch.device) -> str:
                 cause = cause.__cause__
             return f"{type(cause).__name__}: {' '.join(str(cause).split())[:300]}"
         for name, result, exact in zip(("O", "dQ", "dK", "dV"), results, expected, strict=True):
-            relative_error = (result.double().cpu() - exact).norm() / exact.norm()
-            if not relative_error < LIMIT:  # also if NaN
-                return (
-                    f"relative error of {name} at head dimension {dimension}: {relative_error:.2g}"
-                )
+            deviation = (result.double().cpu() - exact).norm() / exact.norm()
+            if not deviation < LIMIT:  # also if NaN
+                return f"relative error of {name} at head dimension {dimension}: {deviation:.2g}"
     return ""
 
 
 @functools.cache
 def find_failure(backend: str, device: torch.device) -> str:
-    """Return why a backend's kernels must not be used with this Triton, or "" if they work."""
+    """Return why a backend's kernels do not work with the installed Triton, or "" if they do."""
     import triton
 
     version = triton.__version__

@@ -58,9 +58,9 @@ def _attend(
 ) -> Tensor:
     """Compute attention of checked tensors, [q, k, v] or [qkv].
 
-    ``spans`` are the fields ``starts_q`` to ``ends_k`` of :class:`Problem`, ``longest`` its
-    ``longest_q`` and ``longest_k``, and ``has_gaps`` its field of this name. The other arguments
-    are the arguments of :func:`sigmoid_attention`.
+    ``spans`` (``starts_q`` to ``ends_k``), ``longest`` (``longest_q``, ``longest_k``) and
+    ``has_gaps`` are fields of :class:`Problem`. All other arguments are as in
+    :func:`sigmoid_attention`.
     """
     check_booleans(accurate=accurate, deterministic=deterministic)
     tensors = cast_for_autocast(*tensors)
@@ -120,9 +120,9 @@ def sigmoid_attention(
             float32 inputs are always computed with True. Default: True if ``max_seqlen_k`` is above
             8,192. At 8,192 keys the approximation makes the error of bfloat16 results about 1.15
             times as large.
-        deterministic: compute the same bits in each run, also for gradients. Slower with
-            ``hopper``. ``triton`` and ``reference`` are always deterministic. Default: the setting
-            of :func:`torch.use_deterministic_algorithms`.
+        deterministic: compute the same bits in each run, also for gradients. Makes ``hopper``
+            slower. ``triton`` and ``reference`` are always deterministic. Default: the setting of
+            :func:`torch.use_deterministic_algorithms`.
         check: also check the values of ``cu_seqlens`` on a GPU (default False). This waits for the
             GPU. On the CPU the values are always checked.
 
@@ -262,7 +262,7 @@ def score_max(q: Tensor, k: Tensor, cu_seqlens: Tensor, scale: float | None = No
     if k.shape[0] != q.shape[0]:
         raise ValueError(f"k: {k.shape[0]} tokens but q has {q.shape[0]}")
     check_packing(q, cu_seqlens, q.shape[0], check=True)
-    spans = list(pairwise(cu_seqlens.tolist()))
-    if not q.shape[1]:
+    if not q.shape[1]:  # without heads
         return torch.zeros((), dtype=torch.float32, device=q.device)
+    spans = list(pairwise(cu_seqlens.tolist()))
     return largest_scores(q, k, spans, resolve_scale(scale, q.shape[-1])).amax()

@@ -18,8 +18,8 @@ def is_eager(*tensors: Tensor | None) -> bool:
     """Return True if PyTorch runs Python directly on ordinary tensors.
 
     Otherwise attention must be an operator, so that the compiler, tracer, dispatch mode, functorch
-    transform, forward-mode level or tensor subclass sees it. PyTorch has no public test for modes,
-    transforms and levels.
+    transform, forward-mode level or tensor subclass sees it, or so that it computes the shape of
+    meta tensors. PyTorch has no public test for modes, transforms and levels.
     """
     return not (
         torch.compiler.is_compiling()

@@ -12,9 +12,9 @@ def launch_compiled(
     """Launch ``compiled``, the result of a kernel's first launch, on the current stream.
 
     The public ``compiled[programs](*arguments)`` looks up the device and prepares arguments for a
-    profiler's hooks at each launch, even without a profiler. For short batches this takes
-    longer than the kernels. ``programs`` are the first two dimensions of the grid, and
-    ``arguments`` include the compile-time arguments.
+    profiler's hooks at each launch, even without a profiler. For short batches this takes longer
+    than the kernels. ``programs`` are the first two dimensions of the grid, and ``arguments``
+    include the compile-time arguments.
     """
     hooks = knobs.runtime
     if hooks.launch_enter_hook.calls or hooks.launch_exit_hook.calls:

@@ -7,8 +7,8 @@ the paper's pseudocode as follows, with the same results:
   packed and padded batches, and the numbers of queries and keys may differ.
 - Scores are not masked. Rows past the end of a sequence are loaded as zeros, which do not change
   any sum: V = 0 in P V, K = 0 in dS K, dO = 0 in P^T dO, Q = 0 in dS^T Q. Memory past the end is
-  never read. In the loop, with tensor descriptors (TMA), the hardware checks the end
-  (:mod:`launching`). Without them, the loop loads only the last block with a mask.
+  never read. With tensor descriptors (TMA), the hardware checks the end (:mod:`launching`).
+  Without them, the loop loads only the last block with a mask.
 - Scale, bias and the constant factor of the sigmoid are combined into one multiply-add per score.
 - If lengths differ, programs look up their tile in a table, sequences with the most work first.
 
@@ -23,7 +23,7 @@ Arguments of all kernels:
 - ``STARTS_Q`` to ``ENDS_K`` and ``BIAS``: (sequences,), see :class:`problem.Problem`.
 - ``TILES``: see :func:`assignment`. ``programs``: number of programs of one head. The grid has
   ``programs * heads`` programs.
-- ``blocks``: number of blocks of rows of the longest sequence.
+- ``blocks``: number of tiles of one head of the longest sequence.
 - ``D``: head dimension. ``BLOCK_D``: columns of a block, D rounded up to a power of two.
 - ``SIGMOID``: form of the sigmoid (:func:`triton_tiles.sigmoid`). ``PRECISION``: precision of the
   matrix products of float32 inputs. ``BLOCK_Q``, ``BLOCK_K``, ``STAGES``, ``TMA`` and
@@ -60,8 +60,9 @@ def _accumulate(
     Args:
         STEP: :func:`_forward_step`, :func:`_dq_step` or :func:`_dkdv_step`, which adds the terms of
             a block of A and a block of B.
-        own: the tiles of this program, which are loaded before the loop.
+        own: the input tiles of this program, which are loaded before the loop.
         A, B: the tensors that the loop reads, ``length`` tokens from ``start``.
+        factor, summand: see :func:`triton_tiles.sigmoid`.
     """
     if TMA:
         end = start + length
@@ -76,19 +77,19 @@ def _accumulate(
         lanes = tl.arange(0, BLOCK)
         a_tile = offsets(lanes, a_row, columns)
         b_tile = offsets(lanes, b_row, columns)
-        whole = (length // BLOCK) * BLOCK
-        # One part is the whole blocks, the other is the partial block.
+        whole_rows = (length // BLOCK) * BLOCK
+        # Compute the whole blocks and the tail, the partial block, in the order of TAIL_LAST.
         TAIL_PART: tl.constexpr = 1 if TAIL_LAST else 0
         for part in tl.static_range(2):
             if part == TAIL_PART:
-                if whole < length:
-                    tail_a = corner(A, start + whole, a_row, head, a_head)
-                    tail_b = corner(B, start + whole, b_row, head, b_head)
-                    a = load(tail_a + a_tile, lanes, length - whole, columns, D, TAIL=True)
-                    b = load(tail_b + b_tile, lanes, length - whole, columns, D, TAIL=True)
+                if whole_rows < length:
+                    tail_a = corner(A, start + whole_rows, a_row, head, a_head)
+                    tail_b = corner(B, start + whole_rows, b_row, head, b_head)
+                    a = load(tail_a + a_tile, lanes, length - whole_rows, columns, D, TAIL=True)
+                    b = load(tail_b + b_tile, lanes, length - whole_rows, columns, D, TAIL=True)
                     sums = STEP(sums, own, a, b, factor, summand, SIGMOID, PRECISION)
             else:
-                for _ in tl.range(0, whole, BLOCK, num_stages=STAGES):
+                for _ in tl.range(0, whole_rows, BLOCK, num_stages=STAGES):
                     a = load(at_a + a_tile, lanes, length, columns, D, TAIL=False)
                     b = load(at_b + b_tile, lanes, length, columns, D, TAIL=False)
                     sums = STEP(sums, own, a, b, factor, summand, SIGMOID, PRECISION)
@@ -148,7 +149,7 @@ def _dq_step(sums, own, k, v, factor, summand, SIGMOID: tl.constexpr, PRECISION:
     # dS = P (1 - P) dP
     weighted = weights * tl.dot(grad, tl.trans(v), input_precision=PRECISION)
     dscores = weighted - weights * weighted
-    if dbias.shape[0] > 1:  # dq_kernel passes one element if it needs no bias gradient
+    if dbias.shape[0] > 1:  # without a bias gradient, dq_kernel passes one element
         dbias += tl.sum(dscores, axis=1)
     return tl.dot(dscores.to(k.dtype), k, dq, input_precision=PRECISION), dbias
 
@@ -200,7 +201,7 @@ def dq_kernel(
 
 @triton.jit
 def _dkdv_step(sums, own, q, grad, factor, summand, SIGMOID: tl.constexpr, PRECISION: tl.constexpr):
-    """Add a block of queries and output gradients to dK and dV."""
+    """Add a block of queries and output gradients to dK and dV. Rows of scores are keys."""
     dk, dv = sums
     k, v = own
     scores = tl.dot(k, tl.trans(q), input_precision=PRECISION)

@@ -25,14 +25,14 @@ from scsigmoid.attention.tuning import (
 #: Largest supported head dimension.
 WIDEST = 128
 KERNELS: dict[Kernel, Any] = {"forward": forward_kernel, "dq": dq_kernel, "dkdv": dkdv_kernel}
-#: Indices of the tensor arguments that the inner loop reads.
+#: Indices of the two tensor arguments that the inner loop reads, by descriptors if possible.
 LOOPED: dict[Kernel, tuple[int, int]] = {"forward": (1, 2), "dq": (2, 3), "dkdv": (0, 1)}
 
 
 def make_constants(
     configuration: Configuration, dimension: int, itemsize: int, *, accurate: bool
 ) -> dict[str, Any]:
-    """Return the compile-time arguments. float32 always has the sigmoid ``division``."""
+    """Return the kernels' common compile-time arguments. float32 (4 bytes) is always accurate."""
     return {
         "D": dimension,
         "BLOCK_D": pad_dimension(dimension),
@@ -75,10 +75,10 @@ def _launch(
         4 if is_interpreted() else tensors[0].element_size(),
         accurate=bool(problem.accurate),
     )
-    looped = LOOPED[kernel] if configuration.tma else ()
+    descriptors = LOOPED[kernel] if configuration.tma else ()
     rows = configuration.block_q if kernel == "dkdv" else configuration.block_k
     KERNELS[kernel][(tiling.programs * heads,)](
-        *(_make_descriptor(x, rows) if index in looped else x for index, x in enumerate(tensors)),
+        *(_make_descriptor(x, rows) if i in descriptors else x for i, x in enumerate(tensors)),
         problem.starts_q,
         problem.ends_q,
         problem.starts_k,
@@ -111,7 +111,7 @@ def _choose_configuration(
     capability = _capability(q.device)
     configuration = find_configuration(kernel, q.shape[-1], q.element_size(), capability)
     if configuration.tma and not all(map(is_describable, looped)):
-        # Configurations with `tma` are for GPUs on which the tail is faster last.
+        # Only data-center GPUs have configurations with `tma`. On them the tail is faster last.
         return dataclasses.replace(configuration, tma=False, tail_last=True)
     return configuration
 
@@ -162,7 +162,7 @@ def backward(
     else:
         dq, dk, dv = into
     dbias = q.new_zeros(problem.sequences, dtype=torch.float32) if bias_grad else None
-    dq_block = 0
+    dq_block = 0  # block size of dQ's tiles, 0 if there are none
     if dq.numel():
         configuration = _choose_configuration("dq", q, (k, v))
         dq_block = configuration.block_q
@@ -173,7 +173,7 @@ def backward(
         dbias = None if tile_dbias is None else tile_dbias.sum(dim=(1, 2))
     if dk.numel():
         configuration = _choose_configuration("dkdv", q, (q, grad))
-        # Reuse the tiles of dQ if keys and queries are the same tokens in blocks of the same size.
+        # Reuse the tiles of dQ if queries and keys have the same boundaries and block size.
         if not (problem.is_self_attention and dq_block == configuration.block_k):
             tiling = assign_tiles(problem, k.shape[0], configuration.block_k, keys=True)
         _launch("dkdv", configuration, (grad, q, k, v, dk, dv), problem, tiling)

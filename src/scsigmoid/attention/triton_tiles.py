@@ -8,7 +8,7 @@ from scsigmoid.attention import launching
 #: :data:`launching.WRAP` as a constant of the kernels.
 WRAP = tl.constexpr(launching.WRAP)
 LOG2_E = tl.constexpr(1.4426950408889634)
-#: PTX of 1 / (1 + 2^x) for two elements with one reciprocal (:func:`sigmoid`).
+#: PTX of the form ``pair`` of :func:`sigmoid`: 1 / (1 + 2^x) for two elements with one reciprocal.
 #: The constants are 60.0 (0f42700000) and 1.0 (0f3F800000).
 PAIR = tl.constexpr("""{ .reg .f32 a, b, r;
     min.NaN.f32 a, $2, 0f42700000; min.NaN.f32 b, $3, 0f42700000;
@@ -20,10 +20,10 @@ PAIR = tl.constexpr("""{ .reg .f32 a, b, r;
 
 @triton.jit
 def assignment(TILES, programs, heads, blocks):
-    """Return the sequence of this program, and the program's index in the sequence.
+    """Return the sequence of this program, and the program's index among those of the sequence.
 
-    Programs of one sequence and head are consecutive, so that its keys and values stay in the L2
-    cache. The sequence is -1 if the program has no work.
+    Programs of one sequence and head are consecutive, so that keys and values stay in the L2 cache.
+    The sequence is -1 if the program has no work.
 
     Args:
         TILES: table of :func:`scsigmoid.attention.schedule.list_tiles`, or None if all sequences
@@ -35,8 +35,8 @@ def assignment(TILES, programs, heads, blocks):
     program = tl.program_id(0)
     if TILES is not None:
         sequence = tl.load(TILES + program // heads)
-        before = tl.load(TILES + programs + tl.maximum(sequence, 0)) * heads
-        within = program - before
+        first_program = tl.load(TILES + programs + tl.maximum(sequence, 0)) * heads
+        within = program - first_program
     else:
         sequence = program // (blocks * heads)
         within = program % (blocks * heads)
@@ -55,8 +55,8 @@ def locate(STARTS, ENDS, sequence, within, blocks, TILES, BLOCK: tl.constexpr):
     """Return head, index of the block, first row of the block, and the number of rows left.
 
     ``sequence`` and ``within`` are the results of :func:`assignment`. The rows left are the
-    sequence's rows from the first row of the block on: more than BLOCK if other blocks follow, and
-    0 or less if the block is past the end.
+    sequence's rows from the first row of the block on: more than BLOCK if more blocks follow, and 0
+    or less if the block is past the end.
     """
     start, rows = span(STARTS, ENDS, sequence)
     own_blocks = tl.cdiv(rows, BLOCK) if TILES is not None else blocks
@@ -77,7 +77,7 @@ def bias_of(BIAS, sequence, keys):
 
 @triton.jit
 def fold(scale, bias, SIGMOID: tl.constexpr):
-    """Return ``factor`` and ``summand`` of :func:`sigmoid`."""
+    """Combine scale and bias into ``factor`` and ``summand`` of :func:`sigmoid`."""
     if SIGMOID == "tanh":
         factor = 0.5 * scale
         summand = 0.5 * bias
@@ -117,8 +117,8 @@ def sigmoid(scores, factor, summand, SIGMOID: tl.constexpr):
 def corner(POINTER, first, row_stride, head, head_stride):
     """Return a pointer to one head of token ``first``.
 
-    Its offset has 64 bits, because a batch may contain more than 2^31 elements. Offsets in a tile
-    have 32 bits, which saves registers.
+    The offset in the tensor has 64 bits, because a batch may contain more than 2^31 elements.
+    Offsets in a tile have 32 bits, which saves registers.
     """
     return POINTER + first.to(tl.int64) * row_stride + head.to(tl.int64) * head_stride
 
@@ -130,16 +130,16 @@ def offsets(rows, row_stride, columns):
 
 
 @triton.jit
-def load(pointers, rows, left, columns, D: tl.constexpr, TAIL: tl.constexpr):
-    """Load a tile. Columns from D on are 0. With TAIL, rows from ``left`` on are 0."""
-    WIDE: tl.constexpr = columns.shape[0] != D
+def load(pointers, rows, rows_left, columns, D: tl.constexpr, TAIL: tl.constexpr):
+    """Load a tile. Columns from D on are 0. With TAIL, rows from ``rows_left`` on are 0."""
+    PADDED: tl.constexpr = columns.shape[0] != D
     if TAIL:
-        if WIDE:
-            mask = (rows < left)[:, None] & (columns < D)[None, :]
+        if PADDED:
+            mask = (rows < rows_left)[:, None] & (columns < D)[None, :]
         else:
-            mask = (rows < left)[:, None]
+            mask = (rows < rows_left)[:, None]
         tile = tl.load(pointers, mask=mask, other=0.0)
-    elif WIDE:
+    elif PADDED:
         tile = tl.load(pointers, mask=(columns < D)[None, :], other=0.0)
     else:
         tile = tl.load(pointers)
@@ -147,9 +147,9 @@ def load(pointers, rows, left, columns, D: tl.constexpr, TAIL: tl.constexpr):
 
 
 @triton.jit
-def store(pointers, tile, rows, left, columns, D: tl.constexpr):
+def store(pointers, tile, rows, rows_left, columns, D: tl.constexpr):
     """Store the part of a tile that is in the sequence."""
-    mask = (rows < left)[:, None] & (columns < D)[None, :]
+    mask = (rows < rows_left)[:, None] & (columns < D)[None, :]
     tl.store(pointers, tile.to(pointers.dtype.element_ty), mask=mask)
 
 

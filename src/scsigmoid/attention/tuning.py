@@ -14,7 +14,7 @@ Kernel = Literal["forward", "dq", "dkdv"]
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Block sizes and other options of a kernel.
+    """Block sizes, warps and loop options of a kernel.
 
     Attributes:
         block_q, block_k: query and key rows of a block.
@@ -68,7 +68,7 @@ def find_configuration(
     """
     width = pad_dimension(dimension)
     if itemsize == 4:
-        # float32 runs without tensor cores, for exactness. Small blocks keep it in registers.
+        # float32 runs without tensor cores, for exactness. Small blocks fit into registers.
         return Configuration(32, 32, 4, 2 if width < 128 else 1)
     reads_shared_memory = capability[0] in (9, 10)
     if width < 64:
