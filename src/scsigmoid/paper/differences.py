@@ -54,7 +54,7 @@ def differences(config: Config, results: Results | None = None) -> list[Differen
 def setting_differences(config: Config) -> Iterator[Difference]:
     """Yield the settings that differ from the paper.
 
-    Except for ``evaluation.pair`` (the compared models), lists may have more items than the paper's.
+    Except for ``evaluation.pair`` (the compared models), lists may contain more than the paper's.
     """
     for group in GROUPS:
         for name, paper in reported()["settings"][group].items():

@@ -53,10 +53,10 @@ class Entry:
 def validation_losses(plan: Plan) -> list[str]:
     """Return the files of validation losses: summaries (CSV) and losses by cell (Parquet)."""
     return [
-        f"metrics/validation_loss/{dataset}/{model}.{kind}"
+        f"metrics/validation_loss/{dataset}/{model}.{suffix}"
         for dataset in plan.datasets
         for model in plan.evaluated_models
-        for kind in ("csv", "parquet")
+        for suffix in ("csv", "parquet")
     ]
 
 
@@ -69,7 +69,7 @@ def scib_scores(plan: Plan) -> list[str]:
 
 
 def journals(models: Sequence[str]) -> list[str]:
-    """Return the files of training journals, and the manifest, which marks simulated cells."""
+    """Return the training journals of the models, and the manifest, which marks simulated cells."""
     return [*(f"training/{model}/journal.csv" for model in models), "corpus/manifest.csv"]
 
 
@@ -98,13 +98,13 @@ def tables(plan: Plan) -> dict[str, Entry]:
         ),
         **{
             f"mmd_{dataset}": Entry(
-                module="tables.mmd", title=f"MMD between cell types: {settings.title}",
+                module="tables.mmd", title=f"MMD between cell types: {description.title}",
                 paper="Table 1" if dataset == "heart_oft" else "",
                 inputs=[f"metrics/mmd/{dataset}.csv"],
                 settings=["models", "evaluation.pair", "evaluation.mmd", f"datasets.{dataset}"],
                 dataset=dataset, is_default=dataset in plan.datasets_of("mmd"),
             )
-            for dataset, settings in plan.config.datasets.items()
+            for dataset, description in plan.config.datasets.items()
         },
         "kernel_speed": Entry(
             module="tables.benchmarks", paper="Figure 2", inputs=KERNEL_FILES,
