@@ -25,8 +25,8 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 # Functions import what they need, because a process whose memory is measured imports this file.
 Rows = Iterator[dict[str, Any]]
-TARGET_SUM = 10_000.0  # to which the counts of a cell are scaled
-WARM_STEPS = 10  # of training, for compilation and the start of the data loader
+TARGET_SUM = 10_000.0  # sum of a cell's counts after scaling
+WARM_STEPS = 10  # first training steps, not timed: compilation, start of the data loader
 #: Assumed numbers of cells of the eight types of Heart OFT. The paper only gives their sum, 30,125.
 HEART_OFT = (15_000, 5_200, 3_800, 2_600, 1_500, 1_100, 600, 325)
 
@@ -151,8 +151,8 @@ def time_scaling(options: argparse.Namespace) -> Rows:
     """Train on each number of processes, with the same global batches.
 
     ``cells_per_second`` is the median over logged steps after the first ``WARM_STEPS`` steps.
-    ``efficiency`` is the rate divided by ``processes`` times the rate of one process at the same
-    step, as the median over these steps. It is NaN if one process was not timed before.
+    ``efficiency`` is the rate divided by (``processes`` times the rate of one process at the same
+    step), as the median over the same steps. It is NaN unless one process was timed before.
     """
     import numpy as np
 
@@ -250,28 +250,30 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a command and write its rows to a CSV file, which is rewritten after each row."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    parts = {}
+    parsers = {}
     for function in (time_tokens, time_loading, time_scaling, time_mmd):
         name = function.__name__.removeprefix("time_")
-        parts[name] = commands.add_parser(name, help=function.__doc__.split("\n", 1)[0])
-        parts[name].set_defaults(function=function)
-        parts[name].add_argument("--output", type=Path, required=True, help="CSV file")
-    parts["tokens"].add_argument("files", nargs="+", type=Path, help="h5ad files")
+        parsers[name] = commands.add_parser(name, help=function.__doc__.split("\n", 1)[0])
+        parsers[name].set_defaults(function=function)
+        parsers[name].add_argument("--output", type=Path, required=True, help="CSV file")
+    parsers["tokens"].add_argument("files", nargs="+", type=Path, help="h5ad files")
     for name in ("loading", "scaling", "mmd"):
-        parts[name].add_argument("--preset", default="paper")
+        parsers[name].add_argument("--preset", default="paper")
     for name in ("loading", "scaling"):
-        parts[name].add_argument("--model", default="sigmoid_2k")
+        parsers[name].add_argument("--model", default="sigmoid_2k")
     for name in ("scaling", "mmd"):
-        parts[name].add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+        parsers[name].add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     for name in ("tokens", "mmd"):
-        parts[name].add_argument("--repetitions", type=int, default=3)
-    parts["tokens"].add_argument("--copies", nargs="+", type=int, default=[1])
-    parts["loading"].add_argument("--workers", type=int, default=2, help="threads")
-    parts["loading"].add_argument("--steps", type=int, default=20, help="batches per round")
-    parts["loading"].add_argument("--rounds", type=int, default=5)
-    parts["scaling"].add_argument("--processes", type=int, nargs="+", required=True)
-    parts["scaling"].add_argument("--steps", type=int, default=60, help="optimizer steps, above 20")
-    parts["mmd"].add_argument("--cells", type=int, nargs="+", default=HEART_OFT, help="per type")
+        parsers[name].add_argument("--repetitions", type=int, default=3)
+    parsers["tokens"].add_argument("--copies", nargs="+", type=int, default=[1])
+    parsers["loading"].add_argument("--workers", type=int, default=2, help="threads")
+    parsers["loading"].add_argument("--steps", type=int, default=20, help="batches per round")
+    parsers["loading"].add_argument("--rounds", type=int, default=5)
+    parsers["scaling"].add_argument("--processes", type=int, nargs="+", required=True)
+    parsers["scaling"].add_argument(
+        "--steps", type=int, default=60, help="optimizer steps, above 20"
+    )
+    parsers["mmd"].add_argument("--cells", type=int, nargs="+", default=HEART_OFT, help="per type")
     options = parser.parse_args(arguments)
     import pandas as pd
 

@@ -106,7 +106,7 @@ def draw_validation(
         color = COLORS[model.attention]
         axes.plot(x, mean.value, color=color, marker=style.marker(index), markersize=4.2)
         axes.plot([x, x], [over_donors.low, over_donors.high], color=color, linewidth=0.8)
-    # The demo has shorter contexts than its models' names, such as sigmoid_4k, which are the labels.
+    # Labels come from the models' names, e.g. sigmoid_4k, because the demo has shorter contexts.
     nominal = {results.config.models[name].context: nominal_context(name) for name in models}
     labels = [nominal[context] or context_label(context) for context in contexts]
     axes.set_xticks(range(len(contexts)), labels)
