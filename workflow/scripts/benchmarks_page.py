@@ -292,7 +292,7 @@ def benchmark_tables(measurements: Path) -> dict[str, str]:
     config = validate(read_yaml(measurements / "h200/config.yaml"), Config)
     evaluation = read(cpu, "evaluation.csv")
     is_part = evaluation["what"].str.startswith("its ")  # a part of the step in the row above
-    pairs = [(key, SOFTMAX[0]) for key in OURS[:2]]  # both sigmoids over FlashAttention-4
+    pairs = [(key, SOFTMAX[0]) for key in OURS[:2]]  # our Hopper kernels, and FlashAttention-4
 
     def of_cells(rows: list[TrainingRow], cells: int) -> list[TrainingRow]:
         return [row for row in rows if row.cells_per_step == cells]

@@ -133,7 +133,7 @@ def own_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str
         if name == "scib":
             table = replace(table, notes=[*table.notes, ONE_RUN])
         items.append(table_item(results, name, table) | {"is_collapsed": name.startswith("mmd")})
-    # A table without the key "files" is only on this page. Its prefix orders it after "table-scib".
+    # A table without the key "files" is only on this page. This table's name puts it after "scib".
     if donor_table := donor_scores(results):
         title = "Biological conservation, by donor"
         items.append({"kind": "table", "name": "scib_donors", "title": title, "table": donor_table})

@@ -176,7 +176,7 @@ def label_levels(positions: Sequence[int], end: float) -> list[int]:
     of the axis apart, which is more than the width of four digits.
     """
     levels: list[int] = []
-    last_positions: list[float] = []  # by level: its last label, -infinity if it has no label
+    last_positions: list[float] = []  # of each level's last label, -infinity without a label
     for position in positions:
         last_positions.append(-math.inf)  # a new level, in case all others are occupied here
         is_free = [position - last >= end / 8 for last in last_positions]
