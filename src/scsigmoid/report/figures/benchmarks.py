@@ -64,7 +64,7 @@ def kernel_figure(
     Args:
         unit: label of the vertical axes.
         draw: function that draws one series, :func:`draw_bars` or :func:`draw_line`.
-        interval_marks: the marks that show intervals, e.g. "Error bars", for the remark below the figure.
+        interval_marks: the marks that show intervals, e.g. "Error bars", for the remark below.
         order: sentence of the remark on the order of the bars, or "".
     """
     by_series = series_to_draw(results)

@@ -48,7 +48,7 @@ STYLE: Any = {
     "grid.color": RULE,
     "grid.linewidth": 0.5,
     "axes.axisbelow": True,
-    # Embed TrueType fonts (42): the text of PDFs can be edited. The PDF backend reads both settings.
+    # Embed TrueType fonts (42): text in PDFs can be edited. The PDF backend reads both settings.
     **dict.fromkeys(("pdf.fonttype", "ps.fonttype"), 42),
 }
 
