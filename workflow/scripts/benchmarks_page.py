@@ -186,7 +186,7 @@ def kernel_figure(kernels: RowsByKernel) -> Figure:
 
 
 def training_rows(rows: list[TrainingRow], key: tuple[str, str]) -> dict[str, TrainingRow]:
-    """Return the timed rows of a kernel in the training benchmark, by model size and context."""
+    """Return the timed training rows of a kernel, by size and context as text ("160M, 4K")."""
     timed = [row for row in rows if (row.kernel, row.layout) == key and row.rounds]
     timed.sort(key=lambda row: (row.parameters, row.context))
     return {f"{row.size}, {context_label(row.context)}": row for row in timed}

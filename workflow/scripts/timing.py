@@ -42,9 +42,9 @@ def statistics(part: Path) -> None:
     from scsigmoid.tokens.statistics import gather
     from scsigmoid.tokens.vocabulary import build_vocabulary
 
-    gather(part, TARGET_SUM, part / "statistics.arrow")
-    minimum_cells = 1
-    build_vocabulary([part / "statistics.arrow"], minimum_cells, part / "vocabulary.parquet")
+    file, vocabulary = part / "statistics.arrow", part / "vocabulary.parquet"
+    gather(part, TARGET_SUM, file)
+    build_vocabulary([file], minimum_cells=1, output=vocabulary)
 
 
 def tokens(part: Path) -> None:
@@ -103,16 +103,16 @@ def time_tokens(options: argparse.Namespace) -> Rows:
     for path in options.files:
         cells = raw_counts(path)
         for copies in options.copies:
-            with TemporaryDirectory() as name:
-                small_part = write_part(cells[:64].copy(), 1, Path(name, "few"))
-                part = write_part(cells, copies, Path(name, "part"))
+            with TemporaryDirectory() as folder:
+                small_part = write_part(cells[:64].copy(), 1, Path(folder, "small_part"))
+                part = write_part(cells, copies, Path(folder, "part"))
                 size = {"cells": cells.n_obs * copies, "counts": cells.X.nnz * copies}
                 for step, repetition in product((statistics, tokens), range(options.repetitions)):
                     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
                         used = pool.submit(measure, step, small_part, part).result()
                     row = {"step": step.__name__, "file": path.stem, "copies": copies, **size}
                     cpu = used["cpu_seconds"]
-                    rates = {f"{unit}_per_cpu_second": n / cpu for unit, n in size.items()}
+                    rates = {f"{unit}_per_cpu_second": count / cpu for unit, count in size.items()}
                     yield {**row, "repetition": repetition, **used, **rates}
 
 
@@ -131,11 +131,11 @@ def time_loading(options: argparse.Namespace) -> Rows:
     size, architecture = config.sizes[config.architecture.size], config.architecture
     encoder = EncoderSettings.of(size, architecture, "sigmoid", context, simulation.vocabulary)
     training = replace(model_training(config, options.model), workers=options.workers)
-    cells = (options.rounds + 1) * options.steps * training.global_batch
-    steps = range(1, (options.rounds + 1) * options.steps + 1)
-    with TemporaryDirectory() as name:
-        write_simulated_tokens(Path(name), simulation, cells, context - 1, config.seed)
-        store = TokenStore.open(Path(name, "tokens"))
+    step_count = (options.rounds + 1) * options.steps  # with a warm-up round
+    cells, steps = step_count * training.global_batch, range(1, step_count + 1)
+    with TemporaryDirectory() as folder:
+        write_simulated_tokens(Path(folder), simulation, cells, context - 1, config.seed)
+        store = TokenStore.open(Path(folder, "tokens"))
         batches = GlobalBatches(store, encoder, training, config.seed)
         with closing(prefetch(batches, steps, options.workers, torch.device("cpu"))) as loader:
             for index in range(options.rounds + 1):
