@@ -56,7 +56,7 @@ if workflow.is_main_process and clear_stale_lock(".snakemake"):
 IS_MODULE = not workflow.modifier.is_main_snakefile()
 try:
     if not IS_MODULE:
-        # Snakemake has read these files, but without checks, e.g. for duplicate keys.
+        # Snakemake has read these files, but it accepts errors such as duplicate keys.
         for file in workflow.configfiles:
             check.read_yaml(file)
     CONFIG = check.load(overrides=config, choose=choose)
