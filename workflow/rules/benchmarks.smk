@@ -10,7 +10,7 @@ rule benchmark_kernel:
         f"{RESULTS}/logs/benchmark_kernel.log",
     benchmark:
         f"{RESULTS}/resources/benchmark_kernel.tsv"
-    priority: 10
+    priority: 10  # before training, whose priority is 0
     conda:
         ENVIRONMENT
     resources:

@@ -30,9 +30,9 @@ if SOURCE.is_dir():
 elif "CONDA" in DEPLOYMENT:
     stop("--sdm conda: conda environments do not contain the package; use a clone as the module")
 if not DEPLOYMENT:
-    put_first("PATH", Path(sys.executable).parent)
-# With SCSIGMOID_LINES, a job prints a line on the terminal, and training prints its rate. With
-# SCSIGMOID_SILENT, the jobs of a cluster print only to their logs.
+    put_first("PATH", Path(sys.executable).parent)  # jobs run `python`
+# Each job prints a line on the terminal, and training prints its rate (SCSIGMOID_LINES). On a
+# cluster, jobs print only to their logs (SCSIGMOID_SILENT).
 OUTPUT_VARIABLE = "SCSIGMOID_SILENT" if workflow.remote_exec else "SCSIGMOID_LINES"
 os.environ.update({OUTPUT_VARIABLE: "1"})  # `snakemake --lint` reports os.environ[...] = "1"
 
@@ -56,7 +56,7 @@ if workflow.is_main_process and clear_stale_lock(".snakemake"):
 IS_MODULE = not workflow.modifier.is_main_snakefile()
 try:
     if not IS_MODULE:
-        # Snakemake has already read these files, but it accepts some errors, such as duplicate keys.
+        # Snakemake has read these files, but it accepts errors such as duplicate keys.
         for file in workflow.configfiles:
             check.read_yaml(file)
     CONFIG = check.load(overrides=config, choose=choose)
@@ -70,7 +70,7 @@ if workflow.is_main_process:
         print(f"{setting} = {choice}", file=sys.stderr)
 TABLES, FIGURES = (registry.names(kind, PLAN) for kind in ("table", "figure"))
 LOCK_FILE = [f"{RESULTS}/corpus/lock.csv"] if CONFIG.corpus.source == "cellxgene" else []
-# Number of GPUs of a job, and of a training job on each of its nodes. 0 for the device cpu.
+# GPUs of an evaluation or benchmark, and of training on each of its nodes. 0 for the device cpu.
 GPUS = int(CONFIG.device != "cpu")
 TRAINING_GPUS = GPUS * CONFIG.gpus
 # For each GPU, training has a process and the threads that load its batches.
@@ -105,8 +105,8 @@ def default_resource(name):
     return defaults[name].raw if name in defaults else None
 
 
-# Resources of jobs that download files. Profiles limit how many jobs with the resources `download`,
-# `alone` (benchmarks) and `at_once` (tables and figures) run at a time.
+# Resources of jobs that download files. At a time, profiles allow a limited number of jobs with the
+# resource `download`, `alone` (benchmarks) or `at_once` (tables and figures).
 DOWNLOAD = {"download": 1, "slurm_partition": default_resource("data_partition")}
 
 
@@ -127,8 +127,8 @@ def limits(mem_mb, runtime=None, input_factor=0):
     """Return the resources for memory (MB) and time (minutes) of a job.
 
     The memory is `mem_mb` plus `input_factor` times the size of the input. Memory and `runtime` are
-    multiplied by the number of the attempt. By default, each attempt may run as long as the profile
-    allows, or a day.
+    multiplied by the number of the attempt. Without `runtime`, each attempt may run as long as the
+    profile allows (`longest`), or a day.
     """
 
     def memory(wildcards, input, attempt):
@@ -187,10 +187,11 @@ def stored_configuration(wildcards, output):
 
     The path is in `params`, not `input`, so that a job is rerun only if its `settings` change.
     `onstart` writes the file. If the workflow is a module, `onstart` does not run, so this function
-    writes the file. Paths of a module may have a prefix.
+    writes the file before jobs start.
     """
-    prefix = output[0].partition(RESULTS)[0]
+    prefix = output[0].partition(RESULTS)[0]  # the paths of a module may have a prefix
     path = f"{prefix}{RESULTS}/config.yaml"
+    # The workflow has an `executor_plugin` only if it runs jobs, unlike for --lint.
     if IS_MODULE and workflow.is_main_process and workflow.executor_plugin:
         if not (workflow.dryrun or workflow.touch):
             store_configuration(path)
@@ -211,8 +212,8 @@ def remove_old_checkpoints():
     """Remove the checkpoints of finished models that are trained again from the beginning.
 
     These are models whose training is forced (-R train) or whose files were deleted. Interrupted
-    runs (without a file `finished`) and runs with changed settings keep their checkpoints and
-    continue.
+    runs (without a file `finished`, which contains the number of steps) and runs with changed
+    settings keep their checkpoints and continue.
     """
     if workflow.touch:
         return

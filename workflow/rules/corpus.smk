@@ -1,7 +1,7 @@
 # Cells: the manifest that lists all files, the files, and the lock file with their checksums.
 #
-# Jobs read download settings from the stored configuration, which Snakemake does not compare, so
-# they are not rerun if these settings change.
+# Jobs read download settings from the stored configuration. Snakemake does not compare this file,
+# so a change of these settings does not rerun jobs.
 
 
 rule manifest:
@@ -53,7 +53,7 @@ rule training_cells:
 
 
 # A new dataset does not rerun training: this rule does not depend on the manifest, and training
-# does not depend on this rule. The rule evaluation_tokens compares the dataset with training cells.
+# does not depend on this rule. The rule evaluation_tokens checks that no cell was trained on.
 rule evaluation_cells:
     """Download or make one evaluation dataset, and check its labels."""
     input:
@@ -61,7 +61,7 @@ rule evaluation_cells:
     output:
         cells=f"{RESULTS}/corpus/evaluation/{{dataset}}.h5ad",
         metadata=f"{RESULTS}/corpus/evaluation/{{dataset}}.json",
-        row=f"{RESULTS}/corpus/evaluation/{{dataset}}.csv",
+        row=f"{RESULTS}/corpus/evaluation/{{dataset}}.csv",  # written next to the metadata
     log:
         f"{RESULTS}/logs/evaluation_cells/{{dataset}}.log",
     benchmark:

@@ -1,7 +1,7 @@
 # Evaluation: embeddings, validation loss, scIB, MMD, UMAP.
 
 
-# scIB, MMD and UMAP compare the pair, so one job embeds a dataset with both of its models.
+# scIB, MMD and UMAP compare the models of a pair, so one job embeds a dataset with both models.
 rule embeddings_of_pair:
     """Embed the cells of one dataset with both models of the pair."""
     input:

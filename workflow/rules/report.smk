@@ -1,8 +1,8 @@
 # Tables, figures, and the report page.
 
 
-# These jobs read titles and labels from the stored configuration, which every run writes when it
-# starts. They are rerun only if their inputs or the settings in `params` change.
+# Jobs read titles and labels from the stored configuration, which every run writes when it starts.
+# Jobs are rerun only if their inputs or the settings in `params` change.
 rule table:
     """Make one table."""
     input:

@@ -4,7 +4,7 @@
 rule study_runs:
     """Collect the training runs of a study in CSV files."""
     input:
-        journals=study_journals,
+        journals=study_journals,  # the command finds all inputs next to the configuration
         training=result("tokens/training/part-{part}", part=PLAN.parts),
         evaluation=result("tokens/evaluation/{dataset}", dataset=PLAN.datasets),
     output:

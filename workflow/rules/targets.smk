@@ -1,5 +1,4 @@
 # Named targets: `snakemake --cores all <name>` makes the files of a target and their inputs.
-
 DESCRIPTIONS = {
     "corpus": "Training cells, evaluation datasets and the lock file.",
     "tokens": "Token stores, and the figure of sequence lengths.",
@@ -33,6 +32,7 @@ FILES = {
     ),
     "validation_loss": result("{path}", path=["tables/validation_loss.csv", "figures/loss.png"]),
     "scib": result("{path}", path=["tables/scib.csv", "figures/scib.png"]),
+    # Without a dataset for MMD, request all datasets: the rule for MMD then reports the reason.
     "mmd": result("tables/mmd_{dataset}.csv", dataset=PLAN.datasets_of("mmd") or PLAN.datasets),
     "umap": result("figures/umap_{dataset}.png", dataset=PLAN.datasets_of("umap")),
     "kernel_speed": result(

@@ -74,7 +74,7 @@ rule evaluation_tokens:
     input:
         cells=f"{RESULTS}/corpus/evaluation/{{dataset}}.h5ad",
         metadata=f"{RESULTS}/corpus/evaluation/{{dataset}}.json",
-        row=f"{RESULTS}/corpus/evaluation/{{dataset}}.csv",
+        row=f"{RESULTS}/corpus/evaluation/{{dataset}}.csv",  # read next to the metadata
         manifest=f"{RESULTS}/corpus/manifest.csv",
         vocabulary=f"{RESULTS}/tokens/vocabulary.parquet",
     output:

@@ -31,19 +31,19 @@ from scsigmoid.study import figures as study_figures
 from scsigmoid.study.runs import Study
 from scsigmoid.study.tables import tables
 
-# Kernels with their layout. The layout "" means any layout.
-SIGMOID = (("hopper", "packed"), ("hopper_accurate", "packed"), ("triton", "packed"))
+# Kernels with their layout: ours, all softmax kernels, other sigmoid kernels. "" means any layout.
+OURS = (("hopper", "packed"), ("hopper_accurate", "packed"), ("triton", "packed"))
 SOFTMAX = (("fa4", "packed"), ("cudnn", "padded"), ("sdpa", "packed"), ("flash_attention_2", ""))
 SOFTMAX += (("flex", "packed"), ("flex", "padded"))
-OTHERS = (("flash_sigmoid", "padded"), ("triton_sigmoid", "padded"))
+OTHER_SIGMOID = (("flash_sigmoid", "padded"), ("triton_sigmoid", "padded"))
 #: Color, marker and label of each kernel, in the order of the tables.
 LOOKS = looks(
-    {key: "softmax" if key in SOFTMAX else "sigmoid" for key in (*SIGMOID, *SOFTMAX, *OTHERS)}
+    {key: "softmax" if key in SOFTMAX else "sigmoid" for key in (*OURS, *SOFTMAX, *OTHER_SIGMOID)}
 )
 DATASETS = {"pbmc_facs": "Blood cells", "lung_cell_lines": "Lung cancer cell lines"}
 # Folders of studies in docs/measurements.
 ARMS, VARIANTS, EMBEDDINGS = "h200/arms", "h100/variants", "h100/embeddings"
-WAYS = ("plain", "graphs")  # small steps without and with CUDA graphs (column `way`)
+WAYS = ("plain", "graphs")  # column `way`: training steps without and with CUDA graphs
 #: Rows of the kernel benchmark by shape: (head dimension, batch, length, pass).
 RowsByShape = dict[tuple[object, ...], KernelRow]
 #: Rows of the kernel benchmark by (kernel, layout).
@@ -120,11 +120,11 @@ def kernel_table(kernels: RowsByKernel, *pairs: tuple[tuple[str, str], tuple[str
     shapes = {shape for rows in kernels.values() for shape in rows}
     batches = [("paper", length) for length in (512, 2048, 8192, 16384)]
     batches += sorted({(batch, length) for _, batch, length, _ in shapes if batch == "jagged"})
-    lengths = [f"{length:,}" if batch == "paper" else "cells" for batch, length in batches]
+    headings = [f"{length:,}" if batch == "paper" else "cells" for batch, length in batches]
     columns, titles = [], []  # a column is (head dimension, batch, length)
     for dimension in (64, 128):
         columns += [(dimension, *batch) for batch in batches]
-        titles += [f"D {dimension}: {lengths[0]}", *lengths[1:]]
+        titles += [f"D {dimension}: {headings[0]}", *headings[1:]]
     lines = []
     for key, rows in kernels.items():
         line = [LOOKS[key]["label"]]
@@ -187,24 +187,24 @@ def kernel_figure(kernels: RowsByKernel) -> Figure:
 
 
 def training_rows(rows: list[TrainingRow], key: tuple[str, str]) -> dict[str, TrainingRow]:
-    """Return the timed rows of a kernel in the training benchmark, by model size and context."""
+    """Return the timed training rows of a kernel, by size and context as text ("160M, 4K")."""
     timed = [row for row in rows if (row.kernel, row.layout) == key and row.rounds]
     timed.sort(key=lambda row: (row.parameters, row.context))
     return {f"{row.size}, {context_label(row.context)}": row for row in timed}
 
 
 def training_table(runs: Mapping[str, list[TrainingRow]], digits: int = 0) -> str:
-    """Return cells/s by kernel, run, size and context, and our speed divided by this speed.
+    """Return cells/s by kernel, run, size and context, and our cells/s divided by the kernel's.
 
-    ``runs`` contains rows by the name of the run. Rows bound by the host are marked with *.
+    ``runs`` contains rows by the prefix of their heading. Rows bound by the host are marked *.
     """
     lines = []
-    ours_by_run = {name: training_rows(rows, SIGMOID[0]) for name, rows in runs.items()}
+    ours_by_run = {prefix: training_rows(rows, OURS[0]) for prefix, rows in runs.items()}
     for key, look in LOOKS.items():
         cells = []
-        for name, rows in runs.items():
+        for prefix, rows in runs.items():
             timed = training_rows(rows, key)
-            for column, ours in ours_by_run[name].items():
+            for column, ours in ours_by_run[prefix].items():
                 text = DASH
                 if row := timed.get(column):
                     text = number(row.cells_per_second, digits)
@@ -215,12 +215,12 @@ def training_table(runs: Mapping[str, list[TrainingRow]], digits: int = 0) -> st
                 cells.append(text)
         if set(cells) != {DASH}:
             lines.append([look["label"], *cells])
-    titles = [name + column for name, columns in ours_by_run.items() for column in columns]
+    titles = [prefix + column for prefix, columns in ours_by_run.items() for column in columns]
     return markdown(["kernel", *titles], lines)
 
 
 def sizes_table(costs: list[Cost]) -> str:
-    """Return cells/s of both arms by size and context, with their ratio, or * if host-bound."""
+    """Return cells/s of both arms by size and context, and the speed-up, or * if host-bound."""
     sizes = list(dict.fromkeys(cost.size for cost in costs))
     lines = []
     for context in sorted({cost.context for cost in costs}):
@@ -228,8 +228,8 @@ def sizes_table(costs: list[Cost]) -> str:
         for cost in (cost for cost in costs if cost.context == context):
             arms = (cost.sigmoid, cost.softmax)
             rates = " / ".join(number(arm.cells_per_second, 1) for arm in arms)
-            ratio = f"**{1 / cost.hours_ratio.value:.2f} x**"
-            cells.append(f"{rates} \\*" if cost.host_bound else f"{rates}, {ratio}")
+            speed_up = 1 / cost.hours_ratio.value
+            cells.append(f"{rates} \\*" if cost.host_bound else f"{rates}, **{speed_up:.2f} x**")
         lines.append(cells)
     return markdown(["context", *sizes], lines)
 
@@ -251,7 +251,7 @@ def small_table(rows: pd.DataFrame) -> str:
 
 def pairs_table(rows: list[TrainingRow]) -> str:
     """Return cells/s of our kernel and of FlashAttention-4, and their ratio, paired by round."""
-    ours, theirs = (training_rows(rows, key) for key in (SIGMOID[0], SOFTMAX[0]))
+    ours, theirs = (training_rows(rows, key) for key in (OURS[0], SOFTMAX[0]))
     lines = []
     for name in ours:
         rates = (number(row.cells_per_second, 1) for row in (ours[name], theirs[name]))
@@ -293,7 +293,7 @@ def benchmark_tables(measurements: Path) -> dict[str, str]:
     config = validate(read_yaml(measurements / "h200/config.yaml"), Config)
     evaluation = read(cpu, "evaluation.csv")
     is_part = evaluation["what"].str.startswith("its ")  # a part of the step in the row above
-    pairs = [(key, SOFTMAX[0]) for key in SIGMOID[:2]]
+    pairs = [(key, SOFTMAX[0]) for key in OURS[:2]]  # our Hopper kernels, and FlashAttention-4
 
     def of_cells(rows: list[TrainingRow], cells: int) -> list[TrainingRow]:
         return [row for row in rows if row.cells_per_step == cells]

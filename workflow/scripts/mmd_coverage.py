@@ -28,25 +28,25 @@ DISTANCES = [0.5, 1.0, 2.0, 4.0]
 def simulate(
     sizes: tuple[int, ...], distance: float, seed: int, options: argparse.Namespace
 ) -> dict[str, tuple[bool, bool]]:
-    """Return two booleans by estimator: interval contains the true MMD, and the point estimate."""
+    """Return, by estimator, whether the interval contains the true MMD and the point estimate."""
     dimensions, device = options.dimensions, options.device
     generator = np.random.default_rng([seed, *sizes])
-    x, y = (generator.standard_normal((count, dimensions)) for count in sizes)
+    x, y = (generator.standard_normal((size, dimensions)) for size in sizes)
     y[:, 0] += distance
     bandwidth = mmd.median_squared_distance(torch.as_tensor(np.concatenate([x, y])).to(device))
     # How often each resample contains each cell. The first row is the sample itself.
     counts = (
-        mmd.resample_counts(count, options.resamples, 2 * seed + index)
-        for index, count in enumerate(sizes)
+        mmd.resample_counts(size, options.resamples, 2 * seed + index)
+        for index, size in enumerate(sizes)
     )
     squares = mmd.mmd_squared(x, y, *counts, bandwidth=bandwidth, block=1024, device=device)
     same_type = (bandwidth / (bandwidth + 2)) ** (dimensions / 2)  # mean kernel within a type
-    true = np.sqrt(2 * same_type * -np.expm1(-(distance**2) / (2 * bandwidth + 4)))
+    true_mmd = np.sqrt(2 * same_type * -np.expm1(-(distance**2) / (2 * bandwidth + 4)))
     contains = {}
     for name, squared in zip(mmd.Estimates._fields, squares, strict=True):
         roots = np.sqrt(np.maximum(squared, 0))
-        low, high = mmd.percentile_interval(roots[1:], 0.95)
-        contains[name] = (low <= true <= high, low <= roots[0] <= high)
+        point, (low, high) = roots[0], mmd.percentile_interval(roots[1:], 0.95)
+        contains[name] = (low <= true_mmd <= high, low <= point <= high)
     return contains
 
 
@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> None:
             for name in mmd.Estimates._fields:
                 coverage, inside = np.mean([contains[name] for contains in simulations], axis=0)
                 rows.append((cells, distance, name, coverage, 1 - inside, len(simulations)))
-            print(*rows[-2:], sep="\n", flush=True)
+            print(*rows[-2:], sep="\n", flush=True)  # a row for each estimator
     columns = ["cells", "distance", "estimator", "coverage", "point_outside", "simulations"]
     pd.DataFrame(rows, columns=columns).to_csv(options.output, index=False)
 

@@ -25,8 +25,8 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 # Functions import what they need, because a process whose memory is measured imports this file.
 Rows = Iterator[dict[str, Any]]
-TARGET_SUM = 10_000.0  # to which the counts of a cell are scaled
-WARM_STEPS = 10  # of training, for compilation and the start of the data loader
+TARGET_SUM = 10_000.0  # sum of a cell's counts after scaling
+WARM_STEPS = 10  # first training steps, not timed: compilation, start of the data loader
 #: Assumed numbers of cells of the eight types of Heart OFT. The paper only gives their sum, 30,125.
 HEART_OFT = (15_000, 5_200, 3_800, 2_600, 1_500, 1_100, 600, 325)
 
@@ -42,9 +42,9 @@ def statistics(part: Path) -> None:
     from scsigmoid.tokens.statistics import gather
     from scsigmoid.tokens.vocabulary import build_vocabulary
 
-    gather(part, TARGET_SUM, part / "statistics.arrow")
-    minimum_cells = 1
-    build_vocabulary([part / "statistics.arrow"], minimum_cells, part / "vocabulary.parquet")
+    file, vocabulary = part / "statistics.arrow", part / "vocabulary.parquet"
+    gather(part, TARGET_SUM, file)
+    build_vocabulary([file], minimum_cells=1, output=vocabulary)
 
 
 def tokens(part: Path) -> None:
@@ -103,16 +103,16 @@ def time_tokens(options: argparse.Namespace) -> Rows:
     for path in options.files:
         cells = raw_counts(path)
         for copies in options.copies:
-            with TemporaryDirectory() as name:
-                small_part = write_part(cells[:64].copy(), 1, Path(name, "few"))
-                part = write_part(cells, copies, Path(name, "part"))
+            with TemporaryDirectory() as folder:
+                small_part = write_part(cells[:64].copy(), 1, Path(folder, "small_part"))
+                part = write_part(cells, copies, Path(folder, "part"))
                 size = {"cells": cells.n_obs * copies, "counts": cells.X.nnz * copies}
                 for step, repetition in product((statistics, tokens), range(options.repetitions)):
                     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
                         used = pool.submit(measure, step, small_part, part).result()
                     row = {"step": step.__name__, "file": path.stem, "copies": copies, **size}
                     cpu = used["cpu_seconds"]
-                    rates = {f"{unit}_per_cpu_second": n / cpu for unit, n in size.items()}
+                    rates = {f"{unit}_per_cpu_second": count / cpu for unit, count in size.items()}
                     yield {**row, "repetition": repetition, **used, **rates}
 
 
@@ -131,11 +131,11 @@ def time_loading(options: argparse.Namespace) -> Rows:
     size, architecture = config.sizes[config.architecture.size], config.architecture
     encoder = EncoderSettings.of(size, architecture, "sigmoid", context, simulation.vocabulary)
     training = replace(model_training(config, options.model), workers=options.workers)
-    cells = (options.rounds + 1) * options.steps * training.global_batch
-    steps = range(1, (options.rounds + 1) * options.steps + 1)
-    with TemporaryDirectory() as name:
-        write_simulated_tokens(Path(name), simulation, cells, context - 1, config.seed)
-        store = TokenStore.open(Path(name, "tokens"))
+    step_count = (options.rounds + 1) * options.steps  # with a warm-up round
+    cells, steps = step_count * training.global_batch, range(1, step_count + 1)
+    with TemporaryDirectory() as folder:
+        write_simulated_tokens(Path(folder), simulation, cells, context - 1, config.seed)
+        store = TokenStore.open(Path(folder, "tokens"))
         batches = GlobalBatches(store, encoder, training, config.seed)
         with closing(prefetch(batches, steps, options.workers, torch.device("cpu"))) as loader:
             for index in range(options.rounds + 1):
@@ -151,8 +151,8 @@ def time_scaling(options: argparse.Namespace) -> Rows:
     """Train on each number of processes, with the same global batches.
 
     ``cells_per_second`` is the median over logged steps after the first ``WARM_STEPS`` steps.
-    ``efficiency`` is the rate divided by ``processes`` times the rate of one process at the same
-    step, as the median over these steps. It is NaN if one process was not timed before.
+    ``efficiency`` is the rate divided by (``processes`` times the rate of one process at the same
+    step), as the median over the same steps. It is NaN unless one process was timed before.
     """
     import numpy as np
 
@@ -250,28 +250,30 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a command and write its rows to a CSV file, which is rewritten after each row."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    parts = {}
+    parsers = {}
     for function in (time_tokens, time_loading, time_scaling, time_mmd):
         name = function.__name__.removeprefix("time_")
-        parts[name] = commands.add_parser(name, help=function.__doc__.split("\n", 1)[0])
-        parts[name].set_defaults(function=function)
-        parts[name].add_argument("--output", type=Path, required=True, help="CSV file")
-    parts["tokens"].add_argument("files", nargs="+", type=Path, help="h5ad files")
+        parsers[name] = commands.add_parser(name, help=function.__doc__.split("\n", 1)[0])
+        parsers[name].set_defaults(function=function)
+        parsers[name].add_argument("--output", type=Path, required=True, help="CSV file")
+    parsers["tokens"].add_argument("files", nargs="+", type=Path, help="h5ad files")
     for name in ("loading", "scaling", "mmd"):
-        parts[name].add_argument("--preset", default="paper")
+        parsers[name].add_argument("--preset", default="paper")
     for name in ("loading", "scaling"):
-        parts[name].add_argument("--model", default="sigmoid_2k")
+        parsers[name].add_argument("--model", default="sigmoid_2k")
     for name in ("scaling", "mmd"):
-        parts[name].add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+        parsers[name].add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     for name in ("tokens", "mmd"):
-        parts[name].add_argument("--repetitions", type=int, default=3)
-    parts["tokens"].add_argument("--copies", nargs="+", type=int, default=[1])
-    parts["loading"].add_argument("--workers", type=int, default=2, help="threads")
-    parts["loading"].add_argument("--steps", type=int, default=20, help="batches per round")
-    parts["loading"].add_argument("--rounds", type=int, default=5)
-    parts["scaling"].add_argument("--processes", type=int, nargs="+", required=True)
-    parts["scaling"].add_argument("--steps", type=int, default=60, help="optimizer steps, above 20")
-    parts["mmd"].add_argument("--cells", type=int, nargs="+", default=HEART_OFT, help="per type")
+        parsers[name].add_argument("--repetitions", type=int, default=3)
+    parsers["tokens"].add_argument("--copies", nargs="+", type=int, default=[1])
+    parsers["loading"].add_argument("--workers", type=int, default=2, help="threads")
+    parsers["loading"].add_argument("--steps", type=int, default=20, help="batches per round")
+    parsers["loading"].add_argument("--rounds", type=int, default=5)
+    parsers["scaling"].add_argument("--processes", type=int, nargs="+", required=True)
+    parsers["scaling"].add_argument(
+        "--steps", type=int, default=60, help="optimizer steps, above 20"
+    )
+    parsers["mmd"].add_argument("--cells", type=int, nargs="+", default=HEART_OFT, help="per type")
     options = parser.parse_args(arguments)
     import pandas as pd
 

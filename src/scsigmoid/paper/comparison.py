@@ -23,7 +23,7 @@ GROUPS = {
 #: level may differ by ``LEVEL_FACTOR`` from the paper's number, or by ``ORDER_FACTOR`` if the paper
 #: states only an order of magnitude.
 LEVEL_FACTOR, ORDER_FACTOR = 1.1, math.sqrt(10)
-UNKNOWN = Interval(math.nan)
+UNKNOWN = Interval(math.nan)  # a number that was not measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Number:
         group: key of :data:`GROUPS`.
         location: part of the paper with the number.
         paper: the paper's number, with its interval if the paper has one.
-        here: the number of this run with its interval, NaN if it was not measured.
+        here: the number of this run with its interval, :data:`UNKNOWN` if it was not measured.
         n: number of cells, pairs, shapes, rounds or steps that ``here`` was computed from.
         no_effect: for an effect, its value if the compared models or kernels do not differ: 0 for a
             difference, 1 for a ratio, half of the cases for a count. None for a level.
@@ -59,7 +59,7 @@ class Number:
     def allowed(self) -> tuple[float, float]:
         """The lowest and the highest value that reproduce the paper's number.
 
-        A level may differ by ``factor`` from the paper's number or from the ends of its range. An
+        A level may differ by ``factor`` from the paper's number, or from the ends of a range. An
         effect must have the paper's direction and at least half of its size.
         """
         value, low, high = self.paper
@@ -67,13 +67,13 @@ class Number:
             half_effect = (value + self.no_effect) / 2
             is_increase = value > self.no_effect
             return (half_effect, math.inf) if is_increase else (-math.inf, half_effect)
-        if not math.isnan(value):  # otherwise the paper prints only a range
-            low = high = value
-        return low / self.factor, high * self.factor
+        # The value is NaN if the paper prints only a range. The interval of a value is not used.
+        lowest, highest = (low, high) if math.isnan(value) else (value, value)
+        return lowest / self.factor, highest * self.factor
 
     @property
     def verdict(self) -> str:
-        """The verdict, valid only if the group has no :mod:`~scsigmoid.paper.differences`."""
+        """The verdict, if the group has no :mod:`~scsigmoid.paper.differences`."""
         if not all(map(math.isfinite, self.here)):
             return NO_VERDICT
         low, high = self.allowed
@@ -86,7 +86,7 @@ class Number:
 
 def numbers(results: Results) -> list[Number]:
     """Return the numbers of all groups. In each group, the headlines are first."""
-    from scsigmoid.paper import cost, kernel, quality, stability
+    from scsigmoid.paper import cost, kernel, quality, stability  # they import this module
 
     return [
         number
@@ -101,10 +101,10 @@ def exact(value: float) -> Interval:
 
 
 def count(leads: list[Interval]) -> Interval:
-    """Return how many leads are above 0, with an interval. A lead is an advantage of one model.
+    """Return how many leads (advantages of one model) are above 0, with an interval.
 
-    The low end counts the leads whose whole interval is above 0, and the high end the leads whose
-    interval reaches above 0. The result is :data:`UNKNOWN` if there are no leads, or if a lead is
+    The low end counts the leads whose whole interval is above 0. The high end counts the leads
+    whose interval reaches above 0. The result is :data:`UNKNOWN` without leads, or if a lead is
     unknown or has no interval.
     """
     if not leads or not np.isfinite(leads).all():

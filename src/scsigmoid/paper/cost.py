@@ -21,23 +21,23 @@ def numbers(results: Results) -> Iterator[Number]:
     sizes, contexts = (settings[f"benchmarks.training.{name}"] for name in ("sizes", "contexts"))
     cases = list(product(sizes, contexts))
     saved = [measured[case].saved_percent if case in measured else UNKNOWN for case in cases]
-    known = [interval for interval in saved if not math.isnan(interval.value)]
+    known_savings = [interval for interval in saved if not math.isnan(interval.value)]
     yield Number(
         group=GROUP, title="Largest share of the GPU-hours that sigmoid saves", unit="%",
         location="Abstract", headline=True, no_effect=0,
-        paper=Interval(printed["faster_up_to"]), n=len(measured),
-        here=max(known, default=UNKNOWN),  # the interval with the largest value
+        paper=Interval(printed["faster_up_to"]), n=len(known_savings),
+        here=max(known_savings, default=UNKNOWN),  # the interval with the largest value
     )  # fmt: skip
     yield Number(
         group=GROUP, title="Sizes and contexts in which sigmoid takes fewer GPU-hours",
         unit=f"of {len(cases)}", location="Section 4, Figure 3", headline=True,
-        no_effect=len(cases) / 2, paper=Interval(len(cases)), here=count(saved), n=len(measured),
+        no_effect=len(cases) / 2, paper=Interval(len(cases)), here=count(saved), n=len(known_savings),
     )  # fmt: skip
-    hours_saved = printed["hours_saved"]  # printed for one size and context only
+    hours_saved = printed["hours_saved"]  # for one size and context only
     common: dict[str, Any] = {"group": GROUP, "location": "Section 4"}
     for row in reported()["gpu_hours"]:
         case = row["size"], row["context"]
-        cost = measured.get(case)
+        cost = measured.get(case)  # None: not measured
         label = f"{row['size']} at {context_label(row['context'])}"
         for attention in ATTENTIONS:
             arm = getattr(cost, attention) if cost else None

@@ -21,7 +21,7 @@ from scsigmoid.results.speed import costs, row_label
 CELL_TOLERANCE = 0.01
 #: Model and number of the paper's GPUs.
 GPU, GPUS = "H100", 16
-#: Names of the paper's models behind the numbers of a group.
+#: The paper's models that the numbers of a group are about.
 MODELS = {
     "quality": ("sigmoid_2k", "softmax_2k", "sigmoid_4k", "softmax_4k"),
     "stability": ("sigmoid_8k", "softmax_8k"),
@@ -47,14 +47,14 @@ def differences(config: Config, results: Results | None = None) -> list[Differen
 
     Without ``results``, only the configuration is compared.
     """
-    rows = [*setting_differences(config), *(result_differences(results) if results else ())]
-    return list(dict.fromkeys(rows))
+    of_results = result_differences(results) if results else ()
+    return list(dict.fromkeys([*setting_differences(config), *of_results]))
 
 
 def setting_differences(config: Config) -> Iterator[Difference]:
     """Yield the settings that differ from the paper.
 
-    A list may contain more than the paper's items, except for ``evaluation.pair``.
+    Except for ``evaluation.pair`` (the compared models), lists may contain more than the paper's.
     """
     for group in GROUPS:
         for name, paper in reported()["settings"][group].items():
@@ -95,10 +95,11 @@ def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Ite
             **asdict(config.architecture),
             **asdict(model_training(config, name)),
             **asdict(config.models[name]),
+            # On a GPU, the precision is always the paper's.
             "precision": "float32 on a CPU" if config.device == "cpu" else common["precision"],
         }
         paper = {**common, **reported()["models"][name], "variants": []}
-        for key in sorted(here.keys() & paper.keys()):
+        for key in sorted(here.keys() & paper.keys()):  # the paper does not state all settings
             if here[key] != paper[key]:
                 difference = (key, setting_text(here[key]), setting_text(paper[key]))
                 models_with.setdefault(difference, []).append(name)
@@ -138,7 +139,7 @@ def result_differences(results: Results) -> Iterator[Difference]:
     gpus = int(results.machine("training").get("gpus") or 1)
     if gpus != GPUS:
         yield Difference("cost", "GPUs that train together", str(gpus), str(GPUS))
-    yield from step_differences(results)
+    yield from training_benchmark_differences(results)
 
 
 def dataset_differences(results: Results) -> Iterator[Difference]:
@@ -151,23 +152,23 @@ def dataset_differences(results: Results) -> Iterator[Difference]:
         elif abs(int(metadata["cells"]) / row["cells"] - 1) > CELL_TOLERANCE:
             cells = f"{int(metadata['cells']):,} cells"
             yield Difference("quality", row["title"], cells, f"{row['cells']:,} cells")
-    for name, pairs in reported()["mmd"].items():
+    for name, rows in reported()["mmd"].items():
         if name in results.plan.datasets_of("mmd"):
             measured = {cell_types(pair) for pair in results.mmd(name)}
-            if missing := [row for row in pairs if cell_types(row["pair"]) not in measured]:
+            if missing := [row for row in rows if cell_types(row["pair"]) not in measured]:
                 title = reported()["datasets"][name]["title"]
-                here = f"{len(pairs) - len(missing)} of the paper's pairs"
-                yield Difference("quality", f"cell types of {title}", here, f"{len(pairs)} pairs")
+                here = f"{len(rows) - len(missing)} of the paper's pairs"
+                yield Difference("quality", f"cell types of {title}", here, f"{len(rows)} pairs")
 
 
-def step_differences(results: Results) -> Iterator[Difference]:
-    """Yield differences of the training benchmark: layout, kernel, bottleneck, model size."""
+def training_benchmark_differences(results: Results) -> Iterator[Difference]:
+    """Yield differences in layout, kernel, bottleneck and model size."""
     paper_kernels = {"sigmoid": "triton_sigmoid", "softmax": "flex"}
-    # Number of parameters by size, for sizes whose name, such as "160M", does not fit.
+    # Number of parameters of the sizes whose name, such as "160M", states a different number.
     other_sizes: dict[str, int] = {}
     for cost in costs(results):
         if cost.has_other_size:
-            # A size has almost equally many parameters at each context: report it once.
+            # A size has almost as many parameters at any other context: report it once.
             other_sizes.setdefault(cost.size, cost.sigmoid.parameters)
         for arm in (cost.sigmoid, cost.softmax):
             if arm.layout != "padded":

@@ -1,7 +1,7 @@
 """Compare the speed of attention kernels (section 4) with the kernel benchmark.
 
 The paper's numbers of TritonSigmoid are compared with measurements of TritonSigmoid. Each such
-number also contains the measurement of this project's kernel, which affects no verdict.
+number also contains the measurement of this project's kernel, which does not affect verdicts.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ REDUCTIONS: Mapping[str, Callable[[Sequence[Interval]], Interval]] = {
 
 
 def timings(results: Results, provider: str, layout: str) -> Timings:
-    """Return the timings of a kernel at the paper's shapes, preferably in this layout."""
+    """Return the timings of a kernel at the paper's shapes, preferably those in ``layout``."""
     rows = [row for row in speed.timed_rows(results.kernel_rows) if row.provider == provider]
     # If several rows have the same shape, the dictionary keeps the last row.
     preferred_last = sorted(rows, key=lambda row: row.layout == layout)
@@ -40,9 +40,9 @@ def timings(results: Results, provider: str, layout: str) -> Timings:
 def numbers(results: Results) -> Iterator[Number]:
     """Yield TFLOPS, speed-ups, and the share of TFLOPS that is left with padding."""
     tables, confidence = reported(), results.config.benchmarks.kernel.confidence
-    tflops, printed = dict(tables["tflops"]), tables["printed"]
-    peak_shape = tflops.pop("shape")
-    times = {name: timings(results, name, "padded") for name in (*tflops, "pytorch_sigmoid")}
+    printed, peak_shape = tables["printed"], tables["tflops"]["shape"]
+    tflops = {name: row for name, row in tables["tflops"].items() if name != "shape"}
+    measured = {name: timings(results, name, "padded") for name in (*tflops, "pytorch_sigmoid")}
     ours = timings(results, speed.our_backend(results), "packed")
 
     def number(
@@ -50,16 +50,17 @@ def numbers(results: Results) -> Iterator[Number]:
         **attributes: object,
     ) -> Number:  # fmt: skip
         """Return a number of the paper (``paper``), and of this run (``compute(timings)``)."""
-        details: dict[str, Any] = {"location": "Section 4", "n": len(times[provider])} | attributes
+        own = measured[provider]
+        details: dict[str, Any] = {"location": "Section 4", "n": len(own)} | attributes
         return Number(
             group="kernel", title=f"{provider_label(provider)}: {title}", unit=unit,
-            paper=Interval(paper), here=compute(times[provider]),
+            paper=Interval(paper), here=compute(own),
             our_kernel=compute(ours) if provider == TRITON_SIGMOID else UNKNOWN, **details,
         )  # fmt: skip
 
     def ratio_to(other: str, **selection: Any) -> Callable[[Timings], Interval]:
         """Return a function that computes :func:`ratio` of timings to the timings of ``other``."""
-        return partial(ratio, others=times[other], confidence=confidence, **selection)
+        return partial(ratio, others=measured[other], confidence=confidence, **selection)
 
     for provider, row in tflops.items():
         for direction in PASSES:

@@ -1,4 +1,4 @@
-"""Read the numbers and settings that the paper reports from ``reported.yaml``."""
+"""Read ``reported.yaml``, which contains the numbers and settings of the paper."""
 
 import functools
 from importlib.resources import files
@@ -9,7 +9,7 @@ import yaml
 
 @functools.cache
 def reported() -> dict[str, Any]:
-    """Return the content of ``reported.yaml``: the paper's tables and other numbers."""
+    """Return the content of the file, by table or kind of number. It is read once."""
     text = files("scsigmoid.paper").joinpath("reported.yaml").read_text(encoding="utf-8")
     values: dict[str, Any] = yaml.safe_load(text)
     return values

@@ -24,7 +24,7 @@ def numbers(results: Results) -> Iterator[Number]:
     models = ("softmax_8k", "sigmoid_8k")
     journals = {name: results.journal(name) for name in models if name in results.config.models}
     runs = {name: numbers_of_run(journal) for name, journal in journals.items()}
-    rows = {name: len(journal["step"]) for name, journal in journals.items()}
+    row_counts = {name: len(journal["step"]) for name, journal in journals.items()}
     softmax, sigmoid = (runs.get(name, {}) for name in models)
     softmax_diverged = softmax.get("diverged", UNKNOWN).value  # 1 or 0, NaN if unknown
     sigmoid_diverged = sigmoid.get("diverged", UNKNOWN).value
@@ -34,21 +34,21 @@ def numbers(results: Results) -> Iterator[Number]:
     yield Number(
         **common, title="Softmax diverges and sigmoid does not (1 if so, 0 if both or neither)",
         unit="", paper=Interval(1), here=exact(softmax_diverged - sigmoid_diverged),
-        n=min(rows.values(), default=0),
+        n=min(row_counts.values(), default=0),
     )  # fmt: skip
     yield Number(
         **common, title="Growth of softmax's gradient norm when it diverges", unit="powers of ten",
-        paper=Interval(reported()["printed"]["explosion"]), n=rows.get("softmax_8k", 0),
+        paper=Interval(reported()["printed"]["explosion"]), n=row_counts.get("softmax_8k", 0),
         here=softmax.get("explosion", UNKNOWN),
     )  # fmt: skip
-    for row in reported()["stability"]:
-        value = row["value"]
+    for level in reported()["stability"]:
+        value, model = level["value"], level["model"]
         yield Number(
-            group=GROUP, title=row["title"], location="Section 5.3, Figure 6", unit=row["unit"],
+            group=GROUP, title=level["title"], location="Section 5.3, Figure 6", unit=level["unit"],
+            # A list is a range.
             paper=Interval(math.nan, *value) if isinstance(value, list) else Interval(value),
-            here=runs.get(row["model"], {}).get(row["number"], UNKNOWN),
-            n=rows.get(row["model"], 0),
-            factor=ORDER_FACTOR if row.get("order") else LEVEL_FACTOR,
+            here=runs.get(model, {}).get(level["number"], UNKNOWN), n=row_counts.get(model, 0),
+            factor=ORDER_FACTOR if level.get("order") else LEVEL_FACTOR,
         )  # fmt: skip
 
 
@@ -87,11 +87,12 @@ def numbers_of_run(journal: Journal) -> dict[str, Interval]:
 
 
 def finite_or_inf(values: np.ndarray) -> np.ndarray:
+    """Replace NaN and -inf by inf, so that they count as large values."""
     return np.where(np.isfinite(values), values, np.inf)
 
 
 def trailing_median(values: np.ndarray) -> np.ndarray:
-    """Return the median over the window that ends at each row (at least three rows)."""
+    """Return, for each row, the median over the window (at least three rows) that ends there."""
     window = max(3, int(len(values) * WINDOW))
     values = finite_or_inf(values)
     ends = range(1, len(values) + 1)
@@ -106,7 +107,7 @@ def has_learned(journal: Journal) -> bool:
 
 
 def divergence(journal: Journal) -> int | None:
-    """Return the row of the journal at which a run diverges for good, None if it does not diverge.
+    """Return the row of the journal at which a run diverges for good, None if it does not.
 
     A run that has learned (:func:`has_learned`) diverges if its smoothed loss ends at least
     :data:`LOSS_CHANGE` above its lowest value, or if its last loss is not finite.
@@ -117,13 +118,13 @@ def divergence(journal: Journal) -> int | None:
     lowest = int(np.argmin(smooth))
     limit = smooth[lowest] + LOSS_CHANGE
     is_high = smooth >= limit
-    is_high[: lowest + 1] = False
+    is_high[: lowest + 1] = False  # a high loss before the minimum is not divergence
     if not (is_high[-1] or np.isinf(loss[-1])):
         return None
-    # Start at the first of the high rows at the end. The last row counts as high, even if its loss
-    # is infinite and the median is not high.
+    # Start after the last row that is not high. The journal's last row counts as high: its median
+    # is high, or its loss is infinite.
     start = int(np.flatnonzero(~is_high[:-1])[-1]) + 1
-    # The loss itself rises up to half a window before the median.
+    # The loss itself rises up to half a window before its trailing median.
     while start > lowest + 1 and loss[start - 1] >= limit:
         start -= 1
     return start

@@ -29,13 +29,13 @@ MAXIMUM_OPEN_ROWS = 16
 #: Suffixes of the files of each figure and table. The page has links to these files.
 SUFFIXES = {"figure": ("pdf", "png"), "table": ("csv", "md", "tex")}
 #: Folder of Snakemake's ``benchmark`` files, one per job: ``<rule>[/<wildcards>].tsv``.
-RECORDS = "resources"
+JOB_RECORDS = "resources"
 #: Packages whose versions the page lists.
 PACKAGES = (
     "snakemake", "torch", "triton", "numpy", "pyarrow", "scanpy", "anndata", "scib-metrics",
     "scikit-learn", "umap-learn", "matplotlib",
 )  # fmt: skip
-#: Note of the table of scores in the report on the user's own cells.
+#: Note of the table of scIB scores in the report on the user's own cells.
 ONE_RUN = (
     "Each score is from a single run of training and has no interval. A study with several seeds "
     "gives the spread over seeds and the interval of the difference."
@@ -90,7 +90,7 @@ def content(results: Results) -> dict[str, Any]:
         "compared": "" if plan.is_own else comparison_sentence(results, tables["comparison"]),
         "sections": [*sections(results, tables), *study_section(results)],
         "job_time": job_time(results),
-        "records": RECORDS,
+        "records": JOB_RECORDS,
         "provenance": provenance(results),
         "configuration": as_yaml(results.config),
     }
@@ -114,10 +114,10 @@ def comparison_sentence(results: Results, comparison: Table) -> str:
 
 
 def paper_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str, Any]]:
-    """Return the sections of a run that is compared with the paper: figures, then tables."""
+    """Return the sections of a run that is not on the user's own cells: figures, then tables."""
     items = [table_item(results, name, table) for name, table in tables.items()]
     if count_verdicts(tables["comparison"]):
-        # A comparison with verdicts is open and comes first.
+        # A comparison with verdicts comes first, and is open in spite of its many rows.
         items.sort(key=lambda item: item["name"] != "comparison")
         items[0]["is_collapsed"] = False
     return [
@@ -133,7 +133,7 @@ def own_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str
         if name == "scib":
             table = replace(table, notes=[*table.notes, ONE_RUN])
         items.append(table_item(results, name, table) | {"is_collapsed": name.startswith("mmd")})
-    # Tables without the key "files" are only on this page.
+    # A table without the key "files" is only on this page. This table's name puts it after "scib".
     if donor_table := donor_scores(results):
         title = "Biological conservation, by donor"
         items.append({"kind": "table", "name": "scib_donors", "title": title, "table": donor_table})
@@ -254,7 +254,8 @@ def longer_cells(results: Results) -> str:
     """Return the share of training cells with more genes than fit in each context, as text."""
     texts = []
     for context in sorted({model.context for model in results.config.models.values()}):
-        share = 1 - covered_share(*results.lengths, context - results.config.tokens.cls)
+        genes = context - results.config.tokens.cls  # <cls> takes one place
+        share = 1 - covered_share(*results.lengths, genes)
         texts.append(f"{share:.1%} at {context:,} tokens")
     return ", ".join(texts)
 
@@ -276,7 +277,7 @@ def simulated_data(results: Results) -> list[str]:
 def job_time(results: Results) -> str:
     """Return the total wall-clock time of all jobs (last attempts only), or "" without records."""
     seconds = []
-    for path in (results.folder / RECORDS).rglob("*.tsv"):
+    for path in (results.folder / JOB_RECORDS).rglob("*.tsv"):
         with parsing(path, "a record of a job"):
             seconds.append(float(pd.read_csv(path, sep="\t")["s"].item()))
     return str(timedelta(seconds=round(sum(seconds)))) if seconds else ""

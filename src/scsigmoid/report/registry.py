@@ -53,10 +53,10 @@ class Entry:
 def validation_losses(plan: Plan) -> list[str]:
     """Return the files of validation losses: summaries (CSV) and losses by cell (Parquet)."""
     return [
-        f"metrics/validation_loss/{dataset}/{model}.{kind}"
+        f"metrics/validation_loss/{dataset}/{model}.{suffix}"
         for dataset in plan.datasets
         for model in plan.evaluated_models
-        for kind in ("csv", "parquet")
+        for suffix in ("csv", "parquet")
     ]
 
 
@@ -69,7 +69,7 @@ def scib_scores(plan: Plan) -> list[str]:
 
 
 def journals(models: Sequence[str]) -> list[str]:
-    """Return the files of training journals, and the manifest, which marks simulated cells."""
+    """Return the training journals of the models, and the manifest, which marks simulated cells."""
     return [*(f"training/{model}/journal.csv" for model in models), "corpus/manifest.csv"]
 
 
@@ -97,14 +97,14 @@ def tables(plan: Plan) -> dict[str, Entry]:
             settings=["datasets", "models", "evaluation.pair", "evaluation.scib"],
         ),
         **{
-            f"mmd_{dataset}": Entry(
-                module="tables.mmd", title=f"MMD between cell types: {settings.title}",
-                paper="Table 1" if dataset == "heart_oft" else "",
-                inputs=[f"metrics/mmd/{dataset}.csv"],
-                settings=["models", "evaluation.pair", "evaluation.mmd", f"datasets.{dataset}"],
-                dataset=dataset, is_default=dataset in plan.datasets_of("mmd"),
+            f"mmd_{name}": Entry(
+                module="tables.mmd", title=f"MMD between cell types: {dataset.title}",
+                paper="Table 1" if name == "heart_oft" else "",
+                inputs=[f"metrics/mmd/{name}.csv"],
+                settings=["models", "evaluation.pair", "evaluation.mmd", f"datasets.{name}"],
+                dataset=name, is_default=name in plan.datasets_of("mmd"),
             )
-            for dataset, settings in plan.config.datasets.items()
+            for name, dataset in plan.config.datasets.items()
         },
         "kernel_speed": Entry(
             module="tables.benchmarks", paper="Figure 2", inputs=KERNEL_FILES,
@@ -209,20 +209,20 @@ def figures(plan: Plan) -> dict[str, Entry]:
         ),
         **({"stability": stability} if plan.stress_models else {}),
         **{
-            f"umap_{dataset}": Entry(
-                module="figures.embeddings", title=f"UMAP: {settings.title}",
+            f"umap_{name}": Entry(
+                module="figures.embeddings", title=f"UMAP: {dataset.title}",
                 caption="UMAP coordinates (no unit) of the embeddings, one point per cell, one "
                 "panel per model (one training run each). Colors and labels are cell types."
-                + (f" {settings.title}: {settings.description}" if settings.description else ""),
-                paper="Figure 7" if dataset == "heart_oft" else "",
+                + (f" {dataset.title}: {dataset.description}" if dataset.description else ""),
+                paper="Figure 7" if name == "heart_oft" else "",
                 inputs=[
-                    *(f"metrics/umap/{dataset}/{model}.parquet" for model in pair),
-                    f"corpus/evaluation/{dataset}.json",
+                    *(f"metrics/umap/{name}/{model}.parquet" for model in pair),
+                    f"corpus/evaluation/{name}.json",
                 ],
-                settings=["models", "figures", "evaluation.pair", f"datasets.{dataset}"],
-                dataset=dataset, is_default=dataset in plan.datasets_of("umap"),
+                settings=["models", "figures", "evaluation.pair", f"datasets.{name}"],
+                dataset=name, is_default=name in plan.datasets_of("umap"),
             )
-            for dataset, settings in plan.config.datasets.items()
+            for name, dataset in plan.config.datasets.items()
         },
     }
 # fmt: on

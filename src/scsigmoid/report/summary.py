@@ -9,7 +9,7 @@ import pandas as pd
 from scsigmoid.config.metrics import MEAN
 from scsigmoid.labels import CONTROLS, METRIC_TITLES
 
-#: Maximum number of paths in a line.
+#: Maximum number of paths of new files in a line of the summary.
 MAXIMUM_PATHS = 4
 #: Scores count as equal if they differ by less than this, or by less than twice the standard error
 #: of an accuracy on the evaluated cells.
@@ -61,7 +61,7 @@ def summary(results: str | Path, since: float) -> str:
 
 
 def means(table: pd.DataFrame, column: str) -> str:
-    """Return text: each model's mean of a column over the datasets, and the number of datasets."""
+    """Return each model's mean of a column over the datasets, and their number, as text."""
     values = table.groupby("model", sort=False)[column].mean()
     datasets = table.drop_duplicates("dataset")
     simulated = int(datasets["simulated"].sum())
@@ -89,6 +89,7 @@ def verdicts(scores: pd.DataFrame) -> str:
     metric = next((name for name in ("logistic", MEAN) if name in metrics), "")
     rows = scores[scores["metric"] == metric]
     mean_scores = rows.groupby("model", sort=False)["value"].mean()
+    # A model or control may lack scores of a dataset: state the smallest number of cells.
     cells = int(rows.groupby("model")["cells"].sum().min()) if len(rows) else 0
     controls = {name: mean_scores[name] for name in CONTROLS if name in mean_scores}
     models_by_verdict: dict[str, list[str]] = {}
@@ -110,10 +111,7 @@ def verdicts(scores: pd.DataFrame) -> str:
 
 
 def verdict(value: float, controls: Mapping[str, float], cells: int) -> str:
-    """Return text that compares a score with the scores of the controls.
-
-    ``cells`` is the number of evaluated cells.
-    """
+    """Return text that compares a score with the scores of the controls, on ``cells`` cells."""
     accuracy = min(max(value, 0.0), 1.0)
     tolerance = max(MINIMUM_TOLERANCE, 2 * math.sqrt(accuracy * (1 - accuracy) / max(cells, 1)))
     # A control without a score is NaN: comparisons with NaN are False.

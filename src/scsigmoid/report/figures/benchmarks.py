@@ -32,15 +32,15 @@ Look = dict[str, Any]
 def series_to_draw(results: Results) -> speed.Series:
     """Return the timed series without those that only tables show.
 
-    Figures leave out our kernels with padded layout, and our kernels with the exact sigmoid, except
-    the exact kernel of the fastest backend.
+    Figures leave out our kernels with padded layout. Of our kernels with the exact sigmoid, they
+    show only the kernel of the fastest backend.
     """
     by_series = speed.series(results)
     padded = [(name, "padded") for name in OURS]
     exact = [(f"{name}_accurate", "") for name in OURS]  # fastest backend first
     timed_exact = [key for key in exact if key in by_series]
-    left_out = [*padded, *timed_exact[1:]]
-    return {key: rows for key, rows in by_series.items() if key not in left_out}
+    only_in_tables = [*padded, *timed_exact[1:]]
+    return {key: rows for key, rows in by_series.items() if key not in only_in_tables}
 
 
 def looks(attentions: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], Look]:
@@ -64,8 +64,8 @@ def kernel_figure(
     Args:
         unit: label of the vertical axes.
         draw: function that draws one series, :func:`draw_bars` or :func:`draw_line`.
-        interval_marks: the marks that show intervals, e.g. "Error bars", for the remark.
-        order: sentence of the remark on the order of the series, or "".
+        interval_marks: the marks that show intervals, e.g. "Error bars", for the remark below.
+        order: sentence of the remark on the order of the bars, or "".
     """
     by_series = series_to_draw(results)
     # Our kernels first, then other sigmoid kernels, then softmax (False is before True).
@@ -129,14 +129,15 @@ def draw_bars(
 ) -> None:
     """Draw the bars of one series, which is number ``index`` of ``count``.
 
-    ``lengths`` are the sequence lengths of all panels. Each has a place on the axis.
+    ``lengths`` are the sequence lengths of all panels. Their indices are their places on the axis.
     """
-    width = 0.84 / count
+    width = 0.84 / count  # adjacent lengths are 1 apart
+    offset = (index - (count - 1) / 2) * width
     values, lows, highs = np.array([estimate(row, "tflops") for row in rows]).T
     centers = np.array([lengths.index(row.length) for row in rows], dtype=float)
     axes.bar(
-        centers + (index - (count - 1) / 2) * width, values, width * 0.92,
-        yerr=np.abs([lows - values, highs - values]), color=look["color"], label=look["label"],
+        centers + offset, values, width * 0.92,
+        yerr=np.abs([values - lows, highs - values]), color=look["color"], label=look["label"],
         error_kw={"elinewidth": 0.6, "ecolor": INK},
     )  # fmt: skip
     axes.set_xticks(range(len(lengths)), list(map(context_label, lengths)))
@@ -174,7 +175,7 @@ def gpu_hours(results: Results) -> "Figure":
     grid[0].set_ylabel(f"{unit} for {settings.projected_cells / 1e6:,.1f}M cells")
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     device = speed.device_name(results, "training")
-    other_sizes = (
+    sentence_on_sizes = (
         "Models are labeled by their number of parameters. They replace the paper's sizes "
         f"{', '.join(sizes)}."
     )
@@ -183,7 +184,7 @@ def gpu_hours(results: Results) -> "Figure":
         f"{device}. Numbers above the bars are the hours of sigmoid divided by the hours of "
         f"softmax. Below 1, sigmoid is faster. Error bars are {settings.confidence * 100:g} % "
         "intervals.",
-        other_sizes if any(cost.has_other_size for cost in costs) else "",
+        sentence_on_sizes if any(cost.has_other_size for cost in costs) else "",
         *speed.cost_notes(results),
     )
     return figure

@@ -79,10 +79,11 @@ def umap(results: Results, dataset: str) -> "Figure":
     pair = config.evaluation.pair
     cells_by_model = {name: results.umap(dataset, name) for name in reversed(pair)}
     types = sorted({name for cells in cells_by_model.values() for name in cells.cell_type} - {""})
-    looks_by_type = {"": (RULE, style.marker(0))}  # color and marker
+    # Color and marker. Cells without a type are gray.
+    looks_by_type = {"": (RULE, style.marker(0))}
     for index, cell_type in enumerate(types):
-        row, column = divmod(index, len(CELL_TYPE_COLORS))
-        looks_by_type[cell_type] = (CELL_TYPE_COLORS[column], style.marker(row))
+        repetition, color_index = divmod(index, len(CELL_TYPE_COLORS))
+        looks_by_type[cell_type] = (CELL_TYPE_COLORS[color_index], style.marker(repetition))
     height = 4.2 if len(pair) == 1 else 3.0 * math.ceil(len(pair) / 2)
     figure = style.new_figure(DOUBLE, 0.45 + height + 0.14 * math.ceil(len(types) / 4))
     grid = style.panels(figure, len(pair), min(len(pair), 2))
@@ -119,8 +120,8 @@ def umap(results: Results, dataset: str) -> "Figure":
 def label_clusters(axes: "Axes", cells: "pd.DataFrame") -> None:
     """Write each cell type near the median of its cells, the most frequent type first.
 
-    A label gets the first of :data:`OFFSETS` that keeps it inside the panel and off the other
-    labels. If there is none, it is left out. The legend contains all cell types.
+    A label gets the first of :data:`OFFSETS` that keeps it inside the panel and off the labels
+    before. A label without such an offset is left out. The legend contains all cell types.
     """
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox
@@ -135,7 +136,7 @@ def label_clusters(axes: "Axes", cells: "pd.DataFrame") -> None:
         )  # fmt: skip
         text.set_in_layout(False)
         for up, right in OFFSETS:
-            text.xyann = (right, up)
+            text.xyann = (right, up)  # x first
             box = text.get_window_extent().padded(1)
             is_inside = panel.contains(box.x0, box.y0) and panel.contains(box.x1, box.y1)
             if is_inside and not any(box.overlaps(other) for other in occupied):

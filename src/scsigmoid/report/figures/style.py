@@ -22,7 +22,7 @@ INK, MUTED, RULE = "#222222", "#666666", "#d0d0d0"
 #: Color of each attention.
 COLORS = {"sigmoid": "#0072B2", "softmax": "#D55E00"}
 #: Colors of cell types. The first line is for color-blind readers: Okabe and Ito's colors, with
-#: Tol's wine instead of the pale yellow. The other colors are distant from these in CIELAB.
+#: Tol's wine instead of the pale yellow. The lines below are distant from the first in CIELAB.
 CELL_TYPE_COLORS = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#000000",
     "#0000FF", "#00EB00", "#FF27EB", "#000076", "#4E4E00", "#B1D84E", "#FF0062", "#9D76FF",
@@ -48,7 +48,7 @@ STYLE: Any = {
     "grid.color": RULE,
     "grid.linewidth": 0.5,
     "axes.axisbelow": True,
-    # Embed TrueType fonts: the text of a PDF can then be edited. The PDF backend reads both.
+    # Embed TrueType fonts (42): text in PDFs can be edited. The PDF backend reads both settings.
     **dict.fromkeys(("pdf.fonttype", "ps.fonttype"), 42),
 }
 
@@ -96,7 +96,7 @@ def save(
     """Write a figure in each format. Equal figures have equal bytes: files contain no dates."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    FigureCanvasAgg(figure)
+    FigureCanvasAgg(figure)  # becomes figure.canvas
     figure.set_dpi(dpi)
     freeze_layout(figure)
     metadata = {

@@ -44,8 +44,8 @@ def loss(results: Results) -> "Figure":
     right.supylabel("Validation loss (nats per masked gene)", fontsize=7.5)
     figure.legend(*left.axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     has_bars = any(
-        np.isfinite(results.validation_loss(*pair, "validation_loss_over_donors").low)
-        for pair in product(datasets, models)
+        np.isfinite(results.validation_loss(dataset, model, "validation_loss_over_donors").low)
+        for dataset, model in product(datasets, models)
     )
     confidence = config.evaluation.validation_loss.confidence * 100
     donor_bars = f"Error bars are Student's {confidence:g} % intervals of the mean over donors."
@@ -106,6 +106,7 @@ def draw_validation(
         color = COLORS[model.attention]
         axes.plot(x, mean.value, color=color, marker=style.marker(index), markersize=4.2)
         axes.plot([x, x], [over_donors.low, over_donors.high], color=color, linewidth=0.8)
+    # Labels come from the models' names, e.g. sigmoid_4k, because the demo has shorter contexts.
     nominal = {results.config.models[name].context: nominal_context(name) for name in models}
     labels = [nominal[context] or context_label(context) for context in contexts]
     axes.set_xticks(range(len(contexts)), labels)
@@ -175,9 +176,9 @@ def label_levels(positions: Sequence[int], end: float) -> list[int]:
     of the axis apart, which is more than the width of four digits.
     """
     levels: list[int] = []
-    last_positions: list[float] = []  # of each level, -infinity if it has no label
+    last_positions: list[float] = []  # of each level's last label, -infinity without a label
     for position in positions:
-        last_positions.append(-math.inf)  # a new level, in case no other level has space
+        last_positions.append(-math.inf)  # a new level, in case all others are occupied here
         is_free = [position - last >= end / 8 for last in last_positions]
         levels.append(is_free.index(True))
         last_positions[levels[-1]] = position
@@ -213,7 +214,7 @@ def sequence_lengths(results: Results) -> "Figure":
     right.set_ylabel("Cumulative share of cells")
     right.yaxis.set_major_formatter(lambda value, _: f"{value * 100:.0f} %")
     for context, level in zip(contexts, label_levels(contexts, end), strict=True):
-        share = covered_share(lengths, cells, context - results.config.tokens.cls)
+        share = covered_share(lengths, cells, context - results.config.tokens.cls)  # without <cls>
         right.axvline(context, color=MUTED, linestyle=(0, (4, 2)), linewidth=0.8)
         right.annotate(
             f"{context_label(context)}\n{share * 100:.0f} %", (context, 1.0),

@@ -102,7 +102,7 @@ def kernel_records(results: Results) -> list[dict[str, object]]:
     our_rows = {row.shape: row for row in timed if (row.provider, row.layout) == our_series}
     records = []
     for row in results.kernel_rows:
-        is_peak = peak_shape.items() <= vars(row).items()  # all values of `peak_shape` are equal
+        is_peak = peak_shape.items() <= vars(row).items()  # the row has all values of `peak_shape`
         paper_tflops = paper.get(row.provider, {}).get(row.direction) if is_peak else None
         ours = our_rows.get(row.shape) if row.milliseconds > 0 else None
         ratio = ratio_of(ours, row, confidence) if ours and ours is not row else Interval(math.nan)

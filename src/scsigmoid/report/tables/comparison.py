@@ -12,7 +12,7 @@ from scsigmoid.results.folder import Results
 
 def comparison(results: Results) -> Table:
     """Return the table of the paper's and this run's numbers. Comparable groups have verdicts."""
-    # By group: the reasons why it is not comparable.
+    # By group: the reasons why the group is not comparable.
     reasons: dict[str, list[str]] = {group: [] for group in GROUPS}
     for difference in differences(results.config, results):
         reasons[difference.group].append(str(difference))

@@ -143,9 +143,9 @@ def notes(
             percent = ratios[mean].interval.map(lambda ratio: (ratio - 1) * 100)
             improvements.append(f"{interval(*percent, 1, '+')} % ({estimator})")
         sentences.append(f"Mean improvement as the {title}: {', '.join(improvements)}.")
-    small = [row for row in results.measurements("mmd", dataset) if row.metric == "mmd_left_out"]
-    if small:
-        types = ", ".join(f"{row.group} ({row.value:.0f})" for row in small)
+    rows = results.measurements("mmd", dataset)  # the value of `mmd_left_out` is a number of cells
+    if left_out := [row for row in rows if row.metric == "mmd_left_out"]:
+        types = ", ".join(f"{row.group} ({row.value:.0f})" for row in left_out)
         minimum = settings.minimum_cells
         sentences.append(f"Left out for having fewer than {minimum} cells: {types}.")
     without_interval = [

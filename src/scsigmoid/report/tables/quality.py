@@ -30,7 +30,7 @@ def validation_loss(results: Results) -> Table:
         donors = results.donor_count(dataset, models[0])
         donor_counts.append(f"{entry.title} {donors or 'unknown'}")
         best = min(losses, key=lambda model: losses[model].value)
-        # By model: the mean and half the width of its interval.
+        # By model: the mean and half the width of its interval. {} if the paper lacks the dataset.
         paper = reported()["validation_loss"].get(dataset, {})
         row: list[Cell | str] = [entry.title + (" (simulated)" if losses[best].simulated else "")]
         for model, loss in losses.items():
@@ -48,7 +48,7 @@ def validation_loss(results: Results) -> Table:
             text = plus_minus(loss.value, over_donors.low, over_donors.high, 3)
             half_width = fixed((over_masks.high - over_masks.low) / 2, 3)
             row.append(Cell(f"{text} ({half_width})", bold=model == best and len(models) > 1))
-        paper_row = ["in the paper"]
+        paper_row: list[Cell | str] = ["in the paper"]
         for model in models:
             paper_row.append("{:.3f} ± {:.3f}".format(*paper[model]) if model in paper else "")
         for first, second in compared:
@@ -69,7 +69,7 @@ def validation_loss(results: Results) -> Table:
             paper_row.append("" if paper_difference is None else fixed(paper_difference, 3, "+"))
         rows.append(row)
         if paper:
-            rows.append([*paper_row])
+            rows.append(paper_row)
     settings = config.evaluation.validation_loss
     return Table(
         caption="Validation loss in nats per masked gene, one training run per model. Values are "
@@ -135,7 +135,7 @@ def donor_scores(results: Results) -> Table | None:
     pair = config.evaluation.pair
     names = (*pair, *config.evaluation.scib.controls)
     confidence = config.evaluation.validation_loss.confidence
-    # Neighbors in the pair, and each model with PCA.
+    # Each model of the pair with the next, and each model with PCA.
     compared = (*pairwise(pair), *product(pair, ["pca_log_counts"]))
     labels = {name: representation_label(config, name) for name in names}
     short_labels = labels | {model: short_label(config, model) for model in pair}

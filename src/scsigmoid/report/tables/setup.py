@@ -17,7 +17,7 @@ def model_architecture(results: Results) -> Table:
     config, paper = results.config, reported()["model_architecture"]
     size = config.sizes[config.architecture.size]
     context = max(model.context for model in config.models.values() if not model.stress)
-    # Softmax attention has the same number of parameters.
+    # The number of parameters does not depend on the attention.
     encoder = EncoderSettings.of(
         size, config.architecture, "sigmoid", context, results.vocabulary_size
     )

@@ -121,7 +121,7 @@ def as_latex(table: Table, name: str) -> str:
 
     titles = table.header[: table.latex_columns]
     header = [rf"\textbf{{{title.translate(LATEX)}}}" for title in titles]
-    # Fill short rows with empty cells, and drop the columns that LaTeX does not show.
+    # Fill short rows with empty cells, and drop the columns after `latex_columns`.
     rows = [[*row, *[Cell("")] * len(header)][: len(header)] for row in table.cells]
     style = pd.DataFrame(rows, columns=header).style.hide(axis="index")
     # "--rwrap" makes pandas write \textbf{...}.
@@ -154,7 +154,7 @@ def fixed(value: float, digits: int, sign: str = "-") -> str:
 def interval(value: float, low: float, high: float, digits: int, sign: str = "-") -> str:
     """Return ``0.467 [0.461, 0.472]``, or only the value if there is no interval."""
     middle, lower, upper = (fixed(number, digits, sign) for number in (value, low, high))
-    return middle if DASH in (middle, lower, upper) else f"{middle} [{lower}, {upper}]"
+    return middle if any(map(math.isnan, (value, low, high))) else f"{middle} [{lower}, {upper}]"
 
 
 def plus_minus(value: float, low: float, high: float, digits: int, sign: str = "-") -> str:
