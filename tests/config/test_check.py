@@ -91,6 +91,7 @@ def test_a_stored_configuration_round_trips() -> None:
             {"tokens": {"cls": False}, "evaluation": {"embeddings": {"pooling": "cls"}}},
             ["evaluation.embeddings.pooling", "tokens.cls: true"],
         ),
+        ({"evaluation": {"scib": {"metrics": ["logistic"]}}}, ["scib.metrics", "another metric"]),
         ({"results": "results/{dataset}"}, ["results: ", "braces"]),
         ({"results": __file__}, ["results: ", "a file"]),
         ({"corpus": {"download": {"folder": "~/h5ad"}}}, ["corpus.download.folder: ", "'~'"]),

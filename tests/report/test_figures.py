@@ -111,6 +111,14 @@ def test_figures_state_that_cells_are_simulated(name: str, results: Results) -> 
     assert "simulated" in words
 
 
+@pytest.mark.parametrize("name", ["tflops", "latency"])
+def test_kernel_figures_without_a_timed_kernel(
+    name: str, results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Results, "kernel_rows", [])
+    assert len(draw(name, results).axes) == 2
+
+
 def test_the_loss_figure_of_one_model_without_donors(
     results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:

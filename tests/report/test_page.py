@@ -151,11 +151,19 @@ def test_the_report_counts_cells_that_were_left_out(whole: Results) -> None:
 
 
 def test_own_cells_have_scores_by_donor(whole: Results) -> None:
+    scored = whole.config.evaluation.scib.metrics
+    # Logistic accuracy, the first metric of the preset `own`, is not computed by donor.
+    for dataset in whole.config.datasets:
+        rows = read_measurements(whole.folder / f"metrics/{scored[0]}/{dataset}.csv")
+        logistic = [replace(row, metric="logistic") for row in rows]
+        write_measurements(whole.folder / f"metrics/logistic/{dataset}.csv", logistic)
+    scib = replace(whole.config.evaluation.scib, metrics=["logistic", *scored])
+    evaluation = replace(whole.config.evaluation, scib=scib)
     corpus = replace(whole.config.corpus, source="local")
-    config = replace(whole.config, corpus=corpus)
+    config = replace(whole.config, corpus=corpus, evaluation=evaluation)
     before = content(Results(whole.folder, config))["sections"][0]["items"]
     donor_scores = {"sigmoid_4k": [0.1, 0.2, 0.3], "softmax_4k": [0.0, 0.2, 0.1]}
-    for metric in config.evaluation.scib.metrics:
+    for metric in scored:
         path = whole.folder / f"metrics/{metric}/heart_oft.csv"
         rows = read_measurements(path)
         donor_rows = [

@@ -51,6 +51,8 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
         yield from find_model_problems(name, model, training, config.device)
     if config.evaluation.embeddings.pooling == "cls" and not config.tokens.cls:
         yield "evaluation.embeddings.pooling: cls needs tokens.cls: true; set it, or pooling: mean"
+    if config.evaluation.scib.metrics == ["logistic"]:
+        yield "evaluation.scib.metrics: logistic needs 10 cells of two types; add another metric"
     for name in config.evaluation.pair:
         if config.models[name].stress:
             yield f"evaluation.pair: {name!r} is a stress-test model; choose another"

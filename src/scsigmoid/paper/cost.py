@@ -31,7 +31,8 @@ def numbers(results: Results) -> Iterator[Number]:
     yield Number(
         group=GROUP, title="Sizes and contexts in which sigmoid takes fewer GPU-hours",
         unit=f"of {len(cases)}", location="Section 4, Figure 3", headline=True,
-        no_effect=len(cases) / 2, paper=Interval(len(cases)), here=count(saved), n=len(known_savings),
+        no_effect=len(cases) / 2, paper=Interval(len(cases)), here=count(saved),
+        n=len(known_savings),
     )  # fmt: skip
     hours_saved = printed["hours_saved"]  # for one size and context only
     common: dict[str, Any] = {"group": GROUP, "location": "Section 4"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from scsigmoid.config.check import as_yaml
+from scsigmoid.config.check import as_yaml, model_training
 from scsigmoid.files import parsing, write_text
 from scsigmoid.kernels import version_of
 from scsigmoid.labels import model_label
@@ -230,8 +230,9 @@ def cells_table(results: Results) -> Table:
 
 def overview(results: Results) -> dict[str, str]:
     config = results.config
-    size = config.size_of(config.evaluation.pair[0])
-    journal = results.journal(config.evaluation.pair[0])
+    model = config.evaluation.pair[0]
+    size, training = config.size_of(model), model_training(config, model)
+    journal = results.journal(model)
     # With the user's own cells, presets except "own" give only settings.
     is_settings_only = results.plan.is_own and config.preset != "own"
     return {
@@ -244,7 +245,7 @@ def overview(results: Results) -> dict[str, str]:
         f"layers, width {size.hidden}; scored: "
         + ", ".join(model_label(config, name) for name in config.evaluation.pair),
         "Cells longer than the context": longer_cells(results),
-        "Training": f"{int(journal['step'][-1]):,} steps of {config.training.global_batch:,} cells",
+        "Training": f"{int(journal['step'][-1]):,} steps of {training.global_batch:,} cells",
         "Device": journal.header.get("device", "unknown"),
         "Seed": str(config.seed),
     }

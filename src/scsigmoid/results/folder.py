@@ -205,8 +205,9 @@ class Results:
 
     def scored_donors(self, dataset: str) -> list[str]:
         """Return the donors of a dataset whose cells were scored separately."""
-        any_metric = self.config.evaluation.scib.metrics[0]  # all metrics have the same donors
-        return sorted({row.group for row in self.measurements(any_metric, dataset)} - {""})
+        metrics = self.config.evaluation.scib.metrics
+        rows = [row for metric in metrics for row in self.measurements(metric, dataset)]
+        return sorted({row.group for row in rows} - {""})  # "" is the group of all cells
 
     def umap(self, dataset: str, model: str) -> pd.DataFrame:
         """Return the UMAP coordinates of a model's embeddings: ``x``, ``y`` and ``cell_type``."""
