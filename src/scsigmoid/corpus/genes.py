@@ -42,7 +42,7 @@ class Genes:
     names: list[str]  # symbol of each gene, or its id if the file has no symbol
     gene_of_feature: NDArray[np.int64]  # index in `genes` of each feature, -1 if it is left out
     gene_column: str  # column of `var` with the ids; empty for the index
-    removed: dict[str, int]  # numbers of features left out and merged; h5ad.Cells adds spots
+    removed: dict[str, int]  # features left out and merged; h5ad.Cells adds spots off the tissue
 
 
 def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
@@ -207,7 +207,7 @@ def find_comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
 
 def compare_genes(local_files: Mapping[Path, Genes]) -> None:
     """Compare the genes of each file with the files that have more genes, and with GENCODE."""
-    human = {gene.id: gene.name for gene in real_genes()}
+    human = {gene.id: gene.name for gene in real_genes()}  # 760 genes of GENCODE
     known: dict[str, str] = {}
     larger: list[Path] = []
     for path, file in sorted(local_files.items(), key=lambda item: -len(item[1].genes)):

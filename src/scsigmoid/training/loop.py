@@ -107,8 +107,8 @@ def train_together(
             if path := snapshots.get(step):
                 processes.on_first(lambda: save_encoder(encoder, run, vocabulary, step, path))
 
-        # The snapshot of the weights after 0 steps, or the snapshot that an earlier, shorter run
-        # did not write because it ended at this step. It then wrote the model only.
+        # Write the snapshot after 0 steps, or the one at the last step of an earlier, shorter run.
+        # That run did not write it, because `snapshots` contains only steps below its `steps`.
         snapshot(completed)
         meter = Meter(batches.settings, processes.device, processes.count, seconds)
         journal_header = header(run, batches.settings, processes)

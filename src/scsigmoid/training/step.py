@@ -289,7 +289,7 @@ class Trainer:
         return loss
 
     def attention_score_max(self, batches: Sequence[Batch]) -> float:
-        """Return the largest attention score, or NaN, of the first layer over all processes."""
+        """Return the largest |attention score|, or NaN, of the first layer over all processes."""
         largest = torch.zeros((), device=self.device)
         with torch.no_grad(), autocast(self.device):
             for batch in batches:
