@@ -186,6 +186,15 @@ class TestLocalFiles:
         assert Plan(config).datasets_of("mmd") == []  # computed only if a setting lists a dataset
         assert Plan(config).datasets_of("umap") == ["a_one", "mine"]
 
+    def test_mmd_of_own_cells_needs_a_pair_of_models(self, tmp_path: Path) -> None:
+        (tmp_path / "a.h5ad").touch()
+        corpus = {"source": "local", "local": [{"files": str(tmp_path / "a.h5ad")}]}
+        dataset = {"file": str(tmp_path / "a.h5ad"), "label": "kind", "compared": ["mmd"]}
+        options = {"preset": "demo", "corpus": corpus, "datasets": {"other": dataset}}
+        assert Plan(loaded(**options)).datasets_of("mmd") == ["other"]
+        with pytest.raises(UserError, match=r"evaluation\.pair: MMD needs a sigmoid and a softmax"):
+            loaded(**options, evaluation={"pair": ["sigmoid_2k"]})
+
     @pytest.mark.parametrize(
         ("text", "value"), [("0.25", 0.25), ("true", True), ("false", False), ("a=b", "a=b")]
     )

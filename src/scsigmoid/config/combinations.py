@@ -56,8 +56,9 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
     for name in config.evaluation.pair:
         if config.models[name].stress:
             yield f"evaluation.pair: {name!r} is a stress-test model; choose another"
-    # By default, MMD of the user's own cells is not computed.
-    if config.corpus.source != "local" or config.evaluation.mmd.datasets:
+    # MMD of the user's own cells is not computed unless a setting names a dataset.
+    has_dataset = any("mmd" in dataset.compared for dataset in config.datasets.values())
+    if config.corpus.source != "local" or config.evaluation.mmd.datasets or has_dataset:
         yield from find_mmd_problems(config)
     yield from find_kernel_benchmark_problems(config.benchmarks.kernel)
     embedded = sorted({family.embedded for family in config.study.values() if family.embedded})
