@@ -20,7 +20,7 @@ PAIR = tl.constexpr("""{ .reg .f32 a, b, r;
 
 @triton.jit
 def assignment(TILES, programs, heads, blocks):
-    """Return the sequence of this program, and the program's index among those of the sequence.
+    """Return the sequence of this program, and the program's index in the sequence.
 
     Programs of one sequence and head are consecutive, so that keys and values stay in the L2 cache.
     The sequence is -1 if the program has no work.

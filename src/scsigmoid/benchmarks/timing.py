@@ -101,7 +101,7 @@ def record_failure(entry: Entry, setting: str, device: torch.device) -> Iterator
         is_out_of_memory = out_of_memory(error)
         why = f"failed: {type(error).__name__}: {first_line(error)}"
         if isinstance(error, WrongResult):
-            why = f"wrong: {error}; not timed"
+            why = f"wrong: {error}"
         elif is_out_of_memory:
             why = "does not fit in memory"
         if entry.is_ours and not is_out_of_memory:

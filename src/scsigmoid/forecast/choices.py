@@ -89,7 +89,7 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     if not has_auto({**settings.values, "device": None}):
         return settings.values
     corpus = validate(values["corpus"], Corpus, "corpus")
-    seed = values.get("seed", 0)  # not yet checked, like all values except those of `corpus`
+    seed = values.get("seed", 0)  # not yet checked, as all sections but `corpus`
     sample = sample_cells(corpus, seed if isinstance(seed, int) else 0)
     choose_device(settings)
     scale = SCALES["cpu" if settings["device"] == "cpu" else "cuda"]

@@ -47,7 +47,7 @@ def baselines(config: Config, results: Path, output: Path) -> None:
     shares = ClassShares(training, np.setdiff1d(np.arange(len(training)), validation), settings)
     log_shares = np.log(shares.overall_shares)
     # Token store, row numbers of the cells, and seed of the masks, by name of the dataset. The
-    # masks of "validation" are those of the validation loss during training.
+    # masks of "validation" are the same as in the validation loss during training.
     datasets = {"validation": (training, validation, derive(0, "validation"))}
     for dataset in config.datasets:
         store = TokenStore.open(results / "tokens/evaluation" / dataset)

@@ -149,7 +149,7 @@ class Graphs:
 
         Return the sum of the losses divided by ``masked``, the masked genes of the global batch.
         The result is a scalar on the device, and ``gradients`` are its gradients. With ``weights``
-        of the losses, (n, 2) float32, ``gradients`` are those of the first weighted sum, and the
+        of the losses, (n, 2) float32, ``gradients`` are of the first weighted sum, and the
         second weighted sum is divided and returned. Set weights for all batches or for none.
         """
         # Detached, because torch.compile compiles another graph for arguments that are views.
