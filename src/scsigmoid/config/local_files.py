@@ -91,5 +91,8 @@ def problem_of(path: Path) -> str:
 
 
 def slug(text: str) -> str:
-    """Return a text in lower case, with ``_`` instead of all characters except a-z and 0-9."""
-    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") or "dataset"
+    """Return a text in lower case, with ``_`` instead of all characters except a-z and 0-9.
+
+    Only the first 200 characters are kept, because the result is a part of the names of files.
+    """
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:200] or "dataset"

@@ -89,9 +89,14 @@ else:
 # Names of datasets, models and families are parts of file names.
 Name = Annotated[str, Limits("at most 80 of a-z, 0-9 and '_'", pattern="^[a-z0-9][a-z0-9_]{0,79}$")]
 Label = Annotated[Text | DistinctNotEmpty[Text], Limits("a column, or a list of different columns")]
-# Braces are refused because Snakemake would replace them, and "~" because it is not expanded.
+# Braces are refused because Snakemake would replace them, "~" because it is not expanded, and a
+# first "-" because it marks options.
 Folder = Annotated[
-    str, Limits("a path without braces or '~'", pattern=r"^[^\x00-\x20\x7f{}~][^\x00-\x1f\x7f{}]*$")
+    str,
+    Limits(
+        "a path without braces or '~' that does not start with '-'",
+        pattern=r"^[^\x00-\x20\x7f{}~-][^\x00-\x1f\x7f{}]*$",
+    ),
 ]
 Host = Annotated[str, Limits("a host without https://", pattern="^([a-z0-9.-]+|::1)$")]
 

@@ -25,7 +25,7 @@ from scsigmoid.corpus.metadata import (
 )
 from scsigmoid.corpus.web import Web
 from scsigmoid.errors import UserError, shown_as
-from scsigmoid.files import atomic_folder, atomic_path, sha256, write_json
+from scsigmoid.files import atomic_folder, atomic_path, check_folder, sha256, write_json
 from scsigmoid.progress import log
 
 
@@ -48,14 +48,12 @@ def fetch_part(
     """
     if not 0 <= part < corpus.parts:
         raise UserError(f"part {part}: expected a number from 0 to {corpus.parts - 1}")
-    output = Path(output_folder)
-    if output.is_dir() and any(output.iterdir()) and not (output / FILES).is_file():
-        raise UserError(f"{output}: contains other files; name a new folder")
+    check_folder(Path(output_folder), FILES)
     training = [row for row in read_manifest(manifest) if row.role == "training"]
     rows = [row for row in training if row.part == str(part)]
     downloads = Downloads(downloads_folder, Web.of(corpus))
     digests = download_all(rows, downloads)
-    with atomic_folder(output_folder) as folder:
+    with atomic_folder(output_folder, FILES) as folder:
         completed = []
         for row in rows:
             path = folder / f"{row.file}.h5ad"

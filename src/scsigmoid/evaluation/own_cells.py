@@ -4,6 +4,7 @@ Cells are first written as tokens to a temporary token store (:mod:`scsigmoid.to
 """
 
 import dataclasses
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -202,18 +203,22 @@ def embed_file(
             hidden, float32) and its settings in ``uns[key]``. Cells without a gene of the
             vocabulary are left out, and the log lists them.
         key, layer, genes: as for :func:`embed`.
-        force: whether to replace an existing output.
+        force: whether to replace an output that exists now. An output that appears later is kept.
 
     Raises:
-        UserError: as for :func:`embed`, or if a file is damaged or the output exists.
+        UserError: as for :func:`embed`, or if a file is damaged, the output exists or appears
+            meanwhile, or the output is the input, the model, a pipe or a device.
     """
     check_options(key, settings.batch_tokens)
-    if output.exists() and path.exists() and output.samefile(path):
-        raise UserError(f"{output}: is the input itself; give another file for the embedding")
-    if output.exists() and not force:
+    for name, file in {"input": path, "model": model.path}.items():
+        if output.exists() and file.exists() and output.samefile(file):
+            raise UserError(f"{output}: is the {name} itself; give another file for the embedding")
+    exists = os.path.lexists(output)
+    if exists and not force:
         raise UserError(f"{output}: exists; give another file, or --force to replace it")
     check_pooling(settings, model.encoder.settings, model.path)
-    with atomic_path(output) as temporary, as_h5ad(path) as source:
+    # An output that appears meanwhile, perhaps of another command, is kept.
+    with atomic_path(output, overwrite=exists) as temporary, as_h5ad(path) as source:
         obs, is_simulated = read_obs(source)
         with token_store(model, source, layer, genes, path.stem) as store:
             tokens = TokenStore.open(store)
@@ -282,7 +287,8 @@ def check_types(adata: object, model: object) -> None:
 
 def check_options(key: object, batch_tokens: object) -> None:
     """Raise a UserError if ``key`` is not a name for ``obsm`` or ``batch_tokens`` is not >= 1."""
-    if not isinstance(key, str) or not key or not key.isprintable() or "/" in key:
+    # HDF5 reads "." as the name of obsm itself.
+    if not isinstance(key, str) or key in ("", ".") or not key.isprintable() or "/" in key:
         raise UserError(f"key: is {key!r}; give a name for obsm, without '/'")
     if not isinstance(batch_tokens, Integral) or batch_tokens < 1:
         raise UserError(f"batch_tokens: is {batch_tokens!r}; use an integer of at least 1")

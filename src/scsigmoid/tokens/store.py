@@ -257,7 +257,7 @@ def write_shards(
     index that do not describe shards (default for ``dataset`` and ``cells``: ``""``, for training
     cells). It is read after the last shard, because iterating over ``shards`` may change it.
     """
-    with atomic_folder(folder) as temporary:
+    with atomic_folder(folder, INDEX) as temporary:
         entries = []
         genes = [np.zeros(0, dtype=np.int32)]
         for number, shard in enumerate(shards):
