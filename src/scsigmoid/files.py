@@ -95,9 +95,11 @@ def publish(temporary: Path, path: Path) -> None:
             create(path)
             os.replace(temporary, path)
     except FileExistsError:
-        raise UserError(
-            f"{path}: appeared while it was being written, and is kept; name another file"
-        ) from None
+        # After a lost answer of the server, NFS repeats a request that succeeded.
+        if not (path.exists() and path.samefile(temporary)):
+            raise UserError(
+                f"{path}: appeared while it was being written, and is kept; name another file"
+            ) from None
 
 
 @contextmanager
@@ -198,7 +200,7 @@ def open_lock(path: Path) -> IO[bytes]:
             raise
     else:
         status = os.fstat(handle.fileno())
-        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+        if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
             return handle
         handle.close()
     raise UserError(f"{path}: a link, or not a lock file; delete it and run again")

@@ -143,7 +143,7 @@ def test_input_and_model_are_not_replaced(which, way, cells, model, tmp_path, ca
     if way == "hard link":
         output.hardlink_to(source)
     assert embed(cells, output, model, "--force") == 1
-    assert f"is the {which} itself" in error_line(capfd)
+    assert "itself" in error_line(capfd)
     assert source.read_bytes() == output.read_bytes() == before
 
 
@@ -155,6 +155,13 @@ def test_no_stage_replaces_its_input(option, victim, tmp_path, capfd):
     assert main([*command, *(word for pair in outputs.items() for word in pair)]) == 1
     assert "is the input itself" in error_line(capfd)
     assert victim.read_text() == "precious"
+
+
+def test_a_log_is_not_appended_to_the_model(cells, model, tmp_path, capfd):
+    before = model.read_bytes()
+    assert embed(cells, tmp_path / "out.h5ad", model, "--log", str(model)) == 1
+    assert "itself" in error_line(capfd)
+    assert model.read_bytes() == before
 
 
 def test_outputs_of_one_command_are_different_files(tmp_path, capfd):

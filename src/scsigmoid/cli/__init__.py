@@ -87,8 +87,8 @@ def run_stage(options: argparse.Namespace, log: Path | None, terminal: TextIO) -
         with interruptible():
             options.run(options)
     except KeyboardInterrupt as interruption:
-        number, *_ = interruption.args or (signal.SIGINT,)
-        return 128 + number
+        numbers = [number for number in interruption.args if isinstance(number, signal.Signals)]
+        return 128 + (numbers or [signal.SIGINT])[0]
     except Exception as error:
         problem = expected_error(error, log)
         if problem is not None:
@@ -106,7 +106,7 @@ def run_stage(options: argparse.Namespace, log: Path | None, terminal: TextIO) -
 def interruptible() -> Iterator[None]:
     """Raise KeyboardInterrupt for SIGTERM and SIGHUP, too, so that temporary files are removed.
 
-    Its argument is the number of the signal. A signal that is ignored (``nohup``) stays ignored.
+    Its argument is the signal. A signal that is ignored (``nohup``) stays ignored.
     """
     last = -math.inf
 
@@ -116,7 +116,7 @@ def interruptible() -> Iterator[None]:
         # signal should not interrupt the removal of temporary files.
         if time.monotonic() - last > SECONDS_TO_CLEAN:
             last = time.monotonic()
-            raise KeyboardInterrupt(number)
+            raise KeyboardInterrupt(signal.Signals(number))
 
     # Python handles signals in its main thread only. Processes of torchrun end immediately, because
     # they may wait for each other.
@@ -137,6 +137,8 @@ def check_distinct(options: argparse.Namespace) -> None:
     names: dict[Any, list[str]] = {}  # names of arguments, by file
     for name, value in vars(options).items():
         for path in value if isinstance(value, list) else [value]:
+            if name == "checkpoint":  # of `embed`: a path or the name of a packaged model
+                path = Path(path)
             if not isinstance(path, Path):
                 continue
             if path.exists():
