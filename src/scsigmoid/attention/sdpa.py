@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from scsigmoid.attention.ops import attend_softmax
+from scsigmoid.attention.torch_internals import flash_attention
 
 #: Tested versions of PyTorch. With other versions, `selfcheck` checks the results on a GPU.
 TORCH = ("2.11",)
@@ -34,7 +35,11 @@ def attend(
         # Multiply q by the ratio of `scale` to this factor.
         ratio = scale * q.shape[-1] ** 0.5
         scaled = q if abs(ratio - 1.0) < 1e-6 else q * ratio
-        attended = varlen_attn(scaled, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
+        # varlen_attn may choose cuDNN also in deterministic mode, where cuDNN's gradients differ
+        # between runs (torch 2.14, cuDNN 9.24).
+        deterministic = torch.are_deterministic_algorithms_enabled()
+        varlen = flash_attention if deterministic else varlen_attn
+        attended = varlen(scaled, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
         assert isinstance(attended, Tensor)
         return attended
     if cu_seqlens.is_meta or type(cu_seqlens) is not Tensor:
@@ -57,14 +62,19 @@ KERNELS = {
 }
 
 
-@functools.cache
 def kernel_of(device: torch.device) -> str:
-    """Return the kernel that PyTorch runs on a GPU in half precision, for example "cuDNN 9.24".
+    """Return the kernel that :func:`attend` runs on a GPU in half precision: "cuDNN 9.24", ...
 
-    The choice depends on the GPU and on the versions of PyTorch and cuDNN: since torch 2.14, GPUs
-    of compute capability 9.x and 10.x use cuDNN for sequences of more than 128 tokens. It is read
-    from the operators of a call. Return "unknown" if none of them is in :data:`KERNELS`.
+    PyTorch chooses it by the GPU and by the versions of PyTorch and cuDNN: since torch 2.14, GPUs
+    of compute capability 9.x and 10.x use cuDNN for sequences of more than 128 tokens. In
+    deterministic mode it is FlashAttention-2. The name is read from the operators of a call, and is
+    "unknown" if none of them is in :data:`KERNELS`.
     """
+    return _kernel_of(device, torch.are_deterministic_algorithms_enabled())
+
+
+@functools.cache
+def _kernel_of(device: torch.device, deterministic: bool) -> str:
     from torch.profiler import ProfilerActivity, profile
 
     x = torch.zeros(256, 1, 64, dtype=torch.bfloat16, device=device)

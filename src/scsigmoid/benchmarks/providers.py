@@ -20,6 +20,7 @@ from scsigmoid.attention import (
     softmax_attention,
 )
 from scsigmoid.attention.sdpa import kernel_of
+from scsigmoid.attention.torch_internals import flash_attention
 from scsigmoid.benchmarks import flash_sigmoid as flash
 from scsigmoid.benchmarks.cases import Case, Inputs
 from scsigmoid.benchmarks.timing import Kernel
@@ -132,19 +133,9 @@ def torch_sdpa(backend: str, inputs: Inputs) -> Kernel:
 
 
 def flash_attention_2(inputs: Inputs) -> Kernel:
-    """Return torch's FlashAttention-2 of packed sequences.
-
-    The public ``varlen_attn`` uses cuDNN instead if it can, so this calls its operator.
-    """
+    """Return torch's FlashAttention-2 of packed sequences."""
     bounds, longest = inputs.cu_seqlens, max(inputs.case.lengths)
-    operator = torch.ops.aten._flash_attention_forward
-
-    def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        # without dropout, causal mask and debug mask
-        output: Tensor = operator(q, k, v, bounds, bounds, longest, longest, 0.0, False, False)[0]
-        return output
-
-    return kernel
+    return lambda q, k, v: flash_attention(q, k, v, bounds, bounds, longest, longest)
 
 
 def packed_cudnn(inputs: Inputs) -> Kernel:
