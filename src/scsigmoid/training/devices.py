@@ -14,9 +14,11 @@ from typing import IO
 
 import torch
 
+from scsigmoid.attention import sdpa
 from scsigmoid.attention.backends import choose_backend, find_unsupported
 from scsigmoid.errors import UserError
 from scsigmoid.files import open_lock
+from scsigmoid.kernels import BACKENDS
 from scsigmoid.model.sizes import EncoderSettings
 
 #: Peak operations per second of dense bfloat16 matrix products with float32 sums, from data sheets.
@@ -125,12 +127,34 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
+@contextmanager
+def own_defaults() -> Iterator[None]:
+    """Create tensors on the CPU and in float32 in the block, whatever the caller's defaults are.
+
+    These defaults are set by :func:`torch.set_default_device` and :func:`torch.set_default_dtype`.
+    """
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.device("cpu"):
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+
+
 def backend_of(settings: EncoderSettings, device: torch.device) -> str:
     """Return the attention backend for training an encoder on a device."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     query = torch.empty(0, settings.heads, settings.head_dimension, dtype=dtype)
     obstacle = find_unsupported(query)  # depends on the dtype and the head dimension only
     return choose_backend(settings.attention, settings.backend, device, obstacle)
+
+
+def kernel_of(attention: str, backend: str, device: torch.device) -> str:
+    """Return the name of the kernel of an attention backend on a device."""
+    if backend == "sdpa" and device.type == "cuda":
+        return sdpa.kernel_of(device)
+    return BACKENDS[attention][backend].label
 
 
 def peak_flops(name: str) -> float | None:
