@@ -5,7 +5,6 @@ import hashlib
 import io
 import os
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import h5py
 import pytest
