@@ -115,7 +115,7 @@ class Shard:
         column = table["input_ids"].chunk(0)  # a shard has one record batch
         tokens = column.values.to_numpy()
         if (largest := tokens.max(initial=0)) >= self.vocabulary_size:
-            problem = f"contains token {largest}, but its vocabulary has {self.vocabulary_size}"
+            problem = f"contains token {largest}, outside the vocabulary of {self.vocabulary_size}"
             raise self.make_error(problem)
         return ShardCells(table, column.offsets.to_numpy(), tokens)
 
