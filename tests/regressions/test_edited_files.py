@@ -117,20 +117,20 @@ def test_a_share_with_digits_of_another_script() -> None:
     assert not FRACTION.fullmatch(f"fraction=0.5 seed={ARABIC}")
 
 
-def integers(values: Any, path: str = "") -> Iterator[tuple[Any, Any, str]]:
-    """Yield the section, the key and the dotted name of each integer of a configuration."""
+def numbers(values: Any, path: str = "") -> Iterator[tuple[Any, Any, str]]:
+    """Yield the section, the key and the dotted name of each number of a configuration."""
     for key, value in list(values.items() if isinstance(values, dict) else enumerate(values)):
         name = f"{path}.{key}".lstrip(".")
         if isinstance(value, dict | list):
-            yield from integers(value, name)
-        elif type(value) is int:
+            yield from numbers(value, name)
+        elif type(value) in (int, float):
             yield values, key, name
 
 
-def test_every_integer_has_an_upper_limit() -> None:
+def test_every_number_has_an_upper_limit() -> None:
     values = dataclasses.asdict(load(overrides={"preset": "paper"}))
-    for section, key, name in integers(values):
-        for number in (10**19, -(10**19), 2**63 if name == "seed" else 2**31, 10**400):
+    for section, key, name in numbers(values):
+        for number in (10**19, -(10**19), 2**63 if name == "seed" else 2**31, 10**400, 1e300):
             valid, section[key] = section[key], number
             with pytest.raises(UserError) as error:
                 check(values)

@@ -23,8 +23,8 @@ class Limits:
     Args:
         expected: description of valid values, for the error message (default: pydantic's message).
         is_distinct: whether the items of a list must differ.
-        largest: largest absolute value of an integer. By default, the product of two integers is
-            less than 2^63, so that it does not overflow.
+        largest: largest absolute value of a number. With the default, neither the product of two
+            integers nor a time in seconds overflows.
         constraints: arguments of pydantic's ``Field``, for example ``ge=1``.
     """
 
@@ -47,9 +47,7 @@ class Limits:
 
         annotations: list[Any] = [Field(**self.constraints)]
         if source in (int, float):
-            annotations.append(BeforeValidator(refuse_boolean))
-        if source is int:
-            annotations.append(AfterValidator(self.refuse_larger))
+            annotations += [BeforeValidator(refuse_boolean), AfterValidator(self.refuse_larger)]
         if self.is_distinct:
             annotations.append(AfterValidator(refuse_duplicates))
         schema = handler.generate_schema(Annotated[source, *annotations])
@@ -58,7 +56,7 @@ class Limits:
         message = f"Input should be {self.expected}"
         return custom_error_schema(schema, "expected", custom_error_message=message)
 
-    def refuse_larger(self, value: int) -> int:
+    def refuse_larger(self, value: float) -> float:
         if abs(value) > self.largest:
             raise ValueError(f"Input should be at most {self.largest:,}")
         return value
