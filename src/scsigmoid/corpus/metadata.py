@@ -87,7 +87,7 @@ PATTERNS = {
     "cells": NUMBER,
     "bytes": NUMBER,
     "sha256": re.compile("([0-9a-f]{64})?"),
-    "excluded": re.compile("([0-9]{1,15}(-[0-9]{1,15})?(,[0-9]{1,15}(-[0-9]{1,15})?)*)?"),
+    "excluded": re.compile(r"(\d{1,15}(-\d{1,15})?(,\d{1,15}(-\d{1,15})?)*)?", re.ASCII),
 }
 
 
