@@ -28,7 +28,7 @@ from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
 # Text in the manifest for a random share of the cells (see held_out_text).
-FRACTION = re.compile(r"fraction=(?P<share>\d*\.?\d+(e-\d+)?) seed=(?P<seed>-?\d+)")
+FRACTION = re.compile(r"fraction=(?P<share>[0-9]*\.?[0-9]+(e-[0-9]+)?) seed=(?P<seed>-?[0-9]+)")
 Role = Literal["training", "evaluation"]
 
 CHUNK_CELLS = 1 << 15  # maximum number of cells in a chunk

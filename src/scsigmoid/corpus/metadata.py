@@ -74,7 +74,7 @@ LARGEST_COUNT = 10**15  # largest plausible number of bytes or cells
 LARGEST_SKIPPED_SHARE = 0.05  # the share of cells in files without raw counts must be smaller
 FILES = "files.csv"  # manifest rows of a part, in the folder with its h5ad files
 REMOTE = ("cellxgene",)  # sources whose files are downloaded
-NUMBER = re.compile(r"\d{0,15}")  # may be empty
+NUMBER = re.compile("[0-9]{0,15}")  # may be empty
 # Patterns of the columns that are used in paths, messages or computations.
 PATTERNS = {
     "file": NAME,
@@ -87,7 +87,7 @@ PATTERNS = {
     "cells": NUMBER,
     "bytes": NUMBER,
     "sha256": re.compile("([0-9a-f]{64})?"),
-    "excluded": re.compile(r"(\d{1,15}(-\d{1,15})?(,\d{1,15}(-\d{1,15})?)*)?"),
+    "excluded": re.compile(r"(\d{1,15}(-\d{1,15})?(,\d{1,15}(-\d{1,15})?)*)?", re.ASCII),
 }
 
 
