@@ -88,10 +88,13 @@ def read_embedding(path: Path, **expected: Any) -> Embedding:
             ``expected`` (such as ``dataset``), or if values are not finite.
     """
     import anndata
+    import h5py
 
     if not path.is_file():
         raise UserError(f"{path}: no such embedding; run the target that makes it")
     with parsing(path, "an embedding of this project"):
+        with h5py.File(path) as file:
+            check_contents(file, path)
         adata = anndata.read_h5ad(path)
         # anndata reads scalars as NumPy scalars.
         metadata = {
