@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.corpus.h5ad_writer import OWN_ROW, storing
+from scsigmoid.corpus.hdf5 import check_contents
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, parsing
 from scsigmoid.identity import check_identity, model_of
