@@ -1,6 +1,7 @@
 """Small files that declare large arrays or chunks are refused before these are read."""
 
 import tracemalloc
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,10 @@ def replace(file: Any, name: str, shape: tuple[int, ...], dtype: str, **options:
 
 
 def large_chunk(file: Any) -> None:
-    """1 GiB of zeros in a chunk, as 1 MB."""
-    stored = replace(file, "X", (30, 12), "f4", maxshape=(None, None), chunks=(1 << 28, 1),
-                     compression="gzip")  # fmt: skip
-    stored.id.write_direct_chunk((0, 0), np.random.default_rng(0).bytes(1 << 20))
+    """128 MB of zeros in a chunk, as 600 KB."""
+    options = {"maxshape": (None, None), "chunks": (1 << 25, 1), "compression": "gzip"}
+    stored = replace(file, "X", (30, 12), "f4", **options)
+    stored.id.write_direct_chunk((0, 0), zlib.compress(bytes(1 << 27), 1))
 
 
 def large_chunk_of_indices(file: Any) -> None:

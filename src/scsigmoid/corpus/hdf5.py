@@ -234,24 +234,11 @@ def plain(values: Any) -> Any:
         if not values.isna().any():
             return values.astype(object)
         values = pd.Categorical(values)
-    if isinstance(values, pd.Categorical) and values.categories.dtype.kind == "O":
+    if isinstance(values, pd.Categorical) and values.categories.dtype.kind in "OU":
         texts = [x.decode() if isinstance(x, bytes) else x for x in values.categories]
         categories = pd.Index(texts, dtype=object)
         return pd.Categorical.from_codes(values.codes, categories, ordered=values.ordered)
     return values
-
-
-def with_plain_strings(frame: Any) -> Any:
-    """Return a data frame without pandas' string dtypes (:func:`plain`) in columns and index."""
-    import pandas as pd
-
-    frame = frame.copy(deep=False)
-    for number in range(frame.shape[1]):
-        values = plain(frame.iloc[:, number].array)
-        frame.isetitem(number, pd.Series(values, frame.index, dtype=values.dtype))
-    values = plain(frame.index.array)
-    frame.index = pd.Index(values, dtype=values.dtype, name=frame.index.name)
-    return frame
 
 
 def check_readable(frame: Any, name: str) -> None:
