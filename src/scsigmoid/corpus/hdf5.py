@@ -209,10 +209,12 @@ def read_values(frame: Any, name: str) -> Any:
             categories = frame["__categories"][name]
             is_ordered = bool(categories.attrs.get("ordered", False))
             texts = read_array(categories)
-            return plain(pd.Categorical.from_codes(stored[()], texts, ordered=is_ordered))
+            return replace_string_dtypes(
+                pd.Categorical.from_codes(stored[()], texts, ordered=is_ordered)
+            )
         if isinstance(stored, h5py.Dataset):
             return read_array(stored)
-        return plain(read_elem(stored))
+        return replace_string_dtypes(read_elem(stored))
 
 
 def read_array(stored: Any) -> Any:
@@ -223,10 +225,10 @@ def read_array(stored: Any) -> Any:
     return stored.asstr("utf-8")[()] if is_text else stored[()]
 
 
-def plain(values: Any) -> Any:
-    """Replace pandas' string dtypes by objects, which anndata can write with default settings.
+def replace_string_dtypes(values: Any) -> Any:
+    """Return an array without string dtypes of pandas, which anndata does not write by default.
 
-    Strings with missing values become categories.
+    Strings become objects, or categories if values are missing.
     """
     import pandas as pd
 
