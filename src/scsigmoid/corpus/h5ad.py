@@ -15,12 +15,11 @@ from scsigmoid.corpus.hdf5 import (
     FALSE,
     Strings,
     check_column,
-    check_layout,
     count_rows,
     opened,
     read_column,
 )
-from scsigmoid.corpus.matrix_reader import Matrix, NoCountsError, find_counts
+from scsigmoid.corpus.matrix_reader import NoCountsError, find_counts, open_matrix
 from scsigmoid.corpus.metadata import FILES, ManifestRow, are_in_ranges, read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import verified
@@ -114,7 +113,7 @@ class Cells(Genes):
         Of a CSR matrix, only ``indptr`` is read, so cells with only stored zeros are included.
         """
         with opened(self.path) as file:
-            matrix = Matrix(file[self._matrix_name], self.path, self._matrix_name)
+            matrix = open_matrix(file, self.path, self._matrix_name)
             if matrix.kind == "csr":
                 return int((matrix.count_stored()[self.rows] > 0).sum())
         return sum(int((np.diff(chunk.counts.indptr) > 0).sum()) for chunk in self.chunks())
@@ -126,8 +125,7 @@ class Cells(Genes):
         last chunk, if the SHA-256 of the file is not ``sha256``.
         """
         with verified(self.path, self.sha256, self.remake), opened(self.path) as file:
-            name = self._matrix_name
-            matrix = Matrix(file[name], self.path, name.replace("/", "."))
+            matrix = open_matrix(file, self.path, self._matrix_name)
             for start, counts in matrix.counts(self.rows, self.gene_of_feature, len(self.genes)):
                 stop = start + counts.shape[0]
                 first, last = np.searchsorted(self.rows, [start, stop])
@@ -157,17 +155,10 @@ def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
     if path.is_symlink():  # messages name the user's own file, not a link to it
         path = Path(os.path.realpath(path))  # unlike Path.resolve, accepts a link to itself
     with opened(path) as file:
-        check_layout(file, path)
         obs = file["obs"]
+        n_cells = count_rows(obs)
         matrix_name = find_counts(file, path, layer)
-        n_cells, n_features = Matrix(file[matrix_name], path, matrix_name).shape
         var = file["raw/var" if matrix_name == "raw/X" else "var"]
-        obs_rows, var_rows = count_rows(obs), count_rows(var)
-        if (n_cells, n_features) != (obs_rows, var_rows):
-            raise UserError(
-                f"{path}: {matrix_name.replace('/', '.')} has {n_cells} rows and {n_features} "
-                f"columns, but obs has {obs_rows} rows and var {var_rows}; write the file again"
-            )
         if n_cells == 0:
             raise UserError(f"{path}: has no cells; leave the file out")
         file_genes = read_genes(var, path, genes)

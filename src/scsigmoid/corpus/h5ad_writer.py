@@ -99,7 +99,7 @@ def is_tenx(path: Path) -> bool:
         return bool(files_of(path))
     if path.suffix != ".h5":
         return False
-    with opened(path) as file:
+    with opened(path, is_h5ad=False) as file:
         return "obs" not in file
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.corpus.h5ad_writer import OWN_ROW, storing
+from scsigmoid.corpus.hdf5 import check_contents
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, parsing
 from scsigmoid.identity import check_identity, model_of
@@ -88,10 +89,13 @@ def read_embedding(path: Path, **expected: Any) -> Embedding:
             ``expected`` (such as ``dataset``), or if values are not finite.
     """
     import anndata
+    import h5py
 
     if not path.is_file():
         raise UserError(f"{path}: no such embedding; run the target that makes it")
     with parsing(path, "an embedding of this project"):
+        with h5py.File(path) as file:
+            check_contents(file, path)
         adata = anndata.read_h5ad(path)
         # anndata reads scalars as NumPy scalars.
         metadata = {
