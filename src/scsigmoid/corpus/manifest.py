@@ -36,7 +36,13 @@ from scsigmoid.corpus.metadata import (
     read_metadata,
     write_manifest,
 )
-from scsigmoid.corpus.repeated_cells import Excluded, exclude_repeated, hash_cells
+from scsigmoid.corpus.repeated_cells import (
+    FEWEST_GENES,
+    Excluded,
+    exclude_repeated,
+    find_shared_genes,
+    hash_cells,
+)
 from scsigmoid.corpus.selection import (
     can_be_wanted,
     check_separate,
@@ -175,13 +181,21 @@ def list_local(
         rows += rows_of_file
         files.append(file)
     compare_genes({file.path: file.cells for file in files})
-    excluded = find_repeated(files)
+    compared = find_repeated(files)
+    excluded = {path: cells for path, cells in compared.items() if len(cells.rows)}
     summary: dict[str, Any] = {"origin": "corpus.local"}
     if excluded:
         summary["excluded"] = {
             path: {"held_out": cells.n_held_out, "repeated": cells.n_repeated}
             for path, cells in excluded.items()
         }
+    not_compared = {
+        path: {"held_out": cells.n_not_compared_held_out, "training": cells.n_not_compared_training}
+        for path, cells in compared.items()
+        if cells.n_not_compared_held_out or cells.n_not_compared_training
+    }
+    if not_compared:
+        summary["not_compared"] = not_compared
     return remove_excluded(with_unique_names(rows), excluded), summary
 
 
@@ -226,26 +240,44 @@ def list_file(
 
 
 def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
-    """Return the repeated training cells to exclude, by path of the files that have any."""
-    shared_genes = set.intersection(*(set(file.cells.genes) for file in files))
+    """Return the repeated training cells to exclude, by path of the file.
+
+    Warn about excluded cells, and about cells that could not be compared.
+    """
     # Of cells with the same counts, the first is kept: from the file with the most genes.
     files = sorted(files, key=lambda file: -len(file.cells.genes))
+    n_cells = sum(file.cells.n_cells for file in files)
+    shared = find_shared_genes([file.cells.genes for file in files], n_cells)
     hashed = []
-    for file in files:
+    for number, file in enumerate(files):
+        is_shared = shared.of_file(number, file.cells.genes)
         with as_h5ad(file.path) as path:
             cells = replace(file.cells, path=path)  # the h5ad file of a 10x file is temporary
-            hashed.append(hash_cells(cells, shared_genes, file.training, file.held_out))
-    excluded_by_path = {}
-    for file, excluded in zip(files, exclude_repeated(hashed), strict=True):
+            hashed.append(hash_cells(cells, is_shared, file.training, file.held_out))
+    compared = {}
+    for file, excluded in zip(files, exclude_repeated(hashed, shared), strict=True):
+        compared[str(file.path)] = excluded
         if len(excluded.rows):
-            excluded_by_path[str(file.path)] = excluded
             announce(
                 f"warning: {file.path}: of {len(file.training):,} training cells, "
                 f"{excluded.n_held_out:,} have the same counts as held-out cells and "
                 f"{excluded.n_repeated:,} the same as other training cells; these cells are left "
                 "out"
             )
-    return excluded_by_path
+    n_training = sum(len(file.training) for file in files)
+    for name, other in ("held_out", "held-out"), ("training", "training"):
+        cells_of_file = {
+            path: getattr(excluded, f"n_not_compared_{name}") for path, excluded in compared.items()
+        }
+        if total := sum(cells_of_file.values()):
+            examples = (f"{path} ({cells:,})" for path, cells in cells_of_file.items() if cells)
+            announce(
+                f"warning: {total:,} of {n_training:,} training cells could not be compared with "
+                f"the {other} cells of every other file, because they express fewer than "
+                f"{FEWEST_GENES} of the genes that both files have: {first_few(examples)}; this "
+                "is expected for files of other organisms"
+            )
+    return compared
 
 
 def remove_excluded(rows: list[ManifestRow], excluded: Mapping[str, Excluded]) -> list[ManifestRow]:
