@@ -24,16 +24,18 @@ from scsigmoid.corpus.h5ad_writer import as_h5ad, fingerprint
 from scsigmoid.corpus.hdf5 import opened
 from scsigmoid.corpus.labels import choose_label
 from scsigmoid.corpus.metadata import (
-    FILES,
     REMOTE,
     ManifestRow,
     are_in_ranges,
     check_identifier,
     check_rows,
     check_skipped,
+    describe_manifest,
     format_ranges,
     read_manifest,
     read_metadata,
+    read_part,
+    read_row,
     write_manifest,
 )
 from scsigmoid.corpus.repeated_cells import (
@@ -83,8 +85,8 @@ def build_manifest(
     check_rows(rows, summary["origin"])
     rows = assign_parts(rows, corpus.parts)
     summary |= summarize(rows)
-    write_json(output_json, summary)
     write_manifest(output, rows)
+    write_json(output_json, summary | {"manifest": describe_manifest(output, rows)})
     if organisms := summary["training"].get("organisms"):
         counts = (f"{name} {format_count(total['cells'])}" for name, total in organisms.items())
         announce(f"training cells by organism: {', '.join(counts)}")
@@ -134,7 +136,7 @@ def check_not_trained_on(
     local and the dataset was added or changed since then, the gene counts of its cells are also
     compared with the gene counts of the training cells.
     """
-    (evaluated,) = read_manifest(row_file)
+    evaluated = read_row(row_file)
     rows = read_manifest(manifest)
     training = [row for row in rows if row.role == "training"]
     check_separate(training, {evaluated.dataset: evaluated}, str(manifest), TRAIN_AGAIN)
@@ -372,7 +374,7 @@ def read_lock(path: str, corpus: Corpus, datasets: Mapping[str, Dataset]) -> lis
 
     Omit training files in ``corpus.leave_out``, and evaluation datasets that are not configured.
     """
-    rows = read_manifest(path)
+    rows = read_manifest(path, may_be_edited=True)
     for row in rows:
         if row.source not in REMOTE:
             raise UserError(
@@ -461,13 +463,13 @@ def write_lock(
     The evaluation rows are in CSV files next to the JSON files ``metadata``. The user's own
     evaluation files are left out.
     """
-    downloaded = {row.file: row for part in parts for row in read_manifest(Path(part) / FILES)}
+    downloaded = {row.file: row for part in parts for row in read_part(part)}
     rows = [row for row in read_manifest(manifest) if row.role != "evaluation"]
     # Files that were skipped when an earlier lock was made are not in any part.
     downloaded |= {row.file: row for row in rows if row.role == "skipped"}
     check_skipped(downloaded.values(), rows)
     for path in map(Path, metadata):
-        (row,) = read_manifest(path.with_suffix(".csv"))
+        row = read_row(path.with_suffix(".csv"))
         if row.source in REMOTE:
             rows.append(row)
             fetched = read_metadata(path)
