@@ -99,9 +99,10 @@ def find_shared_genes(genes_of_files: Sequence[Sequence[str]], n_cells: int) -> 
     group_of_set = np.arange(len(gene_sets))
     if len(gene_sets) > most_groups:
         from scipy.cluster.hierarchy import fcluster, linkage
+        from scipy.spatial.distance import pdist
 
-        # Complete linkage of Jaccard distances: all gene sets of a group are similar.
-        tree = linkage(gene_sets, "complete", "jaccard")
+        # Complete linkage: all gene sets of a group are similar.
+        tree = linkage(pdist(gene_sets, "jaccard"), "complete")
         group_of_set = fcluster(tree, most_groups, "maxclust") - 1
     groups = range(group_of_set.max() + 1)
     cores = np.array([gene_sets[group_of_set == group].all(axis=0) for group in groups])
