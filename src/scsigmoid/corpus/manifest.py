@@ -250,6 +250,12 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
     files = sorted(files, key=lambda file: -len(file.cells.genes))
     n_cells = sum(file.cells.n_cells for file in files)
     shared = find_shared_genes([file.cells.genes for file in files], n_cells)
+    if shared.n_gene_sets > len(shared.cores):
+        log(
+            f"the files have {shared.n_gene_sets:,} different sets of genes; cells are compared in "
+            f"{len(shared.cores)} groups of similar sets, by the genes that all files of a group "
+            "have"
+        )
     hashed = []
     for number, file in enumerate(files):
         is_shared = shared.of_file(number, file.cells.genes)
@@ -273,11 +279,13 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
         }
         if total := sum(cells_of_file.values()):
             examples = (f"{path} ({cells:,})" for path, cells in cells_of_file.items() if cells)
-            announce(
+            # Repeated training cells do not bias scores, so they are not shown on the terminal.
+            show = announce if name == "held_out" else log
+            show(
                 f"warning: {total:,} of {n_training:,} training cells could not be compared with "
                 f"the {other} cells of every other file, because they express fewer than "
-                f"{FEWEST_GENES} of the genes that both files have: {first_few(examples)}; this "
-                "is expected for files of other organisms"
+                f"{FEWEST_GENES} of the genes that both files have: {first_few(examples)}; check "
+                "the gene ids, unless the files are of different organisms"
             )
     return compared
 

@@ -18,9 +18,9 @@ from scipy.sparse import csr_matrix
 from scsigmoid.corpus.h5ad import Cells
 
 FEWEST_GENES = 10  # cells that express fewer genes are often equal by chance
-# Limits of the number of groups of gene sets. A cell has a hash of 8 bytes for each group.
+# Limits of the number of groups of gene sets. Each cell has a hash of 8 bytes for each group.
 FEWEST_GROUPS, MOST_GROUPS = 8, 32
-HASH_BYTES = 1 << 30  # for the hashes of all cells, unless there are few groups
+HASH_BYTES = 1 << 30  # for the hashes of all cells, if there are more than FEWEST_GROUPS groups
 
 Hashes = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
@@ -39,6 +39,10 @@ class SharedGenes:
     cores: Flags  # groups x genes: whether all files of the group have the gene
     gene_sets: NDArray[np.int64]  # number of the gene set of each file
     groups: NDArray[np.int64]  # number of the group of each file
+
+    @property
+    def n_gene_sets(self) -> int:
+        return len(np.unique(self.gene_sets))
 
     def of_file(self, file: int, genes: Sequence[str]) -> Flags:
         """Return which genes of a file its group shares with each group (genes x groups).
