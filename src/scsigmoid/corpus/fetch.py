@@ -21,6 +21,8 @@ from scsigmoid.corpus.metadata import (
     one_line,
     read_manifest,
     read_metadata,
+    read_part,
+    read_row,
     write_manifest,
 )
 from scsigmoid.corpus.web import Web
@@ -106,7 +108,7 @@ def raw_files(
     unless ``corpus.download.keep_files`` is true.
     """
     downloads = Downloads(downloads_folder, Web.of(corpus))
-    rows = [row for row in read_manifest(Path(part_folder) / FILES) if row.source in REMOTE]
+    rows = [row for row in read_part(part_folder) if row.source in REMOTE]
     links = {row.file: Path(part_folder, f"{row.file}.h5ad") for row in rows}
     missing = [row for row in rows if row.role == "training" and not links[row.file].exists()]
     download_all(missing, downloads)
@@ -134,7 +136,7 @@ def fetch_evaluation(
     ``row_file`` is a manifest with one row. ``needed`` contains keyword arguments for
     :func:`~.labels.check_enough`.
     """
-    (row,) = read_manifest(row_file)
+    row = read_row(row_file)
     # Do not replace files that are not an earlier output.
     if Path(output_json).exists():
         read_metadata(output_json)  # raises an error for another JSON file

@@ -20,7 +20,7 @@ from scsigmoid.corpus.hdf5 import (
     read_column,
 )
 from scsigmoid.corpus.matrix_reader import NoCountsError, find_counts, open_matrix
-from scsigmoid.corpus.metadata import FILES, ManifestRow, are_in_ranges, read_manifest
+from scsigmoid.corpus.metadata import ManifestRow, are_in_ranges, read_part
 from scsigmoid.errors import UserError
 from scsigmoid.files import verified
 from scsigmoid.progress import log
@@ -188,7 +188,7 @@ def cells_of_part(folder: str | Path) -> list[tuple[ManifestRow, Cells]]:
     Reading their counts compares the files with the SHA-256 in ``files.csv``.
     """
     folder = Path(folder)
-    rows = [row for row in read_manifest(folder / FILES) if row.role == "training"]
+    rows = [row for row in read_part(folder) if row.role == "training"]
     return [
         (row, replace(cells_of(row, folder / f"{row.file}.h5ad"), sha256=row.sha256, remake=folder))
         for row in rows

@@ -52,7 +52,8 @@ def estimate_volume(config: Config, results: Path) -> Volume:
     configured = config.corpus.manifest
     path = Path(configured) if configured else results / "corpus" / "manifest.csv"
     if configured or path.is_file():
-        return listed_volume(read_manifest(path), f"the manifest {path}", config)
+        rows = read_manifest(path, may_be_edited=bool(configured))
+        return listed_volume(rows, f"the manifest {path}", config)
     return expected_volume(config)
 
 
