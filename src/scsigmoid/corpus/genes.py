@@ -22,6 +22,14 @@ VERSIONED = re.compile(r"\A(ENS[A-Z]*\d+)\.\d+\Z")
 ENSEMBL_GENE = re.compile(r"(ENS[A-Z]*G)\d+")
 ORGANISMS = {"ENSG": "Homo sapiens", "ENSMUSG": "Mus musculus"}
 FOREIGN = ("ERCC-", "ENSSASG")  # prefixes of ids: spike-ins, and genes of SARS-CoV-2
+# Columns of `var` that state whether a feature is a gene, in this order.
+KINDS = ("feature_biotype", "feature_types", "feature_type")
+# Names of columns of `var` with gene symbols, in lower case and by preference. All but the first,
+# which is CELLxGENE's, are only used if the index has Ensembl ids.
+SYMBOLS = (
+    "feature_name", "gene_symbols", "gene_symbol", "symbol", "gene_name", "gene_names",
+    "gene_short_name", "hgnc_symbol",
+)  # fmt: skip
 # Values of var['feature_types'], in lower case: genes, and other features.
 EXPRESSION = ("gene expression", "gex", "rna")
 OTHER_FEATURES = re.compile(
@@ -53,11 +61,10 @@ def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
     """
     if gene_column:
         check_column(var, gene_column, path, "the genes")
-    index = str(var.attrs["_index"])
-    names = read_column(var, "feature_name" if "feature_name" in var else index)
     is_gene = are_genes(var, path)
+    names = read_column(var, column_of_names(var, is_gene, path))
     gene_column = gene_column or column_of_ids(var, is_gene, path)
-    ids = read_column(var, gene_column or index)
+    ids = read_column(var, gene_column or str(var.attrs["_index"]))
     check_ids(ids, is_gene, gene_column, path)
     name_of: dict[str, str] = {}
     index_of: dict[str, int] = {}  # position of each gene in both dicts
@@ -135,6 +142,30 @@ def is_id(value: object) -> bool:
     return isinstance(value, str) and ENSEMBL_GENE.match(value) is not None
 
 
+def may_be_read(name: str, gene_column: str) -> bool:
+    """Return whether :func:`read_genes` may read a column of ``var``, whatever its values are."""
+    return name == gene_column or name in KINDS or name.casefold() in SYMBOLS
+
+
+def column_of_names(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
+    """Return the column with gene symbols, which may be the index."""
+    if SYMBOLS[0] in var:
+        return SYMBOLS[0]
+    index = str(var.attrs["_index"])
+    if not has_ids(read_column(var, index)[is_gene]):
+        return index
+    columns = {
+        name.casefold(): name
+        for name in map(str, var.attrs["column-order"])
+        if not has_ids(read_column(var, name)[is_gene])
+    }
+    names = [columns[name] for name in SYMBOLS if name in columns]
+    if len(names) > 1:
+        others = " and ".join(f"var[{name!r}]" for name in names[1:])
+        log(f"{path}: gene symbols are read from var[{names[0]!r}], not from {others}")
+    return next(iter(names), index)
+
+
 def column_of_ids(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
     """Return the only complete column with Ensembl ids, as in scanpy's 10x files.
 
@@ -170,7 +201,7 @@ def are_genes(var: Any, path: Path) -> NDArray[np.bool_]:
         biotypes = read_column(var, "feature_biotype")
         if set(biotypes) <= CELLXGENE_BIOTYPES:
             return np.asarray(biotypes != "spike-in", dtype=bool)
-    name = next((name for name in ("feature_types", "feature_type") if name in var), None)
+    name = next((name for name in KINDS[1:] if name in var), None)
     if name is None:
         return np.ones(count_rows(var), dtype=bool)
     types = read_column(var, name)
