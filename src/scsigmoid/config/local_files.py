@@ -47,9 +47,7 @@ def samples_of(folder: Path) -> dict[str, list[re.Match[str]]]:
             samples.setdefault(name["prefix"], []).append(name)
     # A single file without a matrix, for example a list of selected barcodes, is not a sample.
     return {
-        prefix: names
-        for prefix, names in samples.items()
-        if len(names) > 1 or names[0]["matrix"]
+        prefix: names for prefix, names in samples.items() if len(names) > 1 or names[0]["matrix"]
     }
 
 
@@ -128,9 +126,10 @@ def problem_of(path: Path) -> str:
     if not samples:
         return f"a folder without a 10x matrix; name its files, for example {path / '*.h5ad'}"
     if len(samples) > 1:
+        prefixes = first_few(map(repr, samples))
         return (
-            f"a folder with {len(samples)} 10x matrices (prefixes {first_few(map(repr, samples))}); "
-            "move the files of each matrix to a folder of its own"
+            f"a folder with the 10x files of {len(samples)} matrices (prefixes {prefixes}); move "
+            "the files of each matrix to a folder of its own"
         )
     [names] = samples.values()
     if len(names) > len({(name["matrix"], name["cells"]) for name in names}):

@@ -332,7 +332,7 @@ def gene_columns(var: Any, genes: str) -> pd.DataFrame:
     """Return the columns of ``var`` that :func:`scsigmoid.corpus.genes.read_genes` may read.
 
     Index and columns are text of dtype object, which every version of anndata can store. Missing
-    values are "". Raise a UserError if two such columns have the same name, but not the same values.
+    values are "". Raise a UserError if two such columns have the same name, but different values.
     """
 
     def as_text(values: Any) -> NDArray[np.object_]:
@@ -388,7 +388,7 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     Names in R's spelling are replaced, too, such as ``HLA.A`` for ``HLA-A``. Raise a UserError if
     genes are of another organism, or if no gene of the file is in the vocabulary.
     """
-    cells = cells.with_current_ids(vocabulary.retired)
+    cells = cells.with_ids(vocabulary.retired)
     found_by_id = vocabulary.token_of.keys() & set(cells.genes)
     organisms = {*map(organism_of, cells.genes)} - {"other"}
     expected = {*map(organism_of, vocabulary.gene_ids)} - {"other"}
@@ -416,12 +416,12 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
             f"vocabulary, and are left out ({first_few(ambiguous)})"
         )
     if not found_by_id and not unique:
-        kind = "Ensembl id" if expected else "symbol"
+        kind = "Ensembl id" if has_ids([*vocabulary.token_of]) else "symbol"
         raise UserError(
             f"{cells.path}: no gene in common with the vocabulary, by id or by name (the file "
-            f"has {cells.genes[0]!r}, {cells.names[0]!r}, the vocabulary "
-            f"{vocabulary.gene_ids[-1]!r}, {vocabulary.names[-1]!r}); name genes by {kind}, as the "
-            f"vocabulary does, set 'genes' to the column of var with them, or use another model"
+            f"has {cells.genes[0]!r}, the vocabulary {vocabulary.gene_ids[-1]!r}, "
+            f"{vocabulary.names[-1]!r}); name genes by {kind}, as the vocabulary does, set 'genes' "
+            f"to the column of var with the {kind}s, or use a model of their organism"
         )
     genes = [
         id_of[name] if name in unique else gene
