@@ -5,10 +5,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
+from stages import local_corpus, make_evaluation, make_manifest
 
 import scsigmoid as ss
+from scsigmoid.config.schema import Dataset, Embeddings, LocalFiles
 from scsigmoid.corpus.embedded import real_cells
+from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.errors import UserError
+from scsigmoid.evaluation.own_cells import embed_file
 
 
 @pytest.fixture(scope="module")
@@ -127,3 +131,19 @@ def test_columns_of_one_name_that_disagree(make, model):
     adata.var = pd.concat([adata.var, adata.var[::-1].set_axis(adata.var_names)], axis=1)
     with pytest.raises(UserError, match=r"adata: .*several columns 'feature_name'"):
         ss.embed(adata, model)
+
+
+def test_embed_and_fetch_write_the_strings_of_pandas_3(make, model, expected, tmp_path):
+    """Columns of strings are written to the output, and to copies of held-out cells."""
+    make().write_h5ad(tmp_path / "cells.h5ad")
+    settings = Embeddings(pooling="mean", batch_tokens=9999)
+    local = LocalFiles(files=str(tmp_path / "cells.h5ad"), held_out=0.5, label="kind", name="mine")
+    corpus, dataset = local_corpus(local), Dataset(title="Mine", label="kind")
+    with pd.option_context("future.infer_string", True):
+        embed_file(tmp_path / "cells.h5ad", model, settings, tmp_path / "out.h5ad")
+        make_manifest(corpus, {"mine": dataset}, tmp_path)
+        held_out, _ = make_evaluation(corpus, "mine", dataset, tmp_path)
+    result = anndata.read_h5ad(tmp_path / "out.h5ad")
+    assert result.obs["kind"].tolist() == [*"abab"]
+    np.testing.assert_allclose(result.obsm["X_scsigmoid"], expected, atol=2e-5)
+    assert open_cells(held_out).n_cells == 2

@@ -73,17 +73,23 @@ def write_cells(path: str | Path, table: CellTable) -> None:
         uns={"title": table.title, "schema_version": SCHEMA_VERSION, "scsigmoid": metadata},
     )
     adata.raw = anndata.AnnData(X=counts, var=var, obs=obs[[]])
-    with atomic_path(path) as temporary:
+    with storing(str(path)), atomic_path(path) as temporary:
         adata.write_h5ad(temporary, compression="gzip", compression_opts=1)
 
 
 @contextmanager
 def storing(title: str) -> Iterator[None]:
-    """Raise a ``UserError`` that names ``title`` if anndata cannot write an h5ad file."""
+    """Raise a ``UserError`` that names ``title`` if anndata cannot write an h5ad file.
+
+    In the block, anndata writes strings as pandas stores them. By default, it refuses the strings
+    of pandas 3 (``future.infer_string``), because anndata 0.10 and older cannot read them.
+    """
+    import anndata
     from anndata._io.specs.registry import IORegistryError
 
     try:
-        yield
+        with anndata.settings.override(allow_write_nullable_strings=True):
+            yield
     except (TypeError, ValueError, IORegistryError) as error:
         # anndata adds a note with the element of the file that cannot be written.
         where = next(iter(getattr(error, "__notes__", [])), "")
