@@ -299,7 +299,7 @@ def with_shared_ids(local_files: Mapping[Path, AnyGenes]) -> dict[Path, AnyGenes
         pairs = zip(file.genes, file.names, strict=True)
         names |= {gene: name for gene, name in pairs if gene not in names or name != gene}
     ambiguous = set().union(*map(ambiguous_names, local_files.values()))
-    id_of = {}
+    id_of: dict[str, str] = {}
     for genes in group_by_name(names, ambiguous).values():
         if ids := [gene for gene in genes if is_id(gene)]:
             id_of |= {gene: max(ids) for gene in genes if not is_id(gene)}
