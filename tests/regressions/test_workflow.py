@@ -1,0 +1,171 @@
+"""Faults of the workflow that were reported once: its records, signals, folders and resources."""
+
+import base64
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from projects import TINY, Project
+
+from scsigmoid.benchmarks.simulated import write_simulated_tokens
+from scsigmoid.cli import main
+from scsigmoid.config.check import as_json, load, merge
+from scsigmoid.config.plan import Plan
+
+MANIFEST = "results/demo/corpus/manifest.csv"
+EVALUATION = "results/demo/corpus/evaluation/heart_oft.h5ad"
+MODELS = {
+    name: f"results/demo/training/{name}/model.safetensors" for name in ("sigmoid_2k", "softmax_2k")
+}
+#: A plugin for another file system, which Snakemake can load.
+STORAGE = """
+from snakemake_interface_storage_plugins.storage_object import StorageObjectRead, StorageObjectWrite
+from snakemake_interface_storage_plugins.storage_provider import StorageProviderBase
+
+class StorageProvider(StorageProviderBase):
+    __abstractmethods__ = frozenset()
+
+class StorageObject(StorageObjectRead, StorageObjectWrite):
+    pass
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project.new(tmp_path / "project", TINY)
+
+
+def mark_submitted(project: Project, output: str, number: str) -> None:
+    """Write Snakemake's mark of a job that was submitted to a cluster and has not ended."""
+    folder = project.folder / ".snakemake" / "incomplete"
+    folder.mkdir(parents=True, exist_ok=True)
+    name = base64.urlsafe_b64encode(output.encode()).decode()
+    (folder / name).write_text(json.dumps({"external_jobid": number}))
+
+
+def place_models(project: Project, overrides: dict[str, Any]) -> None:
+    """Train models without Snakemake, on simulated tokens at the place of the training tokens."""
+    project.configure(overrides)
+    config = load(overrides=overrides)
+    tokens = project.folder / "results/demo/tokens"
+    write_simulated_tokens(tokens, config.benchmarks.training, 64, 255, 1)
+    (tokens / "training").mkdir()
+    store = (tokens / "tokens").rename(tokens / "training/part-00000")
+    for model, path in MODELS.items():
+        settings = as_json({f"models.{model}": Plan(config).run_settings(model)})
+        output = (project.folder / path).parent
+        arguments = ["train", "--model", model, "--tokens", str(store), "--settings", settings]
+        vocabulary = str(tokens / "vocabulary.parquet")
+        assert main([*arguments, "--vocabulary", vocabulary, "--output", str(output)]) == 0
+
+
+def test_a_model_with_other_settings_than_the_configuration_is_trained_again(
+    project: Project,
+) -> None:
+    """Snakemake has no record of the models, as after a copy, or if it was killed on a cluster."""
+    overrides = merge(TINY, {"corpus": {"parts": 1}, "training": {"steps": 1}})
+    place_models(project, overrides)
+    # A setting that does not affect models, and one that affects one model.
+    changes = {
+        "training": {"checkpoint_every": 7},
+        "models": {"softmax_2k": {"training": {"learning_rate": 0.5}}},
+    }
+    project.configure(merge(overrides, changes))
+    run = project.run("-n", *MODELS.values(), "--allowed-rules", "train")
+    assert run.returncode == 0, run.stdout + run.stderr
+    (line,) = [line for line in run.stderr.splitlines() if "settings" in line]
+    assert "softmax_2k" in line
+    assert "learning_rate" in line
+    assert re.findall(r"^    output: (\S+),", run.stdout, re.MULTILINE) == [MODELS["softmax_2k"]]
+
+
+def test_a_job_of_a_cluster_records_its_settings(project: Project) -> None:
+    """Also if the Snakemake that has submitted the job was killed. Later changes run it again."""
+    run = project.run(MANIFEST, EVALUATION, "--mode", "remote")
+    assert run.returncode == 0, run.stdout + run.stderr
+    project.configure(merge(TINY, {"corpus": {"leave_out": [f"{0:08}-0000-0000-0000-{0:012}"]}}))
+    assert project.jobs(MANIFEST, EVALUATION) == {"manifest": 1}
+
+
+def test_earlier_jobs_are_named_and_python_files_of_the_user_are_not_run(project: Project) -> None:
+    """One run for two faults. Of two submitted jobs, one still runs."""
+    queue = project.folder / "queue"
+    queue.mkdir()
+    (queue / "squeue").write_text("#!/bin/sh\necho 17\necho 19\n")
+    (queue / "squeue").chmod(0o755)
+    mark_submitted(project, MANIFEST, "17")
+    mark_submitted(project, EVALUATION, "18")
+    for name in ("random.py", "umap.py", "numpy.py"):
+        (project.folder / name).write_text("open('was_run', 'w').close()\n")
+
+    python, *words = project.command(MANIFEST, EVALUATION)
+    environment = project.environment()
+    environment["PATH"] = f"{queue}{os.pathsep}{environment['PATH']}"
+    run = subprocess.run(
+        [python, "-P", *words],  # as the command `snakemake`
+        cwd=project.folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert not (project.folder / "was_run").exists()
+    (warning,) = [line for line in run.stderr.splitlines() if "earlier run" in line]
+    assert re.search(r"17 \(manifest", warning)
+    assert "18" not in warning
+
+
+def test_a_default_storage_provider_is_refused_in_one_line(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = tmp_path / "snakemake_storage_plugin_elsewhere"
+    plugin.mkdir()
+    (plugin / "__init__.py").write_text(STORAGE)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    monkeypatch.setenv("PYTHONPATH", path)
+    options = ("--default-storage-provider", "elsewhere", "--default-storage-prefix", "s3://x")
+    run = project.run("-n", MANIFEST, *options)
+    assert run.returncode != 0
+    (line,) = [line for line in run.stderr.splitlines() if line.startswith("scsigmoid: error")]
+    assert "--default-storage-provider" in line
+    assert "Traceback" not in run.stderr
+
+
+def test_the_workflow_is_a_module_from_a_git_repository(project: Project, tmp_path: Path) -> None:
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *words], cwd=project.folder, check=True)
+    folder = tmp_path / "user"
+    folder.mkdir()
+    (folder / "Snakefile").write_text(
+        "module scsigmoid:\n"
+        f'    snakefile: gitfile("{project.folder}", path="workflow/Snakefile", commit="HEAD")\n'
+        '    config: {"preset": "demo"}\n'
+        "use rule * from scsigmoid\n"
+    )
+    command = [sys.executable, "-m", "snakemake", "--cores", "1", "-n"]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "results/demo/report.html" in run.stdout
+
+
+def test_the_vocabulary_of_many_parts_gets_time_instead_of_memory(project: Project) -> None:
+    """The memory does not depend on the parts. Each part takes two seconds."""
+    parts = 300
+    project.configure(merge(TINY, {"corpus": {"parts": parts}}))
+    statistics = project.folder / "results/demo/tokens/statistics"
+    statistics.mkdir(parents=True)
+    for part in range(parts):
+        with (statistics / f"part-{part:05d}.arrow").open("wb") as file:
+            file.truncate(100_000_000)  # a sparse file: 30 GB in total
+    run = project.run("-n", "results/demo/tokens/vocabulary.parquet", "--allowed-rules", "vocabulary")
+    assert run.returncode == 0, run.stdout + run.stderr
+    asked = dict(re.findall(r"(mem_mb|runtime)=(\d+)", run.stdout))
+    assert 2000 <= int(asked["mem_mb"]) <= 8000
+    assert int(asked["runtime"]) >= 30 + 2 * parts / 60
