@@ -4,8 +4,11 @@ import base64
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,9 @@ from snakemake_interface_storage_plugins.storage_object import StorageObjectRead
 from snakemake_interface_storage_plugins.storage_provider import StorageProviderBase
 
 class StorageProvider(StorageProviderBase):
-    __abstractmethods__ = frozenset()
+    pass
+
+StorageProvider.__abstractmethods__ = frozenset()
 
 class StorageObject(StorageObjectRead, StorageObjectWrite):
     pass
@@ -48,20 +53,24 @@ def mark_submitted(project: Project, output: str, number: str) -> None:
     (folder / name).write_text(json.dumps({"external_jobid": number}))
 
 
-def place_models(project: Project, overrides: dict[str, Any]) -> None:
-    """Train models without Snakemake, on simulated tokens at the place of the training tokens."""
+def place_tokens(project: Project, overrides: dict[str, Any]) -> None:
+    """Write simulated tokens at the place of the training tokens of the only part."""
     project.configure(overrides)
-    config = load(overrides=overrides)
     tokens = project.folder / "results/demo/tokens"
-    write_simulated_tokens(tokens, config.benchmarks.training, 64, 255, 1)
+    settings = load(overrides=overrides).benchmarks.training
+    write_simulated_tokens(tokens, settings, cells=64, longest=255, seed=1)
     (tokens / "training").mkdir()
-    store = (tokens / "tokens").rename(tokens / "training/part-00000")
-    for model, path in MODELS.items():
-        settings = as_json({f"models.{model}": Plan(config).run_settings(model)})
-        output = (project.folder / path).parent
-        arguments = ["train", "--model", model, "--tokens", str(store), "--settings", settings]
-        vocabulary = str(tokens / "vocabulary.parquet")
-        assert main([*arguments, "--vocabulary", vocabulary, "--output", str(output)]) == 0
+    (tokens / "tokens").rename(tokens / "training/part-00000")
+
+
+def train(project: Project, overrides: dict[str, Any], model: str) -> None:
+    """Train a model without Snakemake."""
+    settings = as_json({f"models.{model}": Plan(load(overrides=overrides)).run_settings(model)})
+    tokens = project.folder / "results/demo/tokens"
+    output = (project.folder / MODELS[model]).parent
+    arguments = ["train", "--model", model, "--tokens", str(tokens / "training/part-00000")]
+    arguments += ["--vocabulary", str(tokens / "vocabulary.parquet"), "--settings", settings]
+    assert main([*arguments, "--output", str(output)]) == 0
 
 
 def test_a_model_with_other_settings_than_the_configuration_is_trained_again(
@@ -69,7 +78,9 @@ def test_a_model_with_other_settings_than_the_configuration_is_trained_again(
 ) -> None:
     """Snakemake has no record of the models, as after a copy, or if it was killed on a cluster."""
     overrides = merge(TINY, {"corpus": {"parts": 1}, "training": {"steps": 1}})
-    place_models(project, overrides)
+    place_tokens(project, overrides)
+    for model in MODELS:
+        train(project, overrides, model)
     # A setting that does not affect models, and one that affects one model.
     changes = {
         "training": {"checkpoint_every": 7},
@@ -90,6 +101,44 @@ def test_a_job_of_a_cluster_records_its_settings(project: Project) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
     project.configure(merge(TINY, {"corpus": {"leave_out": [f"{0:08}-0000-0000-0000-{0:012}"]}}))
     assert project.jobs(MANIFEST, EVALUATION) == {"manifest": 1}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("receiver", ["Snakemake", "all processes"])
+def test_sigint_stops_training_with_a_checkpoint(project: Project, receiver: str) -> None:
+    """``kill -INT`` of Snakemake alone, and Ctrl-C."""
+    training = {"steps": 1_000_000, "checkpoint_every": 1_000_000}
+    place_tokens(project, merge(TINY, {"corpus": {"parts": 1}, "training": training}))
+    model = project.folder / MODELS["sigmoid_2k"]
+    command = project.command(MODELS["sigmoid_2k"], "--allowed-rules", "train")
+    run = subprocess.Popen(
+        command,
+        cwd=project.folder,
+        env=project.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        end = time.monotonic() + 120
+        journal = model.parent / "journal.csv"
+        while not (journal.is_file() and re.search(r"^\d+,", journal.read_text(), re.MULTILINE)):
+            assert run.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        if receiver == "Snakemake":
+            run.send_signal(signal.SIGINT)
+        else:
+            os.killpg(run.pid, signal.SIGINT)
+        assert run.wait(timeout=60) != 0
+        with pytest.raises(ProcessLookupError):  # no process of its group is left
+            os.killpg(run.pid, 0)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+    assert len(list(model.parent.glob("checkpoints/step-*.sha256"))) == 1
+    log = (project.folder / "results/demo/logs/train/sigmoid_2k.log").read_text()
+    assert "stopped by SIGINT" in log
 
 
 def test_earlier_jobs_are_named_and_python_files_of_the_user_are_not_run(project: Project) -> None:

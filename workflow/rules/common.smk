@@ -1,5 +1,6 @@
 """Check the configuration, and define the constants and functions that the rules use."""
 
+import atexit
 import os
 import signal
 import subprocess
@@ -285,17 +286,19 @@ def pass_on_interrupts():
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return
-    # Ends with Snakemake, which closes its input, or by a SIGINT that all processes receive.
+    # A process that ends when Snakemake closes its input, or by a SIGINT that all processes receive.
     witness = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    atexit.register(witness.communicate)
 
     def interrupt(number, frame):
         try:
             witness.wait(timeout=1)
         except subprocess.TimeoutExpired:
             for process in psutil.Process().children(recursive=True):
-                if process.pid != witness.pid:
-                    with suppress(psutil.NoSuchProcess):
-                        process.send_signal(signal.SIGINT)
+                # Processes of other groups get the signal from torchrun or srun, as after Ctrl-C.
+                with suppress(ProcessLookupError):
+                    if process.pid != witness.pid and os.getpgid(process.pid) == os.getpgrp():
+                        os.kill(process.pid, signal.SIGINT)
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, interrupt)
