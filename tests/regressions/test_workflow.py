@@ -12,8 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from projects import TINY, Project
+from slurm_cluster import Slurm, missing
 
 from scsigmoid.benchmarks.simulated import write_simulated_tokens
 from scsigmoid.cli import main
@@ -101,6 +103,54 @@ def test_a_job_of_a_cluster_records_its_settings(project: Project) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
     project.configure(merge(TINY, {"corpus": {"leave_out": [f"{0:08}-0000-0000-0000-{0:012}"]}}))
     assert project.jobs(MANIFEST, EVALUATION) == {"manifest": 1}
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(bool(missing()), reason=missing() or "Slurm is here")
+def test_jobs_on_slurm_end_without_snakemake(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new start names the running job. Its settings are recorded when it ends."""
+    cluster = Slurm(tmp_path / "cluster")
+    monkeypatch.setenv("PATH", f"{cluster.commands}{os.pathsep}{os.environ['PATH']}")
+    profile = ("--workflow-profile", "workflow/profiles/slurm", "--slurm-status-command", "squeue")
+    launch = {"cwd": project.folder, "env": project.environment(), "stdout": subprocess.DEVNULL}
+
+    def jobs() -> list[psutil.Process]:
+        """Return the processes of jobs that make the manifest."""
+        command = ["-m", "scsigmoid", "manifest"]
+        folder = str(project.folder)
+        processes = psutil.process_iter(["cmdline", "cwd"])
+        infos = [(process, process.info) for process in processes]
+        return [p for p, i in infos if i["cwd"] == folder and (i["cmdline"] or [])[1:4] == command]
+
+    try:
+        run = subprocess.Popen(
+            project.command(MANIFEST, *profile), stderr=subprocess.DEVNULL, **launch
+        )
+        end = time.monotonic() + 120
+        while not (job := jobs()):
+            assert run.poll() is None
+            assert time.monotonic() < end
+        job[0].suspend()
+        run.kill()
+        run.wait()
+        # The second run names the job of the first, and is killed, too.
+        words = project.command(MANIFEST, *profile)
+        run = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, **launch)
+        assert run.stderr is not None
+        assert any("earlier run" in line and "manifest" in line for line in run.stderr)
+        run.kill()
+        run.wait()
+        job[0].resume()
+        while any(state in ("PENDING", "RUNNING") for _, _, state in cluster.jobs()):
+            assert time.monotonic() < end
+            time.sleep(0.2)
+    finally:
+        cluster.stop()
+    assert project.jobs(MANIFEST) == {}
+    project.configure(merge(TINY, {"seed": 5}))
+    assert project.jobs(MANIFEST) == {"manifest": 1}
 
 
 @pytest.mark.faults
@@ -213,7 +263,9 @@ def test_the_vocabulary_of_many_parts_gets_time_instead_of_memory(project: Proje
     for part in range(parts):
         with (statistics / f"part-{part:05d}.arrow").open("wb") as file:
             file.truncate(100_000_000)  # a sparse file: 30 GB in total
-    run = project.run("-n", "results/demo/tokens/vocabulary.parquet", "--allowed-rules", "vocabulary")
+    run = project.run(
+        "-n", "results/demo/tokens/vocabulary.parquet", "--allowed-rules", "vocabulary"
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     asked = dict(re.findall(r"(mem_mb|runtime)=(\d+)", run.stdout))
     assert 2000 <= int(asked["mem_mb"]) <= 8000

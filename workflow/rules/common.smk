@@ -100,7 +100,9 @@ ENVIRONMENT = "../../envs/scsigmoid.yaml"
 
 # Model files by name. The path modifier adds the prefix of a module.
 MODEL_FILES = {
-    name: str(workflow.modifier.path_modifier.modify(f"{RESULTS}/training/{name}/model.safetensors"))
+    name: str(
+        workflow.modifier.path_modifier.modify(f"{RESULTS}/training/{name}/model.safetensors")
+    )
     for name in [*CONFIG.models, *PLAN.study_runs]
 }
 OUTDATED = set()  # model files that are trained again, because their settings differ
@@ -233,16 +235,20 @@ def find_outdated(model):
 
 
 def record_in_job():
-    """Let this job of a cluster record its settings in `.snakemake`.
+    """Let this job of a cluster record its settings and its id in `.snakemake`.
 
     By default, only the Snakemake that submits the job writes the record when the job ends. If it
-    was killed, the record would be missing, and later changes of settings would be ignored.
+    was killed, the record would be missing, and later changes of settings would be ignored. Jobs
+    would also replace the id under which they were submitted by none.
     """
     from snakemake.persistence import PersistenceBase
 
-    finished = PersistenceBase.finished
+    started, finished = PersistenceBase.started, PersistenceBase.finished
 
-    async def finished_and_recorded(self, job):
+    def started_with_id(self, job, external_jobid=None):
+        started(self, job, external_jobid or next(iter(self.external_jobids(job)), None))
+
+    async def finished_with_record(self, job):
         settings = workflow.remote_execution_settings
         # With this option, jobs write their own records. It must not affect the scheduler.
         workflow.remote_execution_settings = replace(settings, immediate_submit=True)
@@ -251,7 +257,8 @@ def record_in_job():
         finally:
             workflow.remote_execution_settings = settings
 
-    PersistenceBase.finished = finished_and_recorded
+    PersistenceBase.started = started_with_id
+    PersistenceBase.finished = finished_with_record
 
 
 if workflow.remote_exec:
@@ -265,7 +272,7 @@ def warn_of_earlier_jobs():
         for number in workflow.persistence.external_jobids(job):
             jobs.setdefault(number, f"{number} ({' '.join([job.rule.name, *job.wildcards])})")
     if jobs:
-        command = ["squeue", "--me", "--noheader", "--format=%i"]
+        command = ["squeue", "--me", "--noheader", "--states=PD,R,S,CG", "--format=%i"]
         with suppress(OSError):  # not Slurm
             queue = subprocess.run(command, capture_output=True, text=True, check=False)
             if queue.returncode == 0:
