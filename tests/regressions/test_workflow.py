@@ -65,14 +65,14 @@ def place_tokens(project: Project, overrides: dict[str, Any]) -> None:
     (tokens / "tokens").rename(tokens / "training/part-00000")
 
 
-def train(project: Project, overrides: dict[str, Any], model: str) -> None:
-    """Train a model without Snakemake."""
+def train_command(project: Project, overrides: dict[str, Any], model: str) -> list[str]:
+    """Return the arguments of ``scsigmoid`` that train a model."""
     settings = as_json({f"models.{model}": Plan(load(overrides=overrides)).run_settings(model)})
     tokens = project.folder / "results/demo/tokens"
     output = (project.folder / MODELS[model]).parent
     arguments = ["train", "--model", model, "--tokens", str(tokens / "training/part-00000")]
     arguments += ["--vocabulary", str(tokens / "vocabulary.parquet"), "--settings", settings]
-    assert main([*arguments, "--output", str(output)]) == 0
+    return [*arguments, "--output", str(output)]
 
 
 def test_a_model_with_other_settings_than_the_configuration_is_trained_again(
@@ -82,7 +82,7 @@ def test_a_model_with_other_settings_than_the_configuration_is_trained_again(
     overrides = merge(TINY, {"corpus": {"parts": 1}, "training": {"steps": 1}})
     place_tokens(project, overrides)
     for model in MODELS:
-        train(project, overrides, model)
+        assert main(train_command(project, overrides, model)) == 0
     # A setting that does not affect models, and one that affects one model.
     changes = {
         "training": {"checkpoint_every": 7},
@@ -218,6 +218,19 @@ def test_earlier_jobs_are_named_and_python_files_of_the_user_are_not_run(project
     (warning,) = [line for line in run.stderr.splitlines() if "earlier run" in line]
     assert re.search(r"17 \(manifest", warning)
     assert "18" not in warning
+
+
+@pytest.mark.faults
+def test_processes_of_training_do_not_run_python_files_of_the_user(project: Project) -> None:
+    """torchrun starts them with ``python -m``."""
+    overrides = merge(TINY, {"corpus": {"parts": 1}, "training": {"steps": 1}})
+    place_tokens(project, overrides)
+    (project.folder / "numpy.py").write_text("open('was_run', 'w').close()\n")
+    words = train_command(project, overrides, "sigmoid_2k")
+    command = [sys.executable, "-P", "-m", "scsigmoid", *words, "--gpus", "2"]
+    run = subprocess.run(command, cwd=project.folder, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert not (project.folder / "was_run").exists()
 
 
 def test_a_default_storage_provider_is_refused_in_one_line(

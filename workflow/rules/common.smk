@@ -245,17 +245,19 @@ def record_in_job():
 
     started, finished = PersistenceBase.started, PersistenceBase.finished
 
+    def set_option(**option):
+        workflow.remote_execution_settings = replace(workflow.remote_execution_settings, **option)
+
     def started_with_id(self, job, external_jobid=None):
         started(self, job, external_jobid or next(iter(self.external_jobids(job)), None))
 
     async def finished_with_record(self, job):
-        settings = workflow.remote_execution_settings
         # With this option, jobs write their own records. It must not affect the scheduler.
-        workflow.remote_execution_settings = replace(settings, immediate_submit=True)
+        set_option(immediate_submit=True)
         try:
             await finished(self, job)
         finally:
-            workflow.remote_execution_settings = settings
+            set_option(immediate_submit=False)
 
     PersistenceBase.started = started_with_id
     PersistenceBase.finished = finished_with_record
