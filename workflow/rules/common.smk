@@ -228,7 +228,8 @@ def find_outdated(model):
     path = MODEL_FILES[model]
     if workflow.is_main_process and not workflow.touch:
         if changed := PLAN.changed_settings(model, path):
-            print(f"{path}: trained with other settings: {'; '.join(changed)}", file=sys.stderr)
+            message = f"{path}: trained again, because settings differ: {'; '.join(changed)}"
+            print(message, file=sys.stderr)
             OUTDATED.add(path)
             workflow.dag.forcefiles.add(path)  # unlike forcerun, this does not add a target
     return []
