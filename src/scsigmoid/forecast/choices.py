@@ -1,13 +1,13 @@
 """Values for settings that are ``auto``, chosen from the user's cells and the device.
 
-All runs in a results folder choose the same values, because the device is read from the stored
-configuration of the first run.
+All runs in a results folder choose the same values, because the device, and the values in
+:data:`KEPT`, are read from the stored configuration of the first run.
 """
 
 import ctypes
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,10 @@ SAMPLE, BLOCKS = 2000, 4
 #: Fraction of the cells that fit into the chosen context, unless :attr:`Scale.context` limits it.
 COVERED = 0.95
 MULTIPLE = 64  # contexts are multiples of this
+#: Settings whose chosen value determines the trained model, but follows from settings that do not,
+#: such as the number of steps. The choice of the first run on a corpus is kept, because a run
+#: continues from a checkpoint only if these settings are equal.
+KEPT = ("training.warmup_steps", "training.validation_cells")
 #: Number of validations of a run, and number of validations without progress that end training.
 VALIDATIONS, PATIENCE = 30, 5
 
@@ -91,7 +95,11 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     corpus = validate(values["corpus"], Corpus, "corpus")
     seed = values.get("seed", 0)  # not yet checked, as all sections but `corpus`
     sample = sample_cells(corpus, seed if isinstance(seed, int) else 0)
-    choose_device(settings)
+    first_run = stored_configuration(settings)
+    choose_device(settings, first_run.get("device"))
+    if first_run.get("corpus") == asdict(corpus):
+        for name in first_run.get("choices", {}).keys() & KEPT:
+            settings.fill(name, AutoSettings(first_run)[name], "as in the first run")
     scale = SCALES["cpu" if settings["device"] == "cpu" else "cuda"]
     choose_model(settings, scale, sample)
     choose_training(settings, scale, sample)
@@ -178,11 +186,15 @@ def sample_cells(corpus: Corpus, seed: int) -> Sample:
     return Sample(n_cells, all_lengths[order], all_weights[order])
 
 
-def choose_device(settings: AutoSettings) -> None:
-    """Choose the device of the first run in the results folder, or else a GPU if there is one."""
+def stored_configuration(settings: AutoSettings) -> dict[str, Any]:
+    """Return the stored configuration of the first run in the results folder, {} before it."""
     preset, results = settings["preset"], settings["results"]
     path = Path(results if isinstance(results, str) else f"results/{preset}") / "config.yaml"
-    device = read_yaml(path).get("device") if path.is_file() else None
+    return read_yaml(path) if path.is_file() else {}
+
+
+def choose_device(settings: AutoSettings, device: Any) -> None:
+    """Choose the ``device`` of the first run, or else a GPU if there is one."""
     if device not in SCALES:  # there was no run, or its device was `auto`
         device = "cuda" if has_gpu() else "cpu"
     reason = ("no GPU" if device == "cpu" else "a GPU") + " in the first run"

@@ -74,7 +74,8 @@ def separation(name: str, table: pd.DataFrame) -> str:
     """Return the mean MMD of sigmoid divided by the mean MMD of softmax on a dataset, as text."""
     # The configured estimator comes first in the table.
     mean = table[table["pair"] == "ratio_of_means"].iloc[0]
-    is_pair = table["pair"].str.contains(" vs ") & (table["estimator"] == mean["estimator"])
+    # Only pairs have the MMD of a single model.
+    is_pair = table["sigmoid"].notna() & (table["estimator"] == mean["estimator"])
     dataset = name.removeprefix("mmd_")
     return f"{mean['ratio']:.3f} ({dataset}, {is_pair.sum()} pairs of cell types)"
 
