@@ -1,7 +1,7 @@
 """Values for settings that are ``auto``, chosen from the user's cells and the device.
 
-All runs in a results folder choose the same values, because the device, and the values in
-:data:`KEPT`, are read from the stored configuration of the first run.
+All runs in a results folder choose the same values, because the device and the warm-up are read
+from the stored configuration of the first run.
 """
 
 import ctypes
@@ -28,10 +28,6 @@ SAMPLE, BLOCKS = 2000, 4
 #: Fraction of the cells that fit into the chosen context, unless :attr:`Scale.context` limits it.
 COVERED = 0.95
 MULTIPLE = 64  # contexts are multiples of this
-#: Settings whose chosen value determines the trained model, but follows from settings that do not,
-#: such as the number of steps. The choice of the first run on a corpus is kept, because a run
-#: continues from a checkpoint only if these settings are equal.
-KEPT = ("training.warmup_steps", "training.validation_cells")
 #: Number of validations of a run, and number of validations without progress that end training.
 VALIDATIONS, PATIENCE = 30, 5
 
@@ -97,9 +93,11 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     sample = sample_cells(corpus, seed if isinstance(seed, int) else 0)
     first_run = stored_configuration(settings)
     choose_device(settings, first_run.get("device"))
-    if first_run.get("corpus") == asdict(corpus):
-        for name in first_run.get("choices", {}).keys() & KEPT:
-            settings.fill(name, AutoSettings(first_run)[name], "as in the first run")
+    # The warm-up follows from the number of steps, but unlike that it determines the trained model.
+    # It is kept on the same corpus, so that a run with another number of steps can be continued.
+    warmup = "training.warmup_steps"
+    if warmup in first_run.get("choices", {}) and first_run.get("corpus") == asdict(corpus):
+        settings.fill(warmup, AutoSettings(first_run)[warmup], "as in the first run")
     scale = SCALES["cpu" if settings["device"] == "cpu" else "cuda"]
     choose_model(settings, scale, sample)
     choose_training(settings, scale, sample)

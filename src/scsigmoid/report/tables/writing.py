@@ -103,7 +103,7 @@ def as_csv(table: Table) -> str:
 
     def text(value: object) -> str:
         if isinstance(value, str):
-            return escape_formula(visible(value))
+            return escape_formula(one_line(value))
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     # With dtype object, integers stay integers in columns with empty fields.
@@ -160,12 +160,17 @@ def visible(text: str) -> str:
     return INVISIBLE.sub("", text)
 
 
+def one_line(text: str) -> str:
+    """Return a visible text with single spaces in place of spaces, tabs and line breaks."""
+    return " ".join(visible(text).split())
+
+
 def markdown_escape(text: str) -> str:
-    return " ".join(MARKDOWN.sub(r"\\\g<0>", visible(text)).split())
+    return MARKDOWN.sub(r"\\\g<0>", one_line(text))
 
 
 def latex_escape(text: str) -> str:
-    return " ".join(visible(text).split()).translate(LATEX)
+    return one_line(text).translate(LATEX)
 
 
 def fixed(value: float, digits: int, sign: str = "-") -> str:
