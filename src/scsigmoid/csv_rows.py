@@ -48,11 +48,12 @@ def write_rows(
         for line, number in zip(lines, numbers(len(lines)), strict=True):
             line.append(number)
     with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        quoting_writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
         for line in (header, *lines):
             # The module `csv` does not quote "\r" if the lines end with "\n".
-            is_split = any("\r" in text for text in line)
-            quoting = csv.QUOTE_ALL if is_split else csv.QUOTE_MINIMAL
-            csv.writer(file, lineterminator="\n", quoting=quoting).writerow(line)
+            has_return = any("\r" in text for text in line)
+            (quoting_writer if has_return else writer).writerow(line)
 
 
 def numbers(count: int) -> list[str]:

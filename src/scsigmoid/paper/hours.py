@@ -39,14 +39,12 @@ def gpu_hours(results: Results, model: str) -> Interval:
     They are UNKNOWN if the model was not trained to its last step, or not on GPUs, or if its
     journal does not state the number of processes. Each process uses one GPU.
     """
-    if not last_step(results, model):
+    if model not in results.config.models:
         return UNKNOWN
-    journal = results.journal(model)
-    processes = count_gpus(results, model)
-    is_complete = last_step(results, model) >= model_training(results.config, model).steps
-    if not is_complete or not processes:
+    gpus = count_gpus(results, model)
+    if not gpus or last_step(results, model) < model_training(results.config, model).steps:
         return UNKNOWN
-    return exact(float(journal["seconds"][-1]) * processes / 3600)
+    return exact(float(results.journal(model)["seconds"][-1]) * gpus / 3600)
 
 
 def count_gpus(results: Results, model: str) -> int:

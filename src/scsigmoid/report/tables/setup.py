@@ -108,7 +108,11 @@ def hyperparameters(results: Results) -> Table:
     )
     return Table(
         caption="Hyperparameters of each model, here and in the paper. "
-        + ("The two models of a pair differ only in attention. " if differ_only_in_attention else "")
+        + (
+            "The two models of a pair differ only in attention. "
+            if differ_only_in_attention
+            else ""
+        )
         + "Cells seen is the number of steps times the global batch size.",
         records=records,
         header=(

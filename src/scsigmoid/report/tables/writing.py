@@ -140,7 +140,7 @@ def as_latex(table: Table, name: str) -> str:
     rows = [[*row, *[Cell("")] * len(header)][: len(header)] for row in table.cells]
     style = pd.DataFrame(rows, columns=range(len(header))).style.hide(axis="index")
     # The columns are numbers, because pandas cannot format columns with equal titles.
-    style = style.format_index(lambda column: header[column], axis="columns")
+    style = style.format_index(lambda column: header[int(str(column))], axis="columns")
     # "--rwrap" makes pandas write \textbf{...}.
     style = style.format(text).map(lambda cell: "textbf:--rwrap;" if cell.bold else "")
     first, _, rest = latex_escape(table.caption).partition(". ")
