@@ -14,7 +14,6 @@ from scsigmoid.labels import model_label, pairs, short_label
 from scsigmoid.measurements import Interval
 from scsigmoid.report import registry
 from scsigmoid.report.figures.style import styled
-from scsigmoid.report.figures.training import draw_validation
 from scsigmoid.report.tables.writing import Table, as_latex
 from scsigmoid.results.folder import Results
 from scsigmoid.study.stability import short_settings
@@ -121,8 +120,7 @@ def test_figures_of_equal_attention_and_context(tmp_path: Path) -> None:
             figure = registry.make("figure", name, results)
             curves = looks(figure.axes[0])
             assert len(curves) == len(set(curves)) == count, name
-        axes = figure.add_subplot()
-        draw_validation(axes, results, "heart_oft", results.plan.evaluated_models)
+        axes = registry.make("figure", "loss", results).axes[1]  # of the first dataset
     # Markers have one point, error bars two points with the same x.
     marks = [line.get_xydata() for line in axes.get_lines()]
     places = [points[0][0] for points in marks if len(points) == 1]
@@ -142,8 +140,7 @@ def test_labels_of_contexts_differ(tmp_path: Path, names: tuple[str, str]) -> No
     same = replace(demo, models=models | {"c_4k": models[names[0]]})
     results = made_up(tmp_path, same)
     with styled():
-        axes = registry.make("figure", "loss", results).add_subplot()
-        draw_validation(axes, results, "heart_oft", list(same.models))
+        axes = registry.make("figure", "loss", results).axes[1]  # of the first dataset
     assert [text.get_text() for text in axes.get_xticklabels()] == ["128", "256"]
 
 

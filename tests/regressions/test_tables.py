@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from made_up_results import CELLS, MadeUp
-from matplotlib.axes import Axes
 from matplotlib.text import Text
 
 from scsigmoid.config.check import load
@@ -23,7 +22,6 @@ from scsigmoid.paper.comparison import NO_VERDICT, numbers
 from scsigmoid.paper.differences import differences
 from scsigmoid.report import registry
 from scsigmoid.report.figures.style import styled
-from scsigmoid.report.figures.training import draw_validation
 from scsigmoid.report.page import make_report
 from scsigmoid.report.tables.writing import MINUS, Cell, Table, as_csv, as_latex, as_markdown
 from scsigmoid.results.folder import Results
@@ -206,15 +204,14 @@ def test_an_interval_is_around_its_own_value(
     expected = [2.5, 0.001, 3.0, 0.2] if has_interval else [2.5, 0.001]
     (loss, *_) = (cell for cell in row if isinstance(cell, Cell))
     assert values(loss.text) == expected
-    names = (changed.plan.evaluated_models[0], changed.plan.evaluated_models[1])
     paired = changed.paired_difference("heart_oft", "sigmoid_4k", "softmax_4k")
     difference = values(str(row[-1]))
     assert len(difference) == 3
     assert difference[1:] == pytest.approx([paired.value, (paired.high - paired.low) / 2], abs=6e-4)
     # In the figure, the error bar is around its mark.
     with styled():
-        axes: Axes = registry.make("figure", "loss", changed).add_subplot()
-        draw_validation(axes, changed, "heart_oft", list(names))
+        figure = registry.make("figure", "loss", changed)
+    axes = figure.axes[1 + list(changed.config.datasets).index("heart_oft")]
     lines = [line.get_xydata() for line in axes.get_lines()]
     marks = {points[0][0]: points[0][1] for points in lines if len(points) == 1}
     assert set(marks.values()) == {3.0 if has_interval else 2.5}
