@@ -1,8 +1,9 @@
 """CSV files that another job reads: rows are numbered, and no field is a formula.
 
 The last column, ``row``, contains the number of the row and the number of all rows, for example
-``3 of 12``. A reader can therefore detect rows that were lost, repeated or cut. ``pandas.read_csv``
-reads the files as they are. Floats of dataclass instances are stored exactly.
+``3 of 12``. A reader can therefore detect rows that were lost, repeated or cut. A table without
+rows does not have this column. ``pandas.read_csv`` reads the files as they are. Floats of dataclass
+instances are stored exactly.
 """
 
 import csv
@@ -43,7 +44,7 @@ def write_rows(
     types, column_of = get_type_hints(row_type), columns(row_type)
     lines = [[as_text(getattr(row, name), types[name]) for name in column_of] for row in rows]
     header = [*column_of.values()]
-    if numbered:
+    if numbered and lines:
         header.append(NUMBER)
         for line, number in zip(lines, numbers(len(lines)), strict=True):
             line.append(number)
@@ -63,26 +64,28 @@ def numbers(count: int) -> list[str]:
 
 def check_numbers(found: Sequence[str]) -> None:
     """Raise a ValueError if a column ``row`` shows that rows were lost, repeated or cut."""
-    if sorted(found) != sorted(numbers(len(found))):
+    if not found or sorted(found) != sorted(numbers(len(found))):
         raise ValueError("rows were lost, repeated or cut")
 
 
 def write_frame(path: str | Path, frame: "pd.DataFrame") -> None:
     """Write a data frame without its index, atomically. Floats have six digits."""
-    numbered = frame.assign(**{NUMBER: numbers(len(frame))})
+    if len(frame):
+        frame = frame.assign(**{NUMBER: numbers(len(frame))})
     # Six digits are enough for all results and keep the files small.
-    write_text(path, numbered.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+    write_text(path, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
 
-def read_frame(path: str | Path) -> "pd.DataFrame":
-    """Read a data frame. Raise a UserError if the file is damaged.
+def read_frame(path: str | Path, **options: Any) -> "pd.DataFrame":
+    """Read a data frame with ``options`` of ``pandas.read_csv``.
 
+    Raise a UserError if the file is damaged.
     The result does not have the column ``row``. Older files do not have it, and are not checked.
     """
     import pandas as pd
 
     try:
-        frame = pd.read_csv(path)
+        frame = pd.read_csv(path, **options)
         if NUMBER in frame:
             check_numbers(frame.pop(NUMBER).astype(str).tolist())
     except ValueError as error:  # the errors of pandas' parser are ValueErrors

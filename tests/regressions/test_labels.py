@@ -120,7 +120,7 @@ def test_figures_of_equal_attention_and_context(tmp_path: Path) -> None:
             figure = registry.make("figure", name, results)
             curves = looks(figure.axes[0])
             assert len(curves) == len(set(curves)) == count, name
-        axes = registry.make("figure", "loss", results).axes[1]  # of the first dataset
+        axes = registry.make("figure", "loss", results).axes[-1]  # of the last dataset
     # Markers have one point, error bars two points with the same x.
     marks = [line.get_xydata() for line in axes.get_lines()]
     places = [points[0][0] for points in marks if len(points) == 1]
@@ -140,7 +140,7 @@ def test_labels_of_contexts_differ(tmp_path: Path, names: tuple[str, str]) -> No
     same = replace(demo, models=models | {"c_4k": models[names[0]]})
     results = made_up(tmp_path, same)
     with styled():
-        axes = registry.make("figure", "loss", results).axes[1]  # of the first dataset
+        axes = registry.make("figure", "loss", results).axes[-1]  # of the last dataset
     assert [text.get_text() for text in axes.get_xticklabels()] == ["128", "256"]
 
 

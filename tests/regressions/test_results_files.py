@@ -26,10 +26,13 @@ from scsigmoid.forecast import choices
 from scsigmoid.forecast.choices import choose
 from scsigmoid.measurements import Measurement, read_measurements, write_measurements
 from scsigmoid.paper.differences import differences
+from scsigmoid.report.page import study_section
 from scsigmoid.report.summary import separation
+from scsigmoid.report.tables.writing import write_table
 from scsigmoid.results.folder import Results
 from scsigmoid.study.comparisons import holm
 from scsigmoid.study.runs import Study, collect
+from scsigmoid.study.tables import claims_table
 from scsigmoid.training.run import TrainingRun
 
 DATASETS = dict.fromkeys(
@@ -48,6 +51,11 @@ DAMAGES: dict[str, Damage] = {
     "cut last row": lambda lines: [*lines[:-1], lines[-1][:-1]],
     "cut in a field": lambda lines: [*lines[:-1], lines[-1][: len(lines[-1]) // 2]],
 }
+#: The family of a small study.
+FAMILY = {
+    "purpose": "seeds", "attention": ["sigmoid", "softmax"], "context": [128], "size": ["demo"],
+    "seed": [1], "training": {"steps": 10},
+}  # fmt: skip
 #: Damage that also shows if the file has a single row.
 OF_ONE_ROW = ("duplicated row", "all rows", "cut last row", "cut in a field")
 
@@ -137,14 +145,27 @@ def test_damaged_rows_of_a_study(study: Path, tmp_path: Path, file: str, damage:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_claims_of_a_study(study: Path, tmp_path: Path, damage: str) -> None:
+    """The report page reads the table of claims, which another job writes."""
+    config = load(overrides={"study": {"seeds": FAMILY}})
+    folder = tmp_path / "study/page"
+    table = claims_table(Study(study))
+    write_table(table, "claims", folder / "study_claims")
+    (item,) = study_section(Results(tmp_path, config))[0]["items"]
+    assert [list(row) for row in item["table"].rows] == [list(row) for row in table.rows]
+    if len(table.rows) > 1 or damage in OF_ONE_ROW:
+        change_lines(folder / "study_claims.csv", DAMAGES[damage])
+        with pytest.raises(UserError, match=r"study_claims\.csv"):
+            study_section(Results(tmp_path, config))
+
+
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small study."""
     from scsigmoid.csv_rows import write_frame
 
-    family = {"purpose": "seeds", "attention": ["sigmoid", "softmax"], "context": [128]}
-    family |= {"size": ["demo"], "seed": [1], "training": {"steps": 10}}
-    config = load(overrides={"study": {"seeds": family}})
+    config = load(overrides={"study": {"seeds": FAMILY}})
     results = tmp_path_factory.mktemp("results")
     for run in Plan(config).study_runs:
         folder = results / "training" / run

@@ -167,7 +167,8 @@ def study_section(results: Results) -> list[dict[str, Any]]:
         "largest learning rate at which no seed collapses, and the number of diverged runs. A "
         "claim about a difference is open if the interval contains 0.",
         header=("The paper", "Here", "At this scale"),
-        rows=read_frame(results.path(file)).to_numpy().tolist(),
+        # As text: a result without an interval looks like a number.
+        rows=read_frame(results.path(file), dtype=str, keep_default_na=False).to_numpy().tolist(),
         align="lll",
     )
     claims = {"kind": "table", "name": "study_claims", "title": "What agrees with the paper"}

@@ -236,11 +236,11 @@ class Results:
 
     @property
     def kernel_rows(self) -> list[KernelRow]:
-        return self.cached("benchmarks/kernel.csv", lambda path: some_rows(path, KernelRow))
+        return self.cached("benchmarks/kernel.csv", lambda path: read_rows(path, KernelRow))
 
     @property
     def training_rows(self) -> list[TrainingRow]:
-        return self.cached("benchmarks/training.csv", lambda path: some_rows(path, TrainingRow))
+        return self.cached("benchmarks/training.csv", lambda path: read_rows(path, TrainingRow))
 
     def machine(self, benchmark: str) -> dict[str, Any]:
         """Return hardware and versions of a benchmark, ``kernel`` or ``training``."""
@@ -305,14 +305,6 @@ class Results:
 def metric_file(metric: str, dataset: str, model: str = "") -> str:
     """Return the path of a metric's CSV file below the results folder."""
     return "/".join(filter(None, ("metrics", metric, dataset, model))) + ".csv"
-
-
-def some_rows(path: Path, kind: type[T]) -> list[T]:
-    """Read a benchmark's table. Raise a ValueError if it has no rows."""
-    rows = read_rows(path, kind)
-    if not rows:
-        raise ValueError("it has no rows")
-    return rows
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -117,10 +117,7 @@ class Study:
         path = self.folder / f"{name}.csv"
         if not path.is_file():
             raise UserError(f"{path}: no such file; make it with scsigmoid study-runs")
-        frame = read_frame(path)
-        if frame.empty:
-            raise UserError(f"{path}: damaged (it has no rows); make it again")
-        return frame
+        return read_frame(path)
 
     def baseline(self, name: str) -> float:
         """Return the loss of a baseline (``baselines.csv``) on the validation cells, in nats."""

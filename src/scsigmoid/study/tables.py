@@ -385,7 +385,8 @@ def claims_table(study: Study) -> Table:
         f"softmax, mean over seeds (one run each), {IN_BRACKETS}. They agree or disagree with the "
         "paper if the whole interval is on one side of zero. Learning rates are the largest up to "
         "which no run collapsed. Diverged runs are counted over all learning rates.",
-        columns=("claim", "result", "outcome", NUMBER),  # the report page reads the file
+        # The report page reads the file.
+        columns=("claim", "result", "outcome", *([NUMBER] if rows else [])),
         records=[(*row, number) for row, number in zip(rows, numbers(len(rows)), strict=True)],
         header=("The paper", "Here", "At this scale"),
         rows=rows,
