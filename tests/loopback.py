@@ -28,17 +28,22 @@ class Loopback:
 
     Attributes:
         files: bytes by path; served with ETag, ranges and ``If-Range``.
+        tags: ETags by path (default: made from the bytes), for example weak, or empty for none.
         answers: JSON values, or bytes that are sent unchanged, by path below the API.
         script: faults of the next requests by path, one for each request: a status (``503``),
             ``429 <Retry-After>``, ``redirect <url>``, ``cut`` (closes in the middle), ``drop``
             (closes before the answer), ``stall``, ``longer`` (by one byte, with the matching
             length), ``ignores range``, ``no length``, ``well`` (no fault), or a function of the
-            request handler. Further requests are answered correctly.
+            request handler. These faults send the range that is asked for, whatever ``If-Range``
+            says: ``tag <ETag>``, ``range <Content-Range>`` (both: without a value, without the
+            header), ``shift`` (the bytes and the header start one byte later) and ``multipart``.
+            Further requests are answered correctly.
         requests: method, path and ``Range`` of every request.
     """
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
+        self.tags: dict[str, str] = {}
         self.answers: dict[str, Any] = {}
         self.script: dict[str, list[Any]] = {}
         self.requests: list[tuple[str, str, str]] = []
@@ -154,25 +159,40 @@ def handler_of(server: Loopback) -> type[BaseHTTPRequestHandler]:
         do_HEAD = do_GET
 
         def file(self, content: bytes, how: str) -> None:
-            tag = f'"{hashlib.md5(content).hexdigest()}-1"'  # as of a multipart upload
+            # as of a multipart upload
+            tag = server.tags.get(self.path, f'"{hashlib.md5(content).hexdigest()}-1"')
             content += b"x" * (how == "longer")
             headers = {"ETag": tag}
             asked, condition = self.headers.get("Range"), self.headers.get("If-Range", tag)
-            start = 0
-            if asked and how != "ignores range" and condition == tag:
-                start = int(asked.removeprefix("bytes=").removesuffix("-"))
+            fault, _, value = how.partition(" ")
+            ignores_condition = fault in ("tag", "range", "shift", "multipart")
+            is_same = ignores_condition or (condition == tag and not tag.startswith("W/"))
+            status = 200
+            if asked and how != "ignores range" and is_same:
+                start = int(asked.removeprefix("bytes=").removesuffix("-")) + (fault == "shift")
                 if start >= len(content):
                     self.body(b"", {"Content-Range": f"bytes */{len(content)}"}, 416)
                     return
+                status = 206
                 headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
-            self.body(content[start:], headers, 206 if start else 200, how)
+                content = content[start:]
+            if fault == "tag":
+                headers["ETag"] = value
+            elif fault == "range":
+                headers["Content-Range"] = value
+            elif fault == "multipart":
+                part = f"--B\r\nContent-Range: {headers.pop('Content-Range', '')}\r\n\r\n".encode()
+                content = part + content + b"\r\n--B--\r\n"
+                headers["Content-Type"] = "multipart/byteranges; boundary=B"
+            self.body(content, headers, status, how)
 
         def body(
             self, content: bytes, headers: dict[str, str], status: int = 200, how: str = "well"
         ) -> None:
             self.send_response(status)
             for name, value in headers.items():
-                self.send_header(name, value)
+                if value:
+                    self.send_header(name, value)
             if how != "no length":
                 self.send_header("Content-Length", str(len(content)))
             self.end_headers()

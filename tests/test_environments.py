@@ -1,12 +1,12 @@
 """Conda environment, container, pinned requirements and versions."""
 
-import itertools
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from packages import dependencies
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -15,15 +15,7 @@ from scsigmoid import __version__
 ROOT = Path(__file__).parents[1]
 
 
-def dependencies(*extras: str) -> dict[str, Requirement]:
-    """Return the dependencies of the project and of its extras by name."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    lists = [
-        project["dependencies"],
-        *(project["optional-dependencies"][extra] for extra in extras),
-    ]
-    requirements = map(Requirement, itertools.chain.from_iterable(lists))
-    return {requirement.name: requirement for requirement in requirements}
+JOBLESS = {"snakemake", "psutil"}  # packages that start jobs. Jobs do not need them.
 
 
 def pinned() -> dict[str, tuple[Version, int]]:
@@ -40,8 +32,8 @@ def test_conda_environments_have_the_projects_bounds(path: Path) -> None:
     assert environment["channels"] == ["conda-forge", "nodefaults"]
     assert [name.split()[0] for name in conda] == ["python", "pip"]
     bounds = {Requirement(text).name: Requirement(text).specifier for text in extra["pip"]}
-    # The packages that start jobs are an extra, which jobs do not need.
-    assert bounds == {name: required.specifier for name, required in dependencies().items()}
+    needed = dependencies("workflow")
+    assert bounds == {name: needed[name].specifier for name in needed.keys() - JOBLESS}
 
 
 def test_pinned_versions_are_allowed() -> None:

@@ -43,11 +43,12 @@ def test_a_folder_in_the_place_of_a_file_is_named_before_any_work(tmp_path):
 def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):
     folder = tmp_path / "store"
     for name in ("a", "b", "c"):
-        with suppress(Interruption), atomic_folder(folder) as temporary:
+        with suppress(Interruption), atomic_folder(folder, "marker") as temporary:
+            (temporary / "marker").touch()
             (temporary / name).write_text(name)
             if name == "c":
                 raise Interruption
-    assert [path.name for path in folder.iterdir()] == ["b"]
+    assert sorted(path.name for path in folder.iterdir()) == ["b", "marker"]
     assert list(tmp_path.iterdir()) == [folder]
 
 

@@ -1,6 +1,10 @@
 """scsigmoid: sigmoid attention for single-cell foundation models, as a reproducible experiment.
 
-In Python:
+The kernels need only PyTorch and Triton:
+
+    from scsigmoid.attention import sigmoid_attention
+
+With the packages of ``scsigmoid[cells]``:
 
     import scsigmoid as ss
     model = ss.load("results/demo/training/sigmoid_2k")
@@ -19,11 +23,17 @@ __all__ = ["Model", "embed", "load", "tokenize"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import torch and anndata when first needed, so that the command line starts quickly."""
+    """Import torch and anndata when first needed, so that the command line starts quickly.
+
+    Raise ModuleNotFoundError, in one line, if only the kernels are installed.
+    """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from scsigmoid.evaluation import own_cells
-
+    try:
+        from scsigmoid.evaluation import own_cells
+    except ModuleNotFoundError as error:
+        problem = f"Python module {error.name} is missing; install scsigmoid[cells] to use {name}"
+        raise ModuleNotFoundError(problem, name=error.name) from None
     return getattr(own_cells, name)
 
 

@@ -147,6 +147,9 @@ def as_text(value: Any, kind: type) -> str:
 
 def as_value(text: str, kind: type) -> str | bool | int | float:
     """Convert text from a file to ``kind``. Raise a ValueError if this is not possible."""
+    # int() and float() also accept the digits of other scripts, and underscores.
+    if kind in (int, float) and (not text.isascii() or "_" in text):
+        raise ValueError(f"{text!r} is not a number")
     if kind is bool:  # pandas writes True, a spreadsheet TRUE
         if text.lower() not in ("true", "false", ""):
             raise ValueError(f"{text!r} is neither true nor false")

@@ -1,19 +1,25 @@
-"""Atomic writing of files, checks for damage, and locks."""
+"""Atomic writing of files, checks of the files to write, checks for damage, and locks.
+
+All files are published in the same way: they are written under a random temporary name that did not
+exist before, and then get their own name. Links, pipes and devices are never written through.
+"""
 
 import errno
 import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import socket
+import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import IO, Any
 from zipfile import BadZipFile
 
 from scsigmoid.errors import UserError
@@ -33,42 +39,124 @@ def report_full_disk(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path. Its file replaces ``path`` when the block ends without an error.
+def atomic_path(path: str | Path, *, overwrite: bool = True) -> Iterator[Path]:
+    """Yield a new, empty file. It becomes ``path`` when the block ends without an error.
 
     The temporary name keeps the suffix, because some writers choose the format by the suffix.
+
+    Args:
+        path: file to write. Missing parent folders are made. If it is a link, the link is replaced.
+        overwrite: whether to replace a file, also one that appears during the block.
+
+    Raises:
+        IsADirectoryError: if ``path`` is a folder.
+        UserError: if ``path`` is a pipe or a device, if a name is too long, or, without
+            ``overwrite``, if ``path`` exists before or after the block.
     """
     path = Path(path)
+    check_target(path)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not overwrite and os.path.lexists(path):
+        raise UserError(f"{path}: exists; name another file")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
+    temporary = temporary_path(path)
+    try:
+        create(temporary)
+    except OSError as error:
+        error.filename = str(path)
+        raise
     try:
         with report_full_disk(path):
             yield temporary
         with temporary.open("rb") as handle:
             os.fsync(handle.fileno())
-        os.replace(temporary, path)
+        if overwrite:
+            os.replace(temporary, path)
+        else:
+            publish(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
+def create(path: Path) -> None:
+    """Create an empty file. Raise a FileExistsError if the name exists, also as a link."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+
+
+def publish(temporary: Path, path: Path) -> None:
+    """Give a file its own name. Raise a UserError if the name exists."""
+    try:
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links: reserve the name instead
+            create(path)
+            os.replace(temporary, path)
+    except FileExistsError:
+        # After a lost answer of the server, NFS repeats a request that succeeded.
+        if not (path.exists() and path.samefile(temporary)):
+            raise UserError(
+                f"{path}: appeared while it was being written, and is kept; name another file"
+            ) from None
+
+
 @contextmanager
-def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """Yield a new, empty folder, which replaces ``path`` when the block ends without an error."""
+def atomic_folder(path: str | Path, marker: str) -> Iterator[Path]:
+    """Yield a new, empty folder. It becomes ``path`` when the block ends without an error.
+
+    Raise a UserError if ``path`` cannot be replaced (:func:`check_folder`) before or after the
+    block. ``marker`` is the name of a file that the block writes to each such folder.
+    """
     path = Path(path)
+    check_folder(path, marker)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    shutil.rmtree(temporary, ignore_errors=True)
+    temporary = temporary_path(path)
     temporary.mkdir()
     try:
         with report_full_disk(path):
             yield temporary
-        if path.is_dir() and not path.is_symlink():
+        check_folder(path, marker)
+        if path.is_dir():
             shutil.rmtree(path)
         os.replace(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_folder(path: Path, marker: str) -> None:
+    """Raise a UserError if ``path`` exists and is not a folder that may be replaced.
+
+    A folder may be replaced if it is empty or contains a file named ``marker``, which shows that
+    this package wrote the folder.
+    """
+    check_target(path)
+    if path.is_symlink():
+        raise UserError(f"{path}: a link; delete the link, or name another folder")
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{path}: a file; name a folder")
+    if path.is_dir() and any(path.iterdir()) and not (path / marker).is_file():
+        raise UserError(f"{path}: contains other files; name a new folder")
+
+
+LONGEST_NAME = 255  # bytes, the limit of most file systems
+
+
+def check_target(path: Path) -> None:
+    """Raise a UserError if ``path`` is a pipe, a device or a socket, or if a name is too long."""
+    for name in path.parts:
+        if len(os.fsencode(name)) > LONGEST_NAME:
+            problem = f"a name is longer than {LONGEST_NAME} bytes"
+            raise UserError(f"{path}: {problem}; choose a shorter name")
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UserError(f"{path}: a pipe or a device, not a file; name another file")
+
+
+def temporary_path(path: Path) -> Path:
+    """Return a random hidden name next to ``path``, with its suffix and the start of its name."""
+    # Shortened so that each name that is allowed for `path` has an allowed temporary name.
+    return path.with_name(f".{path.stem[:32]}.{secrets.token_hex(8)}.partial{path.suffix[:16]}")
 
 
 @contextmanager
@@ -81,11 +169,11 @@ def locked(path: str | Path, activity: str) -> Iterator[None]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as handle:  # does not empty the file yet
+    with open_lock(path) as handle:  # does not empty the file yet
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = path.read_text(encoding="utf-8").strip() or "another process"
+            holder = handle.read().decode(errors="replace").strip() or "another process"
             remedy = "wait for it or stop it, and run again"
             raise UserError(f"{path.parent}: {holder} is {activity}; {remedy}") from None
         except OSError:  # no locks on this file system
@@ -95,6 +183,27 @@ def locked(path: str | Path, activity: str) -> Iterator[None]:
             os.truncate(handle.fileno(), 0)
             os.write(handle.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield
+
+
+def open_lock(path: Path) -> IO[bytes]:
+    """Open a file to lock it. Create the file if it is missing.
+
+    Raise a UserError if ``path`` is a link or not a regular file, or if the file has another name
+    (a hard link), because writing to it could change another file.
+    """
+    # Without O_NONBLOCK, opening a pipe could wait for another process.
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        handle = os.fdopen(os.open(path, flags, 0o666), "r+b", buffering=0)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+    else:
+        status = os.fstat(handle.fileno())
+        if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
+            return handle
+        handle.close()
+    raise UserError(f"{path}: a link, or not a lock file; delete it and run again")
 
 
 @contextmanager
@@ -125,8 +234,12 @@ def verified(path: Path, digest: str, to_delete: Path) -> Iterator[None]:
 
 
 def check_writable(paths: Iterable[Path]) -> None:
-    """Raise a UserError if the nearest existing parent folder of a path is not writable."""
+    """Raise a UserError if a path is not allowed (:func:`check_target`) or not writable.
+
+    A path is writable if a file can be made in its nearest existing parent folder.
+    """
     for path in paths:
+        check_target(path)
         folder = next(parent for parent in path.absolute().parents if parent.exists())
         try:
             with TemporaryFile(dir=folder):

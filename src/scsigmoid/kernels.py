@@ -27,6 +27,9 @@ class Backend:
     capability: tuple[int, int] | None = None  # minimum compute capability, None if all GPUs run it
     needs_exact_capability: bool = False  # whether GPUs of a higher capability are not supported
     runs_on_cpu: bool = False
+    # Whether its results on a GPU are compared with plain PyTorch before the first use with
+    # untested versions of Triton or PyTorch (:mod:`scsigmoid.attention.selfcheck`).
+    is_checked: bool = False
     is_automatic: bool = True  # whether `auto` may choose the backend
     alternative: str = "reference"  # backend that messages recommend if this one does not run
     # Module with the function `unavailable`. It returns why the kernels do not run on a GPU of the
@@ -54,12 +57,14 @@ BACKENDS: dict[str, dict[str, Backend]] = {
             needs_exact_capability=True,
             alternative="triton",
             kernels="hopper",
+            is_checked=True,
             is_compared=True,
         ),
         "triton": Backend(
             label="Sigmoid, Triton",
             launcher="triton_launch",
             capability=AMPERE,
+            is_checked=True,
             is_compared=True,
         ),
         "reference": Backend(label="Sigmoid, reference", launcher="reference", runs_on_cpu=True),
@@ -77,7 +82,11 @@ BACKENDS: dict[str, dict[str, Backend]] = {
             is_compared=True,
         ),
         "sdpa": Backend(
-            label="Softmax, SDPA", attend="sdpa:attend", capability=AMPERE, runs_on_cpu=True
+            label="Softmax, SDPA",
+            attend="sdpa:attend",
+            capability=AMPERE,
+            runs_on_cpu=True,
+            is_checked=True,
         ),
         "flex": Backend(
             label="Softmax, FlexAttention",

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psutil
 
+from scsigmoid.files import write_json
+
 NOTE = "scsigmoid-run.json"
 
 
@@ -19,8 +21,7 @@ def note_run(folder: str | Path, pid: int) -> None:
     """Write a note that the lock of ``folder`` (``.snakemake``) belongs to process ``pid``."""
     started = psutil.Process(pid).create_time()
     record = {"host": socket.gethostname(), "pid": pid, "started": started}
-    Path(folder).mkdir(exist_ok=True)
-    (Path(folder) / NOTE).write_text(json.dumps(record))
+    write_json(Path(folder) / NOTE, record)
 
 
 def clear_stale_lock(folder: str | Path) -> bool:

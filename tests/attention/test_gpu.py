@@ -19,6 +19,7 @@ from oracle import cumulative, relative_error
 
 from scsigmoid.attention import (
     choose_backend,
+    sdpa,
     sigmoid_attention,
     sigmoid_attention_padded,
     softmax_attention,
@@ -305,12 +306,15 @@ def test_softmax(backend, dimension, function):
     check(tensors, JAGGED, tolerance=1e-2, **options)
 
 
-def test_kernels_pass_the_check_for_other_versions_of_triton(backend, monkeypatch, tmp_path):
+@pytest.mark.parametrize("backend", [*BACKENDS, "sdpa"])
+def test_kernels_pass_the_check_for_other_versions(backend, monkeypatch, tmp_path):
     import triton
 
     from scsigmoid.attention import selfcheck
 
-    monkeypatch.setattr(selfcheck, "TRITON", ())
+    require(backend, "softmax" if backend == "sdpa" else "sigmoid")
+    for tested in ("TRITON", "TORCH"):
+        monkeypatch.setattr(selfcheck, tested, ())
     selfcheck.find_failure.cache_clear()
     with triton.knobs.cache.scope():
         triton.knobs.cache.dir = str(tmp_path)
@@ -318,6 +322,10 @@ def test_kernels_pass_the_check_for_other_versions_of_triton(backend, monkeypatc
     (verdict,) = (tmp_path / "scsigmoid").iterdir()
     assert verdict.read_text() == ""
     selfcheck.find_failure.cache_clear()
+
+
+def test_the_kernel_behind_sdpa_is_known():
+    assert sdpa.kernel_of(torch.device("cuda")).partition(" ")[0] in ("cuDNN", "FlashAttention-2")
 
 
 def test_automatic_backends():

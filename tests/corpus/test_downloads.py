@@ -5,14 +5,9 @@ import hashlib
 import io
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import h5py
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 from loopback import uuid
 
 from scsigmoid.corpus import web as web_module
@@ -142,59 +137,6 @@ def test_resuming_in_another_process(fetch, server, tmp_path):
     (tmp_path / "a.partial").write_bytes(BYTES[:1000])
     fetch()
     assert server.ranges(PATH)[-1] == ""
-
-
-A, B = bytes(range(64)), bytes(range(64, 128))
-
-
-@settings(
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(
-    answers=st.lists(
-        st.tuples(
-            st.sampled_from([A, B]),
-            st.sampled_from([24, 40, 64]),  # bytes until the connection breaks
-            st.sampled_from(['"{}"', 'W/"x"', ""]),  # ETag
-            st.sampled_from([200, 416, 503]),  # status, unless the rest is sent
-        ),
-        min_size=2,
-        max_size=5,
-    ),
-    size=st.sampled_from([None, 64]),
-)
-@example(answers=[(A, 24, '"{}"', 200), (B, 64, '"{}"', 200)], size=None)
-@example(answers=[(A, 24, "", 200), (B, 64, "", 200)], size=64)
-@example(answers=[(A, 24, 'W/"x"', 200), (B, 64, 'W/"x"', 200)], size=64)
-@example(answers=[(A, 24, '"{}"', 200), (B, 24, "", 200), (A, 64, '"{}"', 200)], size=64)
-def test_any_order_of_answers_gives_one_of_the_files(answers, size, server, web):
-    """The file changes between attempts. The server honors If-Range."""
-
-    def make_answer(content, sent, tag, status):
-        tag = tag.format(content[0])
-
-        def answer(handler) -> None:
-            is_rest = handler.headers.get("If-Range", "none") == tag
-            begin = int(handler.headers["Range"][6:-1]) if is_rest else 0
-            handler.send_response(206 if is_rest else status)
-            if tag:
-                handler.send_header("ETag", tag)
-            handler.send_header("Content-Length", str(64 - begin))
-            handler.end_headers()
-            handler.wfile.write(content[begin:][:sent])
-
-        return answer
-
-    server.script[PATH] = [*(make_answer(*answer) for answer in answers), "410"]
-    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(web_module, "BLOCK", 8)
-        path = Path(folder) / "a.h5ad"
-        with suppress(UserError):
-            download(web, server.address + PATH, path, size=size)
-            assert path.read_bytes() in (A, B)
 
 
 def test_progress_resets_the_count_of_attempts(fetch, server, web, monkeypatch):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from anndata.io import write_elem
@@ -24,6 +25,8 @@ def store(path: Path, values: np.ndarray, kind: str, **options) -> Path:
     with h5py.File(path, "w") as file:
         matrix = {"csr": sp.csr_matrix, "csc": sp.csc_matrix, "dense": np.asarray}[kind](values)
         write_elem(file, "X", matrix, dataset_kwargs=options)
+        for name, rows in zip(("obs", "var"), values.shape, strict=True):
+            write_elem(file, name, pd.DataFrame(index=np.arange(rows).astype(str)))
     return path
 
 

@@ -15,7 +15,7 @@ ROWS = [
 
 
 def test_truncated_manifests(tmp_path):
-    """A manifest that is cut between two lines is valid. Later stages notice the missing files."""
+    """A manifest that is cut between two lines is valid, unless its summary is next to it."""
     path = tmp_path / "m.csv"
     write_manifest(path, ROWS)
     whole = path.read_bytes()

@@ -37,10 +37,9 @@ OUTPUT_VARIABLE = "SCSIGMOID_SILENT" if workflow.remote_exec else "SCSIGMOID_LIN
 os.environ.update({OUTPUT_VARIABLE: "1"})  # `snakemake --lint` reports os.environ[...] = "1"
 
 try:
-    from scsigmoid.config import check, combinations, local_files, plan
+    from scsigmoid.config import check, combinations, local_files, plan, stored
     from scsigmoid.config.versions import version_setting
     from scsigmoid.errors import UserError
-    from scsigmoid.files import write_text
     from scsigmoid.forecast.choices import choose
     from scsigmoid.report import registry
     from scsigmoid.stale_lock import clear_stale_lock, note_run
@@ -199,11 +198,11 @@ def stored_configuration(wildcards, output):
 
 
 def store_configuration(path):
-    """Write the configuration to a file, unless the file already contains it."""
-    text = check.as_yaml(CONFIG)
+    """Write the configuration to a file, unless it is a file of the user (`stored.store`)."""
     try:
-        if not Path(path).is_file() or Path(path).read_text(encoding="utf-8") != text:
-            write_text(path, text)
+        stored.store(CONFIG, Path(path), workflow.configfiles)
+    except UserError as error:
+        stop(error)
     except OSError as error:
         stop(f"{path}: cannot be written ({error.strerror}); set results to a writable folder")
 

@@ -38,14 +38,13 @@ def check_device(name: str, tensor: Tensor, q: Tensor) -> None:
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor, *, dimensions: int) -> None:
-    """Check shapes, dtypes and devices of ``q``, ``k`` and ``v``.
+    """Check shapes, dtypes and devices of the tensors ``q``, ``k`` and ``v``.
 
     Shapes are (tokens, heads, dim) if ``dimensions`` is 3 (packed sequences), or (sequences,
     length, heads, dim) if it is 4 (padded sequences).
     """
     layout = "(tokens, heads, dim)" if dimensions == 3 else "(sequences, length, heads, dim)"
     for name, tensor in (("q", q), ("k", k), ("v", v)):
-        check_tensor(name, tensor)
         if tensor.dim() != dimensions:
             raise ValueError(f"{name}: must have shape {layout}, has {tuple(tensor.shape)}")
         if tensor.dtype not in DTYPES:
@@ -121,7 +120,6 @@ def check_packing(
 
 def check_fused(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, check: bool) -> None:
     """Check q, k and v in one tensor (tokens, 3, heads, dim), and their cumulative lengths."""
-    check_tensor("qkv", qkv)
     if qkv.ndim != 4 or qkv.shape[1] != 3:
         raise ValueError(f"qkv: must have shape (tokens, 3, heads, dim), has {tuple(qkv.shape)}")
     check_tensors(*qkv.unbind(1), dimensions=3)
@@ -161,11 +159,19 @@ def resolve_scale(scale: float | None, dimension: int) -> float:
     return number
 
 
-def cast_for_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Cast tensors to the dtype of autocast if it is enabled. Do not cast float64."""
-    first, device = tensors[0], tensors[0].device.type
+def cast_for_autocast(**tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return the arguments with the dtype of autocast if it is enabled, as PyTorch's SDPA does.
+
+    float64 and integers are not cast. Raise TypeError if an argument is not a dense tensor.
+    """
+    for name, tensor in tensors.items():
+        check_tensor(name, tensor)
+    values = tuple(tensors.values())
+    device = values[0].device.type
     # PyTorch raises an error if asked for the autocast of the meta device.
-    if device == "meta" or first.dtype == torch.float64 or not torch.is_autocast_enabled(device):
-        return tensors
+    if device == "meta" or not torch.is_autocast_enabled(device):
+        return values
     dtype = torch.get_autocast_dtype(device)
-    return tuple(tensor.to(dtype) for tensor in tensors)
+    return tuple(
+        x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x for x in values
+    )

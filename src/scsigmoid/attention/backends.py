@@ -81,11 +81,10 @@ def _find_obstacle(name: str, backend: Backend, device: torch.device, unsupporte
         )
     if backend.kernels and (obstacle := unsupported or _find_missing_software(backend)):
         return obstacle
-    # Only this project's kernels, which have a launcher, depend on the version of Triton.
-    if not backend.launcher or is_interpreted():
+    if not backend.is_checked or is_interpreted():
         return ""
     failure = find_failure(name, device)
-    if failure and name == "triton":
+    if failure and backend.alternative == "reference":
         # Do not fall back to `reference`, which is much slower.
         raise UserError(f"backend {name!r}: {failure}; use a tested version or 'reference'")
     return failure
@@ -150,8 +149,8 @@ def choose_backend(
     other GPUs of 8.0 or more, and ``reference`` on all other devices. For softmax attention
     ``auto`` is ``fa4`` on GPUs of capability 9.0 if its package is installed, ``reference`` on GPUs
     below 8.0, and ``sdpa`` on all other devices. Warns once if ``hopper`` or an installed ``fa4``
-    supports the GPU but does not work with the installed packages. With an untested version of
-    Triton, results are checked first (:mod:`scsigmoid.attention.selfcheck`).
+    supports the GPU but does not work with the installed packages. With untested versions of
+    Triton or PyTorch, results are checked first (:mod:`scsigmoid.attention.selfcheck`).
 
     Args:
         attention: ``sigmoid`` or ``softmax``.
@@ -161,8 +160,8 @@ def choose_backend(
             support them.
 
     Raises:
-        UserError: if the backend is unknown or does not run on the device, or if ``triton`` fails
-            this check.
+        UserError: if the backend is unknown or does not run on the device, or if ``triton`` or
+            ``sdpa`` fails this check.
     """
     if not isinstance(requested, str):
         raise UserError(f"backend {requested!r}: is not a string; use 'auto' or a name in BACKENDS")

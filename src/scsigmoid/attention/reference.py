@@ -4,19 +4,32 @@ It runs on any device, in float32 or, for float64 inputs, in float64. It loops o
 blocks of query rows, so that no buffer grows with the square of the sequence length.
 """
 
+import functools
 import math
-from collections.abc import Iterator, Sequence
-from typing import cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from scsigmoid.attention.problem import Kind, Problem, compute_dtype
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 Span = tuple[int, int]  # first and one-past-last token of a sequence
 
 #: Maximum number of elements of a block of scores, over all heads.
 BLOCK_ELEMENTS = 1 << 24
+
+
+def _without_autocast(function: Function) -> Function:
+    """Disable autocast in a function of tensors: it would round matrix products to bfloat16."""
+
+    @functools.wraps(function)
+    def wrapped(first: Tensor, *rest: Any, **options: Any) -> Any:
+        with torch.autocast(first.device.type, enabled=False):
+            return function(first, *rest, **options)
+
+    return cast(Function, wrapped)
 
 
 def _spans(problem: Problem) -> tuple[list[Span], list[Span]]:
@@ -58,6 +71,7 @@ def _weights(kind: Kind, q: Tensor, k: Tensor, scale: float, bias: Tensor | floa
     return scores.add_(bias).sigmoid_()
 
 
+@_without_autocast
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     """Compute attention. Results are 0 outside sequences and in sequences without keys."""
     out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
@@ -70,6 +84,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     return out
 
 
+@_without_autocast
 def backward(
     grad: Tensor,
     q: Tensor,
@@ -152,6 +167,7 @@ def weight_statistics(
     }
 
 
+@_without_autocast
 def largest_scores(q: Tensor, k: Tensor, spans: Sequence[Span], scale: float) -> Tensor:
     """Compute the maximum of ``|q . k * scale|`` of each head over all pairs within sequences.
 

@@ -1,8 +1,10 @@
-"""Check of the kernels with an untested version of Triton.
+"""Check of the kernels with untested versions of Triton and PyTorch.
 
-The kernels use private parts of Triton, which change between releases. If the version is not in
-:data:`scsigmoid.attention.hopper.TRITON`, each backend is compared with plain PyTorch on a small
-batch before its first use. The result is stored in the cache of Triton's compiled kernels.
+This project's kernels use private parts of Triton, which change between releases. PyTorch chooses
+the kernel of ``sdpa``, which may change with the versions of PyTorch and cuDNN. If the version of
+Triton is not in :data:`scsigmoid.attention.hopper.TRITON`, or that of PyTorch not in
+:data:`scsigmoid.attention.sdpa.TORCH`, a backend is compared with plain PyTorch on a small batch
+before its first use. The result is stored in the cache of Triton's compiled kernels.
 """
 
 import functools
@@ -15,7 +17,9 @@ import torch
 
 from scsigmoid.attention import ops
 from scsigmoid.attention.hopper import DIMENSIONS, TRITON
-from scsigmoid.attention.problem import make_packed_problem
+from scsigmoid.attention.problem import Kind, make_packed_problem
+from scsigmoid.attention.sdpa import TORCH
+from scsigmoid.attention.sdpa import attend as attend_by_sdpa
 from scsigmoid.files import atomic_path
 from scsigmoid.progress import log
 
@@ -25,11 +29,17 @@ LENGTHS = (300, 0, 1, 129)
 LIMIT = 0.02
 
 
-def _compute(tensors: list[torch.Tensor], backend: str) -> list[torch.Tensor]:
-    """Return O, dQ, dK and dV of ``tensors``, [dO, Q, K, V]."""
+def _compute(tensors: list[torch.Tensor], backend: str, kind: Kind) -> list[torch.Tensor]:
+    """Return O, dQ, dK and dV of ``tensors``, [dO, Q, K, V], for attention of a kind."""
     grad, q, k, v = tensors
     cu_seqlens = torch.tensor([0, *LENGTHS]).cumsum(0).to(q.device, torch.int32)
-    problem = make_packed_problem(cu_seqlens, max(LENGTHS), q.shape[-1] ** -0.5)
+    scale = q.shape[-1] ** -0.5
+    if backend == "sdpa":
+        inputs = [x.detach().requires_grad_() for x in (q, k, v)]
+        with torch.enable_grad():
+            out = attend_by_sdpa(inputs, cu_seqlens, max(LENGTHS), scale)
+            return [out.detach(), *torch.autograd.grad(out, inputs, grad)]
+    problem = make_packed_problem(cu_seqlens, max(LENGTHS), scale, kind)
     # With `deterministic`, `hopper` would launch the backward pass of `triton`.
     problem = problem._replace(accurate=False, deterministic=False)
     out = ops.compute(q, k, v, problem, backend)
@@ -41,15 +51,16 @@ def compare(backend: str, device: torch.device) -> str:
     """Return how a backend's kernels fail, or "" if they agree with plain PyTorch."""
     from triton.errors import TritonError
 
+    kind: Kind = "softmax" if backend == "sdpa" else "sigmoid"
     for dimension in DIMENSIONS:
         generator = torch.Generator().manual_seed(0)
         shape = (4, sum(LENGTHS), 2, dimension)
         tensors = list(torch.randn(shape, generator=generator).bfloat16())
-        expected = _compute([x.double() for x in tensors], "reference")
+        expected = _compute([x.double() for x in tensors], "reference", kind)
         try:
             # The second call launches the compiled kernels directly (`launching.launch`).
             for _ in range(2):
-                results = _compute([x.to(device) for x in tensors], backend)
+                results = _compute([x.to(device) for x in tensors], backend, kind)
         except (torch.OutOfMemoryError, torch.AcceleratorError):
             raise  # a failure of the GPU says nothing about the compiler
         except (TritonError, RuntimeError, ImportError, AttributeError, TypeError) as error:
@@ -68,21 +79,27 @@ def compare(backend: str, device: torch.device) -> str:
 
 @functools.cache
 def find_failure(backend: str, device: torch.device) -> str:
-    """Return why a backend's kernels do not work with the installed Triton, or "" if they do."""
+    """Return why a backend's kernels fail with the installed software, or "" if they work."""
     import triton
 
-    version = triton.__version__
-    if ".".join(version.split(".")[:2]) in TRITON:
+    tested: tuple[str, ...]
+    if backend == "sdpa":
+        tested, version = TORCH, torch.__version__
+        software = f"torch {version} and cuDNN {torch.backends.cudnn.version()}"
+    else:
+        tested, version = TRITON, triton.__version__
+        software = f"triton {version}"
+    if ".".join(version.split(".")[:2]) in tested:
         return ""
     sources = (path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
     code = hashlib.sha256(b"".join(sources)).hexdigest()[:16]
     gpu = torch.cuda.get_device_name(device).replace(" ", "-")
-    name = f"{backend}-triton-{version}-{gpu}-{code}.txt"
+    name = f"{backend}-{software.replace(' ', '-')}-{gpu}-{code}.txt"
     path = Path(triton.knobs.cache.dir, "scsigmoid", name)
     try:
         failure = path.read_text(encoding="utf-8")
     except OSError:
-        log(f"backend {backend}: not tested with triton {version}; checking its results once")
+        log(f"backend {backend}: not tested with {software}; checking its results once")
         # The caller's autocast, dispatch modes and stream do not apply in another thread.
         with ThreadPoolExecutor(1) as pool:
             failure = pool.submit(compare, backend, device).result()
@@ -92,6 +109,6 @@ def find_failure(backend: str, device: torch.device) -> str:
     if not failure:
         return ""
     return (
-        f"its kernels fail with triton {version}, which they were not tested with ({failure}); "
-        f"tested versions: {', '.join(TRITON)}; delete {path} to check again"
+        f"its kernels fail with {software}, which they were not tested with ({failure}); "
+        f"tested versions: {', '.join(tested)}; delete {path} to check again"
     )

@@ -63,7 +63,6 @@ def _attend(
     :func:`sigmoid_attention`.
     """
     check_booleans(accurate=accurate, deterministic=deterministic)
-    tensors = cast_for_autocast(*tensors)
     # qkv has the dtype, device and last dimension of q.
     q_or_qkv, k, v = tensors if len(tensors) == 3 else (tensors[0], None, None)
     backend = choose_backend("sigmoid", backend, q_or_qkv.device, find_unsupported(q_or_qkv))
@@ -135,6 +134,7 @@ def sigmoid_attention(
         RuntimeError: for derivatives by :func:`torch.func.grad`, ``vjp`` and ``jacrev``.
         UserError: if the backend does not run on the device.
     """
+    q, k, v = cast_for_autocast(q=q, k=k, v=v)
     check_tensors(q, k, v, dimensions=3)
     check_packing(q, cu_seqlens, max_seqlen, check)
     if cu_seqlens_k is None:
@@ -183,6 +183,7 @@ def sigmoid_attention_qkv(
     Returns:
         (tokens, heads, dim), contiguous, the dtype of ``qkv``.
     """
+    (qkv,) = cast_for_autocast(qkv=qkv)
     check_fused(qkv, cu_seqlens, max_seqlen, check)
     starts, ends = cu_seqlens[:-1], cu_seqlens[1:]
     options = (scale, bias, backend, accurate, deterministic)
@@ -221,6 +222,7 @@ def sigmoid_attention_padded(
     Returns:
         Contiguous tensor of the shape and dtype of ``q``.
     """
+    q, k, v = cast_for_autocast(q=q, k=k, v=v)
     check_tensors(q, k, v, dimensions=4)
     if lengths_k is None and k.shape[1] != q.shape[1]:
         raise ValueError(f"k: length {k.shape[1]} but q has {q.shape[1]}; pass lengths_k")
@@ -258,6 +260,8 @@ def score_max(q: Tensor, k: Tensor, cu_seqlens: Tensor, scale: float | None = No
     Raises:
         TypeError, ValueError: if an argument has a wrong type, shape, device or value.
     """
+    for name, tensor in (("q", q), ("k", k)):
+        check_tensor(name, tensor)
     check_tensors(q, k, k, dimensions=3)
     if k.shape[0] != q.shape[0]:
         raise ValueError(f"k: {k.shape[0]} tokens but q has {q.shape[0]}")

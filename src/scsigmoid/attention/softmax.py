@@ -62,11 +62,11 @@ def softmax_attention(
         NotImplementedError, RuntimeError: for derivatives that the backend does not support.
         UserError: if the backend does not run on the device.
     """
+    q, k, v = cast_for_autocast(q=q, k=k, v=v)
     check_tensors(q, k, v, dimensions=3)
     if k.shape[0] != q.shape[0]:
         raise ValueError(f"k: {k.shape[0]} tokens but q has {q.shape[0]}")
     check_packing(q, cu_seqlens, max_seqlen, check)
-    q, k, v = cast_for_autocast(q, k, v)
     backend = choose_backend("softmax", backend, q.device, find_unsupported(q))
     scale = resolve_scale(scale, q.shape[-1])
     return ATTEND[backend]([q, k, v], cu_seqlens, max_seqlen, scale, mask)
@@ -94,8 +94,8 @@ def softmax_attention_qkv(
     Returns:
         (tokens, heads, dim), the dtype of ``qkv``.
     """
+    (qkv,) = cast_for_autocast(qkv=qkv)
     check_fused(qkv, cu_seqlens, max_seqlen, check)
-    (qkv,) = cast_for_autocast(qkv)
     backend = choose_backend("softmax", backend, qkv.device, find_unsupported(qkv))
     tensors = [qkv] if BACKENDS["softmax"][backend].takes_qkv else qkv.unbind(1)
     scale = resolve_scale(scale, qkv.shape[-1])

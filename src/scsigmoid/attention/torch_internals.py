@@ -39,3 +39,25 @@ def mark_constant(function: Function) -> Function:
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
+
+
+def flash_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bounds_q: Tensor,
+    bounds_k: Tensor,
+    longest_q: int,
+    longest_k: int,
+) -> Tensor:
+    """Compute softmax attention of packed sequences by PyTorch's FlashAttention-2.
+
+    The public ``torch.nn.attention.varlen_attn``, whose first arguments this function has, uses
+    cuDNN instead if it can. The scale is 1 / sqrt(dim).
+    """
+    # without dropout, causal mask and debug mask
+    options = (0.0, False, False)
+    attended: Tensor = torch.ops.aten._flash_attention_forward(
+        q, k, v, bounds_q, bounds_k, longest_q, longest_k, *options
+    )[0]
+    return attended

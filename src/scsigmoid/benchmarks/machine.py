@@ -12,7 +12,7 @@ import torch
 from scsigmoid.benchmarks.flash_sigmoid import VARIABLE
 from scsigmoid.files import sha256
 from scsigmoid.kernels import PACKAGES, version_of
-from scsigmoid.training.devices import device_name
+from scsigmoid.training.devices import device_name, kernel_of
 
 # Folders of this package whose code affects measured times.
 TIMED_CODE = ("attention", "benchmarks", "model", "training")
@@ -42,6 +42,7 @@ def machine_facts(device: torch.device, command: str) -> dict[str, str]:
         "command": command,
         "code": code_version(),
         "cudnn": str(cudnn or ""),
+        "sdpa": kernel_of("softmax", "sdpa", device),
         **{package: version_of(package) for package in PACKAGES},
         "flash-sigmoid": sha256(library)[:12] if Path(library).is_file() else "",
     }

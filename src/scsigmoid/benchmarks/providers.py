@@ -19,6 +19,8 @@ from scsigmoid.attention import (
     sigmoid_attention_padded,
     softmax_attention,
 )
+from scsigmoid.attention.sdpa import kernel_of
+from scsigmoid.attention.torch_internals import flash_attention
 from scsigmoid.benchmarks import flash_sigmoid as flash
 from scsigmoid.benchmarks.cases import Case, Inputs
 from scsigmoid.benchmarks.timing import Kernel
@@ -39,7 +41,6 @@ def model_backend(
 ) -> Kernel:
     """Return a kernel that this project's models use, for packed or ``padded`` sequences.
 
-    On a GPU, backend ``sdpa`` is torch's ``varlen_attn``: FlashAttention-2 of packed sequences.
     ``padded`` and ``options``, for example ``accurate``, are for sigmoid attention only. Raise
     UserError if the backend does not run on the device of ``inputs``.
     """
@@ -129,6 +130,19 @@ def torch_sdpa(backend: str, inputs: Inputs) -> Kernel:
             return scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
     return kernel
+
+
+def flash_attention_2(inputs: Inputs) -> Kernel:
+    """Return torch's FlashAttention-2 of packed sequences."""
+    bounds, longest = inputs.cu_seqlens, max(inputs.case.lengths)
+    return lambda q, k, v: flash_attention(q, k, v, bounds, bounds, longest, longest)
+
+
+def packed_cudnn(inputs: Inputs) -> Kernel:
+    """Return torch's ``varlen_attn`` if it uses cuDNN. Otherwise raise UserError."""
+    if not (kernel := kernel_of(inputs.device)).startswith("cuDNN"):
+        raise UserError(f"varlen_attn of this torch uses {kernel}")
+    return model_backend("softmax", "sdpa", inputs)
 
 
 def flex(inputs: Inputs) -> Kernel:
@@ -279,7 +293,7 @@ PROVIDERS = (
         "flash_attention_2",
         "softmax",
         "packed",
-        partial(model_backend, "softmax", "sdpa"),
+        flash_attention_2,
         is_timed_for=lambda case: case.has_padding,
     ),
     *(
@@ -288,6 +302,9 @@ PROVIDERS = (
         if backend.is_compared
     ),
     Provider("cudnn", "softmax", "heads", partial(torch_sdpa, "CUDNN_ATTENTION")),
+    Provider(
+        "cudnn", "softmax", "packed", packed_cudnn, is_timed_for=lambda case: case.has_padding
+    ),
     Provider(
         "flex",
         "softmax",

@@ -6,16 +6,21 @@
 
 import argparse
 import errno
+import math
 import os
+import signal
 import socket
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import TextIO
+from types import FrameType
+from typing import Any, TextIO
 
 from scsigmoid import __version__, progress
 from scsigmoid.cli.arguments import STAGES
@@ -31,6 +36,8 @@ LINES = "SCSIGMOID_LINES"  # jobs print one line on the terminal when they start
 #: Variables that contain the id of a job on Slurm, PBS, LSF and Grid Engine.
 JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
 NO_SPACE, NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT), (errno.EROFS, errno.EACCES, errno.EPERM)
+TARGETS = ("output", "summary", "machine", "log")  # arguments that are files or folders to write
+SECONDS_TO_CLEAN = 10  # after a signal, further signals are ignored for this time
 #: What to do after an error of the file system, by error number.
 REMEDIES = {
     **dict.fromkeys(NO_SPACE, "free some space, and run again"),
@@ -39,7 +46,7 @@ REMEDIES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one subcommand. Return exit code 0, 1 (error) or 130 (interruption).
+    """Run one subcommand. Return exit code 0, 1 (error), or 128 plus the number of a signal.
 
     If a model is trained by several processes, this process launches them with torchrun. Each of
     them then runs the subcommand.
@@ -50,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if log is not None and rank not in (None, "0"):  # each process of torchrun has its own log
         log = log.with_suffix(f".{rank}{log.suffix}")
     try:
+        check_distinct(options)
         if log is not None and rank is None:  # not in processes of torchrun, which have a RANK
             start_log(log, words[0])
         if max(getattr(options, "gpus", 1), getattr(options, "nodes", 1)) > 1:
@@ -76,9 +84,11 @@ def run_stage(options: argparse.Namespace, log: Path | None, terminal: TextIO) -
     try:
         outputs = getattr(options, "output", None) or []
         check_writable([outputs] if isinstance(outputs, Path) else outputs)
-        options.run(options)
-    except KeyboardInterrupt:
-        return 130
+        with interruptible():
+            options.run(options)
+    except KeyboardInterrupt as interruption:
+        numbers = [number for number in interruption.args if isinstance(number, signal.Signals)]
+        return 128 + (numbers or [signal.SIGINT])[0]
     except Exception as error:
         problem = expected_error(error, log)
         if problem is not None:
@@ -90,6 +100,61 @@ def run_stage(options: argparse.Namespace, log: Path | None, terminal: TextIO) -
             traceback.print_exc()
         return 1
     return 0
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise KeyboardInterrupt for SIGTERM and SIGHUP, too, so that temporary files are removed.
+
+    Its argument is the signal. A signal that is ignored (``nohup``) stays ignored.
+    """
+    last = -math.inf
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal last
+        # Batch systems send a signal to a job and to its processes, which forward it. A repeated
+        # signal should not interrupt the removal of temporary files.
+        if time.monotonic() - last > SECONDS_TO_CLEAN:
+            last = time.monotonic()
+            raise KeyboardInterrupt(signal.Signals(number))
+
+    # Python handles signals in its main thread only. Processes of torchrun end immediately, because
+    # they may wait for each other.
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGTERM, signal.SIGHUP) if is_main and "RANK" not in os.environ else ()
+    defaults = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    try:
+        for number in defaults:
+            signal.signal(number, interrupt)
+        yield
+    finally:
+        for number in defaults:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def check_distinct(options: argparse.Namespace) -> None:
+    """Raise a UserError if a file or folder to write is also another argument, such as an input."""
+    names: dict[Any, list[str]] = {}  # names of arguments, by file
+    for name, value in vars(options).items():
+        for path in value if isinstance(value, list) else [value]:
+            if name == "checkpoint":  # of `embed`: a path or the name of a packaged model
+                path = Path(path)
+            if not isinstance(path, Path):
+                continue
+            if path.exists():
+                status = path.stat()
+                key: Any = (status.st_dev, status.st_ino)
+            elif name in TARGETS:
+                key = os.path.realpath(path)
+            else:  # a missing input, which the stage reports
+                continue
+            same = names.setdefault(key, [])
+            same.append(name)
+            targets = [name for name in same if name in TARGETS]
+            if targets and len(same) > 1:
+                inputs = [name for name in same if name not in TARGETS]
+                problem = f"is the input itself ({inputs[0]})" if inputs else "is named twice"
+                raise UserError(f"{path}: {problem}; give another path for {targets[0]}")
 
 
 def expected_error(error: Exception, log: Path | None) -> str | None:

@@ -18,7 +18,7 @@ from scsigmoid.errors import UserError
             "help": "trained model: model.safetensors or its folder; or the packaged model blood",
         },
         "--key": text("name of the embedding in obsm") | {"default": "X_scsigmoid"},
-        "--force": {"action": "store_true", "help": "replace OUTPUT.h5ad if it exists"},
+        "--force": {"action": "store_true", "help": "replace OUTPUT.h5ad if it exists now"},
     },
 )
 def embed(options: argparse.Namespace) -> None:

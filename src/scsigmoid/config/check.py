@@ -146,11 +146,12 @@ class Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        names = [key.value for key in keys]
-        for index, name in enumerate(names):
-            if name in names[:index]:
-                problem = f"{name!r} is given twice"
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=keys[index].start_mark)
+        names = set()
+        for key in keys:
+            if key.value in names:
+                problem = f"{key.value!r} is given twice"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            names.add(key.value)
         return super().construct_mapping(node, deep)
 
     def construct_number(self, node: yaml.ScalarNode) -> float:
@@ -169,7 +170,7 @@ Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: node.
 def parse_yaml(text: str, source: str) -> Any:
     """Parse YAML. If it is not valid, raise a UserError with ``source`` and, if known, the line."""
     try:
-        return normalize(yaml.load(text, Loader))  # noqa: S506 - it is a SafeLoader
+        return normalize(yaml.load(text, Loader), source)  # noqa: S506 - it is a SafeLoader
     except yaml.MarkedYAMLError as error:
         line = f" line {error.problem_mark.line + 1}:" if error.problem_mark else ""
         raise UserError(f"{source}:{line} {error.problem}; correct it") from None

@@ -7,6 +7,7 @@ from scsigmoid.config.local_files import files_of_datasets, problem_of
 from scsigmoid.config.schema import Config, KernelBenchmark, Model, Training
 from scsigmoid.config.validate import check_known
 from scsigmoid.errors import UserError
+from scsigmoid.files import check_target
 from scsigmoid.kernels import BACKENDS
 
 WIDEST_HEAD = 128  # largest head dimension of the GPU kernels of sigmoid attention
@@ -38,8 +39,13 @@ def check_names(config: Config) -> None:
 
 def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> Iterator[str]:
     """Yield a message about each contradiction."""
-    if config.results is not None and Path(config.results).is_file():
-        yield f"results: {config.results}: a file; name a folder"
+    if config.results is not None:
+        try:
+            check_target(Path(config.results))
+        except UserError as error:
+            yield f"results: {error}"
+        if Path(config.results).is_file():
+            yield f"results: {config.results}: a file; name a folder"
     yield from find_corpus_problems(config)
     for name, size in config.sizes.items():
         if size.hidden % size.heads:

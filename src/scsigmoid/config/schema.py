@@ -23,14 +23,22 @@ class Limits:
     Args:
         expected: description of valid values, for the error message (default: pydantic's message).
         is_distinct: whether the items of a list must differ.
+        largest: largest absolute value of a number. With the default, neither the product of two
+            integers nor a time in seconds overflows.
         constraints: arguments of pydantic's ``Field``, for example ``ge=1``.
     """
 
     def __init__(
-        self, expected: str = "", *, is_distinct: bool = False, **constraints: Any
+        self,
+        expected: str = "",
+        *,
+        is_distinct: bool = False,
+        largest: int = 2**31 - 1,
+        **constraints: Any,
     ) -> None:
         self.expected = expected
         self.is_distinct = is_distinct
+        self.largest = largest
         self.constraints = constraints
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
@@ -39,7 +47,7 @@ class Limits:
 
         annotations: list[Any] = [Field(**self.constraints)]
         if source in (int, float):
-            annotations.append(BeforeValidator(refuse_boolean))
+            annotations += [BeforeValidator(refuse_boolean), AfterValidator(self.refuse_larger)]
         if self.is_distinct:
             annotations.append(AfterValidator(refuse_duplicates))
         schema = handler.generate_schema(Annotated[source, *annotations])
@@ -47,6 +55,11 @@ class Limits:
             return schema
         message = f"Input should be {self.expected}"
         return custom_error_schema(schema, "expected", custom_error_message=message)
+
+    def refuse_larger(self, value: float) -> float:
+        if abs(value) > self.largest:
+            raise ValueError(f"Input should be at most {self.largest:,}")
+        return value
 
 
 def refuse_boolean(value: T) -> T:
@@ -63,7 +76,9 @@ def refuse_duplicates(values: list[T]) -> list[T]:
 
 IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # CELLxGENE id
 
-Integer = Annotated[int, Limits()]
+MOST_STEPS = 99_999_999  # names of snapshots and checkpoints contain eight digits
+
+Seed = Annotated[int, Limits(largest=2**63 - 1)]
 Count = Annotated[int, Limits(ge=1)]
 CountOrZero = Annotated[int, Limits(ge=0)]
 Context = Annotated[int, Limits(ge=8)]
@@ -89,9 +104,14 @@ else:
 # Names of datasets, models and families are parts of file names.
 Name = Annotated[str, Limits("at most 80 of a-z, 0-9 and '_'", pattern="^[a-z0-9][a-z0-9_]{0,79}$")]
 Label = Annotated[Text | DistinctNotEmpty[Text], Limits("a column, or a list of different columns")]
-# Braces are refused because Snakemake would replace them, and "~" because it is not expanded.
+# Braces are refused because Snakemake would replace them, "~" because it is not expanded, and a
+# first "-" because it marks options.
 Folder = Annotated[
-    str, Limits("a path without braces or '~'", pattern=r"^[^\x00-\x20\x7f{}~][^\x00-\x1f\x7f{}]*$")
+    str,
+    Limits(
+        "a path without braces or '~' that does not start with '-'",
+        pattern=r"^[^\x00-\x20\x7f{}~-][^\x00-\x1f\x7f{}]*$",
+    ),
 ]
 Host = Annotated[str, Limits("a host without https://", pattern="^([a-z0-9.-]+|::1)$")]
 
@@ -187,7 +207,10 @@ class Corpus(Settings):
     parts: Annotated[int, Limits(ge=1, le=100_000)]
     """Number of parts of the training files. One job per part downloads, counts or tokenizes."""
     snapshot: Annotated[
-        str, Limits("a date such as 2024-06-11", pattern=r"^\d{4}-(0\d|1[0-2])-([0-2]\d|3[01])$")
+        str,
+        Limits(
+            "a date such as 2024-06-11", pattern="^[0-9]{4}-(0[0-9]|1[0-2])-([0-2][0-9]|3[01])$"
+        ),
     ]
     """Date. Of each training dataset, the newest version published until this date is used."""
     organisms: DistinctNotEmpty[Text]
@@ -307,8 +330,10 @@ class Architecture(Settings):
 class Training(Settings):
     """How a model is trained (Tables 2 and 3 of the paper)."""
 
-    steps: Annotated[Count, Affects("train", model=False, otherwise=1)]
-    """Number of optimizer steps."""
+    steps: Annotated[
+        int, Limits(ge=1, largest=MOST_STEPS), Affects("train", model=False, otherwise=1)
+    ]
+    """Number of optimizer steps, at most 99,999,999."""
     global_batch: Annotated[Count, Affects("train", otherwise=1)]
     """Number of cells per optimizer step, summed over all GPUs."""
     micro_batch_tokens: Annotated[Count, Affects("train", model=False, otherwise=1)]
@@ -396,7 +421,7 @@ class StudyFamily(Settings):
     """Context lengths."""
     size: DistinctNotEmpty[str]
     """Names of entries of ``sizes``."""
-    seed: DistinctNotEmpty[Integer]
+    seed: DistinctNotEmpty[Seed]
     """Seeds of weights, order of cells, masks and dropout. All seeds use the same cells."""
     variants: list[list[Variant]] = field(default_factory=lambda: [[]])
     """Values of ``architecture.variants``. Each value is a list."""
@@ -568,7 +593,7 @@ class Config(Settings):
     """Preset: name of a file in ``workflow/presets`` that replaces values of ``config.yaml``."""
     results: Folder | None
     """Folder of the results. ``null`` means ``results/<preset>``."""
-    seed: Annotated[Integer, Affects(SEEDED)]
+    seed: Annotated[Seed, Affects(SEEDED)]
     """Seed from which all other seeds are derived."""
     device: Annotated[Device, Affects("benchmark_kernel benchmark_training")]
     """Device of the models. ``auto``: a GPU if there is one. Changes results by rounding only."""

@@ -12,6 +12,10 @@ from scsigmoid.errors import UserError
 
 T = TypeVar("T")
 
+# Values of a configuration, where 50 characters of text count as a value. Aliases of YAML (`*name`)
+# can repeat a value exponentially often. PyYAML stores one copy, but later steps visit all.
+MOST_VALUES = 200_000
+
 
 def validate(values: Any, kind: type[T], path: str = "") -> T:
     """Return settings from YAML as an instance of ``kind``, a dataclass of the schema.
@@ -35,18 +39,29 @@ def validator(kind: type) -> Any:
     return TypeAdapter(kind)
 
 
-def normalize(values: Any) -> Any:
+def normalize(values: Any, source: str = "configuration") -> Any:
     """Return values of YAML with dates as text, and the text ``null`` as None.
 
-    Snakemake reads an unquoted 2024-06-11 as a date, and ``null`` in ``--config`` as text.
+    Snakemake reads an unquoted 2024-06-11 as a date, and ``null`` in ``--config`` as text. Raise a
+    UserError that names ``source`` if there are more than ``MOST_VALUES`` values.
     """
-    if isinstance(values, Mapping):
-        return {key: normalize(value) for key, value in values.items()}
-    if isinstance(values, list):
-        return [normalize(value) for value in values]
-    if isinstance(values, datetime.date):
-        return values.isoformat()
-    return None if values == "null" else values
+    count = 0
+
+    def copy(value: Any) -> Any:
+        nonlocal count
+        count += 1 + (len(value) // 50 if isinstance(value, str) else 0)
+        if count > MOST_VALUES:
+            problem = f"more than {MOST_VALUES:,} values, with those that aliases (*name) repeat"
+            raise UserError(f"{source}: {problem}; write fewer")
+        if isinstance(value, Mapping):
+            return {key: copy(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [copy(item) for item in value]
+        if isinstance(value, datetime.date):
+            return value.isoformat()
+        return None if value == "null" else value
+
+    return copy(values)
 
 
 def error_message(errors: list[Any], kind: Any, path: str) -> str:

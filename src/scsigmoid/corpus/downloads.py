@@ -6,12 +6,16 @@ inode). Later downloads must have the same SHA-256. If the state of a file has c
 is computed again.
 
 A file is complete and checked, or absent. An interrupted download leaves a ``.partial`` file and
-the server's ETag (``.etag``). The next attempt resumes if the server still has the same file.
+the server's ETag and the size of the file (``.etag``). The next attempt asks for the missing bytes.
+It appends them only if the answer states the same ETag, size and range of bytes. Otherwise, the
+download starts over.
 """
 
 import os
+import re
 from pathlib import Path
 
+import requests
 from filelock import FileLock
 
 from scsigmoid.corpus.metadata import ManifestRow, check_identifier, one_line
@@ -19,6 +23,9 @@ from scsigmoid.corpus.web import Transient, Web, check_status, content_length
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256, write_text
 from scsigmoid.progress import log
+
+# A weak ETag (W/"...") does not promise the same bytes.
+STRONG_ETAG = r'"[\x21\x23-\x7e]*"'
 
 
 class Downloads:
@@ -121,17 +128,17 @@ def resume(web: Web, url: str, partial: Path, size: int | None) -> None:
     start, etag_file = size_on_disk(partial), partial.with_suffix(".etag")
     if start == size:
         return  # all bytes arrived in an earlier attempt
-    headers = {}
-    if start and etag_file.exists():
-        headers = {"Range": f"bytes={start}-", "If-Range": etag_file.read_text(encoding="utf-8")}
+    etag, total = read_etag(etag_file) if start else ("", 0)
+    headers = {"Range": f"bytes={start}-", "If-Range": etag} if etag else {}
     with web.opened("GET", url, headers) as response:
-        if response.status_code == 416:  # range not satisfiable
+        is_rest = etag != "" and is_rest_of_file(response, start, etag, total)
+        if response.status_code == 416 or (response.status_code == 206 and not is_rest):
             remove_partial(partial)
-            raise Transient("the server does not have the rest of the file")
-        check_status(url, response)
-        is_rest = response.status_code == 206  # the server sends the bytes from `start` on
-        length = content_length(response)
-        expected = size if length is None else length + (start if is_rest else 0)
+            raise Transient("the server did not send the rest of the same file")
+        if not is_rest:
+            check_status(url, response)
+        length = total if is_rest else content_length(response)
+        expected = size if length is None else length
         if expected is None:
             raise UserError(
                 f"{one_line(url)}: the server does not state the size of the file, so a complete "
@@ -147,8 +154,8 @@ def resume(web: Web, url: str, partial: Path, size: int | None) -> None:
             if not is_rest:
                 etag_file.unlink(missing_ok=True)
                 etag = response.headers.get("ETag", "")
-                if etag.startswith('"'):  # a weak ETag (W/"...") does not promise the same bytes
-                    write_text(etag_file, etag)
+                if re.fullmatch(STRONG_ETAG, etag):
+                    write_text(etag_file, f"{etag} {expected}\n")
             for block in web.body(response):
                 handle.write(block)
     end = size_on_disk(partial)
@@ -156,6 +163,24 @@ def resume(web: Web, url: str, partial: Path, size: int | None) -> None:
         remove_partial(partial)
     if end != expected:
         raise Transient(f"the server sent {end} of {expected} bytes")
+
+
+def read_etag(path: Path) -> tuple[str, int]:
+    """Return the ETag and the size of a file from its ``.etag`` file, or ("", 0) without them."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    match = re.fullmatch(f"({STRONG_ETAG}) ([0-9]{{1,15}})\n", text)
+    return (match[1], int(match[2])) if match else ("", 0)
+
+
+def is_rest_of_file(response: requests.Response, start: int, etag: str, total: int) -> bool:
+    """Return True if a response contains the bytes of a file from ``start`` on, and only these.
+
+    ``etag`` and ``total`` are the ETag and the size of the file. Servers and proxies may ignore
+    ``If-Range``, send other ranges, or send several parts with a boundary.
+    """
+    answer = (response.status_code, *map(response.headers.get, ("ETag", "Content-Range")))
+    is_stated = answer == (206, etag, f"bytes {start}-{total - 1}/{total}")
+    return is_stated and content_length(response) in (None, total - start)
 
 
 def remove_partial(partial: Path) -> None:

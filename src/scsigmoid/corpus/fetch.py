@@ -21,11 +21,13 @@ from scsigmoid.corpus.metadata import (
     one_line,
     read_manifest,
     read_metadata,
+    read_part,
+    read_row,
     write_manifest,
 )
 from scsigmoid.corpus.web import Web
 from scsigmoid.errors import UserError, shown_as
-from scsigmoid.files import atomic_folder, atomic_path, sha256, write_json
+from scsigmoid.files import atomic_folder, atomic_path, check_folder, sha256, write_json
 from scsigmoid.progress import log
 
 
@@ -48,14 +50,12 @@ def fetch_part(
     """
     if not 0 <= part < corpus.parts:
         raise UserError(f"part {part}: expected a number from 0 to {corpus.parts - 1}")
-    output = Path(output_folder)
-    if output.is_dir() and any(output.iterdir()) and not (output / FILES).is_file():
-        raise UserError(f"{output}: contains other files; name a new folder")
+    check_folder(Path(output_folder), FILES)
     training = [row for row in read_manifest(manifest) if row.role == "training"]
     rows = [row for row in training if row.part == str(part)]
     downloads = Downloads(downloads_folder, Web.of(corpus))
     digests = download_all(rows, downloads)
-    with atomic_folder(output_folder) as folder:
+    with atomic_folder(output_folder, FILES) as folder:
         completed = []
         for row in rows:
             path = folder / f"{row.file}.h5ad"
@@ -108,7 +108,7 @@ def raw_files(
     unless ``corpus.download.keep_files`` is true.
     """
     downloads = Downloads(downloads_folder, Web.of(corpus))
-    rows = [row for row in read_manifest(Path(part_folder) / FILES) if row.source in REMOTE]
+    rows = [row for row in read_part(part_folder) if row.source in REMOTE]
     links = {row.file: Path(part_folder, f"{row.file}.h5ad") for row in rows}
     missing = [row for row in rows if row.role == "training" and not links[row.file].exists()]
     download_all(missing, downloads)
@@ -136,7 +136,7 @@ def fetch_evaluation(
     ``row_file`` is a manifest with one row. ``needed`` contains keyword arguments for
     :func:`~.labels.check_enough`.
     """
-    (row,) = read_manifest(row_file)
+    row = read_row(row_file)
     # Do not replace files that are not an earlier output.
     if Path(output_json).exists():
         read_metadata(output_json)  # raises an error for another JSON file

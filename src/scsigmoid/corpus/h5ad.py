@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -15,20 +15,19 @@ from scsigmoid.corpus.hdf5 import (
     FALSE,
     Strings,
     check_column,
-    check_layout,
     count_rows,
     opened,
     read_column,
 )
-from scsigmoid.corpus.matrix_reader import Matrix, NoCountsError, find_counts
-from scsigmoid.corpus.metadata import FILES, ManifestRow, are_in_ranges, read_manifest
+from scsigmoid.corpus.matrix_reader import NoCountsError, find_counts, open_matrix
+from scsigmoid.corpus.metadata import ManifestRow, are_in_ranges, read_part
 from scsigmoid.errors import UserError
 from scsigmoid.files import verified
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 
 # Text in the manifest for a random share of the cells (see held_out_text).
-FRACTION = re.compile(r"fraction=(?P<share>\d*\.?\d+(e-\d+)?) seed=(?P<seed>-?\d+)")
+FRACTION = re.compile(r"fraction=(?P<share>[0-9]*\.?[0-9]+(e-[0-9]+)?) seed=(?P<seed>-?[0-9]+)")
 Role = Literal["training", "evaluation"]
 
 CHUNK_CELLS = 1 << 15  # maximum number of cells in a chunk
@@ -57,19 +56,6 @@ class Cells(Genes):
     @property
     def n_cells(self) -> int:
         return len(self.rows)
-
-    def with_current_ids(self, retired: Mapping[str, str]) -> "Cells":
-        """Replace retired gene ids by current ones. Counts of genes with the same id are added."""
-        import pandas as pd
-
-        if retired.keys().isdisjoint(self.genes):
-            return self
-        ids = pd.Series([retired.get(gene, gene) for gene in self.genes])
-        new_index, genes = pd.factorize(ids)  # index of each id in the unique ids `genes`
-        names = pd.Series(self.names)[~ids.duplicated()].tolist()
-        is_used = self.gene_of_feature >= 0
-        gene_of_feature = np.where(is_used, new_index[self.gene_of_feature], -1)
-        return replace(self, genes=genes.tolist(), names=names, gene_of_feature=gene_of_feature)
 
     def select(self, held_out: str, role: Role) -> "Cells":
         """Select the held-out cells (``"evaluation"``) or the other cells (``"training"``).
@@ -114,7 +100,7 @@ class Cells(Genes):
         Of a CSR matrix, only ``indptr`` is read, so cells with only stored zeros are included.
         """
         with opened(self.path) as file:
-            matrix = Matrix(file[self._matrix_name], self.path, self._matrix_name)
+            matrix = open_matrix(file, self.path, self._matrix_name)
             if matrix.kind == "csr":
                 return int((matrix.count_stored()[self.rows] > 0).sum())
         return sum(int((np.diff(chunk.counts.indptr) > 0).sum()) for chunk in self.chunks())
@@ -126,8 +112,7 @@ class Cells(Genes):
         last chunk, if the SHA-256 of the file is not ``sha256``.
         """
         with verified(self.path, self.sha256, self.remake), opened(self.path) as file:
-            name = self._matrix_name
-            matrix = Matrix(file[name], self.path, name.replace("/", "."))
+            matrix = open_matrix(file, self.path, self._matrix_name)
             for start, counts in matrix.counts(self.rows, self.gene_of_feature, len(self.genes)):
                 stop = start + counts.shape[0]
                 first, last = np.searchsorted(self.rows, [start, stop])
@@ -157,17 +142,10 @@ def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
     if path.is_symlink():  # messages name the user's own file, not a link to it
         path = Path(os.path.realpath(path))  # unlike Path.resolve, accepts a link to itself
     with opened(path) as file:
-        check_layout(file, path)
         obs = file["obs"]
+        n_cells = count_rows(obs)
         matrix_name = find_counts(file, path, layer)
-        n_cells, n_features = Matrix(file[matrix_name], path, matrix_name).shape
         var = file["raw/var" if matrix_name == "raw/X" else "var"]
-        obs_rows, var_rows = count_rows(obs), count_rows(var)
-        if (n_cells, n_features) != (obs_rows, var_rows):
-            raise UserError(
-                f"{path}: {matrix_name.replace('/', '.')} has {n_cells} rows and {n_features} "
-                f"columns, but obs has {obs_rows} rows and var {var_rows}; write the file again"
-            )
         if n_cells == 0:
             raise UserError(f"{path}: has no cells; leave the file out")
         file_genes = read_genes(var, path, genes)
@@ -197,7 +175,7 @@ def cells_of_part(folder: str | Path) -> list[tuple[ManifestRow, Cells]]:
     Reading their counts compares the files with the SHA-256 in ``files.csv``.
     """
     folder = Path(folder)
-    rows = [row for row in read_manifest(folder / FILES) if row.role == "training"]
+    rows = [row for row in read_part(folder) if row.role == "training"]
     return [
         (row, replace(cells_of(row, folder / f"{row.file}.h5ad"), sha256=row.sha256, remake=folder))
         for row in rows

@@ -1,7 +1,9 @@
-"""Open h5ad files, and read columns of their data frames."""
+"""Open h5ad files, refuse unsafe ones, and read columns of their data frames."""
 
 import difflib
+import math
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,13 +21,32 @@ ADVICE = (  # end of several messages
     "give an h5ad file, a 10x .h5 file or a folder with 10x's matrix.mtx; convert other formats "
     "with anndata.io"
 )
+REWRITE = "read it with anndata.read_h5ad and write it again"
+# A dataset or a chunk may be this many times as large as the file, plus ALWAYS_ALLOWED bytes.
+# Deflate shrinks data at most 1,032-fold, but the counts of a whole chunk much less.
+LARGEST_RATIO, LARGEST_CHUNK_RATIO, ALWAYS_ALLOWED = 1100, 64, 1 << 26
+# Other kinds of files: names that all their files contain, the kind, and what to do.
+OTHER_KINDS = (
+    (
+        ("mod",),
+        "a MuData file (.h5mu)",
+        "write a modality: mudata.read_h5mu(...)['rna'].write_h5ad",
+    ),
+    (("row_attrs", "col_attrs"), "a loom file", "convert it: anndata.io.read_loom(...).write_h5ad"),
+    (
+        ("assays", "cell.names"),
+        "an h5Seurat file",
+        "convert it: SeuratDisk::Convert(dest = 'h5ad')",
+    ),
+)
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
+def opened(path: Path, *, is_h5ad: bool = True) -> Iterator[Any]:
     """Open an HDF5 file for reading, if possible with the filters of the package hdf5plugin.
 
-    Raise an error if the file is missing or damaged, or if reading it fails in the block.
+    Raise an error if the file is missing, damaged or unsafe, or if reading it fails in the block.
+    If ``is_h5ad``, also raise an error if it is not an h5ad file.
     """
     import h5py
 
@@ -37,6 +58,9 @@ def opened(path: Path) -> Iterator[Any]:
         raise UserError(f"{path}: no such file; correct the path or make the file again")
     try:
         with h5py.File(path, "r") as file:
+            check_contents(file, path)
+            if is_h5ad:
+                check_layout(file, path)
             yield file
     except PermissionError:
         raise UserError(f"{path}: may not be read; change its permissions") from None
@@ -47,6 +71,8 @@ def opened(path: Path) -> Iterator[Any]:
         if not h5py.is_hdf5(path):
             raise UserError(f"{path}: not an h5ad file; {ADVICE}") from None
         reason = " ".join(str(error).split())
+        if isinstance(error.__cause__, UnicodeDecodeError):
+            raise UserError(f"{path}: {reason}; write the file again, with text in UTF-8") from None
         if "plugin" in reason or "not registered" in reason:  # HDF5's messages for missing filters
             raise UserError(
                 f"{path}: compressed by a filter that h5py does not have, such as zstd; "
@@ -55,15 +81,79 @@ def opened(path: Path) -> Iterator[Any]:
         raise UserError(f"{path}: damaged ({reason}); copy or download it again") from error
 
 
+def check_contents(file: Any, path: Path) -> None:
+    """Raise an error if a part of a file is in another file or cannot be as large as declared.
+
+    HDF5 would follow external links, external storage and virtual datasets to any file that the
+    user may read, and would return zeros if the other file is missing. All hard links are visited,
+    so soft links and references lead to datasets that are checked, too.
+    """
+    from h5py import h5d, h5g, h5i, h5l, h5o
+
+    file_size = path.stat().st_size
+    root = h5g.open(file.id, b"/")
+    waiting, visited = [(root, list(root))], set()
+    while waiting:
+        group, names = waiting.pop()
+        for name in names:
+            link, fault = group.links.get_info(name), ""
+            if link.type == h5l.TYPE_HARD and link.u not in visited:
+                visited.add(link.u)  # the address of the object
+                try:
+                    stored = h5o.open(group, name)
+                    if isinstance(stored, h5g.GroupID):
+                        waiting.append((stored, list(stored)))
+                except (KeyError, OSError, RuntimeError, ValueError):
+                    continue  # damaged: reading it raises an error, but it may not be needed
+                if isinstance(stored, h5d.DatasetID):
+                    fault = find_fault(stored, file_size)
+            elif link.type not in (h5l.TYPE_HARD, h5l.TYPE_SOFT):
+                fault = f"is a link to another file; {REWRITE}"
+            if fault:
+                title = b"/".join([h5i.get_name(group).strip(b"/"), name]).strip(b"/")
+                raise UserError(f"{path}: {title.decode(errors='backslashreplace')!r} {fault}")
+
+
+def find_fault(stored: Any, file_size: int) -> str:
+    """Return why a dataset (an h5py ``DatasetID``) is unsafe and advice, or "" if it is safe.
+
+    ``file_size`` is the size of its file in bytes.
+    """
+    from h5py import h5d
+
+    properties, value_size = stored.get_create_plist(), stored.get_type().get_size()
+    layout, largest = properties.get_layout(), LARGEST_RATIO * file_size + ALWAYS_ALLOWED
+    if layout == h5d.VIRTUAL or properties.get_external_count():
+        return f"has the values of another file; {REWRITE}"
+    if math.prod(stored.shape or ()) * value_size > largest:
+        return "declares more values than the file can contain; copy or download the file again"
+    if layout == h5d.CHUNKED:
+        chunk_size = math.prod(properties.get_chunk()) * value_size
+        if chunk_size > LARGEST_CHUNK_RATIO * file_size + ALWAYS_ALLOWED:
+            return (
+                f"has chunks of {chunk_size / 1e6:,.0f} MB in a file of {file_size / 1e6:,.1f} MB; "
+                "write it with smaller chunks"
+            )
+    return ""
+
+
 def check_layout(file: Any, path: Path) -> None:
     """Raise an error if an HDF5 file is not an h5ad file, or has an old layout."""
-    for name in ("obs", "var"):
+    import h5py
+
+    for names, kind, advice in OTHER_KINDS:
+        if all(name in file for name in names):
+            raise UserError(f"{path}: {kind}, not an h5ad file; {advice}")
+    groups = [item for item in file.values() if isinstance(item, h5py.Group)]
+    if "obs" not in file and any("barcodes" in group for group in groups):
+        raise UserError(f"{path}: a 10x file, not an h5ad file; rename it so that it ends with .h5")
+    for name in ("obs", "var", *(["raw/var"] if "raw/var" in file else [])):
         if name not in file:
             raise UserError(f"{path}: not an h5ad file ({name} missing); {ADVICE}")
-        if "_index" not in file[name].attrs or "__categories" in file[name]:
-            raise UserError(
-                f"{path}: {name} has a layout older than anndata 0.7; write it with a newer anndata"
-            )
+        if isinstance(file[name], h5py.Dataset):
+            raise UserError(f"{path}: {name} has the layout of anndata 0.6 and older; {REWRITE}")
+        if "_index" not in file[name].attrs or "column-order" not in file[name].attrs:
+            raise UserError(f"{path}: {name} is not a data frame as anndata writes it; {ADVICE}")
 
 
 def check_column(frame: Any, name: str, path: Path, purpose: str) -> None:
@@ -93,15 +183,64 @@ def read_column(frame: Any, name: str) -> Strings:
     """
     import pandas as pd
 
+    values = read_values(frame, name)
+    if isinstance(values, pd.Categorical):
+        return np.array([*map(str, values.categories), ""], dtype=object)[values.codes]
+    series = pd.Series(values)
+    return np.where(series.isna(), "", series.astype(str)).astype(object)
+
+
+def read_values(frame: Any, name: str) -> Any:
+    """Read a column of a stored data frame as an array that anndata can write.
+
+    Raise a UserError for an unsupported dtype or shape, and an OSError for damaged values.
+    """
+    import h5py
+    import pandas as pd
+    from anndata.io import read_elem
+
     check_readable(frame, name)
-    title = f"column {name!r}"
-    values = read_checked(frame[name], title, count_rows(frame))
-    with reading(title):  # anndata leaves text of a fixed length as bytes, which may not be UTF-8
-        if isinstance(values, pd.Categorical):
-            texts = [x.decode() if isinstance(x, bytes) else str(x) for x in values.categories]
-            return np.array([*texts, ""], dtype=object)[values.codes]  # code -1: missing
-        series = pd.Series(values)
-        return np.where(series.isna(), "", series.astype(str)).astype(object)
+    stored, rows, title = frame[name], count_rows(frame), f"column {name!r}"
+    if count_values(stored) != rows:
+        raise OSError(f"{title}: does not have {rows} rows")
+    with reading(title), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # anndata's, about old layouts
+        if isinstance(stored, h5py.Dataset) and "categories" in stored.attrs:  # anndata 0.7
+            categories = frame["__categories"][name]
+            is_ordered = bool(categories.attrs.get("ordered", False))
+            texts = read_array(categories)
+            return replace_string_dtypes(
+                pd.Categorical.from_codes(stored[()], texts, ordered=is_ordered)
+            )
+        if isinstance(stored, h5py.Dataset):
+            return read_array(stored)
+        return replace_string_dtypes(read_elem(stored))
+
+
+def read_array(stored: Any) -> Any:
+    """Read a dataset. Text is UTF-8, even if the file does not say so."""
+    import h5py
+
+    is_text = h5py.check_string_dtype(stored.dtype) is not None
+    return stored.asstr("utf-8")[()] if is_text else stored[()]
+
+
+def replace_string_dtypes(values: Any) -> Any:
+    """Return an array without string dtypes of pandas, which anndata does not write by default.
+
+    Strings become objects, or categories if values are missing.
+    """
+    import pandas as pd
+
+    if values.dtype.type is str:  # of all string dtypes of pandas
+        if not values.isna().any():
+            return values.astype(object)
+        values = pd.Categorical(values)
+    if isinstance(values, pd.Categorical) and values.categories.dtype.kind in "OU":
+        texts = [x.decode() if isinstance(x, bytes) else x for x in values.categories]
+        categories = pd.Index(texts, dtype=object)
+        return pd.Categorical.from_codes(values.codes, categories, ordered=values.ordered)
+    return values
 
 
 def check_readable(frame: Any, name: str) -> None:
@@ -124,24 +263,20 @@ def has_value_per_row(stored: Any) -> bool:
 
 
 def read_data_frame(stored: Any) -> Any:
-    """Read a data frame that anndata stored, or raise ``OSError`` or ``UserError``."""
-    for name in stored.attrs["column-order"]:
-        check_readable(stored, name)
-    return read_checked(stored, stored.name, count_rows(stored))
+    """Read a data frame that anndata stored, or raise ``OSError`` or ``UserError``.
 
-
-def read_checked(stored: Any, title: str, rows: int) -> Any:
-    """Read a column or a data frame that anndata stored. ``title`` is its name in errors.
-
-    Raise an ``OSError`` if anndata cannot read it, or if it does not have ``rows`` rows.
+    anndata can write the result with default settings.
     """
-    from anndata.io import read_elem
+    import pandas as pd
 
-    with reading(title):
-        values = read_elem(stored)
-        if len(values) != rows:
-            raise OSError(f"{title}: does not have {rows} rows")
-    return values
+    name = str(stored.attrs["_index"])
+    values = read_values(stored, name)
+    index = pd.Index(values, dtype=values.dtype, name=None if name == "_index" else name)
+    columns = {}
+    for name in map(str, stored.attrs["column-order"]):
+        values = read_values(stored, name)
+        columns[name] = pd.Series(values, index, dtype=values.dtype)
+    return pd.DataFrame(columns, index)
 
 
 @contextmanager
@@ -160,9 +295,13 @@ def reading(title: str) -> Iterator[None]:
 
 def count_rows(frame: Any) -> int:
     """Return the number of rows of a stored data frame."""
+    return count_values(frame[str(frame.attrs["_index"])])
+
+
+def count_values(stored: Any) -> int:
+    """Return the number of values of a stored column, without reading them."""
     import h5py
 
-    index = frame[str(frame.attrs["_index"])]
-    if isinstance(index, h5py.Group):  # strings that may be missing, or categories
-        index = index["values" if "values" in index else "codes"]
-    return len(index)
+    if isinstance(stored, h5py.Group):  # values that may be missing, or categories
+        stored = stored["values" if "values" in stored else "codes"]
+    return len(stored)

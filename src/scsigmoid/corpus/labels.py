@@ -130,7 +130,8 @@ def check_enough(
 def is_text(stored: Any) -> bool:
     """Return whether a stored column can be read and is not an array of numbers."""
     is_number = hasattr(stored, "dtype") and stored.dtype.kind in "biuf"
-    return has_value_per_row(stored) and not is_number
+    is_categorical = "categories" in stored.attrs  # the numbers are codes, in anndata 0.7
+    return has_value_per_row(stored) and (is_categorical or not is_number)
 
 
 def nearest_columns(cells: Cells, columns: Sequence[str], types: Sequence[str]) -> str:

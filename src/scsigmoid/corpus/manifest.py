@@ -18,25 +18,33 @@ from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus.discover import Service, find_evaluation_dataset, list_versions
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.embedded import list_embedded
-from scsigmoid.corpus.genes import compare_genes, organisms_of
+from scsigmoid.corpus.genes import compare_genes, organisms_of, with_shared_ids
 from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import as_h5ad, fingerprint
 from scsigmoid.corpus.hdf5 import opened
 from scsigmoid.corpus.labels import choose_label
 from scsigmoid.corpus.metadata import (
-    FILES,
     REMOTE,
     ManifestRow,
     are_in_ranges,
     check_identifier,
     check_rows,
     check_skipped,
+    describe_manifest,
     format_ranges,
     read_manifest,
     read_metadata,
+    read_part,
+    read_row,
     write_manifest,
 )
-from scsigmoid.corpus.repeated_cells import Excluded, exclude_repeated, hash_cells
+from scsigmoid.corpus.repeated_cells import (
+    FEWEST_GENES,
+    Excluded,
+    exclude_repeated,
+    find_shared_genes,
+    hash_cells,
+)
 from scsigmoid.corpus.selection import (
     can_be_wanted,
     check_separate,
@@ -77,8 +85,8 @@ def build_manifest(
     check_rows(rows, summary["origin"])
     rows = assign_parts(rows, corpus.parts)
     summary |= summarize(rows)
-    write_json(output_json, summary)
     write_manifest(output, rows)
+    write_json(output_json, summary | {"manifest": describe_manifest(output, rows)})
     if organisms := summary["training"].get("organisms"):
         counts = (f"{name} {format_count(total['cells'])}" for name, total in organisms.items())
         announce(f"training cells by organism: {', '.join(counts)}")
@@ -128,7 +136,7 @@ def check_not_trained_on(
     local and the dataset was added or changed since then, the gene counts of its cells are also
     compared with the gene counts of the training cells.
     """
-    (evaluated,) = read_manifest(row_file)
+    evaluated = read_row(row_file)
     rows = read_manifest(manifest)
     training = [row for row in rows if row.role == "training"]
     check_separate(training, {evaluated.dataset: evaluated}, str(manifest), TRAIN_AGAIN)
@@ -174,14 +182,24 @@ def list_local(
         rows_of_file, file = list_file(local, datasets, seed)
         rows += rows_of_file
         files.append(file)
+    cells_of = with_shared_ids({file.path: file.cells for file in files})
+    files = [file._replace(cells=cells_of[file.path]) for file in files]
     compare_genes({file.path: file.cells for file in files})
-    excluded = find_repeated(files)
+    compared = find_repeated(files)
+    excluded = {path: cells for path, cells in compared.items() if len(cells.rows)}
     summary: dict[str, Any] = {"origin": "corpus.local"}
     if excluded:
         summary["excluded"] = {
             path: {"held_out": cells.n_held_out, "repeated": cells.n_repeated}
             for path, cells in excluded.items()
         }
+    not_compared = {
+        path: {"held_out": cells.n_not_compared_held_out, "training": cells.n_not_compared_training}
+        for path, cells in compared.items()
+        if cells.n_not_compared_held_out or cells.n_not_compared_training
+    }
+    if not_compared:
+        summary["not_compared"] = not_compared
     return remove_excluded(with_unique_names(rows), excluded), summary
 
 
@@ -226,26 +244,52 @@ def list_file(
 
 
 def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
-    """Return the repeated training cells to exclude, by path of the files that have any."""
-    shared_genes = set.intersection(*(set(file.cells.genes) for file in files))
+    """Return the repeated training cells to exclude, by path of the file.
+
+    Warn about excluded cells, and about cells that could not be compared.
+    """
     # Of cells with the same counts, the first is kept: from the file with the most genes.
     files = sorted(files, key=lambda file: -len(file.cells.genes))
+    n_cells = sum(file.cells.n_cells for file in files)
+    shared = find_shared_genes([file.cells.genes for file in files], n_cells)
+    if shared.n_gene_sets > len(shared.cores):
+        log(
+            f"the files have {shared.n_gene_sets:,} different sets of genes; cells are compared in "
+            f"{len(shared.cores)} groups of similar sets, by the genes that all files of a group "
+            "have"
+        )
     hashed = []
-    for file in files:
+    for number, file in enumerate(files):
+        is_shared = shared.of_file(number, file.cells.genes)
         with as_h5ad(file.path) as path:
             cells = replace(file.cells, path=path)  # the h5ad file of a 10x file is temporary
-            hashed.append(hash_cells(cells, shared_genes, file.training, file.held_out))
-    excluded_by_path = {}
-    for file, excluded in zip(files, exclude_repeated(hashed), strict=True):
+            hashed.append(hash_cells(cells, is_shared, file.training, file.held_out))
+    compared = {}
+    for file, excluded in zip(files, exclude_repeated(hashed, shared), strict=True):
+        compared[str(file.path)] = excluded
         if len(excluded.rows):
-            excluded_by_path[str(file.path)] = excluded
             announce(
                 f"warning: {file.path}: of {len(file.training):,} training cells, "
                 f"{excluded.n_held_out:,} have the same counts as held-out cells and "
                 f"{excluded.n_repeated:,} the same as other training cells; these cells are left "
                 "out"
             )
-    return excluded_by_path
+    n_training = sum(len(file.training) for file in files)
+    for name, other in ("held_out", "held-out"), ("training", "training"):
+        cells_of_file = {
+            path: getattr(excluded, f"n_not_compared_{name}") for path, excluded in compared.items()
+        }
+        if total := sum(cells_of_file.values()):
+            examples = (f"{path} ({cells:,})" for path, cells in cells_of_file.items() if cells)
+            # Repeated training cells do not bias scores, so they are not shown on the terminal.
+            show = announce if name == "held_out" else log
+            show(
+                f"warning: {total:,} of {n_training:,} training cells could not be compared with "
+                f"the {other} cells of every other file, because they express fewer than "
+                f"{FEWEST_GENES} of the genes that both files have: {first_few(examples)}; check "
+                "the gene ids, unless the files are of different organisms"
+            )
+    return compared
 
 
 def remove_excluded(rows: list[ManifestRow], excluded: Mapping[str, Excluded]) -> list[ManifestRow]:
@@ -340,7 +384,7 @@ def read_lock(path: str, corpus: Corpus, datasets: Mapping[str, Dataset]) -> lis
 
     Omit training files in ``corpus.leave_out``, and evaluation datasets that are not configured.
     """
-    rows = read_manifest(path)
+    rows = read_manifest(path, may_be_edited=True)
     for row in rows:
         if row.source not in REMOTE:
             raise UserError(
@@ -429,13 +473,13 @@ def write_lock(
     The evaluation rows are in CSV files next to the JSON files ``metadata``. The user's own
     evaluation files are left out.
     """
-    downloaded = {row.file: row for part in parts for row in read_manifest(Path(part) / FILES)}
+    downloaded = {row.file: row for part in parts for row in read_part(part)}
     rows = [row for row in read_manifest(manifest) if row.role != "evaluation"]
     # Files that were skipped when an earlier lock was made are not in any part.
     downloaded |= {row.file: row for row in rows if row.role == "skipped"}
     check_skipped(downloaded.values(), rows)
     for path in map(Path, metadata):
-        (row,) = read_manifest(path.with_suffix(".csv"))
+        row = read_row(path.with_suffix(".csv"))
         if row.source in REMOTE:
             rows.append(row)
             fetched = read_metadata(path)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from scsigmoid.corpus.hdf5 import format_names, reading
+from scsigmoid.corpus.hdf5 import count_rows, format_names, reading
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
@@ -50,19 +50,33 @@ class Matrix:
         if self.kind not in ("dense", "csr", "csc"):
             raise UserError(f"{path}: {name} is stored as {encoding!r}; write it as CSR")
         try:
-            dtype = (stored if self.kind == "dense" else stored["data"]).dtype
+            values = stored if self.kind == "dense" else stored["data"]
+            dtype = values.dtype
             cells, genes = stored.shape if self.kind == "dense" else stored.attrs["shape"]
-        except (AttributeError, KeyError, ValueError):
+            self.shape: tuple[int, int] = (int(cells), int(genes))
+            is_matrix = self.kind == "dense" or self._has_arrays()
+        except (AttributeError, KeyError, TypeError, ValueError):
+            is_matrix = False
+        if not is_matrix:
             raise UserError(
                 f"{path}: {name} is not a matrix as anndata writes it; write the file again"
-            ) from None
+            )
         if dtype.kind == "b":
             raise UserError(f"{path}: {name} {BINARY}")
         if dtype.kind not in "iuf" or dtype == np.float16:  # float16 is exact only up to 2,048
             raise UserError(
                 f"{path}: {name} contains {dtype}; store raw counts in raw.X as integers or float32"
             )
-        self.shape: tuple[int, int] = (int(cells), int(genes))
+
+    def _has_arrays(self) -> bool:
+        """Return whether the arrays of a sparse matrix have suitable lengths and dtypes."""
+        data, indices, pointers = (self._stored[name] for name in ("data", "indices", "indptr"))
+        return (
+            data.shape == indices.shape == (len(data),)
+            and pointers.shape == (self.shape[self.kind == "csc"] + 1,)
+            and indices.dtype.kind in "iu"
+            and pointers.dtype.kind in "iu"
+        )
 
     def find_fraction(self) -> float | None:
         """Return a value that is not an integer if most sampled values are not, else None.
@@ -82,12 +96,15 @@ class Matrix:
         return None if 2 * is_integer.sum() >= len(values) else float(values[~is_integer][0])
 
     def count_stored(self) -> NDArray[np.int64]:
-        """Return the number of stored values in each row of a CSR matrix."""
-        n_rows, n_columns = self.shape
-        per_row = np.diff(self._stored["indptr"][:].astype(np.int64))
-        if len(per_row) != n_rows or (per_row < 0).any() or (per_row > n_columns).any():
-            raise OSError(f"{self.name}: indptr does not describe {n_rows} rows")
-        return per_row
+        """Return the number of stored values in each row (CSR) or column (CSC)."""
+        pointers = self._stored["indptr"][:].astype(np.int64)
+        counts = np.diff(pointers)
+        largest = self.shape[self.kind == "csr"]  # of a row: the number of columns
+        if (counts < 0).any() or (counts > largest).any():
+            raise OSError(f"{self.name}: indptr is not ascending, or its steps are too large")
+        if (pointers[0], pointers[-1]) != (0, len(self._stored["data"])):
+            raise OSError(f"{self.name}: indptr does not contain all values")
+        return counts
 
     def blocks(self, wanted: NDArray[np.int64]) -> Iterator[Block]:
         """Read blocks of rows that together contain the wanted rows (ascending row numbers).
@@ -101,6 +118,7 @@ class Matrix:
         with reading(self.name):
             if self.kind == "csc":
                 log(f"{self.path}: {self.name} is stored by columns (CSC) and read into memory")
+                self.count_stored()  # checks the columns
                 matrix = sparse_dataset(self._stored).to_memory()
                 matrix.check_format(full_check=True)  # wrong indices crash SciPy
                 yield 0, matrix.tocsr()
@@ -179,6 +197,21 @@ def are_integers(values: Any) -> Any:
         return np.abs(values - np.rint(values)) <= TOLERANCE
 
 
+def open_matrix(file: Any, path: Path, name: str) -> Matrix:
+    """Open a matrix, such as ``raw/X``. Raise an error unless ``obs`` and ``var`` fit its shape."""
+    matrix = Matrix(file[name], path, name.replace("/", "."))
+    obs_rows, var_rows = (
+        count_rows(file[frame]) for frame in ("obs", "raw/var" if name == "raw/X" else "var")
+    )
+    if matrix.shape != (obs_rows, var_rows):
+        n_cells, n_features = matrix.shape
+        raise UserError(
+            f"{path}: {matrix.name} has {n_cells} rows and {n_features} columns, but obs has "
+            f"{obs_rows} rows and var {var_rows}; write the file again"
+        )
+    return matrix
+
+
 def find_counts(file: Any, path: Path, layer: str = "") -> str:
     """Return the name of the matrix with raw counts: ``layer`` or, if empty, ``raw/X`` or ``X``.
 
@@ -193,7 +226,7 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
     for name in [f"layers/{layer}"] if layer else CANDIDATES:
         if name not in file:
             continue
-        matrix = Matrix(file[name], path, name.replace("/", "."))
+        matrix = open_matrix(file, path, name)
         fraction = matrix.find_fraction()
         if fraction is None:
             return name
@@ -202,7 +235,7 @@ def find_counts(file: Any, path: Path, layer: str = "") -> str:
             advice = FILL
     for name in present:
         with suppress(UserError):  # the layer is not a matrix
-            if Matrix(layers[name], path, name).find_fraction() is None:
+            if open_matrix(file, path, f"layers/{name}").find_fraction() is None:
                 findings.append(f"layers[{name!r}] has counts")
                 advice = f"set 'layer' to {name!r}"
     where = f"layers.{layer}" if layer else "raw.X or X"

@@ -5,7 +5,8 @@ Text from other sources is checked before it becomes part of a path, an address 
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from scsigmoid.config.schema import IDENTIFIER
 from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError, first_few
+from scsigmoid.files import sha256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +76,7 @@ LARGEST_COUNT = 10**15  # largest plausible number of bytes or cells
 LARGEST_SKIPPED_SHARE = 0.05  # the share of cells in files without raw counts must be smaller
 FILES = "files.csv"  # manifest rows of a part, in the folder with its h5ad files
 REMOTE = ("cellxgene",)  # sources whose files are downloaded
-NUMBER = re.compile(r"\d{0,15}")  # may be empty
+NUMBER = re.compile("[0-9]{0,15}")  # may be empty
 # Patterns of the columns that are used in paths, messages or computations.
 PATTERNS = {
     "file": NAME,
@@ -87,12 +89,16 @@ PATTERNS = {
     "cells": NUMBER,
     "bytes": NUMBER,
     "sha256": re.compile("([0-9a-f]{64})?"),
-    "excluded": re.compile(r"(\d{1,15}(-\d{1,15})?(,\d{1,15}(-\d{1,15})?)*)?"),
+    "excluded": re.compile(r"(\d{1,15}(-\d{1,15})?(,\d{1,15}(-\d{1,15})?)*)?", re.ASCII),
 }
 
 
-def read_manifest(path: str | Path) -> list[ManifestRow]:
-    """Read a manifest. Raise an error if the file is damaged or not a manifest."""
+def read_manifest(path: str | Path, *, may_be_edited: bool = False) -> list[ManifestRow]:
+    """Read a manifest. Raise an error if the file is damaged or not a manifest.
+
+    Unless ``may_be_edited``, also raise an error if the file is not the file that its summary
+    describes (:func:`describe_manifest`). The summary is a JSON file with the same name, if any.
+    """
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such manifest; correct the path or make it again")
@@ -106,6 +112,49 @@ def read_manifest(path: str | Path) -> list[ManifestRow]:
     if not path.read_bytes().endswith(b"\n"):
         raise UserError(f"{path}: damaged manifest: its last line is incomplete; make it again")
     check_rows(rows, f"{path}: damaged manifest")
+    summary = path.with_suffix(".json")
+    description = None if may_be_edited else read_description(summary)
+    if description not in (None, describe_manifest(path, rows)):
+        raise UserError(
+            f"{path}: damaged or changed manifest: its {len(rows)} rows do not have the number or "
+            f"SHA-256 in {summary}; make it again"
+        )
+    return rows
+
+
+def describe_manifest(path: str | Path, rows: Sequence[ManifestRow]) -> dict[str, Any]:
+    """Return the number of rows and the SHA-256 of a manifest, for its summary."""
+    return {"rows": len(rows), "sha256": sha256(path)}
+
+
+def read_description(summary: Path) -> Any:
+    """Return the value of :func:`describe_manifest` in a summary, or None if there is none."""
+    with suppress(OSError, ValueError, AttributeError):  # another JSON file may have this name
+        return json.loads(summary.read_text(encoding="utf-8")).get("manifest")
+    return None
+
+
+def read_row(path: str | Path) -> ManifestRow:
+    """Read a manifest with one row: the file of an evaluation dataset."""
+    rows = read_manifest(path)
+    if len(rows) != 1:
+        raise UserError(f"{path}: damaged manifest: {len(rows)} rows instead of 1; make it again")
+    return rows[0]
+
+
+def read_part(folder: str | Path) -> list[ManifestRow]:
+    """Read the manifest rows of a part of the corpus, a folder with h5ad files and ``files.csv``.
+
+    Raise an error if an h5ad file has no row.
+    """
+    folder = Path(folder)
+    rows = read_manifest(folder / FILES)
+    names = {path.stem for path in folder.glob("*.h5ad") if not path.name.startswith(".")}
+    if unlisted := sorted(names - {row.file for row in rows}):
+        raise UserError(
+            f"{folder / FILES}: damaged manifest: no row for {first_few(unlisted)}; delete "
+            f"{folder} and run again"
+        )
     return rows
 
 

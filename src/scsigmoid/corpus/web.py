@@ -209,12 +209,12 @@ def check_address(url: str, hosts: Collection[str]) -> None:
 
 
 def check_status(url: str, response: requests.Response) -> None:
-    """Raise an error if the status of a response is not 200 or 206.
+    """Raise an error if the status of a response is not 200.
 
     The error is :class:`Transient` if another attempt may succeed.
     """
     status = response.status_code
-    if status in (200, 206):
+    if status == 200:
         return
     if status in BUSY or status >= 500:
         raise Transient(f"HTTP {status}", retry_after(response.headers.get("Retry-After", "")))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.corpus.h5ad_writer import OWN_ROW, storing
+from scsigmoid.corpus.hdf5 import check_contents
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, parsing
 from scsigmoid.identity import check_identity, model_of
@@ -88,10 +89,13 @@ def read_embedding(path: Path, **expected: Any) -> Embedding:
             ``expected`` (such as ``dataset``), or if values are not finite.
     """
     import anndata
+    import h5py
 
     if not path.is_file():
         raise UserError(f"{path}: no such embedding; run the target that makes it")
     with parsing(path, "an embedding of this project"):
+        with h5py.File(path) as file:
+            check_contents(file, path)
         adata = anndata.read_h5ad(path)
         # anndata reads scalars as NumPy scalars.
         metadata = {
@@ -117,8 +121,8 @@ def read_embeddings(
         labeled_only: whether to leave out cells without a label. The log states their number.
 
     Raises:
-        UserError: if a file is of another model or dataset, if the vocabulary, the cells or their
-            types differ between models, or if no cell has a label.
+        UserError: if a file is of another model or dataset, if the vocabulary, the cells, their
+            types or their donors differ between models, or if no cell has a label.
     """
     embeddings = {
         name: read_embedding(path, **model_of(path), dataset=dataset)
@@ -128,11 +132,12 @@ def read_embeddings(
     shared = {field: first.metadata.get(field) for field in ("vocabulary", "cells")}
     for other in others:
         check_identity(other.path, other.metadata, **shared)
-        if not np.array_equal(first.labels, other.labels):
-            raise UserError(
-                f"{other.path}: has other cell types than {first.path} for the same cells; embed "
-                "them again"
-            )
+        for field, title in {"cells": "cells", "labels": "cell types", "donors": "donors"}.items():
+            if not np.array_equal(getattr(first, field), getattr(other, field)):
+                raise UserError(
+                    f"{other.path}: has other {title} than {first.path}, of the same dataset; "
+                    "embed its cells again"
+                )
     has_label = first.labels != ""
     if not labeled_only or has_label.all():
         return embeddings

@@ -7,24 +7,19 @@ from the stored configuration of the first run.
 import ctypes
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from scsigmoid.config.check import read_yaml
-from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Corpus
 from scsigmoid.config.validate import validate
-from scsigmoid.corpus.h5ad import held_out_text, open_cells
-from scsigmoid.corpus.h5ad_writer import is_tenx
+
+if TYPE_CHECKING:
+    from scsigmoid.forecast.sample import Sample
 
 AUTO = "auto"
-#: Largest number of sampled cells of a file, and number of blocks of consecutive cells in a sample.
-SAMPLE, BLOCKS = 2000, 4
 #: Fraction of the cells that fit into the chosen context, unless :attr:`Scale.context` limits it.
 COVERED = 0.95
 MULTIPLE = 64  # contexts are multiples of this
@@ -59,21 +54,6 @@ SCALES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Number of cells in the user's files, and the lengths of some of them."""
-
-    cells: int | None  # number of training cells, or None if a file is 10x, which is not opened
-    lengths: NDArray[np.int64]  # number of genes that each sampled cell expresses, ascending
-    weights: NDArray[np.float64]  # number of cells that each sampled cell represents
-
-    def quantile(self, share: float) -> int:
-        """Return the smallest length that a fraction ``share`` of the cells does not exceed."""
-        fractions = np.cumsum(self.weights) / self.weights.sum()
-        # The tolerance covers rounding of the cumulative sum.
-        return int(self.lengths[np.searchsorted(fractions, share * (1 - 1e-9))])
-
-
 def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration with values in place of ``auto``, and the reasons in ``choices``.
 
@@ -88,6 +68,9 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     # If nothing else is `auto`, the device stays `auto`: jobs choose their device themselves.
     if not has_auto({**settings.values, "device": None}):
         return settings.values
+    # Snakemake alone can parse the workflow: only a run on own cells needs packages that read them.
+    from scsigmoid.forecast.sample import sample_cells
+
     corpus = validate(values["corpus"], Corpus, "corpus")
     seed = values.get("seed", 0)  # not yet checked, as all sections but `corpus`
     sample = sample_cells(corpus, seed if isinstance(seed, int) else 0)
@@ -153,37 +136,6 @@ def has_auto(value: Any) -> bool:
     return bool(value == AUTO)
 
 
-def sample_cells(corpus: Corpus, seed: int) -> Sample:
-    """Count training cells, and the genes that up to :data:`SAMPLE` cells of each file express.
-
-    A file that is held out as a whole is sampled, too, but its cells are not counted.
-    """
-    total, is_total_known = 0, True
-    # Start with one cell of negligible weight, because the files may have no cells to sample.
-    lengths, weights = [np.ones(1, np.int64)], [np.full(1, 1e-9)]
-    for file in expand(corpus.local):
-        if is_tenx(file.path):  # not opened, because conversion takes long
-            is_total_known = False
-            continue
-        cells = open_cells(file.path, layer=file.layer, genes=file.genes)
-        if file.held_out is not True:
-            cells = cells.select(held_out_text(file.held_out, seed), "training")
-            total += cells.n_cells
-        # Evenly spaced blocks of cells. In a small file, they overlap or end after its last cell.
-        block = SAMPLE // BLOCKS
-        starts = np.linspace(0, max(0, cells.n_cells - block), BLOCKS).astype(int)
-        indices = np.unique(starts[:, None] + np.arange(block))
-        sampled = replace(cells, rows=cells.rows[indices[indices < cells.n_cells]])
-        for chunk in sampled.chunks():
-            genes_per_cell = np.diff(chunk.counts.indptr)
-            lengths.append(genes_per_cell)
-            weights.append(np.full(len(genes_per_cell), cells.n_cells / sampled.n_cells))
-    all_lengths, all_weights = np.concatenate(lengths).astype(np.int64), np.concatenate(weights)
-    order = np.argsort(all_lengths, kind="stable")
-    n_cells = max(1, total) if is_total_known else None  # not 0, because it is a divisor
-    return Sample(n_cells, all_lengths[order], all_weights[order])
-
-
 def stored_configuration(settings: AutoSettings) -> dict[str, Any]:
     """Return the stored configuration of the first run in the results folder, {} before it."""
     preset, results = settings["preset"], settings["results"]
@@ -210,7 +162,7 @@ def has_gpu() -> bool:
     return not driver.cuInit(0) and not driver.cuDeviceGetCount(ctypes.byref(count)) and bool(count)
 
 
-def choose_model(settings: AutoSettings, scale: Scale, sample: Sample) -> None:
+def choose_model(settings: AutoSettings, scale: Scale, sample: "Sample") -> None:
     """Choose size, contexts and vocabulary."""
     device = "a CPU" if scale is SCALES["cpu"] else "a GPU"
     settings.fill("architecture.size", scale.size, f"trains in minutes on {device}")
@@ -227,7 +179,7 @@ def choose_model(settings: AutoSettings, scale: Scale, sample: Sample) -> None:
     settings.fill("tokens.vocabulary.sizes", dict.fromkeys(organisms, scale.genes), reason)
 
 
-def choose_training(settings: AutoSettings, scale: Scale, sample: Sample) -> None:
+def choose_training(settings: AutoSettings, scale: Scale, sample: "Sample") -> None:
     """Choose batch, learning rate and the number of steps."""
 
     def fill(name: str, value: Any, reason: str) -> None:

@@ -3,23 +3,22 @@
 =====================  =============================================================================
 ``shard-00000.arrow``  cells, with the columns of :func:`store_schema`
 ``genes.npy``          int32, (cells,): number of vocabulary genes that each cell expresses
-``index.json``         settings, identity, and rows, bytes and SHA-256 of every shard
+``index.json``         settings, identity, its own SHA-256; rows, bytes and SHA-256 of every shard
 ``state.json``,        let ``datasets.load_from_disk`` open the folder
 ``dataset_info.json``
 =====================  =============================================================================
 
 A shard is one of the Arrow files. Opening a store reads the index, ``genes.npy`` and the last bytes
-of each shard. This detects truncated and replaced shards without hashing terabytes. Shards are
-memory-mapped when they are first needed. :meth:`TokenStore.metadata` reads whole shards and
-compares their SHA-256.
+of each shard. This detects truncated and replaced shards without hashing terabytes. When a shard is
+first needed, its SHA-256 is compared with the index, and it is mapped into memory.
 """
 
 import hashlib
 import json
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,14 +31,9 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_folder, atomic_path, parsing, sha256, write_json
 from scsigmoid.identity import check_identity
 
-VERSION = 3
+VERSION = 4
 INDEX, GENES = "index.json", "genes.npy"
-# Required entries of an index, and of each shard in its list of shards.
-INDEX_ENTRIES = (
-    "dataset", "cells", "vocabulary", "vocabulary_size", "maximum_length", "shard_cells",
-    "simulated", "label",
-)  # fmt: skip
-SHARD_ENTRIES = ("file", "rows", "bytes", "sha256")
+READING_THREADS = 4  # maximum number of threads that verify the shards of one request for cells
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"  # last bytes of an Arrow IPC stream
 
 Tokens = NDArray[np.unsignedinteger[Any]]
@@ -70,14 +64,24 @@ def store_schema(vocabulary_size: int) -> pa.Schema:
     )
 
 
-class Shard:
-    """A shard of a store, mapped into memory when it is first needed."""
+class ShardCells(NamedTuple):
+    """The cells of a shard, mapped into memory."""
 
-    def __init__(self, folder: Path, entry: dict[str, Any], schema: pa.Schema) -> None:
+    table: pa.Table  # all columns
+    offsets: NDArray[np.int32]  # cell i has tokens[offsets[i]:offsets[i + 1]], shape (rows + 1,)
+    tokens: Tokens  # of all cells
+
+
+class Shard:
+    """A shard of a store."""
+
+    def __init__(self, folder: Path, entry: dict[str, Any], vocabulary_size: int) -> None:
         """Raise an error if the file is missing, or if its size or its last bytes are wrong."""
         self.path = folder / entry["file"]
-        self.rows = int(entry["rows"])
-        self.sha256, self._schema = entry["sha256"], schema
+        self.rows: int = entry["rows"]
+        self.sha256, self.vocabulary_size = entry["sha256"], vocabulary_size
+        self.cells: ShardCells | None = None  # None before the first call of `read`
+        self._lock = threading.Lock()
         if not self.path.is_file():
             raise self.make_error("is missing")
         with self.path.open("rb") as file:
@@ -89,20 +93,40 @@ class Shard:
     def make_error(self, problem: str = "is damaged") -> UserError:
         return UserError(f"{self.path}: this shard of tokens {problem}; make the tokens again")
 
-    @cached_property
-    def table(self) -> pa.Table:
-        """The cells. Raise an error if the columns or the number of rows are wrong."""
+    def read(self) -> ShardCells:
+        """Return the cells. Thread-safe. The first call reads the whole file to verify it.
+
+        Raise an error if the SHA-256, the columns or the number of rows are wrong, or if a token is
+        not in the vocabulary.
+        """
+        with self._lock:
+            if self.cells is None:
+                self.cells = self._verified()
+            return self.cells
+
+    def _verified(self) -> ShardCells:
+        if sha256(self.path) != self.sha256:
+            raise self.make_error()
         with parsing(self.path, "a shard"):
             table = pa.ipc.open_stream(pa.memory_map(str(self.path))).read_all()
-        if table.num_rows != self.rows or not table.schema.equals(self._schema):
+        schema = store_schema(self.vocabulary_size)
+        if table.num_rows != self.rows or not table.schema.equals(schema):
             raise self.make_error()
-        return table
+        column = table["input_ids"].chunk(0)  # a shard has one record batch
+        tokens = column.values.to_numpy()
+        if (largest := tokens.max(initial=0)) >= self.vocabulary_size:
+            problem = f"contains token {largest}, outside the vocabulary of {self.vocabulary_size}"
+            raise self.make_error(problem)
+        return ShardCells(table, column.offsets.to_numpy(), tokens)
 
-    @cached_property
-    def offsets_and_tokens(self) -> tuple[NDArray[np.int32], Tokens]:
-        """Offset of each cell's tokens (rows + 1), and the tokens of all cells."""
-        column = self.table["input_ids"].chunk(0)  # a shard has one record batch
-        return column.offsets.to_numpy(), column.values.to_numpy()
+
+def read_shards(shards: Sequence[Shard]) -> list[ShardCells]:
+    """Return the cells of shards. New shards are verified in threads (hashing releases the GIL)."""
+    new = [shard for shard in shards if shard.cells is None]
+    if len(new) > 1:
+        with ThreadPoolExecutor(min(len(new), READING_THREADS), "shards") as pool:
+            list(pool.map(Shard.read, new))  # raises the first error
+    return [shard.read() for shard in shards]
 
 
 class Packed(NamedTuple):
@@ -145,14 +169,13 @@ class TokenStore:
         done = 0
         for number, (folder, index) in enumerate(zip(folders, indices, strict=True)):
             check_identity(folder, index, **expected)
-            schema = store_schema(index["vocabulary_size"])
             for entry in index["shards"]:
                 first = number_of_store.setdefault(entry["sha256"], number)
                 if first != number:
                     raise UserError(
                         f"{folder}: contains a shard of {folders[first]}; pass each store once"
                     )
-                shards.append(Shard(Path(folder), entry, schema))
+                shards.append(Shard(Path(folder), entry, index["vocabulary_size"]))
             # A cell has a token per gene, up to the maximum length.
             store_lengths = lengths[done : done + index["rows"]]  # a view, which is filled
             np.minimum(read_genes(Path(folder), index), index["maximum_length"], out=store_lengths)
@@ -172,25 +195,29 @@ class TokenStore:
         return len(self.lengths)
 
     def cells(self, rows: Sequence[int] | NDArray[np.integer[Any]], maximum_length: int) -> Packed:
-        """Return the first ``maximum_length`` tokens of each cell, in the order of ``rows``."""
+        """Return the first ``maximum_length`` tokens of each cell, in the order of ``rows``.
+
+        Raise an error if a shard of these cells is damaged (:meth:`Shard.read`).
+        """
         rows = np.asarray(rows, dtype=np.int64)
-        shards = np.searchsorted(self._starts, rows, side="right") - 1
-        rows_in_shard = rows - self._starts[shards]
+        numbers, shard_of_row = np.unique(
+            np.searchsorted(self._starts, rows, side="right") - 1, return_inverse=True
+        )
+        shards = read_shards([self._shards[number] for number in numbers])
+        rows_in_shard = rows - self._starts[numbers][shard_of_row]
         # The empty first piece gives an empty result its dtype.
         pieces = [np.zeros(0, dtype=token_type(self.vocabulary_size))]
-        for shard, row in zip(shards.tolist(), rows_in_shard.tolist(), strict=True):
-            offsets, tokens = self._shards[shard].offsets_and_tokens
+        for shard, row in zip(shard_of_row.tolist(), rows_in_shard.tolist(), strict=True):
+            _, offsets, tokens = shards[shard]
             pieces.append(tokens[offsets[row] : offsets[row + 1]][:maximum_length])
         cu_seqlens = cumulative([len(piece) for piece in pieces[1:]])
         return Packed(np.concatenate(pieces), cu_seqlens)
 
     def metadata(self, columns: Iterable[str]) -> dict[str, NDArray[Any]]:
-        """Return columns of all cells. Raise an error if the SHA-256 of a shard is wrong."""
-        for shard in self._shards:
-            if sha256(shard.path) != shard.sha256:
-                raise shard.make_error()
+        """Return columns of all cells. Raise an error if a shard is damaged."""
         empty = store_schema(self.vocabulary_size).empty_table()  # for a store without shards
-        table = pa.concat_tables([empty, *(shard.table for shard in self._shards)])
+        tables = [cells.table for cells in read_shards(self._shards)]
+        table = pa.concat_tables([empty, *tables])
         return {name: table[name].to_numpy() for name in columns}
 
 
@@ -216,14 +243,14 @@ def read_index(folder: Path) -> dict[str, Any]:
             raise UserError(
                 f"{path}: written by another version of scsigmoid; make the tokens again"
             )
-        # Raise KeyError if an entry is missing.
-        itemgetter(*INDEX_ENTRIES)(index)
-        itemgetter(GENES)(index["arrays"])
-        for shard in index["shards"]:
-            itemgetter(*SHARD_ENTRIES)(shard)
-        if index["rows"] != sum(shard["rows"] for shard in index["shards"]):
-            raise ValueError("'rows' is not the sum over the shards")
+        if index.pop("sha256") != checksum(index):
+            raise ValueError("its checksum differs")
     return index
+
+
+def checksum(index: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the entries of an index, except its own."""
+    return hashlib.sha256(json.dumps(index, sort_keys=True).encode()).hexdigest()
 
 
 def read_genes(folder: Path, index: dict[str, Any]) -> NDArray[np.int32]:
@@ -257,7 +284,7 @@ def write_shards(
     index that do not describe shards (default for ``dataset`` and ``cells``: ``""``, for training
     cells). It is read after the last shard, because iterating over ``shards`` may change it.
     """
-    with atomic_folder(folder) as temporary:
+    with atomic_folder(folder, INDEX) as temporary:
         entries = []
         genes = [np.zeros(0, dtype=np.int32)]
         for number, shard in enumerate(shards):
@@ -274,7 +301,7 @@ def write_shards(
             "shards": entries,
             "arrays": {GENES: sha256(temporary / GENES)},
         }
-        write_json(temporary / INDEX, index)
+        write_json(temporary / INDEX, {**index, "sha256": checksum(index)})
         write_dataset_files(temporary, entries)
 
 

@@ -4,17 +4,21 @@ import fcntl
 import itertools
 import os
 import resource
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 import torch
 
+from scsigmoid.attention import sdpa
 from scsigmoid.attention.backends import choose_backend, find_unsupported
 from scsigmoid.errors import UserError
+from scsigmoid.files import open_lock
+from scsigmoid.kernels import BACKENDS
 from scsigmoid.model.sizes import EncoderSettings
 
 #: Peak operations per second of dense bfloat16 matrix products with float32 sums, from data sheets.
@@ -32,7 +36,7 @@ PEAK_FLOPS = {
     "A10": 125e12,
 }
 # Locked files, each of which claims a GPU for this process (`claim_gpus`) until the process ends.
-_claims: list[IO[str]] = []
+_claims: list[IO[bytes]] = []
 
 
 def resolve_device(device: str) -> torch.device:
@@ -67,8 +71,7 @@ def claim_gpus(count: int) -> list[int]:
     visible = visible_gpus()
     if count >= len(visible):
         return list(range(len(visible)))
-    folder = Path(tempfile.gettempdir()) / f"scsigmoid-gpus-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder = claims_folder()
     chosen: list[int] = []
     # The n-th claim of a GPU locks the file with the number n - 1. All GPUs are tried with number 0
     # first, then with 1, and so on, so the GPUs with the fewest claims are found first.
@@ -77,7 +80,7 @@ def claim_gpus(count: int) -> list[int]:
         number, index = next(attempts)
         if index in chosen:
             continue
-        file = (folder / f"{visible[index]}-{number}").open("w")
+        file = open_lock(folder / f"{visible[index].replace('/', '-')}-{number}")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -86,6 +89,25 @@ def claim_gpus(count: int) -> list[int]:
             _claims.append(file)
             chosen.append(index)
     return sorted(chosen)
+
+
+def claims_folder() -> Path:
+    """Return the folder with the claims of this user, in the folder of temporary files.
+
+    Raise a UserError if other users can write to the folder, which may be a link or have been made
+    by another user.
+    """
+    folder = Path(tempfile.gettempdir()) / f"scsigmoid-gpus-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    is_private = status.st_uid == os.getuid() and not status.st_mode & 0o022
+    if not stat.S_ISDIR(status.st_mode) or not is_private:
+        raise UserError(
+            f"{folder}: not a folder that only you can write to; delete it, or set TMPDIR to a "
+            "folder of your own"
+        )
+    return folder
 
 
 def visible_gpus() -> list[str]:
@@ -105,12 +127,34 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
+@contextmanager
+def own_defaults() -> Iterator[None]:
+    """Create tensors on the CPU and in float32 in the block, whatever the caller's defaults are.
+
+    These defaults are set by :func:`torch.set_default_device` and :func:`torch.set_default_dtype`.
+    """
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.device("cpu"):
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+
+
 def backend_of(settings: EncoderSettings, device: torch.device) -> str:
     """Return the attention backend for training an encoder on a device."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     query = torch.empty(0, settings.heads, settings.head_dimension, dtype=dtype)
     obstacle = find_unsupported(query)  # depends on the dtype and the head dimension only
     return choose_backend(settings.attention, settings.backend, device, obstacle)
+
+
+def kernel_of(attention: str, backend: str, device: torch.device) -> str:
+    """Return the name of the kernel of an attention backend on a device."""
+    if backend == "sdpa" and device.type == "cuda":
+        return sdpa.kernel_of(device)
+    return BACKENDS[attention][backend].label
 
 
 def peak_flops(name: str) -> float | None:

@@ -213,8 +213,9 @@ def load_encoder(
         settings = settings_of(metadata, weights, backend)
         if metadata["sha256"] != checksum(metadata, weights):
             raise ValueError("its checksum differs")
-        encoder = encoder_for(settings, weights)
-        encoder.load_state_dict(weights)
+        with torch.device("meta"):  # the weights replace all parameters
+            encoder = encoder_for(settings, weights)
+        encoder.load_state_dict({name: w.float() for name, w in weights.items()}, assign=True)
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:120]
         raise UserError(

@@ -100,9 +100,10 @@ class Graphs:
         self.replayed = False
         self._loss, self._parameters = loss, parameters
         capacity = largest + max(_LEAST_SPACING, largest // 16)  # tokens, with padding
-        # Enough for the sequences and the masked positions of a bucket. A cell has at least one
-        # token, and the number of sequences is a power of two, up to twice the number of cells.
-        limit = 2 * capacity + 4
+        # Enough for the sequences and the masked positions of a bucket (`bucket_of`). A cell has at
+        # least one token, and the number of sequences is a power of two, up to twice the number of
+        # cells. Up to all tokens are masked, and one more position for each sequence.
+        limit = 3 * capacity + 4
         self._tokens, self._positions = integers(capacity), integers(capacity)
         self._keys = integers(capacity, dtype=torch.int32)
         self._cu_seqlens = integers(limit, dtype=torch.int32)

@@ -8,13 +8,15 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from scsigmoid.config.schema import MOST_STEPS
+from scsigmoid.csv_rows import as_value
 from scsigmoid.errors import UserError
 from scsigmoid.files import report_full_disk, write_text
 
@@ -92,7 +94,10 @@ def append_rows(path: Path, rows: Sequence[Row | Layer]) -> str:
 
 
 def whole_lines(path: Path) -> list[str]:
-    """Return the lines of a file, without an incomplete last line."""
+    """Return the lines of a file, without an incomplete last line.
+
+    Raise a ValueError if the file is not UTF-8.
+    """
     return path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
 
 
@@ -123,40 +128,60 @@ def validation_losses(rows: str) -> list[float]:
 
 def begin_layers(path: Path, step: int) -> None:
     """Create ``layers.csv``, or remove its rows after ``step``, from which the run resumes."""
-    lines = whole_lines(path)[1:] if path.exists() else []  # without column names
-    kept = [line for line in lines if int(line.split(",")[0]) <= step]
+    try:
+        lines = whole_lines(path)[1:] if path.exists() else []  # without column names
+        kept = [line for line in lines if as_step(line.split(",")[0]) <= step]
+    except ValueError as error:
+        raise UserError(f"{path}: damaged ({error}); delete it to continue without it") from None
     write_text(path, "\n".join([",".join(LAYER_COLUMNS), *kept]) + "\n")
+
+
+def as_step(text: str) -> int:
+    """Return the number of a step. Raise a ValueError if it cannot be one."""
+    step = as_value(text, int)
+    if not 1 <= int(step) <= MOST_STEPS:
+        raise ValueError(f"{text!r} is not the number of a step")
+    return int(step)
 
 
 def read_journal(path: str | Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
     """Read a journal, also while its run is writing it.
 
     Return the columns (``step`` int64, others float64 with NaN for empty values) and the header.
+    Steps ascend, because a resumed run removes the rows after its first step. Raise a UserError if
+    the file is missing or damaged.
     """
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such journal; train the model first")
-    lines = whole_lines(path)
+    try:
+        return parse_journal(whole_lines(path))
+    except ValueError as error:
+        raise UserError(f"{path}: not a journal ({error}); train the model again") from None
+
+
+def parse_journal(lines: list[str]) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
+    """Return the columns and the header of a journal. Raise a ValueError if it is damaged."""
     comments = list(takewhile(lambda line: line.startswith("# "), lines))
     header = {}
     for comment in comments:
         key, _, value = comment.removeprefix("# ").partition(": ")
         header[key] = value
     rows = [line.split(",") for line in lines[len(comments) :]]
-    try:
-        if not rows:
-            raise ValueError("it is empty")
-        names = rows.pop(0)
-        # Older versions did not write the last column or the last two columns.
-        if tuple(names) not in (COLUMNS, COLUMNS[:-1], COLUMNS[:-2]):
-            raise ValueError("other columns")
-        if any(len(row) != len(names) for row in rows):
-            raise ValueError("a row is not as long as the line of column names")
-        missing = [""] * (len(COLUMNS) - len(names))
-        values = [[float(value or "nan") for value in [*row, *missing]] for row in rows]
-    except ValueError as error:
-        raise UserError(f"{path}: not a journal ({error}); train the model again") from None
+    if not rows:
+        raise ValueError("it is empty")
+    names = rows.pop(0)
+    # Older versions did not write the last column or the last two columns.
+    if tuple(names) not in (COLUMNS, COLUMNS[:-1], COLUMNS[:-2]):
+        raise ValueError("other columns")
+    if any(len(row) != len(names) for row in rows):
+        raise ValueError("a row is not as long as the line of column names")
+    steps = [as_step(row[0]) for row in rows]
+    if any(step >= following for step, following in pairwise(steps)):
+        raise ValueError("its steps do not ascend")
+    missing = [""] * (len(COLUMNS) - len(names))
+    values = [[as_value(value, float) for value in [*row, *missing]] for row in rows]
     table = np.array(values, dtype=np.float64).reshape(-1, len(COLUMNS))
     columns: dict[str, npt.NDArray[Any]] = dict(zip(COLUMNS, table.T, strict=True))
-    columns["step"] = columns["step"].astype(np.int64)
+    columns["step"] = np.array(steps, dtype=np.int64)
     return columns, header

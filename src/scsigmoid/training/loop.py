@@ -32,7 +32,7 @@ from scsigmoid.training.checkpoints import Checkpoints, read_checkpoint
 from scsigmoid.training.devices import backend_of, be_deterministic, out_of_memory_advice
 from scsigmoid.training.export import MODEL, save_encoder
 from scsigmoid.training.journal import LAYERS, Layer, append_rows, validation_losses
-from scsigmoid.training.processes import STOPPED, Processes, joined, stop_requests
+from scsigmoid.training.processes import SIGNALS, STOPPED, Processes, joined, stop_requests
 from scsigmoid.training.records import Meter, Records
 from scsigmoid.training.run import TrainingRun, header
 from scsigmoid.training.step import Trainer, autocast, compute_loss, summed_loss
@@ -232,9 +232,13 @@ def loop(
             share = next(shares)
             waited = time.perf_counter() - begin
             has_failed = records is not None and records.checkpoints.has_failed
-            masked, stops, failures = processes.total([share.masked, bool(signals), has_failed])
-            if stops or failures:
-                signal = signals[-1].name if signals else "a signal to another process"
+            # The numbers of processes that received each signal, because a batch system may send a
+            # signal to one process only.
+            received = [signal in signals for signal in SIGNALS]
+            masked, failures, *stops = processes.total([share.masked, has_failed, *received])
+            if any(stops) or failures:
+                senders = zip(SIGNALS, stops, strict=True)
+                signal = " and ".join(signal.name for signal, count in senders if count)
                 # If a checkpoint could not be written (`failures`), `stop_after` raises the error
                 # on rank 0, and `in_turn` ends the other processes.
                 processes.in_turn(partial(stop_after, step - 1, signal))

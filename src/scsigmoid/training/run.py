@@ -14,7 +14,7 @@ from scsigmoid.config.effects import effects
 from scsigmoid.config.schema import Architecture, Size, Training
 from scsigmoid.config.versions import version_setting
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
-from scsigmoid.training.devices import backend_of, device_name
+from scsigmoid.training.devices import backend_of, device_name, kernel_of
 from scsigmoid.training.processes import Processes
 
 
@@ -76,7 +76,8 @@ class TrainingRun:
 
 
 def header(run: TrainingRun, settings: EncoderSettings, processes: Processes) -> dict[str, str]:
-    """Return the header of the journal: versions, machine, commit and settings."""
+    """Return the header of the journal: versions, machine, kernel, commit and settings."""
+    backend = backend_of(settings, processes.device)
     return {
         "scsigmoid": __version__,
         "python": platform.python_version(),
@@ -86,7 +87,8 @@ def header(run: TrainingRun, settings: EncoderSettings, processes: Processes) ->
         "commit": commit(),
         "device": device_name(processes.device),
         "processes": str(processes.count),
-        "backend": backend_of(settings, processes.device),
+        "backend": backend,
+        "kernel": kernel_of(settings.attention, backend, processes.device),
         "model": run.model,
         "attention": run.attention,
         "context": str(run.context),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental import _config as shape_settings
 from torch.nn.functional import cross_entropy, pad
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
@@ -183,6 +184,9 @@ class Trainer:
         self._summed_loss = torch.compile(
             summed_loss, dynamic=True, backend=backend, options=INDUCTOR_OPTIONS
         )
+        # By default, a graph that was compiled for a batch with two equal sizes, for example as
+        # many cells as masked genes, is used only for batches in which these sizes are equal.
+        shape_settings.use_duck_shape = False
 
     def summed_loss(self, batch: Batch, step: int, weights: Tensor | None = None) -> Tensor:
         """Return :func:`summed_loss` of a batch on the device, with the dropout of a step."""

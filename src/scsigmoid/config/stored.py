@@ -1,0 +1,52 @@
+"""The configuration that each run stores in its results folder."""
+
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+
+import yaml
+
+from scsigmoid.config.check import SHIPPED, as_yaml, parse_yaml
+from scsigmoid.config.schema import Config
+from scsigmoid.errors import UserError
+from scsigmoid.files import write_text
+
+#: First line of a stored configuration. A file without it is not replaced.
+MARKER = "# Stored by a run of scsigmoid. The next run replaces this file.\n"
+
+
+def store(config: Config, path: Path, given: Iterable[str | Path]) -> None:
+    """Write a configuration to ``path``, unless the file already contains it.
+
+    Raise a UserError if ``path`` exists and no run stored it, or if it is one of the ``given``
+    configuration files or the base configuration.
+    """
+    text = MARKER + as_yaml(config)
+    if path.is_file():
+        old = path.read_text(encoding="utf-8", errors="replace")
+        if old == text:
+            return
+        inputs = [file for file in map(Path, (*given, SHIPPED / "config.yaml")) if file.exists()]
+        if any(path.samefile(file) for file in inputs) or not is_stored(old, path):
+            raise UserError(
+                f"{path}: would be replaced by the configuration of this run, but no run stored "
+                "it, or this run reads it; set results to another folder, or move the file"
+            )
+    write_text(path, text)
+
+
+def is_stored(text: str, path: Path) -> bool:
+    """Return whether a run stored a configuration.
+
+    Earlier versions wrote no marker. Their files are recognized by their content: all sections in
+    the order of the schema, as PyYAML writes them, without comments.
+    """
+    if text.startswith(MARKER):
+        return True
+    try:
+        values = parse_yaml(text, str(path))
+    except UserError:
+        return False
+    if not isinstance(values, dict) or [*values] != [field.name for field in fields(Config)]:
+        return False
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True) == text

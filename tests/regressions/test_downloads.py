@@ -1,0 +1,190 @@
+"""A resumed download is one file: never the start of one file and the rest of another."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from loopback import HOSTS, Loopback
+
+from scsigmoid.config.check import load
+from scsigmoid.corpus import web as web_module
+from scsigmoid.corpus.downloads import download
+from scsigmoid.corpus.web import Web
+from scsigmoid.errors import UserError
+
+PATH = "/file.bin"
+OLD, NEW = (bytes([number]) * 10_000 for number in (1, 2))
+HALF, SIZE = len(OLD) // 2, len(OLD)
+
+
+@pytest.fixture
+def server() -> Iterator[Loopback]:
+    running = Loopback()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def web(server: Loopback) -> Web:
+    """A client with three attempts and without pauses between them."""
+    corpus = load(overrides={"preset": "paper"}).corpus
+    quick = dataclasses.replace(corpus.download, attempts=3, timeout=1.5, longest_pause=0)
+    return Web(HOSTS, quick)
+
+
+@pytest.fixture
+def resume(server: Loopback, web: Web, tmp_path: Path) -> Callable[..., tuple[bytes, list[str]]]:
+    """Download half of OLD in a first run. In a second run, the first answer has a fault.
+
+    Return the downloaded bytes, and the ranges that the second run asked for.
+    """
+
+    def run(fault: Any, content: bytes, size: int | None = None) -> tuple[bytes, list[str]]:
+        file, url = tmp_path / "a.h5ad", server.address + PATH
+        server.files[PATH] = OLD
+        server.script[PATH] = ["cut", "410"]
+        with pytest.raises(UserError, match="withdrawn"):
+            download(web, url, file, size)
+        assert file.with_suffix(".partial").read_bytes() == OLD[:HALF]
+        server.files[PATH] = content
+        server.requests.clear()
+        server.script[PATH] = [fault]
+        digest = download(web, url, file, size)
+        assert [path.name for path in tmp_path.iterdir()] == ["a.h5ad"]
+        assert digest == hashlib.sha256(file.read_bytes()).hexdigest()
+        return file.read_bytes(), server.ranges(PATH)
+
+    return run
+
+
+@pytest.mark.parametrize("size", [None, SIZE])
+def test_the_rest_of_the_same_file_is_appended(resume: Any, size: int | None) -> None:
+    assert resume("well", OLD, size) == (OLD, [f"bytes={HALF}-"])
+
+
+@pytest.mark.parametrize("size", [None, SIZE])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        'tag "b"', "tag", 'tag W/"a"',
+        "range", f"range bytes 0-{SIZE - 1}/{SIZE}", f"range bytes {HALF}-{SIZE}/{SIZE + 1}",
+        f"range bytes {HALF}-{SIZE - 2}/{SIZE}", f"range bytes {HALF}-{SIZE - 1}/*",
+        f"range bytes */{SIZE}", f"range {HALF}-{SIZE - 1}/{SIZE}",
+        "shift", "multipart", "416",
+    ],
+)  # fmt: skip
+def test_any_other_answer_starts_over(resume: Any, fault: str, size: int | None) -> None:
+    for content in (NEW, OLD):
+        # The ETag of the answer is the first one, unless the fault replaces it.
+        assert resume(fault, content, size) == (content, [f"bytes={HALF}-", ""])
+
+
+def test_a_server_that_repeats_its_tag_for_other_bytes(resume: Any, server: Loopback) -> None:
+    server.tags[PATH] = '"a"'
+    assert resume("well", NEW + NEW) == (NEW + NEW, [f"bytes={HALF}-", ""])  # another size
+
+
+@pytest.mark.parametrize("tag", ['W/"a"', "", "a", '"a", "b"'])
+def test_only_a_strong_tag_allows_resuming(resume: Any, server: Loopback, tag: str) -> None:
+    server.tags[PATH] = tag
+    assert resume("well", NEW) == (NEW, [""])
+
+
+def test_the_whole_file_instead_of_the_rest(resume: Any) -> None:
+    assert resume("ignores range", NEW) == (NEW, [f"bytes={HALF}-"])
+
+
+@pytest.mark.parametrize("note", [b"", b'"a"', b'"a" 10000', b"\xff", b'"a"\r\nX: y" 10000\n'])
+def test_a_damaged_record_of_the_tag(resume: Any, tmp_path: Path, server: Any, note: bytes) -> None:
+    def damage(handler: Any) -> None:
+        (tmp_path / "a.etag").write_bytes(note)
+        handler.connection.close()
+
+    # The record is damaged between the first and the second request of the second run.
+    assert resume(damage, NEW) == (NEW, [f"bytes={HALF}-", ""])
+
+
+def test_part_of_a_file_that_nobody_asked_for(server: Loopback, web: Web, tmp_path: Path) -> None:
+    def partial(handler: Any) -> None:
+        handler.send_response(206)
+        handler.send_header("Content-Range", f"bytes 0-{HALF - 1}/{SIZE}")
+        handler.send_header("Content-Length", str(HALF))
+        handler.end_headers()
+        handler.wfile.write(b"[" + b" " * (HALF - 2) + b"]")
+
+    server.script[PATH] = [partial] * 9
+    with pytest.raises(UserError, match="did not send"):
+        download(web, server.address + PATH, tmp_path / "a.h5ad")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UserError, match="206"):
+        web.json(server.address + PATH)
+
+
+A, B = bytes(range(64)), bytes(range(64, 128))
+# Faults of a server that otherwise sends the range that is asked for, whatever If-Range says.
+FAULTS: list[dict[str, Any]] = [
+    {}, {"status": 200}, {"status": 416}, {"status": 503}, {"tag": 'W/"x"'}, {"tag": ""},
+    {"start": 0}, {"start": 16}, {"total": 65}, {"total": "*"}, {"total": 48, "longer": None},
+    {"longer": 1}, {"longer": None},
+]  # fmt: skip
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    answers=st.lists(
+        # content, bytes until the connection breaks, and the fault
+        st.tuples(st.sampled_from([A, B]), st.sampled_from([24, 40, 64]), st.sampled_from(FAULTS)),
+        min_size=2,
+        max_size=5,
+    ),
+    size=st.sampled_from([None, 64]),
+)
+@example(answers=[(A, 24, {}), (B, 64, {})], size=None)
+@example(answers=[(A, 24, {"tag": ""}), (B, 64, {"tag": ""})], size=64)
+@example(answers=[(A, 24, {}), (B, 24, {"status": 200, "tag": ""}), (A, 64, {})], size=64)
+@example(answers=[(A, 24, {"tag": 'W/"x"'}), (B, 64, {"tag": 'W/"x"'})], size=64)
+@example(answers=[(A, 24, {}), (A, 24, {"total": 48, "longer": None})], size=None)
+@example(answers=[(A, 24, {}), (A, 40, {"start": 16})], size=64)
+def test_any_order_of_answers_gives_one_of_the_files(
+    answers: list[Any], size: int | None, server: Loopback, web: Web
+) -> None:
+    """The file changes between attempts. ETags are missing, weak or correct."""
+
+    def make_answer(content: bytes, sent: int, fault: dict[str, Any]) -> Callable[[Any], None]:
+        def answer(handler: Any) -> None:
+            asked = handler.headers.get("Range", "").removeprefix("bytes=").rstrip("-")
+            begin = fault.get("start", int(asked or 0))
+            status = fault.get("status", 206 if asked else 200)
+            body = content[begin:] if status == 206 else content
+            handler.send_response(status)
+            if tag := fault.get("tag", f'"{content[0]}"'):
+                handler.send_header("ETag", tag)
+            if status == 206:
+                handler.send_header("Content-Range", f"bytes {begin}-63/{fault.get('total', 64)}")
+            longer = fault.get("longer", 0)
+            if longer is not None:
+                handler.send_header("Content-Length", str(len(body) + longer))
+            handler.end_headers()
+            handler.wfile.write(body[:sent])
+
+        return answer
+
+    server.script[PATH] = [*(make_answer(*answer) for answer in answers), "410"]
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(web_module, "BLOCK", 8)
+        path = Path(folder) / "a.h5ad"
+        with suppress(UserError):
+            download(web, server.address + PATH, path, size=size)
+            assert path.read_bytes() in (A, B)

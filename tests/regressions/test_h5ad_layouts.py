@@ -1,0 +1,162 @@
+"""Layouts of newer and older releases of anndata and of SeuratDisk are read, and can be written."""
+
+from pathlib import Path
+from typing import Any
+
+import anndata
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+from anndata.io import write_elem
+from stages import local_corpus, make_evaluation, make_manifest, make_part, write_cells
+
+import scsigmoid as ss
+from scsigmoid.config.schema import Dataset, Embeddings, LocalFiles
+from scsigmoid.corpus.h5ad import cells_of_part, open_cells
+from scsigmoid.corpus.labels import choose_label
+from scsigmoid.evaluation.own_cells import embed_file, read_obs
+
+COUNTS = np.random.default_rng(0).poisson(0.8, (30, 12)) + 1
+TYPES = ["T cell", "B cell", "Café"] * 10
+NOTES = [f"note {number}" for number in range(30)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file with categories, text and numbers, with missing values, in ``obs``."""
+    obs = {
+        "cell_type": pd.Categorical(TYPES),
+        "stage": pd.Categorical([None, "x", "y"] * 10, ["y", "x"], ordered=True),
+        "note": NOTES,
+        "n": np.arange(30),
+    }
+    return write_cells(tmp_path / "cells.h5ad", COUNTS, obs=obs, var={"feature_name": ["A"] * 12})
+
+
+def as_anndata07(file: Any) -> None:
+    """Store categories as anndata 0.7 and SeuratDisk do: in ``__categories``, by reference."""
+    for frame in (file["obs"], file["var"]):
+        frame.attrs["encoding-version"] = "0.1.0"
+        for name in frame.attrs["column-order"]:
+            old = frame[name]
+            if isinstance(old, h5py.Group):
+                codes, texts, ordered = old["codes"][:], old["categories"][:], old.attrs["ordered"]
+                del frame[name]
+                dtype = h5py.string_dtype()
+                stored = frame.create_dataset(f"__categories/{name}", data=texts, dtype=dtype)
+                stored.attrs["ordered"] = bool(ordered)
+                frame[name] = codes
+                frame[name].attrs["categories"] = stored.ref
+            else:
+                for key in tuple(old.attrs):
+                    del old.attrs[key]
+
+
+def as_nullable(file: Any, name: str, missing: int | None = None) -> None:
+    """Store an array of text as anndata's nullable-string-array."""
+    texts = file[name].asstr()[:].astype(object)
+    del file[name]
+    group = file.create_group(name)
+    encoding = {"encoding-type": "nullable-string-array", "encoding-version": "0.1.0"}
+    group.attrs.update({**encoding, "na-value": "NA"})
+    write_elem(group, "values", texts)
+    write_elem(group, "mask", np.arange(len(texts)) == missing)
+
+
+def check_obs(obs: pd.DataFrame, path: Path) -> None:
+    """Check the values, and that anndata can write them with its default settings."""
+    assert list(obs.cell_type) == TYPES
+    assert list(obs.stage.cat.categories) == ["y", "x"]
+    assert obs.stage.cat.ordered
+    assert obs.stage.isna().sum() == 10
+    assert list(obs.note) == NOTES
+    assert list(obs.n) == list(range(30))
+    assert list(obs.index) == [f"cell{cell}" for cell in range(30)]
+    anndata.AnnData(obs=obs).write_h5ad(path.with_name("written.h5ad"))
+
+
+def test_anndata07(path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    before = open_cells(path)
+    with h5py.File(path, "r+") as file:
+        as_anndata07(file)
+    recwarn.clear()
+    cells = open_cells(path)
+    assert (cells.genes, cells.names) == (before.genes, before.names)
+    assert cells.obs(["cell_type", "stage"])["cell_type"].tolist() == TYPES
+    assert cells.obs(["stage"])["stage"].tolist() == ["", "x", "y"] * 10
+    label = Dataset(title="Mine", label="*", types=["T cell", "B cell"])
+    assert choose_label(cells, "mine", label) == "cell_type"
+    check_obs(read_obs(path)[0], path)
+    assert not [str(warning.message) for warning in recwarn if "encoding" in str(warning.message)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "obs/note",
+        "obs/_index",
+        "obs/cell_type/categories",
+        "var/_index",
+        "var/feature_name/categories",
+    ],
+)
+def test_nullable_strings(name: str, path: Path) -> None:
+    before = open_cells(path)
+    with h5py.File(path, "r+") as file:
+        as_nullable(file, name)
+    cells = open_cells(path)
+    assert (cells.genes, cells.names) == (before.genes, before.names)
+    assert cells.obs(["cell_type"])["cell_type"].tolist() == TYPES
+    check_obs(read_obs(path)[0], path)
+
+
+def test_missing_nullable_strings(path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        as_nullable(file, "obs/note", missing=3)
+    assert open_cells(path).obs(["note"])["note"].tolist() == [*NOTES[:3], "", *NOTES[4:]]
+    obs, _ = read_obs(path)
+    anndata.AnnData(obs=obs).write_h5ad(path)
+    note = anndata.read_h5ad(path).obs.note
+    assert note.isna().tolist() == [number == 3 for number in range(30)]
+    assert note.dropna().tolist() == [*NOTES[:3], *NOTES[4:]]
+
+
+@pytest.mark.parametrize("layout", ["0.7", "nullable"])
+def test_stages_that_copy_obs(layout: str, path: Path, tmp_path: Path) -> None:
+    """Held-out cells are copied with their obs (``fetch``)."""
+    with h5py.File(path, "r+") as file:
+        if layout == "0.7":
+            as_anndata07(file)
+        else:
+            for name in ("obs/note", "obs/_index", "obs/cell_type/categories", "var/_index"):
+                as_nullable(file, name)
+    corpus = local_corpus(LocalFiles(files=str(path), held_out=0.3, name="mine"))
+    datasets, folder = {"mine": Dataset(title="Mine")}, tmp_path / "run"
+    make_manifest(corpus, datasets, folder)
+    [(_, trained)] = cells_of_part(make_part(corpus, folder))
+    held, _ = make_evaluation(corpus, "mine", datasets["mine"], folder)
+    assert trained.n_cells + open_cells(held).n_cells == 30
+    assert {*anndata.read_h5ad(held).obs.cell_type} <= {*TYPES}
+
+
+def test_embed(tmp_path: Path) -> None:
+    """The same embedding in all layouts."""
+    model = ss.load("blood", device="cpu")
+    genes = [gene for gene in model.vocabulary.gene_ids if gene.startswith("ENSG")][:12]
+    path = write_cells(tmp_path / "cells.h5ad", COUNTS, genes=genes, obs={"note": NOTES})
+    whole, embeddings = path.read_bytes(), []
+    for layout in ("new", "0.7", "nullable"):
+        path.write_bytes(whole)
+        with h5py.File(path, "r+") as file:
+            if layout == "0.7":
+                as_anndata07(file)
+            elif layout == "nullable":
+                for name in ("obs/note", "obs/_index", "var/_index"):
+                    as_nullable(file, name)
+        output = tmp_path / f"{layout}.h5ad"
+        embed_file(path, model, Embeddings(pooling="mean", batch_tokens=1024), output)
+        adata = anndata.read_h5ad(output)
+        assert adata.obs.note.tolist() == NOTES
+        embeddings.append(adata.obsm["X_scsigmoid"])
+    np.testing.assert_array_equal(embeddings[1:], embeddings[:1] * 2)

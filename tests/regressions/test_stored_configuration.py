@@ -1,0 +1,112 @@
+"""A run stores its configuration in its results folder, and replaces no other file there."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from workflow.conftest import TINY, Project
+
+from scsigmoid.config import check
+from scsigmoid.config.stored import store
+from scsigmoid.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def config():
+    return check.load(overrides={"preset": "demo"})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "config.yaml"
+
+
+def test_a_stored_configuration_is_replaced(config, path):
+    store(config, path, [])
+    assert check.check(check.read_yaml(path)) == config
+    before = path.stat().st_mtime_ns
+    store(config, path, [])
+    assert path.stat().st_mtime_ns == before
+    store(replace(config, seed=config.seed + 1), path, [])
+    assert check.read_yaml(path)["seed"] == config.seed + 1
+
+
+def test_a_configuration_stored_by_an_earlier_version_is_replaced(config, path):
+    """It has all sections and no comments."""
+    path.write_text(check.as_yaml(config), encoding="utf-8")
+    store(replace(config, seed=config.seed + 1), path, [])
+    assert check.read_yaml(path)["seed"] == config.seed + 1
+
+
+BASE = (check.SHIPPED / "config.yaml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BASE,
+        "",
+        "preset: demo\n",
+        "training: {steps: 400}  # mine\n",
+        "a: [",
+        yaml.safe_dump({"preset": "demo", "training": {"steps": 400}}, sort_keys=False),
+        yaml.safe_dump(yaml.safe_load(BASE), sort_keys=False),  # without settings with a default
+        yaml.safe_dump(yaml.safe_load(BASE) | {"study": {}, "choices": {}}),  # in another order
+        BASE.encode("utf-16").decode("latin-1"),
+    ],
+)
+def test_a_file_of_the_user_is_kept(text, config, path):
+    path.write_text(text, encoding="latin-1" if text.startswith("ÿ") else "utf-8")
+    before = path.read_bytes()
+    with pytest.raises(UserError, match=r"config\.yaml: .*set results to another folder"):
+        store(config, path, [])
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("way", ["same", "symbolic link", "hard link"])
+def test_a_given_file_is_kept_although_a_run_stored_it(way, config, path, tmp_path):
+    """For example ``--configfile results/demo/config.yaml --config seed=2``."""
+    store(config, path, [])
+    given = path if way == "same" else tmp_path / "given.yaml"
+    if way == "symbolic link":
+        given.symlink_to(path)
+    elif way == "hard link":
+        given.hardlink_to(path)
+    store(config, path, [given])  # nothing to write
+    before = path.read_bytes()
+    with pytest.raises(UserError, match="this run reads it"):
+        store(replace(config, seed=config.seed + 1), path, [given])
+    assert path.read_bytes() == before
+
+
+def test_the_base_configuration_is_kept_although_a_run_stored_it(config, path, monkeypatch):
+    store(config, path, [])
+    monkeypatch.setattr("scsigmoid.config.stored.SHIPPED", path.parent)
+    with pytest.raises(UserError, match="this run reads it"):
+        store(replace(config, seed=config.seed + 1), path, [])
+
+
+def test_links_and_pipes(config, path, tmp_path):
+    (tmp_path / "mine.yaml").write_text("preset: demo\n")
+    path.symlink_to(tmp_path / "mine.yaml")
+    with pytest.raises(UserError, match="no run stored it"):
+        store(config, path, [])
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(UserError, match="pipe"):
+        store(config, path, [])
+    assert path.is_fifo()
+
+
+def test_a_run_does_not_replace_the_base_configuration(tmp_path):
+    project = Project.new(tmp_path / "project", TINY | {"results": "."})
+    file = project.folder / "config.yaml"
+    before = file.read_bytes()
+    run = project.run("manifest")
+    assert run.returncode != 0
+    assert "set results to another folder" in run.stderr
+    assert "Traceback" not in run.stderr
+    assert file.read_bytes() == before
+    assert not (project.folder / "corpus").exists()

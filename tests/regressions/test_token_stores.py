@@ -1,0 +1,168 @@
+"""Changed tokens are refused by every reader, not only by readers of metadata."""
+
+import json
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from evaluation import conftest as evaluation_fixtures
+from small_training import changed, train_command
+from tokens.conftest import token_table
+from training import conftest as training_fixtures
+
+from scsigmoid.cli import main
+from scsigmoid.config.schema import Embeddings, ValidationLoss
+from scsigmoid.errors import UserError
+from scsigmoid.evaluation.embeddings import embed
+from scsigmoid.evaluation.validation_loss import validation_loss
+from scsigmoid.tokens import store as store_module
+from scsigmoid.tokens.store import TokenStore, grouped, read_index, write_shards
+from scsigmoid.training.loop import train
+
+corpus, run, training = (getattr(training_fixtures, name) for name in ("corpus", "run", "training"))
+cells, make_store, store, make_model = (
+    getattr(evaluation_fixtures, name) for name in ("cells", "make_store", "store", "make_model")
+)
+
+
+def change_tokens(shard: Path) -> None:
+    """Swap neighboring tokens of a shard. The file keeps its size and stays valid."""
+    column = pa.ipc.open_stream(shard.read_bytes()).read_all()["input_ids"].chunk(0)
+    tokens = column.values.to_numpy()
+    swapped = tokens.copy()
+    even = len(tokens) // 2 * 2
+    swapped[:even] = tokens[:even].reshape(-1, 2)[:, ::-1].ravel()
+    data = shard.read_bytes()
+    assert data.count(tokens.tobytes()) == 1
+    shard.write_bytes(data.replace(tokens.tobytes(), swapped.tobytes()))
+
+
+@pytest.fixture
+def own_corpus(corpus: Any, tmp_path: Path) -> Any:
+    """A copy of the training cells, which a test may change."""
+    stores = [Path(shutil.copytree(path, tmp_path / path.name)) for path in corpus.stores]
+    return corpus._replace(stores=stores)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_training_refuses_changed_tokens(
+    workers: int, own_corpus: Any, run: Any, tmp_path: Path
+) -> None:
+    output = tmp_path / "sigmoid_2k"
+    change_tokens(own_corpus.stores[1] / "shard-00001.arrow")
+    run = changed(run, workers=workers)
+    with pytest.raises(UserError, match=r"part-00001/shard-00001\.arrow.*damaged.*make the tokens"):
+        train(run, own_corpus.stores, own_corpus.vocabulary, output)
+    assert not list(output.glob("*.safetensors"))
+
+
+def test_training_on_tokens_beyond_the_vocabulary(
+    own_corpus: Any, run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The checksums are right, but the writer of the store made an error."""
+    for folder in own_corpus.stores:
+        index = read_index(folder)
+        tables = [pa.ipc.open_stream(path.read_bytes()) for path in sorted(folder.glob("*.arrow"))]
+        table = pa.concat_tables([reader.read_all() for reader in tables])
+        tokens = [[*cell[:-1], 64] for cell in table["input_ids"].to_pylist()]
+        table = token_table(tokens, 64, cell=range(len(tokens)))
+        write_shards(folder, grouped(table.to_batches(), 10), index)
+    command = train_command(run, own_corpus, tmp_path / "sigmoid_2k", gpus=1)
+    capsys.readouterr()
+    assert main(command) == 1
+    lines = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    assert len(lines) == 1
+    assert "arrow" in lines[0]
+    assert "vocabulary" in lines[0]
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_evaluation_refuses_changed_tokens(
+    number: int, store: Path, cells: Path, make_model: Any, tmp_path: Path
+) -> None:
+    checkpoint = make_model("sigmoid")
+    change_tokens(store / f"shard-{number:05d}.arrow")
+    output = tmp_path / "sigmoid_toy.h5ad"
+    with pytest.raises(UserError, match=rf"shard-0000{number}\.arrow.*damaged"):
+        embed(checkpoint, store, cells, Embeddings(pooling="mean", batch_tokens=40), "cpu", output)
+    settings = ValidationLoss(trials=1, mask_fraction=0.3, confidence=0.95, batch_tokens=40)
+    outputs = tmp_path / "sigmoid_toy.csv", tmp_path / "sigmoid_toy.parquet"
+    with pytest.raises(UserError, match=rf"shard-0000{number}\.arrow.*damaged"):
+        validation_loss(checkpoint, store, "toy", settings, 1, "cpu", *outputs)
+    assert not [path for path in (output, *outputs) if path.exists()]
+
+
+def test_only_the_shards_that_are_read_are_verified(store: Path) -> None:
+    """Cells of a store are in shards of 5 cells."""
+    change_tokens(store / "shard-00001.arrow")
+    opened = TokenStore.open(store)
+    assert len(opened.cells([0, 4, 10], 99).cu_seqlens) == 4
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"shard-00001\.arrow.*damaged"):
+            opened.cells([5], 99)
+    with pytest.raises(UserError, match=r"shard-00001\.arrow.*damaged"):
+        opened.metadata(["cell"])
+
+
+def test_a_shard_is_hashed_once(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed = []
+
+    def sha256(path: Path) -> str:
+        hashed.append(path.name)
+        return whole_file(path)
+
+    whole_file = store_module.sha256
+    monkeypatch.setattr(store_module, "sha256", sha256)
+    opened = TokenStore.open(store)
+    threads = [threading.Thread(target=opened.cells, args=(range(12), 99)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    opened.metadata(["cell"])
+    assert sorted(hashed) == ["genes.npy", *(f"shard-0000{number}.arrow" for number in range(3))]
+
+
+def test_changed_genes_are_refused(store: Path) -> None:
+    """The lengths of cells, which the order of batches and the histogram of lengths use."""
+    genes = np.load(store / "genes.npy")
+    np.save(store / "genes.npy", genes[::-1])
+    with pytest.raises(UserError, match=r"genes\.npy.*damaged"):
+        TokenStore.open(store)
+    with pytest.raises(UserError, match=r"genes\.npy.*damaged"):
+        store_module.write_length_counts([store], store.parent / "lengths.parquet")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"vocabulary_size": 10}, {"vocabulary_size": -1}, {"vocabulary_size": "40"},
+        {"simulated": False}, {"simulated": "true"}, {"maximum_length": 1e30},
+        {"maximum_length": float("nan")}, {"rows": 11}, {"dataset": None}, {"label": 3},
+        {"shards": {}}, {"shards": []}, {"arrays": []}, {"vocabulary_size": None},
+        {"version": "4"}, {"sha256": 3}, {"cells": "0" * 64}, {"extra": 1},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_edited_index_is_refused(store: Path, change: dict[str, Any]) -> None:
+    path = store / "index.json"
+    index = json.loads(path.read_text())
+    path.write_text(json.dumps(index | change))
+    with pytest.raises(UserError, match=r"index\.json: .*again"):
+        TokenStore.open(store)
+
+
+def test_an_index_with_a_missing_entry_or_other_content_is_refused(store: Path) -> None:
+    path = store / "index.json"
+    index = json.loads(path.read_text())
+    missing = [{key: index[key] for key in index if key != name} for name in index]
+    for text in ["", "[]", "3", "null", "\xff", *map(json.dumps, missing)]:
+        path.write_text(text, encoding="latin-1")
+        with pytest.raises(UserError, match=r"index\.json: .*again"):
+            TokenStore.open(store)
+    path.write_text(json.dumps(index, indent=None))  # the same content
+    assert len(TokenStore.open(store)) == 12

@@ -1,0 +1,159 @@
+"""The package's modules import each other in one direction only (docs/architecture.md).
+
+All imports count: at the top of a module, inside functions, for type checkers, and by
+``import_module`` with a name that starts with a fixed text. A violation that is known is listed
+here until it is repaired. A list must not contain anything that the code no longer does.
+"""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src" / "scsigmoid"
+#: Modules at the top of the package that every module may import. They import only each other.
+EVERYWHERE = {"errors", "files", "progress", "seeds"}
+#: For each folder of the package, and each other module at its top: what it may import, too. The
+#: name of a package is that of its folder, and `scsigmoid` is `__init__.py` of the package itself.
+ALLOWED = {
+    "attention": "kernels",
+    "kernels": "",
+    "config": "kernels",
+    "csv_rows": "",
+    "measurements": "csv_rows",
+    "identity": "",
+    "labels": "config kernels",
+    "stale_lock": "",
+    "corpus": "config csv_rows",
+    "tokens": "config corpus identity",
+    "model": "attention config kernels tokens",
+    "training": "attention config csv_rows kernels model tokens",
+    "evaluation": "config corpus identity measurements model tokens",
+    "benchmarks": "attention config csv_rows kernels measurements model tokens training",
+    "results": "benchmarks config corpus identity kernels labels measurements training",
+    "paper": "benchmarks config labels measurements results",
+    "report": "benchmarks config csv_rows kernels labels measurements model paper results",
+    "study": "config csv_rows evaluation identity labels measurements model report tokens training",
+    "forecast": "config corpus model tokens",
+    "scsigmoid": "evaluation",
+    "cli": "benchmarks config corpus evaluation forecast report results study tokens training",
+    "__main__": "cli",
+}
+#: Imports of one module (left) that the table does not allow.
+VIOLATIONS = {
+    "benchmarks.machine": "scsigmoid",
+    "cli": "scsigmoid",
+    "corpus.web": "scsigmoid",
+    "training.run": "scsigmoid",
+    "evaluation.embeddings": "training.batches training.devices training.export training.step",
+    "evaluation.own_cells": "attention.backends training.devices training.export",
+    "evaluation.validation_loss": "training.batches training.devices training.export training.step",
+    "training.export": "corpus.metadata",
+}
+#: Groups of modules that import each other in a circle.
+CIRCLES = {
+    "scsigmoid evaluation.embeddings evaluation.own_cells training.export training.run",
+    "benchmarks.compiling benchmarks.training",
+    "paper.comparison paper.cost paper.kernel paper.quality paper.stability",
+}
+
+
+def name_of(path: Path) -> str:
+    """Return a module's name without the package's, e.g. ``model.encoder``."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts) or "scsigmoid"
+
+
+MODULES = {name_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def folder_of(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def module_of(name: str) -> str:
+    """Return the module that an import of ``name`` loads, if ``name`` is its object or itself."""
+    name = name.removeprefix("scsigmoid.")
+    return name if name in MODULES else name.rpartition(".")[0] or "scsigmoid"
+
+
+def fixed_text(node: ast.expr) -> str:
+    """Return a text, or the part of an f-string before its first value."""
+    if isinstance(node, ast.JoinedStr) and node.values:
+        node = node.values[0]
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def imported_names(module: str) -> Iterator[str]:
+    """Yield the full names of what a module imports, e.g. ``scsigmoid.model.encoder.Encoder``."""
+    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+        match node:
+            case ast.Import():
+                yield from (alias.name for alias in node.names)
+            case ast.ImportFrom():
+                assert not node.level, f"{module}: write the import with the package's name"
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            case ast.Call(func=ast.Name("import_module") | ast.Attribute(attr="import_module")):
+                # Of f"scsigmoid.cli.{name}", only the folder is known.
+                folder = fixed_text(node.args[0]).rstrip(".")
+                if folder != f"scsigmoid.{folder_of(module)}":
+                    yield folder
+
+
+@cache
+def imports_of(module: str) -> set[str]:
+    """Return the modules of the package that a module imports."""
+    names = imported_names(module)
+    return {module_of(name) for name in names if folder_of(name) == "scsigmoid"} - {module}
+
+
+def test_every_folder_is_in_the_table() -> None:
+    assert {folder_of(module) for module in MODULES} == ALLOWED.keys() | EVERYWHERE
+
+
+def test_the_table_has_no_circle() -> None:
+    TopologicalSorter({folder: text.split() for folder, text in ALLOWED.items()}).prepare()
+
+
+@pytest.mark.parametrize("folder", sorted(ALLOWED.keys() | EVERYWHERE))
+def test_imports_go_in_one_direction(folder: str) -> None:
+    allowed = {folder, *EVERYWHERE, *ALLOWED.get(folder, "").split()}
+    if folder in EVERYWHERE:
+        allowed = EVERYWHERE
+    known = {name: set(text.split()) for name, text in VIOLATIONS.items()}
+    for module in MODULES:
+        if folder_of(module) == folder:
+            forbidden = {name for name in imports_of(module) if folder_of(name) not in allowed}
+            expected = known.get(module, set())
+            assert forbidden <= expected, f"{module}: remove these imports, or move the module"
+            assert forbidden >= expected, f"{module}: repaired; remove its entry in VIOLATIONS"
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    def reached_from(start: str) -> set[str]:
+        """Return the modules that a module imports, directly or through other modules."""
+        reached: set[str] = set()
+        waiting = [start]
+        while waiting:
+            new = imports_of(waiting.pop()) - reached
+            reached |= new
+            waiting += new
+        return reached
+
+    reached = {module: reached_from(module) for module in MODULES}
+    circles = {
+        frozenset(other for other in reached[module] if module in reached[other])
+        for module in MODULES
+        if module in reached[module]
+    }
+    known = {frozenset(text.split()) for text in CIRCLES}
+    assert circles <= known, "move what both sides need to a third module"
+    assert circles >= known, "a circle is gone; remove its entry in CIRCLES"
+
+
+def test_all_names_of_the_lists_exist() -> None:
+    listed = {*VIOLATIONS, *" ".join([*VIOLATIONS.values(), *CIRCLES]).split()}
+    assert listed <= MODULES.keys()
