@@ -25,6 +25,14 @@ def stop(message):
     sys.exit(f"scsigmoid: error: {message}")
 
 
+def missing_module(error):
+    """Return the message for a Python module that is not installed."""
+    return (
+        f"Python module {error.name} is missing. Install this version of scsigmoid next to Snakemake:"
+        " pip install '.[workflow]' in a clone"
+    )
+
+
 DEPLOYMENT = {method.name for method in workflow.deployment_settings.deployment_method}
 if "APPTAINER" in DEPLOYMENT:
     stop(
@@ -64,10 +72,7 @@ try:
     from scsigmoid.report import registry
     from scsigmoid.stale_lock import clear_stale_lock, note_run
 except ModuleNotFoundError as error:
-    stop(
-        f"Python module {error.name} is missing. Install this version of scsigmoid next to Snakemake:"
-        " pip install '.[workflow]' in a clone"
-    )
+    stop(missing_module(error))
 
 if workflow.is_main_process and clear_stale_lock(".snakemake"):
     print("An earlier run was killed. Its lock is removed.", file=sys.stderr)
@@ -81,6 +86,8 @@ try:
     CONFIG = check.load(overrides=config, choose=choose)
 except UserError as error:
     stop(error)
+except ModuleNotFoundError as error:  # of the modules that read own files
+    stop(missing_module(error))
 
 RESULTS = CONFIG.results or f"results/{CONFIG.preset}"
 PLAN = plan.Plan(CONFIG)
