@@ -15,10 +15,11 @@ docs/architecture.md describes the subpackages.
 
 from typing import TYPE_CHECKING, Any
 
+from scsigmoid.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from scsigmoid.evaluation.own_cells import Model, embed, load, tokenize
 
-__version__ = "0.3.0"
 __all__ = ["Model", "embed", "load", "tokenize"]
 
 

@@ -68,9 +68,7 @@ def driver_version() -> str:
 
 def code_version() -> str:
     """Return a checksum of the files in :data:`TIMED_CODE`."""
-    import scsigmoid
-
-    package = Path(scsigmoid.__file__).parent
+    package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for folder in TIMED_CODE:
         for path in sorted((package / folder).rglob("*.py")):

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from scsigmoid import __version__
 from scsigmoid.config.effects import effects
 from scsigmoid.config.schema import Architecture, Size, Training
 from scsigmoid.config.versions import version_setting
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
 from scsigmoid.training.devices import backend_of, device_name, kernel_of
 from scsigmoid.training.processes import Processes
+from scsigmoid.version import __version__
 
 
 @dataclass(frozen=True, kw_only=True)
