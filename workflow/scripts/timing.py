@@ -124,7 +124,7 @@ def time_loading(options: argparse.Namespace) -> Rows:
     from scsigmoid.config.check import model_training
     from scsigmoid.model.sizes import EncoderSettings
     from scsigmoid.tokens.store import TokenStore
-    from scsigmoid.training.batches import GlobalBatches, prefetch
+    from scsigmoid.training.shares import GlobalBatches, prefetch
 
     config = configuration(options.preset)
     simulation, context = config.benchmarks.training, config.models[options.model].context

@@ -8,8 +8,8 @@ import torch
 from scsigmoid.benchmarks.rows import TrainingGroup
 from scsigmoid.benchmarks.simulated import simulated_batches
 from scsigmoid.config.schema import Training, TrainingBenchmark
+from scsigmoid.model.batches import Batch
 from scsigmoid.model.sizes import EncoderSettings
-from scsigmoid.training.batches import Batch
 
 
 @dataclass(frozen=True)

@@ -15,19 +15,13 @@ import torch
 from scsigmoid.attention.reference import weight_statistics
 from scsigmoid.errors import UserError
 from scsigmoid.files import locked, write_text
+from scsigmoid.model.batches import pack, split_by_tokens
 from scsigmoid.model.encoder import Block, Encoder
 from scsigmoid.model.masking import Masking
 from scsigmoid.progress import announce, log
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore, read_index
 from scsigmoid.tokens.vocabulary import Vocabulary
-from scsigmoid.training.batches import (
-    GlobalBatches,
-    pack,
-    prefetch,
-    split_by_tokens,
-    validation_indices,
-)
 from scsigmoid.training.checkpoints import Checkpoints, read_checkpoint
 from scsigmoid.training.devices import backend_of, be_deterministic, out_of_memory_advice
 from scsigmoid.training.export import MODEL, save_encoder
@@ -35,6 +29,7 @@ from scsigmoid.training.journal import LAYERS, Layer, append_rows, validation_lo
 from scsigmoid.training.processes import SIGNALS, STOPPED, Processes, joined, stop_requests
 from scsigmoid.training.records import Meter, Records
 from scsigmoid.training.run import TrainingRun, header
+from scsigmoid.training.shares import GlobalBatches, prefetch, validation_indices
 from scsigmoid.training.step import Trainer, autocast, compute_loss, summed_loss
 
 CHECKPOINTS = "checkpoints"
