@@ -76,13 +76,16 @@ def write_vocabulary(folder: Path, tokens: int) -> None:
     write_parquet(path, {"token": np.arange(tokens), "cells": cells})
 
 
-def write_journal(path: Path, columns: dict[str, Any], device: str = H100) -> None:
+def write_journal(
+    path: Path, columns: dict[str, Any], device: str = H100, processes: int = 16
+) -> None:
     """Write a journal with some columns. All other columns are 0."""
     rows = np.zeros((len(columns["step"]), len(COLUMNS)))
     for name, values in columns.items():
         rows[:, COLUMNS.index(name)] = values
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [f"# device: {device}", "# torch: 2.13.0", ",".join(COLUMNS)]
+    lines = [f"# device: {device}", f"# processes: {processes}", "# torch: 2.13.0"]
+    lines.append(",".join(COLUMNS))
     lines += [",".join([str(int(row[0])), *map(repr, map(float, row[1:]))]) for row in rows]
     path.write_text("\n".join(lines) + "\n")
 
@@ -383,7 +386,8 @@ class PapersNumbers(MadeUp):
         }
         self.write_mmd("heart_oft", pairs, width=1e-3)
         self.write_stress()
-        machine = {"device": H100, "capability": "9.0", "gpus": "16"}
+        self.write_hours()
+        machine = {"device": H100, "capability": "9.0"}
         for benchmark in ("kernel", "training"):
             write_json(self.folder / f"benchmarks/{benchmark}.json", machine)
 
@@ -426,6 +430,15 @@ class PapersNumbers(MadeUp):
         for arm, source in self.source.items():
             path = self.folder / f"training/{arm}_8k/journal.csv"
             write_journal(path, {"step": step, **runs[source]})
+
+    def write_hours(self) -> None:
+        """Write the journals of the runs whose GPU-hours the paper prints, on 16 GPUs."""
+        for row in reported()["gpu_hours"]:
+            for arm, model in row.get("models", {}).items():
+                last = model_training(self.config, model).steps
+                columns = {"step": np.array([1, last]), "loss": np.array([9.0, 3.0])}
+                columns["seconds"] = np.array([1, row[self.source[arm]] * 3600 / 16])
+                write_journal(self.folder / f"training/{model}/journal.csv", columns)
 
     def write_kernel(self) -> None:
         """Write TFLOPS with the paper's peaks, means and speed-ups.

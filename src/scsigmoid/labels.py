@@ -2,7 +2,9 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from scsigmoid.config import metrics
 from scsigmoid.config.schema import Config
@@ -28,26 +30,80 @@ def context_label(context: int) -> str:
 
 
 def short_label(config: Config, name: str) -> str:
-    """Return a model's attention and context, e.g. ``"Sigmoid 4K"``.
+    """Return a model's attention and context, e.g. ``"Sigmoid 4K"``, or its label if not unique.
 
     The context is taken from the model's name, or from the configuration if the name has none.
     """
+    shared = Counter(attention_and_context(config, other) for other in config.models)
+    label = attention_and_context(config, name)
+    return label if shared[label] == 1 else model_label(config, name)
+
+
+def attention_and_context(config: Config, name: str) -> str:
     model = config.models[name]
     return f"{model.attention.capitalize()} {nominal_context(name) or context_label(model.context)}"
 
 
 def model_label(config: Config, name: str) -> str:
-    """Return a model's short label, and its size if ``models.<name>.size`` is set.
+    """Return the label of a model, which no other model of the configuration has.
 
-    If the context in the name is not the model's, both appear: ``"Sigmoid 2K (128 tokens)"``.
+    The label contains attention and context, and the size if ``models.<name>.size`` is set. If the
+    context in the name is not the model's, both appear: ``"Sigmoid 2K (128 tokens)"``. If another
+    model has the same label, the settings that differ are added: ``"Sigmoid 4K, learning rate
+    0.001"``. If none differs, the model's name is added.
     """
+    return model_labels(config)[name]
+
+
+def model_labels(config: Config) -> dict[str, str]:
+    """Return the labels of all models (:func:`model_label`), by name."""
+    labels = {}
+    for name, model in config.models.items():
+        labels[name] = attention_and_context(config, name)
+        if model.size:
+            labels[name] += f" {model.size}"
+        if nominal_context(name) not in ("", context_label(model.context)):
+            labels[name] += f" ({model.context:,} tokens)"
+    add_to_equal(labels, lambda name, equal: different_settings(config, name, equal))
+    add_to_equal(labels, lambda name, _: f" ({name})")
+    return labels
+
+
+def add_to_equal(labels: dict[str, str], text_of: Callable[[str, list[str]], str]) -> None:
+    """Add ``text_of(name, names)`` to each label that several models, ``names``, have."""
+    names_by_label: dict[str, list[str]] = {}
+    for name, label in labels.items():
+        names_by_label.setdefault(label, []).append(name)
+    for names in names_by_label.values():
+        if len(names) > 1:
+            for name in names:
+                labels[name] += text_of(name, names)
+
+
+def different_settings(config: Config, name: str, names: Iterable[str]) -> str:
+    """Return the settings of a model that are not equal in all models ``names``, as text."""
+    by_name = {other: own_settings(config, other) for other in names}
+    return "".join(
+        f", {key.replace('_', ' ')} {setting_text(value)}"
+        for key, value in by_name[name].items()
+        if any(key not in settings or settings[key] != value for settings in by_name.values())
+    )
+
+
+def own_settings(config: Config, name: str) -> dict[str, Any]:
+    """Return the settings in ``models.<name>``, except the attention."""
     model = config.models[name]
-    label = short_label(config, name)
-    if model.size:
-        label += f" {model.size}"
-    if nominal_context(name) not in ("", context_label(model.context)):
-        label += f" ({model.context:,} tokens)"
-    return label
+    fields = {"context": model.context, "size": model.size, "backend": model.backend}
+    return fields | model.training
+
+
+def setting_text(value: Any) -> str:
+    """Return the value of a setting as text, e.g. ``"none"`` for None."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(setting_text, value)) or "none"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return "none" if value is None else str(value)
 
 
 def representation_label(config: Config, name: str) -> str:
@@ -72,15 +128,46 @@ def series_label(series: tuple[str, str], among: Iterable[tuple[str, str]]) -> s
 
 
 def pairs(config: Config) -> list[tuple[str, str]]:
-    """Return the (sigmoid, softmax) models of each context and size, without stress-test models."""
-    # Name of the first model of each attention, by context and size.
-    groups: dict[tuple[int, str], dict[str, str]] = {}
-    for name, model in config.models.items():
-        if not model.stress:
-            first_models = groups.setdefault((model.context, model.size or ""), {})
-            first_models.setdefault(model.attention, name)
-    with_both = [group for _, group in sorted(groups.items()) if len(group) == 2]
-    return [(group["sigmoid"], group["softmax"]) for group in with_both]
+    """Return pairs of a sigmoid and a softmax model, without stress-test models.
+
+    Models that differ only in attention are paired. A model without such a partner is paired with
+    the first remaining model of the same context and size. Pairs are sorted by context and size.
+    """
+    settings = {
+        name: own_settings(config, name)
+        for name, model in config.models.items()
+        if not model.stress
+    }
+    size = {name: (each["context"], each["size"] or "") for name, each in settings.items()}
+    partners: dict[str, str] = {}  # of sigmoid models
+    for key in (settings, size):
+        for name in settings:
+            free = [
+                other
+                for other in settings
+                if key[other] == key[name]
+                and config.models[other].attention == "softmax"
+                and other not in partners.values()
+            ]
+            if config.models[name].attention == "sigmoid" and name not in partners and free:
+                partners[name] = free[0]
+    return sorted(partners.items(), key=lambda pair: size[pair[0]])
+
+
+def group_of(config: Config, name: str, names: Iterable[str]) -> tuple[int, int]:
+    """Return the group in which figures draw a model: its context and a number from 0.
+
+    The number distinguishes the models ``names`` of equal attention and context. Models of a
+    group have the same markers and lines, in the color of their attention.
+    """
+    model = config.models[name]
+    alike = [
+        other
+        for other in names
+        if (config.models[other].attention, config.models[other].context)
+        == (model.attention, model.context)
+    ]
+    return model.context, alike.index(name)
 
 
 def paper_model_label(name: str) -> str:

@@ -43,7 +43,7 @@ class Measurement:
     group: str = ""  # part of the dataset, e.g. a pair of cell types or a donor. Empty: all cells.
     model: str  # model or control, e.g. sigmoid_4k. Paired difference: sigmoid_4k - softmax_4k.
     attention: str = ""  # sigmoid, softmax or empty
-    context: int = 0  # context length in tokens, 0 for controls
+    context: int = 0  # context length in tokens, 0 for controls and for pairs with two contexts
     vocabulary: str = ""  # fingerprint of the vocabulary of the tokens
     metric: str  # e.g. validation_loss, silhouette_label
     value: float  # point estimate
@@ -65,15 +65,21 @@ def write_measurements(path: str | Path, rows: Iterable[Measurement]) -> None:
 
 
 def read_measurements(path: str | Path) -> list[Measurement]:
-    """Read measurements. Raise a UserError if the file is missing, damaged or another table."""
+    """Read measurements. Raise a UserError if the file is missing, damaged or another table.
+
+    A file without rows is damaged, because no metric is written without a value.
+    """
     if not Path(path).is_file():
         raise UserError(f"{path}: no such result file; run the target that makes it")
     try:
-        return read_rows(path, Measurement, exact=True)
+        rows = read_rows(path, Measurement, exact=True)
+        if not rows:
+            raise ValueError("it has no rows")
     except KeyError:
         raise UserError(f"{path}: not a table of measurements; make it again") from None
     except ValueError as error:
         raise UserError(f"{path}: damaged ({error}); make it again") from error
+    return rows
 
 
 def known_donors(donors: NDArray[Any]) -> list[str]:

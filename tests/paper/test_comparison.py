@@ -225,7 +225,11 @@ def test_triton_sigmoid_is_compared_by_its_own_times(paper_results: Results) -> 
     [
         ("benchmarks/kernel.json", "H100", "H200", "kernel", "GPU"),
         ("benchmarks/training.json", "H100", "A100", "cost", "GPU"),
-        ("benchmarks/training.json", '"16"', '"8"', "cost", "GPUs that train together"),
+        ("training/sigmoid_4k/journal.csv", "processes: 16", "processes: 8", "hours",
+         "GPUs that train sigmoid_4k"),
+        ("training/sigmoid_4k/journal.csv", "processes: 16", "other: 16", "hours",
+         "GPUs that train sigmoid_4k"),
+        ("training/sigmoid_4k/journal.csv", "H100", "H200", "hours", "GPU of sigmoid_4k"),
         ("benchmarks/training.csv", "padded", "packed", "cost", "layout"),
         ("benchmarks/training.csv", "triton_sigmoid", "hopper", "cost", "kernel of sigmoid"),
         ("benchmarks/training.csv", "false", "true", "cost", "sigmoid 160M at 2K"),

@@ -94,8 +94,8 @@ def test_validation_loss_by_hand(results: Results, tmp_path: Path) -> None:
         results.validation_loss("heart_oft", "sigmoid_4k", f"validation_loss_over_{name}")
         for name in ("donors", "masks")
     )
-    halves = [(row.high - row.low) / 2 for row in (donors, masks)]
-    assert "**{:.3f} ± {:.3f} ({:.3f})**".format(loss, *halves) in markdown
+    of_donors, of_masks = (f"{(row.high - row.low) / 2:.3f}" for row in (donors, masks))
+    assert f"**{loss:.3f} ± {of_masks} ({donors.value:.3f} ± {of_donors})**" in markdown
     assert rf"\textbf{{{loss:.3f} $\pm$ " in latex
     assert heart.loc["sigmoid_4k", "donors"] == 4
     assert markdown.count("**") == 2 * len(results.config.datasets)

@@ -166,7 +166,7 @@ def test_real_cells(file, real_data, write_part, tmp_path):
     vocabulary = vocabulary_of(folder, 3)
     tokenize_part(folder, Tokenizer(vocabulary, 1e4, 4095, 1000), tmp_path / "store")
     store = TokenStore.open(tmp_path / "store", vocabulary=vocabulary.fingerprint)
-    cells = open_cells(folder / "file0.h5ad").with_current_ids(vocabulary.retired)
+    cells = open_cells(folder / "file0.h5ad").with_ids(vocabulary.retired)
     tokens = vocabulary.tokens(cells.genes)
     assert len(store) == cells.n_cells
     place = np.argsort(store.metadata(["cell"])["cell"])

@@ -1,13 +1,23 @@
 """Check the configuration, and define the constants and functions that the rules use."""
 
+import atexit
 import os
+import signal
+import subprocess
 import sys
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 
 def put_first(variable, folder):
-    """Put a folder first in an environment variable such as PATH, which jobs inherit."""
-    os.environ[variable] = os.pathsep.join([str(folder), *filter(None, [os.environ.get(variable)])])
+    """Put a folder first in an environment variable such as PATH, which jobs inherit.
+
+    Empty entries, which mean the working folder, are removed.
+    """
+    folders = os.environ.get(variable, "").split(os.pathsep)
+    os.environ[variable] = os.pathsep.join([str(folder), *filter(None, folders)])
 
 
 def stop(message):
@@ -15,11 +25,24 @@ def stop(message):
     sys.exit(f"scsigmoid: error: {message}")
 
 
+def missing_module(error):
+    """Return the message for a Python module that is not installed."""
+    return (
+        f"Python module {error.name} is missing. Install this version of scsigmoid next to Snakemake:"
+        " pip install '.[workflow]' in a clone"
+    )
+
+
 DEPLOYMENT = {method.name for method in workflow.deployment_settings.deployment_method}
 if "APPTAINER" in DEPLOYMENT:
     stop(
         "--sdm apptainer: no image is published. Build envs/Containerfile and run snakemake in it"
         " (docs/running.md), or use --sdm conda"
+    )
+if workflow.storage_settings.default_storage_provider is not None:
+    stop(
+        "--default-storage-provider: not supported, because checkpoints and downloads are not"
+        " transferred; leave it out, and set results to a folder that all jobs share"
     )
 # In a clone, Snakemake and all jobs import the package from here. A workflow that is deployed from
 # a remote repository uses the package that is installed next to Snakemake.
@@ -31,12 +54,17 @@ elif "CONDA" in DEPLOYMENT:
     stop("--sdm conda: conda environments do not contain the package; use a clone as the module")
 if not DEPLOYMENT:
     put_first("PATH", Path(sys.executable).parent)  # jobs run `python`
+# Without this variable, `python -m` would import modules from the working folder, e.g. random.py.
+# (`snakemake --lint` reports os.environ[...] = "1".)
+os.environ.update({"PYTHONSAFEPATH": "1"})
 # Each job prints a line on the terminal, and training prints its rate (SCSIGMOID_LINES). On a
 # cluster, jobs print only to their logs (SCSIGMOID_SILENT).
 OUTPUT_VARIABLE = "SCSIGMOID_SILENT" if workflow.remote_exec else "SCSIGMOID_LINES"
-os.environ.update({OUTPUT_VARIABLE: "1"})  # `snakemake --lint` reports os.environ[...] = "1"
+os.environ.update({OUTPUT_VARIABLE: "1"})
 
 try:
+    import psutil
+
     from scsigmoid.config import check, combinations, local_files, plan, stored
     from scsigmoid.config.versions import version_setting
     from scsigmoid.errors import UserError
@@ -44,10 +72,7 @@ try:
     from scsigmoid.report import registry
     from scsigmoid.stale_lock import clear_stale_lock, note_run
 except ModuleNotFoundError as error:
-    stop(
-        f"Python module {error.name} is missing. Install this version of scsigmoid next to Snakemake:"
-        " pip install '.[workflow]' in a clone"
-    )
+    stop(missing_module(error))
 
 if workflow.is_main_process and clear_stale_lock(".snakemake"):
     print("An earlier run was killed. Its lock is removed.", file=sys.stderr)
@@ -61,6 +86,8 @@ try:
     CONFIG = check.load(overrides=config, choose=choose)
 except UserError as error:
     stop(error)
+except ModuleNotFoundError as error:  # of the modules that read own files
+    stop(missing_module(error))
 
 RESULTS = CONFIG.results or f"results/{CONFIG.preset}"
 PLAN = plan.Plan(CONFIG)
@@ -75,6 +102,16 @@ TRAINING_GPUS = GPUS * CONFIG.gpus
 # For each GPU, training has a process and the threads that load its batches.
 TRAINING_THREADS = TRAINING_GPUS * (1 + CONFIG.training.workers) or CONFIG.training.threads
 ENVIRONMENT = "../../envs/scsigmoid.yaml"
+
+
+# Model files by name. The path modifier adds the prefix of a module.
+MODEL_FILES = {
+    name: str(
+        workflow.modifier.path_modifier.modify(f"{RESULTS}/training/{name}/model.safetensors")
+    )
+    for name in [*CONFIG.models, *PLAN.study_runs]
+}
+OUTDATED = set()  # model files that are trained again, because their settings differ
 
 
 wildcard_constraints:
@@ -122,19 +159,25 @@ def gpu_resources(count, nodes=1):
     return {"slurm_partition": default_resource("gpu_partition"), **gpus}
 
 
-def limits(mem_mb, runtime=None, input_factor=0):
+def limits(mem_mb, runtime=None, input_factor=0, minutes_per_gb=0):
     """Return the resources for memory (MB) and time (minutes) of a job.
 
-    The memory is `mem_mb` plus `input_factor` times the size of the input. Memory and `runtime` are
-    multiplied by the number of the attempt. Without `runtime`, each attempt may run as long as the
-    profile allows (`longest`), or a day.
+    The memory is `mem_mb` plus `input_factor` times the size of the input files. The time is
+    `runtime` plus `minutes_per_gb` for each GB of the input files. Snakemake does not know the size
+    of folders. Both are multiplied by the number of the attempt. Jobs may not run longer than the
+    profile allows (`longest`). Without `runtime`, they ask for that time, or for a day.
     """
+    longest = int(default_resource("longest") or 0)
 
     def memory(wildcards, input, attempt):
         return attempt * (mem_mb + int(input_factor * input.size_mb if input_factor else 0))
 
-    def minutes(wildcards, attempt):
-        return attempt * runtime if runtime else default_resource("longest") or 24 * 60
+    def minutes(wildcards, input, attempt):
+        if runtime is None:
+            return longest or 24 * 60
+        size = minutes_per_gb * input.size_mb / 1000 if minutes_per_gb else 0
+        asked = attempt * (runtime + int(size))
+        return min(asked, longest) if longest else asked
 
     return {"mem_mb": memory, "runtime": minutes}
 
@@ -181,6 +224,102 @@ def user_file_of_dataset(wildcards):
     return [str(path) for path in local_files.files_of(file.path)] if file else []
 
 
+@cache
+def find_outdated(model):
+    """Return no inputs, but train a finished model again if its file states other settings.
+
+    Snakemake compares settings with its own records. A record is missing or older than the model if
+    Snakemake was killed while the job ran, or if the results were copied without `.snakemake`.
+    """
+    path = MODEL_FILES[model]
+    if workflow.is_main_process and not workflow.touch:
+        if changed := PLAN.changed_settings(model, path):
+            message = f"{path}: trained again, because settings differ: {'; '.join(changed)}"
+            print(message, file=sys.stderr)
+            OUTDATED.add(path)
+            workflow.dag.forcefiles.add(path)  # unlike forcerun, this does not add a target
+    return []
+
+
+def record_in_job():
+    """Let this job of a cluster record its settings and its id in `.snakemake`.
+
+    By default, only the Snakemake that submits the job writes the record when the job ends. If it
+    was killed, the record would be missing, and later changes of settings would be ignored. Jobs
+    would also replace the id under which they were submitted by none.
+    """
+    from snakemake.persistence import PersistenceBase
+
+    started, finished = PersistenceBase.started, PersistenceBase.finished
+
+    def set_option(**option):
+        workflow.remote_execution_settings = replace(workflow.remote_execution_settings, **option)
+
+    def started_with_id(self, job, external_jobid=None):
+        started(self, job, external_jobid or next(iter(self.external_jobids(job)), None))
+
+    async def finished_with_record(self, job):
+        # With this option, jobs write their own records. It must not affect the scheduler.
+        set_option(immediate_submit=True)
+        try:
+            await finished(self, job)
+        finally:
+            set_option(immediate_submit=False)
+
+    PersistenceBase.started = started_with_id
+    PersistenceBase.finished = finished_with_record
+
+
+if workflow.remote_exec:
+    record_in_job()
+
+
+def warn_of_earlier_jobs():
+    """Name the jobs of an earlier run, which was killed, that are still on the cluster."""
+    jobs = {}
+    for job in workflow.dag.needrun_jobs():
+        for number in workflow.persistence.external_jobids(job):
+            jobs.setdefault(number, f"{number} ({' '.join([job.rule.name, *job.wildcards])})")
+    if jobs:
+        command = ["squeue", "--me", "--noheader", "--states=PD,R,S,CG", "--format=%i"]
+        with suppress(OSError):  # not Slurm
+            queue = subprocess.run(command, capture_output=True, text=True, check=False)
+            if queue.returncode == 0:
+                jobs = {number: jobs[number] for number in queue.stdout.split() if number in jobs}
+    if jobs:
+        print(
+            "scsigmoid: warning: jobs of an earlier run may still run and write the same files:"
+            f" {', '.join(jobs.values())}. Cancel them, or wait for them and run again",
+            file=sys.stderr,
+        )
+
+
+def pass_on_interrupts():
+    """Stop jobs if only Snakemake receives SIGINT (`kill -INT`), as Ctrl-C stops them.
+
+    Otherwise, Snakemake would wait until the jobs end. Ctrl-C reaches all processes, but a second
+    SIGINT would stop training without a checkpoint, so jobs must receive the signal once.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return
+    # A process that ends when Snakemake closes its input, or by a SIGINT that all processes receive.
+    witness = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    atexit.register(witness.communicate)
+
+    def interrupt(number, frame):
+        try:
+            witness.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            for process in psutil.Process().children(recursive=True):
+                # Processes of other groups get the signal from torchrun or srun, as after Ctrl-C.
+                with suppress(ProcessLookupError):
+                    if process.pid != witness.pid and os.getpgid(process.pid) == os.getpgrp():
+                        os.kill(process.pid, signal.SIGINT)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+
+
 def stored_configuration(wildcards, output):
     """Return the path of the stored configuration, from which jobs read titles, labels and so on.
 
@@ -212,13 +351,15 @@ def remove_old_checkpoints():
 
     These are models whose training is forced (-R train) or whose files were deleted. Interrupted
     runs (without a file `finished`, which contains the number of steps) and runs with changed
-    settings keep their checkpoints and continue.
+    settings keep their checkpoints. Training decides whether it can continue from them.
     """
     if workflow.touch:
         return
     for job in workflow.dag.needrun_jobs():
         reason = workflow.dag.reason(job)
         if job.rule.name != "train" or not (reason.forced or reason.missing_output):
+            continue
+        if job.output.model in OUTDATED:
             continue
         folder = Path(job.output.model).parent / "checkpoints"
         finished = folder / "finished"

@@ -20,7 +20,7 @@ rule manifest:
         ENVIRONMENT
     resources:
         **DOWNLOAD,
-        **limits(mem_mb=4000, runtime=240),
+        **limits(mem_mb=4000, runtime=240, minutes_per_gb=10),  # hashes all cells of own files
     params:
         configuration=stored_configuration,
         settings=settings_of("manifest"),

@@ -37,7 +37,8 @@ rule vocabulary:
     conda:
         ENVIRONMENT
     resources:
-        **limits(mem_mb=8000, runtime=60, input_factor=4),
+        # Two seconds for each part, 2 GB for any number of parts.
+        **limits(mem_mb=4000, runtime=30 + len(PLAN.parts) // 10),
     params:
         settings=settings_of("vocabulary"),
     shell:

@@ -8,6 +8,7 @@
 rule train:
     """Train one model."""
     input:
+        lambda wildcards: find_outdated(wildcards.model),
         tokens=result("tokens/training/part-{part}", part=PLAN.parts),
         vocabulary=f"{RESULTS}/tokens/vocabulary.parquet",
     output:

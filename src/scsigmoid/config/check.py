@@ -61,10 +61,7 @@ def check(values: Mapping[str, Any]) -> Config:
     """Check a merged configuration. Raise a UserError that names the first wrong setting."""
     datasets = values.get("datasets")
     if isinstance(datasets, Mapping):
-        for name, dataset in datasets.items():
-            # With a file, the default of `title` is the name of the dataset.
-            if isinstance(dataset, dict) and dataset.get("file"):
-                dataset.setdefault("title", str(name).replace("_", " "))
+        values = {**values, "datasets": dict(map(with_title, datasets, datasets.values()))}
     config = validate(values, Config)
     if config.corpus.source == "local":
         config = with_local_datasets(config)
@@ -72,6 +69,13 @@ def check(values: Mapping[str, Any]) -> Config:
     runs |= {name: (run.model, run.training) for name, run in study_runs(config).items()}
     check_combinations(config, runs)
     return config
+
+
+def with_title(name: Any, dataset: Any) -> tuple[Any, Any]:
+    """Return a dataset's entry. With a file, the default of ``title`` is the dataset's name."""
+    if isinstance(dataset, Mapping) and dataset.get("file"):
+        dataset = {"title": str(name).replace("_", " "), **dataset}
+    return name, dataset
 
 
 def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,12 +3,17 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from glob import glob
-from os.path import expanduser
+from glob import escape, glob
+from os.path import exists, expanduser, join
 from pathlib import Path
 
 from scsigmoid.config.schema import Corpus, Dataset, LocalFiles
-from scsigmoid.errors import UserError
+from scsigmoid.errors import UserError, first_few
+
+# Names of the files of a 10x sample. All files of a sample have the same prefix, often empty.
+TENX_FILE = re.compile(
+    r"(?P<prefix>.*?)((?P<matrix>matrix\.mtx)|(?P<cells>barcodes\.tsv)|(features|genes)\.tsv)(\.gz)?"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +29,39 @@ class LocalFile:
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the files at a path: the path itself, or the matrix files of a 10x folder."""
+    """Return the files at a path: the path itself, or the files of a 10x matrix in a folder.
+
+    Hidden files are left out, such as ``._matrix.mtx.gz``, which macOS writes.
+    """
     if not path.is_dir():
         return [path]
-    # The names of files may have a prefix and end in .gz.
-    names = ("matrix.mtx", "barcodes.tsv", "features.tsv", "genes.tsv")
-    return sorted(file for name in names for file in path.glob(f"*{name}*") if file.is_file())
+    files = (file for file in path.glob("*") if not file.name.startswith("."))
+    return sorted(file for file in files if TENX_FILE.fullmatch(file.name) and file.is_file())
+
+
+def samples_of(folder: Path) -> dict[str, list[re.Match[str]]]:
+    """Return the file names of each 10x sample in a folder, by prefix, as matches of TENX_FILE."""
+    samples: dict[str, list[re.Match[str]]] = {}
+    for file in files_of(folder):
+        if name := TENX_FILE.fullmatch(file.name):
+            samples.setdefault(name["prefix"], []).append(name)
+    # A single file without a matrix, for example a list of selected barcodes, is not a sample.
+    return {
+        prefix: names for prefix, names in samples.items() if len(names) > 1 or names[0]["matrix"]
+    }
+
+
+def find_paths(pattern: str) -> list[Path]:
+    """Return the existing paths that a path or glob names, sorted.
+
+    Folders and files that exist are taken literally, because their names may contain ``[``.
+    """
+    path = Path(expanduser(pattern))
+    if exists(path):
+        return [path]
+    folder = next(filter(exists, path.parents), Path())
+    rest = f"{path.relative_to(folder)}{'/' * pattern.endswith('/')}"
+    return sorted(map(Path, glob(join(escape(str(folder)), rest), recursive=True)))
 
 
 def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
@@ -43,7 +75,7 @@ def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
     files: dict[Path, LocalFile] = {}
     for index, entry in enumerate(entries):
         key = f"corpus.local.{index}"
-        paths = sorted(Path(match) for match in glob(expanduser(entry.files), recursive=True))
+        paths = find_paths(entry.files)
         if not paths:
             raise UserError(f"{key}.files: {entry.files}: no such file; correct the path")
         if entry.name and len(paths) > 1:
@@ -82,12 +114,31 @@ def own_files(corpus: Corpus, datasets: Mapping[str, Dataset]) -> list[LocalFile
 
 
 def problem_of(path: Path) -> str:
-    """Return why a path cannot be read and what to do, or an empty text."""
-    if path.is_file() or (path.is_dir() and files_of(path)):
+    """Return why a path cannot be read and what to do, or an empty text.
+
+    A folder must have the files of one 10x sample, each once.
+    """
+    if path.is_file():
         return ""
-    if path.is_dir():
+    if not path.is_dir():
+        return "no such file; correct the path"
+    samples = samples_of(path)
+    if not samples:
         return f"a folder without a 10x matrix; name its files, for example {path / '*.h5ad'}"
-    return "no such file; correct the path"
+    if len(samples) > 1:
+        prefixes = first_few(map(repr, samples))
+        return (
+            f"a folder with the 10x files of {len(samples)} matrices (prefixes {prefixes}); move "
+            "the files of each matrix to a folder of its own"
+        )
+    [names] = samples.values()
+    if len(names) > len({(name["matrix"], name["cells"]) for name in names}):
+        listed = ", ".join(name.string for name in names)
+        return (
+            f"a folder with several versions of a 10x file ({listed}); keep one matrix, one file "
+            "of barcodes and one file of genes"
+        )
+    return ""
 
 
 def slug(text: str) -> str:

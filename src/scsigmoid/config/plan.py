@@ -5,16 +5,22 @@ and None, as in YAML. Tables and figures are in :mod:`scsigmoid.report.registry`
 """
 
 import dataclasses
+import json
+from collections.abc import Iterator, Mapping
 from functools import cached_property, reduce
 from operator import getitem
+from pathlib import Path
 from typing import Any
 
-from scsigmoid.config.check import model_training
-from scsigmoid.config.effects import find_settings, values_for
+from safetensors import SafetensorError, safe_open
+
+from scsigmoid.config.check import as_json, model_training
+from scsigmoid.config.effects import effects, find_settings, values_for
 from scsigmoid.config.local_files import LocalFile, own_files
 from scsigmoid.config.schema import Config, Training
 from scsigmoid.config.study import study_runs
 from scsigmoid.config.versions import version_setting
+from scsigmoid.identity import KEY
 
 
 class Plan:
@@ -138,3 +144,38 @@ class Plan:
         del settings["device"]  # changes results by rounding only
         training = values_for(Training(**settings["training"]), "train")
         return settings | {"training": training, **version_setting("train")}
+
+    def changed_settings(self, name: str, path: str | Path) -> list[str]:
+        """Compare the settings in the header of a finished model with the settings of its run.
+
+        Return the settings that differ, with both values, for messages. Settings that the header
+        does not contain, and settings that do not affect the model, are not compared. If the file
+        is missing or not a model, return an empty list.
+        """
+        try:
+            with safe_open(path, framework="numpy") as file:
+                header = json.loads((file.metadata() or {})[KEY])
+        except (OSError, SafetensorError, KeyError, ValueError):
+            return []
+        now = json.loads(as_json(self.compared_settings(name)))
+        now.pop("version", None)  # of the code. The header contains the version of the format.
+        architecture = now.pop("architecture")
+        del architecture["size"]  # a name. The dimensions are in `size`.
+        for setting, effect in effects(Training).items():
+            if effect is not None and "train" not in effect.rules:
+                now["training"].pop(setting, None)  # a constant
+        values = dict(leaves(now | architecture))
+        return [
+            f"{setting} ({there} there, {values[setting]} now)"
+            for setting, there in leaves(header)
+            if setting in values and there != values[setting]
+        ]
+
+
+def leaves(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and the value of each setting in nested mappings."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value

@@ -177,6 +177,8 @@ def read_version(entry: Entry, dataset: Entry | None = None) -> Version:
     assets = [asset for asset in read_objects(entry, "assets") if asset.get("filetype") == "H5AD"]
     if not assets or not isinstance(assets[0].get("url"), str):
         raise Unusable(f"its version {version_id} has no h5ad file")
+    if len(assets) > 1:
+        raise Unusable(f"its version {version_id} has {len(assets)} h5ad files, not one")
     cells, size = as_count(entry.get("cell_count")), as_count(assets[0].get("filesize"))
     if cells is None:
         raise UserError(

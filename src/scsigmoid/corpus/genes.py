@@ -3,13 +3,13 @@
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,14 @@ VERSIONED = re.compile(r"\A(ENS[A-Z]*\d+)\.\d+\Z")
 ENSEMBL_GENE = re.compile(r"(ENS[A-Z]*G)\d+")
 ORGANISMS = {"ENSG": "Homo sapiens", "ENSMUSG": "Mus musculus"}
 FOREIGN = ("ERCC-", "ENSSASG")  # prefixes of ids: spike-ins, and genes of SARS-CoV-2
+# Columns of `var` that state whether a feature is a gene, in this order.
+KINDS = ("feature_biotype", "feature_types", "feature_type")
+# Names of columns of `var` with gene symbols, in lower case and by preference. All but the first,
+# which is CELLxGENE's, are only used if the index has Ensembl ids.
+SYMBOLS = (
+    "feature_name", "gene_symbols", "gene_symbol", "symbol", "gene_name", "gene_names",
+    "gene_short_name", "hgnc_symbol",
+)  # fmt: skip
 # Values of var['feature_types'], in lower case: genes, and other features.
 EXPRESSION = ("gene expression", "gex", "rna")
 OTHER_FEATURES = re.compile(
@@ -44,6 +52,22 @@ class Genes:
     gene_column: str  # column of `var` with the ids; empty for the index
     removed: dict[str, int]  # features left out and merged; h5ad.Cells adds spots off the tissue
 
+    def with_ids(self, id_of: Mapping[str, str]) -> Self:
+        """Replace gene ids, or symbols in place of ids. Counts of genes with one id are added."""
+        import pandas as pd
+
+        if id_of.keys().isdisjoint(self.genes):
+            return self
+        ids = pd.Series([id_of.get(gene, gene) for gene in self.genes])
+        new_index, genes = pd.factorize(ids)  # index of each id in the unique ids `genes`
+        names = pd.Series(self.names)[~ids.duplicated()].tolist()
+        is_used = self.gene_of_feature >= 0
+        gene_of_feature = np.where(is_used, new_index[self.gene_of_feature], -1)
+        return replace(self, genes=genes.tolist(), names=names, gene_of_feature=gene_of_feature)
+
+
+AnyGenes = TypeVar("AnyGenes", bound=Genes)
+
 
 def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
     """Read and check the genes of a file. Log the numbers of features left out and merged.
@@ -53,11 +77,10 @@ def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
     """
     if gene_column:
         check_column(var, gene_column, path, "the genes")
-    index = str(var.attrs["_index"])
-    names = read_column(var, "feature_name" if "feature_name" in var else index)
     is_gene = are_genes(var, path)
+    names = read_column(var, column_of_names(var, is_gene, path))
     gene_column = gene_column or column_of_ids(var, is_gene, path)
-    ids = read_column(var, gene_column or index)
+    ids = read_column(var, gene_column or str(var.attrs["_index"]))
     check_ids(ids, is_gene, gene_column, path)
     name_of: dict[str, str] = {}
     index_of: dict[str, int] = {}  # position of each gene in both dicts
@@ -135,6 +158,30 @@ def is_id(value: object) -> bool:
     return isinstance(value, str) and ENSEMBL_GENE.match(value) is not None
 
 
+def may_be_read(name: str, gene_column: str) -> bool:
+    """Return whether :func:`read_genes` may read a column of ``var``, whatever its values are."""
+    return name == gene_column or name in KINDS or name.casefold() in SYMBOLS
+
+
+def column_of_names(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
+    """Return the column with gene symbols, which may be the index."""
+    if SYMBOLS[0] in var:
+        return SYMBOLS[0]
+    index = str(var.attrs["_index"])
+    if not has_ids(read_column(var, index)[is_gene]):
+        return index
+    columns = {
+        name.casefold(): name
+        for name in map(str, var.attrs["column-order"])
+        if not has_ids(read_column(var, name)[is_gene])
+    }
+    names = [columns[name] for name in SYMBOLS if name in columns]
+    if len(names) > 1:
+        others = " and ".join(f"var[{name!r}]" for name in names[1:])
+        log(f"{path}: gene symbols are read from var[{names[0]!r}], not from {others}")
+    return next(iter(names), index)
+
+
 def column_of_ids(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
     """Return the only complete column with Ensembl ids, as in scanpy's 10x files.
 
@@ -170,7 +217,7 @@ def are_genes(var: Any, path: Path) -> NDArray[np.bool_]:
         biotypes = read_column(var, "feature_biotype")
         if set(biotypes) <= CELLXGENE_BIOTYPES:
             return np.asarray(biotypes != "spike-in", dtype=bool)
-    name = next((name for name in ("feature_types", "feature_type") if name in var), None)
+    name = next((name for name in KINDS[1:] if name in var), None)
     if name is None:
         return np.ones(count_rows(var), dtype=bool)
     types = read_column(var, name)
@@ -203,6 +250,60 @@ def find_comparable(genes: Sequence[str], known: Iterable[str]) -> set[str]:
     if organism == "other" or count <= 0.9 * len(genes):
         return set(known)
     return {gene for gene in known if organism_of(gene) in (organism, "other")}
+
+
+def ambiguous_names(file: Genes) -> set[str]:
+    """Return the names in a file that do not identify a gene of an organism.
+
+    They are names of several genes of the organism, and, in a file with Ensembl ids, the names of
+    features without an id, which may be proteins.
+    """
+    counts = Counter(zip(map(organism_of, file.genes), file.names, strict=True))
+    organisms = Counter(name for _, name in counts)  # number of organisms by name
+    no_id_is_suspect = has_ids(file.genes)
+    return {
+        name
+        for (organism, name), count in counts.items()
+        if count > 1 or (organism == "other" and (no_id_is_suspect or organisms[name] > 1))
+    }
+
+
+def group_by_name(
+    names: Mapping[str, str], ambiguous: Container[str]
+) -> dict[tuple[str, str], list[str]]:
+    """Return the genes of each organism and name, from names by gene, without ambiguous names.
+
+    A gene without Ensembl id belongs to the organism in which genes with ids have its name. If
+    there is not exactly one such organism, its organism is ``other``.
+    """
+    organisms: dict[str, set[str]] = {}  # by name
+    for gene, name in names.items():
+        organisms.setdefault(name, set()).add(organism_of(gene))
+    groups: dict[tuple[str, str], list[str]] = {}
+    for gene, name in names.items():
+        if name not in ambiguous:
+            organism, known = organism_of(gene), organisms[name] - {"other"}
+            if organism == "other" and len(known) == 1:
+                [organism] = known
+            groups.setdefault((organism, name), []).append(gene)
+    return groups
+
+
+def with_shared_ids(local_files: Mapping[Path, AnyGenes]) -> dict[Path, AnyGenes]:
+    """Replace symbols in place of ids by the Ensembl ids that other files have for these symbols.
+
+    Files with symbols can then be compared with files that have both Ensembl ids and symbols.
+    """
+    names: dict[str, str] = {}
+    for file in local_files.values():
+        pairs = zip(file.genes, file.names, strict=True)
+        names |= {gene: name for gene, name in pairs if gene not in names or name != gene}
+    ambiguous = set().union(*map(ambiguous_names, local_files.values()))
+    id_of: dict[str, str] = {}
+    for genes in group_by_name(names, ambiguous).values():
+        if ids := [gene for gene in genes if is_id(gene)]:
+            id_of |= {gene: max(ids) for gene in genes if not is_id(gene)}
+    return {path: file.with_ids(id_of) for path, file in local_files.items()}
 
 
 def compare_genes(local_files: Mapping[Path, Genes]) -> None:
@@ -243,10 +344,11 @@ def check_shared(file: Genes, known: Mapping[str, str], path: Path, other: str) 
     else:
         only_here = next(gene for gene in file.genes if gene not in comparable)
         only_there = max(comparable - {*file.genes}, default="")
+        kind = "Ensembl id" if has_ids([*comparable]) else "symbol"
         message = (
             f"{summary} among the {len(comparable):,} genes of {other} (only here: {only_here!r}, "
             f"only there: {only_there!r}); keep all genes, not only the highly variable "
-            "ones, name them by Ensembl id, or set 'genes' to the column of var with the ids; "
+            f"ones, name them by {kind}, or set 'genes' to the column of var with the {kind}s; "
             "genes of another organism cannot be compared"
         )
         if share < 0.1:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -56,19 +56,6 @@ class Cells(Genes):
     @property
     def n_cells(self) -> int:
         return len(self.rows)
-
-    def with_current_ids(self, retired: Mapping[str, str]) -> "Cells":
-        """Replace retired gene ids by current ones. Counts of genes with the same id are added."""
-        import pandas as pd
-
-        if retired.keys().isdisjoint(self.genes):
-            return self
-        ids = pd.Series([retired.get(gene, gene) for gene in self.genes])
-        new_index, genes = pd.factorize(ids)  # index of each id in the unique ids `genes`
-        names = pd.Series(self.names)[~ids.duplicated()].tolist()
-        is_used = self.gene_of_feature >= 0
-        gene_of_feature = np.where(is_used, new_index[self.gene_of_feature], -1)
-        return replace(self, genes=genes.tolist(), names=names, gene_of_feature=gene_of_feature)
 
     def select(self, held_out: str, role: Role) -> "Cells":
         """Select the held-out cells (``"evaluation"``) or the other cells (``"training"``).

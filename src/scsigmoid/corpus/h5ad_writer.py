@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.config.local_files import files_of
+from scsigmoid.config.local_files import files_of, problem_of, samples_of
 from scsigmoid.corpus.h5ad import Cells
 from scsigmoid.corpus.hdf5 import opened, read_data_frame
 from scsigmoid.corpus.metadata import one_line
@@ -73,17 +73,23 @@ def write_cells(path: str | Path, table: CellTable) -> None:
         uns={"title": table.title, "schema_version": SCHEMA_VERSION, "scsigmoid": metadata},
     )
     adata.raw = anndata.AnnData(X=counts, var=var, obs=obs[[]])
-    with atomic_path(path) as temporary:
+    with storing(str(path)), atomic_path(path) as temporary:
         adata.write_h5ad(temporary, compression="gzip", compression_opts=1)
 
 
 @contextmanager
 def storing(title: str) -> Iterator[None]:
-    """Raise a ``UserError`` that names ``title`` if anndata cannot write an h5ad file."""
+    """Raise a ``UserError`` that names ``title`` if anndata cannot write an h5ad file.
+
+    In the block, anndata writes strings as pandas stores them. By default, it refuses the strings
+    of pandas 3 (``future.infer_string``), because anndata 0.10 and older cannot read them.
+    """
+    import anndata
     from anndata._io.specs.registry import IORegistryError
 
     try:
-        yield
+        with anndata.settings.override(allow_write_nullable_strings=True):
+            yield
     except (TypeError, ValueError, IORegistryError) as error:
         # anndata adds a note with the element of the file that cannot be written.
         where = next(iter(getattr(error, "__notes__", [])), "")
@@ -94,9 +100,11 @@ def storing(title: str) -> Iterator[None]:
 
 
 def is_tenx(path: Path) -> bool:
-    """Return whether a path is a 10x folder, or an ``.h5`` file without ``obs``."""
+    """Return whether a path is a folder, which must be a 10x folder, or an ``.h5`` file without
+    ``obs``.
+    """
     if path.is_dir():
-        return bool(files_of(path))
+        return True
     if path.suffix != ".h5":
         return False
     with opened(path, is_h5ad=False) as file:
@@ -106,17 +114,19 @@ def is_tenx(path: Path) -> bool:
 def convert_tenx(path: Path, output: Path) -> None:
     """Read a 10x file or folder into memory and write it as h5ad.
 
-    Counts are in ``X``, and gene ids in the index of ``var``.
+    Counts are in ``X``, and gene ids in the index of ``var``. Raise a UserError if scanpy cannot
+    read the path, or if a folder does not have exactly one matrix.
     """
     import pandas as pd
     import scanpy
 
+    if problem := problem_of(path):
+        raise UserError(f"{path}: {problem}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # names of genes may not be unique
             if path.is_dir():
-                matrix = next(file for file in files_of(path) if "matrix.mtx" in file.name)
-                prefix = matrix.name.partition("matrix.mtx")[0]
+                [prefix] = samples_of(path)
                 adata = scanpy.read_10x_mtx(path, gex_only=False, make_unique=False, prefix=prefix)
             else:
                 adata = scanpy.read_10x_h5(path, gex_only=False)

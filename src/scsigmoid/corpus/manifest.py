@@ -18,7 +18,7 @@ from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus.discover import Service, find_evaluation_dataset, list_versions
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.embedded import list_embedded
-from scsigmoid.corpus.genes import compare_genes, organisms_of
+from scsigmoid.corpus.genes import compare_genes, organisms_of, with_shared_ids
 from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import as_h5ad, fingerprint
 from scsigmoid.corpus.hdf5 import opened
@@ -182,6 +182,8 @@ def list_local(
         rows_of_file, file = list_file(local, datasets, seed)
         rows += rows_of_file
         files.append(file)
+    cells_of = with_shared_ids({file.path: file.cells for file in files})
+    files = [file._replace(cells=cells_of[file.path]) for file in files]
     compare_genes({file.path: file.cells for file in files})
     compared = find_repeated(files)
     excluded = {path: cells for path, cells in compared.items() if len(cells.rows)}

@@ -176,7 +176,7 @@ def check_rows(rows: Iterable[ManifestRow], where: str) -> None:
 
 def write_manifest(path: str | Path, rows: Iterable[ManifestRow]) -> None:
     """Write manifest rows as CSV, atomically."""
-    write_rows(path, ManifestRow, rows)
+    write_rows(path, ManifestRow, rows, numbered=False)
 
 
 def check_skipped(rows: Iterable[ManifestRow], training: Iterable[ManifestRow]) -> None:

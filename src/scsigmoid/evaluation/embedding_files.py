@@ -121,8 +121,8 @@ def read_embeddings(
         labeled_only: whether to leave out cells without a label. The log states their number.
 
     Raises:
-        UserError: if a file is of another model or dataset, if the vocabulary, the cells or their
-            types differ between models, or if no cell has a label.
+        UserError: if a file is of another model or dataset, if the vocabulary, the cells, their
+            types or their donors differ between models, or if no cell has a label.
     """
     embeddings = {
         name: read_embedding(path, **model_of(path), dataset=dataset)
@@ -132,11 +132,12 @@ def read_embeddings(
     shared = {field: first.metadata.get(field) for field in ("vocabulary", "cells")}
     for other in others:
         check_identity(other.path, other.metadata, **shared)
-        if not np.array_equal(first.labels, other.labels):
-            raise UserError(
-                f"{other.path}: has other cell types than {first.path} for the same cells; embed "
-                "them again"
-            )
+        for field, title in {"cells": "cells", "labels": "cell types", "donors": "donors"}.items():
+            if not np.array_equal(getattr(first, field), getattr(other, field)):
+                raise UserError(
+                    f"{other.path}: has other {title} than {first.path}, of the same dataset; "
+                    "embed its cells again"
+                )
     has_label = first.labels != ""
     if not labeled_only or has_label.all():
         return embeddings

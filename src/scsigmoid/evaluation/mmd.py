@@ -107,12 +107,14 @@ def mmd_dataset(
         ``estimate`` is the value (default: the value of the sample).
         """
         low, high = percentile_interval(resampled[1:], settings.confidence)
-        # For a ratio or a difference: of the first model, because both have the same context.
-        metadata = by_model.get(model, first).metadata
+        models = [by_model[model]] if model in by_model else by_model.values()
+        # A ratio or a difference of models with different values has neither of them.
+        attention, *other_attentions = {item.metadata["attention"] for item in models}
+        context, *other_contexts = {item.metadata["context"] for item in models}
         return replace(
             common, group=group, model=model, metric=metric, low=low, high=high, n=n, seed=seed,
-            attention=metadata["attention"] if model in by_model else "",
-            context=metadata["context"],
+            attention="" if other_attentions else attention,
+            context=0 if other_contexts else context,
             value=float(resampled[0]) if estimate is None else estimate,
         )  # fmt: skip
 
@@ -120,7 +122,7 @@ def mmd_dataset(
     for a, b in track(list(combinations(types, 2)), label=f"MMD {dataset}"):
         n_cells, mmds = measure_pair(by_model, a, b, dataset, settings, seed, device)
         pairs.append(mmds)
-        pair_row = partial(row, f"{a} vs {b}", n_cells)
+        pair_row = partial(row, pair_name(a, b), n_cells)
         # x is the MMD in the sigmoid model, y in the softmax model.
         for name, (x, y) in zip(Estimates._fields, mmds, strict=True):
             for model, values in ((sigmoid, x), (softmax, y)):
@@ -156,6 +158,15 @@ def choose_types(
     return kept, {name: cells[name] for name in names if cells[name] < minimum}
 
 
+def pair_name(a: str, b: str) -> str:
+    """Return the name of a pair of cell types, e.g. ``Cardiac vs Neural``.
+
+    A type whose own name contains the word "vs" is in quotation marks, so that no two pairs have
+    the same name.
+    """
+    return " vs ".join(f'"{name}"' if "vs" in name.split() else name for name in (a, b))
+
+
 def measure_pair(
     by_model: Mapping[str, Embedding], a: str, b: str, dataset: str, settings: Mmd, seed: int,
     device: str | torch.device,
@@ -166,7 +177,7 @@ def measure_pair(
     The bandwidth of a model is computed from at most ``BANDWIDTH_CELLS`` random cells of the pair,
     the same cells in all models. Raise a UserError if a bandwidth is 0.
     """
-    name = f"{a} vs {b}"
+    name = pair_name(a, b)
     labels = next(iter(by_model.values())).labels
     members = [np.flatnonzero(labels == cell_type) for cell_type in (a, b)]  # rows of the cells
     w, v = (  # counts of the cells of each type

@@ -19,10 +19,12 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData
 from anndata.io import write_elem
+from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from scsigmoid.attention.backends import choose_backend
 from scsigmoid.config.schema import Embeddings, Pooling
-from scsigmoid.corpus.genes import is_id, organism_of
+from scsigmoid.corpus.genes import has_ids, is_id, may_be_read, organism_of
 from scsigmoid.corpus.h5ad import Cells, open_cells
 from scsigmoid.corpus.h5ad_writer import as_h5ad, storing
 from scsigmoid.corpus.hdf5 import format_names, opened, read_data_frame
@@ -41,7 +43,7 @@ from scsigmoid.progress import log, verbosity
 from scsigmoid.tokens.make import Tokenizer
 from scsigmoid.tokens.store import Packed, TokenStore, grouped, write_shards
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.training.devices import resolve_device
+from scsigmoid.training.devices import own_defaults, resolve_device
 from scsigmoid.training.export import MODEL, load_encoder, load_vocabulary
 
 KEY = "X_scsigmoid"  # name of the embedding in obsm, and of its settings in uns
@@ -83,6 +85,7 @@ class Model:
         )
 
 
+@own_defaults()
 def load(path: str | Path, *, device: str = "auto", backend: str = "auto") -> Model:
     """Load a trained model.
 
@@ -112,6 +115,7 @@ def load(path: str | Path, *, device: str = "auto", backend: str = "auto") -> Mo
     return Model(path, encoder, load_vocabulary(path), metadata)
 
 
+@own_defaults()
 def tokenize(
     adata: AnnData, model: Model, *, layer: str = "", genes: str = "", verbose: bool = True
 ) -> Packed:
@@ -135,6 +139,7 @@ def tokenize(
         return TokenStore.open(store).cells(np.arange(adata.n_obs), model.encoder.settings.genes)
 
 
+@own_defaults()
 def embed(
     adata: AnnData,
     model: Model,
@@ -184,6 +189,7 @@ def embed(
     adata.uns[key] = provenance(model.path, model.metadata, settings, is_simulated)
 
 
+@own_defaults()
 def embed_file(
     path: Path,
     model: Model,
@@ -296,46 +302,74 @@ def check_options(key: object, batch_tokens: object) -> None:
 
 @contextmanager
 def as_file(adata: AnnData, layer: str, genes: str) -> Iterator[Path]:
-    """Write counts and genes to a temporary h5ad file, named ``adata`` in error messages."""
+    """Write counts and genes to a temporary h5ad file, named ``adata`` in error messages.
 
-    def gene_columns(var: Any) -> Any:
-        """Return the columns that :func:`scsigmoid.corpus.genes.read_genes` may use."""
-        columns = ("feature_name", "feature_types", "feature_type", "feature_biotype", genes)
-        return var[[name for name in var if name in columns or any(map(is_id, var[name]))]]
-
-    def read_matrix(matrix: Any) -> Any:
-        """Return a matrix, which may be backed by a file, in memory. None stays None."""
-        if matrix is None:
-            return None
-        return matrix.to_memory() if hasattr(matrix, "to_memory") else matrix[:]
-
-    layers = [name for name in adata.layers if name is not None]  # None is X in anndata 0.13
+    Nothing else is read from ``adata``, so its other parts may have any content.
+    """
+    # Other keys are not layers with a name: None is X in anndata 0.13.
+    layers = [name for name in adata.layers if isinstance(name, str)]
     if layer and layer not in layers:
         names = ", ".join(layers) or "none"
         raise UserError(
             f"adata: has no layer {layer!r}; set 'layer' to the layer with raw counts (layers: "
             f"{names})"
         )
-    if genes and not any(genes in data.var for data in (adata, adata.raw) if data is not None):
-        columns = format_names(genes, [str(name) for name in adata.var])
-        raise UserError(f"adata: var has no column {genes!r} for the genes; its columns: {columns}")
-    needed = AnnData(  # the parts of `adata` that the tokenizer reads
-        X=None if layer else read_matrix(adata.X),
-        # Numbers instead of cell names, because an h5ad file cannot store every name.
-        obs=pd.DataFrame(index=np.arange(adata.n_obs).astype(str)),
-        var=gene_columns(adata.var),
-        layers={layer: read_matrix(adata.layers[layer])} if layer else None,
-    )
-    if (raw := adata.raw) is not None and not layer:
-        needed.raw = AnnData(X=read_matrix(raw.X), obs=needed.obs, var=gene_columns(raw.var))
+    columns = [str(name) for data in (adata, adata.raw) if data is not None for name in data.var]
+    if genes and genes not in columns:
+        names = format_names(genes, columns)
+        raise UserError(f"adata: var has no column {genes!r} for the genes; its columns: {names}")
     with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
         path = Path(folder) / "adata.h5ad"
-        with storing("adata"):
-            needed.write_h5ad(path)
+        with storing("adata"), h5py.File(path, "w") as file:
+            # Numbers instead of cell names, because an h5ad file cannot store every name.
+            numbers = pd.Index([*map(str, range(adata.n_obs))], dtype=object)
+            write_elem(file, "obs", pd.DataFrame(index=numbers))
+            write_elem(file, "var", gene_columns(adata.var, genes))
+            if layer:
+                write_elem(file, f"layers/{layer}", read_matrix(adata.layers[layer]))
+            elif adata.X is not None:
+                write_elem(file, "X", read_matrix(adata.X))
+            if adata.raw is not None and not layer:
+                write_elem(file, "raw/X", read_matrix(adata.raw.X))
+                write_elem(file, "raw/var", gene_columns(adata.raw.var, genes))
         with shown_as(path, "adata"):
             if layers and not layer:
                 check_counts(path, layers)
             yield path
+
+
+def gene_columns(var: Any, genes: str) -> pd.DataFrame:
+    """Return the columns of ``var`` that :func:`scsigmoid.corpus.genes.read_genes` may read.
+
+    Index and columns are text of dtype object, which every version of anndata can store. Missing
+    values are "". Raise a UserError if two such columns have the same name, but different values.
+    """
+
+    def as_text(values: Any) -> NDArray[np.object_]:
+        series = pd.Series(values).astype(object)
+        pairs = zip(series, series.isna(), strict=True)
+        return np.array(["" if is_missing else str(value) for value, is_missing in pairs], object)
+
+    index = as_text(var.index)
+    needs_ids = not has_ids(index)
+    columns: dict[str, NDArray[np.object_]] = {}
+    for position, name in enumerate(map(str, var.columns)):
+        values = var.iloc[:, position]
+        if may_be_read(name, genes) or (needs_ids and any(map(is_id, values))):
+            texts = as_text(values)
+            if not np.array_equal(columns.setdefault(name, texts), texts):
+                raise UserError(
+                    f"adata: var has several columns {name!r} with different values; remove all "
+                    "but one"
+                )
+    return pd.DataFrame(columns, index=pd.Index(index, dtype=object), dtype=object)
+
+
+def read_matrix(matrix: Any) -> Any:
+    """Return a matrix in memory, which may be backed by a file."""
+    if isinstance(matrix, np.ndarray) or issparse(matrix):
+        return matrix
+    return matrix.to_memory() if hasattr(matrix, "to_memory") else matrix[:]
 
 
 def check_counts(path: Path, layers: list[str]) -> None:
@@ -358,13 +392,13 @@ def read_obs(path: Path) -> tuple[Any, bool]:
 
 
 def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
-    """Replace gene names by the ids of the vocabulary. Genes with an Ensembl id keep it.
+    """Replace gene names by the ids of the vocabulary. Genes with an id of the vocabulary keep it.
 
     A name is replaced only if exactly one gene of the file and one gene of the vocabulary have it.
     Names in R's spelling are replaced, too, such as ``HLA.A`` for ``HLA-A``. Raise a UserError if
     genes are of another organism, or if no gene of the file is in the vocabulary.
     """
-    cells = cells.with_current_ids(vocabulary.retired)
+    cells = cells.with_ids(vocabulary.retired)
     found_by_id = vocabulary.token_of.keys() & set(cells.genes)
     organisms = {*map(organism_of, cells.genes)} - {"other"}
     expected = {*map(organism_of, vocabulary.gene_ids)} - {"other"}
@@ -375,7 +409,7 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
             "organism"
         )
     id_of = {name: gene_id for gene_id, name in vocabulary.name_of.items()}
-    names = known_names(cells, found_by_id, [*id_of])  # "" for genes that keep their id
+    names = known_names(cells, found_by_id, id_of)  # "" for genes that keep their id
     # Number of genes of each name.
     counts_in_file = Counter(filter(None, names))
     counts_in_vocabulary = Counter(vocabulary.name_of.values())
@@ -392,11 +426,12 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
             f"vocabulary, and are left out ({first_few(ambiguous)})"
         )
     if not found_by_id and not unique:
+        kind = "Ensembl id" if has_ids([*vocabulary.token_of]) else "symbol"
         raise UserError(
             f"{cells.path}: no gene in common with the vocabulary, by id or by name (the file "
             f"has {cells.genes[0]!r}, the vocabulary {vocabulary.gene_ids[-1]!r}, "
-            f"{vocabulary.names[-1]!r}); name genes by Ensembl id, set 'genes' to the column of "
-            "var with the ids, or use a model of their organism"
+            f"{vocabulary.names[-1]!r}); name genes by {kind}, as the vocabulary does, set 'genes' "
+            f"to the column of var with the {kind}s, or use a model of their organism"
         )
     genes = [
         id_of[name] if name in unique else gene
@@ -405,16 +440,24 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     return dataclasses.replace(cells, genes=genes)
 
 
-def known_names(cells: Cells, found_by_id: set[str], names: list[str]) -> list[str]:
-    """Return the name in ``names`` of each gene of a file.
+def known_names(cells: Cells, found_by_id: set[str], id_of: Mapping[str, str]) -> list[str]:
+    """Return the name of each gene of a file, as the vocabulary spells it.
 
-    The name is "" if the gene has an id (of the vocabulary or of Ensembl) or an unknown name.
+    The name is "" if the gene is found by id, or if the vocabulary does not have the name. A gene
+    with an Ensembl id is not the gene of the vocabulary that has the same name and another Ensembl
+    id.
+
+    Args:
+        cells: the file.
+        found_by_id: the genes of the file that are in the vocabulary.
+        id_of: the ids of the vocabulary's genes by name.
     """
     # Names by spelling. A name's own spelling replaces the R spelling of another name.
-    by_spelling = {name.replace("-", "."): name for name in names} | {name: name for name in names}
+    by_spelling = {name.replace("-", "."): name for name in id_of} | {name: name for name in id_of}
     known = []
-    for gene, name in zip(cells.genes, cells.names, strict=True):
-        has_id = gene in found_by_id or organism_of(gene) != "other"
+    for gene, symbol in zip(cells.genes, cells.names, strict=True):
         # Without an id, the file's gene may itself be a name.
-        known.append("" if has_id else by_spelling.get(gene) or by_spelling.get(name, ""))
+        name = by_spelling.get(gene) or by_spelling.get(symbol, "")
+        has_other_id = name and is_id(gene) and is_id(id_of[name])
+        known.append("" if gene in found_by_id or has_other_id else name)
     return known

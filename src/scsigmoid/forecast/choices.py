@@ -1,13 +1,13 @@
 """Values for settings that are ``auto``, chosen from the user's cells and the device.
 
-All runs in a results folder choose the same values, because the device is read from the stored
-configuration of the first run.
+All runs in a results folder choose the same values, because the device and the warm-up are read
+from the stored configuration of the first run.
 """
 
 import ctypes
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,7 +74,13 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     corpus = validate(values["corpus"], Corpus, "corpus")
     seed = values.get("seed", 0)  # not yet checked, as all sections but `corpus`
     sample = sample_cells(corpus, seed if isinstance(seed, int) else 0)
-    choose_device(settings)
+    first_run = stored_configuration(settings)
+    choose_device(settings, first_run.get("device"))
+    # The warm-up follows from the number of steps, but unlike that it determines the trained model.
+    # It is kept on the same corpus, so that a run with another number of steps can be continued.
+    warmup = "training.warmup_steps"
+    if warmup in first_run.get("choices", {}) and first_run.get("corpus") == asdict(corpus):
+        settings.fill(warmup, AutoSettings(first_run)[warmup], "as in the first run")
     scale = SCALES["cpu" if settings["device"] == "cpu" else "cuda"]
     choose_model(settings, scale, sample)
     choose_training(settings, scale, sample)
@@ -130,11 +136,15 @@ def has_auto(value: Any) -> bool:
     return bool(value == AUTO)
 
 
-def choose_device(settings: AutoSettings) -> None:
-    """Choose the device of the first run in the results folder, or else a GPU if there is one."""
+def stored_configuration(settings: AutoSettings) -> dict[str, Any]:
+    """Return the stored configuration of the first run in the results folder, {} before it."""
     preset, results = settings["preset"], settings["results"]
     path = Path(results if isinstance(results, str) else f"results/{preset}") / "config.yaml"
-    device = read_yaml(path).get("device") if path.is_file() else None
+    return read_yaml(path) if path.is_file() else {}
+
+
+def choose_device(settings: AutoSettings, device: Any) -> None:
+    """Choose the ``device`` of the first run, or else a GPU if there is one."""
     if device not in SCALES:  # there was no run, or its device was `auto`
         device = "cuda" if has_gpu() else "cpu"
     reason = ("no GPU" if device == "cpu" else "a GPU") + " in the first run"

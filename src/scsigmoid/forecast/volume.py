@@ -8,7 +8,7 @@ from pathlib import Path
 from scsigmoid.config.local_files import expand, files_of, own_files
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.embedded import list_embedded
-from scsigmoid.corpus.genes import compare_genes, organism_of
+from scsigmoid.corpus.genes import compare_genes, organism_of, with_shared_ids
 from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
 from scsigmoid.corpus.h5ad_writer import is_tenx
 from scsigmoid.corpus.labels import choose_label
@@ -120,7 +120,7 @@ def check_own_files(config: Config) -> None:
                 part = cells.select(held_out_text(file.held_out, config.seed), "evaluation")
                 choose_label(part, file.dataset, config.datasets[file.dataset])
         if config.corpus.source == "local":
-            compare_genes(cells_of)
+            compare_genes(with_shared_ids(cells_of))
 
 
 def expected_volume(config: Config) -> Volume:

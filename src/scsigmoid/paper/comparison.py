@@ -17,7 +17,8 @@ GROUPS = {
     "quality": "Quality of the models",
     "stability": "Training stability",
     "kernel": "Attention kernel",
-    "cost": "Training cost",
+    "cost": "Training cost, projected from the speed of one GPU",
+    "hours": "Training cost of the completed runs",
 }
 #: Numbers are effects (such as a difference of sigmoid and softmax) or levels (such as a loss). A
 #: level may differ by ``LEVEL_FACTOR`` from the paper's number, or by ``ORDER_FACTOR`` if the paper
@@ -86,11 +87,11 @@ class Number:
 
 def numbers(results: Results) -> list[Number]:
     """Return the numbers of all groups. In each group, the headlines are first."""
-    from scsigmoid.paper import cost, kernel, quality, stability  # they import this module
+    from scsigmoid.paper import cost, hours, kernel, quality, stability  # they import this module
 
     return [
         number
-        for module in (quality, stability, kernel, cost)
+        for module in (quality, stability, kernel, cost, hours)
         for number in sorted(module.numbers(results), key=lambda number: not number.headline)
     ]
 

@@ -1,7 +1,7 @@
 """Find settings and facts of a run that differ from the paper.
 
-The paper's numbers form four groups (:data:`~.comparison.GROUPS`): quality, stability, kernel and
-cost. The numbers of a group are comparable with the paper if the group has no differences.
+The paper's numbers form five groups (:data:`~.comparison.GROUPS`): quality, stability, kernel, cost
+and hours. The numbers of a group are comparable with the paper if the group has no differences.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,9 @@ from typing import Any
 from scsigmoid.config.check import model_training
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
+from scsigmoid.labels import context_label, setting_text
 from scsigmoid.paper.comparison import GROUPS
+from scsigmoid.paper.hours import count_gpus
 from scsigmoid.paper.reported import cell_types, reported
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import costs, row_label
@@ -25,6 +27,7 @@ GPU, GPUS = "H100", 16
 MODELS = {
     "quality": ("sigmoid_2k", "softmax_2k", "sigmoid_4k", "softmax_4k"),
     "stability": ("sigmoid_8k", "softmax_8k"),
+    "hours": ("sigmoid_2k", "softmax_2k", "sigmoid_4k", "softmax_4k"),
 }
 MISSING = "missing"
 
@@ -127,8 +130,17 @@ def result_differences(results: Results) -> Iterator[Difference]:
                 last_step = int(journal["step"][-1])
                 if last_step < steps:
                     yield Difference(group, f"last step of {name}", f"{last_step:,}", f"{steps:,}")
-                if journal.header.get("device") == "cpu" and config.device != "cpu":
+                device = journal.header.get("device", "unknown")
+                if device == "cpu" and config.device != "cpu":
                     yield Difference(group, f"device of {name}", "cpu", GPU)
+                elif group == "hours" and device != "cpu":
+                    # The other groups do not depend on the model and the number of GPUs.
+                    if GPU not in device:
+                        yield Difference(group, f"GPU of {name}", device, GPU)
+                    gpus = count_gpus(results, name)
+                    if gpus != GPUS:
+                        here = str(gpus or "unknown")
+                        yield Difference(group, f"GPUs that train {name}", here, str(GPUS))
         if results.training_cell_kind != "real":
             yield Difference(group, "training cells", results.training_cell_kind, "real")
     yield from dataset_differences(results)
@@ -136,9 +148,6 @@ def result_differences(results: Results) -> Iterator[Difference]:
         device = str(results.machine(benchmark).get("device") or "unknown")
         if GPU not in device and config.device != "cpu":
             yield Difference(group, "GPU", device, GPU)
-    gpus = int(results.machine("training").get("gpus") or 1)
-    if gpus != GPUS:
-        yield Difference("cost", "GPUs that train together", str(gpus), str(GPUS))
     yield from training_benchmark_differences(results)
 
 
@@ -164,12 +173,11 @@ def dataset_differences(results: Results) -> Iterator[Difference]:
 def training_benchmark_differences(results: Results) -> Iterator[Difference]:
     """Yield differences in layout, kernel, bottleneck and model size."""
     paper_kernels = {"sigmoid": "triton_sigmoid", "softmax": "flex"}
-    # Number of parameters of the sizes whose name, such as "160M", states a different number.
-    other_sizes: dict[str, int] = {}
+    # Numbers of parameters, by context, of the sizes whose name, such as "160M", states another.
+    other_sizes: dict[str, dict[int, int]] = {}
     for cost in costs(results):
         if cost.has_other_size:
-            # A size has almost as many parameters at any other context: report it once.
-            other_sizes.setdefault(cost.size, cost.sigmoid.parameters)
+            other_sizes.setdefault(cost.size, {})[cost.context] = cost.sigmoid.parameters
         for arm in (cost.sigmoid, cost.softmax):
             if arm.layout != "padded":
                 yield Difference("cost", "layout", f"{arm.layout} sequences", "padded sequences")
@@ -179,12 +187,8 @@ def training_benchmark_differences(results: Results) -> Iterator[Difference]:
             if arm.host_bound:
                 yield Difference("cost", row_label(arm), "bound by the host", "bound by the GPU")
     for size, parameters in other_sizes.items():
-        yield Difference("cost", f"size {size}", f"{parameters:,} parameters", size)
-
-
-def setting_text(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return ", ".join(map(setting_text, value)) or "none"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    return "none" if value is None else str(value)
+        here = ", ".join(
+            f"{count:,} parameters at {context_label(context)}"
+            for context, count in parameters.items()
+        )
+        yield Difference("cost", f"size {size}", here, size)

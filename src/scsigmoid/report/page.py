@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from scsigmoid.config.check import as_yaml, model_training
+from scsigmoid.csv_rows import read_frame
 from scsigmoid.files import parsing, write_text
 from scsigmoid.kernels import version_of
 from scsigmoid.labels import model_label
@@ -21,7 +22,7 @@ from scsigmoid.report import registry
 from scsigmoid.report.figures.training import covered_share
 from scsigmoid.report.summary import verdicts
 from scsigmoid.report.tables.quality import donor_scores
-from scsigmoid.report.tables.writing import DASH, Table
+from scsigmoid.report.tables.writing import DASH, Table, visible
 from scsigmoid.results.folder import Results
 
 #: Tables with more rows than this, or without rows, are collapsed when the page opens.
@@ -71,9 +72,17 @@ def make_report(results: Results, output: str | Path) -> None:
     """Write the report page. Its links are relative to the results folder."""
     from jinja2 import Environment
 
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=finalize
+    )
     template = files("scsigmoid.report").joinpath("page.html").read_text(encoding="utf-8")
     write_text(output, environment.from_string(template).render(content(results)))
+
+
+def finalize(value: Any) -> Any:
+    """Remove invisible characters from a text that the template prints."""
+    # The output of macros has __html__. Its texts were finalized inside the macro.
+    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def content(results: Results) -> dict[str, Any]:
@@ -158,7 +167,8 @@ def study_section(results: Results) -> list[dict[str, Any]]:
         "largest learning rate at which no seed collapses, and the number of diverged runs. A "
         "claim about a difference is open if the interval contains 0.",
         header=("The paper", "Here", "At this scale"),
-        rows=pd.read_csv(results.path(file)).to_numpy().tolist(),
+        # As text: a result without an interval looks like a number.
+        rows=read_frame(results.path(file), dtype=str, keep_default_na=False).to_numpy().tolist(),
         align="lll",
     )
     claims = {"kind": "table", "name": "study_claims", "title": "What agrees with the paper"}

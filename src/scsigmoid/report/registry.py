@@ -183,7 +183,8 @@ def figures(plan: Plan) -> dict[str, Entry]:
             f"{training.projected_cells / 1e6:,.1f} million cells, extrapolated from the median "
             "time of a training step over timed rounds. Error bars are "
             f"{training.confidence * 100:g} % intervals of the median. One panel for each context, "
-            "one pair of bars for each model size.",
+            "one pair of bars for each model size. Numbers above the bars are the time of sigmoid "
+            "divided by the time of softmax in the same round, median over rounds.",
             inputs=TRAINING_FILES, settings=["figures"],
         ),
         "loss": Entry(
@@ -191,8 +192,9 @@ def figures(plan: Plan) -> dict[str, Entry]:
             caption="One training run per model. Left: training loss (nats per masked gene) by "
             "step, as logged (faint) and as a moving mean over 5 % of the logged steps (strong). "
             "The dotted line is the gene-frequency baseline. Right: validation loss (nats per "
-            "masked gene) on each dataset, mean over cells. Error bars are Student's "
-            f"{confidence * 100:g} % intervals of the mean over donors (at least three donors).",
+            "masked gene) on each dataset: mean over donors with Student's "
+            f"{confidence * 100:g} % interval if at least three donors are known, otherwise mean "
+            "over cells.",
             inputs=[
                 *validation_losses(plan), *journals(plan.evaluated_models),
                 "tokens/vocabulary.parquet",

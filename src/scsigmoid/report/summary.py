@@ -8,6 +8,7 @@ import pandas as pd
 
 from scsigmoid.config.metrics import MEAN
 from scsigmoid.labels import CONTROLS, METRIC_TITLES
+from scsigmoid.report.tables.mmd import MEANS
 
 #: Maximum number of paths of new files in a line of the summary.
 MAXIMUM_PATHS = 4
@@ -74,7 +75,7 @@ def separation(name: str, table: pd.DataFrame) -> str:
     """Return the mean MMD of sigmoid divided by the mean MMD of softmax on a dataset, as text."""
     # The configured estimator comes first in the table.
     mean = table[table["pair"] == "ratio_of_means"].iloc[0]
-    is_pair = table["pair"].str.contains(" vs ") & (table["estimator"] == mean["estimator"])
+    is_pair = ~table["pair"].isin(MEANS) & (table["estimator"] == mean["estimator"])
     dataset = name.removeprefix("mmd_")
     return f"{mean['ratio']:.3f} ({dataset}, {is_pair.sum()} pairs of cell types)"
 

@@ -27,6 +27,21 @@ from scsigmoid.measurements import (
 from scsigmoid.training.journal import read_journal
 
 T = TypeVar("T")
+#: Metrics in the files of metrics that have several. The files of other metrics have one.
+FILE_METRICS = {
+    "validation_loss": {f"validation_loss{end}" for end in ("", "_over_donors", "_over_masks")},
+    "mmd": {
+        "mmd_left_out",
+        *(
+            f"mmd_{estimator}{end}"
+            for estimator in ("unbiased", "biased")
+            for end in (
+                "", "_bootstrap_mean", "_ratio", "_difference", "_mean_of_ratios",
+                "_mean_ratio_of_means", "_bootstrap_mean_ratio_of_means",
+            )
+        ),
+    },
+}  # fmt: skip
 EXPECTED_CONTENT = "a result file of this version"  # for messages about damaged files
 
 
@@ -99,9 +114,7 @@ class Results:
             if row.model in self.config.models:
                 settings = self.config.models[row.model]
                 expected |= {"attention": settings.attention, "context": settings.context}
-            # The files of "mmd" contain "mmd_unbiased_ratio" and other metrics with this prefix.
-            # Metrics without it fail the check.
-            if not row.metric.startswith(metric):
+            if row.metric not in FILE_METRICS.get(metric, {metric}):
                 expected["metric"] = metric
             check_identity(self.folder / path, vars(row), **expected)
         return rows
@@ -146,8 +159,8 @@ class Results:
         }
         rows = self.measurements("mmd", dataset)
         by_key = {(row.group, row.model, row.metric): row for row in rows}
-        # Other groups are "" (means over pairs) and cell types that were left out.
-        pairs = dict.fromkeys(row.group for row in rows if " vs " in row.group)
+        # Rows of other metrics are means over pairs (group "") and cell types that were left out.
+        pairs = dict.fromkeys(row.group for row in rows if row.metric == metric)
         with parsing(self.folder / metric_file("mmd", dataset), EXPECTED_CONTENT):
             return {
                 pair: {name: by_key[pair, *key] for name, key in keys.items()} for pair in pairs

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from scsigmoid.config.schema import Config
-from scsigmoid.files import write_text
+from scsigmoid.csv_rows import write_frame
 from scsigmoid.model.batches import Batch, pack
 from scsigmoid.model.masking import Masking
 from scsigmoid.model.sizes import EncoderSettings
@@ -65,7 +65,7 @@ def baselines(config: Config, results: Path, output: Path) -> None:
             (name, "rank and length", shares.loss(batch)),
         ]
     table = pd.DataFrame(rows, columns=["dataset", "baseline", "loss"])
-    write_text(output, table.to_csv(index=False, float_format="%.6g"))
+    write_frame(output, table)
 
 
 class ClassShares:

@@ -190,11 +190,17 @@ def rival_differences(study: Study) -> tuple[pd.DataFrame, int]:
 
 
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:
-    """Correct p-values for multiple comparisons by Holm's method."""
-    values = np.asarray(p_values, dtype=float)
+    """Correct p-values for multiple comparisons by Holm's method.
+
+    NaN stands for a test that was not possible. It stays NaN and does not count as a test.
+    """
+    corrected = np.array(p_values, dtype=float)
+    is_test = ~np.isnan(corrected)
+    values = corrected[is_test]
     order = np.argsort(values)
     scaled = values[order] * np.arange(len(values), 0, -1)
-    return np.minimum(np.maximum.accumulate(scaled), 1)[np.argsort(order)]
+    corrected[is_test] = np.minimum(np.maximum.accumulate(scaled), 1)[np.argsort(order)]
+    return corrected
 
 
 def student_intervals(differences: pd.DataFrame) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from scsigmoid.study.stability import (
     MAXIMUM_RISE,
     MINIMUM_GAIN,
     first_family_settings,
+    short_settings,
     stability_runs,
 )
 
@@ -146,6 +147,7 @@ def stability_figure(study: Study) -> "Figure":
     ``stability``. The lower panels are for the first setting at :func:`shown_rate`.
     """
     settings, baseline = first_family_settings(study)[:2], study.baseline("frequencies")
+    labels = short_settings(settings)
     runs = stability_runs(study).query("setting in @settings")
     figure = style.new_figure(DOUBLE, 4.4)
     # The grid has four columns. One setting takes all of them, two settings take two each.
@@ -154,7 +156,7 @@ def stability_figure(study: Study) -> "Figure":
     for setting in settings:
         draw_final_losses(grid[setting], runs[runs["setting"] == setting])
         grid[setting].axhline(baseline, color=MUTED, linewidth=0.7, linestyle=":")
-        grid[setting].set_title(setting.split(",")[0].capitalize())
+        grid[setting].set_title(labels[setting].capitalize())
     first, *others = (grid[setting] for setting in settings)
     for axes in others:
         axes.sharey(first)

@@ -16,8 +16,8 @@ import pandas as pd
 
 from scsigmoid.config.schema import Config
 from scsigmoid.config.study import study_runs
+from scsigmoid.csv_rows import read_frame, write_frame
 from scsigmoid.errors import UserError, first_few
-from scsigmoid.files import write_text
 from scsigmoid.progress import log
 from scsigmoid.training.journal import JOURNAL, LAYERS, read_journal
 
@@ -68,8 +68,7 @@ def collect(config: Config, results: Path, output: Path) -> None:
         log(f"{len(missing)} of {len(missing) + len(rows)} runs are missing: {first_few(missing)}")
     tables = {"runs": pd.DataFrame(rows), "curves": pd.concat(curves), "layers": pd.concat(layers)}
     for name, table in tables.items():
-        # Six digits are enough for all results and keep the files small.
-        write_text(output / f"{name}.csv", table.to_csv(index=False, float_format="%.6g"))
+        write_frame(output / f"{name}.csv", table)
 
 
 class Study:
@@ -118,7 +117,7 @@ class Study:
         path = self.folder / f"{name}.csv"
         if not path.is_file():
             raise UserError(f"{path}: no such file; make it with scsigmoid study-runs")
-        return pd.read_csv(path)
+        return read_frame(path)
 
     def baseline(self, name: str) -> float:
         """Return the loss of a baseline (``baselines.csv``) on the validation cells, in nats."""

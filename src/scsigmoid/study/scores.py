@@ -9,6 +9,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from scsigmoid.csv_rows import write_frame
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_embeddings
 from scsigmoid.evaluation.mmd import choose_types, median_squared_distance, mmd_squared
@@ -19,7 +20,6 @@ from scsigmoid.evaluation.neighbours import (
     representations,
 )
 from scsigmoid.evaluation.scib import FOLDS, cross_validated, leiden, probe, silhouette
-from scsigmoid.files import write_text
 from scsigmoid.identity import check_cells
 from scsigmoid.labels import CONTROLS
 from scsigmoid.progress import log
@@ -67,7 +67,7 @@ def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> N
         rows += [(run, step, metric, value) for metric, value in scores.items()]
         log(f"{cells.stem} {name}: scored")
     table = pd.DataFrame(rows, columns=["run", "step", "metric", "value"]).astype({"step": "Int64"})
-    write_text(output, table.to_csv(index=False, float_format="%.6g"))
+    write_frame(output, table)
 
 
 def metrics(

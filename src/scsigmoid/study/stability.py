@@ -1,6 +1,7 @@
 """Find collapsed and diverged runs by learning rate, and summarize gradient norms and clipping."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -31,6 +32,19 @@ def first_family_settings(study: Study) -> list[str]:
     if runs.empty:
         return []
     return runs[runs["family"] == runs["family"].iloc[0]]["setting"].unique().tolist()
+
+
+def short_settings(settings: Sequence[str]) -> dict[str, str]:
+    """Return short labels of distinct settings: the first part, and every part that differs."""
+    parts = {setting: setting.split(", ") for setting in settings}
+    return {
+        setting: ", ".join(
+            part
+            for index, part in enumerate(own)
+            if index == 0 or any(part not in others for others in parts.values())
+        )
+        for setting, own in parts.items()
+    }
 
 
 def stability_runs(study: Study) -> pd.DataFrame:

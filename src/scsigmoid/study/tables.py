@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pandas as pd
 
+from scsigmoid.csv_rows import NUMBER, numbers
 from scsigmoid.labels import ATTENTIONS
 from scsigmoid.report.tables.writing import DASH, Cell, Table, fixed, interval, write_table
 from scsigmoid.study import comparisons, stability
@@ -17,6 +18,7 @@ from scsigmoid.study.stability import (
     MAXIMUM_RISE,
     MINIMUM_GAIN,
     first_family_settings,
+    short_settings,
     stability_runs,
 )
 
@@ -183,7 +185,8 @@ def frontier_table(study: Study) -> Table:
         for row in records
     ]
     # One line of the table for each setting and arm, with one cell for each learning rate.
-    lines = pd.MultiIndex.from_product([first_family_settings(study), ATTENTIONS])
+    labels = short_settings(first_family_settings(study))
+    lines = pd.MultiIndex.from_product([labels, ATTENTIONS])
     grid = pd.Series(texts, table.index).unstack("learning_rate").reindex(lines)
     grid = grid.dropna(axis="columns", how="all").fillna(DASH)
     return Table(
@@ -194,7 +197,7 @@ def frontier_table(study: Study) -> Table:
         records=records,
         header=("Learning rate", *(f"{rate:g}" for rate in grid.columns)),
         rows=[
-            [f"{arm}, {setting.split(',')[0]}", *cells]
+            [f"{arm}, {labels[setting]}", *cells]
             for (setting, arm), cells in zip(lines, grid.to_numpy().tolist(), strict=True)
         ],
         align="l" + "c" * len(grid.columns),
@@ -382,8 +385,9 @@ def claims_table(study: Study) -> Table:
         f"softmax, mean over seeds (one run each), {IN_BRACKETS}. They agree or disagree with the "
         "paper if the whole interval is on one side of zero. Learning rates are the largest up to "
         "which no run collapsed. Diverged runs are counted over all learning rates.",
-        columns=("claim", "result", "outcome"),
-        records=rows,
+        # The report page reads the file.
+        columns=("claim", "result", "outcome", *([NUMBER] if rows else [])),
+        records=[(*row, number) for row, number in zip(rows, numbers(len(rows)), strict=True)],
         header=("The paper", "Here", "At this scale"),
         rows=rows,
         align="lll",

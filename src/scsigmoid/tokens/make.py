@@ -77,7 +77,7 @@ class Tokenizer:
         is the name of the file in the store. Raise a UserError if the file has too few genes of
         the vocabulary, or if it has cells with enough genes but all of these cells lack tokens.
         """
-        cells = cells.with_current_ids(self.vocabulary.retired)
+        cells = cells.with_ids(self.vocabulary.retired)
         token_of_column = self.vocabulary.tokens(cells.genes)
         check_shared(cells, self.vocabulary.name_of, cells.path, "the vocabulary")
         obs = cells.obs([*OBS_COLUMNS.values(), PRIMARY])

@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from scsigmoid.corpus.genes import organism_of
-from scsigmoid.corpus.h5ad import Cells, cells_of_part
+from scsigmoid.corpus.genes import ambiguous_names, group_by_name, is_id
+from scsigmoid.corpus.h5ad import cells_of_part
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, parsing
 from scsigmoid.progress import track
@@ -52,7 +52,7 @@ class GeneStatistics:
     histogram: Any  # number of cells in each bin: SciPy CSR matrix of int64, shape (genes, BINS)
     n_cells: int  # number of cells that were counted
     target_sum: float  # sum that the counts of each cell are scaled to in `medians`
-    ambiguous: frozenset[str] = frozenset()  # names that several genes of a file share, e.g. Y_RNA
+    ambiguous: frozenset[str] = frozenset()  # names that do not identify a gene, e.g. Y_RNA
 
     @property
     def genes(self) -> list[str]:
@@ -113,14 +113,8 @@ def gather(part: str | Path, target_sum: float, output: str | Path, minimum_gene
             count_cells(counts, rows, histogram)
             n_cells += counts.shape[0]
     sparse = csr_matrix(histogram).astype(np.int64)
-    ambiguous = frozenset().union(*map(repeated_names, files))
+    ambiguous = frozenset().union(*map(ambiguous_names, files))
     write_statistics(GeneStatistics(names, sparse, n_cells, target_sum, ambiguous), output)
-
-
-def repeated_names(cells: Cells) -> set[str]:
-    """Return the names that several genes of the same organism have in a file."""
-    counts = Counter(zip(map(organism_of, cells.genes), cells.names, strict=True))
-    return {name for (_, name), count in counts.items() if count > 1}
 
 
 def names_of_genes(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -185,18 +179,14 @@ def merge_by_name(
 ) -> tuple[GeneStatistics, dict[str, str]]:
     """Merge gene ids of an organism that have the same name, except for ambiguous names.
 
-    The merged ids are ids of one gene in different Ensembl releases. Each gene keeps its id in
-    ``preferred``, or else the id that most cells express. Also return a mapping from each replaced
-    id to the id that replaces it.
+    The merged ids are ids of one gene in different Ensembl releases, or the symbol that a file has
+    in place of an id. Each gene keeps its id in ``preferred``, or else its Ensembl id that most
+    cells express. Also return a mapping from each replaced id to the id that replaces it.
     """
     cells = dict(zip(statistics.names, statistics.cells.tolist(), strict=True))
-    ids_of_name: dict[tuple[str, str], list[str]] = {}  # by organism and name
-    for gene, name in statistics.names.items():
-        if name not in statistics.ambiguous:
-            ids_of_name.setdefault((organism_of(gene), name), []).append(gene)
     retired: dict[str, str] = {}
-    for ids in ids_of_name.values():
-        kept = max(ids, key=lambda gene: (gene in preferred, cells[gene], gene))
+    for ids in group_by_name(statistics.names, statistics.ambiguous).values():
+        kept = max(ids, key=lambda gene: (gene in preferred, is_id(gene), cells[gene], gene))
         retired |= {gene: kept for gene in ids if gene != kept}
     names = {gene: name for gene, name in statistics.names.items() if gene not in retired}
     merged = replace(statistics, names=names, histogram=sum_rows(statistics, names, retired))

@@ -240,6 +240,8 @@ def launch(nodes: int, processes: int, arguments: Sequence[str]) -> int:
 
     With several nodes, each node calls this function again, with :data:`RENDEZVOUS` set.
     """
+    # torchrun and srun start `python -m`, which would import modules from the working folder.
+    os.environ["PYTHONSAFEPATH"] = "1"
     endpoint = os.environ.get(RENDEZVOUS)
     if endpoint is not None:  # This process was started by `run_on_nodes`.
         options = [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}"]

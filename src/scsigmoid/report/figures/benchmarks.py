@@ -182,9 +182,9 @@ def gpu_hours(results: Results) -> "Figure":
     )
     style.remark(
         figure,
-        f"{device}. Numbers above the bars are the hours of sigmoid divided by the hours of "
-        f"softmax. Below 1, sigmoid is faster. Error bars are {settings.confidence * 100:g} % "
-        "intervals.",
+        f"{device}. Numbers above the bars are the ratio of the times of sigmoid and softmax in "
+        "the same round, median over rounds, not the ratio of the bars. Below 1, sigmoid is "
+        f"faster. Error bars are {settings.confidence * 100:g} % intervals.",
         sentence_on_sizes if any(cost.has_other_size for cost in costs) else "",
         *speed.cost_notes(results),
     )

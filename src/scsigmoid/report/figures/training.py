@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scsigmoid.config.check import model_training
-from scsigmoid.labels import context_label, model_label, nominal_context
+from scsigmoid.labels import context_label, group_of, model_label, nominal_context
 from scsigmoid.report.figures import style
 from scsigmoid.report.figures.style import COLORS, DOUBLE, INK, MUTED, SINGLE
 from scsigmoid.results.folder import Results
@@ -27,19 +27,18 @@ def loss(results: Results) -> "Figure":
     """Draw training loss (left) and validation loss (right, one small panel per dataset)."""
     config = results.config
     models = results.plan.evaluated_models
-    contexts = sorted({config.models[name].context for name in models})
     datasets = list(config.datasets)
     columns = math.ceil(len(datasets) / 2) if len(datasets) > 3 else 1
     figure = style.new_figure(DOUBLE, 3.5)
     width_ratios = (2.1, 0.95 * columns + 0.6)
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=width_ratios)[0]
-    draw_training(left.add_subplot(), results, models, contexts)
+    draw_training(left.add_subplot(), results, models)
 
     simulated = {name: results.validation_loss(name, models[0]).simulated for name in datasets}
     titles = style.starred_titles(config, simulated)
     grid = style.panels(right, len(datasets), columns, sharex=True)
     for axes, dataset in zip(grid, datasets, strict=True):
-        draw_validation(axes, results, dataset, models, contexts)
+        draw_validation(axes, results, dataset, models)
         axes.set_title(titles[dataset], fontsize=7.2)
     right.supylabel("Validation loss (nats per masked gene)", fontsize=7.5)
     figure.legend(*left.axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
@@ -48,30 +47,39 @@ def loss(results: Results) -> "Figure":
         for dataset, model in product(datasets, models)
     )
     confidence = config.evaluation.validation_loss.confidence * 100
-    donor_bars = f"Error bars are Student's {confidence:g} % intervals of the mean over donors."
+    donor_bars = (
+        "Validation losses with error bars are means over donors, with Student's "
+        f"{confidence:g} % interval. Other validation losses are means over cells."
+    )
     style.remark(
         figure,
         "The dotted line is the gene-frequency baseline: the loss if each gene is predicted by its "
         "share of the training data.",
-        "Validation losses are means over cells.",
-        donor_bars if has_bars else "",
+        donor_bars if has_bars else "Validation losses are means over cells.",
         style.trained_on(results),
         style.evaluated_on(simulated),
     )
     return figure
 
 
-def draw_training(axes: "Axes", results: Results, models: list[str], contexts: list[int]) -> None:
+def group_indices(results: Results, models: list[str]) -> dict[str, int]:
+    """Return the index of each model's group (:func:`group_of`), the shortest context first."""
+    groups = {name: group_of(results.config, name, models) for name in models}
+    order = sorted(set(groups.values()))
+    return {name: order.index(group) for name, group in groups.items()}
+
+
+def draw_training(axes: "Axes", results: Results, models: list[str]) -> None:
     """Draw the training loss as logged and as a moving mean, and the gene-frequency baseline."""
-    for name in models:
+    for name, index in group_indices(results, models).items():
         model = results.config.models[name]
         journal = results.journal(name)
-        index, color = contexts.index(model.context), COLORS[model.attention]
+        color = COLORS[model.attention]
         axes.plot(journal["step"], journal["loss"], color=color, alpha=0.18, linewidth=0.6)
         axes.plot(
             journal["step"], moving_mean(journal["loss"]), color=color,
             linestyle=LINE_STYLES[index % len(LINE_STYLES)], marker=style.marker(index),
-            # Markers of different contexts are at different places.
+            # Markers of different groups are at different places.
             markersize=3.2, markevery=(0.06 + 0.05 * index, 0.22),
             label=model_label(results.config, name),
         )  # fmt: skip
@@ -91,24 +99,32 @@ def moving_mean(values: np.ndarray) -> np.ndarray:
     return np.array(means)
 
 
-def draw_validation(
-    axes: "Axes", results: Results, dataset: str, models: list[str], contexts: list[int]
-) -> None:
-    """Draw the validation loss by context on one dataset, one marker per model."""
-    attentions = sorted({results.config.models[name].attention for name in models})
-    for name in models:
-        model = results.config.models[name]
-        mean = results.validation_loss(dataset, name)
-        over_donors = results.validation_loss(dataset, name, "validation_loss_over_donors")
-        index = contexts.index(model.context)
-        # Models of the same context are next to each other.
-        x = index + 0.26 * (attentions.index(model.attention) - (len(attentions) - 1) / 2)
-        color = COLORS[model.attention]
-        axes.plot(x, mean.value, color=color, marker=style.marker(index), markersize=4.2)
-        axes.plot([x, x], [over_donors.low, over_donors.high], color=color, linewidth=0.8)
+def draw_validation(axes: "Axes", results: Results, dataset: str, models: list[str]) -> None:
+    """Draw the validation loss by context on one dataset, one marker per model.
+
+    A loss is the mean over donors with its interval, or the mean over cells without an interval.
+    """
+    config, index_of = results.config, group_indices(results, models)
+    contexts = sorted({config.models[name].context for name in models})
+    for context in contexts:
+        # Models of the same context are next to each other: sigmoid first, then softmax.
+        alike = [name for name in models if config.models[name].context == context]
+        alike.sort(key=lambda name: config.models[name].attention)
+        for place, name in enumerate(alike):
+            loss = results.validation_loss(dataset, name, "validation_loss_over_donors")
+            if not np.isfinite(loss.low):
+                loss = results.validation_loss(dataset, name)
+            spacing = min(0.26, 0.8 / len(alike))
+            x = contexts.index(context) + spacing * (place - (len(alike) - 1) / 2)
+            color, marker = COLORS[config.models[name].attention], style.marker(index_of[name])
+            axes.plot(x, loss.value, color=color, marker=marker, markersize=4.2)
+            axes.plot([x, x], [loss.low, loss.high], color=color, linewidth=0.8)
     # Labels come from the models' names, e.g. sigmoid_4k, because the demo has shorter contexts.
-    nominal = {results.config.models[name].context: nominal_context(name) for name in models}
-    labels = [nominal[context] or context_label(context) for context in contexts]
+    # Names that do not give each context one label of its own are not used.
+    nominal = {(config.models[name].context, nominal_context(name)) for name in models}
+    labels = [label for _, label in sorted(nominal)]
+    if "" in labels or not len(contexts) == len(nominal) == len(set(labels)):
+        labels = list(map(context_label, contexts))
     axes.set_xticks(range(len(contexts)), labels)
     axes.set_xlim(-0.5, len(contexts) - 0.5)
     axes.margins(y=0.12)
@@ -128,6 +144,7 @@ def stability(results: Results) -> "Figure":
         ("attention_score_max", "Largest |score|, first layer", True),
     )
     has_cross = False
+    index_of = group_indices(results, models)
     for axes, (column, title, is_log) in zip(grid, panels, strict=True):
         for name in models:
             journal = results.journal(name)
@@ -137,7 +154,9 @@ def stability(results: Results) -> "Figure":
             axes.plot(
                 steps[can_draw], values[can_draw], color=COLORS[attention], linewidth=1.0,
                 linestyle="-" if attention == "sigmoid" else (0, (5, 1)),
-                label=model_label(config, name),
+                # The first model of each attention has no markers.
+                marker=style.marker(index_of[name]) if index_of[name] else "",
+                markersize=3.2, markevery=(0.1, 0.2), label=model_label(config, name),
             )  # fmt: skip
             not_finite = steps[~np.isfinite(values)]
             if len(not_finite):

@@ -1,12 +1,13 @@
 """Tables of validation losses and scIB scores."""
 
+import math
 from itertools import pairwise, product
 
 import numpy as np
 
 from scsigmoid.config.metrics import MEAN
 from scsigmoid.labels import METRIC_TITLES, model_label, pairs, representation_label, short_label
-from scsigmoid.measurements import mean_interval
+from scsigmoid.measurements import Interval, mean_interval
 from scsigmoid.paper.reported import reported
 from scsigmoid.report.tables.writing import DASH, MINUS, Cell, Table, fixed, interval, plus_minus
 from scsigmoid.results.folder import Results
@@ -45,9 +46,9 @@ def validation_loss(results: Results) -> Table:
                 | {"best": model == best, "simulated": loss.simulated}
                 | {"paper_mean": paper_mean, "paper_half_width": paper_half_width}
             )
-            text = plus_minus(loss.value, over_donors.low, over_donors.high, 3)
-            half_width = fixed((over_masks.high - over_masks.low) / 2, 3)
-            row.append(Cell(f"{text} ({half_width})", bold=model == best and len(models) > 1))
+            text = plus_minus(loss.value, over_masks.low, over_masks.high, 3)
+            text += in_parentheses(over_donors.interval)
+            row.append(Cell(text, bold=model == best and len(models) > 1))
         paper_row: list[Cell | str] = ["in the paper"]
         for model in models:
             paper_row.append("{:.3f} ± {:.3f}".format(*paper[model]) if model in paper else "")
@@ -65,20 +66,25 @@ def validation_loss(results: Results) -> Table:
                 | {"cells": losses[first].n, "donors": donors}
                 | {"simulated": losses[first].simulated, "paper_mean": paper_difference}
             )
-            row.append(plus_minus(mean, paired.low, paired.high, 3, "+"))
+            row.append(fixed(mean, 3, "+") + in_parentheses(paired, "+"))
             paper_row.append("" if paper_difference is None else fixed(paper_difference, 3, "+"))
         rows.append(row)
         if paper:
             rows.append(paper_row)
     settings = config.evaluation.validation_loss
     return Table(
-        caption="Validation loss in nats per masked gene, one training run per model. Values are "
-        f"means over cells of the mean loss of a cell over {settings.trials} masks. After ± is "
-        f"half the width of Student's {settings.confidence * 100:g} % interval of the mean over "
-        "donors, if at least three donors are known. In parentheses is half the width of the "
-        "interval over masks, which is as narrow as the paper's interval."
+        caption="Validation loss in nats per masked gene, one training run per model. The first "
+        f"value is the mean over cells of the mean loss of a cell over {settings.trials} masks, ± "
+        f"half the width of Student's {settings.confidence * 100:g} % interval over masks, which "
+        "is as narrow as the paper's interval. In parentheses is the mean over donors, ± half the "
+        "width of Student's interval over donors, if at least three donors are known."
         + (" The lowest loss of each dataset is bold." if len(models) > 1 else "")
-        + (" Differences are paired by cell. Below 0, sigmoid is better." if compared else ""),
+        + (
+            " Differences are paired by cell, and have an interval over donors only. Below 0, "
+            "sigmoid is better."
+            if compared
+            else ""
+        ),
         records=records,
         header=(
             "Dataset",
@@ -88,6 +94,13 @@ def validation_loss(results: Results) -> Table:
         rows=rows,
         notes=[f"Number of donors: {', '.join(donor_counts)}."],
     )
+
+
+def in_parentheses(over_donors: Interval, sign: str = "-") -> str:
+    """Return a mean over donors as `` (2.526 ± 0.120)``, or "" if it has no interval."""
+    if not math.isfinite(over_donors.high - over_donors.low):
+        return ""
+    return f" ({plus_minus(*over_donors, 3, sign)})"
 
 
 def scib(results: Results) -> Table:

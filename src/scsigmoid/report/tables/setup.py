@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from scsigmoid.config.check import model_training
-from scsigmoid.labels import model_label
+from scsigmoid.labels import model_label, own_settings, pairs
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
 from scsigmoid.paper.reported import reported
 from scsigmoid.report.tables.writing import DASH, Table, millions, pick
@@ -102,9 +102,18 @@ def hyperparameters(results: Results) -> Table:
                 else DASH,
             ]
         )
+    differ_only_in_attention = all(
+        own_settings(config, first) == own_settings(config, second)
+        for first, second in pairs(config)
+    )
     return Table(
-        caption="Hyperparameters of each model, here and in the paper. The two models of a pair "
-        "differ only in attention. Cells seen is the number of steps times the global batch size.",
+        caption="Hyperparameters of each model, here and in the paper. "
+        + (
+            "The two models of a pair differ only in attention. "
+            if differ_only_in_attention
+            else ""
+        )
+        + "Cells seen is the number of steps times the global batch size.",
         records=records,
         header=(
             *("Model", "Context length", "Gradient clipping", "Duration", "Cells seen"),

@@ -9,11 +9,20 @@ from typing import Any
 
 import pandas as pd
 
+from scsigmoid.csv_rows import escape_formula
 from scsigmoid.files import write_text
 
 DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 INFINITY = "\N{INFINITY}"
 
+#: Control characters except tab and line breaks, and characters without a shape that change the
+#: direction or the joining of the text around them.
+INVISIBLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e"
+    "\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+#: Characters that are special in Markdown: everywhere, or where they would begin a link.
+MARKDOWN = re.compile(r"[\\|*_`<>~$&@]|\](?=[(\[:])|:(?=//)|(?<=www)\.", re.IGNORECASE)
 #: LaTeX code of characters that are special in LaTeX or missing from its fonts.
 LATEX = str.maketrans(
     {letter: f"\\{letter}" for letter in "&%$#_{}"}
@@ -87,9 +96,14 @@ def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
 
 
 def as_csv(table: Table) -> str:
-    """Return the records as CSV in full precision. None and NaN are empty fields."""
+    """Return the records as CSV in full precision. None and NaN are empty fields.
+
+    A text that a spreadsheet would read as a formula begins with an apostrophe.
+    """
 
     def text(value: object) -> str:
+        if isinstance(value, str):
+            return escape_formula(one_line(value))
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     # With dtype object, integers stay integers in columns with empty fields.
@@ -117,17 +131,20 @@ def as_latex(table: Table, name: str) -> str:
     """Return the formatted table as a LaTeX table environment, which needs the package booktabs."""
 
     def text(cell: Any) -> str:
-        return str(cell.text.translate(LATEX))
+        # After a line break \\, LaTeX reads "[" and "*" as arguments of the line break.
+        return re.sub(r"^[\[*]", r"{}\g<0>", latex_escape(cell.text))
 
     titles = table.header[: table.latex_columns]
-    header = [rf"\textbf{{{title.translate(LATEX)}}}" for title in titles]
+    header = [rf"\textbf{{{latex_escape(title)}}}" for title in titles]
     # Fill short rows with empty cells, and drop the columns after `latex_columns`.
     rows = [[*row, *[Cell("")] * len(header)][: len(header)] for row in table.cells]
-    style = pd.DataFrame(rows, columns=header).style.hide(axis="index")
+    style = pd.DataFrame(rows, columns=range(len(header))).style.hide(axis="index")
+    # The columns are numbers, because pandas cannot format columns with equal titles.
+    style = style.format_index(lambda column: header[int(str(column))], axis="columns")
     # "--rwrap" makes pandas write \textbf{...}.
     style = style.format(text).map(lambda cell: "textbf:--rwrap;" if cell.bold else "")
-    first, _, rest = table.caption.translate(LATEX).partition(". ")
-    words = " ".join([rest, *(note.translate(LATEX) for note in table.notes)])
+    first, _, rest = latex_escape(table.caption).partition(". ")
+    words = " ".join([rest, *map(latex_escape, table.notes)])
     return style.to_latex(
         caption=rf"\textbf{{{first.rstrip('.')}.}} {words}".strip(),
         label=f"tab:{name}",
@@ -138,8 +155,22 @@ def as_latex(table: Table, name: str) -> str:
     )
 
 
+def visible(text: str) -> str:
+    """Return a text without :data:`INVISIBLE` characters."""
+    return INVISIBLE.sub("", text)
+
+
+def one_line(text: str) -> str:
+    """Return a visible text with single spaces in place of spaces, tabs and line breaks."""
+    return " ".join(visible(text).split())
+
+
 def markdown_escape(text: str) -> str:
-    return " ".join(re.sub(r"[\\|*_`<>]", r"\\\g<0>", text).split())
+    return MARKDOWN.sub(r"\\\g<0>", one_line(text))
+
+
+def latex_escape(text: str) -> str:
+    return one_line(text).translate(LATEX)
 
 
 def fixed(value: float, digits: int, sign: str = "-") -> str:

@@ -1,0 +1,60 @@
+"""Compare the GPU-hours of completed training runs (section 4) with the training journals."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from scsigmoid.config.check import model_training
+from scsigmoid.labels import ATTENTIONS, context_label
+from scsigmoid.measurements import Interval
+from scsigmoid.paper.comparison import UNKNOWN, Number, exact
+from scsigmoid.paper.reported import reported
+from scsigmoid.results.folder import Results
+
+GROUP = "hours"
+
+
+def numbers(results: Results) -> Iterator[Number]:
+    common: dict[str, Any] = {"group": GROUP, "location": "Section 4"}
+    for row in reported()["gpu_hours"]:
+        if not row.get("models"):
+            continue
+        hours = {name: gpu_hours(results, model) for name, model in row["models"].items()}
+        steps = {name: last_step(results, model) for name, model in row["models"].items()}
+        label = f"{row['size']} at {context_label(row['context'])}"
+        for attention in ATTENTIONS:
+            yield Number(
+                **common, title=f"{label}, {attention}: completed run", unit="GPU-hours",
+                paper=Interval(row[attention]), here=hours[attention], n=steps[attention],
+            )  # fmt: skip
+        saved = 100 * (1 - hours["sigmoid"].value / hours["softmax"].value)
+        yield Number(
+            **common, title=f"{label}: GPU-hours that sigmoid saves, completed runs", unit="%",
+            no_effect=0, paper=Interval(row["saved"]), n=min(steps.values()), here=exact(saved),
+        )  # fmt: skip
+
+
+def gpu_hours(results: Results, model: str) -> Interval:
+    """Return the GPU-hours of a model's training, without interruptions.
+
+    They are UNKNOWN if the model was not trained to its last step, or not on GPUs, or if its
+    journal does not state the number of processes. Each process uses one GPU.
+    """
+    if model not in results.config.models:
+        return UNKNOWN
+    gpus = count_gpus(results, model)
+    if not gpus or last_step(results, model) < model_training(results.config, model).steps:
+        return UNKNOWN
+    return exact(float(results.journal(model)["seconds"][-1]) * gpus / 3600)
+
+
+def count_gpus(results: Results, model: str) -> int:
+    """Return the number of GPUs that trained a model, 0 if it is unknown or if there was none."""
+    header = results.journal(model).header
+    processes = header.get("processes", "")
+    is_known = processes.isdecimal() and header.get("device", "cpu") != "cpu"
+    return int(processes) if is_known else 0
+
+
+def last_step(results: Results, model: str) -> int:
+    """Return the last step of a model's journal, 0 if the run does not have the model."""
+    return int(results.journal(model)["step"][-1]) if model in results.config.models else 0

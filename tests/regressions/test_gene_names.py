@@ -1,0 +1,138 @@
+"""Models and files that name genes by Ensembl id, by symbol, or some by each."""
+
+import dataclasses
+from collections import Counter
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_matrix
+from stages import dense, local_corpus, make_evaluation, make_manifest, make_part, write_cells
+
+import scsigmoid as ss
+from scsigmoid.config.schema import Dataset, Embeddings, LocalFiles
+from scsigmoid.corpus.embedded import real_cells
+from scsigmoid.corpus.h5ad import cells_of_part, open_cells
+from scsigmoid.corpus.metadata import read_manifest
+from scsigmoid.errors import UserError
+from scsigmoid.evaluation.own_cells import embed_file
+from scsigmoid.tokens.make import Tokenizer
+from scsigmoid.tokens.statistics import gather
+from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
+
+SETTINGS = Embeddings(pooling="mean", batch_tokens=9999)
+
+
+@pytest.fixture(scope="module")
+def blood():
+    return ss.load("blood", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def table(blood):
+    """Real cells, with the symbols that the model has."""
+    table = real_cells(42, held_out=True)
+    pairs = zip(table.genes, table.names, strict=True)
+    names = [blood.vocabulary.name_of.get(gene, name) for gene, name in pairs]
+    return dataclasses.replace(table, names=names)
+
+
+def renamed(model, is_symbol):
+    """Return the model as if it had been trained on files with symbols in place of some ids."""
+    vocabulary = model.vocabulary
+    times = Counter(vocabulary.names)
+    pairs = enumerate(zip(vocabulary.gene_ids, vocabulary.names, strict=True))
+    genes = tuple(
+        name if is_symbol(token) and times[name] == 1 else gene for token, (gene, name) in pairs
+    )
+    return dataclasses.replace(model, vocabulary=dataclasses.replace(vocabulary, gene_ids=genes))
+
+
+@pytest.fixture(scope="module", params=["symbols", "both kinds"])
+def model(request, blood):
+    return renamed(blood, lambda token: request.param == "symbols" or token % 2)
+
+
+def make(table, index, **var):
+    frame = pd.DataFrame(var, index=[*index])
+    adata = anndata.AnnData(csr_matrix(table.counts[:4].astype(np.float32)), var=frame)
+    adata.obs_names = [*"wxyz"]
+    return adata
+
+
+@pytest.mark.parametrize("column", ["feature_name", "gene_symbols", "Symbol", "gene_name", ""])
+def test_cells_with_ids_and_symbols(column, table, blood, model, tmp_path):
+    """The names of the genes of one model do not change the embedding."""
+    adata = make(table, table.genes, **{column: [*table.names]} if column else {})
+    if not column:  # symbols in the index, ids in a column
+        adata = make(table, table.names, ids=[*table.genes])
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    by_id = make(table, table.genes)
+    ss.embed(by_id, blood)
+    ss.embed(adata, model)
+    np.testing.assert_array_equal(adata.obsm["X_scsigmoid"], by_id.obsm["X_scsigmoid"])
+    embed_file(tmp_path / "cells.h5ad", model, SETTINGS, tmp_path / "out.h5ad")
+    result = anndata.read_h5ad(tmp_path / "out.h5ad")
+    np.testing.assert_allclose(result.obsm["X_scsigmoid"], by_id.obsm["X_scsigmoid"], atol=2e-5)
+
+
+def test_cells_with_ids_only(table, blood):
+    """The message says how the model names genes, not to use the ids that the file has."""
+    symbols = renamed(blood, lambda token: True)
+    with pytest.raises(UserError, match=r"adata: no gene in common .* symbol"):
+        ss.embed(make(table, table.genes), symbols)
+
+
+IDS = [f"ENSG{gene:011d}" for gene in range(40)]
+SYMBOLS = [f"GENE{gene}" for gene in range(40)]
+COUNTS = np.random.default_rng(0).poisson(1.5, (60, 40))
+
+
+def test_training_on_files_of_both_kinds(tmp_path):
+    """Genes with the same symbol have one token, and copies of held-out cells are left out."""
+    ids = write_cells(tmp_path / "ids.h5ad", COUNTS[:40], genes=IDS, var={"gene_name": SYMBOLS})
+    order = np.random.default_rng(1).permutation(40)
+    genes = [SYMBOLS[gene] for gene in order]
+    symbols = write_cells(tmp_path / "symbols.h5ad", COUNTS[20:][:, order], genes=genes)
+    corpus = local_corpus(
+        LocalFiles(files=str(ids), held_out="batch=b", name="mine"),
+        LocalFiles(files=str(symbols)),
+    )
+    adata = anndata.read_h5ad(ids)
+    adata.obs["batch"] = ["a"] * 20 + ["b"] * 20
+    adata.write_h5ad(ids)
+    datasets = {"mine": Dataset(title="Mine")}
+    make_manifest(corpus, datasets, tmp_path)
+    excluded = {row.file: row.excluded for row in read_manifest(tmp_path / "manifest.csv")}
+    assert excluded["symbols"] == "0-19"
+
+    part = make_part(corpus, tmp_path)
+    gather(part, 10_000, tmp_path / "statistics.arrow")
+    build_vocabulary([tmp_path / "statistics.arrow"], 1, tmp_path / "vocabulary.parquet")
+    vocabulary = Vocabulary.read(tmp_path / "vocabulary.parquet")
+    assert [*vocabulary.gene_ids[4:]] == IDS
+    assert [*vocabulary.names[4:]] == SYMBOLS
+    trained = COUNTS[[*range(20), *range(40, 60)]]
+    assert vocabulary.cells[4:].tolist() == (trained > 0).sum(axis=0).tolist()
+    tokenizer = Tokenizer(vocabulary, 10_000, 99, 99)
+    found = [cells for _, cells in cells_of_part(part)]
+    found.append(open_cells(make_evaluation(corpus, "mine", datasets["mine"], tmp_path)[0]))
+    for cells in found:
+        lengths = [batch["genes"].to_pylist() for batch in tokenizer.batches(cells, "", "x")]
+        np.testing.assert_array_equal(np.concatenate(lengths), (dense(cells) > 0).sum(axis=1))
+
+
+def test_proteins_are_not_taken_for_genes(tmp_path):
+    """A file with ids has a protein without id, which another file has as a gene."""
+    proteins = [*IDS[:39], "GENE39"]
+    names = {"feature_name": [*SYMBOLS[:39], "GENE39"]}
+    mixed = write_cells(tmp_path / "mixed.h5ad", COUNTS[:30], genes=proteins, var=names)
+    other = write_cells(tmp_path / "other.h5ad", COUNTS[30:], genes=IDS, var={"symbol": SYMBOLS})
+    corpus = local_corpus(LocalFiles(files=str(mixed)), LocalFiles(files=str(other)))
+    make_manifest(corpus, {}, tmp_path)
+    gather(make_part(corpus, tmp_path), 10_000, tmp_path / "statistics.arrow")
+    build_vocabulary([tmp_path / "statistics.arrow"], 1, tmp_path / "vocabulary.parquet")
+    vocabulary = Vocabulary.read(tmp_path / "vocabulary.parquet")
+    assert {*vocabulary.gene_ids[4:]} == {*IDS, "GENE39"}
+    assert not vocabulary.retired

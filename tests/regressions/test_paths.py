@@ -1,0 +1,55 @@
+"""Paths with characters of glob patterns, and hidden files."""
+
+import numpy as np
+import pytest
+from stages import write_cells
+
+from scsigmoid.config.local_files import expand
+from scsigmoid.config.schema import LocalFiles
+from scsigmoid.errors import UserError
+
+COUNTS = np.ones((3, 4), dtype=int)
+
+
+@pytest.fixture
+def found(tmp_path, monkeypatch):
+    """Return a function: the names of the files that a path or pattern stands for."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def names(pattern):
+        files = expand([LocalFiles(files=pattern)])
+        return [str(file.path.relative_to(tmp_path.resolve())) for file in files]
+
+    return names
+
+
+def write(tmp_path, *names):
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write_cells(tmp_path / name, COUNTS)
+
+
+def test_an_existing_path_is_not_a_pattern(tmp_path, found):
+    """The pattern ``PBMC [v1].h5ad`` would match ``PBMC v.h5ad`` only."""
+    write(tmp_path, "PBMC [v1].h5ad", "PBMC v.h5ad", "a*.h5ad", "ab.h5ad", "what?.h5ad")
+    for name in ("PBMC [v1].h5ad", "a*.h5ad", "what?.h5ad"):
+        assert found(name) == found(f"~/{name}") == found(f"{tmp_path}/{name}") == [name]
+
+
+def test_patterns_in_a_folder_with_brackets(tmp_path, found):
+    write(tmp_path, "run [1]/a.h5ad", "run [1]/b.h5ad", "run [1]/._a.h5ad", "run 1/c.h5ad")
+    two = ["run [1]/a.h5ad", "run [1]/b.h5ad"]
+    for pattern in ("run [1]/*.h5ad", "run [1]/[ab].h5ad", "./run [1]/*", "run [[]1]/*.h5ad"):
+        assert found(pattern) == found(f"{tmp_path}/{pattern}") == two
+    assert found("run [0-9]/*.h5ad") == ["run 1/c.h5ad"]
+    assert found("**/*.h5ad") == sorted([*two, "run 1/c.h5ad"])
+    with pytest.raises(UserError, match=r"run \[2\]/\*\.h5ad: no such file"):
+        found("run [2]/*.h5ad")
+
+
+def test_hidden_files_do_not_match(tmp_path, found):
+    write(tmp_path, "cells/a.h5ad", "cells/._a.h5ad")
+    (tmp_path / "cells/.DS_Store").touch()
+    for pattern in ("cells/*", "c*/*", "cells/*.h5ad", "**/*.h5ad"):
+        assert found(pattern) == ["cells/a.h5ad"]

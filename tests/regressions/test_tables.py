@@ -1,0 +1,321 @@
+"""Tables and the report page: text of users is neutral, and every value has its own interval."""
+
+import csv
+import math
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from made_up_results import CELLS, MadeUp
+from matplotlib.text import Text
+
+from scsigmoid.config.check import load
+from scsigmoid.config.schema import Config
+from scsigmoid.measurements import Interval
+from scsigmoid.paper.comparison import NO_VERDICT, numbers
+from scsigmoid.paper.differences import differences
+from scsigmoid.report import registry
+from scsigmoid.report.figures.style import styled
+from scsigmoid.report.page import make_report
+from scsigmoid.report.tables.writing import MINUS, Cell, Table, as_csv, as_latex, as_markdown
+from scsigmoid.results.folder import Results
+from scsigmoid.results.speed import costs
+
+JOURNALS = Path(__file__).parents[2] / "docs/measurements/h200/journals"
+DATASETS = dict.fromkeys(
+    ("indonesian_pbmc", "lung_acr", "healthy_colon", "adolescent_brain", "aging_pbmc")
+)
+MARKS = "\x00\x07\x9f\u200e\u200f\u202e\u2066\u2069\u061c\u2028\ufeff"
+
+
+def table_of(*labels: str, caption: str = "A caption.") -> Table:
+    """Return a table with labels in the records, header, rows and notes."""
+    return Table(
+        caption=caption,
+        records=[{"label": label, "value": -0.5, "count": -3, "text": "-0.25"} for label in labels],
+        header=("Label", *labels),
+        rows=[[label, Cell(label, bold=True)] for label in labels],
+        notes=labels,
+    )
+
+
+FORMULAS = (
+    "=cmd|'/c calc'!A0", "+1+1", "-2+3+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "\r=1", "\x00=1",
+    "\u202e=1", "'=1", "\N{FULLWIDTH EQUALS SIGN}1", '=HYPERLINK("http://a.example","b")', "-",
+    "-a", "=1\n+2",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("label", FORMULAS)
+def test_labels_are_not_formulas_in_csv(tmp_path: Path, label: str) -> None:
+    (tmp_path / "a.csv").write_text(as_csv(table_of(label, "plain, =1")), newline="")
+    with (tmp_path / "a.csv").open(newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["label", "value", "count", "text"]
+    assert [row[1:] for row in rows] == [["-0.5", "-3", "-0.25"]] * 2
+    assert rows[0][0].startswith("'")
+    assert rows[1][0] == "plain, =1"
+    table = pd.read_csv(tmp_path / "a.csv")
+    assert table["value"].tolist() == table["value"].astype(float).tolist() == [-0.5] * 2
+
+
+@pytest.mark.parametrize(
+    "text", ["-0.5", "+0.012 [0.001, 0.02]", "-1.5 [-2.0, +1]", "-5 %", "-1e-05", "-inf", "3"]
+)
+def test_numbers_stay_numbers_in_csv(text: str) -> None:
+    (_, row) = csv.reader(as_csv(table_of(text)).splitlines())
+    assert row[0] == text
+
+
+LINKS = (
+    "[a](http://a.example)", "![a](http://a.example/b.png)", "[a][b]", "http://a.example",
+    "HTTPS://a.example", "www.a.example", "WWW.a.example", "<http://a.example>", "a@b.example",
+    "[a]: http://a.example", "<b>a</b>", "~~a~~", "**a**", "`a`", "&lt;b&gt;", "a | b", "[x] (y)",
+)  # fmt: skip
+
+
+class Page(HTMLParser):
+    """The text and the tags of an HTML page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.text, self.tags = "", set[str]()
+        self.feed(page)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.add(tag)
+
+
+@pytest.mark.parametrize("label", LINKS)
+def test_labels_are_not_markup_in_markdown(label: str) -> None:
+    markdown_it = pytest.importorskip("markdown_it")
+    parser = markdown_it.MarkdownIt("gfm-like" if has_linkify() else "commonmark")
+    page = Page(parser.enable("table").render(as_markdown(table_of(label))))
+    assert page.tags <= {"p", "table", "thead", "tbody", "tr", "th", "td", "strong"}
+    assert page.text.count(label) == 4
+
+
+def has_linkify() -> bool:
+    """Return True if the parser can also find links without brackets."""
+    try:
+        import linkify_it  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def test_links_without_brackets_are_interrupted_in_markdown() -> None:
+    for label in LINKS:
+        text = as_markdown(table_of(label))
+        assert not re.search(r"\w://|www\.|(?<!\\)\][(\[:]|(?<!\\)@", text, re.IGNORECASE)
+    assert "0.5 [0.4, 0.6] (0.5)" in as_markdown(table_of("0.5 [0.4, 0.6] (0.5)"))
+
+
+def test_invisible_characters_are_left_out() -> None:
+    table = table_of(f"a{MARKS}b", f"{MARKS}", caption=f"A{MARKS} caption. Rest{MARKS}.")
+    for text in (as_csv(table), as_markdown(table), as_latex(table, "t")):
+        assert not set(text) & set(MARKS)
+        assert "ab" in text
+        text.encode()
+    as_markdown(table_of("\ud800")).encode()
+
+
+def test_line_breaks_and_brackets_of_labels_in_latex() -> None:
+    latex = as_latex(table_of("[2cm] a\n\nb", "*", caption="A\n\ncaption. The rest."), "t")
+    rows = [line for line in latex.splitlines() if line.endswith(r"\\")]
+    assert len(rows) == 3
+    assert not any(re.match(r"\s*[\[*]", line) for line in latex.splitlines())
+    assert r"\textbf{A caption.}" in latex
+
+
+# Files of a made-up run.
+
+
+@pytest.fixture(scope="module")
+def config() -> Config:
+    """The demo's configuration with one dataset, whose title is markup with invisible marks."""
+    demo = load(overrides={"preset": "demo", "datasets": DATASETS})
+    title = f"=A{MARKS}<i>x</i> [a](http://a.example)"
+    datasets = {name: replace(entry, title=title) for name, entry in demo.datasets.items()}
+    return replace(demo, datasets=datasets)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, config: Config) -> Path:
+    folder = tmp_path_factory.mktemp("results")
+    MadeUp(folder, config).write_all()
+    return folder
+
+
+@pytest.fixture
+def results(folder: Path, config: Config) -> Results:
+    return Results(folder, config)
+
+
+def test_invisible_characters_are_left_out_of_the_page(results: Results, tmp_path: Path) -> None:
+    copy = Results(shutil.copytree(results.folder, tmp_path / "results"), results.config)
+    for kind in registry.KINDS:
+        for name in registry.names(kind, copy.plan):
+            for suffix in ("png", "pdf", "csv", "md", "tex"):
+                path = copy.folder / f"{kind}s/{name}.{suffix}"
+                path.parent.mkdir(exist_ok=True)
+                path.touch()
+    make_report(copy, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert not set(page) & set(MARKS)
+    assert "=A&lt;i&gt;x&lt;/i&gt;" in page
+    assert "i" not in Page(page).tags
+
+
+NUMBER = rf"([{MINUS}+]?\d+\.\d+)"
+
+
+def values(text: str) -> list[float]:
+    return [float(value.replace(MINUS, "-")) for value in re.findall(NUMBER, text)]
+
+
+def with_donors(results: Results, mean: float, of_donors: Interval) -> Results:
+    """Write losses whose mean over donors is far from the mean over cells."""
+    writer = MadeUp(results.folder, results.config)
+    masks = Interval(mean, mean - 0.001, mean + 0.001)
+    for index, model in enumerate(results.plan.evaluated_models):
+        losses = np.linspace(mean - 1, mean + 1, CELLS) + 0.01 * index
+        writer.write_model_losses("heart_oft", model, losses, Interval(mean), of_donors, masks)
+    return Results(results.folder, results.config)
+
+
+@pytest.mark.parametrize("of_donors", [Interval(3.0, 2.8, 3.2), Interval(3.0)])
+def test_an_interval_is_around_its_own_value(
+    results: Results, tmp_path: Path, of_donors: Interval
+) -> None:
+    copy = Results(shutil.copytree(results.folder, tmp_path / "results"), results.config)
+    changed = with_donors(copy, 2.5, of_donors)
+    row = registry.make("table", "validation_loss", changed).rows[0]
+    has_interval = not math.isnan(of_donors.low)
+    expected = [2.5, 0.001, 3.0, 0.2] if has_interval else [2.5, 0.001]
+    (loss, *_) = (cell for cell in row if isinstance(cell, Cell))
+    assert values(loss.text) == expected
+    paired = changed.paired_difference("heart_oft", "sigmoid_4k", "softmax_4k")
+    difference = values(str(row[-1]))
+    assert len(difference) == 3
+    assert difference[1:] == pytest.approx([paired.value, (paired.high - paired.low) / 2], abs=6e-4)
+    # In the figure, the error bar is around its mark.
+    with styled():
+        figure = registry.make("figure", "loss", changed)
+    axes = figure.axes[1 + list(changed.config.datasets).index("heart_oft")]
+    lines = [line.get_xydata() for line in axes.get_lines()]
+    marks = {points[0][0]: points[0][1] for points in lines if len(points) == 1}
+    assert set(marks.values()) == {3.0 if has_interval else 2.5}
+    bars = {points[0][0]: points[:, 1].mean() for points in lines if len(points) == 2}
+    if has_interval:
+        assert bars == pytest.approx(marks)
+
+
+def test_numbers_above_the_bars_are_described(results: Results) -> None:
+    """The numbers are medians of ratios, which differ from ratios of medians."""
+    caption = registry.caption("figure", "gpu_hours", results.plan)
+    with styled():
+        figure = registry.make("figure", "gpu_hours", results)
+        texts = [text.get_text() for text in figure.findobj(Text)]
+    ratios = {f"{cost.hours_ratio.value:.2f}" for cost in costs(results)}
+    assert ratios <= set(texts)
+    remark = " ".join(" ".join(texts).split())
+    for description in (caption, remark):
+        assert "median over rounds" in description
+
+
+# GPU-hours of completed runs.
+
+RUNS = ("sigmoid_2k", "softmax_2k", "sigmoid_4k", "softmax_4k")
+Change = Callable[[str], str]
+
+
+def real_journals(folder: Path, change: Change = str) -> Results:
+    """Return results with real journals of complete short runs, of which ``change`` is a copy."""
+    steps = {}
+    for model in RUNS:
+        text = (JOURNALS / f"journal_{model}.csv").read_text()
+        path = folder / f"training/{model}/journal.csv"
+        path.parent.mkdir(parents=True)
+        path.write_text(change(text))
+        steps[model] = int(text.splitlines()[-1].split(",")[0])
+    demo = load(overrides={"preset": "paper"})
+    models = {
+        name: replace(demo.models[name], training=demo.models[name].training | {"steps": count})
+        for name, count in steps.items()
+    }
+    writer = MadeUp(folder, demo)
+    writer.write_corpus()
+    return Results(folder, replace(demo, models=models))
+
+
+def hours(results: Results) -> dict[str, tuple[float, str]]:
+    """Return value and verdict of the GPU-hours of completed runs, by title."""
+    from scsigmoid.paper import hours
+
+    return {number.title: (number.here.value, number.verdict) for number in hours.numbers(results)}
+
+
+@pytest.mark.parametrize("processes", [1, 16])
+def test_gpu_hours_of_completed_runs(tmp_path: Path, processes: int) -> None:
+    def on_gpus(text: str) -> str:
+        return text.replace("# processes: 1\n", f"# processes: {processes}\n")
+
+    measured = hours(real_journals(tmp_path, on_gpus))
+    assert len(measured) == 6
+    by_model = {}
+    for model in RUNS:
+        table = pd.read_csv(JOURNALS / f"journal_{model}.csv", comment="#")
+        by_model[model] = table["seconds"].iloc[-1] * processes / 3600
+    for context in ("2K", "4K"):
+        sigmoid, softmax = (by_model[f"{arm}_{context.lower()}"] for arm in ("sigmoid", "softmax"))
+        found = [value for title, (value, _) in measured.items() if f"at {context}" in title]
+        assert found == pytest.approx([sigmoid, softmax, 100 * (1 - sigmoid / softmax)])
+    assert NO_VERDICT not in {verdict for _, verdict in measured.values()}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("# processes: 1\n", ""),
+        lambda text: text.replace("# processes: 1\n", "# processes: some\n"),
+        lambda text: text.replace("device: NVIDIA H200", "device: cpu"),
+        lambda text: text[: text.rstrip().rindex("\n") + 1],  # without the last step
+    ],
+)
+def test_runs_without_known_gpu_hours(tmp_path: Path, change: Change) -> None:
+    measured = hours(real_journals(tmp_path, change))
+    assert {verdict for _, verdict in measured.values()} == {NO_VERDICT}
+
+
+def test_every_number_of_the_training_cost_can_get_a_verdict(tmp_path: Path) -> None:
+    """The GPUs of the completed runs are read from journals, not from the benchmark."""
+    results = real_journals(tmp_path)
+    writer = MadeUp(tmp_path, results.config)
+    for dataset in results.config.datasets:
+        writer.write_losses(dataset)
+        writer.write_scores(dataset)
+        writer.write_mmd(dataset, {"Cardiac vs Neural": (0.5, 0.4)})
+    writer.write_kernel()
+    writer.write_training()
+    of_hours = [row for row in differences(results.config, results) if row.group == "hours"]
+    gpus = {row.name: row.here for row in of_hours if row.name.startswith("GPUs that train")}
+    assert gpus == {f"GPUs that train {model}": "1" for model in RUNS}
+    models = {row.name: row.here for row in of_hours if row.name.startswith("GPU of")}
+    assert models == {f"GPU of {model}": "NVIDIA H200" for model in RUNS}
+    cost = [row for row in differences(results.config, results) if row.group == "cost"]
+    assert not any("GPUs" in row.name for row in cost)
+    all_numbers = numbers(results)
+    assert sum(number.group in ("cost", "hours") for number in all_numbers) == 24
+    comparison = registry.make("table", "comparison", results)
+    shown = [record for record in comparison.records if record["group"] == "hours"]
+    assert [record["here"] > 0 for record in shown[:2]] == [True, True]

@@ -1,0 +1,285 @@
+"""Faults of the workflow that were reported once: its records, signals, folders and resources."""
+
+import base64
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from projects import TINY, Project
+from slurm_cluster import Slurm, missing
+
+from scsigmoid.benchmarks.simulated import write_simulated_tokens
+from scsigmoid.cli import main
+from scsigmoid.config.check import as_json, load, merge
+from scsigmoid.config.plan import Plan
+
+MANIFEST = "results/demo/corpus/manifest.csv"
+EVALUATION = "results/demo/corpus/evaluation/heart_oft.h5ad"
+MODELS = {
+    name: f"results/demo/training/{name}/model.safetensors" for name in ("sigmoid_2k", "softmax_2k")
+}
+#: A plugin for another file system, which Snakemake can load.
+STORAGE = """
+from snakemake_interface_storage_plugins.storage_object import StorageObjectRead, StorageObjectWrite
+from snakemake_interface_storage_plugins.storage_provider import StorageProviderBase
+
+class StorageProvider(StorageProviderBase):
+    pass
+
+StorageProvider.__abstractmethods__ = frozenset()
+
+class StorageObject(StorageObjectRead, StorageObjectWrite):
+    pass
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project.new(tmp_path / "project", TINY)
+
+
+def mark_submitted(project: Project, output: str, number: str) -> None:
+    """Write Snakemake's mark of a job that was submitted to a cluster and has not ended."""
+    folder = project.folder / ".snakemake" / "incomplete"
+    folder.mkdir(parents=True, exist_ok=True)
+    name = base64.urlsafe_b64encode(output.encode()).decode()
+    (folder / name).write_text(json.dumps({"external_jobid": number}))
+
+
+def place_tokens(project: Project, overrides: dict[str, Any]) -> None:
+    """Write simulated tokens at the place of the training tokens of the only part."""
+    project.configure(overrides)
+    tokens = project.folder / "results/demo/tokens"
+    settings = load(overrides=overrides).benchmarks.training
+    write_simulated_tokens(tokens, settings, cells=64, longest=255, seed=1)
+    (tokens / "training").mkdir()
+    (tokens / "tokens").rename(tokens / "training/part-00000")
+
+
+def train_command(project: Project, overrides: dict[str, Any], model: str) -> list[str]:
+    """Return the arguments of ``scsigmoid`` that train a model."""
+    settings = as_json({f"models.{model}": Plan(load(overrides=overrides)).run_settings(model)})
+    tokens = project.folder / "results/demo/tokens"
+    output = (project.folder / MODELS[model]).parent
+    arguments = ["train", "--model", model, "--tokens", str(tokens / "training/part-00000")]
+    arguments += ["--vocabulary", str(tokens / "vocabulary.parquet"), "--settings", settings]
+    return [*arguments, "--output", str(output)]
+
+
+def test_a_model_with_other_settings_than_the_configuration_is_trained_again(
+    project: Project,
+) -> None:
+    """Snakemake has no record of the models, as after a copy, or if it was killed on a cluster."""
+    overrides = merge(TINY, {"corpus": {"parts": 1}, "training": {"steps": 1}})
+    place_tokens(project, overrides)
+    for model in MODELS:
+        assert main(train_command(project, overrides, model)) == 0
+    # A setting that does not affect models, and one that affects one model.
+    changes = {
+        "training": {"checkpoint_every": 7},
+        "models": {"softmax_2k": {"training": {"learning_rate": 0.5}}},
+    }
+    project.configure(merge(overrides, changes))
+    run = project.run("-n", *MODELS.values(), "--allowed-rules", "train")
+    assert run.returncode == 0, run.stdout + run.stderr
+    (line,) = [line for line in run.stderr.splitlines() if "settings" in line]
+    assert "softmax_2k" in line
+    assert "learning_rate" in line
+    assert re.findall(r"^    output: (\S+),", run.stdout, re.MULTILINE) == [MODELS["softmax_2k"]]
+
+
+def test_a_job_of_a_cluster_records_its_settings(project: Project) -> None:
+    """Also if the Snakemake that has submitted the job was killed. Later changes run it again."""
+    run = project.run(MANIFEST, EVALUATION, "--mode", "remote")
+    assert run.returncode == 0, run.stdout + run.stderr
+    project.configure(merge(TINY, {"corpus": {"leave_out": [f"{0:08}-0000-0000-0000-{0:012}"]}}))
+    assert project.jobs(MANIFEST, EVALUATION) == {"manifest": 1}
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(bool(missing()), reason=missing() or "Slurm is here")
+def test_jobs_on_slurm_end_without_snakemake(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new start names the running job. Its settings are recorded when it ends."""
+    cluster = Slurm(tmp_path / "cluster")
+    monkeypatch.setenv("PATH", f"{cluster.commands}{os.pathsep}{os.environ['PATH']}")
+    profile = ("--workflow-profile", "workflow/profiles/slurm", "--slurm-status-command", "squeue")
+    launch = {"cwd": project.folder, "env": project.environment(), "stdout": subprocess.DEVNULL}
+
+    def jobs() -> list[psutil.Process]:
+        """Return the processes of jobs that make the manifest."""
+        command = ["-m", "scsigmoid", "manifest"]
+        folder = str(project.folder)
+        processes = psutil.process_iter(["cmdline", "cwd"])
+        infos = [(process, process.info) for process in processes]
+        return [p for p, i in infos if i["cwd"] == folder and (i["cmdline"] or [])[1:4] == command]
+
+    try:
+        run = subprocess.Popen(
+            project.command(MANIFEST, *profile), stderr=subprocess.DEVNULL, **launch
+        )
+        end = time.monotonic() + 120
+        while not (job := jobs()):
+            assert run.poll() is None
+            assert time.monotonic() < end
+        job[0].suspend()
+        run.kill()
+        run.wait()
+        # The second run names the job of the first, and is killed, too.
+        words = project.command(MANIFEST, *profile)
+        run = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, **launch)
+        assert run.stderr is not None
+        assert any("earlier run" in line and "manifest" in line for line in run.stderr)
+        run.kill()
+        run.wait()
+        job[0].resume()
+        while any(state in ("PENDING", "RUNNING") for _, _, state in cluster.jobs()):
+            assert time.monotonic() < end
+            time.sleep(0.2)
+    finally:
+        cluster.stop()
+    assert project.jobs(MANIFEST) == {}
+    project.configure(merge(TINY, {"seed": 5}))
+    assert project.jobs(MANIFEST) == {"manifest": 1}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("receiver", ["Snakemake", "all processes"])
+def test_sigint_stops_training_with_a_checkpoint(project: Project, receiver: str) -> None:
+    """``kill -INT`` of Snakemake alone, and Ctrl-C."""
+    training = {"steps": 1_000_000, "checkpoint_every": 1_000_000}
+    place_tokens(project, merge(TINY, {"corpus": {"parts": 1}, "training": training}))
+    model = project.folder / MODELS["sigmoid_2k"]
+    command = project.command(MODELS["sigmoid_2k"], "--allowed-rules", "train")
+    run = subprocess.Popen(
+        command,
+        cwd=project.folder,
+        env=project.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        end = time.monotonic() + 120
+        journal = model.parent / "journal.csv"
+        while not (journal.is_file() and re.search(r"^\d+,", journal.read_text(), re.MULTILINE)):
+            assert run.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        if receiver == "Snakemake":
+            run.send_signal(signal.SIGINT)
+        else:
+            os.killpg(run.pid, signal.SIGINT)
+        assert run.wait(timeout=60) != 0
+        with pytest.raises(ProcessLookupError):  # no process of its group is left
+            os.killpg(run.pid, 0)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+    assert len(list(model.parent.glob("checkpoints/step-*.sha256"))) == 1
+    log = (project.folder / "results/demo/logs/train/sigmoid_2k.log").read_text()
+    assert "stopped by SIGINT" in log
+
+
+def test_earlier_jobs_are_named_and_python_files_of_the_user_are_not_run(project: Project) -> None:
+    """One run for two faults. Of two submitted jobs, one still runs."""
+    queue = project.folder / "queue"
+    queue.mkdir()
+    (queue / "squeue").write_text("#!/bin/sh\necho 17\necho 19\n")
+    (queue / "squeue").chmod(0o755)
+    mark_submitted(project, MANIFEST, "17")
+    mark_submitted(project, EVALUATION, "18")
+    for name in ("random.py", "umap.py", "numpy.py"):
+        (project.folder / name).write_text("open('was_run', 'w').close()\n")
+
+    python, *words = project.command(MANIFEST, EVALUATION)
+    environment = project.environment()
+    environment["PATH"] = f"{queue}{os.pathsep}{environment['PATH']}"
+    run = subprocess.run(
+        [python, "-P", *words],  # as the command `snakemake`
+        cwd=project.folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert not (project.folder / "was_run").exists()
+    (warning,) = [line for line in run.stderr.splitlines() if "earlier run" in line]
+    assert re.search(r"17 \(manifest", warning)
+    assert "18" not in warning
+
+
+@pytest.mark.faults
+def test_processes_of_training_do_not_run_python_files_of_the_user(project: Project) -> None:
+    """torchrun starts them with ``python -m``."""
+    overrides = merge(TINY, {"corpus": {"parts": 1}, "training": {"steps": 1}})
+    place_tokens(project, overrides)
+    (project.folder / "numpy.py").write_text("open('was_run', 'w').close()\n")
+    words = train_command(project, overrides, "sigmoid_2k")
+    command = [sys.executable, "-P", "-m", "scsigmoid", *words, "--gpus", "2"]
+    run = subprocess.run(command, cwd=project.folder, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert not (project.folder / "was_run").exists()
+
+
+def test_a_default_storage_provider_is_refused_in_one_line(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = tmp_path / "snakemake_storage_plugin_elsewhere"
+    plugin.mkdir()
+    (plugin / "__init__.py").write_text(STORAGE)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    monkeypatch.setenv("PYTHONPATH", path)
+    options = ("--default-storage-provider", "elsewhere", "--default-storage-prefix", "s3://x")
+    run = project.run("-n", MANIFEST, *options)
+    assert run.returncode != 0
+    (line,) = [line for line in run.stderr.splitlines() if line.startswith("scsigmoid: error")]
+    assert "--default-storage-provider" in line
+    assert "Traceback" not in run.stderr
+
+
+def test_the_workflow_is_a_module_from_a_git_repository(project: Project, tmp_path: Path) -> None:
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *words], cwd=project.folder, check=True)
+    folder = tmp_path / "user"
+    folder.mkdir()
+    (folder / "Snakefile").write_text(
+        "module scsigmoid:\n"
+        f'    snakefile: gitfile("{project.folder}", path="workflow/Snakefile", commit="HEAD")\n'
+        '    config: {"preset": "demo"}\n'
+        "use rule * from scsigmoid\n"
+    )
+    command = [sys.executable, "-m", "snakemake", "--cores", "1", "-n"]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "results/demo/report.html" in run.stdout
+
+
+def test_the_vocabulary_of_many_parts_gets_time_instead_of_memory(project: Project) -> None:
+    """The memory does not depend on the parts. Each part takes two seconds."""
+    parts = 300
+    project.configure(merge(TINY, {"corpus": {"parts": parts}}))
+    statistics = project.folder / "results/demo/tokens/statistics"
+    statistics.mkdir(parents=True)
+    for part in range(parts):
+        with (statistics / f"part-{part:05d}.arrow").open("wb") as file:
+            file.truncate(100_000_000)  # a sparse file: 30 GB in total
+    run = project.run(
+        "-n", "results/demo/tokens/vocabulary.parquet", "--allowed-rules", "vocabulary"
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    asked = dict(re.findall(r"(mem_mb|runtime)=(\d+)", run.stdout))
+    assert 2000 <= int(asked["mem_mb"]) <= 8000
+    assert int(asked["runtime"]) >= 30 + 2 * parts / 60
