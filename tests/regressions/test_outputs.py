@@ -22,11 +22,11 @@ from scsigmoid.config.schema import Embeddings, LocalFiles
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.own_cells import embed_file
 from scsigmoid.files import atomic_path, locked, write_text
+from scsigmoid.model import devices
+from scsigmoid.model.devices import claim_gpus
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.stale_lock import note_run
 from scsigmoid.tokens.store import write_shards
-from scsigmoid.training import devices
-from scsigmoid.training.devices import claim_gpus
 
 SETTINGS = Embeddings(pooling="mean", batch_tokens=40)
 

@@ -161,7 +161,7 @@ def time_scaling(options: argparse.Namespace) -> Rows:
     from scsigmoid.benchmarks.simulated import write_simulated_tokens
     from scsigmoid.config.plan import Plan
     from scsigmoid.files import write_json
-    from scsigmoid.training.devices import resolve_device
+    from scsigmoid.model.devices import resolve_device
     from scsigmoid.training.journal import read_journal
 
     config = configuration(options.preset)
@@ -219,7 +219,7 @@ def time_mmd(options: argparse.Namespace) -> Rows:
 
     from scsigmoid.evaluation.embedding_files import Embedding
     from scsigmoid.evaluation.mmd import measure_pair
-    from scsigmoid.training.devices import resolve_device
+    from scsigmoid.model.devices import resolve_device
 
     config, device = configuration(options.preset), resolve_device(options.device)
     random = np.random.default_rng(0)

@@ -22,9 +22,9 @@ from scsigmoid.benchmarks.conditions import Conditions
 from scsigmoid.benchmarks.providers import PROVIDERS, Provider
 from scsigmoid.benchmarks.timing import release, run_passes
 from scsigmoid.benchmarks.variants import Variant
+from scsigmoid.model.devices import synchronise
 from scsigmoid.model.sizes import count_parameters
 from scsigmoid.progress import log
-from scsigmoid.training.devices import synchronise
 from scsigmoid.training.step import Trainer
 
 # A function and its arguments, which are pickled for another process.

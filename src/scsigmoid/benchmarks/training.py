@@ -28,11 +28,11 @@ from scsigmoid.benchmarks.timing import Stopwatch, WrongResult, record_failure, 
 from scsigmoid.benchmarks.variants import KERNELS_SETTING, Variant, choose_variants
 from scsigmoid.config.schema import Architecture, Size, Training, TrainingBenchmark
 from scsigmoid.model.batches import Batch
+from scsigmoid.model.devices import device_name, peak_flops, resolve_device, synchronise
 from scsigmoid.model.encoder import Block, Encoder
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
-from scsigmoid.training.devices import device_name, peak_flops, resolve_device, synchronise
 from scsigmoid.training.step import Trainer, autocast, summed_loss
 
 CPU_NOTE = "CPU, tiny shapes, not compiled: hours of this CPU, not comparable with a GPU"

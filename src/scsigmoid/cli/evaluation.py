@@ -94,7 +94,7 @@ def scib(options: argparse.Namespace) -> None:
 def mmd(options: argparse.Namespace) -> None:
     """Compute the bootstrap MMD between cell types."""
     from scsigmoid.evaluation.mmd import mmd_dataset
-    from scsigmoid.training.devices import resolve_device
+    from scsigmoid.model.devices import resolve_device
 
     dataset, seed = options.dataset, options.settings["seed"]
     settings = options.settings.section("evaluation.mmd", Mmd)

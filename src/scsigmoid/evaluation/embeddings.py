@@ -22,11 +22,11 @@ from scsigmoid.evaluation.embedding_files import check_finite, write_embedding
 from scsigmoid.files import sha256
 from scsigmoid.identity import check_cells, check_identity, model_of
 from scsigmoid.model.batches import Batch, pack, split_by_tokens
+from scsigmoid.model.devices import resolve_device
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.progress import track
 from scsigmoid.tokens.store import TokenStore
-from scsigmoid.training.devices import resolve_device
 from scsigmoid.training.export import load_encoder
 from scsigmoid.training.step import autocast
 

@@ -27,12 +27,12 @@ from scsigmoid.measurements import (
     write_measurements,
 )
 from scsigmoid.model.batches import pack_genes
+from scsigmoid.model.devices import resolve_device
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.masking import Masking
 from scsigmoid.progress import log, track
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
-from scsigmoid.training.devices import resolve_device
 from scsigmoid.training.export import MODEL, load_encoder
 from scsigmoid.training.step import Loss, autocast, compute_loss, masked_losses
 

@@ -16,6 +16,7 @@ from scsigmoid.attention.reference import weight_statistics
 from scsigmoid.errors import UserError
 from scsigmoid.files import locked, write_text
 from scsigmoid.model.batches import pack, split_by_tokens
+from scsigmoid.model.devices import backend_of, be_deterministic, out_of_memory_advice
 from scsigmoid.model.encoder import Block, Encoder
 from scsigmoid.model.masking import Masking
 from scsigmoid.progress import announce, log
@@ -23,7 +24,6 @@ from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore, read_index
 from scsigmoid.tokens.vocabulary import Vocabulary
 from scsigmoid.training.checkpoints import Checkpoints, read_checkpoint
-from scsigmoid.training.devices import backend_of, be_deterministic, out_of_memory_advice
 from scsigmoid.training.export import MODEL, save_encoder
 from scsigmoid.training.journal import LAYERS, Layer, append_rows, validation_losses
 from scsigmoid.training.processes import SIGNALS, STOPPED, Processes, joined, stop_requests

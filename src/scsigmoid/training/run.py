@@ -12,8 +12,8 @@ import torch
 from scsigmoid.config.effects import effects
 from scsigmoid.config.schema import Architecture, Size, Training
 from scsigmoid.config.versions import version_setting
+from scsigmoid.model.devices import backend_of, device_name, kernel_of
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
-from scsigmoid.training.devices import backend_of, device_name, kernel_of
 from scsigmoid.training.processes import Processes
 from scsigmoid.version import __version__
 

@@ -13,8 +13,8 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from scsigmoid.attention.problem import LONGEST_APPROXIMATE
 from scsigmoid.config.schema import Training
 from scsigmoid.model.batches import IGNORED, Batch
+from scsigmoid.model.devices import backend_of
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.training.devices import backend_of
 from scsigmoid.training.graphs import GRAPHED, Bucket, Graphs, bucket_of, most_tokens
 from scsigmoid.training.processes import Processes
 
