@@ -13,9 +13,9 @@ from scsigmoid.config.schema import Architecture, Size
 from scsigmoid.evaluation.embedding_files import write_embedding
 from scsigmoid.files import sha256
 from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.weights import load_encoder, save_encoder
 from scsigmoid.tokens.store import grouped, write_shards
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.training.export import load_encoder, save_encoder
 from scsigmoid.training.run import TrainingRun
 
 VOCABULARY_SIZE = 40
@@ -100,7 +100,7 @@ def make_model(tmp_path: Path):
         encoder = Encoder(run.encoder_settings(VOCABULARY_SIZE)).initialise(run.seed)
         path = tmp_path / "results" / "training" / run.model / "model.safetensors"
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_encoder(encoder, run, vocabulary, 0, path)
+        save_encoder(encoder, run.origin(0), vocabulary, path)
         return path
 
     return make

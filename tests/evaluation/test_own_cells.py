@@ -25,8 +25,8 @@ from scsigmoid.corpus.h5ad_writer import write_cells
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.own_cells import embed_file
 from scsigmoid.files import sha256
+from scsigmoid.model.weights import shrink
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.training.export import shrink
 
 GENES = [f"ENSG{index:011d}" for index in range(36)]
 NAMES = [*(f"GENE{index}" for index in range(33)), "HLA-DRA", "GENE34", "GENE35"]

@@ -17,9 +17,9 @@ from scsigmoid.errors import UserError
 from scsigmoid.evaluation.validation_loss import cell_losses, validation_loss
 from scsigmoid.measurements import donor_mean, read_measurements
 from scsigmoid.model.masking import Masking
+from scsigmoid.model.weights import load_encoder, shrink
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
-from scsigmoid.training.export import load_encoder, shrink
 from scsigmoid.training.step import masked_losses
 
 SETTINGS = ValidationLoss(trials=3, mask_fraction=0.3, confidence=0.95, batch_tokens=40)

@@ -40,11 +40,11 @@ from scsigmoid.evaluation.embeddings import (
 from scsigmoid.files import atomic_path
 from scsigmoid.model.devices import own_defaults, resolve_device
 from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.weights import MODEL, load_encoder, load_vocabulary
 from scsigmoid.progress import log, verbosity
 from scsigmoid.tokens.make import Tokenizer
 from scsigmoid.tokens.store import Packed, TokenStore, grouped, write_shards
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.training.export import MODEL, load_encoder, load_vocabulary
 
 KEY = "X_scsigmoid"  # name of the embedding in obsm, and of its settings in uns
 TARGET_SUM = 10_000  # any value gives the same ranks

@@ -5,6 +5,7 @@ import platform
 import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,6 +44,15 @@ class TrainingRun:
             self.backend,
             self.cls_token,
         )
+
+    def origin(self, step: int) -> dict[str, Any]:
+        """Return the metadata of the encoder after ``step`` steps, for its file."""
+        return {
+            "model": self.model,
+            "step": step,
+            "seed": self.seed,
+            "training": asdict(self.training),
+        }
 
     def identity(self, vocabulary: str, data: str) -> dict[str, str]:
         """Return the names and values of all settings and data that determine the trained model.
