@@ -30,10 +30,11 @@ from scsigmoid.config.schema import Architecture, Size, Training, TrainingBenchm
 from scsigmoid.model.batches import Batch
 from scsigmoid.model.devices import device_name, peak_flops, resolve_device, synchronise
 from scsigmoid.model.encoder import Block, Encoder
+from scsigmoid.model.loss import autocast, summed_loss
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
-from scsigmoid.training.step import Trainer, autocast, summed_loss
+from scsigmoid.training.step import Trainer
 
 CPU_NOTE = "CPU, tiny shapes, not compiled: hours of this CPU, not comparable with a GPU"
 HOST_NOTE = "Bound by the host: the GPU waits for kernel launches"

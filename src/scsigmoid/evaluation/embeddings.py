@@ -24,11 +24,11 @@ from scsigmoid.identity import check_cells, check_identity, model_of
 from scsigmoid.model.batches import Batch, pack, split_by_tokens
 from scsigmoid.model.devices import resolve_device
 from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.loss import autocast
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.model.weights import load_encoder
 from scsigmoid.progress import track
 from scsigmoid.tokens.store import TokenStore
-from scsigmoid.training.step import autocast
 
 TRIM_EVERY = 16  # number of batches after which return_free_memory is called
 

@@ -29,12 +29,12 @@ from scsigmoid.measurements import (
 from scsigmoid.model.batches import pack_genes
 from scsigmoid.model.devices import resolve_device
 from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.loss import Loss, autocast, compute_loss, masked_losses
 from scsigmoid.model.masking import Masking
 from scsigmoid.model.weights import MODEL, load_encoder
 from scsigmoid.progress import log, track
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
-from scsigmoid.training.step import Loss, autocast, compute_loss, masked_losses
 
 
 def validation_loss(

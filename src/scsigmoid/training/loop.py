@@ -18,6 +18,7 @@ from scsigmoid.files import locked, write_text
 from scsigmoid.model.batches import pack, split_by_tokens
 from scsigmoid.model.devices import backend_of, be_deterministic, out_of_memory_advice
 from scsigmoid.model.encoder import Block, Encoder
+from scsigmoid.model.loss import autocast, compute_loss, summed_loss
 from scsigmoid.model.masking import Masking
 from scsigmoid.model.weights import MODEL, save_encoder
 from scsigmoid.progress import announce, log
@@ -30,7 +31,7 @@ from scsigmoid.training.processes import SIGNALS, STOPPED, Processes, joined, st
 from scsigmoid.training.records import Meter, Records
 from scsigmoid.training.run import TrainingRun, header
 from scsigmoid.training.shares import GlobalBatches, prefetch, validation_indices
-from scsigmoid.training.step import Trainer, autocast, compute_loss, summed_loss
+from scsigmoid.training.step import Trainer
 
 CHECKPOINTS = "checkpoints"
 #: File in the checkpoint folder of a complete run, with its ``training.steps``. If the model of the
