@@ -26,20 +26,15 @@ from scsigmoid.attention.backends import choose_backend
 from scsigmoid.config.schema import Embeddings, Pooling
 from scsigmoid.corpus.genes import has_ids, is_id, may_be_read, organism_of
 from scsigmoid.corpus.h5ad import Cells, open_cells
-from scsigmoid.corpus.h5ad_writer import as_h5ad, storing
+from scsigmoid.corpus.h5ad_writer import OWN_ROW, as_h5ad, storing
 from scsigmoid.corpus.hdf5 import format_names, opened, read_data_frame
 from scsigmoid.corpus.matrix_reader import find_counts
 from scsigmoid.errors import UserError, first_few, shown_as
-from scsigmoid.evaluation.embedding_files import check_finite
-from scsigmoid.evaluation.embeddings import (
-    check_pooling,
-    embed_cells,
-    provenance,
-    return_free_memory,
-)
 from scsigmoid.files import atomic_path
 from scsigmoid.model.devices import own_defaults, resolve_device
+from scsigmoid.model.embedding import check_pooling, embed_cells, provenance, return_free_memory
 from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.finite import check_finite
 from scsigmoid.model.weights import MODEL, load_encoder, load_vocabulary
 from scsigmoid.progress import log, verbosity
 from scsigmoid.tokens.make import Tokenizer
@@ -184,7 +179,8 @@ def embed(
     with adata_token_store(adata, model, layer, genes, verbose) as store:
         label = f"embedding with {model.name}"
         values = embed_cells(model.encoder, TokenStore.open(store), settings, label)
-    check_finite(values, adata.obs, f"{model.path}: embeds")
+    subject = f"{model.path}: embeds"
+    check_finite(values, adata.obs.index, subject, adata.obs.get(OWN_ROW))
     adata.obsm[key] = values
     adata.uns[key] = provenance(model.path, model.metadata, settings, is_simulated)
 
@@ -234,7 +230,7 @@ def embed_file(
             with storing(str(path)):
                 AnnData(obs=obs).write_h5ad(temporary)
             values = embed_cells(model.encoder, tokens, settings, f"embedding {path.name}")
-        check_finite(values, obs, f"{model.path}: embeds")
+        check_finite(values, obs.index, f"{model.path}: embeds", obs.get(OWN_ROW))
         metadata = provenance(model.path, model.metadata, settings, is_simulated)
         with h5py.File(temporary, "r+") as file:
             write_elem(file["obsm"], key, values)

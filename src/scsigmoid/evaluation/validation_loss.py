@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.embeddings import make_batches
 from scsigmoid.identity import check_identity, model_of, write_table
 from scsigmoid.measurements import (
     Interval,
@@ -28,6 +27,7 @@ from scsigmoid.measurements import (
 )
 from scsigmoid.model.batches import pack_genes
 from scsigmoid.model.devices import resolve_device
+from scsigmoid.model.embedding import make_batches
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.loss import Loss, autocast, compute_loss, masked_losses
 from scsigmoid.model.masking import Masking
