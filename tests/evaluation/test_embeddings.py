@@ -4,7 +4,8 @@ import anndata
 import numpy as np
 import pytest
 import torch
-from evaluation.conftest import VOCABULARY, one_by_one
+from evaluation.conftest import VOCABULARY
+from small_models import one_by_one
 
 from scsigmoid.config.schema import Embeddings, ValidationLoss
 from scsigmoid.errors import UserError
