@@ -49,7 +49,8 @@ def statistics(part: Path) -> None:
 
 def tokens(part: Path) -> None:
     """Write the token store of a part."""
-    from scsigmoid.tokens.make import Tokenizer, tokenize_part
+    from scsigmoid.tokens.make import Tokenizer
+    from scsigmoid.tokens.stage import tokenize_part
     from scsigmoid.tokens.vocabulary import Vocabulary
 
     vocabulary = Vocabulary.read(part / "vocabulary.parquet")

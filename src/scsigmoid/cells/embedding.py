@@ -23,9 +23,10 @@ from scsigmoid.cells.model import Model
 from scsigmoid.config.schema import Embeddings, Pooling
 from scsigmoid.corpus.genes import has_ids, is_id, may_be_read
 from scsigmoid.corpus.h5ad import open_cells
-from scsigmoid.corpus.h5ad_writer import OWN_ROW, as_h5ad, storing
+from scsigmoid.corpus.h5ad_writer import OWN_ROW, storing
 from scsigmoid.corpus.hdf5 import format_names, opened, read_data_frame
 from scsigmoid.corpus.matrix_reader import find_counts
+from scsigmoid.corpus.tenx import as_h5ad
 from scsigmoid.errors import UserError, first_few, shown_as
 from scsigmoid.files import atomic_path
 from scsigmoid.model.devices import own_defaults
