@@ -6,8 +6,8 @@ import torch
 from small_training import ARCHITECTURE, TRAINING
 
 from scsigmoid.benchmarks.cases import groups
+from scsigmoid.benchmarks.conditions import Conditions
 from scsigmoid.benchmarks.rows import TrainingGroup
-from scsigmoid.benchmarks.training import Conditions
 from scsigmoid.config.schema import KernelBenchmark, Size, TrainingBenchmark
 from scsigmoid.model.sizes import EncoderSettings
 

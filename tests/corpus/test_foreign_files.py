@@ -13,7 +13,8 @@ from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.genes import compare_genes
 from scsigmoid.corpus.h5ad import cells_of_part, open_cells
 from scsigmoid.errors import UserError
-from scsigmoid.tokens.make import Tokenizer, tokenize_evaluation, tokenize_part
+from scsigmoid.tokens.make import Tokenizer
+from scsigmoid.tokens.stage import tokenize_evaluation, tokenize_part
 from scsigmoid.tokens.statistics import gather
 from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 

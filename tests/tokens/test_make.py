@@ -14,7 +14,8 @@ from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.metadata import Metadata
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256, write_json
-from scsigmoid.tokens.make import Tokenizer, tokenize_evaluation, tokenize_part
+from scsigmoid.tokens.make import Tokenizer
+from scsigmoid.tokens.stage import tokenize_evaluation, tokenize_part
 from scsigmoid.tokens.store import TokenStore, read_index, write_length_counts
 
 
