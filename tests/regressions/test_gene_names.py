@@ -61,7 +61,11 @@ def make(table, index, **var):
     return adata
 
 
-@pytest.mark.parametrize("column", ["feature_name", "gene_symbols", "Symbol", "gene_name", ""])
+@pytest.mark.parametrize(
+    "column",
+    # external_gene_name: of biomaRt
+    ["feature_name", "gene_symbols", "Symbol", "gene_name", "external_gene_name", "GeneSymbol", ""],
+)
 def test_cells_with_ids_and_symbols(column, table, blood, model, tmp_path):
     """The names of the genes of one model do not change the embedding."""
     adata = make(table, table.genes, **{column: [*table.names]} if column else {})

@@ -283,3 +283,11 @@ def test_the_vocabulary_of_many_parts_gets_time_instead_of_memory(project: Proje
     asked = dict(re.findall(r"(mem_mb|runtime)=(\d+)", run.stdout))
     assert 2000 <= int(asked["mem_mb"]) <= 8000
     assert int(asked["runtime"]) >= 30 + 2 * parts / 60
+
+
+def test_a_results_folder_may_end_with_a_slash(project: Project) -> None:
+    """As the shell completes it. Snakemake would not find the paths with two slashes."""
+    project.configure(merge(TINY, {"results": "mine/"}))
+    run = project.run("-n", "mine/corpus/manifest.csv")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "double '/'" not in run.stdout + run.stderr

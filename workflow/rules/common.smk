@@ -89,7 +89,7 @@ except UserError as error:
 except ModuleNotFoundError as error:  # of the modules that read own files
     stop(missing_module(error))
 
-RESULTS = CONFIG.results or f"results/{CONFIG.preset}"
+RESULTS = (CONFIG.results or f"results/{CONFIG.preset}").rstrip("/")
 PLAN = plan.Plan(CONFIG)
 if workflow.is_main_process:
     for setting, choice in CONFIG.choices.items():

@@ -28,7 +28,7 @@ KINDS = ("feature_biotype", "feature_types", "feature_type")
 # which is CELLxGENE's, are only used if the index has Ensembl ids.
 SYMBOLS = (
     "feature_name", "gene_symbols", "gene_symbol", "symbol", "gene_name", "gene_names",
-    "gene_short_name", "hgnc_symbol",
+    "gene_short_name", "hgnc_symbol", "external_gene_name", "genesymbol",
 )  # fmt: skip
 # Values of var['feature_types'], in lower case: genes, and other features.
 EXPRESSION = ("gene expression", "gex", "rna")
