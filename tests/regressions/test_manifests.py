@@ -3,20 +3,22 @@
 import dataclasses
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from corpus.conftest import HEART
 from loopback import HOSTS, Loopback, uuid
-from stages import local_corpus, make_evaluation, make_manifest, make_part, write_cells
+from stages import build, local_corpus, make_evaluation, make_manifest, make_part, write_cells
 
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config, Dataset, LocalFiles
 from scsigmoid.corpus.fetch import fetch_evaluation, raw_files
 from scsigmoid.corpus.h5ad import cells_of_part
 from scsigmoid.corpus.manifest import check_not_trained_on, write_lock
-from scsigmoid.corpus.metadata import read_manifest
+from scsigmoid.corpus.metadata import ManifestRow, read_manifest, write_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.forecast.volume import estimate_volume
 
@@ -164,3 +166,37 @@ def test_a_lock_may_be_edited(remote, tmp_path):
     for content in ("[1]", '{"rows": 9}', "not JSON"):
         (tmp_path / "results" / "manifest.json").write_text(content)
         assert len(read_manifest(tmp_path / "results" / "manifest.csv")) == 2
+
+
+def test_a_lock_must_fit_the_configuration(lock, tmp_path):
+    first, second, heart = read_manifest(lock.manifest)
+    for changed, message in [
+        ({"collection_id": heart.collection_id}, "belongs to the collection of heart"),
+        ({"file": "../a"}, "'../a' is not a valid file"),
+        ({"dataset_version_id": "../../a"}, "'../../a' is not a CELLxGENE id"),
+        ({"source": "local", "location": "/etc/passwd"}, "is 'local', not CELLxGENE"),
+    ]:
+        write_manifest(lock.manifest, [dataclasses.replace(first, **changed), second, heart])
+        with pytest.raises(UserError, match=message):
+            build(lock, HEART, tmp_path / "m.csv")
+    write_manifest(lock.manifest, [first, heart])
+    with pytest.raises(UserError, match="evaluation dataset 'lung' is missing; make the lock"):
+        build(lock, {"lung": Dataset(title="Lung")}, tmp_path / "m.csv")
+    with pytest.raises(UserError, match=f"evaluation dataset 'heart' is not {uuid(9)}; correct"):
+        build(lock, {"heart": Dataset(title="Heart", id=uuid(9))}, tmp_path / "m.csv")
+    # An evaluation dataset that is not configured is not trained on either.
+    lung = dataclasses.replace(heart, dataset="lung", file="lung")
+    write_manifest(lock.manifest, [first, heart, lung])
+    build(lock, {"heart": Dataset(title="New title")}, tmp_path / "m.csv")
+    files = [(r.file, r.title) for r in read_manifest(tmp_path / "m.csv")]
+    assert files == [(first.file, first.title), ("heart", "New title")]
+
+
+def test_invalid_values(tmp_path):
+    values = [("cells", "-1"), ("part", "../1"), ("location", "/a\x1b[2J"), ("excluded", "1-")]
+    row = ManifestRow(file="one", role="training", source="local", location="/one", cells="5")
+    for name, value in values + [("file", x) for x in ("", "../a", "/a", ".a", "a\n", "a" * 201)]:
+        write_manifest(tmp_path / "m.csv", [row, replace(row, **{"file": "two", name: value})])
+        with pytest.raises(UserError, match=f"row 2: .* is not a valid {name};") as caught:
+            read_manifest(tmp_path / "m.csv")
+        assert str(caught.value).isprintable()

@@ -1,0 +1,22 @@
+"""Fixtures of the other folders, for tests that were moved from there."""
+
+from attention.conftest import gpu
+from corpus.conftest import corpus, counts, lock, published, server, service, web, write_h5ad
+from forecast.conftest import own
+from made_up_results import (
+    config,
+    copied,
+    finished,
+    folder,
+    paper_config,
+    paper_results,
+    results,
+    whole,
+)
+from tokens.conftest import part, vocabulary, write_part
+
+__all__ = [
+    "config", "copied", "corpus", "counts", "finished", "folder", "gpu", "lock", "own",
+    "paper_config", "paper_results", "part", "published", "results", "server", "service",
+    "vocabulary", "web", "whole", "write_h5ad", "write_part",
+]  # fmt: skip
