@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from corpus.conftest import HEART
 from loopback import HOSTS, Loopback, uuid
-from stages import build, local_corpus, make_evaluation, make_manifest, make_part, write_cells
+from stages import local_corpus, make_evaluation, make_manifest, make_part, write_cells
 
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config, Dataset, LocalFiles
@@ -166,30 +165,6 @@ def test_a_lock_may_be_edited(remote, tmp_path):
     for content in ("[1]", '{"rows": 9}', "not JSON"):
         (tmp_path / "results" / "manifest.json").write_text(content)
         assert len(read_manifest(tmp_path / "results" / "manifest.csv")) == 2
-
-
-def test_a_lock_must_fit_the_configuration(lock, tmp_path):
-    first, second, heart = read_manifest(lock.manifest)
-    for changed, message in [
-        ({"collection_id": heart.collection_id}, "belongs to the collection of heart"),
-        ({"file": "../a"}, "'../a' is not a valid file"),
-        ({"dataset_version_id": "../../a"}, "'../../a' is not a CELLxGENE id"),
-        ({"source": "local", "location": "/etc/passwd"}, "is 'local', not CELLxGENE"),
-    ]:
-        write_manifest(lock.manifest, [dataclasses.replace(first, **changed), second, heart])
-        with pytest.raises(UserError, match=message):
-            build(lock, HEART, tmp_path / "m.csv")
-    write_manifest(lock.manifest, [first, heart])
-    with pytest.raises(UserError, match="evaluation dataset 'lung' is missing; make the lock"):
-        build(lock, {"lung": Dataset(title="Lung")}, tmp_path / "m.csv")
-    with pytest.raises(UserError, match=f"evaluation dataset 'heart' is not {uuid(9)}; correct"):
-        build(lock, {"heart": Dataset(title="Heart", id=uuid(9))}, tmp_path / "m.csv")
-    # An evaluation dataset that is not configured is not trained on either.
-    lung = dataclasses.replace(heart, dataset="lung", file="lung")
-    write_manifest(lock.manifest, [first, heart, lung])
-    build(lock, {"heart": Dataset(title="New title")}, tmp_path / "m.csv")
-    files = [(r.file, r.title) for r in read_manifest(tmp_path / "m.csv")]
-    assert files == [(first.file, first.title), ("heart", "New title")]
 
 
 def test_invalid_values(tmp_path):

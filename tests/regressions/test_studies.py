@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from study import conftest as study_fixtures
 from study.conftest import SEEDS, make_page, study_of, write_runs
 
 from scsigmoid.config.check import load
@@ -16,6 +17,8 @@ from scsigmoid.study.comparisons import loss_differences
 from scsigmoid.study.runs import Study, collect
 from scsigmoid.study.tables import rates_table, seeds_table
 
+config, study = (getattr(study_fixtures, name) for name in ("config", "study"))
+
 
 def test_a_number_as_text_gives_the_same_name():
     as_text, as_number = (
@@ -26,7 +29,9 @@ def test_a_number_as_text_gives_the_same_name():
 
 
 def test_a_study_embeds_one_dataset():
-    study = {name: {**SEEDS, "embedded": name} for name in ("heart_oft", "pbmc68k")}
+    study = {
+        name: {**SEEDS, "purpose": None, "embedded": name} for name in ("heart_oft", "pbmc68k")
+    }
     with pytest.raises(UserError, match=r"study: families embed heart_oft, pbmc68k; choose"):
         load(overrides={"study": study})
 

@@ -12,6 +12,7 @@ from stages import build, make_manifest, make_part
 
 from scsigmoid.config.schema import Dataset
 from scsigmoid.corpus.discover import Service, list_versions
+from scsigmoid.corpus.metadata import read_manifest, write_manifest
 from scsigmoid.corpus.web import check_address
 from scsigmoid.errors import UserError
 
@@ -174,3 +175,27 @@ def test_malformed_lists_are_refused(answer, service, server):
     message = r"datasets: (expected a list|its answer is not JSON)|passwd' is not a CELLxGENE id"
     with pytest.raises(UserError, match=message):
         list_versions(service, DAY)
+
+
+def test_a_lock_must_fit_the_configuration(lock, tmp_path):
+    first, second, heart = read_manifest(lock.manifest)
+    for changed, message in [
+        ({"collection_id": heart.collection_id}, "belongs to the collection of heart"),
+        ({"file": "../a"}, "'../a' is not a valid file"),
+        ({"dataset_version_id": "../../a"}, "'../../a' is not a CELLxGENE id"),
+        ({"source": "local", "location": "/etc/passwd"}, "is 'local', not CELLxGENE"),
+    ]:
+        write_manifest(lock.manifest, [dataclasses.replace(first, **changed), second, heart])
+        with pytest.raises(UserError, match=message):
+            build(lock, HEART, tmp_path / "m.csv")
+    write_manifest(lock.manifest, [first, heart])
+    with pytest.raises(UserError, match="evaluation dataset 'lung' is missing; make the lock"):
+        build(lock, {"lung": Dataset(title="Lung")}, tmp_path / "m.csv")
+    with pytest.raises(UserError, match=f"evaluation dataset 'heart' is not {uuid(9)}; correct"):
+        build(lock, {"heart": Dataset(title="Heart", id=uuid(9))}, tmp_path / "m.csv")
+    # An evaluation dataset that is not configured is not trained on either.
+    lung = dataclasses.replace(heart, dataset="lung", file="lung")
+    write_manifest(lock.manifest, [first, heart, lung])
+    build(lock, {"heart": Dataset(title="New title")}, tmp_path / "m.csv")
+    files = [(r.file, r.title) for r in read_manifest(tmp_path / "m.csv")]
+    assert files == [(first.file, first.title), ("heart", "New title")]
