@@ -199,3 +199,86 @@ def test_a_lock_must_fit_the_configuration(lock, tmp_path):
     build(lock, {"heart": Dataset(title="New title")}, tmp_path / "m.csv")
     files = [(r.file, r.title) for r in read_manifest(tmp_path / "m.csv")]
     assert files == [(first.file, first.title), ("heart", "New title")]
+
+
+@pytest.mark.parametrize("status", [302, 404])
+def test_bodies_of_redirects_and_errors_are_not_read(status, server, web):
+    sent = []
+
+    def endless(handler) -> None:
+        handler.send_response(status)
+        handler.send_header("Location", "/curation/v1/datasets")
+        handler.end_headers()
+        with suppress(OSError):
+            while len(sent) < 2000:
+                handler.wfile.write(bytes(1 << 16))
+                sent.append(1)
+
+    server.answers["/datasets"] = [1]
+    server.script[PATH] = [endless]
+    if status == 302:
+        assert web.json(server.address + PATH) == [1]
+    else:
+        with pytest.raises(UserError, match="not found"):
+            web.json(server.address + PATH)
+    assert len(sent) < 1000
+
+
+def test_headers_that_arrive_a_byte_at_a_time(server, web):
+    """The time-out is for all headers, not for each byte."""
+    quick = dataclasses.replace(web.settings, attempts=1, timeout=0.5)
+
+    def slow(handler) -> None:
+        with suppress(OSError):
+            handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            for _ in range(100):
+                handler.wfile.write(b"x")
+                server.released.wait(0.1)
+
+    server.script[PATH] = [slow]
+    start = time.monotonic()
+    with pytest.raises(UserError, match=r"\(1 attempts\)"):
+        dataclasses.replace(web, settings=quick).json(server.address + PATH)
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("text", [b"{", b"\xff\xfe", b"[" * 100_000, b"9" * 5000])
+def test_answers_that_are_not_json(text, server, web):
+    server.answers["/datasets"] = text
+    with pytest.raises(UserError, match="its answer is not JSON"):
+        web.json(server.api + "/datasets")
+
+
+def test_the_size_of_an_answer_is_limited(server, web, monkeypatch):
+    monkeypatch.setattr("scsigmoid.corpus.web.LARGEST_ANSWER", 1 << 20)
+    server.answers["/datasets"] = b"[" + b" " * (1 << 21) + b"]"
+    with pytest.raises(UserError, match=r"larger than 1 MiB; check corpus\.api"):
+        web.json(server.api + "/datasets")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Content-Length", "\u00b2"),
+        ("Content-Length", "9" * 5000),
+        ("Content-Length", "1" + "0" * 18),
+        ("Retry-After", "soon"),
+        ("Retry-After", "9" * 400),
+        ("Location", "http://[::1"),
+    ],
+)
+def test_odd_headers(name, value, server, web):
+    status = {"Content-Length": 200, "Retry-After": 503, "Location": 302}[name]
+
+    def odd(handler) -> None:
+        handler.send_response(status)
+        handler.send_header(name, value)
+        handler.end_headers()
+
+    server.script[PATH] = [odd] * 9
+    quick = dataclasses.replace(web.settings, attempts=2)
+    client = dataclasses.replace(web, settings=quick)
+    try:
+        assert client.size(server.address + PATH) in (None, 10**18)
+    except UserError as error:
+        assert len(str(error)) < 400  # noqa: PT017
