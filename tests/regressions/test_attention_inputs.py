@@ -137,3 +137,17 @@ def test_forward_mode_is_refused(function):
     one = torch.ones(())
     _, slope = torch.func.jvp(lambda x: out(q) * x, (one,), (one,))
     assert torch.equal(slope, out(q))
+
+
+def test_a_number_as_bias_keeps_float64():
+    tensors = [x.double() for x in packed()]
+    cu_seqlens, number = cumulative([4, 2]), -1 / 3
+    out = sigmoid_attention(*tensors, cu_seqlens, 4, bias=number)
+    bias = torch.tensor(number, dtype=torch.float64)
+    assert torch.equal(out, sigmoid_attention(*tensors, cu_seqlens, 4, bias=bias))
+
+
+@pytest.mark.parametrize("value", ["yes", 1, torch.tensor(True)])
+def test_switches_are_true_or_false(value):
+    with pytest.raises(TypeError, match="True or False"):
+        sigmoid_attention(*packed(), cumulative([4, 2]), 4, check=value)

@@ -1,5 +1,7 @@
 """Damaged h5ad files are refused in one line, and damaged bytes are never counted."""
 
+import os
+
 import h5py
 import numpy as np
 import pandas as pd
@@ -157,3 +159,27 @@ def test_damaged_groups(signature, counts, write_h5ad):
             refused += 1
         place = whole.find(signature, place + 1)
     assert refused
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_pipes_and_devices_are_not_read(make, tmp_path):
+    make(tmp_path / "cells.h5ad")
+    with pytest.raises(UserError, match=r"no such file"):
+        open_cells(tmp_path / "cells.h5ad")
+
+
+def test_values_that_are_objects_or_references(counts, write_h5ad):
+    path = write_h5ad(counts)
+    with h5py.File(path, "r+") as file:
+        reference = file["X"].ref
+        del file[LABELS]
+        file.create_dataset(LABELS, data=[reference] * len(counts), dtype=h5py.ref_dtype)
+    with pytest.raises(UserError, match=ONE_VALUE):
+        open_cells(path).obs(["cell_type"])
+    with h5py.File(path, "r+") as file:
+        attributes = dict(file["X"].attrs)
+        del file["X"]
+        text = np.full(counts.shape, b"2", dtype=object)
+        file.create_dataset("X", data=text, dtype=h5py.string_dtype()).attrs.update(attributes)
+    with pytest.raises(UserError, match=r"cells\.h5ad: X contains object; store raw counts"):
+        open_cells(path)

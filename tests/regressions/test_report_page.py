@@ -231,3 +231,19 @@ def test_missing_models_have_no_verdict(paper_results: Results) -> None:
     without_2k = Results(paper_results.folder, replace(paper_results.config, models=models))
     of_2k = [row for row in numbers(without_2k) if "2K: softmax's validation loss" in row.title]
     assert {(number.verdict, number.n) for number in of_2k} == {(NO_VERDICT, 0)}
+
+
+@pytest.mark.parametrize("types", [4, 30])
+def test_the_umap_has_every_cell(
+    types: int, results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Types beyond the palette, and cells without a label, are drawn, too."""
+    kinds = ["", *(f"type {n}" for n in range(types))] * 7
+    values = np.random.default_rng(0).normal(size=(len(kinds), 2))
+    cells = pd.DataFrame({"cell_type": kinds, "x": values[:, 0], "y": values[:, 1]})
+    monkeypatch.setattr(results, "umap", lambda dataset, model: cells)
+    with style.styled():
+        figure = draw("umap_heart_oft", results)
+    for axes in figure.axes:
+        drawn = np.vstack([dots.get_offsets() for dots in axes.collections])
+        assert sorted(map(tuple, drawn)) == sorted(map(tuple, values))

@@ -65,3 +65,9 @@ def test_names_that_become_paths_are_refused(name: str) -> None:
             load(overrides=overrides)
         assert "\n" not in str(error.value)
         assert len(str(error.value)) < 1000
+
+
+@pytest.mark.parametrize("device", ["gpu", "GPU", "cuda:x"])
+def test_an_unknown_device_is_refused_with_all_devices(device: str) -> None:
+    with pytest.raises(UserError, match=rf"^device: .*'cpu'.*'cuda'; found '{device}'"):
+        load(overrides={"device": device})

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from corpus.conftest import HEART
 from loopback import uuid, versions_path
-from stages import build, make_manifest, make_part
+from stages import build, local_corpus, make_manifest, make_part
 
-from scsigmoid.config.schema import Dataset
+from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.discover import Service, list_versions
 from scsigmoid.corpus.metadata import read_manifest, write_manifest
 from scsigmoid.corpus.web import check_address
@@ -282,3 +282,15 @@ def test_odd_headers(name, value, server, web):
         assert client.size(server.address + PATH) in (None, 10**18)
     except UserError as error:
         assert len(str(error)) < 400  # noqa: PT017
+
+
+def test_a_manifest_with_an_impossible_fraction(counts, write_h5ad, tmp_path):
+    corpus = local_corpus(LocalFiles(files=str(write_h5ad(counts))))
+    make_manifest(corpus, {}, tmp_path)
+    rows = read_manifest(tmp_path / "manifest.csv")
+    changed = [dataclasses.replace(row, held_out="fraction=. seed=1") for row in rows]
+    write_manifest(tmp_path / "manifest.csv", changed)
+    (tmp_path / "manifest.json").unlink()
+    with pytest.raises(UserError, match=r"cells\.h5ad: .*'fraction'"):
+        make_part(corpus, tmp_path)
+    assert not (tmp_path / "part-0").exists()
