@@ -413,7 +413,7 @@ class PapersNumbers(MadeUp):
 
     def write_stress(self) -> None:
         """Write both runs of the stress test."""
-        step = np.arange(0, 80_001, 100)
+        step = np.maximum(np.arange(0, 80_001, 100), 1)
         learning = 3 + 7 * np.exp(-step / 5000)
         has_diverged = step >= 55_600
         runs = {
