@@ -14,9 +14,10 @@ from made_up_results import (
     whole,
 )
 from tokens.conftest import part, vocabulary, write_part
+from training.checkpoint_files import checkpoints
 
 __all__ = [
-    "config", "copied", "corpus", "counts", "finished", "folder", "gpu", "lock", "own",
-    "paper_config", "paper_results", "part", "published", "results", "server", "service",
+    "checkpoints", "config", "copied", "corpus", "counts", "finished", "folder", "gpu", "lock",
+    "own", "paper_config", "paper_results", "part", "published", "results", "server", "service",
     "vocabulary", "web", "whole", "write_h5ad", "write_part",
 ]  # fmt: skip
