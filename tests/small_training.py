@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from scsigmoid.config.schema import Architecture, Training
+from scsigmoid.model.batches import Batch, pack_genes
 from scsigmoid.model.masking import Masking
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import SPECIAL
-from scsigmoid.training.batches import Batch, pack_genes
 from scsigmoid.training.journal import COLUMNS, Row, read_journal
 from scsigmoid.training.run import TrainingRun
 

@@ -15,10 +15,11 @@ docs/architecture.md describes the subpackages.
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from scsigmoid.evaluation.own_cells import Model, embed, load, tokenize
+from scsigmoid.version import __version__ as __version__
 
-__version__ = "0.3.0"
+if TYPE_CHECKING:
+    from scsigmoid.cells import Model, embed, load, tokenize
+
 __all__ = ["Model", "embed", "load", "tokenize"]
 
 
@@ -30,11 +31,11 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from scsigmoid.evaluation import own_cells
+        from scsigmoid import cells
     except ModuleNotFoundError as error:
         problem = f"Python module {error.name} is missing; install scsigmoid[cells] to use {name}"
         raise ModuleNotFoundError(problem, name=error.name) from None
-    return getattr(own_cells, name)
+    return getattr(cells, name)
 
 
 def __dir__() -> list[str]:

@@ -24,6 +24,8 @@ from zipfile import BadZipFile
 
 from scsigmoid.errors import UserError
 
+METADATA_KEY = "scsigmoid"  # key of this package's metadata in Parquet and model files
+
 
 @contextmanager
 def report_full_disk(path: Path) -> Iterator[None]:

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_path, sha256
+from scsigmoid.files import METADATA_KEY, atomic_path, sha256
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-KEY = "scsigmoid"  # key of the identity in the metadata of a Parquet file
 FINGERPRINT = re.compile("[0-9a-f]{64}")
 SNAPSHOT = re.compile(r"(.+)-step-(\d{8})")  # stem of a file: name of the model, training step
 
@@ -61,7 +60,7 @@ def write_table(path: Path, table: "pa.Table", identity: Mapping[str, Any]) -> N
     """Write a Parquet file with an identity, atomically."""
     import pyarrow.parquet as pq
 
-    metadata = {**(table.schema.metadata or {}), KEY: json.dumps(identity, sort_keys=True)}
+    metadata = {**(table.schema.metadata or {}), METADATA_KEY: json.dumps(identity, sort_keys=True)}
     with atomic_path(path) as temporary:
         pq.write_table(table.replace_schema_metadata(metadata), temporary)
 
@@ -72,5 +71,5 @@ def read_table(path: Path, **expected: Any) -> "pa.Table":
 
     table = pq.read_table(path)
     metadata = table.schema.metadata or {}
-    check_identity(path, json.loads(metadata.get(KEY.encode(), b"{}")), **expected)
+    check_identity(path, json.loads(metadata.get(METADATA_KEY.encode(), b"{}")), **expected)
     return table

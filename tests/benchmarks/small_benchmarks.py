@@ -8,9 +8,9 @@ import torch
 from small_training import ARCHITECTURE, TRAINING
 
 from scsigmoid.benchmarks.cases import groups
+from scsigmoid.benchmarks.conditions import Conditions
 from scsigmoid.benchmarks.kernel import run_kernel_benchmark
 from scsigmoid.benchmarks.rows import KernelRow, TrainingGroup, read_rows
-from scsigmoid.benchmarks.training import Conditions
 from scsigmoid.config.schema import KernelBenchmark, Size, TrainingBenchmark
 from scsigmoid.model.sizes import EncoderSettings
 

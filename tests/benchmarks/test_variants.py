@@ -23,10 +23,10 @@ from scsigmoid.benchmarks.variants import (
     pad_cells,
     padding_mask,
 )
+from scsigmoid.model.batches import Batch, pack_genes
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.masking import Masking
 from scsigmoid.tokens.vocabulary import PAD
-from scsigmoid.training.batches import Batch, pack_genes
 from scsigmoid.training.step import Trainer
 
 CPU = torch.device("cpu")

@@ -1,46 +1,21 @@
 """A small token store, an untrained model for it, and embeddings with known values."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-from small_training import TRAINING
+from small_models import TOY, VOCABULARY_SIZE, write_model
 from tokens.conftest import token_table
 
-from scsigmoid.config.schema import Architecture, Size
 from scsigmoid.evaluation.embedding_files import write_embedding
 from scsigmoid.files import sha256
-from scsigmoid.model.encoder import Encoder
 from scsigmoid.tokens.store import grouped, write_shards
-from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.training.export import load_encoder, save_encoder
-from scsigmoid.training.run import TrainingRun
 
-VOCABULARY_SIZE = 40
-GENES = tuple(f"ENSG{gene:011d}" for gene in range(VOCABULARY_SIZE - len(SPECIAL)))
-TOY = Vocabulary(
-    (*SPECIAL, *GENES), (*SPECIAL, *GENES), np.ones(VOCABULARY_SIZE, int), np.ones(VOCABULARY_SIZE)
-)
 VOCABULARY = TOY.fingerprint
-CONTEXT = 16
 # Numbers of genes of the cells, many of them close to the context.
 LENGTHS = (1, 7, 14, 15, 16, 30, 3, 10, 10, 2, 25, 5)
-
-
-def one_by_one(checkpoint, cells, pooling="mean"):
-    """Embed cells (lists of gene tokens) with one forward pass per cell."""
-    encoder, metadata = load_encoder(checkpoint)
-    cls = [2] if metadata["cls_token"] else []
-    rows = []
-    for genes in cells:
-        tokens = torch.tensor([*cls, *genes[: metadata["context"] - len(cls)]], dtype=torch.int64)
-        cu_seqlens = torch.tensor([0, len(tokens)], dtype=torch.int32)
-        with torch.no_grad():
-            hidden = encoder(tokens, torch.arange(len(tokens)), cu_seqlens, len(tokens)).double()
-        rows.append(hidden[len(cls) :].mean(0) if pooling == "mean" else hidden[0])
-    return torch.stack(rows).numpy()
 
 
 @pytest.fixture
@@ -86,24 +61,7 @@ def store(make_store) -> Path:
 @pytest.fixture
 def make_model(tmp_path: Path):
     """Return a function that writes an untrained model and returns its path."""
-
-    def make(attention: str, vocabulary: Vocabulary = TOY, cls_token: bool = True) -> Path:
-        run = TrainingRun(
-            model=f"{attention}_toy", attention=attention, context=CONTEXT, cls_token=cls_token,
-            backend="reference" if attention == "sigmoid" else "auto",
-            size=Size(layers=2, hidden=16, heads=2, feed_forward=32),
-            architecture=Architecture(
-                size="toy", dropout=0.1, layer_norm_epsilon=1e-5, initializer_range=0.5
-            ),
-            training=TRAINING, seed=1, device="cpu",
-        )  # fmt: skip
-        encoder = Encoder(run.encoder_settings(VOCABULARY_SIZE)).initialise(run.seed)
-        path = tmp_path / "results" / "training" / run.model / "model.safetensors"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_encoder(encoder, run, vocabulary, 0, path)
-        return path
-
-    return make
+    return partial(write_model, tmp_path / "results" / "training")
 
 
 @pytest.fixture(params=["sigmoid", "softmax"])

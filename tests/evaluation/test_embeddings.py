@@ -4,7 +4,8 @@ import anndata
 import numpy as np
 import pytest
 import torch
-from evaluation.conftest import VOCABULARY, one_by_one
+from evaluation.conftest import VOCABULARY
+from small_models import one_by_one
 
 from scsigmoid.config.schema import Embeddings, ValidationLoss
 from scsigmoid.errors import UserError
@@ -12,8 +13,8 @@ from scsigmoid.evaluation.embedding_files import read_embedding, read_embeddings
 from scsigmoid.evaluation.embeddings import embed
 from scsigmoid.evaluation.validation_loss import validation_loss
 from scsigmoid.files import sha256
+from scsigmoid.model.weights import load_encoder
 from scsigmoid.tokens.store import TokenStore
-from scsigmoid.training.export import load_encoder
 
 
 def expected(checkpoint, store, pooling="mean"):

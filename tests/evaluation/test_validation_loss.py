@@ -16,11 +16,11 @@ from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.validation_loss import cell_losses, validation_loss
 from scsigmoid.measurements import donor_mean, read_measurements
+from scsigmoid.model.loss import masked_losses
 from scsigmoid.model.masking import Masking
+from scsigmoid.model.weights import load_encoder, shrink
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
-from scsigmoid.training.export import load_encoder, shrink
-from scsigmoid.training.step import masked_losses
 
 SETTINGS = ValidationLoss(trials=3, mask_fraction=0.3, confidence=0.95, batch_tokens=40)
 MASK_SEED = derive(42, "validation_loss", "toy")

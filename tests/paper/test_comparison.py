@@ -13,8 +13,9 @@ from made_up_results import H100, PapersNumbers, write_cells, write_parquet
 from scsigmoid.benchmarks.rows import KernelRow, write_rows
 from scsigmoid.config.schema import Config
 from scsigmoid.measurements import Interval, read_measurements, write_measurements
-from scsigmoid.paper.comparison import (
-    GROUPS,
+from scsigmoid.paper.comparison import GROUPS, numbers
+from scsigmoid.paper.differences import differences
+from scsigmoid.paper.number import (
     INCONCLUSIVE,
     NO_VERDICT,
     NOT_REPRODUCED,
@@ -22,9 +23,7 @@ from scsigmoid.paper.comparison import (
     REPRODUCED,
     Number,
     count,
-    numbers,
 )
-from scsigmoid.paper.differences import differences
 from scsigmoid.paper.reported import reported
 from scsigmoid.report import registry
 from scsigmoid.results.folder import Results

@@ -1,6 +1,7 @@
 """Inputs of attention that other attention functions accept."""
 
 import contextlib
+import re
 import types
 
 import numpy as np
@@ -12,7 +13,14 @@ from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.nn.functional import scaled_dot_product_attention
 
-from scsigmoid.attention import ops, sigmoid_attention, sigmoid_attention_padded, softmax_attention
+from scsigmoid.attention import (
+    choose_backend,
+    ops,
+    sigmoid_attention,
+    sigmoid_attention_padded,
+    softmax_attention,
+)
+from scsigmoid.errors import UserError
 
 LENGTHS = torch.tensor([0, 3, 8], dtype=torch.int32)
 MIXED = [
@@ -151,3 +159,13 @@ def test_a_number_as_bias_keeps_float64():
 def test_switches_are_true_or_false(value):
     with pytest.raises(TypeError, match="True or False"):
         sigmoid_attention(*packed(), cumulative([4, 2]), 4, check=value)
+
+
+@pytest.mark.parametrize("requested", ["hopper", "triton"])
+def test_the_advised_backend_runs(requested):
+    with pytest.raises(UserError, match="CUDA GPU") as error:
+        choose_backend("sigmoid", requested, "cpu")
+    advised = re.findall(r"'(\w+)'", str(error.value).rpartition(";")[2])
+    assert set(advised) == {"reference", "auto"}
+    for backend in advised:
+        sigmoid_attention(*inputs([torch.float32] * 3), LENGTHS, 5, backend=backend)

@@ -12,9 +12,9 @@ import pytest
 from stages import write_cells
 from tenx import tenx_file
 
+from scsigmoid.cells.embedding import read_obs
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.own_cells import read_obs
 
 COUNTS = np.random.default_rng(0).poisson(0.8, (30, 12)) + 1
 

@@ -15,7 +15,7 @@ from tenx import tenx_file
 
 from scsigmoid.cli import main
 from scsigmoid.corpus.h5ad import open_cells
-from scsigmoid.corpus.h5ad_writer import as_h5ad
+from scsigmoid.corpus.tenx import as_h5ad
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_embedding, write_embedding
 

@@ -12,23 +12,24 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from evaluation.conftest import GENES, make_model  # noqa: F401 - a fixture
+from evaluation.conftest import make_model  # noqa: F401 - a fixture
 from forked import forked
+from small_models import GENES
 from stages import fetch, make_manifest
 
 import scsigmoid as ss
+from scsigmoid.cells.embedding import embed_file
 from scsigmoid.cli import main
 from scsigmoid.config.check import load
 from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Embeddings, LocalFiles
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.own_cells import embed_file
 from scsigmoid.files import atomic_path, locked, write_text
+from scsigmoid.model import devices
+from scsigmoid.model.devices import claim_gpus
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.stale_lock import note_run
 from scsigmoid.tokens.store import write_shards
-from scsigmoid.training import devices
-from scsigmoid.training.devices import claim_gpus
 
 SETTINGS = Embeddings(pooling="mean", batch_tokens=40)
 

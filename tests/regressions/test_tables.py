@@ -18,8 +18,9 @@ from matplotlib.text import Text
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config
 from scsigmoid.measurements import Interval
-from scsigmoid.paper.comparison import NO_VERDICT, numbers
+from scsigmoid.paper.comparison import numbers
 from scsigmoid.paper.differences import differences
+from scsigmoid.paper.number import NO_VERDICT
 from scsigmoid.report import registry
 from scsigmoid.report.figures.style import styled
 from scsigmoid.report.page import make_report

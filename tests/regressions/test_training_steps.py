@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 from small_training import TINY, TRAINING, masked_batch
 
+from scsigmoid.model.batches import Batch
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.training.batches import Batch
 from scsigmoid.training.graphs import Graphs, bucket_of
 from scsigmoid.training.step import Trainer
 

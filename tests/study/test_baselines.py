@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from small_training import TINY
 
+from scsigmoid.model.batches import pack
 from scsigmoid.model.masking import Masking
 from scsigmoid.study.baselines import PRIOR, ClassShares
-from scsigmoid.training.batches import pack
 
 GENES = range(4, 20)
 

@@ -16,8 +16,8 @@ from scsigmoid.config.schema import Size, Training
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.tokens.store import TokenStore, grouped, store_schema, write_shards
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.training.batches import GlobalBatches
 from scsigmoid.training.run import TrainingRun
+from scsigmoid.training.shares import GlobalBatches
 from scsigmoid.training.step import Trainer
 
 

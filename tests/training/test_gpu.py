@@ -13,8 +13,8 @@ import torch
 from small_training import assert_same_run, changed, masked_batch, train_command
 
 from scsigmoid.config.schema import Size
+from scsigmoid.model.devices import be_deterministic
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.training.devices import be_deterministic
 from scsigmoid.training.journal import read_journal
 from scsigmoid.training.loop import train
 from scsigmoid.training.run import TrainingRun

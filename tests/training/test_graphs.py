@@ -8,8 +8,8 @@ import pytest
 import torch
 from small_training import masked_batch
 
+from scsigmoid.model.batches import Batch
 from scsigmoid.training import graphs
-from scsigmoid.training.batches import Batch
 from scsigmoid.training.graphs import MOST_TOKENS, bucket_of
 
 

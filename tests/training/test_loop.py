@@ -18,9 +18,9 @@ from small_training import assert_same_run, changed
 
 from scsigmoid.errors import UserError
 from scsigmoid.files import locked
+from scsigmoid.model.weights import load_encoder
 from scsigmoid.tokens.vocabulary import Vocabulary
 from scsigmoid.training import checkpoints, loop
-from scsigmoid.training.export import load_encoder
 from scsigmoid.training.journal import read_journal
 from scsigmoid.training.loop import train
 from scsigmoid.training.processes import STOPPED

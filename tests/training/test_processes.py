@@ -37,7 +37,7 @@ from pydantic import TypeAdapter
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.training import processes as module
-from scsigmoid.training.batches import GlobalBatches
+from scsigmoid.training.shares import GlobalBatches
 from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import Trainer
 

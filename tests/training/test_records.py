@@ -7,9 +7,9 @@ import torch
 from small_training import row
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from scsigmoid.model.devices import peak_flops
 from scsigmoid.model.sizes import count_flops
 from scsigmoid.training import records as module
-from scsigmoid.training.devices import peak_flops
 from scsigmoid.training.records import Events, Meter, Progress
 from scsigmoid.training.step import StepResult
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from scsigmoid.training.batches import Batch
+from scsigmoid.model.batches import Batch
 from scsigmoid.training.step import Trainer, learning_rate
 
 

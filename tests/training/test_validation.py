@@ -10,12 +10,12 @@ from small_training import changed
 from torch.nn.functional import cross_entropy
 
 from scsigmoid.attention.reference import weight_statistics
-from scsigmoid.training.batches import validation_indices
+from scsigmoid.model.weights import load_encoder
 from scsigmoid.training.checkpoints import Checkpoints
-from scsigmoid.training.export import load_encoder
 from scsigmoid.training.journal import LAYER_COLUMNS, read_journal
 from scsigmoid.training.loop import Validation, has_flattened, train
 from scsigmoid.training.run import TrainingRun
+from scsigmoid.training.shares import validation_indices
 
 
 @pytest.mark.parametrize("attention", ["sigmoid", "softmax"])

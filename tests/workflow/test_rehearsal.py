@@ -43,7 +43,7 @@ import importlib, json, sys
 from forked import forked
 from scsigmoid.cli import main
 for name in (
-    "scsigmoid.tokens.make", "scsigmoid.tokens.vocabulary",
+    "scsigmoid.tokens.stage", "scsigmoid.tokens.vocabulary",
     "scsigmoid.training.loop", "scsigmoid.evaluation.validation_loss", "scsigmoid.evaluation.mmd",
     "scsigmoid.evaluation.scib", "scsigmoid.paper.comparison",
     "scsigmoid.benchmarks.kernel", "scsigmoid.benchmarks.training", "torch._dynamo",

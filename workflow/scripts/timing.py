@@ -49,7 +49,8 @@ def statistics(part: Path) -> None:
 
 def tokens(part: Path) -> None:
     """Write the token store of a part."""
-    from scsigmoid.tokens.make import Tokenizer, tokenize_part
+    from scsigmoid.tokens.make import Tokenizer
+    from scsigmoid.tokens.stage import tokenize_part
     from scsigmoid.tokens.vocabulary import Vocabulary
 
     vocabulary = Vocabulary.read(part / "vocabulary.parquet")
@@ -124,7 +125,7 @@ def time_loading(options: argparse.Namespace) -> Rows:
     from scsigmoid.config.check import model_training
     from scsigmoid.model.sizes import EncoderSettings
     from scsigmoid.tokens.store import TokenStore
-    from scsigmoid.training.batches import GlobalBatches, prefetch
+    from scsigmoid.training.shares import GlobalBatches, prefetch
 
     config = configuration(options.preset)
     simulation, context = config.benchmarks.training, config.models[options.model].context
@@ -161,7 +162,7 @@ def time_scaling(options: argparse.Namespace) -> Rows:
     from scsigmoid.benchmarks.simulated import write_simulated_tokens
     from scsigmoid.config.plan import Plan
     from scsigmoid.files import write_json
-    from scsigmoid.training.devices import resolve_device
+    from scsigmoid.model.devices import resolve_device
     from scsigmoid.training.journal import read_journal
 
     config = configuration(options.preset)
@@ -219,7 +220,7 @@ def time_mmd(options: argparse.Namespace) -> Rows:
 
     from scsigmoid.evaluation.embedding_files import Embedding
     from scsigmoid.evaluation.mmd import measure_pair
-    from scsigmoid.training.devices import resolve_device
+    from scsigmoid.model.devices import resolve_device
 
     config, device = configuration(options.preset), resolve_device(options.device)
     random = np.random.default_rng(0)

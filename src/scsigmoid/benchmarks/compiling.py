@@ -12,22 +12,20 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 import torch
 
 from scsigmoid.benchmarks.cases import Case, Inputs
+from scsigmoid.benchmarks.conditions import Conditions
 from scsigmoid.benchmarks.providers import PROVIDERS, Provider
 from scsigmoid.benchmarks.timing import release, run_passes
 from scsigmoid.benchmarks.variants import Variant
+from scsigmoid.model.devices import synchronise
 from scsigmoid.model.sizes import count_parameters
 from scsigmoid.progress import log
-from scsigmoid.training.devices import synchronise
 from scsigmoid.training.step import Trainer
-
-if TYPE_CHECKING:
-    from scsigmoid.benchmarks.training import Conditions
 
 # A function and its arguments, which are pickled for another process.
 Job = tuple[Any, ...]
@@ -128,7 +126,7 @@ CUDA_BYTES = 2e9  # memory that CUDA needs in each process
 PARAMETER_BYTES = 8  # a weight and its gradient
 
 
-def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Conditions"]) -> None:
+def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence[Conditions]) -> None:
     """Compile the training steps of all variants in parallel, for ``groups`` of one size.
 
     All groups share the graph of a packed variant. A padded variant has a graph for each group.
@@ -151,7 +149,7 @@ def compile_steps_ahead(variants: Sequence[Variant], groups: Sequence["Condition
     run_in_processes(jobs, most)
 
 
-def compile_step(variant: Variant, conditions: "Conditions", memory_share: float) -> None:
+def compile_step(variant: Variant, conditions: Conditions, memory_share: float) -> None:
     """Compile the forward and backward pass of a variant by starting a step.
 
     If the step does not fit in the fraction ``memory_share`` of the GPU's memory, it fails after

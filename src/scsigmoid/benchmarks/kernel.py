@@ -35,8 +35,8 @@ from scsigmoid.benchmarks.timing import (
 from scsigmoid.config.combinations import find_kernel_benchmark_problems
 from scsigmoid.config.schema import KernelBenchmark
 from scsigmoid.errors import UserError
+from scsigmoid.model.devices import device_name, resolve_device, synchronise
 from scsigmoid.progress import log
-from scsigmoid.training.devices import device_name, resolve_device, synchronise
 
 CPU_NOTE = "CPU, reference attention, tiny shapes: not comparable with the paper"
 DIRECTIONS = ("forward", "backward")

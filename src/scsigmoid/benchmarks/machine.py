@@ -12,7 +12,7 @@ import torch
 from scsigmoid.benchmarks.flash_sigmoid import VARIABLE
 from scsigmoid.files import sha256
 from scsigmoid.kernels import PACKAGES, version_of
-from scsigmoid.training.devices import device_name, kernel_of
+from scsigmoid.model.devices import device_name, kernel_of
 
 # Folders of this package whose code affects measured times.
 TIMED_CODE = ("attention", "benchmarks", "model", "training")
@@ -68,9 +68,7 @@ def driver_version() -> str:
 
 def code_version() -> str:
     """Return a checksum of the files in :data:`TIMED_CODE`."""
-    import scsigmoid
-
-    package = Path(scsigmoid.__file__).parent
+    package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for folder in TIMED_CODE:
         for path in sorted((package / folder).rglob("*.py")):

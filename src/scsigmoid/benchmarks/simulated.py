@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from scsigmoid.config.schema import Training, TrainingBenchmark
+from scsigmoid.model.batches import Batch, pack_genes
 from scsigmoid.model.masking import Masking
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import grouped, store_schema, write_shards
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.training.batches import Batch, pack_genes
 
 
 def simulated_batches(

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from scsigmoid.errors import UserError
+from scsigmoid.model.devices import synchronise
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
-from scsigmoid.training.devices import synchronise
 from scsigmoid.training.graphs import capture
 
 # Cycles for which the GPU is kept busy before the timed launches, about 0.2 ms. Meanwhile the

@@ -21,19 +21,20 @@ from torch import Tensor
 
 from scsigmoid.benchmarks.cases import TOLERANCE, dtype_of, relative_error
 from scsigmoid.benchmarks.compiling import compile_steps_ahead, limit_autotuning
+from scsigmoid.benchmarks.conditions import Conditions
 from scsigmoid.benchmarks.machine import machine_facts, machine_identity
 from scsigmoid.benchmarks.rows import Sweep, TrainingGroup, TrainingRow, median_interval
-from scsigmoid.benchmarks.simulated import simulated_batches
 from scsigmoid.benchmarks.timing import Stopwatch, WrongResult, record_failure, release, rounds
 from scsigmoid.benchmarks.variants import KERNELS_SETTING, Variant, choose_variants
 from scsigmoid.config.schema import Architecture, Size, Training, TrainingBenchmark
+from scsigmoid.model.batches import Batch
+from scsigmoid.model.devices import device_name, peak_flops, resolve_device, synchronise
 from scsigmoid.model.encoder import Block, Encoder
+from scsigmoid.model.loss import autocast, summed_loss
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
-from scsigmoid.training.batches import Batch
-from scsigmoid.training.devices import device_name, peak_flops, resolve_device, synchronise
-from scsigmoid.training.step import Trainer, autocast, summed_loss
+from scsigmoid.training.step import Trainer
 
 CPU_NOTE = "CPU, tiny shapes, not compiled: hours of this CPU, not comparable with a GPU"
 HOST_NOTE = "Bound by the host: the GPU waits for kernel launches"
@@ -89,30 +90,6 @@ class TimedVariant:
         self.trainer, self.note = None, note
         for readings in (self.milliseconds, self.behind, self.graphed):
             readings.clear()
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """Settings that all variants of a group share.
-
-    Attributes:
-        encoder: settings of the encoder. Each variant replaces attention and backend.
-        settings: settings of the benchmark.
-        training: settings of the optimizer and of masking, with a learning rate of 0.
-        seed: seed of weights, cells, masks and dropout.
-    """
-
-    group: TrainingGroup
-    encoder: EncoderSettings
-    settings: TrainingBenchmark
-    training: Training
-    seed: int
-    device: torch.device
-
-    def batches(self, cells: int | None = None) -> Iterator[Batch]:
-        """Yield packed batches of ``cells`` cells (default: the group's), the same in each call."""
-        cells = cells or self.group.cells
-        return simulated_batches(self.settings, self.group.context, cells, self.training, self.seed)
 
 
 def run_training_benchmark(

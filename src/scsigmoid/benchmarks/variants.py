@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from scsigmoid.attention.flex import BLOCK
 from scsigmoid.benchmarks.providers import import_optional, select_kernels
 from scsigmoid.kernels import BACKENDS, Backend
+from scsigmoid.model.batches import Batch
+from scsigmoid.model.devices import backend_of
 from scsigmoid.model.encoder import Block, Encoder
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import PAD
-from scsigmoid.training.batches import Batch
-from scsigmoid.training.devices import backend_of
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask

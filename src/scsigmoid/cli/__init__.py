@@ -22,10 +22,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
-from scsigmoid import __version__, progress
+from scsigmoid import progress
 from scsigmoid.cli.arguments import STAGES
 from scsigmoid.errors import UserError, shortened
 from scsigmoid.files import check_writable
+from scsigmoid.version import __version__
 
 for module in ("pipeline", "evaluation", "benchmarks", "report"):
     import_module(f"scsigmoid.cli.{module}")  # registers subcommands, in the order of --help

@@ -23,7 +23,8 @@ from scsigmoid.errors import UserError
 )
 def embed(options: argparse.Namespace) -> None:
     """Embed your own cells (h5ad, or 10x) with a trained model."""
-    from scsigmoid.evaluation.own_cells import embed_file, load
+    from scsigmoid.cells.embedding import embed_file
+    from scsigmoid.cells.model import load
 
     if options.output.is_dir():
         raise UserError(f"{options.output}: a folder; name a file")
@@ -94,7 +95,7 @@ def scib(options: argparse.Namespace) -> None:
 def mmd(options: argparse.Namespace) -> None:
     """Compute the bootstrap MMD between cell types."""
     from scsigmoid.evaluation.mmd import mmd_dataset
-    from scsigmoid.training.devices import resolve_device
+    from scsigmoid.model.devices import resolve_device
 
     dataset, seed = options.dataset, options.settings["seed"]
     settings = options.settings.section("evaluation.mmd", Mmd)

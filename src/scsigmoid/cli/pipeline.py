@@ -107,7 +107,8 @@ def tokenize(options: argparse.Namespace) -> None:
     """Turn cells into ranked gene tokens."""
     from scsigmoid.corpus.fetch import raw_files
     from scsigmoid.corpus.manifest import check_not_trained_on
-    from scsigmoid.tokens.make import UNLIMITED, Tokenizer, tokenize_evaluation, tokenize_part
+    from scsigmoid.tokens.make import Tokenizer
+    from scsigmoid.tokens.stage import UNLIMITED, tokenize_evaluation, tokenize_part
     from scsigmoid.tokens.vocabulary import Vocabulary
 
     if options.metadata and not options.manifest:

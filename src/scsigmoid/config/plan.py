@@ -12,15 +12,15 @@ from operator import getitem
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
 from scsigmoid.config.check import as_json, model_training
 from scsigmoid.config.effects import effects, find_settings, values_for
 from scsigmoid.config.local_files import LocalFile, own_files
 from scsigmoid.config.schema import Config, Training
 from scsigmoid.config.study import study_runs
 from scsigmoid.config.versions import version_setting
-from scsigmoid.identity import KEY
+from scsigmoid.files import METADATA_KEY
+
+LARGEST_HEADER = 100_000_000  # bytes, the limit of safetensors
 
 
 class Plan:
@@ -153,9 +153,12 @@ class Plan:
         is missing or not a model, return an empty list.
         """
         try:
-            with safe_open(path, framework="numpy") as file:
-                header = json.loads((file.metadata() or {})[KEY])
-        except (OSError, SafetensorError, KeyError, ValueError):
+            # Without the package safetensors, because Snakemake may be installed without it.
+            with open(path, "rb") as file:
+                size = int.from_bytes(file.read(8), "little")
+                header = json.loads(file.read(min(size, LARGEST_HEADER)))
+            header = json.loads(header["__metadata__"][METADATA_KEY])
+        except (OSError, KeyError, TypeError, ValueError):
             return []
         now = json.loads(as_json(self.compared_settings(name)))
         now.pop("version", None)  # of the code. The header contains the version of the format.

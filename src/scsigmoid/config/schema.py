@@ -75,6 +75,8 @@ def refuse_duplicates(values: list[T]) -> list[T]:
 
 
 IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # CELLxGENE id
+# Name that is safe in paths and keys. Names of the configuration are shorter (`Name`).
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
 
 MOST_STEPS = 99_999_999  # names of snapshots and checkpoints contain eight digits
 

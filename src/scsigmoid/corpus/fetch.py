@@ -9,7 +9,7 @@ from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus import embedded
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.h5ad import cells_of, open_cells
-from scsigmoid.corpus.h5ad_writer import convert_tenx, copy_cells, fingerprint, is_tenx
+from scsigmoid.corpus.h5ad_writer import copy_cells
 from scsigmoid.corpus.labels import cell_types, check_enough, choose_label
 from scsigmoid.corpus.matrix_reader import NoCountsError
 from scsigmoid.corpus.metadata import (
@@ -25,6 +25,7 @@ from scsigmoid.corpus.metadata import (
     read_row,
     write_manifest,
 )
+from scsigmoid.corpus.tenx import convert_tenx, fingerprint, is_tenx
 from scsigmoid.corpus.web import Web
 from scsigmoid.errors import UserError, shown_as
 from scsigmoid.files import atomic_folder, atomic_path, check_folder, sha256, write_json

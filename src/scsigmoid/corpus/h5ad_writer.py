@@ -1,25 +1,21 @@
-"""Write h5ad files: cells of the embedded corpus, 10x files, and selected cells of other files.
+"""Write h5ad files: cells of the embedded corpus, and selected cells of other files.
 
 The same input gives the same bytes.
 """
 
-import hashlib
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.config.local_files import files_of, problem_of, samples_of
 from scsigmoid.corpus.h5ad import Cells
 from scsigmoid.corpus.hdf5 import opened, read_data_frame
 from scsigmoid.corpus.metadata import one_line
-from scsigmoid.errors import UserError, shown_as
-from scsigmoid.files import DAMAGE, atomic_path, sha256
+from scsigmoid.errors import UserError
+from scsigmoid.files import atomic_path
 
 SCHEMA_VERSION = "5.0.0"  # of the CELLxGENE schema
 # Columns of ``obs`` that the schema requires, each with a value for all cells.
@@ -97,80 +93,6 @@ def storing(title: str) -> Iterator[None]:
             f"{title}: cannot be stored as h5ad: {one_line(f'{error}. {where}')}; convert or "
             "remove that part"
         ) from error
-
-
-def is_tenx(path: Path) -> bool:
-    """Return whether a path is a folder, which must be a 10x folder, or an ``.h5`` file without
-    ``obs``.
-    """
-    if path.is_dir():
-        return True
-    if path.suffix != ".h5":
-        return False
-    with opened(path, is_h5ad=False) as file:
-        return "obs" not in file
-
-
-def convert_tenx(path: Path, output: Path) -> None:
-    """Read a 10x file or folder into memory and write it as h5ad.
-
-    Counts are in ``X``, and gene ids in the index of ``var``. Raise a UserError if scanpy cannot
-    read the path, or if a folder does not have exactly one matrix.
-    """
-    import pandas as pd
-    import scanpy
-
-    if problem := problem_of(path):
-        raise UserError(f"{path}: {problem}")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # names of genes may not be unique
-            if path.is_dir():
-                [prefix] = samples_of(path)
-                adata = scanpy.read_10x_mtx(path, gex_only=False, make_unique=False, prefix=prefix)
-            else:
-                adata = scanpy.read_10x_h5(path, gex_only=False)
-    except Exception as error:
-        # scanpy raises a bare Exception for a missing dataset.
-        if type(error) is not Exception and not isinstance(error, DAMAGE):
-            raise
-        raise UserError(
-            f"{path}: not a 10x file or folder that scanpy reads ({type(error).__name__}: "
-            f"{one_line(error)}); give the matrix as Cell Ranger writes it, or an h5ad file"
-        ) from error
-    var = {"feature_name": adata.var_names.astype(str).to_numpy()}
-    if "feature_types" in adata.var:
-        var["feature_types"] = adata.var["feature_types"].astype(str).to_numpy()
-    adata.var = pd.DataFrame(var, index=adata.var["gene_ids"].astype(str).to_numpy())
-    adata.X = adata.X.tocsr()
-    with storing(str(path)):
-        adata.write_h5ad(output)
-
-
-@contextmanager
-def as_h5ad(path: Path) -> Iterator[Path]:
-    """Yield an h5ad file itself, or a temporary h5ad file with the content of a 10x file."""
-    if not is_tenx(path):
-        yield path
-        return
-    with TemporaryDirectory(prefix="scsigmoid-") as folder:
-        copy = Path(folder) / f"{path.stem}.h5ad"
-        convert_tenx(path, copy)
-        with shown_as(copy, str(path)):
-            yield copy
-
-
-def fingerprint(path: Path) -> tuple[str, int]:
-    """Return the SHA-256 and the size in bytes of a file, or of all files of a 10x folder.
-
-    The SHA-256 of a folder is the SHA-256 of a list of its files, as ``sha256sum`` prints it.
-    """
-    if not path.is_dir():
-        return sha256(path), path.stat().st_size
-    files = files_of(path)
-    lines = "".join(f"{sha256(file)}  {file.name}\n" for file in files)
-    size = sum(file.stat().st_size for file in files)
-    return hashlib.sha256(lines.encode()).hexdigest(), size
 
 
 def copy_cells(cells: Cells, path: Path, title: str) -> None:

@@ -20,7 +20,6 @@ from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import compare_genes, organisms_of, with_shared_ids
 from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
-from scsigmoid.corpus.h5ad_writer import as_h5ad, fingerprint
 from scsigmoid.corpus.hdf5 import opened
 from scsigmoid.corpus.labels import choose_label
 from scsigmoid.corpus.metadata import (
@@ -53,6 +52,7 @@ from scsigmoid.corpus.selection import (
     select,
     summarize,
 )
+from scsigmoid.corpus.tenx import as_h5ad, fingerprint
 from scsigmoid.corpus.web import Absent, Web, check_address
 from scsigmoid.errors import UserError, first_few
 from scsigmoid.files import write_json

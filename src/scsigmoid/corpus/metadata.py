@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.config.schema import IDENTIFIER
+from scsigmoid.config.schema import FILE_NAME, IDENTIFIER
 from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError, first_few
 from scsigmoid.files import sha256
@@ -70,7 +70,6 @@ class Metadata:
     location: str  # as in the manifest
 
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
 LONGEST_TEXT = 200  # maximum number of characters of a title or other text from a service
 LARGEST_COUNT = 10**15  # largest plausible number of bytes or cells
 LARGEST_SKIPPED_SHARE = 0.05  # the share of cells in files without raw counts must be smaller
@@ -79,8 +78,8 @@ REMOTE = ("cellxgene",)  # sources whose files are downloaded
 NUMBER = re.compile("[0-9]{0,15}")  # may be empty
 # Patterns of the columns that are used in paths, messages or computations.
 PATTERNS = {
-    "file": NAME,
-    "dataset": re.compile(f"({NAME.pattern})?"),
+    "file": FILE_NAME,
+    "dataset": re.compile(f"({FILE_NAME.pattern})?"),
     "location": re.compile(r"[^\x00-\x1f\x7f-\x9f]*"),
     "role": re.compile("training|evaluation|skipped"),
     "part": NUMBER,

@@ -19,11 +19,11 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, InvalidHeader, LocationParseError
 from urllib3.util import Retry, Url, parse_url
 
-from scsigmoid import __version__
 from scsigmoid.config.schema import Corpus, Download
 from scsigmoid.corpus.metadata import as_count, one_line
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log, track
+from scsigmoid.version import __version__
 
 A = TypeVar("A")
 T = TypeVar("T")

@@ -13,6 +13,7 @@ from scsigmoid.corpus.hdf5 import check_contents
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, parsing
 from scsigmoid.identity import check_identity, model_of
+from scsigmoid.model.finite import check_finite
 from scsigmoid.progress import log
 
 LABEL, DONOR = "scsigmoid_cell_type", "donor_id"  # columns of obs
@@ -39,25 +40,6 @@ class Embedding:
     cells: NDArray[np.int64]
     donors: NDArray[np.str_]
     metadata: dict[str, Any]
-
-
-def check_finite(values: NDArray[np.float32], obs: Any, subject: str) -> None:
-    """Raise a UserError that counts the cells with NaN or infinity, and names the first.
-
-    ``values`` are cells x hidden, and ``obs`` is the data frame of the same cells. ``subject`` is
-    the start of the message with the verb, e.g. ``"model.safetensors: embeds"``.
-    """
-    # Extremes take less memory than a mask of all values, and are NaN if a value is NaN.
-    extremes = values.min(axis=1), values.max(axis=1)
-    not_finite = np.flatnonzero(~np.isfinite(extremes).all(axis=0))
-    if len(not_finite):
-        first = obs.iloc[not_finite[0]]
-        # A copy of selected cells has the column OWN_ROW: each cell's row in the user's file.
-        row = f" of row {first[OWN_ROW]}" if OWN_ROW in obs else ""
-        raise UserError(
-            f"{subject} {len(not_finite)} of {len(values)} cells as NaN or infinity (the first is "
-            f"{first.name!r}{row}); the model diverged: check its journal and train it again"
-        )
 
 
 def write_embedding(
@@ -107,7 +89,7 @@ def read_embedding(path: Path, **expected: Any) -> Embedding:
         labels, donors = obs[LABEL].to_numpy().astype(str), obs[DONOR].to_numpy().astype(str)
         cells = np.asarray(metadata.pop("rows"), dtype=np.int64)
     check_identity(path, metadata, **expected)
-    check_finite(values, adata.obs, f"{path}: contains")
+    check_finite(values, adata.obs.index, f"{path}: contains", adata.obs.get(OWN_ROW))
     return Embedding(path, values, labels, cells, donors, metadata)
 
 

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.embeddings import make_batches
 from scsigmoid.identity import check_identity, model_of, write_table
 from scsigmoid.measurements import (
     Interval,
@@ -26,15 +25,16 @@ from scsigmoid.measurements import (
     source_of,
     write_measurements,
 )
+from scsigmoid.model.batches import pack_genes
+from scsigmoid.model.devices import resolve_device
+from scsigmoid.model.embedding import make_batches
 from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.loss import Loss, autocast, compute_loss, masked_losses
 from scsigmoid.model.masking import Masking
+from scsigmoid.model.weights import MODEL, load_encoder
 from scsigmoid.progress import log, track
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
-from scsigmoid.training.batches import pack_genes
-from scsigmoid.training.devices import resolve_device
-from scsigmoid.training.export import MODEL, load_encoder
-from scsigmoid.training.step import Loss, autocast, compute_loss, masked_losses
 
 
 def validation_loss(

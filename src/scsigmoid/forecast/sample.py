@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Corpus
 from scsigmoid.corpus.h5ad import held_out_text, open_cells
-from scsigmoid.corpus.h5ad_writer import is_tenx
+from scsigmoid.corpus.tenx import is_tenx
 
 #: Largest number of sampled cells of a file, and number of blocks of consecutive cells in a sample.
 SAMPLE, BLOCKS = 2000, 4

@@ -10,10 +10,10 @@ from scsigmoid.config.schema import Config
 from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import compare_genes, organism_of, with_shared_ids
 from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
-from scsigmoid.corpus.h5ad_writer import is_tenx
 from scsigmoid.corpus.labels import choose_label
 from scsigmoid.corpus.metadata import REMOTE, ManifestRow, read_manifest
 from scsigmoid.corpus.selection import PAPER_CELLS
+from scsigmoid.corpus.tenx import is_tenx
 from scsigmoid.forecast.effort import lengths_of, rates
 from scsigmoid.progress import verbosity
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary, read_gene_list

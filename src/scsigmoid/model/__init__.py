@@ -1,1 +1,1 @@
-"""The encoder, its masked-language-model objective and its size."""
+"""The encoder: its size, files, devices, batches, loss, and embeddings."""

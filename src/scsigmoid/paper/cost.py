@@ -10,7 +10,7 @@ from typing import Any
 
 from scsigmoid.labels import ATTENTIONS, context_label
 from scsigmoid.measurements import Interval
-from scsigmoid.paper.comparison import UNKNOWN, Number, count
+from scsigmoid.paper.number import UNKNOWN, Number, count
 from scsigmoid.paper.reported import reported
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import costs, estimate

@@ -6,7 +6,7 @@ from typing import Any
 from scsigmoid.config.check import model_training
 from scsigmoid.labels import ATTENTIONS, context_label
 from scsigmoid.measurements import Interval
-from scsigmoid.paper.comparison import UNKNOWN, Number, exact
+from scsigmoid.paper.number import UNKNOWN, Number, exact
 from scsigmoid.paper.reported import reported
 from scsigmoid.results.folder import Results
 

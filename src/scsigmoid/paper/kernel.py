@@ -13,7 +13,7 @@ import numpy as np
 from scsigmoid.benchmarks.rows import KernelRow, Shape
 from scsigmoid.labels import PASSES, provider_label
 from scsigmoid.measurements import Interval
-from scsigmoid.paper.comparison import UNKNOWN, Number
+from scsigmoid.paper.number import UNKNOWN, Number
 from scsigmoid.paper.reported import reported
 from scsigmoid.results import speed
 from scsigmoid.results.folder import Results

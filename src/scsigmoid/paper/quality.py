@@ -8,7 +8,7 @@ import numpy as np
 from scsigmoid.config.metrics import MEAN
 from scsigmoid.labels import ATTENTIONS, METRIC_TITLES, paper_model_label
 from scsigmoid.measurements import Interval, Measurement
-from scsigmoid.paper.comparison import UNKNOWN, Number, count, exact
+from scsigmoid.paper.number import UNKNOWN, Number, count, exact
 from scsigmoid.paper.reported import cell_types, reported
 from scsigmoid.results.folder import Results
 

@@ -16,7 +16,7 @@ from scsigmoid.csv_rows import read_frame
 from scsigmoid.files import parsing, write_text
 from scsigmoid.kernels import version_of
 from scsigmoid.labels import model_label
-from scsigmoid.paper.comparison import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
+from scsigmoid.paper.number import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
 from scsigmoid.paper.reported import reported
 from scsigmoid.report import registry
 from scsigmoid.report.figures.training import covered_share

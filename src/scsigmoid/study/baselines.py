@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.schema import Config
 from scsigmoid.csv_rows import write_frame
+from scsigmoid.model.batches import Batch, pack
 from scsigmoid.model.masking import Masking
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.training.batches import Batch, pack, validation_indices
+from scsigmoid.training.shares import validation_indices
 
 #: The class of a token is its rank in the cell (in ``RANKS`` equal parts of the cell) and the
 #: length of the cell (in ``LENGTHS`` powers of two). There are ``RANKS * LENGTHS`` classes.

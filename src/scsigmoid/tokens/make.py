@@ -1,30 +1,26 @@
-"""Make token stores (:mod:`~.store`) from h5ad files: the genes of each cell, ranked as tokens."""
+"""Cells of an h5ad file as tokens: the genes of each cell, ranked."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from scsigmoid.corpus.genes import check_shared
-from scsigmoid.corpus.h5ad import Cells, cells_of_part, open_cells
+from scsigmoid.corpus.h5ad import Cells
 from scsigmoid.corpus.h5ad_writer import OWN_ROW
 from scsigmoid.corpus.hdf5 import FALSE
 from scsigmoid.corpus.labels import cell_types
-from scsigmoid.corpus.metadata import read_metadata
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log, track
 from scsigmoid.tokens.ranks import rank_tokens
-from scsigmoid.tokens.scatter import scatter
-from scsigmoid.tokens.store import grouped, store_schema, write_shards
+from scsigmoid.tokens.store import store_schema
 from scsigmoid.tokens.vocabulary import Vocabulary
 
 # Columns of the store, each with the column of obs from which it is copied.
 OBS_COLUMNS = {"donor": "donor_id", "tissue": "tissue", "assay": "assay"}
 PRIMARY = "is_primary_data"  # column of obs
-UNLIMITED = 2**31 - 1  # `maximum_length` of a store that models of any context can use
 MAX_LISTED = 100  # maximum number of rows in a list of left-out cells
 
 
@@ -151,36 +147,3 @@ class Tokenizer:
         if len(rows) > MAX_LISTED:
             shown.append("...")
         log(f"{cells.path}: {', '.join(reasons)} and are left out (rows {', '.join(shown)})")
-
-
-def tokenize_part(part: str | Path, tokenizer: Tokenizer, output: str | Path) -> None:
-    """Tokenize the training cells of a part, in random order over the shards of the store.
-
-    ``part`` is a folder with h5ad files and ``files.csv``, and ``output`` the folder of the store.
-    """
-    files = cells_of_part(part)  # list of (row of files.csv, cells of this file)
-    batches = (  # read by write_shards, after the call of `metadata`
-        batch for row, cells in files for batch in tokenizer.batches(cells, row.label, row.file)
-    )
-    count = sum(cells.n_cells for _, cells in files)
-    schema = store_schema(tokenizer.vocabulary.size)
-    shards = scatter(batches, count, tokenizer.shard_cells, schema, Path(output))
-    simulated = any(row.simulated == "true" for row, _ in files)
-    labels = ", ".join(sorted({row.label for row, _ in files}))
-    write_shards(output, shards, tokenizer.metadata("scattered", simulated, labels))
-
-
-def tokenize_evaluation(
-    h5ad: str | Path, metadata: str | Path, tokenizer: Tokenizer, output: str | Path
-) -> None:
-    """Tokenize an evaluation dataset in the order of its h5ad file.
-
-    ``metadata`` is the dataset's JSON file, and ``output`` the folder of the store.
-    """
-    info = read_metadata(metadata)
-    # Reading the counts compares the file with the SHA-256, and names `remake` in the error.
-    cells = replace(open_cells(h5ad), sha256=info.sha256, remake=Path(h5ad))
-    batches = tokenizer.batches(cells, info.label, info.file, info.types)
-    shards = grouped(batches, tokenizer.shard_cells)
-    entries = tokenizer.metadata("file", info.simulated, info.label, info.dataset, info.sha256)
-    write_shards(output, shards, entries)

@@ -1,1 +1,1 @@
-"""Training: batches of cells, the optimizer, the loop, checkpoints and the journal."""
+"""Training: division among processes, the optimizer, the loop, checkpoints and the journal."""

@@ -24,9 +24,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from scsigmoid.attention.problem import LONGEST_APPROXIMATE
+from scsigmoid.model.batches import IGNORED, Batch
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
 from scsigmoid.progress import log
-from scsigmoid.training.batches import IGNORED, Batch
 
 #: Backends that can be recorded, because they do not read lengths on the host.
 GRAPHED = ("hopper", "triton", "fa4", "sdpa")

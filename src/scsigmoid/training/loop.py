@@ -15,27 +15,23 @@ import torch
 from scsigmoid.attention.reference import weight_statistics
 from scsigmoid.errors import UserError
 from scsigmoid.files import locked, write_text
+from scsigmoid.model.batches import pack, split_by_tokens
+from scsigmoid.model.devices import backend_of, be_deterministic, out_of_memory_advice
 from scsigmoid.model.encoder import Block, Encoder
+from scsigmoid.model.loss import autocast, compute_loss, summed_loss
 from scsigmoid.model.masking import Masking
+from scsigmoid.model.weights import MODEL, save_encoder
 from scsigmoid.progress import announce, log
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore, read_index
 from scsigmoid.tokens.vocabulary import Vocabulary
-from scsigmoid.training.batches import (
-    GlobalBatches,
-    pack,
-    prefetch,
-    split_by_tokens,
-    validation_indices,
-)
 from scsigmoid.training.checkpoints import Checkpoints, read_checkpoint
-from scsigmoid.training.devices import backend_of, be_deterministic, out_of_memory_advice
-from scsigmoid.training.export import MODEL, save_encoder
 from scsigmoid.training.journal import LAYERS, Layer, append_rows, validation_losses
 from scsigmoid.training.processes import SIGNALS, STOPPED, Processes, joined, stop_requests
 from scsigmoid.training.records import Meter, Records
 from scsigmoid.training.run import TrainingRun, header
-from scsigmoid.training.step import Trainer, autocast, compute_loss, summed_loss
+from scsigmoid.training.shares import GlobalBatches, prefetch, validation_indices
+from scsigmoid.training.step import Trainer
 
 CHECKPOINTS = "checkpoints"
 #: File in the checkpoint folder of a complete run, with its ``training.steps``. If the model of the
@@ -105,7 +101,8 @@ def train_together(
 
         def snapshot(step: int) -> None:
             if path := snapshots.get(step):
-                processes.on_first(lambda: save_encoder(encoder, run, vocabulary, step, path))
+                origin = run.origin(step)
+                processes.on_first(lambda: save_encoder(encoder, origin, vocabulary, path))
 
         # Write the snapshot after 0 steps, or the one at the last step of an earlier, shorter run.
         # That run did not write it, because `snapshots` contains only steps below its `steps`.
@@ -126,7 +123,7 @@ def train_together(
                 assert records is not None
                 records.checkpoints.wait()
                 records.journal.write()  # atomic and synced to the disk, unlike appended rows
-                save_encoder(encoder, run, vocabulary, last, output / MODEL)
+                save_encoder(encoder, run.origin(last), vocabulary, output / MODEL)
                 write_text(checkpoints.folder / FINISHED, f"{run.training.steps}\n")
 
             processes.on_first(finish)

@@ -25,8 +25,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from scsigmoid.errors import UserError
+from scsigmoid.model.devices import claim_gpus, resolve_device, visible_gpus
 from scsigmoid.progress import log
-from scsigmoid.training.devices import claim_gpus, resolve_device, visible_gpus
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup

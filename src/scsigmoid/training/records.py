@@ -11,13 +11,13 @@ import torch
 from tqdm import tqdm
 
 from scsigmoid.files import report_full_disk
+from scsigmoid.model.devices import device_name, peak_flops, peak_memory_gb, synchronise
 from scsigmoid.model.sizes import EncoderSettings, count_flops
 from scsigmoid.progress import announce, log
-from scsigmoid.training.batches import Share
 from scsigmoid.training.checkpoints import Checkpoint, Checkpoints
-from scsigmoid.training.devices import device_name, peak_flops, peak_memory_gb, synchronise
 from scsigmoid.training.journal import JOURNAL, LAYERS, Journal, Row, begin_layers
 from scsigmoid.training.run import TrainingRun
+from scsigmoid.training.shares import Share
 from scsigmoid.training.step import StepResult, Trainer
 
 EVENTS = "tensorboard"

@@ -5,17 +5,18 @@ import platform
 import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from scsigmoid import __version__
 from scsigmoid.config.effects import effects
 from scsigmoid.config.schema import Architecture, Size, Training
 from scsigmoid.config.versions import version_setting
+from scsigmoid.model.devices import backend_of, device_name, kernel_of
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
-from scsigmoid.training.devices import backend_of, device_name, kernel_of
 from scsigmoid.training.processes import Processes
+from scsigmoid.version import __version__
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,15 @@ class TrainingRun:
             self.backend,
             self.cls_token,
         )
+
+    def origin(self, step: int) -> dict[str, Any]:
+        """Return the metadata of the encoder after ``step`` steps, for its file."""
+        return {
+            "model": self.model,
+            "step": step,
+            "seed": self.seed,
+            "training": asdict(self.training),
+        }
 
     def identity(self, vocabulary: str, data: str) -> dict[str, str]:
         """Return the names and values of all settings and data that determine the trained model.

@@ -4,8 +4,9 @@ import math
 
 from scsigmoid.labels import four_digits
 from scsigmoid.measurements import Interval
-from scsigmoid.paper.comparison import GROUPS, NO_VERDICT, numbers
+from scsigmoid.paper.comparison import GROUPS, numbers
 from scsigmoid.paper.differences import differences
+from scsigmoid.paper.number import NO_VERDICT
 from scsigmoid.report.tables.writing import DASH, Cell, Table, pick
 from scsigmoid.results.folder import Results
 

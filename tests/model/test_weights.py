@@ -1,15 +1,16 @@
 """Finished models: round trip and damage."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from small_training import TINY
 
 from scsigmoid.errors import UserError
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.training.export import (
+from scsigmoid.model.weights import (
     load_encoder,
     load_vocabulary,
     read,
@@ -17,7 +18,7 @@ from scsigmoid.training.export import (
     shrink,
     write,
 )
-from scsigmoid.training.run import TrainingRun
+from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 
 GENES = tuple(f"ENSG{gene:011d}" for gene in range(60))
 VOCABULARY = Vocabulary(
@@ -29,21 +30,30 @@ VOCABULARY = Vocabulary(
 )
 
 
+SETTINGS = replace(TINY, context=24, layers=1, vocabulary_size=64, dropout=0.1)
+ORIGIN = {"model": "sigmoid_2k", "step": 20, "seed": 42, "training": {"learning_rate": 1e-2}}
+
+
 @pytest.fixture
-def model(tmp_path: Path, run: TrainingRun) -> Path:
-    encoder = Encoder(run.encoder_settings(64)).initialise(1)
+def model(tmp_path: Path) -> Path:
     path = tmp_path / "model.safetensors"
-    save_encoder(encoder, run, VOCABULARY, 20, path)
+    save_encoder(Encoder(SETTINGS).initialise(1), ORIGIN, VOCABULARY, path)
     return path
 
 
-def test_round_trip(model, run):
+def test_round_trip(model):
     encoder, metadata = load_encoder(model)
-    expected = Encoder(run.encoder_settings(64)).initialise(1)
+    expected = Encoder(SETTINGS).initialise(1)
     assert encoder.settings == expected.settings
     assert not encoder.training
     torch.testing.assert_close(encoder.state_dict(), expected.state_dict(), rtol=0, atol=0)
     assert metadata["training"]["learning_rate"] == 1e-2
+    # A reader of another version looks for these names.
+    assert metadata.keys() == {
+        *("attention", "cls_token", "context", "dropout", "initializer_range"),
+        *("layer_norm_epsilon", "model", "seed", "sha256", "size", "step", "training"),
+        *("variants", "version", "vocabulary", "vocabulary_size"),
+    }
     assert (metadata["model"], metadata["attention"]) == ("sigmoid_2k", "sigmoid")
     assert (metadata["step"], metadata["seed"]) == (20, 42)
     assert metadata["vocabulary"] == VOCABULARY.fingerprint

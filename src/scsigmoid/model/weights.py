@@ -20,15 +20,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from scsigmoid.corpus.metadata import NAME
+from scsigmoid.config.schema import FILE_NAME, Size
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_path
+from scsigmoid.files import METADATA_KEY, atomic_path
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.tokens.vocabulary import Vocabulary
-from scsigmoid.training.run import TrainingRun
 
-KEY = "scsigmoid"  # key of the metadata in the header
 MODEL = "model.safetensors"
 PREFIX = "vocabulary/"  # prefix of the names of the vocabulary's tensors
 OUTPUT = "output."  # prefix of the names of the output layer's weights
@@ -37,25 +35,22 @@ BLOCK = re.compile(r"blocks\.(\d+)\.")  # names of the weights of a block
 
 
 def save_encoder(
-    encoder: Encoder, run: TrainingRun, vocabulary: Vocabulary, step: int, path: str | Path
+    encoder: Encoder, origin: Mapping[str, Any], vocabulary: Vocabulary, path: str | Path
 ) -> None:
-    """Write float32 weights, vocabulary and metadata of an encoder after ``step`` steps."""
+    """Write float32 weights, vocabulary and metadata of an encoder.
+
+    ``origin`` are the metadata that the encoder itself does not have: the name ``model``, and how
+    it was trained (:meth:`scsigmoid.training.run.TrainingRun.origin`).
+    """
+    settings = asdict(encoder.settings)
+    del settings["backend"]  # the reader chooses it
+    size = {field.name: settings.pop(field.name) for field in fields(Size)}
     metadata = {
+        **origin,
+        **settings,
         "version": VERSION,
-        "model": run.model,
-        "attention": run.attention,
-        "context": run.context,
-        "size": asdict(run.size),
-        "dropout": run.architecture.dropout,
-        "layer_norm_epsilon": run.architecture.layer_norm_epsilon,
-        "initializer_range": run.architecture.initializer_range,
-        "variants": run.architecture.variants,
-        "cls_token": encoder.settings.cls_token,
-        "vocabulary_size": encoder.settings.vocabulary_size,
+        "size": size,
         "vocabulary": vocabulary.fingerprint,
-        "step": step,
-        "seed": run.seed,
-        "training": asdict(run.training),
     }
     weights = {
         name: tensor.detach().to("cpu", torch.float32).contiguous()
@@ -71,7 +66,7 @@ def write(path: str | Path, metadata: Mapping[str, Any], tensors: Mapping[str, T
         # safetensors makes files readable by their owner only. Use the default mode instead.
         temporary.touch()
         mode = temporary.stat().st_mode
-        save_file(dict(tensors), temporary, metadata={KEY: header})
+        save_file(dict(tensors), temporary, metadata={METADATA_KEY: header})
         temporary.chmod(mode)
 
 
@@ -99,7 +94,7 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str,
     The tensors are memory-mapped, so only tensors that the caller uses are read from the disk.
     """
     with safe_open(path, framework="pt") as handle:
-        metadata = json.loads((handle.metadata() or {})[KEY])
+        metadata = json.loads((handle.metadata() or {})[METADATA_KEY])
         tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
     vocabulary = {name: tensors.pop(name) for name in list(tensors) if name.startswith(PREFIX)}
     return metadata, tensors, vocabulary
@@ -151,7 +146,7 @@ def settings_of(
     """Return a model's settings with ``backend``. Raise ValueError unless they fit the weights."""
     if not {"model", "vocabulary"} <= metadata.keys():
         raise ValueError("its header does not name a model and a vocabulary")
-    if not NAME.fullmatch(metadata["model"]):  # The name becomes part of keys and paths.
+    if not FILE_NAME.fullmatch(metadata["model"]):  # The name becomes part of keys and paths.
         raise ValueError(f"its header names the model {metadata['model']!r}")
     variants = tuple(metadata["variants"])
     values = {**metadata, **metadata["size"], "variants": variants, "backend": backend}

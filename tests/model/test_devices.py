@@ -7,8 +7,8 @@ import torch
 from forked import forked
 
 from scsigmoid.errors import UserError
-from scsigmoid.training import devices
-from scsigmoid.training.devices import claim_gpus, out_of_memory_advice
+from scsigmoid.model import devices
+from scsigmoid.model.devices import claim_gpus, out_of_memory_advice
 
 
 def test_advice_is_given_only_if_memory_runs_out():

@@ -3,13 +3,10 @@
 Cells are first written as tokens to a temporary token store (:mod:`scsigmoid.tokens.store`).
 """
 
-import dataclasses
 import os
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -22,98 +19,31 @@ from anndata.io import write_elem
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from scsigmoid.attention.backends import choose_backend
+from scsigmoid.cells.model import Model
 from scsigmoid.config.schema import Embeddings, Pooling
-from scsigmoid.corpus.genes import has_ids, is_id, may_be_read, organism_of
-from scsigmoid.corpus.h5ad import Cells, open_cells
-from scsigmoid.corpus.h5ad_writer import as_h5ad, storing
+from scsigmoid.corpus.genes import has_ids, is_id, may_be_read
+from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.h5ad_writer import OWN_ROW, storing
 from scsigmoid.corpus.hdf5 import format_names, opened, read_data_frame
 from scsigmoid.corpus.matrix_reader import find_counts
+from scsigmoid.corpus.tenx import as_h5ad
 from scsigmoid.errors import UserError, first_few, shown_as
-from scsigmoid.evaluation.embedding_files import check_finite
-from scsigmoid.evaluation.embeddings import (
-    check_pooling,
-    embed_cells,
-    provenance,
-    return_free_memory,
-)
 from scsigmoid.files import atomic_path
-from scsigmoid.model.encoder import Encoder
+from scsigmoid.model.devices import own_defaults
+from scsigmoid.model.embedding import check_pooling, embed_cells, provenance, return_free_memory
+from scsigmoid.model.finite import check_finite
 from scsigmoid.progress import log, verbosity
+from scsigmoid.tokens.known_genes import with_known_genes
 from scsigmoid.tokens.make import Tokenizer
 from scsigmoid.tokens.store import Packed, TokenStore, grouped, write_shards
-from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.training.devices import resolve_device
-from scsigmoid.training.export import MODEL, load_encoder, load_vocabulary
 
 KEY = "X_scsigmoid"  # name of the embedding in obsm, and of its settings in uns
 TARGET_SUM = 10_000  # any value gives the same ranks
-# Files of the models that the package contains, by name.
-PACKAGED = {path.stem: path for path in (Path(__file__).parents[1] / "data").glob("*.safetensors")}
 SHARD_CELLS = 8192  # maximum number of cells per shard of the temporary token store
 BATCH_TOKENS = 16_384  # default of `batch_tokens`
 
 
-@dataclass(frozen=True)
-class Model:
-    """A trained encoder and its vocabulary, returned by :func:`load`.
-
-    Attributes:
-        path: ``model.safetensors``.
-        encoder: the :class:`torch.nn.Module`, in evaluation mode.
-        vocabulary: gene ids, names and medians of the tokens.
-        metadata: ``model``, ``attention``, ``context``, ``size``, ``training``, ``step``, ``seed``
-            and the encoder's other settings.
-    """
-
-    path: Path
-    encoder: Encoder
-    vocabulary: Vocabulary
-    metadata: dict[str, Any]
-
-    @property
-    def name(self) -> str:
-        """The model's name, such as ``sigmoid_2k``."""
-        return str(self.metadata["model"])
-
-    def __repr__(self) -> str:
-        weights = list(self.encoder.parameters())
-        return (
-            f"Model({self.name}: {self.metadata['attention']} attention, context "
-            f"{self.metadata['context']:,}, {sum(w.numel() for w in weights) / 1e6:.1f}M "
-            f"parameters, {self.vocabulary.size - len(SPECIAL):,} genes, {weights[0].device})"
-        )
-
-
-def load(path: str | Path, *, device: str = "auto", backend: str = "auto") -> Model:
-    """Load a trained model.
-
-    Args:
-        path: ``model.safetensors``, its folder, or ``"blood"`` for the packaged small model of
-            human blood cells (docs/evaluation.md). If you have a folder of this name, use
-            ``"./blood"``.
-        device: ``auto`` (a GPU if there is one), ``cpu`` or ``cuda``.
-        backend: attention backend. ``auto`` selects the fastest.
-
-    Raises:
-        UserError: if the file is missing or damaged, or if the device is missing or cannot run the
-            backend.
-    """
-    if not isinstance(path, (str, Path)):
-        raise UserError(
-            f"path: expected a path or a name, found {type(path).__name__}; give the path of "
-            f"{MODEL}"
-        )
-    path = PACKAGED[path] if isinstance(path, str) and path in PACKAGED else Path(path).expanduser()
-    if (path / MODEL).is_file():
-        path = path / MODEL
-    encoder, metadata = load_encoder(path, resolve_device(device), backend)
-    if backend != "auto":
-        # Raises an error now, not in the first forward pass, if the device cannot run the backend.
-        choose_backend(metadata["attention"], backend, next(encoder.parameters()).device)
-    return Model(path, encoder, load_vocabulary(path), metadata)
-
-
+@own_defaults()
 def tokenize(
     adata: AnnData, model: Model, *, layer: str = "", genes: str = "", verbose: bool = True
 ) -> Packed:
@@ -137,6 +67,7 @@ def tokenize(
         return TokenStore.open(store).cells(np.arange(adata.n_obs), model.encoder.settings.genes)
 
 
+@own_defaults()
 def embed(
     adata: AnnData,
     model: Model,
@@ -181,11 +112,13 @@ def embed(
     with adata_token_store(adata, model, layer, genes, verbose) as store:
         label = f"embedding with {model.name}"
         values = embed_cells(model.encoder, TokenStore.open(store), settings, label)
-    check_finite(values, adata.obs, f"{model.path}: embeds")
+    subject = f"{model.path}: embeds"
+    check_finite(values, adata.obs.index, subject, adata.obs.get(OWN_ROW))
     adata.obsm[key] = values
     adata.uns[key] = provenance(model.path, model.metadata, settings, is_simulated)
 
 
+@own_defaults()
 def embed_file(
     path: Path,
     model: Model,
@@ -230,7 +163,7 @@ def embed_file(
             with storing(str(path)):
                 AnnData(obs=obs).write_h5ad(temporary)
             values = embed_cells(model.encoder, tokens, settings, f"embedding {path.name}")
-        check_finite(values, obs, f"{model.path}: embeds")
+        check_finite(values, obs.index, f"{model.path}: embeds", obs.get(OWN_ROW))
         metadata = provenance(model.path, model.metadata, settings, is_simulated)
         with h5py.File(temporary, "r+") as file:
             write_elem(file["obsm"], key, values)
@@ -385,75 +318,3 @@ def read_obs(path: Path) -> tuple[Any, bool]:
         mark = file.get("uns/scsigmoid/simulated")
         is_simulated = isinstance(mark, h5py.Dataset) and bool(np.any(mark[()]))
         return read_data_frame(file["obs"]), is_simulated
-
-
-def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
-    """Replace gene names by the ids of the vocabulary. Genes with an id of the vocabulary keep it.
-
-    A name is replaced only if exactly one gene of the file and one gene of the vocabulary have it.
-    Names in R's spelling are replaced, too, such as ``HLA.A`` for ``HLA-A``. Raise a UserError if
-    genes are of another organism, or if no gene of the file is in the vocabulary.
-    """
-    cells = cells.with_ids(vocabulary.retired)
-    found_by_id = vocabulary.token_of.keys() & set(cells.genes)
-    organisms = {*map(organism_of, cells.genes)} - {"other"}
-    expected = {*map(organism_of, vocabulary.gene_ids)} - {"other"}
-    if not found_by_id and organisms and expected and not organisms & expected:
-        raise UserError(
-            f"{cells.path}: genes of another organism ({', '.join(sorted(organisms))} instead of "
-            f"{', '.join(sorted(expected))}); map them to orthologs or use a model of that "
-            "organism"
-        )
-    id_of = {name: gene_id for gene_id, name in vocabulary.name_of.items()}
-    names = known_names(cells, found_by_id, id_of)  # "" for genes that keep their id
-    # Number of genes of each name.
-    counts_in_file = Counter(filter(None, names))
-    counts_in_vocabulary = Counter(vocabulary.name_of.values())
-    unique = {
-        name
-        for name, count in counts_in_file.items()
-        # If the file also contains the gene's id, two genes of the file would get this id.
-        if count == counts_in_vocabulary[name] == 1 and id_of[name] not in found_by_id
-    }
-    log(f"{cells.path}: {len(found_by_id):,} genes found by id, {len(unique):,} by name")
-    if ambiguous := sorted(counts_in_file.keys() - unique):
-        log(
-            f"{cells.path}: {len(ambiguous)} names belong to several genes, in the file or in the "
-            f"vocabulary, and are left out ({first_few(ambiguous)})"
-        )
-    if not found_by_id and not unique:
-        kind = "Ensembl id" if has_ids([*vocabulary.token_of]) else "symbol"
-        raise UserError(
-            f"{cells.path}: no gene in common with the vocabulary, by id or by name (the file "
-            f"has {cells.genes[0]!r}, the vocabulary {vocabulary.gene_ids[-1]!r}, "
-            f"{vocabulary.names[-1]!r}); name genes by {kind}, as the vocabulary does, set 'genes' "
-            f"to the column of var with the {kind}s, or use a model of their organism"
-        )
-    genes = [
-        id_of[name] if name in unique else gene
-        for gene, name in zip(cells.genes, names, strict=True)
-    ]
-    return dataclasses.replace(cells, genes=genes)
-
-
-def known_names(cells: Cells, found_by_id: set[str], id_of: Mapping[str, str]) -> list[str]:
-    """Return the name of each gene of a file, as the vocabulary spells it.
-
-    The name is "" if the gene is found by id, or if the vocabulary does not have the name. A gene
-    with an Ensembl id is not the gene of the vocabulary that has the same name and another Ensembl
-    id.
-
-    Args:
-        cells: the file.
-        found_by_id: the genes of the file that are in the vocabulary.
-        id_of: the ids of the vocabulary's genes by name.
-    """
-    # Names by spelling. A name's own spelling replaces the R spelling of another name.
-    by_spelling = {name.replace("-", "."): name for name in id_of} | {name: name for name in id_of}
-    known = []
-    for gene, symbol in zip(cells.genes, cells.names, strict=True):
-        # Without an id, the file's gene may itself be a name.
-        name = by_spelling.get(gene) or by_spelling.get(symbol, "")
-        has_other_id = name and is_id(gene) and is_id(id_of[name])
-        known.append("" if gene in found_by_id or has_other_id else name)
-    return known

@@ -10,23 +10,23 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
-from evaluation.conftest import one_by_one
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from scipy.sparse import csr_matrix
 from sklearn.neighbors import NearestNeighbors
+from small_models import one_by_one
 from tenx import tenx_file
 
 import scsigmoid as ss
+from scsigmoid.cells.embedding import embed_file
 from scsigmoid.cli import main
 from scsigmoid.config.schema import Embeddings
 from scsigmoid.corpus.embedded import real_cells
 from scsigmoid.corpus.h5ad_writer import write_cells
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.own_cells import embed_file
 from scsigmoid.files import sha256
+from scsigmoid.model.weights import shrink
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.training.export import shrink
 
 GENES = [f"ENSG{index:011d}" for index in range(36)]
 NAMES = [*(f"GENE{index}" for index in range(33)), "HLA-DRA", "GENE34", "GENE35"]

@@ -1,4 +1,4 @@
-"""Batches: packing, division into processes and micro-batches, and reproducibility."""
+"""Batches of a run: division into processes and micro-batches, and reproducibility."""
 
 import math
 from collections.abc import Sequence
@@ -11,68 +11,18 @@ import torch
 from small_training import PAPER
 
 from scsigmoid.errors import UserError
+from scsigmoid.model.batches import Batch, pack
 from scsigmoid.model.masking import Masking
 from scsigmoid.model.sizes import count_flops
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
-from scsigmoid.tokens.vocabulary import CLS
-from scsigmoid.training.batches import (
-    Batch,
+from scsigmoid.training.shares import (
     divide,
     micro_batches,
-    pack,
-    pack_genes,
     prefetch,
-    split_by_tokens,
     validation_indices,
     work_of_cells,
 )
-
-
-def test_pack_genes_starts_every_cell_with_cls():
-    batch = pack_genes(
-        np.array([7, 8, 9, 5], dtype=np.uint16), np.array([3, 0, 1]), np.array([4, 2, 9])
-    )
-    assert batch.tokens.tolist() == [CLS, 7, 8, 9, CLS, CLS, 5]
-    assert batch.positions.tolist() == [0, 1, 2, 3, 0, 0, 1]
-    assert batch.cu_seqlens.tolist() == [0, 4, 5, 7]
-    assert batch.cells.tolist() == [4, 2, 9]
-    assert batch.max_seqlen == 4
-    assert len(batch.masked) == len(batch.targets) == 0
-    assert batch.cu_seqlens.dtype == torch.int32
-    assert {x.dtype for x in (batch.tokens, batch.positions, batch.cells)} == {torch.int64}
-
-
-@pytest.mark.parametrize("first", [[CLS], []])
-def test_pack_truncates_to_the_context(first, run, corpus):
-    store = TokenStore.open(corpus.stores)
-    rows = np.array([20, 3, 3])
-    settings = replace(run, context=6, cls_token=bool(first)).encoder_settings(64)
-    batch = pack(store, rows, settings)
-    expected = []
-    for row in rows:
-        expected += [*first, *store.cells([row], 6 - len(first)).tokens.tolist()]
-    assert batch.tokens.tolist() == expected
-    assert batch.max_seqlen <= 6
-    assert batch.positions[: batch.cu_seqlens[1]].tolist() == list(range(batch.cu_seqlens[1]))
-
-
-def test_empty_batch():
-    empty = pack_genes(*[np.zeros(0, dtype=np.int64)] * 3)
-    assert (empty.max_seqlen, empty.cu_seqlens.tolist()) == (0, [0])
-
-
-def test_a_batch_moves_to_another_device():
-    meta = torch.device("meta")
-    moved = pack_genes(np.arange(4, 9), np.array([5]), np.array([7])).to(meta)
-    assert moved.tokens.device == moved.cu_seqlens.device == meta
-    assert moved.cells.tolist() == [7]  # indices of cells stay on the CPU
-
-
-def test_split_by_tokens_keeps_order_and_budget():
-    lengths = np.array([5, 5, 5, 11, 2, 3, 5])
-    parts = split_by_tokens(lengths, 10)
-    assert [lengths[part].tolist() for part in parts] == [[5, 5], [5], [11], [2, 3, 5]]
 
 
 def by_cell(parts: Sequence[Batch]) -> dict[int, list[list[int]]]:

@@ -150,6 +150,11 @@ def backend_of(settings: EncoderSettings, device: torch.device) -> str:
     return choose_backend(settings.attention, settings.backend, device, obstacle)
 
 
+def check_backend(settings: EncoderSettings, device: torch.device) -> None:
+    """Raise a UserError if the device cannot run the encoder's attention backend."""
+    choose_backend(settings.attention, settings.backend, device)
+
+
 def kernel_of(attention: str, backend: str, device: torch.device) -> str:
     """Return the name of the kernel of an attention backend on a device."""
     if backend == "sdpa" and device.type == "cuda":

@@ -1,0 +1,83 @@
+"""The genes of a file that a vocabulary contains, found by id or by name."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+
+from scsigmoid.corpus.genes import has_ids, is_id, organism_of
+from scsigmoid.corpus.h5ad import Cells
+from scsigmoid.errors import UserError, first_few
+from scsigmoid.progress import log
+from scsigmoid.tokens.vocabulary import Vocabulary
+
+
+def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
+    """Replace gene names by the ids of the vocabulary. Genes with an id of the vocabulary keep it.
+
+    A name is replaced only if exactly one gene of the file and one gene of the vocabulary have it.
+    Names in R's spelling are replaced, too, such as ``HLA.A`` for ``HLA-A``. Raise a UserError if
+    genes are of another organism, or if no gene of the file is in the vocabulary.
+    """
+    cells = cells.with_ids(vocabulary.retired)
+    found_by_id = vocabulary.token_of.keys() & set(cells.genes)
+    organisms = {*map(organism_of, cells.genes)} - {"other"}
+    expected = {*map(organism_of, vocabulary.gene_ids)} - {"other"}
+    if not found_by_id and organisms and expected and not organisms & expected:
+        raise UserError(
+            f"{cells.path}: genes of another organism ({', '.join(sorted(organisms))} instead of "
+            f"{', '.join(sorted(expected))}); map them to orthologs or use a model of that "
+            "organism"
+        )
+    id_of = {name: gene_id for gene_id, name in vocabulary.name_of.items()}
+    names = known_names(cells, found_by_id, id_of)  # "" for genes that keep their id
+    # Number of genes of each name.
+    counts_in_file = Counter(filter(None, names))
+    counts_in_vocabulary = Counter(vocabulary.name_of.values())
+    unique = {
+        name
+        for name, count in counts_in_file.items()
+        # If the file also contains the gene's id, two genes of the file would get this id.
+        if count == counts_in_vocabulary[name] == 1 and id_of[name] not in found_by_id
+    }
+    log(f"{cells.path}: {len(found_by_id):,} genes found by id, {len(unique):,} by name")
+    if ambiguous := sorted(counts_in_file.keys() - unique):
+        log(
+            f"{cells.path}: {len(ambiguous)} names belong to several genes, in the file or in the "
+            f"vocabulary, and are left out ({first_few(ambiguous)})"
+        )
+    if not found_by_id and not unique:
+        kind = "Ensembl id" if has_ids([*vocabulary.token_of]) else "symbol"
+        raise UserError(
+            f"{cells.path}: no gene in common with the vocabulary, by id or by name (the file "
+            f"has {cells.genes[0]!r}, the vocabulary {vocabulary.gene_ids[-1]!r}, "
+            f"{vocabulary.names[-1]!r}); name genes by {kind}, as the vocabulary does, set 'genes' "
+            f"to the column of var with the {kind}s, or use a model of their organism"
+        )
+    genes = [
+        id_of[name] if name in unique else gene
+        for gene, name in zip(cells.genes, names, strict=True)
+    ]
+    return dataclasses.replace(cells, genes=genes)
+
+
+def known_names(cells: Cells, found_by_id: set[str], id_of: Mapping[str, str]) -> list[str]:
+    """Return the name of each gene of a file, as the vocabulary spells it.
+
+    The name is "" if the gene is found by id, or if the vocabulary does not have the name. A gene
+    with an Ensembl id is not the gene of the vocabulary that has the same name and another Ensembl
+    id.
+
+    Args:
+        cells: the file.
+        found_by_id: the genes of the file that are in the vocabulary.
+        id_of: the ids of the vocabulary's genes by name.
+    """
+    # Names by spelling. A name's own spelling replaces the R spelling of another name.
+    by_spelling = {name.replace("-", "."): name for name in id_of} | {name: name for name in id_of}
+    known = []
+    for gene, symbol in zip(cells.genes, cells.names, strict=True):
+        # Without an id, the file's gene may itself be a name.
+        name = by_spelling.get(gene) or by_spelling.get(symbol, "")
+        has_other_id = name and is_id(gene) and is_id(id_of[name])
+        known.append("" if gene in found_by_id or has_other_id else name)
+    return known
