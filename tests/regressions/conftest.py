@@ -2,6 +2,7 @@
 
 from attention.conftest import gpu
 from corpus.conftest import corpus, counts, lock, published, server, service, web, write_h5ad
+from evaluation.conftest import cells, checkpoint, make_model, make_store, store, write_arm
 from forecast.conftest import own
 from made_up_results import (
     config,
@@ -17,7 +18,8 @@ from tokens.conftest import part, vocabulary, write_part
 from training.checkpoint_files import checkpoints
 
 __all__ = [
-    "checkpoints", "config", "copied", "corpus", "counts", "finished", "folder", "gpu", "lock",
-    "own", "paper_config", "paper_results", "part", "published", "results", "server", "service",
-    "vocabulary", "web", "whole", "write_h5ad", "write_part",
+    "cells", "checkpoint", "checkpoints", "config", "copied", "corpus", "counts", "finished",
+    "folder", "gpu", "lock", "make_model", "make_store", "own", "paper_config", "paper_results",
+    "part", "published", "results", "server", "service", "store", "vocabulary", "web", "whole",
+    "write_arm", "write_h5ad", "write_part",
 ]  # fmt: skip
