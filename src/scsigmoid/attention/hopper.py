@@ -3,7 +3,7 @@
 import importlib.util
 
 #: Tested versions of Triton. With other versions, `selfcheck` checks the kernels.
-TRITON = ("3.6", "3.7")
+TRITON = ("3.6", "3.7", "3.8")
 #: Supported head dimensions.
 DIMENSIONS = (64, 128)
 
