@@ -211,3 +211,7 @@ def handler_of(server: Loopback) -> type[BaseHTTPRequestHandler]:
             pass
 
     return Handler
+
+
+def versions_path(number: int) -> str:
+    return f"/curation/v1/datasets/{uuid(number)}/versions"

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from matplotlib.figure import Figure
 
 from scsigmoid.benchmarks.cases import Case, groups
 from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, write_rows
@@ -412,7 +413,7 @@ class PapersNumbers(MadeUp):
 
     def write_stress(self) -> None:
         """Write both runs of the stress test."""
-        step = np.arange(0, 80_001, 100)
+        step = np.maximum(np.arange(0, 80_001, 100), 1)
         learning = 3 + 7 * np.exp(-step / 5000)
         has_diverged = step >= 55_600
         runs = {
@@ -582,3 +583,15 @@ def write_all_parts(results: Results) -> None:
     for kind in registry.KINDS:
         for name in registry.names(kind, results.plan):
             registry.write(kind, name, results, results.folder / f"{kind}s/{name}")
+
+
+def draw(name: str, results: Results) -> Figure:
+    figure: Figure = registry.make("figure", name, results)
+    return figure
+
+
+@pytest.fixture
+def whole(finished: Results, tmp_path: Path) -> Results:
+    """A copy of the finished results that a test may change."""
+    shutil.copytree(finished.folder, tmp_path / "whole")
+    return Results(tmp_path / "whole", finished.config)

@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import anndata
+import h5py
 import numpy as np
 import pandas as pd
+import scipy.sparse as sp
+from anndata.io import write_elem
 
-from scsigmoid.config.check import load
-from scsigmoid.config.schema import Corpus, Dataset, LocalFiles
+from scsigmoid.cli import main
+from scsigmoid.config.check import as_yaml, load
+from scsigmoid.config.schema import Config, Corpus, Dataset, LocalFiles
 from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
 from scsigmoid.corpus.h5ad import Cells
 from scsigmoid.corpus.manifest import build_manifest
@@ -78,3 +82,26 @@ def make_evaluation(corpus: Corpus, name: str, dataset: Dataset, folder: Path) -
     write_manifest(row, [r for r in read_manifest(folder / "manifest.csv") if r.dataset == name])
     fetch_evaluation(row, dataset, corpus, 42, folder / "downloads", *outputs, {})
     return outputs
+
+
+def fetch(config: Config, folder: Path, *options: object) -> int:
+    """Run the command with the stored configuration and ``manifest.csv`` of the folder."""
+    (folder / "config.yaml").write_text(as_yaml(config))
+    inputs = "--manifest", folder / "manifest.csv", "--configuration", folder / "config.yaml"
+    return main(["fetch", *map(str, [*inputs, *options])])
+
+
+def build(corpus, datasets, path):
+    """Make a manifest, with downloads and summary in the same folder."""
+    outputs = path, path.with_suffix(".json")
+    return build_manifest(corpus, datasets, 42, path.parent / "downloads", *outputs)
+
+
+def store(path: Path, values: np.ndarray, kind: str, **options) -> Path:
+    """Write a matrix with these options of h5py."""
+    with h5py.File(path, "w") as file:
+        matrix = {"csr": sp.csr_matrix, "csc": sp.csc_matrix, "dense": np.asarray}[kind](values)
+        write_elem(file, "X", matrix, dataset_kwargs=options)
+        for name, rows in zip(("obs", "var"), values.shape, strict=True):
+            write_elem(file, name, pd.DataFrame(index=np.arange(rows).astype(str)))
+    return path

@@ -1,13 +1,12 @@
 """Files are complete or absent; locks are exclusive."""
 
-import errno
 import os
 from contextlib import suppress
 
 import pytest
 
 from scsigmoid.errors import UserError
-from scsigmoid.files import atomic_folder, atomic_path, locked, parsing
+from scsigmoid.files import atomic_folder, atomic_path, locked
 
 
 class Interruption(Exception):
@@ -34,12 +33,6 @@ def test_a_write_replaces_the_file_and_keeps_the_suffix(tmp_path):
     assert path.read_text() == "new"
 
 
-def test_a_folder_in_the_place_of_a_file_is_named_before_any_work(tmp_path):
-    with pytest.raises(IsADirectoryError) as caught, atomic_path(tmp_path):
-        pytest.fail("the block must not begin")
-    assert caught.value.filename == str(tmp_path)
-
-
 def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):
     folder = tmp_path / "store"
     for name in ("a", "b", "c"):
@@ -60,12 +53,3 @@ def test_a_lock_names_the_process_that_has_it(tmp_path):
             pytest.fail("the block must not begin")
     with locked(lock, "training"):
         pass
-
-
-def test_parsing_names_damage_but_passes_errors_of_the_file_system():
-    message = r"a\.npz: damaged, or not an archive \(bad bytes\)"
-    with pytest.raises(UserError, match=message), parsing("a.npz", "an archive"):
-        raise ValueError("bad bytes")
-    for number in (errno.EMFILE, errno.EACCES, errno.ESTALE):
-        with pytest.raises(OSError, match=os.strerror(number)), parsing("a.npz", "an archive"):
-            raise OSError(number, os.strerror(number))

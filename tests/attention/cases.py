@@ -127,3 +127,7 @@ def check_bias_gradient(
     (got,) = torch.autograd.grad(out, leaf, upstream)
     wanted = bias_gradient(*tensors, lengths, lengths_k, bias=bias.expand(len(lengths)))
     assert relative_error(got, wanted if bias.dim() else wanted.sum()) < tolerance
+
+
+def packed(tokens=6):
+    return inputs(tokens, torch.float32, 8)[:3]

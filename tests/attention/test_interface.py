@@ -1,16 +1,11 @@
 """Arguments and errors of attention, choice of a backend, and support of PyTorch features."""
 
-import contextlib
-import types
 import warnings
 
-import numpy as np
 import pytest
 import torch
-from cases import check, check_bias_gradient, check_padded, fused_sigmoid, inputs
+from cases import check, check_bias_gradient, check_padded, fused_sigmoid, inputs, packed
 from oracle import cumulative
-from torch._subclasses import FakeTensorMode
-from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -31,22 +26,11 @@ from scsigmoid.errors import UserError
 EACH = pytest.mark.parametrize("function", [sigmoid_attention, fused_sigmoid, softmax_attention])
 
 
-def packed(tokens=6):
-    return inputs(tokens, torch.float32, 8)[:3]
-
-
 def nested(like):
     """Return a nested tensor of sequences."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # nested tensors are a prototype
         return torch.nested.nested_tensor([like[:4], like[4:]])
-
-
-def test_numpy_scalars():
-    arguments = (*packed(), cumulative([4, 2]))
-    expected = sigmoid_attention(*arguments, 4, scale=0.5, bias=-1.0)
-    options = {"scale": np.float32(0.5), "bias": np.float64(-1.0)}
-    assert torch.equal(sigmoid_attention(*arguments, np.int64(4), **options), expected)
 
 
 Q = torch.zeros(6, 2, 8)
@@ -206,21 +190,6 @@ def test_autocast_casts_as_for_a_matrix_product():
 
 
 @EACH
-def test_tensors_without_values(function):
-    """Fake tensors and tensors on the device ``meta`` have no values."""
-    with FakeTensorMode():
-        fake = [torch.empty(6, 2, 8, requires_grad=True) for _ in "qkv"]
-        bounds = torch.empty(3, dtype=torch.int32)
-        function(*fake, bounds, 4).sum().backward()
-        assert all(x.grad.shape == x.shape for x in fake)
-    meta = [torch.empty(6, 2, 8, device="meta", requires_grad=True) for _ in "qkv"]
-    out = function(*meta, torch.empty(3, dtype=torch.int32, device="meta"), 4)
-    out.sum().backward()
-    assert out.is_meta
-    assert out.shape == meta[0].grad.shape == (6, 2, 8)
-
-
-@EACH
 def test_vmap(function):
     batch = torch.stack([torch.stack(packed()), 2 * torch.stack(packed())]).double()
     leaf = batch.requires_grad_()
@@ -234,23 +203,6 @@ def test_vmap(function):
     upstream = torch.randn_like(got)
     (grad,), (expected,) = (torch.autograd.grad(x, leaf, upstream) for x in (got, wanted))
     torch.testing.assert_close(grad, expected)
-
-
-def test_gradient_by_torch_func_is_refused():
-    q, k, v = packed()
-
-    def loss(x):
-        return sigmoid_attention(x, k, v, cumulative([4, 2]), 4, backend="reference").sum()
-
-    def per_sample(x):
-        return torch.func.vmap(torch.func.grad(loss))(x[None])
-
-    for gradient in (torch.func.grad(loss), torch.func.jacrev(loss), per_sample):
-        with pytest.raises(RuntimeError, match="functorch transforms"):
-            gradient(q)
-    # Attention without a gradient is allowed in torch.func.grad.
-    one = torch.func.grad(lambda x: loss(q) * x)(torch.ones(()))
-    assert one == loss(q)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -292,31 +244,6 @@ def test_operator_is_well_formed(is_fused, kind):
             break
 
 
-@pytest.mark.parametrize("index", [0, 1])
-def test_kernels_are_launched_on_the_tensors_gpu(index, monkeypatch):
-    current, used = [1], []
-
-    @contextlib.contextmanager
-    def device(number):
-        current.append(number)
-        yield
-        current.pop()
-
-    def run(*arguments):
-        used.append(current[-1])
-        return [None] * 4
-
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: current[-1])
-    monkeypatch.setattr(torch.cuda, "device", device)
-    module = types.SimpleNamespace(forward=run, backward=run)
-    monkeypatch.setattr(ops, "launcher", lambda backend: module)
-    q = types.SimpleNamespace(is_cuda=True, get_device=lambda: index, device=index)
-    problem = types.SimpleNamespace(resolve=lambda: None)
-    ops.compute(q, q, q, problem, "triton")
-    ops.compute_gradients(q, q, q, q, problem, "triton", False)
-    assert used == [index, index]
-
-
 class Seen(TorchDispatchMode):
     """Records the names of the called operators."""
 
@@ -347,25 +274,6 @@ def test_second_derivative_is_refused(function):
     (grad,) = torch.autograd.grad(out.sum(), q, create_graph=True)
     with pytest.raises(NotImplementedError, match="second derivative of attention"):
         grad.sum().backward()
-
-
-@EACH
-def test_forward_mode_is_refused(function):
-    q, k, v = packed()
-
-    def out(x):
-        return function(x, k, v, cumulative([4, 2]), 4, backend="reference")
-
-    with pytest.raises(NotImplementedError, match="forward-mode derivatives of attention"):
-        torch.func.jvp(out, (q,), (q,))
-    with forward_ad.dual_level(), torch.no_grad():
-        dual = forward_ad.make_dual(q, q)
-        with pytest.raises(NotImplementedError, match="forward-mode derivatives of attention"):
-            out(dual)
-    # Attention of a constant is allowed in forward mode.
-    one = torch.ones(())
-    _, slope = torch.func.jvp(lambda x: out(q) * x, (one,), (one,))
-    assert torch.equal(slope, out(q))
 
 
 @pytest.mark.parametrize("function", [sigmoid_attention_qkv, softmax_attention_qkv])

@@ -1,13 +1,16 @@
 """Settings of benchmarks for tests."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from small_training import ARCHITECTURE, TRAINING
 
 from scsigmoid.benchmarks.cases import groups
 from scsigmoid.benchmarks.conditions import Conditions
-from scsigmoid.benchmarks.rows import TrainingGroup
+from scsigmoid.benchmarks.kernel import run_kernel_benchmark
+from scsigmoid.benchmarks.rows import KernelRow, TrainingGroup, read_rows
 from scsigmoid.config.schema import KernelBenchmark, Size, TrainingBenchmark
 from scsigmoid.model.sizes import EncoderSettings
 
@@ -61,3 +64,10 @@ def conditions(context: int, cells: int = 3) -> Conditions:
     group = TrainingGroup("small", context, cells)
     unchanging = replace(TRAINING, learning_rate=0.0)
     return Conditions(group, encoder, TRAINING_BENCHMARK, unchanging, 42, torch.device("cpu"))
+
+
+def run_kernel(settings: KernelBenchmark, folder: Path) -> list[KernelRow]:
+    run_kernel_benchmark(settings, "cpu", folder / "kernel.csv", folder / "kernel.json")
+    facts = json.loads((folder / "kernel.json").read_text())
+    assert (facts["device"], facts["command"]) == ("cpu", "scsigmoid benchmark-kernel")
+    return read_rows(folder / "kernel.csv", KernelRow)

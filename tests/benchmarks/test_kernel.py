@@ -1,19 +1,16 @@
 """The kernel benchmark on the CPU: rows, checks, failures and resuming."""
 
 import itertools
-import json
 import math
 import statistics
-import weakref
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
 import torch
-from benchmarks.small_benchmarks import KERNEL
-from torch import Tensor
+from benchmarks.small_benchmarks import KERNEL, run_kernel
 
 from scsigmoid.benchmarks import kernel, machine, timing
 from scsigmoid.benchmarks.cases import Case, Inputs, groups
@@ -21,7 +18,6 @@ from scsigmoid.benchmarks.kernel import (
     Candidate,
     measure,
     prepare_case,
-    run_kernel_benchmark,
 )
 from scsigmoid.benchmarks.providers import (
     PROVIDERS,
@@ -32,7 +28,6 @@ from scsigmoid.benchmarks.providers import (
 )
 from scsigmoid.benchmarks.rows import KernelRow, read_rows
 from scsigmoid.benchmarks.timing import Results
-from scsigmoid.cli import main
 from scsigmoid.config.schema import KernelBenchmark
 from scsigmoid.errors import UserError
 
@@ -41,16 +36,9 @@ CASES = [case for group in groups(KERNEL) for case in group]
 TIMED = {"reference_sigmoid", "pytorch_sigmoid", "pytorch", "sdpa"}
 
 
-def run(settings: KernelBenchmark, folder: Path) -> list[KernelRow]:
-    run_kernel_benchmark(settings, "cpu", folder / "kernel.csv", folder / "kernel.json")
-    facts = json.loads((folder / "kernel.json").read_text())
-    assert (facts["device"], facts["command"]) == ("cpu", "scsigmoid benchmark-kernel")
-    return read_rows(folder / "kernel.csv", KernelRow)
-
-
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> list[KernelRow]:
-    return run(KERNEL, tmp_path_factory.mktemp("benchmark"))
+    return run_kernel(KERNEL, tmp_path_factory.mktemp("benchmark"))
 
 
 def test_every_provider_shape_and_pass_has_a_row(rows: list[KernelRow]) -> None:
@@ -105,7 +93,7 @@ def test_a_wrong_kernel_has_no_readings(
 
     wrong = Provider("wrong", "softmax", "heads", make, runs_on_cpu=True)
     monkeypatch.setattr("scsigmoid.benchmarks.providers.PROVIDERS", (wrong, *PROVIDERS))
-    rows = run(ONE, tmp_path)
+    rows = run_kernel(ONE, tmp_path)
     wrong_rows = [row for row in rows if row.provider == "wrong"]
     assert len(wrong_rows) == 2
     for row in wrong_rows:
@@ -116,34 +104,8 @@ def test_a_wrong_kernel_has_no_readings(
     assert {row.provider for row in rows if row.checked} == TIMED
 
 
-def test_an_error_of_our_own_kernel_fails_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def attend(q: Tensor, k: Tensor, v: Tensor, *_: object, **__: object) -> Tensor:
-        return (q + k + v) * 0
-
-    monkeypatch.setattr("scsigmoid.benchmarks.providers.sigmoid_attention", attend)
-    settings = json.dumps({"device": "cpu", "benchmarks.kernel": asdict(ONE)})
-    files = ["--output", str(tmp_path / "kernel.csv"), "--machine", str(tmp_path / "kernel.json")]
-    log = tmp_path / "log"
-    assert main(["benchmark-kernel", "--settings", settings, *files, "--log", str(log)]) == 1
-    reason = "wrong: output has a relative error of 1"
-    message = f"reference_sigmoid (packed, head dimension 8, 32 tokens): {reason}"
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "kernel.csv").exists()
-
-
-def test_our_own_kernel_may_run_out_of_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    full = MagicMock(side_effect=torch.OutOfMemoryError("tried to allocate 1 PiB"))
-    monkeypatch.setattr("scsigmoid.benchmarks.providers.sigmoid_attention", full)
-    notes = {row.note for row in run(ONE, tmp_path) if row.provider == "reference_sigmoid"}
-    assert notes == {"does not fit in memory"}
-
-
 def test_kernels_are_chosen_by_name(tmp_path: Path) -> None:
-    rows = run(replace(ONE, providers=["pytorch", "sdpa"]), tmp_path)
+    rows = run_kernel(replace(ONE, providers=["pytorch", "sdpa"]), tmp_path)
     assert [row.provider for row in rows] == ["pytorch", "pytorch", "sdpa", "sdpa"]
     with pytest.raises(UserError, match=r"unknown kernel 'cudn'; choose from: .*cudnn"):
         choose_providers(["cudn"], "cuda")
@@ -153,15 +115,9 @@ def test_kernels_are_chosen_by_name(tmp_path: Path) -> None:
         choose_providers(["triton_accurate"], "cpu")
 
 
-def test_shapes_that_do_not_divide_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"benchmarks.kernel.lengths: 32 does not divide tokens 8"):
-        run(replace(ONE, tokens=8), tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_group_takes_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scsigmoid.benchmarks.kernel.LEAST_ROUNDS", 1)
-    rows = run(replace(ONE, seconds=0.0), tmp_path)
+    rows = run_kernel(replace(ONE, seconds=0.0), tmp_path)
     timed = [row for row in rows if row.checked]
     assert {row.iterations for row in timed} == {1}
     assert all(row.milliseconds > 0 for row in timed)
@@ -186,7 +142,7 @@ def run_until(
 
     with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
         patch.setattr(kernel, "run_group", counted)
-        run(settings, folder)
+        run_kernel(settings, folder)
     return measured
 
 
@@ -197,27 +153,16 @@ def test_a_stopped_benchmark_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     before = partial.read_text().splitlines()
     assert run_until(99, monkeypatch, SHORT, tmp_path) == groups(SHORT)[2:]
     # Rows that were measured before are the same to the last digit.
-    assert (tmp_path / "kernel.csv").read_text().splitlines()[: len(before)] == before
+    after = (tmp_path / "kernel.csv").read_text().splitlines()[: len(before)]
+    # The last column is the number of the row and of all rows.
+    assert [line.rpartition(",")[0] for line in after] == [
+        line.rpartition(",")[0] for line in before
+    ]
     rows = read_rows(tmp_path / "kernel.csv", KernelRow)
     assert [row.shape[:4] for row in rows[::2]] == [
         kernel.shape_of(case) for group in groups(SHORT) for case in group
     ]
     assert {path.name for path in tmp_path.iterdir()} == {"kernel.csv", "kernel.json"}
-
-
-def test_a_table_without_all_groups_is_incomplete_in_the_machine_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    files = tmp_path / "kernel.csv", tmp_path / "kernel.json"
-    run_kernel_benchmark(SHORT, "cpu", *files, seconds=-1.0)
-    facts = json.loads(files[1].read_text())
-    assert facts.pop("not_measured").split("; ") == [
-        f"head dimension {case.head_dimension}, {case.batch}, {case.length} tokens"
-        for case, *_ in groups(SHORT)
-    ]
-    assert f"{len(groups(SHORT))} groups are missing" in capsys.readouterr().err
-    run(SHORT, tmp_path)
-    assert json.loads(files[1].read_text()) == facts
 
 
 @pytest.mark.parametrize("change", ["settings", "code", "damage"])
@@ -240,29 +185,6 @@ def test_a_benchmark_under_other_conditions_starts_over(
 
 CPU = torch.device("cpu")
 INPUTS = Inputs(Case("paper", 8, 2, 12, (12, 12)), CPU)
-
-
-@pytest.mark.parametrize("number", [0, 1])
-def test_a_failed_kernel_releases_its_tensors(number: int) -> None:
-    """Also tensors in the frames of its errors, and tensors in reference cycles."""
-    tensors: list[weakref.ref[Tensor]] = []
-    errors = [torch.OutOfMemoryError("tried to allocate 1 PiB"), RuntimeError("capture failed")]
-
-    def kernel(*_: Tensor) -> Tensor:
-        large, cycle = torch.zeros(1000), [torch.zeros(1000)]
-        cycle.append(cycle)  # type: ignore[arg-type]
-        tensors.extend(weakref.ref(tensor) for tensor in (large, cycle[0]))
-        try:
-            raise errors[0]
-        finally:
-            if number:
-                raise errors[1]
-
-    provider = Provider("failing", "sigmoid", "padded", lambda _: kernel, runs_on_cpu=True)
-    (candidate,) = prepare_case(INPUTS, [provider], 0)
-    assert candidate.timer is None
-    assert candidate.note.endswith(("does not fit in memory", "capture failed")[number])
-    assert [tensor() for tensor in tensors] == [None, None]
 
 
 def test_a_broken_gpu_stops_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:

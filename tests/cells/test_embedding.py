@@ -1,114 +1,30 @@
 """Users' own cells: embeddings compared with single forward passes, and invalid input."""
 
-import json
-from dataclasses import replace
-from pathlib import Path
-
 import anndata
 import anndata.tests.helpers
-import h5py
 import numpy as np
 import pandas as pd
 import pytest
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
-from scipy.sparse import csr_matrix
+from cells.conftest import (
+    CELLS,
+    FOREIGN,
+    GENES,
+    NAMES,
+    check,
+    embed_by_command,
+    expected,
+    ranked,
+    run,
+)
 from sklearn.neighbors import NearestNeighbors
-from small_models import one_by_one
 from tenx import tenx_file
 
 import scsigmoid as ss
-from scsigmoid.cells.embedding import embed_file
-from scsigmoid.cli import main
-from scsigmoid.config.schema import Embeddings
 from scsigmoid.corpus.embedded import real_cells
 from scsigmoid.corpus.h5ad_writer import write_cells
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 from scsigmoid.model.weights import shrink
-from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-
-GENES = [f"ENSG{index:011d}" for index in range(36)]
-NAMES = [*(f"GENE{index}" for index in range(33)), "HLA-DRA", "GENE34", "GENE35"]
-FOREIGN = [f"ENSG9{index:010d}" for index in range(36)]  # not in the vocabulary
-CELLS = 9
-SETTINGS = Embeddings(pooling="mean", batch_tokens=40)
-
-
-@pytest.fixture
-def vocabulary():
-    """36 genes with different medians. The last two have the same name."""
-    names = [*NAMES[:34], "TWICE", "TWICE"]
-    medians = np.random.default_rng(1).uniform(1, 9, 36)
-    cells, medians = np.r_[[0] * 4, [7] * 36], np.r_[[1.0] * 4, medians]
-    return Vocabulary((*SPECIAL, *GENES), (*SPECIAL, *names), cells, medians)
-
-
-@pytest.fixture
-def model(make_model, vocabulary):
-    """An untrained sigmoid model with a context of 16 tokens."""
-    return make_model("sigmoid", vocabulary)
-
-
-@pytest.fixture
-def loaded(model):
-    return ss.load(model, device="cpu")
-
-
-@pytest.fixture
-def counts():
-    values = np.random.default_rng(2).poisson(1.2, (CELLS, 36))
-    values[:, 0] += 1
-    return values
-
-
-@pytest.fixture
-def write(tmp_path):
-    """Return a function that writes a user's file and returns its path."""
-
-    def write_file(counts, genes=GENES, name="mine", **var):
-        kinds = pd.Categorical(["a", "b", "c"] * 3)
-        obs = pd.DataFrame({"kind": kinds}, index=[f"barcode-{i}" for i in range(CELLS)])
-        frame = pd.DataFrame(var, index=list(genes))
-        path = tmp_path / f"{name}.h5ad"
-        matrix = csr_matrix(np.asarray(counts, dtype=np.float32))
-        anndata.AnnData(X=matrix, obs=obs, var=frame).write_h5ad(path)
-        return path
-
-    return write_file
-
-
-def run(path, model):
-    output = path.with_name("out.h5ad")
-    embed_file(path, ss.load(model, device="cpu"), SETTINGS, output, force=True)
-    return anndata.read_h5ad(output)
-
-
-def embed_by_command(path, model, output, *options):
-    command = ["embed", str(path), str(output), "--checkpoint", str(model), "--device", "cpu"]
-    return main([*command, *options])
-
-
-def ranked(counts, vocabulary, columns=range(36)):
-    """Yield the tokens of each cell, sorted by Python. Genes not in ``columns`` are left out."""
-    medians = vocabulary.medians[4:]
-    for cell in counts:
-        values = {g: cell[g] / cell.sum() * 10_000 / medians[g] for g in columns if cell[g]}
-        yield [g + 4 for g in sorted(values, key=lambda g: (-values[g], g))]
-
-
-def expected(counts, model, vocabulary, columns=range(36)):
-    """Return the embedding of each cell, with one forward pass per cell."""
-    return one_by_one(model, ranked(counts, vocabulary, columns))
-
-
-@pytest.fixture
-def reference(counts, model, vocabulary):
-    return expected(counts, model, vocabulary)
-
-
-def check(adata, reference):
-    np.testing.assert_allclose(adata.obsm["X_scsigmoid"], reference, atol=2e-5)
 
 
 def test_equals_single_forward_passes(counts, write, model, vocabulary, reference):
@@ -149,16 +65,6 @@ def test_genes_are_found_by_id_or_unambiguous_name(case, counts, write, model, v
     result = run(write(counts, genes, **column), model)
     check(result, expected(counts, model, vocabulary, known))
     assert warning in capfd.readouterr().err
-
-
-def test_retired_ids(counts, write, make_model, vocabulary):
-    """GENES[3] is listed by its own id and by a retired one, GENES[4] by a retired one only."""
-    retired = {"ENSG90000000003": GENES[3], "ENSG90000000004": GENES[4]}
-    model = make_model("sigmoid", replace(vocabulary, retired=retired))
-    genes = [*GENES[:4], "ENSG90000000004", *GENES[5:], "ENSG90000000003"]
-    split = np.c_[counts, counts[:, 3] // 2]
-    split[:, 3] -= split[:, -1]
-    check(run(write(split, genes), model), expected(counts, model, vocabulary))
 
 
 def test_cells_without_a_known_gene(counts, write, model, capfd):
@@ -216,76 +122,6 @@ def test_invalid_input(counts, write, model, tmp_path):
     assert not (tmp_path / "out.h5ad").exists()
 
 
-def test_an_existing_output_is_replaced_only_with_force(counts, write, model, capfd):
-    path, other = write(counts), write(counts, name="other")
-    before = other.read_bytes()
-    assert embed_by_command(path, model, path, "--force") == 1
-    assert "is the input itself" in capfd.readouterr().err
-    assert embed_by_command(path, model, other) == 1
-    assert f"{other}: exists; give another file, or --force" in capfd.readouterr().err
-    assert other.read_bytes() == path.read_bytes() == before
-    assert embed_by_command(path, model, other, "--force", "--key", "X_mine") == 0
-    assert list(anndata.read_h5ad(other).obsm) == ["X_mine"]
-
-
-def test_names_that_h5ad_cannot_store(counts, write, loaded, tmp_path):
-    """The error comes before the cells are embedded, which can take hours."""
-    path = write(counts)
-    with h5py.File(path, "r+") as file:
-        del file["obs/_index"]
-        names = np.array([b"a\0b", *(b"cell%d" % i for i in range(8))])
-        index = file["obs"].create_dataset("_index", data=names)
-        index.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
-    loaded.encoder.forward = None  # fails if called
-    with pytest.raises(UserError, match=r"cannot be stored as h5ad: .*_index"):
-        embed_file(path, loaded, SETTINGS, tmp_path / "out.h5ad")
-    assert not [*tmp_path.glob("*out*")]
-
-
-def test_adata_that_h5ad_cannot_store(counts, write, loaded, reference):
-    """Cell names and ``uns`` may have any value. Invalid gene names are errors."""
-    adata = anndata.read_h5ad(write(counts))
-    adata.obs_names = pd.Index(["a\0", "b\udcff", *adata.obs_names[2:]], dtype=object)
-    adata.uns["scsigmoid"] = "text"
-    ss.embed(adata, loaded)
-    check(adata, reference)
-    del adata.obsm["X_scsigmoid"]
-    adata.var_names = ["a\0", *GENES[1:]]
-    with pytest.raises(UserError, match=r"^adata: cannot be stored as h5ad: "):
-        ss.embed(adata, loaded)
-    assert not adata.obsm
-
-
-def test_model_name_with_a_path(model, tmp_path):
-    with safe_open(model, framework="pt") as file:
-        metadata = json.loads(file.metadata()["scsigmoid"])
-    evil = tmp_path / "evil.safetensors"
-    metadata["model"] = "../../../evil"
-    save_file(load_file(model), evil, metadata={"scsigmoid": json.dumps(metadata)})
-    with pytest.raises(UserError, match=r"evil.safetensors: .* names the model '../../../evil'"):
-        ss.load(evil)
-
-
-def test_verbose_false_prints_only_warnings(counts, write, loaded, capfd):
-    path = write(counts, [*GENES[:34], "CD4", "CD14"])
-    for function in (ss.embed, ss.tokenize):
-        capfd.readouterr()
-        function(anndata.read_h5ad(path), loaded, verbose=False)
-        [line] = capfd.readouterr().err.splitlines()
-        assert line.startswith("warning: adata: 2 of 36 genes have no Ensembl id (CD4, CD14)")
-    ss.embed(anndata.read_h5ad(path), loaded)
-    assert "34 genes found by id" in capfd.readouterr().err
-
-
-def test_blood_is_the_packaged_model_unless_it_is_a_path(model, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "blood").mkdir()
-    (tmp_path / "blood/model.safetensors").symlink_to(model)
-    assert ss.load("blood").name == "blood"
-    for path in ("./blood", Path("blood"), tmp_path / "blood"):
-        assert ss.load(path).name == "sigmoid_toy"
-
-
 def test_python_interface(counts, write, model, vocabulary, reference, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(model.parents[1]))
     path = write(counts)
@@ -329,18 +165,6 @@ def test_python_interface_with_layers_and_raw(counts, write, loaded, reference, 
     with pytest.raises(UserError, match=r"1 of 9 cells express no gene .* \(barcode-3\); leave"):
         ss.embed(empty, loaded)
     assert "X_scsigmoid" not in empty.obsm
-
-
-def test_the_only_column_with_ids_is_used(counts, write, model, loaded, reference):
-    """The index has unknown symbols. Files and AnnData objects have equal embeddings."""
-    path = write(counts, [f"x{i}" for i in range(36)], gene_ids=GENES)
-    adata = anndata.read_h5ad(path)
-    ss.embed(adata, loaded)
-    check(adata, reference)
-    check(run(path, model), reference)
-    adata.var["others"] = [*GENES[1:], GENES[0]]
-    with pytest.raises(UserError, match="no gene in common"):  # two columns are ambiguous
-        ss.embed(adata, loaded)
 
 
 def test_invalid_arguments_of_the_python_interface(counts, write, model, loaded):

@@ -1,6 +1,5 @@
 """The configuration: merging, types, and messages about what is wrong."""
 
-import datetime
 import re
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from scsigmoid.config.check import as_yaml, check, load, model_training, read_yaml
+from scsigmoid.config.check import as_yaml, check, load, model_training
 from scsigmoid.config.combinations import WIDEST_HEAD
 from scsigmoid.config.effects import effects
 from scsigmoid.config.plan import Plan
@@ -49,22 +48,6 @@ def test_models_of_a_pair_differ_only_in_attention() -> None:
             )
             assert (sigmoid.pop("attention"), softmax.pop("attention")) == ("sigmoid", "softmax")
             assert sigmoid == softmax
-
-
-def test_null_and_numbers_may_be_text() -> None:
-    """Snakemake passes the values of ``--config 'training={clipping: null}'`` as text."""
-    overrides = {
-        "training": {"clipping": "null", "steps": "5", "betas": ["0.5", "9e-1"]},
-        "datasets": {"lung_acr": "null"},
-        "models": {"sigmoid_2k": {"training": {"clipping": "null"}}},
-        "results": "null",
-    }
-    config = loaded(**overrides)
-    training = config.training
-    assert (training.clipping, training.steps, training.betas) == (None, 5, [0.5, 0.9])
-    assert config.results is None
-    assert model_training(config, "sigmoid_2k").clipping is None
-    assert "lung_acr" not in config.datasets
 
 
 def test_a_stored_configuration_round_trips() -> None:
@@ -125,38 +108,6 @@ def test_an_error_is_one_line_with_a_setting(overrides: dict[str, Any], words: l
     assert "\n" not in message
     assert len(message) < 800
     assert [word for word in words if word not in message] == []
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("training: {steps: 1}\nseed: 2\ntraining: {epsilon: 3}", " line 3: 'training' is given"),
-        ("a: [1, 2\nb: }", " line 2: expected ',' or ']'"),
-        ("a: !!bool 3", " not valid YAML"),
-        ("seed:\n  1:30", " line 2: 1:30 is not a decimal number"),
-        ("seed: -0100", " line 1: -0100 is not a decimal number"),
-        ("seed: 1:30.5", " line 1: 1:30.5 is not a decimal number"),
-        ("corpus: &a {x: *a}", " a value contains itself"),
-        ("[" * 20_000, " a value contains itself, or is nested too deeply"),
-        ("- a list", " expected settings as 'key: value'"),
-        (None, " cannot be read"),
-    ],
-)
-def test_a_file_that_is_not_a_yaml_mapping(tmp_path: Path, text: str | None, problem: str) -> None:
-    path = tmp_path / "broken.yaml"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(UserError) as caught:
-        read_yaml(path)
-    assert str(caught.value).startswith(f"{path}:{problem}")
-
-
-def test_a_date_is_text(tmp_path: Path) -> None:
-    """Snakemake passes the date of ``snapshot: 2024-06-11`` as a date, our loader as text."""
-    path = tmp_path / "date.yaml"
-    path.write_text("corpus: {snapshot: 2024-06-11}")
-    for corpus in (read_yaml(path)["corpus"], {"snapshot": datetime.date(2024, 6, 11)}):
-        assert loaded(corpus=corpus).corpus.snapshot == "2024-06-11"
 
 
 def test_the_kernels_support_the_largest_head_dimension() -> None:

@@ -54,19 +54,6 @@ def test_values_may_be_lists_or_depend_on_attention():
     assert (run.learning_rate, run.betas) == (2e-3, [0.9, 0.95])
 
 
-def test_a_number_as_text_gives_the_same_name():
-    as_text, as_number = (
-        study_runs(configured(training={"learning_rate": [rate]})) for rate in ("1e-3", 0.001)
-    )
-    assert as_text.keys() == as_number.keys()
-
-
-def test_a_study_embeds_one_dataset():
-    study = {name: {**FAMILY, "embedded": name} for name in ("heart_oft", "pbmc68k")}
-    with pytest.raises(UserError, match=r"study: families embed heart_oft, pbmc68k; choose"):
-        load(overrides={"study": study})
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -83,22 +70,3 @@ def test_a_study_embeds_one_dataset():
 def test_a_wrong_family_is_named(changes: dict[str, object], message: str):
     with pytest.raises(UserError, match=message):
         configured(**changes)
-
-
-@pytest.mark.parametrize(
-    ("purpose", "varied"),
-    [
-        ("seeds", {"size": ["demo", "160M"]}),
-        ("rates", {"context": [128, 256]}),
-        ("sizes", {"training": {"clipping": [None, 1.0]}}),
-        ("stability", {"training": {"mask_fraction": [0.1, 0.2]}}),
-    ],
-)
-def test_runs_that_a_table_would_average_are_refused(purpose, varied):
-    single = FAMILY | {"size": ["demo"], "training": {"learning_rate": 1e-3}, "purpose": purpose}
-    assert study_runs(load(overrides={"study": {"mine": single}}))
-    with pytest.raises(UserError, match=r"study\.mine: .* have the same purpose, attention, seed"):
-        study_runs(load(overrides={"study": {"mine": single | varied}}))
-    with pytest.raises(UserError, match=r"study\.other: mine_.* and other_"):
-        study_runs(load(overrides={"study": {"mine": single, "other": single}}))
-    assert study_runs(load(overrides={"study": {"mine": single | varied | {"purpose": None}}}))

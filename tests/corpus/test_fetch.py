@@ -2,17 +2,13 @@
 
 import dataclasses
 import json
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from loopback import uuid
 from stages import dense, local_corpus, make_evaluation, make_manifest, make_part
 
-from scsigmoid.cli import main
-from scsigmoid.config.check import as_yaml, load
-from scsigmoid.config.schema import Config, Dataset, LocalFiles
+from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.fetch import raw_files
 from scsigmoid.corpus.h5ad import cells_of_part, open_cells
 from scsigmoid.corpus.labels import cell_types
@@ -71,58 +67,6 @@ def test_local(counts, write_h5ad, tmp_path):
     path.unlink()
     with pytest.raises(UserError, match=r"blood\.h5ad: no such file"):
         make_part(corpus, folder)
-
-
-BLOOD_ONLY = {"datasets": ["blood"]}
-
-
-@pytest.mark.parametrize(
-    ("types", "settings", "message"),
-    [
-        ([6, 6, 2], {"mmd": BLOOD_ONLY}, r"13 of 14 .*6 'a', 5 'b'\).*scIB.*15.*; MMD.*10"),
-        ([40, 9], {"mmd": {**BLOOD_ONLY, "minimum_cells": 8}}, ""),
-        ([8, 7], {"umap": BLOOD_ONLY, "scib": {"neighbours": 13}}, "UMAP needs more than 15"),
-    ],
-)
-def test_too_few_cells_for_a_metric(types, settings, message, write_h5ad, tmp_path, capfd):
-    """Every metric that is computed has its minimum. One cell has no type."""
-    kinds = [kind for kind, count in zip("abc", types, strict=False) for _ in range(count)]
-    kinds[types[0]] = None
-    path = write_h5ad(np.ones((len(kinds), 12), np.float32), obs={"cell_type": kinds})
-    datasets = {"blood": {"title": "Blood", "file": str(path)}}
-    config = load(overrides={"preset": "demo", "datasets": datasets, "evaluation": settings})
-    outputs = tmp_path / "made" / "blood.h5ad", tmp_path / "made" / "blood.json"
-    options = ["--dataset", "blood", "--output", outputs[0], "--metadata", outputs[1]]
-    assert fetch(config, tmp_path, *options) == bool(message)
-    error = "".join(line for line in capfd.readouterr().err.splitlines() if "error" in line)
-    assert error.startswith(f"scsigmoid: error: {path}: " if message else "")
-    assert re.search(message, error)
-    assert [file.exists() for file in outputs] == [not message] * 2
-
-
-def fetch(config: Config, folder: Path, *options: object) -> int:
-    """Run the command with the stored configuration and ``manifest.csv`` of the folder."""
-    (folder / "config.yaml").write_text(as_yaml(config))
-    inputs = "--manifest", folder / "manifest.csv", "--configuration", folder / "config.yaml"
-    return main(["fetch", *map(str, [*inputs, *options])])
-
-
-def test_other_files_are_not_overwritten(config, tmp_path, capfd):
-    make_manifest(config.corpus, config.datasets, tmp_path)
-    for name in ("folder", "cells"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "precious.h5ad").write_bytes(b"x")
-    h5ad, metadata = tmp_path / "cells" / "precious.h5ad", tmp_path / "cells" / "precious.json"
-    for message, *options in (
-        ("contains other files", "--part", 0, "--output", tmp_path / "folder"),
-        ("does not", "--dataset", "heart_oft", "--output", h5ad, "--metadata", metadata),
-        ("expected a number", "--part", 99, "--output", tmp_path / "part"),
-        ("expected --part", "--part", "²", "--output", tmp_path / "part"),
-        ("not one of", "--dataset", "kidney", "--output", h5ad, "--metadata", metadata),
-    ):
-        assert fetch(config, tmp_path, *options) == 1
-        assert re.search(rf"scsigmoid: error: .*{message}", capfd.readouterr().err)
-    assert [path.read_bytes() for path in tmp_path.rglob("*.h5ad")] == [b"x", b"x"]
 
 
 @pytest.fixture
@@ -191,15 +135,3 @@ def test_raw_files_are_deleted_and_restored(corpus, server, files, write_h5ad, c
     requests = len(server.requests)
     restore()
     assert len(server.requests) == requests
-
-
-def test_share_of_files_without_counts_is_limited(corpus, server, write_h5ad, counts, tmp_path):
-    server.add(2, write_h5ad(counts, name="served").read_bytes(), cells=150)
-    server.add(3, server.files[f"/{uuid(1002)}.h5ad"], cells=150)
-    for number in (4, 5):
-        server.add(number, write_h5ad(np.log1p(counts) / 3, name="peaks").read_bytes(), cells=5)
-    make_manifest(corpus, HEART, tmp_path)
-    message = rf"2 training files with 10 of 160 cells have no raw counts: {uuid(1004)}, "
-    with pytest.raises(UserError, match=message):
-        make_part(corpus, tmp_path)
-    assert not (tmp_path / "part-0").exists()

@@ -3,30 +3,13 @@
 import csv
 import gzip
 
-import anndata
-import numpy as np
 import pytest
-from stages import dense
 
-from scsigmoid.corpus.genes import check_shared, compare_genes, real_genes
+from scsigmoid.corpus.genes import check_shared, real_genes
 from scsigmoid.corpus.h5ad import open_cells
-from scsigmoid.errors import UserError
 
 GENES = real_genes()
 IDS, NAMES = [gene.id for gene in GENES], [gene.name for gene in GENES]
-MADE_UP = [f"ENSG9{index:010d}" for index in range(100)]
-SYMBOLS = [f"SIM{index}" for index in range(100)]
-
-
-@pytest.fixture
-def write(write_h5ad):
-    """Write five cells: ``write(index of var, name, columns of var)`` returns the path."""
-
-    def write_file(index, name="cells", **var):
-        counts = np.random.default_rng(0).poisson(2, (5, len(index)))
-        return write_h5ad(counts, genes=list(index), name=name, var=var)
-
-    return write_file
 
 
 @pytest.fixture
@@ -36,108 +19,11 @@ def gencode(real_data):
         return {row[0]: row[1] for row in csv.reader(handle)}
 
 
-def compare(*paths):
-    compare_genes({path: open_cells(path) for path in paths})
-
-
-def test_a_column_of_repeated_values_is_refused(write):
-    """Otherwise all counts would become counts of one gene."""
-    path = write(IDS, feature_biotype="gene", genome=["GRCh38", "mm10"] * 380)
-    with pytest.raises(UserError, match=r"\['feature_biotype'\] has only 1 different values"):
-        open_cells(path, genes="feature_biotype")
-    with pytest.raises(UserError, match=r"\['genome'\] has only 2 different values for 760"):
-        open_cells(path, genes="genome")
-    assert len(open_cells(write([*IDS[:700], *IDS[:60]])).genes) == 700
-
-
-def test_the_share_of_known_genes_counts_each_feature(write, capfd):
-    cells = open_cells(write([*IDS[:400], *["ENSG99999999999"] * 350]))
-    check_shared(cells, dict(zip(IDS, NAMES, strict=True)), cells.path, "the vocabulary")
-    assert "400 of 750 genes are in the vocabulary" in capfd.readouterr().err
-
-
-def test_ids_of_other_genes_than_the_names(write):
-    paths = [
-        write(IDS, "names", feature_name=[NAMES[-1], *NAMES[:-1]]),
-        write(NAMES, "ids", nearest_gene=[*IDS[1:], IDS[0]]),
-    ]
-    for path in paths:
-        # The names of the other three genes are not in GENCODE.
-        with pytest.raises(UserError, match="757 of 757 genes have the id of one gene and the "):
-            compare(path)
-
-
-def test_names_of_another_file(write, capfd):
-    right = write(MADE_UP, "right", feature_name=SYMBOLS)
-    part = write(MADE_UP, "part", feature_name=[*SYMBOLS[10:20], *SYMBOLS[:10], *SYMBOLS[20:]])
-    compare(right, part)
-    assert f"warning: {part}: 20 of 100 genes have the id" in capfd.readouterr().err
-    with pytest.raises(UserError, match="100 of 100 genes have the id of one gene"):
-        compare(right, write(MADE_UP, "wrong", feature_name=SYMBOLS[::-1]))
-
-
-def test_renamed_genes_are_not_contradictions(write, capfd):
-    """Old names, and names as R spells them."""
-    renamed = ["older name" if index % 3 else name for index, name in enumerate(NAMES)]
-    spelled = [name.replace("-", ".").lower() for name in NAMES]
-    compare(
-        write(IDS, "renamed", feature_name=renamed),
-        write(IDS, "spelled", feature_name=spelled),
-        write([f"{gene}.3" for gene in IDS], "versions"),
-    )
-    assert "warning" not in capfd.readouterr().err
-
-
-def test_versioned_ids_are_not_names(write, capfd):
-    """Files without symbols, as STARsolo writes them, neither hide names nor contradict them."""
-    retired = [f"ENSG8{index:010d}" for index in range(100)]
-    versions = write([f"{gene}.3" for gene in MADE_UP], "versions")
-    assert open_cells(versions).names == MADE_UP
-    older = write([*retired, *MADE_UP[:50]], "older", feature_name=[*SYMBOLS, *MADE_UP[:50]])
-    newer = write(MADE_UP, "newer", feature_name=SYMBOLS)
-    compare(older, versions, newer)
-    assert "warning" not in capfd.readouterr().err
-    with pytest.raises(UserError, match="100 of 100 genes have the id of one gene"):
-        compare(newer, versions, write(MADE_UP, "wrong", feature_name=SYMBOLS[::-1]))
-
-
 @pytest.mark.parametrize("file", ["pbmc_facs", "pbmc_3k", "cellxgene_schema_sample"])
 def test_real_files_have_few_contradictions(file, real_data, gencode, capfd):
     path = real_data / f"{file}.h5ad"
     check_shared(open_cells(path), gencode, path, "GENCODE")
     assert "warning" not in capfd.readouterr().err
-
-
-def test_proteins_among_ensembl_ids_are_named(write, capfd):
-    open_cells(write([*IDS[:50], "CD4", "CD14", "ERCC-00002"]))
-    assert ": 2 of 53 genes have no Ensembl id (CD4, CD14);" in capfd.readouterr().err
-    open_cells(write([*IDS[:20], *NAMES[20:50]]))
-    assert "warning" not in capfd.readouterr().err
-
-
-EXPRESSION = "Gene Expression"
-
-
-@pytest.mark.parametrize(
-    ("biotypes", "types", "kept", "log"),
-    [
-        ([], [EXPRESSION] * 9 + ["Antibody Capture"] * 3, 9, "3 'Antibody Capture'"),
-        ([], ["protein_coding"] * 6 + ["lncRNA"] * 6, 12, ""),
-        ([], [EXPRESSION] * 2 + [None] * 10, 12, ""),
-        ([], [EXPRESSION] * 2 + ["Gene"] * 9 + ["HTO"], 11, "expression: 9 'Gene'"),
-        (["gene"] * 11 + ["spike-in"], [EXPRESSION] * 3 + ["protein"] * 9, 11, "1 are left out"),
-        (["protein_coding"] * 12, [EXPRESSION] * 3 + ["protein"] * 9, 3, "9 'protein'"),
-    ],
-)
-@pytest.mark.parametrize("column", ["feature_types", "feature_type"])
-def test_kinds_of_features(column, biotypes, types, kept, log, write, capfd):
-    path = write(IDS[:12], **{column: types}, **({"feature_biotype": biotypes} if biotypes else {}))
-    cells = open_cells(path)
-    assert cells.genes == IDS[:kept]
-    np.testing.assert_array_equal(dense(cells), anndata.read_h5ad(path).X[:, :kept])
-    messages = capfd.readouterr().err
-    assert log in messages
-    assert log or not messages
 
 
 def test_gene_table_agrees_with_gencode(gencode):

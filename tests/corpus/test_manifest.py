@@ -5,13 +5,13 @@ import json
 
 import numpy as np
 import pytest
+from corpus.conftest import HEART
 from loopback import uuid
-from stages import local_corpus
+from stages import build, local_corpus
 
 from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.manifest import (
     assign_parts,
-    build_manifest,
     check_not_trained_on,
     write_evaluation_row,
     write_lock,
@@ -19,14 +19,6 @@ from scsigmoid.corpus.manifest import (
 from scsigmoid.corpus.metadata import ManifestRow, read_manifest, write_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
-
-HEART = {"heart": Dataset(title="Heart", id=uuid(1003))}
-
-
-def build(corpus, datasets, path):
-    """Make a manifest, with downloads and summary in the same folder."""
-    outputs = path, path.with_suffix(".json")
-    return build_manifest(corpus, datasets, 42, path.parent / "downloads", *outputs)
 
 
 def row(name, role="training", **values):
@@ -69,17 +61,6 @@ def test_parts_are_balanced():
     assert loads.max() < 1.02 * sizes.sum() / 8
 
 
-@pytest.fixture
-def published(server):
-    """Four human datasets and one of mouse. Datasets 2 and 3 (evaluated) are in one collection."""
-    server.add(1, b"11", cells=5)
-    server.add(2, b"3333", cells=9, collection=50)
-    server.add(3, b"222", cells=7, collection=50)
-    server.add(4, b"44444", cells=20, assays=("Smart-seq2", "10x 3' v2"))
-    server.add(5, b"5", organisms=("Mus musculus",))
-    return server
-
-
 def test_cellxgene(corpus, published, tmp_path):
     lines = build(corpus, HEART, tmp_path / "m.csv")
     rows = read_manifest(tmp_path / "m.csv")
@@ -109,14 +90,6 @@ def test_cellxgene(corpus, published, tmp_path):
         assert not list(tmp_path.glob("1*/m.*"))
 
 
-def test_files_that_are_gone(corpus, published, tmp_path):
-    published.script = {f"/{uuid(n)}.h5ad": ["410" if n == 1001 else "404"] for n in (1001, 1004)}
-    message = rf"2 of 3 files are gone .*{uuid(1001)} \(withdrawn\), {uuid(1004)} \(not found\)"
-    with pytest.raises(UserError, match=message):
-        build(corpus, HEART, tmp_path / "m.csv")
-    assert not list(tmp_path.glob("m.*"))
-
-
 def test_unknown_and_wrong_sizes(corpus, published, tmp_path):
     listed = published.answers[f"/datasets/{uuid(4)}/versions"][0]["assets"]
     for size in (-1, 3):  # the second is wrong: the file decides
@@ -126,15 +99,6 @@ def test_unknown_and_wrong_sizes(corpus, published, tmp_path):
     listed[1]["filesize"] = -1
     build(dataclasses.replace(corpus, maximum_file_gb=4e-9), HEART, tmp_path / "m.csv")
     assert [r.bytes for r in read_manifest(tmp_path / "m.csv")] == ["2", "3"]
-
-
-@pytest.fixture
-def lock(server, corpus, tmp_path):
-    """A corpus from a lock of two training files and an evaluation dataset."""
-    for number in (1, 2, 3):
-        server.add(number, b"x" * number)
-    build(corpus, HEART, tmp_path / "lock.csv")
-    return dataclasses.replace(corpus, manifest=str(tmp_path / "lock.csv"))
 
 
 def test_changed_files_of_a_lock(lock, server, tmp_path):
@@ -148,30 +112,6 @@ def test_changed_files_of_a_lock(lock, server, tmp_path):
     (tmp_path / "downloads" / f"{uuid(1003)}.h5ad").write_bytes(b"xxx")
     build(dataclasses.replace(lock, leave_out=[uuid(1001)]), HEART, tmp_path / "m.csv")
     assert [r.file for r in read_manifest(tmp_path / "m.csv")] == [uuid(1002), "heart"]
-
-
-def test_a_lock_must_fit_the_configuration(lock, tmp_path):
-    first, second, heart = read_manifest(lock.manifest)
-    for changed, message in [
-        ({"collection_id": heart.collection_id}, "belongs to the collection of heart"),
-        ({"file": "../a"}, "'../a' is not a valid file"),
-        ({"dataset_version_id": "../../a"}, "'../../a' is not a CELLxGENE id"),
-        ({"source": "local", "location": "/etc/passwd"}, "is 'local', not CELLxGENE"),
-    ]:
-        write_manifest(lock.manifest, [dataclasses.replace(first, **changed), second, heart])
-        with pytest.raises(UserError, match=message):
-            build(lock, HEART, tmp_path / "m.csv")
-    write_manifest(lock.manifest, [first, heart])
-    with pytest.raises(UserError, match="evaluation dataset 'lung' is missing; make the lock"):
-        build(lock, {"lung": Dataset(title="Lung")}, tmp_path / "m.csv")
-    with pytest.raises(UserError, match=f"evaluation dataset 'heart' is not {uuid(9)}; correct"):
-        build(lock, {"heart": Dataset(title="Heart", id=uuid(9))}, tmp_path / "m.csv")
-    # An evaluation dataset that is not configured is not trained on either.
-    lung = dataclasses.replace(heart, dataset="lung", file="lung")
-    write_manifest(lock.manifest, [first, heart, lung])
-    build(lock, {"heart": Dataset(title="New title")}, tmp_path / "m.csv")
-    files = [(r.file, r.title) for r in read_manifest(tmp_path / "m.csv")]
-    assert files == [(first.file, first.title), ("heart", "New title")]
 
 
 def test_lock_without_all_files(tmp_path):

@@ -1,7 +1,5 @@
 """Manifest and metadata files: truncated, damaged and hostile content is refused."""
 
-from dataclasses import replace
-
 import pytest
 
 from scsigmoid.corpus.metadata import ManifestRow, read_manifest, read_metadata, write_manifest
@@ -26,15 +24,6 @@ def test_truncated_manifests(tmp_path):
         else:
             with pytest.raises(UserError, match=r"m\.csv: (damaged|not a) manifest"):
                 read_manifest(path)
-
-
-def test_invalid_values(tmp_path):
-    values = [("cells", "-1"), ("part", "../1"), ("location", "/a\x1b[2J"), ("excluded", "1-")]
-    for name, value in values + [("file", x) for x in ("", "../a", "/a", ".a", "a\n", "a" * 201)]:
-        write_manifest(tmp_path / "m.csv", [ROWS[0], replace(ROWS[1], **{name: value})])
-        with pytest.raises(UserError, match=f"row 2: .* is not a valid {name};") as caught:
-            read_manifest(tmp_path / "m.csv")
-        assert str(caught.value).isprintable()
 
 
 def test_other_files(tmp_path):

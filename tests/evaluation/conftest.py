@@ -9,7 +9,9 @@ import pytest
 from small_models import TOY, VOCABULARY_SIZE, write_model
 from tokens.conftest import token_table
 
+from scsigmoid.config.schema import Embeddings
 from scsigmoid.evaluation.embedding_files import write_embedding
+from scsigmoid.evaluation.embeddings import embed
 from scsigmoid.files import sha256
 from scsigmoid.tokens.store import grouped, write_shards
 
@@ -109,3 +111,11 @@ def write_pair(write_arm):
         }
 
     return write
+
+
+def run(checkpoint, store, cells, folder, pooling="mean", batch_tokens=40):
+    """Embed the cells and return the file, which is named after the model."""
+    output = folder / f"{checkpoint.parent.name}.h5ad"
+    settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
+    embed(checkpoint, store, cells, settings, "cpu", output)
+    return output

@@ -4,14 +4,11 @@ import anndata
 import numpy as np
 import pytest
 import torch
-from evaluation.conftest import VOCABULARY
+from evaluation.conftest import VOCABULARY, run
 from small_models import one_by_one
 
-from scsigmoid.config.schema import Embeddings, ValidationLoss
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_embedding, read_embeddings
-from scsigmoid.evaluation.embeddings import embed
-from scsigmoid.evaluation.validation_loss import validation_loss
 from scsigmoid.files import sha256
 from scsigmoid.model.weights import load_encoder
 from scsigmoid.tokens.store import TokenStore
@@ -22,14 +19,6 @@ def expected(checkpoint, store, pooling="mean"):
     tokens = TokenStore.open(store)
     cells = [tokens.cells([row], 16).tokens.tolist() for row in range(len(tokens))]
     return one_by_one(checkpoint, cells, pooling)
-
-
-def run(checkpoint, store, cells, folder, pooling="mean", batch_tokens=40):
-    """Embed the cells and return the file, which is named after the model."""
-    output = folder / f"{checkpoint.parent.name}.h5ad"
-    settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
-    embed(checkpoint, store, cells, settings, "cpu", output)
-    return output
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
@@ -82,54 +71,6 @@ def test_unsuitable_tokens(checkpoint, make_store, cells, tmp_path, change, mess
     assert not list(tmp_path.glob("*.h5ad"))
 
 
-def test_permuted_cells(checkpoint, store, cells, tmp_path):
-    adata = anndata.read_h5ad(cells)
-    adata[::-1].copy().write_h5ad(cells)
-    with pytest.raises(UserError, match=r"toy\.h5ad: has cells"):
-        run(checkpoint, store, cells, tmp_path)
-
-
-def test_model_file_of_another_model(make_model, store, cells, tmp_path):
-    sigmoid, softmax = make_model("sigmoid"), make_model("softmax")
-    sigmoid.write_bytes(softmax.read_bytes())
-    message = r"sigmoid_toy/model\.safetensors: has model 'softmax_toy', expected 'sigmoid_toy'"
-    with pytest.raises(UserError, match=message):
-        run(sigmoid, store, cells, tmp_path)
-    settings = ValidationLoss(trials=1, mask_fraction=0.3, confidence=0.95, batch_tokens=40)
-    outputs = (tmp_path / f"sigmoid_toy.{suffix}" for suffix in ("csv", "parquet"))
-    with pytest.raises(UserError, match=message):
-        validation_loss(sigmoid, store, "toy", settings, 42, "cpu", *outputs)
-    assert not list(tmp_path.glob("sigmoid_toy*"))
-
-
-def test_embedding_of_another_model_or_dataset(write_arm):
-    labels, values = list("aabbc"), np.arange(10.0).reshape(5, 2)
-    paths = {name: write_arm(name, values, labels) for name in ("sigmoid_4k", "softmax_4k")}
-    with pytest.raises(UserError, match="has dataset 'toy', expected 'other'"):
-        read_embeddings(paths, "other")
-    for field, value in (("vocabulary", "e" * 64), ("cells", "e" * 64)):
-        write_arm("softmax_4k", values, labels, **{field: value})
-        with pytest.raises(UserError, match=rf"softmax_4k\.h5ad: has {field} eeeeeeeeeeee"):
-            read_embeddings(paths, "toy")
-    paths["softmax_4k"].write_bytes(paths["sigmoid_4k"].read_bytes())
-    with pytest.raises(UserError, match=r"softmax_4k\.h5ad: has model 'sigmoid_4k'"):
-        read_embeddings(paths, "toy")
-
-
-def test_scores_ignore_cells_without_a_label(write_arm, capsys):
-    values = np.arange(10.0).reshape(5, 2)
-    paths = {name: write_arm(name, values, ["a", "", "b", "", "a"]) for name in ("sig_4", "soft_4")}
-    embedding = read_embeddings(paths, "toy")["soft_4"]
-    assert (embedding.labels.tolist(), embedding.cells.tolist()) == (["a", "b", "a"], [0, 2, 4])
-    assert embedding.values.tolist() == values[[0, 2, 4]].tolist()
-    assert "sig_4.h5ad: 2 cells without a label are left out" in capsys.readouterr().err
-    embedding = read_embeddings(paths, "toy", labeled_only=False)["sig_4"]
-    assert embedding.labels.tolist() == ["a", "", "b", "", "a"]
-    assert anndata.read_h5ad(paths["sig_4"]).obs["scsigmoid_cell_type"].isna().sum() == 2
-    with pytest.raises(UserError, match="no cell has a label"):
-        read_embeddings({"sig_4": write_arm("sig_4", values, [""] * 5)}, "toy")
-
-
 def test_diverged_model(checkpoint, store, cells, tmp_path, monkeypatch):
     loaded = load_encoder(checkpoint)
     torch.nn.init.constant_(loaded[0].final_norm.bias, float("nan"))
@@ -137,15 +78,6 @@ def test_diverged_model(checkpoint, store, cells, tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"12 of 12 cells as NaN or infinity .* diverged"):
         run(checkpoint, store, cells, tmp_path)
     assert not list(tmp_path.glob("*.h5ad"))
-
-
-def test_nan_in_a_file(write_arm):
-    values = np.ones((4, 2))
-    values[2, 1] = np.nan
-    path = write_arm("sigmoid_4k", values, list("aabb"))
-    message = r"sigmoid_4k\.h5ad: contains 1 of 4 cells .* first is 'cell 2'\)"
-    with pytest.raises(UserError, match=message):
-        read_embedding(path)
 
 
 def test_missing_damaged_and_foreign_files(tmp_path):

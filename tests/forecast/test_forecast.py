@@ -1,17 +1,13 @@
 """Hours, parameters, disk space and files of a configuration."""
 
 import dataclasses
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from stages import write_cells
-from tenx import tenx_folder
 
-from scsigmoid.cli import main
 from scsigmoid.config.check import load, parse_pairs
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
@@ -19,16 +15,10 @@ from scsigmoid.corpus.metadata import ManifestRow, write_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.forecast.effort import Effort, Lengths, estimate_effort
 from scsigmoid.forecast.page import duration, forecast, gigabytes
-from scsigmoid.forecast.volume import Volume, estimate_volume, vocabulary_size
+from scsigmoid.forecast.volume import estimate_volume, vocabulary_size
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 
 ROOT = Path(__file__).parents[2]
-
-
-def write_file(path: Path, cells: int, genes: list[str]) -> None:
-    """Write a file of equal cells with the labels ``a``, ``b``, ``a``, ..."""
-    obs = {"kind": ["a", "b"] * cells}
-    write_cells(path, np.full((cells, len(genes)), 2), genes=genes, obs=obs)
 
 
 def efforts(config: Config, vocabulary: int) -> list[Effort]:
@@ -108,84 +98,12 @@ def test_a_manifest_replaces_estimates(tmp_path):
         estimate_volume(dataclasses.replace(config, corpus=corpus), tmp_path)
 
 
-def test_own_files(tmp_path):
-    """Cells of h5ad files are counted, except held-out cells. 10x files are not converted."""
-    entries = []
-    for name, cells, held_out in (("a", 40, 0.25), ("b", 7, False), ("c", 5, True)):
-        path = tmp_path / f"{name}.h5ad"
-        write_file(path, cells, [f"ENSG{index:011d}" for index in range(20)])
-        entries.append({"files": str(path), "held_out": held_out})
-    tenx = tenx_folder(tmp_path / "tenx", np.full((6, 20), 2), "", ["x"] * 20)
-    entries.append({"files": str(tenx)})
-
-    def volume_of(*indices: int) -> Volume:
-        corpus = {"source": "local", "local": [entries[index] for index in indices]}
-        return estimate_volume(load(overrides={"preset": "demo", "corpus": corpus}), tmp_path)
-
-    size = (tmp_path / "a.h5ad").stat().st_size
-    assert volume_of(0) == Volume(basis="the files", files=1, cells=30, bytes=size)
-    assert (volume_of(0, 1, 2).files, volume_of(0, 1, 2).cells) == (3, 37)
-    assert volume_of(0, 3).cells is None
-
-
-def test_the_vocabulary_of_own_files_is_at_most_their_genes(tmp_path):
-    """Only training files count, and each organism has at most its configured size."""
-    for name, first, species in (("a", 0, "ENSG"), ("b", 15, "ENSG"), ("c", 0, "ENSMUSG")):
-        genes = [f"{species}{index:011d}" for index in range(first, first + 20)]
-        write_file(tmp_path / f"{name}.h5ad", 4, genes)
-    local = [{"files": str(tmp_path / f"{name}.h5ad"), "held_out": 0.5} for name in "ab"]
-    mouse = {"files": str(tmp_path / "c.h5ad"), "held_out": True}
-
-    def size(*entries, **sizes: int) -> int:
-        corpus = {"source": "local", "local": [*local, *entries]}
-        limits = {name.replace("_", " "): count for name, count in sizes.items()}
-        tokens = {"vocabulary": {"sizes": limits or None}}
-        overrides = {"preset": "demo", "corpus": corpus, "tokens": tokens}
-        return vocabulary_size(load(overrides=overrides), tmp_path)
-
-    special = len(SPECIAL)
-    assert size() == 35 + special
-    assert size(mouse) == 35 + special
-    assert size(mouse | {"held_out": 0.5}) == 35 + 20 + special
-    assert size(mouse | {"held_out": 0.5}, Homo_sapiens=30, Mus_musculus=25) == 30 + 20 + special
-
-
-def test_wrong_genes_or_labels_of_own_files_are_named(tmp_path, capsys):
-    """``plan`` reports the errors that the first jobs would report."""
-    for name, prefix in (("ids", "ENSG00000000"), ("symbols", "GENE")):
-        genes = [f"{prefix}{index:03d}" for index in range(20)]
-        write_file(tmp_path / f"{name}.h5ad", 40, genes)
-
-    def error(files: str, label: str) -> str:
-        entry = {"files": str(tmp_path / files), "label": label, "held_out": 0.5}
-        corpus = json.dumps({"source": "local", "local": [entry]})
-        code = main(["plan", "--config", f"results={tmp_path}", f"corpus={corpus}"])
-        stderr = capsys.readouterr().err
-        assert (code, stderr.count("scsigmoid: error:")) == (int(bool(stderr)), int(bool(stderr)))
-        return stderr
-
-    assert error("ids.h5ad", "kind") == ""
-    assert f"{tmp_path}/ids.h5ad" in error("ids.h5ad", "type")
-    assert f"{tmp_path}/symbols.h5ad" in error("*.h5ad", "kind")
-
-
 def test_settings_as_for_snakemake():
     expected = {"preset": "paper", "corpus": {"parts": 3}, "seed": 1}
     assert parse_pairs(["preset=paper", "corpus={parts: 3}", "seed=1"]) == expected
     for wrong in ("preset", "=3", "a={"):
         with pytest.raises(UserError, match=r"--config"):
             parse_pairs([wrong])
-
-
-def test_later_files_replace_earlier_ones(tmp_path, capsys):
-    """Matches Snakemake's behavior with several ``--configfile``."""
-    (tmp_path / "one.yaml").write_text("preset: small\ncorpus: {maximum_cells: 5, maximum_gb: 7}\n")
-    (tmp_path / "two.yaml").write_text("corpus: {maximum_cells: 1234}\n")
-    files = [str(tmp_path / name) for name in ("one.yaml", "two.yaml")]
-    assert main(["plan", "--configfile", *files, "--config", f"results={tmp_path}"]) == 0
-    page = capsys.readouterr().out
-    assert page.startswith("Preset small")
-    assert " 1,234 cells" in page
 
 
 @pytest.mark.parametrize("preset", ["demo", "small", "paper"])

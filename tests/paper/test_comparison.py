@@ -309,14 +309,3 @@ def test_a_missing_model_and_dataset_are_named(paper_config: Config) -> None:
     del models["softmax_8k"], datasets["lung_acr"]
     rows = differences(replace(paper_config, models=models, datasets=datasets))
     assert {row.name for row in rows} == {"datasets.lung_acr", "models.softmax_8k"}
-
-
-def test_missing_models_have_no_verdict(paper_results: Results) -> None:
-    models = {**paper_results.config.models}
-    for name in ("sigmoid_2k", "softmax_2k"):
-        del models[name]
-        for file in paper_results.folder.glob(f"metrics/validation_loss/*/{name}.*"):
-            file.unlink()
-    without_2k = Results(paper_results.folder, replace(paper_results.config, models=models))
-    of_2k = [row for row in numbers(without_2k) if "2K: softmax's validation loss" in row.title]
-    assert {(number.verdict, number.n) for number in of_2k} == {(NO_VERDICT, 0)}

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
 from stages import dense, local_corpus, make_evaluation, make_manifest, make_part, write_cells
+from tokens.conftest import tokenized, vocabulary_of
 
 import scsigmoid as ss
 from scsigmoid.cells.embedding import embed_file
@@ -140,3 +141,25 @@ def test_proteins_are_not_taken_for_genes(tmp_path):
     vocabulary = Vocabulary.read(tmp_path / "vocabulary.parquet")
     assert {*vocabulary.gene_ids[4:]} == {*IDS, "GENE39"}
     assert not vocabulary.retired
+
+
+def test_real_genes_with_ids_of_several_releases(real_data, write_part, tmp_path):
+    """pbmc_facs has older ids than pbmc_1k. It has two genes CRYBG3, which are not merged."""
+    names = ["CCL5", "TXNIP", "RBM8A", "MRPS21", "PSMB3", "FCER1A", "PPBP", "NME2"]
+    paths = [real_data / f"{file}.h5ad" for file in ("pbmc_facs", "pbmc_1k", "pbmc_donor_a")]
+    folder = write_part("part", paths)
+    vocabulary = vocabulary_of(folder)
+    assert all(vocabulary.names.count(name) == 1 for name in names)
+    assert vocabulary.names.count("CRYBG3") > 1
+    store = tokenized(folder, vocabulary, tmp_path / "store", 20_000)
+    files = store.metadata(["file"])["file"]
+    cells = np.repeat(np.arange(len(store)), store.lengths)
+    tokens = store.cells(range(len(store)), 20_000).tokens
+    for number, path in enumerate(paths):
+        adata = anndata.read_h5ad(path)
+        var, counts = (adata.raw.var, adata.raw.X) if adata.raw else (adata.var, adata.X)
+        counts, here = counts.tocsc(), files == f"file{number}"
+        for name in names[: -1 if number == 0 else None]:  # NME2 has another name in pbmc_facs
+            expressed = np.asarray(counts[:, (var["feature_name"] == name).to_numpy()].sum(axis=1))
+            has_token = cells[tokens == vocabulary.names.index(name)]
+            assert here[has_token].sum() == (expressed > 0).sum(), (path, name)

@@ -135,3 +135,20 @@ def test_text_in_latin1(stored_as: str, place: str, tmp_path: Path) -> None:
         read_obs(path)
     assert "damaged" not in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_other_files_are_refused(tmp_path):
+    (tmp_path / "loop.h5ad").symlink_to(tmp_path / "loop.h5ad")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "cells.csv").write_text("cells")
+    with h5py.File(tmp_path / "cells.loom", "w") as file:
+        file["matrix"] = [1, 2]
+    for name, message in (
+        ("none.h5ad", "no such file"),
+        ("loop.h5ad", "no such file"),
+        ("folder", "a folder, not an h5ad file; give .* a folder with 10x's matrix.mtx"),
+        ("cells.csv", r"not an h5ad file; give .* convert other formats with anndata\.io"),
+        ("cells.loom", r"not an h5ad file \(obs missing\); give .* convert other formats"),
+    ):
+        with pytest.raises(UserError, match=rf"{name}: {message}"):
+            open_cells(tmp_path / name)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from scsigmoid.config.schema import Config, Dataset, LocalFiles
 from scsigmoid.corpus.fetch import fetch_evaluation, raw_files
 from scsigmoid.corpus.h5ad import cells_of_part
 from scsigmoid.corpus.manifest import check_not_trained_on, write_lock
-from scsigmoid.corpus.metadata import read_manifest
+from scsigmoid.corpus.metadata import ManifestRow, read_manifest, write_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.forecast.volume import estimate_volume
 
@@ -164,3 +165,13 @@ def test_a_lock_may_be_edited(remote, tmp_path):
     for content in ("[1]", '{"rows": 9}', "not JSON"):
         (tmp_path / "results" / "manifest.json").write_text(content)
         assert len(read_manifest(tmp_path / "results" / "manifest.csv")) == 2
+
+
+def test_invalid_values(tmp_path):
+    values = [("cells", "-1"), ("part", "../1"), ("location", "/a\x1b[2J"), ("excluded", "1-")]
+    row = ManifestRow(file="one", role="training", source="local", location="/one", cells="5")
+    for name, value in values + [("file", x) for x in ("", "../a", "/a", ".a", "a\n", "a" * 201)]:
+        write_manifest(tmp_path / "m.csv", [row, replace(row, **{"file": "two", name: value})])
+        with pytest.raises(UserError, match=f"row 2: .* is not a valid {name};") as caught:
+            read_manifest(tmp_path / "m.csv")
+        assert str(caught.value).isprintable()

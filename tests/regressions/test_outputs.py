@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import tempfile
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from evaluation.conftest import make_model  # noqa: F401 - a fixture
 from forked import forked
 from small_models import GENES
+from stages import fetch, make_manifest
 
 import scsigmoid as ss
 from scsigmoid.cells.embedding import embed_file
@@ -401,3 +403,28 @@ def test_a_key_that_hdf5_reads_as_the_group_is_refused(cells, model, tmp_path, c
     assert not (tmp_path / "out.h5ad").exists()
     assert embed(cells, tmp_path / "out.h5ad", model, "--key", "..") == 0
     assert list(anndata.read_h5ad(tmp_path / "out.h5ad").obsm) == [".."]
+
+
+def test_other_files_are_not_overwritten(tmp_path, capfd):
+    config = load()
+    make_manifest(config.corpus, config.datasets, tmp_path)
+    for name in ("folder", "cells"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "precious.h5ad").write_bytes(b"x")
+    h5ad, metadata = tmp_path / "cells" / "precious.h5ad", tmp_path / "cells" / "precious.json"
+    for message, *options in (
+        ("contains other files", "--part", 0, "--output", tmp_path / "folder"),
+        ("does not", "--dataset", "heart_oft", "--output", h5ad, "--metadata", metadata),
+        ("expected a number", "--part", 99, "--output", tmp_path / "part"),
+        ("expected --part", "--part", "²", "--output", tmp_path / "part"),
+        ("not one of", "--dataset", "kidney", "--output", h5ad, "--metadata", metadata),
+    ):
+        assert fetch(config, tmp_path, *options) == 1
+        assert re.search(rf"scsigmoid: error: .*{message}", capfd.readouterr().err)
+    assert [path.read_bytes() for path in tmp_path.rglob("*.h5ad")] == [b"x", b"x"]
+
+
+def test_a_folder_in_the_place_of_a_file_is_named_before_any_work(tmp_path):
+    with pytest.raises(IsADirectoryError) as caught, atomic_path(tmp_path):
+        pytest.fail("the block must not begin")
+    assert caught.value.filename == str(tmp_path)

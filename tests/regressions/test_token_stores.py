@@ -1,17 +1,19 @@
 """Changed tokens are refused by every reader, not only by readers of metadata."""
 
 import json
+import re
 import shutil
 import threading
 from pathlib import Path
 from typing import Any
 
+import anndata
 import numpy as np
 import pyarrow as pa
 import pytest
 from evaluation import conftest as evaluation_fixtures
 from small_training import changed, train_command
-from tokens.conftest import token_table
+from tokens.conftest import draw, evaluated, token_table, tokenized, write_store
 from training import conftest as training_fixtures
 
 from scsigmoid.cli import main
@@ -20,7 +22,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embeddings import embed
 from scsigmoid.evaluation.validation_loss import validation_loss
 from scsigmoid.tokens import store as store_module
-from scsigmoid.tokens.store import TokenStore, grouped, read_index, write_shards
+from scsigmoid.tokens.store import TokenStore, cumulative, grouped, read_index, write_shards
 from scsigmoid.training.loop import train
 
 corpus, run, training = (getattr(training_fixtures, name) for name in ("corpus", "run", "training"))
@@ -166,3 +168,90 @@ def test_an_index_with_a_missing_entry_or_other_content_is_refused(store: Path) 
             TokenStore.open(store)
     path.write_text(json.dumps(index, indent=None))  # the same content
     assert len(TokenStore.open(store)) == 12
+
+
+def test_more_tokens_than_int32():
+    assert cumulative([2**31 - 1]).tolist() == [0, 2**31 - 1]
+    with pytest.raises(UserError, match=r"2 cells have 2,147,483,648 tokens.*fewer cells at once"):
+        cumulative([2**31 - 1, 1])
+
+
+def test_other_identities_and_a_part_given_twice_are_refused(tmp_path):
+    write_store(tmp_path / "a")
+    write_store(tmp_path / "b", vocabulary="def", first=13)
+    write_store(tmp_path / "c", dataset="heart", first=26)
+    with pytest.raises(UserError, match="a: has vocabulary 'abc', expected 'xyz'"):
+        TokenStore.open(tmp_path / "a", vocabulary="xyz")
+    with pytest.raises(UserError, match="b: has vocabulary 'def', expected 'abc'"):
+        TokenStore.open([tmp_path / "a", tmp_path / "b"])
+    with pytest.raises(UserError, match="c: has dataset 'heart', expected empty"):
+        TokenStore.open([tmp_path / "a", tmp_path / "c"], dataset="")
+    shutil.copytree(tmp_path / "a", tmp_path / "copy")
+    for name in ("a", "copy"):
+        with pytest.raises(UserError, match=rf"{name}: contains a shard of .*a; pass each store"):
+            TokenStore.open([str(tmp_path / "a"), str(tmp_path / name)])
+
+
+def test_damaged_stores(tmp_path):
+    write_store(tmp_path / "store")
+    shard = tmp_path / "store" / "shard-00001.arrow"
+    good = shard.read_bytes()
+    other = (tmp_path / "store" / "shard-00003.arrow").read_bytes()
+    for bad in (b"", good[: len(good) // 2], good[:-8] + bytes(8), other):
+        shard.write_bytes(bad)
+        with pytest.raises(UserError, match=r"shard-00001\.arrow: this shard .* is damaged"):
+            TokenStore.open(tmp_path / "store")
+    shard.unlink()
+    with pytest.raises(UserError, match=r"shard-00001\.arrow: this shard .* is missing"):
+        TokenStore.open(tmp_path / "store")
+    middle = len(good) // 2
+    shard.write_bytes(good[:middle] + bytes([good[middle] ^ 4]) + good[middle + 1 :])
+    with pytest.raises(UserError, match=r"shard-00001\.arrow: this shard .* is damaged"):
+        TokenStore.open(tmp_path / "store").metadata(["cell"])
+    shard.write_bytes(good)
+    np.save(tmp_path / "store" / "genes.npy", np.load(tmp_path / "store" / "genes.npy") + 1)
+    with pytest.raises(UserError, match=r"genes\.npy: missing or damaged; make the tokens again"):
+        TokenStore.open(tmp_path / "store")
+    with pytest.raises(UserError, match="not a token store"):
+        TokenStore.open(tmp_path)
+
+
+def test_damaged_index(tmp_path):
+    write_store(tmp_path / "store")
+    path = tmp_path / "store" / "index.json"
+    index = json.loads(path.read_text())
+    changes = {"arrays": {}}, {"rows": 14}, {"shards": [{}]}
+    for text in ("{", *(json.dumps(index | change) for change in changes)):
+        path.write_text(text)
+        with pytest.raises(UserError, match=r"index\.json: damaged"):
+            TokenStore.open(tmp_path / "store")
+
+
+def test_cells_without_vocabulary_genes(vocabulary, write_part, tmp_path, capsys):
+    counts = draw(0, 30, 21)
+    counts[17], counts[25] = 0, 0
+    counts[17, 20] = 1  # a gene without a token. All counts of cell 25 are zero.
+    folder = write_part("other", [draw(1, 30, 20), counts])
+    trained = tokenized(folder, vocabulary, tmp_path / "s").metadata(["file", "cell"])
+    tokens = evaluated(folder / "file1.h5ad", vocabulary, tmp_path / "e")
+    message = r"file1.h5ad: 2 of 30 cells express no gene of the vocabulary .* \(rows 17, 25\)"
+    assert len(re.findall(message, capsys.readouterr().err)) == 2
+    expected = sorted({*range(30)} - {17, 25})
+    assert tokens.metadata(["cell"])["cell"].tolist() == expected
+    assert sorted(trained["cell"][trained["file"] == "file1"]) == expected
+    for name in ("s", "e"):
+        left_out = read_index(tmp_path / name)["left_out"]
+        assert left_out == {"file1": {"cells": 2, "few_genes": 0, "rows": [17, 25]}}
+    # The log shows the rows of the user's file if cells were copied from it.
+    copied = anndata.read_h5ad(folder / "file1.h5ad")
+    copied.obs["scsigmoid_row"] = np.arange(30) * 10
+    copied.write_h5ad(tmp_path / "copy.h5ad")
+    evaluated(tmp_path / "copy.h5ad", vocabulary, tmp_path / "c")
+    assert "are left out (rows 170, 250)" in capsys.readouterr().err
+
+
+def test_all_cells_without_vocabulary_genes(vocabulary, write_part, tmp_path):
+    other = write_part("other", [np.hstack([np.zeros((4, 20)), np.ones((4, 1))])])
+    with pytest.raises(UserError, match=r"file0\.h5ad: none of the 4 cells with enough genes"):
+        tokenized(other, vocabulary, tmp_path / "s")
+    assert not list(tmp_path.glob("*.scatter*")) + list(tmp_path.glob("s"))

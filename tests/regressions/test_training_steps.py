@@ -1,14 +1,25 @@
 """Batches of unusual sizes, and signals that only one of several processes receives."""
 
 from dataclasses import replace
+from typing import Any
+from unittest.mock import MagicMock
 
+import pytest
 import torch
 from small_training import TINY, TRAINING, masked_batch
+from training import conftest as training_fixtures
 
+from scsigmoid.attention.reference import weight_statistics
 from scsigmoid.model.batches import Batch
 from scsigmoid.model.encoder import Encoder
+from scsigmoid.training import graphs
 from scsigmoid.training.graphs import Graphs, bucket_of
 from scsigmoid.training.step import Trainer
+
+corpus, make, make_batches, run, training = (
+    getattr(training_fixtures, name)
+    for name in ("corpus", "make", "make_batches", "run", "training")
+)
 
 
 def trainer_of() -> Trainer:
@@ -55,3 +66,31 @@ def test_sizes_that_are_equal_in_the_first_batch_may_differ_later():
         results = [trainer.step(step, [batch]).loss for trainer in (compiled, eager)]
         torch.testing.assert_close(*results)
     assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_operations_that_cannot_be_captured_are_computed_without_graphs(
+    run, make, monkeypatch, capsys
+):
+    def refused(*_: object, **__: object) -> Any:
+        raise RuntimeError("CUDA error: not while capturing")
+
+    trainer, batches = make(run, micro_batch_tokens=10**6)
+    trainer.graphed_tokens = 1000
+    trainer.prepare(batches[1].micro_batches)
+    recorded = trainer._graphs
+    recorded.recording, recorded._pool, recorded._warm_stream = True, (0, 1), MagicMock()
+    for name in ("CUDAGraph", "current_stream", "stream"):
+        monkeypatch.setattr(torch.cuda, name, MagicMock())
+    monkeypatch.setattr(graphs, "capture", refused)
+    for step in (1, 2):
+        assert not trainer.step(step, batches[step].micro_batches).graphed
+    assert not recorded.recording
+    message = "small batches are computed without CUDA graphs: CUDA error: not while capturing\n"
+    assert capsys.readouterr().err.count(message) == 1
+
+
+def test_a_row_without_weights_attends_to_no_key():
+    q, v = torch.full((4, 1, 2), 300.0), torch.ones(4, 1, 2)
+    statistics = weight_statistics("sigmoid", q, -q, v, [(0, 4)])
+    assert (statistics["row_sum"], statistics["keys"]) == (0, 0)
+    assert statistics["score_max"] == pytest.approx(2 * 300**2 / 2**0.5)

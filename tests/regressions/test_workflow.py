@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import psutil
 import pytest
 from projects import TINY, Project
 from slurm_cluster import Slurm, missing
+from small_disk import mount, small_disk
 
 from scsigmoid.benchmarks.simulated import write_simulated_tokens
 from scsigmoid.cli import main
@@ -291,3 +293,61 @@ def test_a_results_folder_may_end_with_a_slash(project: Project) -> None:
     run = project.run("-n", "mine/corpus/manifest.csv")
     assert run.returncode == 0, run.stdout + run.stderr
     assert "double '/'" not in run.stdout + run.stderr
+
+
+def test_mmd_can_be_requested_for_any_dataset(make_project: Callable[..., Any]) -> None:
+    jobs = make_project({}).jobs("results/demo/tables/mmd_pbmc68k.csv")
+    assert {"table", "mmd_of_dataset"} <= jobs.keys()
+
+
+@pytest.mark.parametrize(
+    ("settings", "target", "message"),
+    [
+        ("corpus: {source: local, local: [{files: none.h5ad}]}", "all", "no such file"),
+        # Snakemake accepts duplicate keys.
+        ("seed: 1\nseed: 2\n", "all", "tiny.yaml: line 2: 'seed' is given twice"),
+        ("seed: 1", "study", "the configuration has no study"),
+    ],
+)
+def test_a_wrong_configuration_stops_before_any_work(
+    settings: str, target: str, message: str, make_project: Callable[..., Any]
+) -> None:
+    project = make_project({})
+    (project.folder / "tiny.yaml").write_text(settings)
+    run = project.run(target)
+    assert run.returncode != 0
+    last_line = run.stderr.splitlines()[-1]
+    assert last_line.startswith("scsigmoid: error: ")
+    assert message in last_line
+    assert "Traceback" not in run.stdout + run.stderr
+    assert not (project.folder / "results").exists()
+
+
+def test_results_that_cannot_be_written_are_one_line(
+    make_project: Callable[..., Any], tmp_path: Path
+) -> None:
+    place = tmp_path / "disk"
+    place.mkdir()
+    project = make_project({"results": str(place / "results")})
+    with small_disk(place) as full:
+        full.unlink()
+        mount("-o", "remount,ro", place)
+        run = project.run("corpus")
+    assert run.returncode != 0
+    output = run.stdout + run.stderr
+    message = f"{place}/results/config.yaml: cannot be written (Read-only file system)"
+    assert f"scsigmoid: error: {message}" in output
+    assert "Traceback" not in output
+
+
+def test_a_failing_job_shows_its_one_line(make_project: Callable[..., Any], tmp_path: Path) -> None:
+    bad = tmp_path / "bad.h5ad"
+    bad.write_bytes(b"not an h5ad file")
+    project = make_project(
+        {"corpus": {"source": "local", "local": [{"files": str(bad), "held_out": 0.5}]}}
+    )
+    run = project.run("corpus")
+    assert run.returncode != 0
+    output = run.stdout + run.stderr
+    assert f"scsigmoid: error: {bad}" in output
+    assert "Traceback" not in output

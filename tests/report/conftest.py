@@ -1,3 +1,14 @@
-from made_up_results import config, copied, finished, folder, paper_config, paper_results, results
+from made_up_results import (
+    config,
+    copied,
+    finished,
+    folder,
+    paper_config,
+    paper_results,
+    results,
+    whole,
+)
 
-__all__ = ["config", "copied", "finished", "folder", "paper_config", "paper_results", "results"]
+__all__ = [
+    "config", "copied", "finished", "folder", "paper_config", "paper_results", "results", "whole",
+]  # fmt: skip

@@ -1,33 +1,21 @@
 """Figures: complete, legible, unclipped, the same bytes every time."""
 
 import itertools
-import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
-from made_up_results import copy_inputs
+from made_up_results import copy_inputs, draw
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.text import Text
 from PIL import Image
 
-from scsigmoid.config.plan import Plan
-from scsigmoid.measurements import Measurement
 from scsigmoid.report import registry
 from scsigmoid.report.figures import style
 from scsigmoid.report.figures.training import covered_share, moving_mean
 from scsigmoid.results.folder import Results
-
-
-def draw(name: str, results: Results) -> Figure:
-    figure: Figure = registry.make("figure", name, results)
-    return figure
-
 
 NAMES = (
     "sequence_lengths", "tflops", "latency", "gpu_hours", "loss", "scib", "stability",
@@ -111,31 +99,6 @@ def test_figures_state_that_cells_are_simulated(name: str, results: Results) -> 
     assert "simulated" in words
 
 
-@pytest.mark.parametrize("name", ["tflops", "latency"])
-def test_kernel_figures_without_a_timed_kernel(
-    name: str, results: Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Results, "kernel_rows", [])
-    assert len(draw(name, results).axes) == 2
-
-
-def test_the_loss_figure_of_one_model_without_donors(
-    results: Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def without_donors(dataset: str, model: str, metric: str = "validation_loss") -> Measurement:
-        row = results.validation_loss(dataset, model, metric)
-        return replace(row, low=np.nan, high=np.nan) if metric.endswith("donors") else row
-
-    models = {"sigmoid_4k": results.config.models["sigmoid_4k"]}
-    one = Results(results.folder, replace(results.config, models=models))
-    monkeypatch.setattr(one, "validation_loss", without_donors)
-    with style.styled():
-        figure = draw("loss", one)
-    assert not any("intervals" in text.get_text() for text in figure.texts)
-    # The marker is above the label of its context.
-    assert figure.axes[1].lines[0].get_xdata() == figure.axes[1].get_xticks() == [0]
-
-
 def test_scores_of_models_and_controls(results: Results) -> None:
     """Every score is a mark at its value, and the means are in the axis labels."""
     with style.styled():
@@ -152,74 +115,6 @@ def test_scores_of_models_and_controls(results: Results) -> None:
         low, high = panel.get_xlim()
         assert low < min(scores) <= max(scores) < high
         assert f"{np.mean(scores):.2f}" in panel.get_xlabel()
-
-
-@pytest.mark.parametrize("count", [3, 20, 45])
-def test_labels_of_clusters_do_not_overlap(
-    count: int, results: Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def umap_of_clusters(dataset: str, model: str) -> pd.DataFrame:
-        random = np.random.default_rng(count)
-        kinds = np.repeat([f"cell type {n}" for n in range(count)], 20)
-        return pd.DataFrame({"cell_type": kinds, "x": random.normal(size=len(kinds)),
-                             "y": random.normal(size=len(kinds))})  # fmt: skip
-
-    monkeypatch.setattr(results, "umap", umap_of_clusters)
-    with style.styled():
-        figure = draw("umap_heart_oft", results)
-        FigureCanvasAgg(figure).draw()
-        for axes in figure.axes:
-            boxes = [text.get_window_extent() for text in axes.texts]
-            assert len(boxes) >= min(count, 20)
-            pairs = itertools.combinations(boxes, 2)
-            assert not any(first.overlaps(second) for first, second in pairs)
-    shown = {to_hex(dots.get_facecolor()[0]) for dots in figure.axes[0].collections}
-    assert len(shown) == min(count, 20)
-
-
-@pytest.mark.parametrize("contexts", [(128, 130), (2048, 2049), (2000, 2100, 2200), (16, 16384)])
-def test_labels_of_any_contexts_do_not_overlap(contexts: tuple[int, ...], results: Results) -> None:
-    model = results.config.models["sigmoid_2k"]
-    models = {f"model_{context}": replace(model, context=context) for context in contexts}
-    changed = Results(results.folder, replace(results.config, models=models))
-    with style.styled():
-        figure = draw("sequence_lengths", changed)
-        FigureCanvasAgg(figure).draw()
-        boxes = [text.get_window_extent() for text in figure.axes[1].texts]
-    assert len(boxes) == len(contexts)
-    for first, second in itertools.combinations(boxes, 2):
-        assert not first.overlaps(second)
-    for box in boxes:
-        assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
-        assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
-
-
-def test_only_the_papers_cells_have_the_papers_figure(results: Results) -> None:
-    own = replace(results.config, corpus=replace(results.config.corpus, source="local"))
-    captions = [
-        registry.caption("figure", name, Plan(config))
-        for config in (results.config, own)
-        for name in ("umap_heart_oft", "umap_pbmc68k", "scib")
-    ]
-    paper_figures = [re.findall(r"\(The paper's (.*)\.\)$", caption) for caption in captions]
-    assert paper_figures == [["Figure 7"], [], ["Figure 5"], [], [], []]
-
-
-def test_cells_without_a_label_are_grey(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unlabelled(dataset: str, model: str) -> pd.DataFrame:
-        cells = read(dataset, model)
-        return cells.assign(cell_type=cells.cell_type.where(cells.index % 3 > 0, ""))
-
-    read = results.umap
-    monkeypatch.setattr(results, "umap", unlabelled)
-    with style.styled():
-        figure = draw("umap_heart_oft", results)
-    labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == ["no label", *sorted({*read("heart_oft", "sigmoid_4k").cell_type})]
-    for axes, model in zip(figure.axes, ("softmax_4k", "sigmoid_4k"), strict=True):
-        grey = axes.collections[0]
-        assert to_hex(grey.get_facecolor()[0]) == style.RULE
-        assert len(grey.get_offsets()) == np.ceil(len(read("heart_oft", model)) / 3)
 
 
 def test_marks_of_the_length_figure(results: Results) -> None:

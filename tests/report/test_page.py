@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 from made_up_results import write_all_parts
-from scipy import stats
 
 from scsigmoid.config.schema import Config, StudyFamily
 from scsigmoid.errors import UserError
-from scsigmoid.files import write_json
-from scsigmoid.measurements import read_measurements, write_measurements
 from scsigmoid.report import registry
-from scsigmoid.report.page import cells_table, content, job_time, make_report
+from scsigmoid.report.page import content, job_time, make_report
 from scsigmoid.results.folder import Results
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
@@ -51,13 +48,6 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.words.append(data)
-
-
-@pytest.fixture
-def whole(finished: Results, tmp_path: Path) -> Results:
-    """A copy of the finished results that a test may change."""
-    shutil.copytree(finished.folder, tmp_path / "whole")
-    return Results(tmp_path / "whole", finished.config)
 
 
 def test_the_page(whole: Results) -> None:
@@ -107,14 +97,6 @@ def test_missing_parts_are_named(whole: Results, file: str) -> None:
     assert not (whole.folder / "report.html").exists()
 
 
-def test_the_share_of_cells_that_is_cut(whole: Results) -> None:
-    lengths, cells = whole.lengths
-    words = content(whole)["overview"]["Cells longer than the context"]
-    for context in {model.context for model in whole.config.models.values()}:
-        cut = cells[lengths > context - whole.config.tokens.cls].sum()
-        assert f"{100 * cut / sum(cells):.1f}% at {context}" in words
-
-
 def test_a_comparable_run_shows_the_comparison_first(paper_results: Results) -> None:
     write_all_parts(paper_results)
     values = content(paper_results)
@@ -142,50 +124,6 @@ def test_own_cells_come_first(whole: Results) -> None:
     rows = {row[0].text: [cell.text for cell in row[1:]] for row in cells_item["table"].cells}
     assert rows["Training"] == ["3,000", *["\N{EN DASH}"] * 4]
     assert rows["Heart OFT"] == ["160", "1,200", "4", "cell_type", "8"]
-
-
-def test_the_report_counts_cells_that_were_left_out(whole: Results) -> None:
-    excluded = {"a.h5ad": {"held_out": 1000, "repeated": 20}, "b": {"held_out": 3, "repeated": 0}}
-    write_json(whole.folder / "corpus/manifest.json", {"excluded": excluded})
-    assert any(note.startswith("1,023 cells") for note in cells_table(whole).notes)
-
-
-def test_own_cells_have_scores_by_donor(whole: Results) -> None:
-    scored = whole.config.evaluation.scib.metrics
-    # Logistic accuracy, the first metric of the preset `own`, is not computed by donor.
-    for dataset in whole.config.datasets:
-        rows = read_measurements(whole.folder / f"metrics/{scored[0]}/{dataset}.csv")
-        logistic = [replace(row, metric="logistic") for row in rows]
-        write_measurements(whole.folder / f"metrics/logistic/{dataset}.csv", logistic)
-    scib = replace(whole.config.evaluation.scib, metrics=["logistic", *scored])
-    evaluation = replace(whole.config.evaluation, scib=scib)
-    corpus = replace(whole.config.corpus, source="local")
-    config = replace(whole.config, corpus=corpus, evaluation=evaluation)
-    before = content(Results(whole.folder, config))["sections"][0]["items"]
-    donor_scores = {"sigmoid_4k": [0.1, 0.2, 0.3], "softmax_4k": [0.0, 0.2, 0.1]}
-    for metric in scored:
-        path = whole.folder / f"metrics/{metric}/heart_oft.csv"
-        rows = read_measurements(path)
-        donor_rows = [
-            replace(row, group=f"donor {donor}", value=value)
-            for row in rows
-            for donor, value in enumerate(donor_scores.get(row.model, [0.5] * 3))
-        ]
-        write_measurements(path, [*rows, *donor_rows])
-    own = Results(whole.folder, config)
-    items = content(own)["sections"][0]["items"]
-    names = [item["name"] for item in items]
-    assert names.count("scib_donors") == 1
-    table = items.pop(names.index("scib_donors"))["table"]
-    # The other tables do not change.
-    cells = [[item["table"].cells for item in page if "table" in item] for page in (before, items)]
-    assert cells[0] == cells[1]
-    rows = {row[0].text: [cell.text for cell in row[1:]] for row in table.cells}
-    half = stats.t.ppf(0.975, 2) * stats.sem([0.1, 0.2, 0.3])
-    assert rows["Sigmoid 4K (256 tokens)"] == [f"0.200 ± {half:.3f}"] * 4
-    half = stats.t.ppf(0.975, 2) * stats.sem([0.1, 0.0, 0.2])
-    assert rows["Sigmoid 4K \N{MINUS SIGN} Softmax 4K"] == [f"+0.100 ± {half:.3f}"] * 4
-    assert rows["Random embedding"] == ["0.500 ± 0.000"] * 4
 
 
 def test_a_study_has_a_section_of_its_own(whole: Results) -> None:

@@ -1,6 +1,5 @@
 """The summary at the end of a run, from tables written by hand."""
 
-import os
 from pathlib import Path
 
 import pandas as pd
@@ -29,23 +28,6 @@ def test_means_over_datasets_and_counts(tmp_path: Path) -> None:
     )
     assert "Bio conservation (scIB)" not in texts
     assert "Report" not in texts
-
-
-def test_only_files_of_this_run_are_listed(tmp_path: Path) -> None:
-    (tmp_path / "tables").mkdir()
-    for name in ("report.html", "tables/scib.csv"):
-        (tmp_path / name).write_text("old")
-        os.utime(tmp_path / name, (1, 1))
-    rows = [
-        {"pair": pair, "estimator": estimator, "ratio": 1.25}
-        for estimator in ("unbiased", "biased")
-        for pair in ("a vs b", "a vs c", "b vs c", "ratio_of_means")
-    ]
-    pd.DataFrame(rows).to_csv(tmp_path / "tables/mmd_heart_oft.csv")
-    assert lines(tmp_path) == {
-        "MMD, sigmoid / softmax": "1.250 (heart_oft, 3 pairs of cell types)",
-        "Tables": str(tmp_path / "tables/mmd_heart_oft.csv"),
-    }
 
 
 def table(metric: str = "logistic", cells: int = 1000, **scores: float) -> pd.DataFrame:

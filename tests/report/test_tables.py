@@ -1,7 +1,6 @@
 """Tables: values computed by hand, bold best values, and three formats that agree."""
 
 import math
-import re
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,7 @@ import pandas as pd
 import pytest
 from made_up_results import copy_inputs
 
-from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
-from scsigmoid.measurements import read_measurements, write_measurements
 from scsigmoid.report import registry
 from scsigmoid.report.tables.setup import compact
 from scsigmoid.report.tables.writing import (
@@ -103,17 +100,6 @@ def test_validation_loss_by_hand(results: Results, tmp_path: Path) -> None:
     assert "PBMC 68k (simulated)" not in markdown
 
 
-def test_validation_loss_of_one_model_without_donors(
-    results: Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    models = {"sigmoid_4k": results.config.models["sigmoid_4k"]}
-    one = Results(results.folder, replace(results.config, models=models))
-    monkeypatch.setattr(one, "donor_count", lambda dataset, model: 0)
-    table = registry.make("table", "validation_loss", one)
-    assert not any(cell.bold for row in table.cells for cell in row)
-    assert not re.search(r"\d", table.notes[0].replace("68k", ""))
-
-
 def test_mmd_by_hand(results: Results, tmp_path: Path) -> None:
     table, markdown, _ = write("mmd_heart_oft", results, tmp_path)
     is_pair = table["pair"].str.contains(" vs ")
@@ -145,24 +131,6 @@ def test_mmd_by_hand(results: Results, tmp_path: Path) -> None:
     assert f"as the ratio of the means over resamples: +{(over - 1) * 100:.1f} [" in markdown
     assert "Mast (7)" in markdown
     assert "simulated" in markdown.splitlines()[0]
-
-
-def test_pairs_without_an_interval_are_named(copied: Path, config: Config) -> None:
-    path = copied / "metrics/mmd/heart_oft.csv"
-    rows = [
-        replace(row, low=math.nan, high=math.nan)
-        if "unbiased" in row.metric and row.group in ("", "Immune vs Neural")
-        else row
-        for row in read_measurements(path)
-    ]
-    mean = "mmd_unbiased_bootstrap_mean_ratio_of_means"
-    write_measurements(
-        path, [replace(row, value=math.nan) if row.metric == mean else row for row in rows]
-    )
-    table = registry.make("table", "mmd_heart_oft", Results(copied, config))
-    notes = " ".join(table.notes)
-    assert "interval of the pair and of the means: Immune vs Neural." in notes
-    assert "over resamples: \N{EN DASH} % (unbiased), +" in notes
 
 
 def test_the_better_model_of_each_score_is_best(results: Results, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from small_training import row
 
+from scsigmoid.cli import main
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config
 from scsigmoid.config.study import StudyRun, study_runs
@@ -108,3 +109,16 @@ def make_study(config: Config, folder: Path) -> Study:
         "dataset,baseline,loss\nvalidation,frequencies,9\nvalidation,rank and length,7.9\n"
     )
     return Study(folder / "tables")
+
+
+def make_page(study: Study) -> Path:
+    """Run ``scsigmoid study`` and return the folder with its tables and figures."""
+    page = study.folder / "page"
+    assert main(["study", "--runs", str(study.folder), "--output", str(page)]) == 0
+    return page
+
+
+def study_of(folder: Path, *families: str, **changes: object) -> Study:
+    """Return a study of some families (default: all) with changed settings."""
+    settings = {name: {**STUDY[name], **changes} for name in families or STUDY}
+    return make_study(load(overrides={"study": settings}), folder)

@@ -9,11 +9,10 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from scsigmoid.report.figures.style import styled
-from scsigmoid.report.tables.writing import DASH, Cell
 from scsigmoid.study import comparisons
 from scsigmoid.study.figures import scale_figure
 from scsigmoid.study.runs import Study
-from scsigmoid.study.tables import rates_table, rivals_table
+from scsigmoid.study.tables import rivals_table
 
 
 def test_the_best_rate_has_the_lowest_mean_over_the_seeds(study: Study):
@@ -38,14 +37,6 @@ def test_rates_are_compared_at_the_last_step_that_all_have_reached(study: Study)
     assert comparisons.best_rates(study)[2] == 50
 
 
-def test_an_arm_with_a_missing_seed_has_a_best_rate(study: Study):
-    missing = study.all_curves.query("family == 'rates' and attention == 'softmax' and seed == 2")
-    study.all_curves = study.all_curves.drop(missing.index)
-    table = rates_table(study)
-    assert list(table.records[0].values())[:3] == [1e-3, 7.5, 7.5]
-    assert table.rows[0][2] == Cell(f"6.900 (6.90, {DASH})", bold=True)
-
-
 @pytest.mark.parametrize(
     ("losses", "validation_losses", "expected"),
     [
@@ -58,11 +49,6 @@ def test_an_arm_with_a_missing_seed_has_a_best_rate(study: Study):
 def test_the_final_loss_is_the_median_of_three_losses(losses, validation_losses, expected):
     curve = pd.DataFrame({"loss": losses, "validation_loss": validation_losses})
     assert comparisons.final_loss(curve) == expected
-
-
-def test_the_last_sign_change():
-    signs = pd.DataFrame({"step": [1, 2, 3, 4, 5, 6], "difference": [1, -1, 1, 1, -1, -1]})
-    assert comparisons.last_sign_change(signs) == 5
 
 
 def test_the_difference_is_taken_seed_by_seed(study: Study):

@@ -5,28 +5,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from scipy import stats
-from study.conftest import STUDY, make_study
+from study.conftest import make_page, study_of
 
-from scsigmoid.cli import main
-from scsigmoid.config.check import load
 from scsigmoid.report.figures.style import styled
-from scsigmoid.report.tables.writing import DASH, MINUS
 from scsigmoid.study.figures import stability_figure
 from scsigmoid.study.runs import Study
-from scsigmoid.study.tables import seeds_table
-
-
-def make_page(study: Study) -> Path:
-    """Run ``scsigmoid study`` and return the folder with its tables and figures."""
-    page = study.folder / "page"
-    assert main(["study", "--runs", str(study.folder), "--output", str(page)]) == 0
-    return page
-
-
-def study_of(folder: Path, *families: str, **changes: object) -> Study:
-    """Return a study of some families (default: all) with changed settings."""
-    settings = {name: {**STUDY[name], **changes} for name in families or STUDY}
-    return make_study(load(overrides={"study": settings}), folder)
 
 
 def test_every_table_and_figure_is_made(study: Study):
@@ -77,31 +60,6 @@ def test_every_table_and_figure_is_made(study: Study):
     assert values == pytest.approx([7.6, -0.075, -0.05, -0.1])
 
 
-def test_a_study_of_one_seed_has_no_intervals(tmp_path: Path):
-    study = study_of(tmp_path, seed=[1])
-    names = study.runs.query("family == 'seeds'")["name"]
-    lines = [f"{name},100,leiden_nmi,0.{place + 3}" for place, name in enumerate(names)]
-    (study.folder / "scores.csv").write_text("\n".join(["run,step,metric,value", *lines]))
-    page = make_page(study)
-    line = f"| 0.300 ± {DASH} | 0.400 ± {DASH} | {MINUS}0.100 |"
-    assert line in (page / "study_scores.md").read_text()
-    outcomes = pd.read_csv(page / "study_claims.csv")["outcome"]
-    assert outcomes.tolist() == ["open", "open", "agrees", "open"]
-
-
-def test_a_tenth_without_a_measurement_has_no_fall(study: Study):
-    assert "the mean loss falls by 0.100 (sigmoid)" in seeds_table(study).caption
-    study.curves = study.curves[study.curves["step"] != 90]
-    assert "too few measurements" in seeds_table(study).caption
-
-
-def test_a_family_without_a_purpose_is_named(study: Study, capsys: pytest.CaptureFixture[str]):
-    runs = (study.folder / "runs.csv").read_text().replace(",rates,rates,", ",mine,,")
-    (study.folder / "runs.csv").write_text(runs)
-    make_page(study)
-    assert "in no table; set study.<family>.purpose: mine" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("family", "names"),
     [
@@ -122,15 +80,3 @@ def test_a_stability_figure_has_a_panel_for_each_setting(tmp_path: Path):
         titles = [axes.get_title("left") for axes in stability_figure(study).axes]
     assert len(titles) == 5
     assert titles[0] == "No clipping"
-
-
-@pytest.mark.parametrize(
-    ("arm", "highest", "best"), [("sigmoid", 4e-3, 0.002), ("softmax", 1e-3, 0.001)]
-)
-def test_a_study_of_one_arm_has_all_but_the_comparison(tmp_path, arm, highest, best):
-    page = make_page(study_of(tmp_path, attention=[arm]))
-    names = {"rates", "frontier", "largest_rates", "limits", "clipping", "variants", "claims"}
-    assert {path.stem for path in page.glob("*")} == {f"study_{name}" for name in names}
-    largest = pd.read_csv(page / "study_largest_rates.csv", index_col="setting")[arm]
-    assert largest["no clipping, 20 steps of warm-up, 128 tokens"] == highest
-    assert f"| {best:g} | **7.400 (6.90, 7.90)** |" in (page / "study_rates.md").read_text()

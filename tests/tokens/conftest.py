@@ -1,6 +1,7 @@
 """Small parts of a corpus and cells of token stores, and the definition of rank tokens."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 import scipy.sparse as sp
 from stages import write_cells
 
-from scsigmoid.corpus.metadata import FILES, ManifestRow, write_manifest
+from scsigmoid.corpus.metadata import FILES, ManifestRow, Metadata, write_manifest
+from scsigmoid.files import sha256, write_json
+from scsigmoid.tokens.make import Tokenizer
+from scsigmoid.tokens.stage import tokenize_evaluation, tokenize_part
 from scsigmoid.tokens.statistics import gather
-from scsigmoid.tokens.store import store_schema
+from scsigmoid.tokens.store import TokenStore, grouped, store_schema, write_shards
 from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 
@@ -77,3 +81,49 @@ def by_definition(row: Any, tokens: Any, medians: Any) -> list[int]:
         if tokens[i] >= 0
     ]
     return [token for _, token in sorted(pairs)]
+
+
+def write_store(folder, count=13, vocabulary_size=5000, first=0, **entries):
+    """Write cells ``first``, ``first + 1``, ... in shards of 4 cells, from batches of 5 cells."""
+    cells = range(first, first + count)
+    lengths = np.random.default_rng(first).integers(1, 9, len(cells))
+    tokens = [
+        [(cell * 100 + i) % vocabulary_size for i in range(n)]
+        for cell, n in zip(cells, lengths, strict=True)
+    ]
+    types = [f"t{cell % 3}" for cell in cells]
+    truncated = {"cell": cells, "genes": lengths + (lengths == 8), "cell_type": types}
+    table = token_table(tokens, vocabulary_size, **truncated)
+    metadata = {"vocabulary": "abc", "vocabulary_size": vocabulary_size, "maximum_length": 8}
+    metadata |= {"shard_cells": 4, "simulated": False, "label": "cell_type"}
+    write_shards(folder, grouped(table.to_batches(max_chunksize=5), 4), metadata | entries)
+    return table
+
+
+def tokenized(folder, vocabulary, output, maximum_length=9) -> TokenStore:
+    """Tokenize a part in shards of at most 25 cells, and open its store."""
+    tokenize_part(folder, Tokenizer(vocabulary, 1e4, maximum_length, 25), output)
+    return TokenStore.open(output, vocabulary=vocabulary.fingerprint)
+
+
+def evaluated(h5ad, vocabulary, output) -> TokenStore:
+    """Tokenize an evaluation dataset that is named like its h5ad file, and open its store."""
+    metadata = Metadata(
+        dataset=h5ad.stem, file=h5ad.stem, simulated=False, label="cell_type", title="Cells",
+        types=[], cells=30, genes=20, sha256=sha256(h5ad), location="",
+    )  # fmt: skip
+    path = h5ad.with_suffix(".json")
+    write_json(path, asdict(metadata))
+    tokenize_evaluation(h5ad, path, Tokenizer(vocabulary, 1e4, 9, 25), output)
+    return TokenStore.open(output, vocabulary=vocabulary.fingerprint)
+
+
+@pytest.fixture
+def part(write_part):
+    """A part of 30 cells."""
+    return write_part("part", [draw(0, 30, 20)])
+
+
+@pytest.fixture
+def vocabulary(part):
+    return vocabulary_of(part)

@@ -1,51 +1,18 @@
 """Token stores made from h5ad files."""
 
-import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 
-import anndata
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from stages import dense
-from tokens.conftest import by_definition, draw, vocabulary_of
+from tokens.conftest import by_definition, draw, evaluated, tokenized, vocabulary_of
 
 from scsigmoid.corpus.h5ad import open_cells
-from scsigmoid.corpus.metadata import Metadata
-from scsigmoid.errors import UserError
-from scsigmoid.files import sha256, write_json
+from scsigmoid.files import sha256
 from scsigmoid.tokens.make import Tokenizer
-from scsigmoid.tokens.stage import tokenize_evaluation, tokenize_part
+from scsigmoid.tokens.stage import tokenize_part
 from scsigmoid.tokens.store import TokenStore, read_index, write_length_counts
-
-
-def tokenized(folder, vocabulary, output, maximum_length=9) -> TokenStore:
-    """Tokenize a part in shards of at most 25 cells, and open its store."""
-    tokenize_part(folder, Tokenizer(vocabulary, 1e4, maximum_length, 25), output)
-    return TokenStore.open(output, vocabulary=vocabulary.fingerprint)
-
-
-def evaluated(h5ad, vocabulary, output) -> TokenStore:
-    """Tokenize an evaluation dataset that is named like its h5ad file, and open its store."""
-    metadata = Metadata(
-        dataset=h5ad.stem, file=h5ad.stem, simulated=False, label="cell_type", title="Cells",
-        types=[], cells=30, genes=20, sha256=sha256(h5ad), location="",
-    )  # fmt: skip
-    path = h5ad.with_suffix(".json")
-    write_json(path, asdict(metadata))
-    tokenize_evaluation(h5ad, path, Tokenizer(vocabulary, 1e4, 9, 25), output)
-    return TokenStore.open(output, vocabulary=vocabulary.fingerprint)
-
-
-@pytest.fixture
-def part(write_part):
-    """A part of 30 cells."""
-    return write_part("part", [draw(0, 30, 20)])
-
-
-@pytest.fixture
-def vocabulary(part):
-    return vocabulary_of(part)
 
 
 @pytest.mark.parametrize("primary", [[True, False], ["TRUE", "FALSE"], [1, 0], [1.0, 0.0]])
@@ -89,29 +56,6 @@ def test_evaluation(part, vocabulary, tmp_path):
     assert a.identity == {"dataset": "", "cells": "", **shared}
 
 
-def test_cells_without_vocabulary_genes(vocabulary, write_part, tmp_path, capsys):
-    counts = draw(0, 30, 21)
-    counts[17], counts[25] = 0, 0
-    counts[17, 20] = 1  # a gene without a token. All counts of cell 25 are zero.
-    folder = write_part("other", [draw(1, 30, 20), counts])
-    trained = tokenized(folder, vocabulary, tmp_path / "s").metadata(["file", "cell"])
-    tokens = evaluated(folder / "file1.h5ad", vocabulary, tmp_path / "e")
-    message = r"file1.h5ad: 2 of 30 cells express no gene of the vocabulary .* \(rows 17, 25\)"
-    assert len(re.findall(message, capsys.readouterr().err)) == 2
-    expected = sorted({*range(30)} - {17, 25})
-    assert tokens.metadata(["cell"])["cell"].tolist() == expected
-    assert sorted(trained["cell"][trained["file"] == "file1"]) == expected
-    for name in ("s", "e"):
-        left_out = read_index(tmp_path / name)["left_out"]
-        assert left_out == {"file1": {"cells": 2, "few_genes": 0, "rows": [17, 25]}}
-    # The log shows the rows of the user's file if cells were copied from it.
-    copied = anndata.read_h5ad(folder / "file1.h5ad")
-    copied.obs["scsigmoid_row"] = np.arange(30) * 10
-    copied.write_h5ad(tmp_path / "copy.h5ad")
-    evaluated(tmp_path / "copy.h5ad", vocabulary, tmp_path / "c")
-    assert "are left out (rows 170, 250)" in capsys.readouterr().err
-
-
 def test_cells_with_few_genes(write_part, tmp_path, capsys):
     """Medians and tokens are the same as without these cells. A file may have no other cells."""
     counts = [draw(0, 30, 20), draw(1, 25, 20), np.eye(4, 20)]
@@ -138,13 +82,6 @@ def test_cells_with_few_genes(write_part, tmp_path, capsys):
     }
     log = capsys.readouterr().err
     assert f"4 of 4 cells express fewer than {least} genes (corpus.minimum_genes)" in log
-
-
-def test_all_cells_without_vocabulary_genes(vocabulary, write_part, tmp_path):
-    other = write_part("other", [np.hstack([np.zeros((4, 20)), np.ones((4, 1))])])
-    with pytest.raises(UserError, match=r"file0\.h5ad: none of the 4 cells with enough genes"):
-        tokenized(other, vocabulary, tmp_path / "s")
-    assert not list(tmp_path.glob("*.scatter*")) + list(tmp_path.glob("s"))
 
 
 def test_lengths(vocabulary, write_part, tmp_path):
@@ -175,25 +112,3 @@ def test_real_cells(file, real_data, write_part, tmp_path):
     for row, counts in zip(rows, dense(replace(cells, rows=rows)), strict=True):
         expected = by_definition(counts, tokens, vocabulary.medians)
         assert store.cells([place[row]], 4095).tokens.tolist() == expected[:4095]
-
-
-def test_real_genes_with_ids_of_several_releases(real_data, write_part, tmp_path):
-    """pbmc_facs has older ids than pbmc_1k. It has two genes CRYBG3, which are not merged."""
-    names = ["CCL5", "TXNIP", "RBM8A", "MRPS21", "PSMB3", "FCER1A", "PPBP", "NME2"]
-    paths = [real_data / f"{file}.h5ad" for file in ("pbmc_facs", "pbmc_1k", "pbmc_donor_a")]
-    folder = write_part("part", paths)
-    vocabulary = vocabulary_of(folder)
-    assert all(vocabulary.names.count(name) == 1 for name in names)
-    assert vocabulary.names.count("CRYBG3") > 1
-    store = tokenized(folder, vocabulary, tmp_path / "store", 20_000)
-    files = store.metadata(["file"])["file"]
-    cells = np.repeat(np.arange(len(store)), store.lengths)
-    tokens = store.cells(range(len(store)), 20_000).tokens
-    for number, path in enumerate(paths):
-        adata = anndata.read_h5ad(path)
-        var, counts = (adata.raw.var, adata.raw.X) if adata.raw else (adata.var, adata.X)
-        counts, here = counts.tocsc(), files == f"file{number}"
-        for name in names[: -1 if number == 0 else None]:  # NME2 has another name in pbmc_facs
-            expressed = np.asarray(counts[:, (var["feature_name"] == name).to_numpy()].sum(axis=1))
-            has_token = cells[tokens == vocabulary.names.index(name)]
-            assert here[has_token].sum() == (expressed > 0).sum(), (path, name)

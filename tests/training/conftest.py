@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 import torch
 from small_training import ARCHITECTURE, TRAINING
+from training.checkpoint_files import checkpoints  # noqa: F401
 
 from scsigmoid.config.schema import Size, Training
 from scsigmoid.model.encoder import Encoder

@@ -1,15 +1,12 @@
 """Buckets of batch sizes, and batches that are padded to them."""
 
 from dataclasses import replace
-from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 import torch
 from small_training import masked_batch
 
 from scsigmoid.model.batches import Batch
-from scsigmoid.training import graphs
 from scsigmoid.training.graphs import MOST_TOKENS, bucket_of
 
 
@@ -61,24 +58,3 @@ def test_padding_changes_neither_loss_nor_gradient(run, make, attention, gradien
     assert padded._bucket([batch, batch]) is None
     padded.graphed_tokens = len(batch.tokens) - 1
     assert padded._bucket([batch]) is None
-
-
-def test_operations_that_cannot_be_captured_are_computed_without_graphs(
-    run, make, monkeypatch, capsys
-):
-    def refused(*_: object, **__: object) -> Any:
-        raise RuntimeError("CUDA error: not while capturing")
-
-    trainer, batches = make(run, micro_batch_tokens=10**6)
-    trainer.graphed_tokens = 1000
-    trainer.prepare(batches[1].micro_batches)
-    recorded = trainer._graphs
-    recorded.recording, recorded._pool, recorded._warm_stream = True, (0, 1), MagicMock()
-    for name in ("CUDAGraph", "current_stream", "stream"):
-        monkeypatch.setattr(torch.cuda, name, MagicMock())
-    monkeypatch.setattr(graphs, "capture", refused)
-    for step in (1, 2):
-        assert not trainer.step(step, batches[step].micro_batches).graphed
-    assert not recorded.recording
-    message = "small batches are computed without CUDA graphs: CUDA error: not while capturing\n"
-    assert capsys.readouterr().err.count(message) == 1

@@ -1,16 +1,13 @@
 """Rates in the journal, TensorBoard events, and progress lines."""
 
-import sys
-
 import pytest
 import torch
 from small_training import row
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from scsigmoid.model.devices import peak_flops
 from scsigmoid.model.sizes import count_flops
 from scsigmoid.training import records as module
-from scsigmoid.training.records import Events, Meter, Progress
+from scsigmoid.training.records import Meter, Progress
 from scsigmoid.training.step import StepResult
 
 
@@ -47,29 +44,6 @@ def test_rates_count_the_whole_global_batch(run, make_batches, monkeypatch):
 def test_the_peak_of_a_gpu():
     names = ("NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA A10G", "cpu")
     assert [peak_flops(name) for name in names] == [990e12, 756e12, 125e12, None]
-
-
-def test_missing_tensorboard_is_logged_once(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    events = Events(tmp_path / "events", 0)
-    for step in (1, 2):
-        events.append(row(step, 3.0))
-    events.close()
-    assert capsys.readouterr().err.count("tensorboard is not installed") == 1
-    assert not (tmp_path / "events").exists()
-
-
-def test_events_of_a_resumed_run_replace_later_events(tmp_path):
-    for first, losses in ((0, {1: 4.0, 2: 3.5, 3: 9.0}), (2, {3: 3.0, 4: float("nan")})):
-        events = Events(tmp_path, first)
-        for step, loss in losses.items():
-            events.append(row(step, loss))
-        events.close()
-    read = EventAccumulator(str(tmp_path))
-    read.Reload()
-    assert "mfu" not in read.Tags()["scalars"]
-    assert [(e.step, e.value) for e in read.Scalars("loss")][:3] == [(1, 4.0), (2, 3.5), (3, 3.0)]
-    assert read.Scalars("loss")[-1].step == 4
 
 
 @pytest.mark.parametrize("steps", [3, 5])

@@ -72,13 +72,6 @@ def test_weight_statistics_equal_their_definition():
         assert statistics == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_row_without_weights_attends_to_no_key():
-    q, v = torch.full((4, 1, 2), 300.0), torch.ones(4, 1, 2)
-    statistics = weight_statistics("sigmoid", q, -q, v, [(0, 4)])
-    assert (statistics["row_sum"], statistics["keys"]) == (0, 0)
-    assert statistics["score_max"] == pytest.approx(2 * 300**2 / 2**0.5)
-
-
 def test_a_resumed_run_writes_the_same_curves(run, corpus, tmp_path):
     for name, steps in (("whole", 9), ("resumed", 6), ("resumed", 9)):
         validated = changed(run, validate_every=4, validation_cells=7, steps=steps)

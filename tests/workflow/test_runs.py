@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from small_disk import mount, small_disk
 
 
 def test_every_table_and_figure_exists(finished: Any) -> None:
@@ -81,11 +80,6 @@ def test_a_forced_or_deleted_model_starts_from_the_beginning(finished: Any, tmp_
     path.unlink()
     (checkpoints / "finished").unlink()
     assert not is_trained()
-
-
-def test_mmd_can_be_requested_for_any_dataset(make_project: Callable[..., Any]) -> None:
-    jobs = make_project({}).jobs("results/demo/tables/mmd_pbmc68k.csv")
-    assert {"table", "mmd_of_dataset"} <= jobs.keys()
 
 
 def test_a_study_embeds_its_snapshots(
@@ -190,56 +184,3 @@ def test_killed_runs_end_in_the_same_tables(
     assert expected.keys() == found.keys()
     assert [name for name in expected if expected[name] != found[name]] == []
     assert names(project.folder / "results/demo") == names(finished.folder / "results/demo")
-
-
-@pytest.mark.parametrize(
-    ("settings", "target", "message"),
-    [
-        ("corpus: {source: local, local: [{files: none.h5ad}]}", "all", "no such file"),
-        # Snakemake accepts duplicate keys.
-        ("seed: 1\nseed: 2\n", "all", "tiny.yaml: line 2: 'seed' is given twice"),
-        ("seed: 1", "study", "the configuration has no study"),
-    ],
-)
-def test_a_wrong_configuration_stops_before_any_work(
-    settings: str, target: str, message: str, make_project: Callable[..., Any]
-) -> None:
-    project = make_project({})
-    (project.folder / "tiny.yaml").write_text(settings)
-    run = project.run(target)
-    assert run.returncode != 0
-    last_line = run.stderr.splitlines()[-1]
-    assert last_line.startswith("scsigmoid: error: ")
-    assert message in last_line
-    assert "Traceback" not in run.stdout + run.stderr
-    assert not (project.folder / "results").exists()
-
-
-def test_results_that_cannot_be_written_are_one_line(
-    make_project: Callable[..., Any], tmp_path: Path
-) -> None:
-    place = tmp_path / "disk"
-    place.mkdir()
-    project = make_project({"results": str(place / "results")})
-    with small_disk(place) as full:
-        full.unlink()
-        mount("-o", "remount,ro", place)
-        run = project.run("corpus")
-    assert run.returncode != 0
-    output = run.stdout + run.stderr
-    message = f"{place}/results/config.yaml: cannot be written (Read-only file system)"
-    assert f"scsigmoid: error: {message}" in output
-    assert "Traceback" not in output
-
-
-def test_a_failing_job_shows_its_one_line(make_project: Callable[..., Any], tmp_path: Path) -> None:
-    bad = tmp_path / "bad.h5ad"
-    bad.write_bytes(b"not an h5ad file")
-    project = make_project(
-        {"corpus": {"source": "local", "local": [{"files": str(bad), "held_out": 0.5}]}}
-    )
-    run = project.run("corpus")
-    assert run.returncode != 0
-    output = run.stdout + run.stderr
-    assert f"scsigmoid: error: {bad}" in output
-    assert "Traceback" not in output

@@ -1,16 +1,20 @@
 """Send HTTP requests to allowed hosts, with retries."""
 
+import io
 import json
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import requests
+import urllib3
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, InvalidHeader, LocationParseError
 from urllib3.util import Retry, Url, parse_url
@@ -27,6 +31,7 @@ T = TypeVar("T")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 BLOCK = 1 << 16  # bytes read at a time
 ADVANCE = 1 << 20  # number of bytes that count as progress
+LARGEST_ANSWER = 1 << 26  # maximum number of bytes of a JSON document
 SLOWEST = 60.0  # maximum number of seconds in which ADVANCE bytes must arrive
 GONE = {404: "not found", 410: "withdrawn"}
 # Statuses after which a request is repeated: firewalls may answer 403 to a valid request.
@@ -57,7 +62,10 @@ class Absent(UserError):
 
 
 class AllowedHosts(HTTPAdapter):
-    """Send requests, including redirected requests, to allowed hosts only."""
+    """Send requests, including redirected requests, to allowed hosts only.
+
+    All headers of a response must arrive within the time-out. Bodies of redirects are not read.
+    """
 
     def __init__(self, hosts: Collection[str]) -> None:
         super().__init__()
@@ -66,7 +74,56 @@ class AllowedHosts(HTTPAdapter):
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> Any:
         """Send a request if its host is allowed."""
         check_address(str(request.url), self.hosts)
-        return super().send(request, *args, **options)
+        response = super().send(request, *args, **options)
+        if response.is_redirect:
+            # A session reads the body of a redirect whole, which may be endless.
+            response.close()
+            response.raw = urllib3.HTTPResponse(io.BytesIO(), preload_content=False)
+            location = response.headers["Location"]
+            try:
+                urlsplit(location)
+            except ValueError:
+                raise UserError(
+                    f"{one_line(str(request.url))}: redirects to {one_line(location)!r}, which is "
+                    "not a web address; correct the address"
+                ) from None
+        return response
+
+    def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:
+        """Return a pool of connections that limit the time for headers."""
+        pool: Any = super().get_connection_with_tls_context(*args, **options)
+        pool.ConnectionCls = with_header_limit(pool.ConnectionCls)
+        return pool
+
+
+def with_header_limit(connection_class: Any) -> Any:
+    """Return a class of connections whose time-out is for all headers of a response.
+
+    The time-out of a socket starts again with every byte.
+    """
+
+    class Connection(connection_class):  # type: ignore[misc]
+        def getresponse(self) -> Any:
+            expired = threading.Event()
+            connected = self.sock
+
+            def end() -> None:
+                expired.set()
+                with suppress(OSError):
+                    connected.shutdown(socket.SHUT_RDWR)  # ends the read
+
+            timer = threading.Timer(self.timeout, end)
+            timer.daemon = True
+            timer.start()
+            try:
+                response = super().getresponse()
+            finally:
+                timer.cancel()
+            if expired.is_set():  # headers may be missing
+                raise TimeoutError
+            return response
+
+    return Connection
 
 
 @dataclass(frozen=True)
@@ -86,9 +143,17 @@ class Web:
         """Return the JSON document at an address. ``patience`` is a factor of the timeout."""
 
         def read(response: requests.Response) -> Any:
+            text = bytearray()
+            for block in self.body(response):
+                text += block
+                if len(text) > LARGEST_ANSWER:
+                    raise UserError(
+                        f"{one_line(url)}: its answer is larger than {LARGEST_ANSWER >> 20} MiB; "
+                        "check corpus.api"
+                    )
             try:
-                return json.loads(b"".join(self.body(response)))
-            except ValueError:
+                return json.loads(text)
+            except (ValueError, RecursionError):
                 raise Transient("its answer is not JSON") from None
 
         return self.ask("GET", url, read, patience)

@@ -1,0 +1,27 @@
+"""Fixtures of the other folders, for tests that were moved from there."""
+
+from attention.conftest import gpu
+from corpus.conftest import corpus, counts, lock, published, server, service, web, write_h5ad
+from evaluation.conftest import cells, checkpoint, make_model, make_store, store, write_arm
+from forecast.conftest import own
+from made_up_results import (
+    config,
+    copied,
+    finished,
+    folder,
+    paper_config,
+    paper_results,
+    results,
+    whole,
+)
+from tokens.conftest import part, vocabulary, write_part
+from training.checkpoint_files import checkpoints
+from workflow.conftest import make_project
+
+__all__ = [
+    "cells", "checkpoint", "checkpoints", "config", "copied", "corpus", "counts", "finished",
+    "folder", "gpu", "lock", "make_model", "make_project", "make_store", "own", "paper_config",
+    "paper_results",
+    "part", "published", "results", "server", "service", "store", "vocabulary", "web", "whole",
+    "write_arm", "write_h5ad", "write_part",
+]  # fmt: skip

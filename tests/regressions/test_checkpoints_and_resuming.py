@@ -1,0 +1,110 @@
+"""Work that was lost: files that cannot be read, and runs that continue."""
+
+import errno
+import os
+import sys
+from unittest.mock import Mock
+
+import pytest
+from small_training import row
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from training.checkpoint_files import IDENTITY, save
+
+from scsigmoid.errors import UserError
+from scsigmoid.files import parsing
+from scsigmoid.training.checkpoints import Checkpoints
+from scsigmoid.training.records import Events
+
+
+def test_parsing_names_damage_but_passes_errors_of_the_file_system():
+    message = r"a\.npz: damaged, or not an archive \(bad bytes\)"
+    with pytest.raises(UserError, match=message), parsing("a.npz", "an archive"):
+        raise ValueError("bad bytes")
+    for number in (errno.EMFILE, errno.EACCES, errno.ESTALE):
+        with pytest.raises(OSError, match=os.strerror(number)), parsing("a.npz", "an archive"):
+            raise OSError(number, os.strerror(number))
+
+
+@pytest.mark.parametrize("fault", ["flipped", "truncated", "truncated, no checksum"])
+def test_a_damaged_checkpoint_is_reported_skipped_and_kept(checkpoints, fault, capsys):
+    path = checkpoints.path(30)
+    content = bytearray(path.read_bytes())
+    if fault == "flipped":
+        content[len(content) // 2] ^= 1
+    else:
+        del content[-7:]
+    path.write_bytes(content)
+    if "no checksum" in fault:
+        path.with_suffix(".sha256").unlink()
+    assert checkpoints.resume(IDENTITY, 100) == 20
+    assert f"{path}: damaged" in capsys.readouterr().err
+    # The damaged file is not overwritten, and does not count as one of the kept checkpoints.
+    for step in (25, 30):
+        save(checkpoints, step)
+    assert [path.name for path in checkpoints.paths()] == ["step-00000030.pt", "step-00000025.pt"]
+    assert (checkpoints.folder / "step-00000030.pt.damaged").read_bytes() == content
+    assert checkpoints.resume(IDENTITY, 100) == 30
+
+
+@pytest.mark.parametrize("checksum", [None, ""])
+def test_a_missing_checksum_is_a_warning(checkpoints, checksum, capsys):
+    """For example after copying ``*.pt`` files only."""
+    path = checkpoints.path(30).with_suffix(".sha256")
+    path.unlink()
+    if checksum is not None:
+        path.write_text(checksum)
+    assert checkpoints.resume(IDENTITY, 100) == 30
+    assert "step-00000030.sha256 is missing" in capsys.readouterr().err
+    assert [path.name for path in checkpoints.paths()] == ["step-00000030.pt", "step-00000020.pt"]
+
+
+@pytest.mark.parametrize("suffix", [".sha256", ".pt"])
+def test_a_folder_in_place_of_a_file_deletes_nothing(checkpoints, suffix):
+    """Other errors of the file system are handled in the same way."""
+    path = checkpoints.path(30).with_suffix(suffix)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(IsADirectoryError) as error:
+        checkpoints.resume(IDENTITY, 100)
+    assert error.value.filename == str(path)
+    assert len(list(checkpoints.folder.iterdir())) == 4
+
+
+def test_a_folder_that_may_not_be_listed_is_not_empty(checkpoints, monkeypatch):
+    for function in ("listdir", "scandir"):
+        monkeypatch.setattr(os, function, Mock(side_effect=PermissionError))
+    with pytest.raises(PermissionError):
+        checkpoints.resume(IDENTITY, 100)
+
+
+def test_damage_to_all_checkpoints_does_not_restart_the_run(checkpoints):
+    for path in checkpoints.paths():
+        path.write_bytes(b"")
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"all checkpoints are damaged \(step-00000030\.pt, "):
+            checkpoints.resume(IDENTITY, 100)
+    assert len(checkpoints.paths()) == 2
+    assert Checkpoints(checkpoints.folder / "none", 1).resume(IDENTITY, 100) == 0
+
+
+def test_missing_tensorboard_is_logged_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    events = Events(tmp_path / "events", 0)
+    for step in (1, 2):
+        events.append(row(step, 3.0))
+    events.close()
+    assert capsys.readouterr().err.count("tensorboard is not installed") == 1
+    assert not (tmp_path / "events").exists()
+
+
+def test_events_of_a_resumed_run_replace_later_events(tmp_path):
+    for first, losses in ((0, {1: 4.0, 2: 3.5, 3: 9.0}), (2, {3: 3.0, 4: float("nan")})):
+        events = Events(tmp_path, first)
+        for step, loss in losses.items():
+            events.append(row(step, loss))
+        events.close()
+    read = EventAccumulator(str(tmp_path))
+    read.Reload()
+    assert "mfu" not in read.Tags()["scalars"]
+    assert [(e.step, e.value) for e in read.Scalars("loss")][:3] == [(1, 4.0), (2, 3.5), (3, 3.0)]
+    assert read.Scalars("loss")[-1].step == 4

@@ -1,0 +1,110 @@
+"""Result files of another model, dataset or vocabulary are refused."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import anndata
+import numpy as np
+import pytest
+from evaluation.conftest import run
+from made_up_results import write_cells
+
+from scsigmoid.config.schema import Config, ValidationLoss
+from scsigmoid.errors import UserError
+from scsigmoid.evaluation.embedding_files import read_embeddings
+from scsigmoid.evaluation.validation_loss import validation_loss
+from scsigmoid.measurements import read_measurements, write_measurements
+from scsigmoid.results.folder import Results
+
+HEART, SIGMOID = "heart_oft", "sigmoid_4k"
+
+
+Read = Callable[[Results], object]
+
+
+@pytest.mark.parametrize(
+    ("file", "expected", "other", "read"),
+    [
+        ("metrics/mmd/{}.csv", HEART, "pbmc68k", lambda r: r.mmd(HEART)),
+        ("metrics/{}/heart_oft.csv", "leiden_nmi", "leiden_ari", lambda r: r.scores(HEART)),
+        ("metrics/validation_loss/heart_oft/{}.csv", SIGMOID, "softmax_4k",
+         lambda r: r.validation_loss(HEART, SIGMOID)),
+        ("metrics/validation_loss/{}/sigmoid_4k.parquet", HEART, "pbmc68k",
+         lambda r: r.cell_losses(HEART, SIGMOID)),
+        ("metrics/umap/heart_oft/{}.parquet", SIGMOID, "softmax_4k",
+         lambda r: r.umap(HEART, SIGMOID)),
+    ],
+)  # fmt: skip
+def test_files_of_other_models_or_datasets(
+    copied: Path, config: Config, file: str, expected: str, other: str, read: Read
+) -> None:
+    target = file.format(expected)
+    shutil.copy(copied / file.format(other), copied / target)
+    with pytest.raises(UserError, match=rf"{target}: has \w+ '{other}', expected '{expected}'"):
+        read(Results(copied, config))
+
+
+def test_measurements_of_another_vocabulary(copied: Path, config: Config) -> None:
+    path = copied / "metrics/mmd/heart_oft.csv"
+    rows = [replace(row, vocabulary="e" * 64) for row in read_measurements(path)]
+    write_measurements(path, rows)
+    results = Results(copied, config)
+    results.scores("heart_oft")
+    with pytest.raises(UserError, match="has vocabulary eeeeeeeeeeee, expected empty"):
+        results.mmd("heart_oft")
+
+
+def test_cells_are_sorted_and_unknown_donors_not_counted(copied: Path, config: Config) -> None:
+    donors = ["unknown", "a", "", "a", "b"]
+    columns = {"cell": [3, 1, 2, 4, 0], "donor": donors, "loss": [0.3, 0.1, 0.2, 0.4, 0.0]}
+    write_cells(copied / "metrics/validation_loss/heart_oft/sigmoid_2k.parquet", columns)
+    results = Results(copied, config)
+    cells, losses, donors = results.cell_losses("heart_oft", "sigmoid_2k")
+    assert cells.tolist() == [0, 1, 2, 3, 4]
+    assert losses.tolist() == [0.0, 0.1, 0.2, 0.3, 0.4]
+    assert donors.tolist() == ["b", "a", "", "unknown", "a"]
+    assert results.donor_count("heart_oft", "sigmoid_2k") == 2
+
+
+def test_a_missing_measurement_is_named(copied: Path, config: Config) -> None:
+    path = copied / "metrics/mmd/heart_oft.csv"
+    _, *rows = read_measurements(path)
+    write_measurements(path, rows)
+    with pytest.raises(UserError, match=r"mmd/heart_oft\.csv: damaged"):
+        Results(copied, config).mmd("heart_oft")
+
+
+def test_permuted_cells(checkpoint, store, cells, tmp_path):
+    adata = anndata.read_h5ad(cells)
+    adata[::-1].copy().write_h5ad(cells)
+    with pytest.raises(UserError, match=r"toy\.h5ad: has cells"):
+        run(checkpoint, store, cells, tmp_path)
+
+
+def test_model_file_of_another_model(make_model, store, cells, tmp_path):
+    sigmoid, softmax = make_model("sigmoid"), make_model("softmax")
+    sigmoid.write_bytes(softmax.read_bytes())
+    message = r"sigmoid_toy/model\.safetensors: has model 'softmax_toy', expected 'sigmoid_toy'"
+    with pytest.raises(UserError, match=message):
+        run(sigmoid, store, cells, tmp_path)
+    settings = ValidationLoss(trials=1, mask_fraction=0.3, confidence=0.95, batch_tokens=40)
+    outputs = (tmp_path / f"sigmoid_toy.{suffix}" for suffix in ("csv", "parquet"))
+    with pytest.raises(UserError, match=message):
+        validation_loss(sigmoid, store, "toy", settings, 42, "cpu", *outputs)
+    assert not list(tmp_path.glob("sigmoid_toy*"))
+
+
+def test_embedding_of_another_model_or_dataset(write_arm):
+    labels, values = list("aabbc"), np.arange(10.0).reshape(5, 2)
+    paths = {name: write_arm(name, values, labels) for name in ("sigmoid_4k", "softmax_4k")}
+    with pytest.raises(UserError, match="has dataset 'toy', expected 'other'"):
+        read_embeddings(paths, "other")
+    for field, value in (("vocabulary", "e" * 64), ("cells", "e" * 64)):
+        write_arm("softmax_4k", values, labels, **{field: value})
+        with pytest.raises(UserError, match=rf"softmax_4k\.h5ad: has {field} eeeeeeeeeeee"):
+            read_embeddings(paths, "toy")
+    paths["softmax_4k"].write_bytes(paths["sigmoid_4k"].read_bytes())
+    with pytest.raises(UserError, match=r"softmax_4k\.h5ad: has model 'sigmoid_4k'"):
+        read_embeddings(paths, "toy")

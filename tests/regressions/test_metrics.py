@@ -1,0 +1,62 @@
+"""Scores and their intervals."""
+
+import math
+
+import anndata
+import numpy as np
+import pytest
+from scipy import stats
+
+from scsigmoid.errors import UserError
+from scsigmoid.evaluation.embedding_files import read_embedding, read_embeddings
+from scsigmoid.measurements import donor_mean
+
+
+def test_interval_over_donors():
+    """Compare with scipy's Student interval of the means of known donors."""
+    names = np.repeat(["A", "B", "C", "unknown"], [40, 5, 3, 12])
+    values = np.random.default_rng(1).normal(size=60)
+    means = [values[names == name].mean() for name in "ABC"]
+    expected = stats.t.interval(0.95, 2, np.mean(means), stats.sem(means))
+    result = donor_mean(values, names, 0.95)
+    assert result.interval == pytest.approx((np.mean(means), *expected), rel=1e-12)
+    assert result.donors == 3
+    assert result.note == "12 of 60 cells have no known donor and are left out"
+
+
+@pytest.mark.parametrize(
+    ("cells", "note"),
+    [
+        ({"A": 30, "B": 30}, "no interval from fewer than 3 donors (2)"),
+        ({"": 60}, "no interval from fewer than 3 donors (0); 60 of 60 cells have no known donor"),
+        ({"A": 9, "B": 9, "C": 9, "unknown": 33}, "33 of 60 cells have no known donor"),
+    ],
+)
+def test_too_few_known_donors_give_no_interval(cells: dict[str, int], note: str):
+    donors = np.repeat([*cells], [*cells.values()])
+    result = donor_mean(np.arange(60.0), donors, 0.95)
+    assert [math.isnan(end) for end in result.interval[1:]] == [True, True]
+    assert result.note == note
+
+
+def test_scores_ignore_cells_without_a_label(write_arm, capsys):
+    values = np.arange(10.0).reshape(5, 2)
+    paths = {name: write_arm(name, values, ["a", "", "b", "", "a"]) for name in ("sig_4", "soft_4")}
+    embedding = read_embeddings(paths, "toy")["soft_4"]
+    assert (embedding.labels.tolist(), embedding.cells.tolist()) == (["a", "b", "a"], [0, 2, 4])
+    assert embedding.values.tolist() == values[[0, 2, 4]].tolist()
+    assert "sig_4.h5ad: 2 cells without a label are left out" in capsys.readouterr().err
+    embedding = read_embeddings(paths, "toy", labeled_only=False)["sig_4"]
+    assert embedding.labels.tolist() == ["a", "", "b", "", "a"]
+    assert anndata.read_h5ad(paths["sig_4"]).obs["scsigmoid_cell_type"].isna().sum() == 2
+    with pytest.raises(UserError, match="no cell has a label"):
+        read_embeddings({"sig_4": write_arm("sig_4", values, [""] * 5)}, "toy")
+
+
+def test_nan_in_a_file(write_arm):
+    values = np.ones((4, 2))
+    values[2, 1] = np.nan
+    path = write_arm("sigmoid_4k", values, list("aabb"))
+    message = r"sigmoid_4k\.h5ad: contains 1 of 4 cells .* first is 'cell 2'\)"
+    with pytest.raises(UserError, match=message):
+        read_embedding(path)

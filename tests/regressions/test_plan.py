@@ -1,0 +1,133 @@
+"""The plan: own files are counted, and wrong files are named before any job."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from forecast.conftest import write_lengths
+from scipy.sparse import csr_matrix
+from stages import write_cells
+from tenx import tenx_folder
+
+from scsigmoid.cli import main
+from scsigmoid.config.check import as_yaml, load
+from scsigmoid.errors import UserError
+from scsigmoid.forecast import choices
+from scsigmoid.forecast.volume import Volume, estimate_volume, vocabulary_size
+from scsigmoid.tokens.vocabulary import SPECIAL
+
+
+def write_file(path: Path, cells: int, genes: list[str]) -> None:
+    """Write a file of equal cells with the labels ``a``, ``b``, ``a``, ..."""
+    obs = {"kind": ["a", "b"] * cells}
+    write_cells(path, np.full((cells, len(genes)), 2), genes=genes, obs=obs)
+
+
+def test_own_files(tmp_path):
+    """Cells of h5ad files are counted, except held-out cells. 10x files are not converted."""
+    entries = []
+    for name, cells, held_out in (("a", 40, 0.25), ("b", 7, False), ("c", 5, True)):
+        path = tmp_path / f"{name}.h5ad"
+        write_file(path, cells, [f"ENSG{index:011d}" for index in range(20)])
+        entries.append({"files": str(path), "held_out": held_out})
+    tenx = tenx_folder(tmp_path / "tenx", np.full((6, 20), 2), "", ["x"] * 20)
+    entries.append({"files": str(tenx)})
+
+    def volume_of(*indices: int) -> Volume:
+        corpus = {"source": "local", "local": [entries[index] for index in indices]}
+        return estimate_volume(load(overrides={"preset": "demo", "corpus": corpus}), tmp_path)
+
+    size = (tmp_path / "a.h5ad").stat().st_size
+    assert volume_of(0) == Volume(basis="the files", files=1, cells=30, bytes=size)
+    assert (volume_of(0, 1, 2).files, volume_of(0, 1, 2).cells) == (3, 37)
+    assert volume_of(0, 3).cells is None
+
+
+def test_the_vocabulary_of_own_files_is_at_most_their_genes(tmp_path):
+    """Only training files count, and each organism has at most its configured size."""
+    for name, first, species in (("a", 0, "ENSG"), ("b", 15, "ENSG"), ("c", 0, "ENSMUSG")):
+        genes = [f"{species}{index:011d}" for index in range(first, first + 20)]
+        write_file(tmp_path / f"{name}.h5ad", 4, genes)
+    local = [{"files": str(tmp_path / f"{name}.h5ad"), "held_out": 0.5} for name in "ab"]
+    mouse = {"files": str(tmp_path / "c.h5ad"), "held_out": True}
+
+    def size(*entries, **sizes: int) -> int:
+        corpus = {"source": "local", "local": [*local, *entries]}
+        limits = {name.replace("_", " "): count for name, count in sizes.items()}
+        tokens = {"vocabulary": {"sizes": limits or None}}
+        overrides = {"preset": "demo", "corpus": corpus, "tokens": tokens}
+        return vocabulary_size(load(overrides=overrides), tmp_path)
+
+    special = len(SPECIAL)
+    assert size() == 35 + special
+    assert size(mouse) == 35 + special
+    assert size(mouse | {"held_out": 0.5}) == 35 + 20 + special
+    assert size(mouse | {"held_out": 0.5}, Homo_sapiens=30, Mus_musculus=25) == 30 + 20 + special
+
+
+def test_wrong_genes_or_labels_of_own_files_are_named(tmp_path, capsys):
+    """``plan`` reports the errors that the first jobs would report."""
+    for name, prefix in (("ids", "ENSG00000000"), ("symbols", "GENE")):
+        genes = [f"{prefix}{index:03d}" for index in range(20)]
+        write_file(tmp_path / f"{name}.h5ad", 40, genes)
+
+    def error(files: str, label: str) -> str:
+        entry = {"files": str(tmp_path / files), "label": label, "held_out": 0.5}
+        corpus = json.dumps({"source": "local", "local": [entry]})
+        code = main(["plan", "--config", f"results={tmp_path}", f"corpus={corpus}"])
+        stderr = capsys.readouterr().err
+        assert (code, stderr.count("scsigmoid: error:")) == (int(bool(stderr)), int(bool(stderr)))
+        return stderr
+
+    assert error("ids.h5ad", "kind") == ""
+    assert f"{tmp_path}/ids.h5ad" in error("ids.h5ad", "type")
+    assert f"{tmp_path}/symbols.h5ad" in error("*.h5ad", "kind")
+
+
+def test_later_files_replace_earlier_ones(tmp_path, capsys):
+    """Matches Snakemake's behavior with several ``--configfile``."""
+    (tmp_path / "one.yaml").write_text("preset: small\ncorpus: {maximum_cells: 5, maximum_gb: 7}\n")
+    (tmp_path / "two.yaml").write_text("corpus: {maximum_cells: 1234}\n")
+    files = [str(tmp_path / name) for name in ("one.yaml", "two.yaml")]
+    assert main(["plan", "--configfile", *files, "--config", f"results={tmp_path}"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("Preset small")
+    assert " 1,234 cells" in page
+
+
+def test_genes_named_by_symbol_are_limited(tmp_path: Path, own: Any, capfd: Any) -> None:
+    """Exports of Seurat have symbols. Each organism has at most 3,000 genes on a CPU."""
+    symbols = [f"SYM{gene}" for gene in range(3100)]
+    ids = {"gene_ids": [f"ENSG{gene:011d}" for gene in range(3100)]}
+    for columns in (None, ids):
+        counts = csr_matrix(np.full((50, 3100), 2))
+        write_cells(tmp_path / "a.h5ad", counts, genes=symbols, var=columns)
+        config = own({"files": str(tmp_path / "a.h5ad"), "held_out": 0.2})
+        assert vocabulary_size(config, tmp_path) == 3000 + len(SPECIAL)
+    assert capfd.readouterr().err.count("genes by var['gene_ids']") == 1
+    (tmp_path / "sample").mkdir()
+    (tmp_path / "sample" / "matrix.mtx").touch()  # a 10x folder, which is not opened
+    config = own({"files": f"{tmp_path}/a.h5ad", "held_out": True}, {"files": f"{tmp_path}/sample"})
+    assert vocabulary_size(config, tmp_path) == 3000
+
+
+def test_a_second_run_chooses_the_device_of_the_first(
+    own: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    write_lengths(tmp_path / "a.h5ad", [20] * 100)
+    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
+    first = own(entry)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/config.yaml").write_text(as_yaml(first))
+    monkeypatch.setattr(choices, "has_gpu", lambda: True)
+    again = own(entry)
+    assert (again.device, again.training) == (first.device, first.training)
+    assert own(entry, device="cuda").architecture.size == "small"
+
+
+def test_a_damaged_file_is_named_before_any_job(own: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.h5ad").write_text("not HDF5")
+    with pytest.raises(UserError, match=r"a\.h5ad"):
+        own({"files": str(tmp_path / "a.h5ad"), "held_out": 0.5})

@@ -1,0 +1,250 @@
+"""The report, its tables and figures: what they left out, and labels that overlapped."""
+
+import itertools
+import math
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from made_up_results import draw
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
+from scipy import stats
+
+from scsigmoid.config.plan import Plan
+from scsigmoid.config.schema import Config
+from scsigmoid.files import write_json
+from scsigmoid.measurements import Measurement, read_measurements, write_measurements
+from scsigmoid.paper.comparison import numbers
+from scsigmoid.paper.number import NO_VERDICT
+from scsigmoid.report import registry
+from scsigmoid.report.figures import style
+from scsigmoid.report.page import cells_table, content
+from scsigmoid.report.summary import summary
+from scsigmoid.results.folder import Results
+
+
+@pytest.mark.parametrize("name", ["tflops", "latency"])
+def test_kernel_figures_without_a_timed_kernel(
+    name: str, results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Results, "kernel_rows", [])
+    assert len(draw(name, results).axes) == 2
+
+
+def test_the_loss_figure_of_one_model_without_donors(
+    results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_donors(dataset: str, model: str, metric: str = "validation_loss") -> Measurement:
+        row = results.validation_loss(dataset, model, metric)
+        return replace(row, low=np.nan, high=np.nan) if metric.endswith("donors") else row
+
+    models = {"sigmoid_4k": results.config.models["sigmoid_4k"]}
+    one = Results(results.folder, replace(results.config, models=models))
+    monkeypatch.setattr(one, "validation_loss", without_donors)
+    with style.styled():
+        figure = draw("loss", one)
+    assert not any("intervals" in text.get_text() for text in figure.texts)
+    # The marker is above the label of its context.
+    assert figure.axes[1].lines[0].get_xdata() == figure.axes[1].get_xticks() == [0]
+
+
+@pytest.mark.parametrize("count", [3, 20, 45])
+def test_labels_of_clusters_do_not_overlap(
+    count: int, results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def umap_of_clusters(dataset: str, model: str) -> pd.DataFrame:
+        random = np.random.default_rng(count)
+        kinds = np.repeat([f"cell type {n}" for n in range(count)], 20)
+        return pd.DataFrame({"cell_type": kinds, "x": random.normal(size=len(kinds)),
+                             "y": random.normal(size=len(kinds))})  # fmt: skip
+
+    monkeypatch.setattr(results, "umap", umap_of_clusters)
+    with style.styled():
+        figure = draw("umap_heart_oft", results)
+        FigureCanvasAgg(figure).draw()
+        for axes in figure.axes:
+            boxes = [text.get_window_extent() for text in axes.texts]
+            assert len(boxes) >= min(count, 20)
+            pairs = itertools.combinations(boxes, 2)
+            assert not any(first.overlaps(second) for first, second in pairs)
+    shown = {to_hex(dots.get_facecolor()[0]) for dots in figure.axes[0].collections}
+    assert len(shown) == min(count, 20)
+
+
+@pytest.mark.parametrize("contexts", [(128, 130), (2048, 2049), (2000, 2100, 2200), (16, 16384)])
+def test_labels_of_any_contexts_do_not_overlap(contexts: tuple[int, ...], results: Results) -> None:
+    model = results.config.models["sigmoid_2k"]
+    models = {f"model_{context}": replace(model, context=context) for context in contexts}
+    changed = Results(results.folder, replace(results.config, models=models))
+    with style.styled():
+        figure = draw("sequence_lengths", changed)
+        FigureCanvasAgg(figure).draw()
+        boxes = [text.get_window_extent() for text in figure.axes[1].texts]
+    assert len(boxes) == len(contexts)
+    for first, second in itertools.combinations(boxes, 2):
+        assert not first.overlaps(second)
+    for box in boxes:
+        assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+        assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
+
+
+def test_only_the_papers_cells_have_the_papers_figure(results: Results) -> None:
+    own = replace(results.config, corpus=replace(results.config.corpus, source="local"))
+    captions = [
+        registry.caption("figure", name, Plan(config))
+        for config in (results.config, own)
+        for name in ("umap_heart_oft", "umap_pbmc68k", "scib")
+    ]
+    paper_figures = [re.findall(r"\(The paper's (.*)\.\)$", caption) for caption in captions]
+    assert paper_figures == [["Figure 7"], [], ["Figure 5"], [], [], []]
+
+
+def test_cells_without_a_label_are_grey(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unlabelled(dataset: str, model: str) -> pd.DataFrame:
+        cells = read(dataset, model)
+        return cells.assign(cell_type=cells.cell_type.where(cells.index % 3 > 0, ""))
+
+    read = results.umap
+    monkeypatch.setattr(results, "umap", unlabelled)
+    with style.styled():
+        figure = draw("umap_heart_oft", results)
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["no label", *sorted({*read("heart_oft", "sigmoid_4k").cell_type})]
+    for axes, model in zip(figure.axes, ("softmax_4k", "sigmoid_4k"), strict=True):
+        grey = axes.collections[0]
+        assert to_hex(grey.get_facecolor()[0]) == style.RULE
+        assert len(grey.get_offsets()) == np.ceil(len(read("heart_oft", model)) / 3)
+
+
+def test_the_share_of_cells_that_is_cut(whole: Results) -> None:
+    lengths, cells = whole.lengths
+    words = content(whole)["overview"]["Cells longer than the context"]
+    for context in {model.context for model in whole.config.models.values()}:
+        cut = cells[lengths > context - whole.config.tokens.cls].sum()
+        assert f"{100 * cut / sum(cells):.1f}% at {context}" in words
+
+
+def test_the_report_counts_cells_that_were_left_out(whole: Results) -> None:
+    excluded = {"a.h5ad": {"held_out": 1000, "repeated": 20}, "b": {"held_out": 3, "repeated": 0}}
+    write_json(whole.folder / "corpus/manifest.json", {"excluded": excluded})
+    assert any(note.startswith("1,023 cells") for note in cells_table(whole).notes)
+
+
+def test_own_cells_have_scores_by_donor(whole: Results) -> None:
+    scored = whole.config.evaluation.scib.metrics
+    # Logistic accuracy, the first metric of the preset `own`, is not computed by donor.
+    for dataset in whole.config.datasets:
+        rows = read_measurements(whole.folder / f"metrics/{scored[0]}/{dataset}.csv")
+        logistic = [replace(row, metric="logistic") for row in rows]
+        write_measurements(whole.folder / f"metrics/logistic/{dataset}.csv", logistic)
+    scib = replace(whole.config.evaluation.scib, metrics=["logistic", *scored])
+    evaluation = replace(whole.config.evaluation, scib=scib)
+    corpus = replace(whole.config.corpus, source="local")
+    config = replace(whole.config, corpus=corpus, evaluation=evaluation)
+    before = content(Results(whole.folder, config))["sections"][0]["items"]
+    donor_scores = {"sigmoid_4k": [0.1, 0.2, 0.3], "softmax_4k": [0.0, 0.2, 0.1]}
+    for metric in scored:
+        path = whole.folder / f"metrics/{metric}/heart_oft.csv"
+        rows = read_measurements(path)
+        donor_rows = [
+            replace(row, group=f"donor {donor}", value=value)
+            for row in rows
+            for donor, value in enumerate(donor_scores.get(row.model, [0.5] * 3))
+        ]
+        write_measurements(path, [*rows, *donor_rows])
+    own = Results(whole.folder, config)
+    items = content(own)["sections"][0]["items"]
+    names = [item["name"] for item in items]
+    assert names.count("scib_donors") == 1
+    table = items.pop(names.index("scib_donors"))["table"]
+    # The other tables do not change.
+    cells = [[item["table"].cells for item in page if "table" in item] for page in (before, items)]
+    assert cells[0] == cells[1]
+    rows = {row[0].text: [cell.text for cell in row[1:]] for row in table.cells}
+    half = stats.t.ppf(0.975, 2) * stats.sem([0.1, 0.2, 0.3])
+    assert rows["Sigmoid 4K (256 tokens)"] == [f"0.200 ± {half:.3f}"] * 4
+    half = stats.t.ppf(0.975, 2) * stats.sem([0.1, 0.0, 0.2])
+    assert rows["Sigmoid 4K \N{MINUS SIGN} Softmax 4K"] == [f"+0.100 ± {half:.3f}"] * 4
+    assert rows["Random embedding"] == ["0.500 ± 0.000"] * 4
+
+
+def test_only_files_of_this_run_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    for name in ("report.html", "tables/scib.csv"):
+        (tmp_path / name).write_text("old")
+        os.utime(tmp_path / name, (1, 1))
+    rows = [
+        {"pair": pair, "estimator": estimator, "ratio": 1.25}
+        for estimator in ("unbiased", "biased")
+        for pair in ("a vs b", "a vs c", "b vs c", "ratio_of_means")
+    ]
+    pd.DataFrame(rows).to_csv(tmp_path / "tables/mmd_heart_oft.csv")
+    lines = [line.split(":", 1) for line in summary(tmp_path, since=10).splitlines()]
+    assert {title: text.strip() for title, text in lines} == {
+        "MMD, sigmoid / softmax": "1.250 (heart_oft, 3 pairs of cell types)",
+        "Tables": str(tmp_path / "tables/mmd_heart_oft.csv"),
+    }
+
+
+MARKS = "\x00\x07\x9f\u200e\u200f\u202e\u2066\u2069\u061c\u2028\ufeff"
+
+
+def test_validation_loss_of_one_model_without_donors(
+    results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = {"sigmoid_4k": results.config.models["sigmoid_4k"]}
+    one = Results(results.folder, replace(results.config, models=models))
+    monkeypatch.setattr(one, "donor_count", lambda dataset, model: 0)
+    table = registry.make("table", "validation_loss", one)
+    assert not any(cell.bold for row in table.cells for cell in row)
+    assert not re.search(r"\d", table.notes[0].replace("68k", ""))
+
+
+def test_pairs_without_an_interval_are_named(copied: Path, config: Config) -> None:
+    path = copied / "metrics/mmd/heart_oft.csv"
+    rows = [
+        replace(row, low=math.nan, high=math.nan)
+        if "unbiased" in row.metric and row.group in ("", "Immune vs Neural")
+        else row
+        for row in read_measurements(path)
+    ]
+    mean = "mmd_unbiased_bootstrap_mean_ratio_of_means"
+    write_measurements(
+        path, [replace(row, value=math.nan) if row.metric == mean else row for row in rows]
+    )
+    table = registry.make("table", "mmd_heart_oft", Results(copied, config))
+    notes = " ".join(table.notes)
+    assert "interval of the pair and of the means: Immune vs Neural." in notes
+    assert "over resamples: \N{EN DASH} % (unbiased), +" in notes
+
+
+def test_missing_models_have_no_verdict(paper_results: Results) -> None:
+    models = {**paper_results.config.models}
+    for name in ("sigmoid_2k", "softmax_2k"):
+        del models[name]
+        for file in paper_results.folder.glob(f"metrics/validation_loss/*/{name}.*"):
+            file.unlink()
+    without_2k = Results(paper_results.folder, replace(paper_results.config, models=models))
+    of_2k = [row for row in numbers(without_2k) if "2K: softmax's validation loss" in row.title]
+    assert {(number.verdict, number.n) for number in of_2k} == {(NO_VERDICT, 0)}
+
+
+@pytest.mark.parametrize("types", [4, 30])
+def test_the_umap_has_every_cell(
+    types: int, results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Types beyond the palette, and cells without a label, are drawn, too."""
+    kinds = ["", *(f"type {n}" for n in range(types))] * 7
+    values = np.random.default_rng(0).normal(size=(len(kinds), 2))
+    cells = pd.DataFrame({"cell_type": kinds, "x": values[:, 0], "y": values[:, 1]})
+    monkeypatch.setattr(results, "umap", lambda dataset, model: cells)
+    with style.styled():
+        figure = draw("umap_heart_oft", results)
+    for axes in figure.axes:
+        drawn = np.vstack([dots.get_offsets() for dots in axes.collections])
+        assert sorted(map(tuple, drawn)) == sorted(map(tuple, values))

@@ -1,0 +1,73 @@
+"""Values of settings that were misread or ignored without a word."""
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from scsigmoid.config.check import load, model_training, read_yaml
+from scsigmoid.errors import UserError
+
+
+def test_null_and_numbers_may_be_text() -> None:
+    """Snakemake passes the values of ``--config 'training={clipping: null}'`` as text."""
+    overrides = {
+        "training": {"clipping": "null", "steps": "5", "betas": ["0.5", "9e-1"]},
+        "datasets": {"lung_acr": "null"},
+        "models": {"sigmoid_2k": {"training": {"clipping": "null"}}},
+        "results": "null",
+    }
+    config = load(overrides=overrides)
+    training = config.training
+    assert (training.clipping, training.steps, training.betas) == (None, 5, [0.5, 0.9])
+    assert config.results is None
+    assert model_training(config, "sigmoid_2k").clipping is None
+    assert "lung_acr" not in config.datasets
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("training: {steps: 1}\nseed: 2\ntraining: {epsilon: 3}", " line 3: 'training' is given"),
+        ("a: [1, 2\nb: }", " line 2: expected ',' or ']'"),
+        ("a: !!bool 3", " not valid YAML"),
+        ("seed:\n  1:30", " line 2: 1:30 is not a decimal number"),
+        ("seed: -0100", " line 1: -0100 is not a decimal number"),
+        ("seed: 1:30.5", " line 1: 1:30.5 is not a decimal number"),
+        ("corpus: &a {x: *a}", " a value contains itself"),
+        ("[" * 20_000, " a value contains itself, or is nested too deeply"),
+        ("- a list", " expected settings as 'key: value'"),
+        (None, " cannot be read"),
+    ],
+)
+def test_a_file_that_is_not_a_yaml_mapping(tmp_path: Path, text: str | None, problem: str) -> None:
+    path = tmp_path / "broken.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UserError) as caught:
+        read_yaml(path)
+    assert str(caught.value).startswith(f"{path}:{problem}")
+
+
+def test_a_date_is_text(tmp_path: Path) -> None:
+    """Snakemake passes the date of ``snapshot: 2024-06-11`` as a date, our loader as text."""
+    path = tmp_path / "date.yaml"
+    path.write_text("corpus: {snapshot: 2024-06-11}")
+    for corpus in (read_yaml(path)["corpus"], {"snapshot": datetime.date(2024, 6, 11)}):
+        assert load(overrides={"corpus": corpus}).corpus.snapshot == "2024-06-11"
+
+
+@pytest.mark.parametrize("name", ["../evil", "a b", "$(id)", 'a"b', "a\nb", "", "x" * 10_000])
+def test_names_that_become_paths_are_refused(name: str) -> None:
+    model = {"attention": "sigmoid", "context": 128}
+    for overrides in ({"datasets": {name: {"title": "t"}}}, {"models": {name: model}}):
+        with pytest.raises(UserError) as error:
+            load(overrides=overrides)
+        assert "\n" not in str(error.value)
+        assert len(str(error.value)) < 1000
+
+
+@pytest.mark.parametrize("device", ["gpu", "GPU", "cuda:x"])
+def test_an_unknown_device_is_refused_with_all_devices(device: str) -> None:
+    with pytest.raises(UserError, match=rf"^device: .*'cpu'.*'cuda'; found '{device}'"):
+        load(overrides={"device": device})

@@ -1,0 +1,120 @@
+"""Studies of one seed, one arm, several sizes, or with missing runs."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from study import conftest as study_fixtures
+from study.conftest import SEEDS, make_page, study_of, write_runs
+
+from scsigmoid.config.check import load
+from scsigmoid.config.schema import Config
+from scsigmoid.config.study import study_runs
+from scsigmoid.errors import UserError
+from scsigmoid.report.tables.writing import DASH, MINUS, Cell
+from scsigmoid.study import comparisons
+from scsigmoid.study.comparisons import loss_differences
+from scsigmoid.study.runs import Study, collect
+from scsigmoid.study.tables import rates_table, seeds_table
+
+config, study = (getattr(study_fixtures, name) for name in ("config", "study"))
+
+
+def test_a_number_as_text_gives_the_same_name():
+    as_text, as_number = (
+        study_runs(load(overrides={"study": {"rates": SEEDS | {"training": training}}}))
+        for training in ({"learning_rate": [rate]} for rate in ("1e-3", 0.001))
+    )
+    assert as_text.keys() == as_number.keys()
+
+
+def test_a_study_embeds_one_dataset():
+    study = {
+        name: {**SEEDS, "purpose": None, "embedded": name} for name in ("heart_oft", "pbmc68k")
+    }
+    with pytest.raises(UserError, match=r"study: families embed heart_oft, pbmc68k; choose"):
+        load(overrides={"study": study})
+
+
+@pytest.mark.parametrize(
+    ("purpose", "varied"),
+    [
+        ("seeds", {"size": ["demo", "160M"]}),
+        ("rates", {"context": [128, 256]}),
+        ("sizes", {"training": {"clipping": [None, 1.0]}}),
+        ("stability", {"training": {"mask_fraction": [0.1, 0.2]}}),
+    ],
+)
+def test_runs_that_a_table_would_average_are_refused(purpose, varied):
+    single = SEEDS | {"size": ["demo"], "training": {"learning_rate": 1e-3}, "purpose": purpose}
+    assert study_runs(load(overrides={"study": {"mine": single}}))
+    with pytest.raises(UserError, match=r"study\.mine: .* have the same purpose, attention, seed"):
+        study_runs(load(overrides={"study": {"mine": single | varied}}))
+    with pytest.raises(UserError, match=r"study\.other: mine_.* and other_"):
+        study_runs(load(overrides={"study": {"mine": single, "other": single}}))
+    assert study_runs(load(overrides={"study": {"mine": single | varied | {"purpose": None}}}))
+
+
+def test_a_study_of_one_seed_has_no_intervals(tmp_path: Path):
+    study = study_of(tmp_path, seed=[1])
+    names = study.runs.query("family == 'seeds'")["name"]
+    lines = [f"{name},100,leiden_nmi,0.{place + 3}" for place, name in enumerate(names)]
+    (study.folder / "scores.csv").write_text("\n".join(["run,step,metric,value", *lines]))
+    page = make_page(study)
+    line = f"| 0.300 ± {DASH} | 0.400 ± {DASH} | {MINUS}0.100 |"
+    assert line in (page / "study_scores.md").read_text()
+    outcomes = pd.read_csv(page / "study_claims.csv")["outcome"]
+    assert outcomes.tolist() == ["open", "open", "agrees", "open"]
+
+
+def test_a_tenth_without_a_measurement_has_no_fall(study: Study):
+    assert "the mean loss falls by 0.100 (sigmoid)" in seeds_table(study).caption
+    study.curves = study.curves[study.curves["step"] != 90]
+    assert "too few measurements" in seeds_table(study).caption
+
+
+def test_a_family_without_a_purpose_is_named(study: Study, capsys: pytest.CaptureFixture[str]):
+    runs = (study.folder / "runs.csv").read_text().replace(",rates,rates,", ",mine,,")
+    (study.folder / "runs.csv").write_text(runs)
+    make_page(study)
+    assert "in no table; set study.<family>.purpose: mine" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arm", "highest", "best"), [("sigmoid", 4e-3, 0.002), ("softmax", 1e-3, 0.001)]
+)
+def test_a_study_of_one_arm_has_all_but_the_comparison(tmp_path, arm, highest, best):
+    page = make_page(study_of(tmp_path, attention=[arm]))
+    names = {"rates", "frontier", "largest_rates", "limits", "clipping", "variants", "claims"}
+    assert {path.stem for path in page.glob("*")} == {f"study_{name}" for name in names}
+    largest = pd.read_csv(page / "study_largest_rates.csv", index_col="setting")[arm]
+    assert largest["no clipping, 20 steps of warm-up, 128 tokens"] == highest
+    assert f"| {best:g} | **7.400 (6.90, 7.90)** |" in (page / "study_rates.md").read_text()
+
+
+def test_runs_that_are_missing_or_unfinished_are_named(
+    config: Config, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    write_runs(config, tmp_path / "results", skipped="seeds_softmax_seed_2")
+    short = tmp_path / "results/training/seeds_sigmoid_seed_3/journal.csv"
+    short.write_text("".join(short.read_text().splitlines(keepends=True)[:-1]))
+    collect(config, tmp_path / "results", tmp_path / "tables")
+    assert "1 of 55 runs are missing: seeds_softmax_seed_2" in capfd.readouterr().err
+    study = Study(tmp_path / "tables")
+    assert study.unfinished == ["seeds_sigmoid_seed_3"]
+    assert loss_differences(study, "seeds")["seeds"].tolist() == [1] * 10
+    with pytest.raises(UserError, match="contains no run of the study"):
+        collect(config, tmp_path / "nothing", tmp_path / "tables")
+
+
+def test_an_arm_with_a_missing_seed_has_a_best_rate(study: Study):
+    missing = study.all_curves.query("family == 'rates' and attention == 'softmax' and seed == 2")
+    study.all_curves = study.all_curves.drop(missing.index)
+    table = rates_table(study)
+    assert list(table.records[0].values())[:3] == [1e-3, 7.5, 7.5]
+    assert table.rows[0][2] == Cell(f"6.900 (6.90, {DASH})", bold=True)
+
+
+def test_the_last_sign_change():
+    signs = pd.DataFrame({"step": [1, 2, 3, 4, 5, 6], "difference": [1, -1, 1, 1, -1, -1]})
+    assert comparisons.last_sign_change(signs) == 5

@@ -1,0 +1,296 @@
+"""Answers of the CELLxGENE service and of hostile servers."""
+
+import dataclasses
+import time
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from corpus.conftest import HEART
+from loopback import uuid, versions_path
+from stages import build, local_corpus, make_manifest, make_part
+
+from scsigmoid.config.schema import Dataset, LocalFiles
+from scsigmoid.corpus.discover import Service, list_versions
+from scsigmoid.corpus.metadata import read_manifest, write_manifest
+from scsigmoid.corpus.web import check_address
+from scsigmoid.errors import UserError
+
+
+def test_share_of_files_without_counts_is_limited(corpus, server, write_h5ad, counts, tmp_path):
+    server.add(2, write_h5ad(counts, name="served").read_bytes(), cells=150)
+    server.add(3, server.files[f"/{uuid(1002)}.h5ad"], cells=150)
+    for number in (4, 5):
+        server.add(number, write_h5ad(np.log1p(counts) / 3, name="peaks").read_bytes(), cells=5)
+    make_manifest(corpus, {"heart": Dataset(title="Heart", id=uuid(1002))}, tmp_path)
+    message = rf"2 training files with 10 of 160 cells have no raw counts: {uuid(1004)}, "
+    with pytest.raises(UserError, match=message):
+        make_part(corpus, tmp_path)
+    assert not (tmp_path / "part-0").exists()
+
+
+def test_files_that_are_gone(corpus, published, tmp_path):
+    published.script = {f"/{uuid(n)}.h5ad": ["410" if n == 1001 else "404"] for n in (1001, 1004)}
+    message = rf"2 of 3 files are gone .*{uuid(1001)} \(withdrawn\), {uuid(1004)} \(not found\)"
+    with pytest.raises(UserError, match=message):
+        build(corpus, HEART, tmp_path / "m.csv")
+    assert not list(tmp_path.glob("m.*"))
+
+
+PATH = "/file.h5ad"
+
+
+CONTENT = b"x" * 1000
+
+
+def test_addresses():
+    hosts = ["localhost", "example.com", "::1"]
+    for url in ("https://example.com/a%20b?c", "http://localhost:1/a", "http://[::1]:8/"):
+        check_address(url, hosts)
+    for url, message in [
+        ("https://example.com.example.org/", r"host 'example\.com\.example\.org' is not allowed"),
+        ("http://example.com/a.h5ad", "expected an https address"),
+        ("file:///etc/passwd", "is not allowed"),
+        ("http://[::1", "is not allowed"),
+        # To the standard library this host is example.com, to requests it is example.org.
+        ("https://example.org\\@example.com/a", "is not allowed"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            check_address(url, hosts)
+
+
+def test_redirects_to_other_hosts_are_refused(server, web):
+    for where in ("https://example.org/a.h5ad", "//127.0.0.1\\@localhost/"):
+        server.script[PATH] = [f"redirect {where}"]
+        with pytest.raises(UserError, match="is not allowed; add it to corpus"):
+            web.json(server.address + PATH)
+    server.answers["/datasets"] = [1]
+    server.script[PATH] = ["redirect /curation/v1/datasets"]
+    assert web.json(server.address + PATH) == [1]
+
+
+def test_pauses_between_attempts(server, web, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(web.stopping, "wait", pauses.append)
+    patient = dataclasses.replace(web, settings=dataclasses.replace(web.settings, longest_pause=9))
+    server.files[PATH] = CONTENT
+    server.script[PATH] = ["503", "429 7", "503", "500", "429 3600"]
+    assert patient.size(server.address + PATH) == 1000
+    assert pauses == [1, 7, 4, 8, 9]
+    server.script[PATH] = ["403"] * 99  # as firewalls answer to clients that seem suspicious
+    with pytest.raises(UserError, match=r"HTTP 403 \(6 attempts\); check the network"):
+        patient.size(server.address + PATH)
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_a_server_that_sends_a_byte_at_a_time(chunked, server, web, monkeypatch):
+    monkeypatch.setattr("scsigmoid.corpus.web.SLOWEST", 0.3)
+    web = dataclasses.replace(web, settings=dataclasses.replace(web.settings, attempts=1))
+
+    def slow(handler) -> None:
+        handler.send_response(200)
+        length = ("Transfer-Encoding", "chunked") if chunked else ("Content-Length", "1000000")
+        handler.send_header(*length)
+        handler.end_headers()
+        with suppress(OSError):
+            for _ in range(600):
+                handler.wfile.write(b"1\r\n \r\n" if chunked else b" ")
+                server.released.wait(0.05)
+
+    server.script[PATH] = [slow]
+    start = time.monotonic()
+    with pytest.raises(UserError, match=r"less than 1 MiB arrived in 0.3 s \(1 attempts\)"):
+        web.json(server.address + PATH)
+    assert time.monotonic() - start < 10
+
+
+DAY = "2024-06-11"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"assets": []}, f"its version {uuid(1011)} has no h5ad file"),
+        ({"tombstone": True}, "withdrawn"),
+        ({"dataset_version_id": "x" * 10_000}, "xxx…' is not a CELLxGENE id"),
+        ({"collection_id": uuid(5) + "\n"}, f"'{uuid(5)}' is not a CELLxGENE id"),
+        ({"cell_count": "many\x1b[2J"}, "cells is 'many [2J'"),
+    ],
+)
+def test_datasets_without_a_usable_description_are_left_out(changes, reason, service, server):
+    server.answers[f"/datasets/{uuid(1)}/versions"][1].update(changes)
+    versions, left_out = list_versions(service, DAY)
+    assert [version.row.dataset_id for version in versions] == [uuid(2)]
+    assert reason in left_out[uuid(1)]
+    assert len(left_out[uuid(1)]) < 300
+    assert left_out[uuid(1)].isprintable()
+    assert list_versions(service, DAY, [uuid(1)])[1] == {uuid(1): "named in corpus.leave_out"}
+
+
+@pytest.fixture
+def many(server, web) -> Service:
+    """Twenty datasets."""
+    for number in range(1, 21):
+        server.add(number, b"1")
+    return Service(server.api, web)
+
+
+def test_only_datasets_that_can_be_wanted_are_requested(many, server):
+    """A dataset that is not wanted may lack its number of cells."""
+    listed = server.answers["/datasets"]
+    del listed[0]["cell_count"]
+    versions, left_out = list_versions(many, DAY, can_be_wanted=listed[15:].__contains__)
+    assert (len(versions), len(left_out)) == (19, 1)
+    assert len(server.requests) == 1 + 5
+
+
+def test_a_stopped_command_continues(many, server, tmp_path):
+    """The number of datasets that the service fails to describe is limited."""
+    server.script = {versions_path(number): ["404"] for number in range(3, 8)}
+    assert len(list_versions(many, DAY)[0]) == 15
+    server.script = {versions_path(number): ["403"] * 99 for number in range(15, 21)}
+    with pytest.raises(UserError, match=r"6 of 20 datasets cannot be described.*HTTP 403"):
+        list_versions(many, DAY, cache=tmp_path)
+    server.script = {}
+
+    def count_requested(day: str) -> int:
+        server.requests.clear()
+        assert list_versions(many, day, cache=tmp_path) == list_versions(many, day)
+        return len(server.requests) - 1 - 21  # without the cache: the list and 20 datasets
+
+    assert count_requested(DAY) == 6
+    # Versions of another day, and damaged files, are requested again.
+    assert count_requested("2024-06-12") == 20
+    next(tmp_path.glob(f"*{DAY}.json")).write_text("{")
+    assert count_requested(DAY) == 1
+    # Versions of a day that is not over are not cached.
+    assert count_requested("2999-01-01") == count_requested("2999-01-01") == 20
+
+
+@pytest.mark.parametrize("answer", [{}, [1], b"[]]", [{"dataset_id": "../../etc/passwd"}]])
+def test_malformed_lists_are_refused(answer, service, server):
+    if answer and isinstance(answer[0], dict):
+        answer[0]["published_at"] = DAY
+    server.answers["/datasets"] = answer
+    message = r"datasets: (expected a list|its answer is not JSON)|passwd' is not a CELLxGENE id"
+    with pytest.raises(UserError, match=message):
+        list_versions(service, DAY)
+
+
+def test_a_lock_must_fit_the_configuration(lock, tmp_path):
+    first, second, heart = read_manifest(lock.manifest)
+    for changed, message in [
+        ({"collection_id": heart.collection_id}, "belongs to the collection of heart"),
+        ({"file": "../a"}, "'../a' is not a valid file"),
+        ({"dataset_version_id": "../../a"}, "'../../a' is not a CELLxGENE id"),
+        ({"source": "local", "location": "/etc/passwd"}, "is 'local', not CELLxGENE"),
+    ]:
+        write_manifest(lock.manifest, [dataclasses.replace(first, **changed), second, heart])
+        with pytest.raises(UserError, match=message):
+            build(lock, HEART, tmp_path / "m.csv")
+    write_manifest(lock.manifest, [first, heart])
+    with pytest.raises(UserError, match="evaluation dataset 'lung' is missing; make the lock"):
+        build(lock, {"lung": Dataset(title="Lung")}, tmp_path / "m.csv")
+    with pytest.raises(UserError, match=f"evaluation dataset 'heart' is not {uuid(9)}; correct"):
+        build(lock, {"heart": Dataset(title="Heart", id=uuid(9))}, tmp_path / "m.csv")
+    # An evaluation dataset that is not configured is not trained on either.
+    lung = dataclasses.replace(heart, dataset="lung", file="lung")
+    write_manifest(lock.manifest, [first, heart, lung])
+    build(lock, {"heart": Dataset(title="New title")}, tmp_path / "m.csv")
+    files = [(r.file, r.title) for r in read_manifest(tmp_path / "m.csv")]
+    assert files == [(first.file, first.title), ("heart", "New title")]
+
+
+@pytest.mark.parametrize("status", [302, 404])
+def test_bodies_of_redirects_and_errors_are_not_read(status, server, web):
+    sent = []
+
+    def endless(handler) -> None:
+        handler.send_response(status)
+        handler.send_header("Location", "/curation/v1/datasets")
+        handler.end_headers()
+        with suppress(OSError):
+            while len(sent) < 2000:
+                handler.wfile.write(bytes(1 << 16))
+                sent.append(1)
+
+    server.answers["/datasets"] = [1]
+    server.script[PATH] = [endless]
+    if status == 302:
+        assert web.json(server.address + PATH) == [1]
+    else:
+        with pytest.raises(UserError, match="not found"):
+            web.json(server.address + PATH)
+    assert len(sent) < 1000
+
+
+def test_headers_that_arrive_a_byte_at_a_time(server, web):
+    """The time-out is for all headers, not for each byte."""
+    quick = dataclasses.replace(web.settings, attempts=1, timeout=0.5)
+
+    def slow(handler) -> None:
+        with suppress(OSError):
+            handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            for _ in range(100):
+                handler.wfile.write(b"x")
+                server.released.wait(0.1)
+
+    server.script[PATH] = [slow]
+    start = time.monotonic()
+    with pytest.raises(UserError, match=r"\(1 attempts\)"):
+        dataclasses.replace(web, settings=quick).json(server.address + PATH)
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("text", [b"{", b"\xff\xfe", b"[" * 100_000, b"9" * 5000])
+def test_answers_that_are_not_json(text, server, web):
+    server.answers["/datasets"] = text
+    with pytest.raises(UserError, match="its answer is not JSON"):
+        web.json(server.api + "/datasets")
+
+
+def test_the_size_of_an_answer_is_limited(server, web, monkeypatch):
+    monkeypatch.setattr("scsigmoid.corpus.web.LARGEST_ANSWER", 1 << 20)
+    server.answers["/datasets"] = b"[" + b" " * (1 << 21) + b"]"
+    with pytest.raises(UserError, match=r"larger than 1 MiB; check corpus\.api"):
+        web.json(server.api + "/datasets")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Content-Length", "\u00b2"),
+        ("Content-Length", "9" * 5000),
+        ("Content-Length", "1" + "0" * 18),
+        ("Retry-After", "soon"),
+        ("Retry-After", "9" * 400),
+        ("Location", "http://[::1"),
+    ],
+)
+def test_odd_headers(name, value, server, web):
+    status = {"Content-Length": 200, "Retry-After": 503, "Location": 302}[name]
+
+    def odd(handler) -> None:
+        handler.send_response(status)
+        handler.send_header(name, value)
+        handler.end_headers()
+
+    server.script[PATH] = [odd] * 9
+    quick = dataclasses.replace(web.settings, attempts=2)
+    client = dataclasses.replace(web, settings=quick)
+    try:
+        assert client.size(server.address + PATH) in (None, 10**18)
+    except UserError as error:
+        assert len(str(error)) < 400  # noqa: PT017
+
+
+def test_a_manifest_with_an_impossible_fraction(counts, write_h5ad, tmp_path):
+    corpus = local_corpus(LocalFiles(files=str(write_h5ad(counts))))
+    make_manifest(corpus, {}, tmp_path)
+    rows = read_manifest(tmp_path / "manifest.csv")
+    changed = [dataclasses.replace(row, held_out="fraction=. seed=1") for row in rows]
+    write_manifest(tmp_path / "manifest.csv", changed)
+    (tmp_path / "manifest.json").unlink()
+    with pytest.raises(UserError, match=r"cells\.h5ad: .*'fraction'"):
+        make_part(corpus, tmp_path)
+    assert not (tmp_path / "part-0").exists()
