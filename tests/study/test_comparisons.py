@@ -47,17 +47,27 @@ def test_an_arm_with_a_missing_seed_has_a_best_rate(study: Study):
 
 
 @pytest.mark.parametrize(
-    ("losses", "validation_losses", "expected"),
+    ("losses", "validation_losses", "mean", "median"),
     [
-        ([9, 9, 9, 9], [1, 5, 2, 4], 4),
-        ([9, 9, 9, 9, 9], [5, 1, math.nan, 2, math.nan], 2),  # NaN: not measured at this step
-        ([9, 9, 9, math.nan], [1, 2, 3, math.nan], math.inf),
-        ([9, 9, 9], [1, 2, math.inf], math.inf),
+        ([9] * 6, [9, 1, 5, 2, 4, 3], 3, 3),
+        ([9] * 6, [9, 5, 1, math.nan, 3, math.nan], 4.5, 3),  # NaN: not measured at this step
+        ([9] * 5 + [math.nan], [1, 2, 3, 4, 5, 6], math.inf, math.inf),
+        ([9] * 6, [1, 2, 3, 4, 5, math.inf], math.inf, math.inf),
+        ([9] * 6, [1, 2, math.inf, 4, 5, 6], math.inf, 5),
     ],
 )
-def test_the_final_loss_is_the_median_of_three_losses(losses, validation_losses, expected):
+def test_the_loss_of_a_run_is_the_mean_of_five_losses(losses, validation_losses, mean, median):
     curve = pd.DataFrame({"loss": losses, "validation_loss": validation_losses})
-    assert comparisons.final_loss(curve) == expected
+    assert comparisons.final_loss(curve) == mean
+    assert comparisons.final_loss(curve, comparisons.median_of_last_three) == median
+
+
+def test_the_loss_at_a_step_is_the_loss_of_the_run_up_to_this_step(study: Study):
+    curves = study.curves[study.curves["purpose"] == "seeds"]
+    by_step = comparisons.losses_by_step(curves).set_index(["run", "step"])["validation_loss"]
+    for step in (20, 70, 100):
+        losses = comparisons.final_losses(curves[curves["step"] <= step], ["run"])
+        assert by_step.xs(step, level="step").to_dict() == pytest.approx(losses.to_dict())
 
 
 def test_the_last_sign_change():
