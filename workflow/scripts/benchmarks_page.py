@@ -1,4 +1,4 @@
-"""Update the tables and figures of benchmarks.md, reproduction.md and preregistration.md in docs.
+"""Update tables and figures of the pages benchmarks, reproduction, preregistration and evaluation.
 
     python workflow/scripts/benchmarks_page.py docs
 
@@ -350,6 +350,41 @@ def study_tables(measurements: Path) -> dict[str, str]:
     return texts | {"real_cells": seeds_table(read(measurements / "h200", "real_cells_seeds.csv"))}
 
 
+#: Representations in the table of the model ``blood``.
+REPRESENTATIONS = {
+    "blood": "`blood`, 384 dimensions",
+    "pca_50": "50 principal components of log counts",
+    "pca_384": "384 principal components of log counts",
+    "genes_2000": "2,000 highly variable genes",
+    "random": "random, 384 dimensions",
+}
+
+
+def evaluation_tables(measurements: Path) -> dict[str, str]:
+    """Return the tables of docs/evaluation.md by name."""
+    scores = read(measurements, "cpu/blood_scores.csv").groupby(["representation", "metric"])
+    means, deviations = scores["value"].mean(), scores["value"].std()
+    metrics = {"logistic": "logistic regression", "knn": "15 nearest neighbors"}
+    metrics["leiden_nmi"] = "Leiden NMI"
+    lines = []
+    for name in (name for name in REPRESENTATIONS if name in means):
+        places = [(name, metric) for metric in metrics]
+        cells = [f"{number(means[at], 3)} ± {number(deviations[at], 3)}" for at in places]
+        lines.append([REPRESENTATIONS[name], *cells])
+    coverage = read(measurements, "cpu/donor_coverage.csv")
+    shares = coverage.pivot(index=["donors", "deviation"], columns="interval", values="coverage")
+    order = ("donors", "clusters")
+    covered = [
+        [str(donors), f"{deviation:g}", *(f"{row[name]:.1%}".replace("%", " %") for name in order)]
+        for (donors, deviation), row in shares.iterrows()
+    ]
+    header = ["donors", "standard deviation between donors", "Student's t over donor means"]
+    return {
+        "blood": markdown(["PBMC 3k: 2,638 cells, 9 types", *metrics.values()], lines),
+        "donor_coverage": markdown([*header, "over cells, donors as clusters (CR1)"], covered),
+    }
+
+
 #: The three losses of a run that docs/preregistration.md compares: heading and definition.
 LOSSES: dict[str, comparisons.Summary] = {
     "last step": lambda losses: float(losses.iloc[-1]),
@@ -429,6 +464,7 @@ def pages(docs: Path) -> dict[Path, str]:
         "benchmarks.md": benchmark_tables(docs / "measurements"),
         "reproduction.md": study_tables(docs / "measurements"),
         "preregistration.md": {"definitions": definitions_table(docs / "measurements")},
+        "evaluation.md": evaluation_tables(docs / "measurements"),
     }
     texts = {name: (docs / name).read_text("utf-8") for name in tables}
     return {docs / name: fill_tables(text, tables[name]) for name, text in texts.items()}
