@@ -37,7 +37,9 @@ from scsigmoid.evaluation.scib import cross_validated, leiden, probe
 COMPONENTS = (50, 384)
 
 
-def representations(cells: anndata.AnnData, model: str) -> Iterator[tuple[str, NDArray[np.floating]]]:
+def representations(
+    cells: anndata.AnnData, model: str
+) -> Iterator[tuple[str, NDArray[np.floating]]]:
     """Yield the name and the values (cells x dimensions) of every representation but ``random``."""
     counts = (cells.raw or cells).X.tocsr()
     logs = log_normalized(counts)

@@ -3,13 +3,14 @@
     python workflow/scripts/donor_coverage.py --output donor_coverage.csv
 
 Each simulation has 400 cells, 80 % from one donor and the others divided equally among the other
-donors. Donor means are normally distributed, and the standard deviation between the cells of a donor
-is 1. The true value is 0, the mean of the population of donors.
+donors. Donor means are normally distributed, and the standard deviation between the cells of a
+donor is 1. The true value is 0, the mean of the population of donors.
 
 The CSV file has one row per setting (``donors``, ``deviation``: standard deviation between donors)
-and ``interval``: ``donors``, Student's t over donor means (as in the workflow), and ``clusters``, the
-mean over cells with donors as clusters (CR1, Student's t). ``coverage`` is the share of simulations
-whose nominal 95 % interval contains the true value, ``standard_error`` its standard error.
+and ``interval``: ``donors``, Student's t over donor means (as in the workflow), and ``clusters``,
+the mean over cells with donors as clusters (CR1, Student's t). ``coverage`` is the share of
+simulations whose nominal 95 % interval contains the true value, ``standard_error`` its standard
+error.
 """
 
 import argparse

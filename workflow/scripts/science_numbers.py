@@ -2,8 +2,8 @@
 
     python workflow/scripts/science_numbers.py .
 
-Prints every recomputed text with its page, and fails if a page does not contain it. Texts are compared
-without regard to line breaks. The tables between ``<!-- table NAME -->`` marks are made by
+Prints every recomputed text with its page, and fails if a page does not contain it. Texts are
+compared without regard to line breaks. The tables between ``<!-- table NAME -->`` marks are made by
 benchmarks_page.py.
 """
 
@@ -103,15 +103,16 @@ def scores(study: Study, measurements: Path) -> Iterator[Statement]:
     yield README, f"MMD {span(100 * (ratios - 1), 0, '').replace(' [', ' % higher [')}"
     yield REPRODUCTION, f"an MMD ratio of {fixed(1 + detectable(ratios), 2)}"
     yield PREREGISTRATION, f"finds a ratio of {fixed(1 + detectable(ratios), 2)} in 80 %"
-    for metric, row in differences.iterrows():
+    for _, row in differences.iterrows():
         text = span(row)
-        test = stats.ttest_1samp(row, 0).pvalue
-        yield PREREGISTRATION, f"| {text} | {fixed(test, 4 if test < 0.01 else 3 if test < 0.1 else 2)} |"
-        assert metric in study.controls.index
+        p = stats.ttest_1samp(row, 0).pvalue
+        digits = 4 if p < 0.01 else 3 if p < 0.1 else 2
+        yield PREREGISTRATION, f"| {text} | {fixed(p, digits)} |"
     lung = pd.read_csv(measurements / "h200/real_cells_seeds.csv").set_index(["dataset", "metric"])
     lung = lung.loc["lung_cell_lines"].drop("validation_loss")
-    assert len(lung) == 5 and not lung["sigmoid_better"].any()
-    text = f"better in {lung['sigmoid_better'].max()} of {lung['seeds'].min()} seeds on each of five"
+    assert len(lung) == 5
+    better, seeds = lung["sigmoid_better"].max(), lung["seeds"].min()
+    text = f"better in {better} of {seeds} seeds on each of five"
     for page in (README, REPRODUCTION):
         yield page, text
     nmi = lung.loc["leiden_nmi"]
@@ -130,8 +131,10 @@ def stability(arms: Study, measurements: Path) -> Iterator[Statement]:
         collapsed, tried = softmax.loc[rate]
         yield REPRODUCTION, f"{collapsed} of {tried} {text} times"
     high = softmax.loc[8e-3:].sum()
-    yield REPRODUCTION, f"{high['sum']} of {high['size']} at 80 to 320 times; sigmoid " + (
-        f"{counts.loc['sigmoid', 'sum'].sum()} of {counts.loc['sigmoid', 'size'].sum()}"
+    yield (
+        REPRODUCTION,
+        f"{high['sum']} of {high['size']} at 80 to 320 times; sigmoid "
+        + (f"{counts.loc['sigmoid', 'sum'].sum()} of {counts.loc['sigmoid', 'size'].sum()}"),
     )
     collapsed, tried = softmax.loc[4e-3]
     yield README, f"{collapsed} of {tried} softmax runs learn only gene frequencies"

@@ -153,9 +153,7 @@ def arm_differences(values: pd.DataFrame, column: str) -> pd.DataFrame:
     return rows.join(differences.add_prefix("seed_")).reset_index()
 
 
-def variant_differences(
-    study: Study, summary: Summary = mean_of_last
-) -> tuple[pd.DataFrame, int]:
+def variant_differences(study: Study, summary: Summary = mean_of_last) -> tuple[pd.DataFrame, int]:
     """Compare each variant of attention with the plain attention of the same arm, seed by seed.
 
     Returns:
@@ -176,9 +174,7 @@ def variant_differences(
     return rows.reset_index(names=["attention", "variant"]), last_step
 
 
-def losses_of_variants(
-    study: Study, summary: Summary = mean_of_last
-) -> tuple[pd.DataFrame, int]:
+def losses_of_variants(study: Study, summary: Summary = mean_of_last) -> tuple[pd.DataFrame, int]:
     """Return the final losses of the runs with the purpose ``seeds`` or ``variants``.
 
     Rows are pairs (attention, variants), columns are seeds. The second value is the last step that
@@ -191,9 +187,7 @@ def losses_of_variants(
     return losses.unstack("seed"), last_step
 
 
-def rival_differences(
-    study: Study, summary: Summary = mean_of_last
-) -> tuple[pd.DataFrame, int]:
+def rival_differences(study: Study, summary: Summary = mean_of_last) -> tuple[pd.DataFrame, int]:
     """Compare each variant of sigmoid with :data:`RIVAL`, seed by seed.
 
     A variant wins if its loss is significantly lower and its scores are all higher

@@ -188,7 +188,8 @@ def stability_figure(study: Study) -> "Figure":
         "losses), lines are medians over runs with a finite loss, and the "
         "dotted line is the gene-frequency baseline.",
         "Crosses are collapsed runs: the median of the last three validation losses is less than "
-        f"{MINIMUM_GAIN:g} nats below the baseline, or more than {MAXIMUM_RISE:g} nats above the lowest loss of the run."
+        f"{MINIMUM_GAIN:g} nats below the baseline, or more than {MAXIMUM_RISE:g} nats above the "
+        "lowest loss of the run."
         if runs["collapsed"].any()
         else "",
         f"Lower row: one line per seed ({settings[0]}) at a learning rate of {rate:g}, {reason}.",
