@@ -67,6 +67,8 @@ def losses(arms: Study, variants: Study, embeddings: Study) -> Iterator[Statemen
     yield REPRODUCTION, f"by {fixed(lower.min(), 2)} to {fixed(lower.max(), 2)} nats"
     yield REPRODUCTION, f"higher in two, by {' and '.join(fixed(x, 2) for x in sorted(higher))}"
     yield REPRODUCTION, f"standard deviation of {fixed(last.std(), 2)} nats"
+    width = stats.t.ppf(0.975, len(last) - 1) * last.sem()
+    yield REPRODUCTION, f"an interval of ±{fixed(width, 2)} nats"
     rates, _, _ = comparisons.best_rates(arms)
     softmax, sigmoid = rates["softmax"], rates["sigmoid"]
     means = softmax.mean(axis=1)

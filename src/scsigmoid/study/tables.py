@@ -194,8 +194,8 @@ def frontier_table(study: Study) -> Table:
         caption="Stability by learning rate. Each cell has three values: number of collapsed runs "
         "of all runs (one per seed); mean loss (nats) of the other runs, where a loss is the "
         f"{FINAL_LOSS}; effective number of keys at the last step, which is exp(entropy) of the "
-        "attention weights "
-        f"of a query, median over queries, layers and runs. {COLLAPSED} {DASH}: no value.",
+        "attention weights of a query, median over queries, layers and runs. "
+        f"{COLLAPSED} {DASH}: no value.",
         records=records,
         header=("Learning rate", *(f"{rate:g}" for rate in grid.columns)),
         rows=[
@@ -211,9 +211,9 @@ def limits_table(study: Study) -> Table:
         f"Number of collapsed runs by limit. The columns {LIMITS[0]:g} to {LIMITS[-1]:g} count the "
         "runs whose last three validation losses have a median less than this limit (nats) below "
         f"the gene-frequency baseline, or more than {MAXIMUM_RISE:g} nats above the lowest loss of "
-        "the run. The limit "
-        f"of all other tables is {MINIMUM_GAIN:g}. Runs: number of all runs. Diverged: number of "
-        "runs that left their lowest loss while the gradient exploded (docs/preregistration.md). "
+        f"the run. The limit of all other tables is {MINIMUM_GAIN:g}. Runs: number of all runs. "
+        "Diverged: number of runs that left their lowest loss while the gradient exploded "
+        "(docs/preregistration.md). "
         "Norm: largest gradient norm at a logged step of these runs.",
         stability.count_collapsed(study),
         {
@@ -250,9 +250,9 @@ def power_table(study: Study) -> Table:
     return make_table(
         "Differences of validation loss (nats) between the arms that the seeds can detect. The "
         f"loss is the {FINAL_LOSS} up to the step. Each seed has one run per arm. Standard "
-        f"deviation: of the difference, sigmoid minus softmax, over seeds. Half width: half the width of {INTERVAL} of the mean difference. Found in "
-        f"{POWER:.0%}: the true difference for which the interval excludes zero with a probability "
-        f"of {POWER:.0%}.",
+        f"deviation: of the difference, sigmoid minus softmax, over seeds. Half width: half the "
+        f"width of {INTERVAL} of the mean difference. Found in {POWER:.0%}: the true difference "
+        f"for which the interval excludes zero with a probability of {POWER:.0%}.",
         comparisons.detectable_loss_differences(study),
         {
             "Step": "{step:,.0f}", "Seeds": "{seeds}",
@@ -319,7 +319,8 @@ def seeds_table(study: Study) -> Table:
     return make_table(
         f"Validation loss (nats) of both arms by step: the {FINAL_LOSS} up to the step. Each arm "
         f"is the mean over {seeds_text(differences['seeds'].iloc[-1])} (one run each). "
-        f"Difference: sigmoid minus softmax, seed by seed, {IN_BRACKETS}. The sign of the difference {sign}. {trend}",
+        f"Difference: sigmoid minus softmax, seed by seed, {IN_BRACKETS}. The sign of the "
+        f"difference {sign}. {trend}",
         differences,
         {"Step": "{step:,.0f}", **ARM_COLUMNS},
         "rccc",
