@@ -1,4 +1,4 @@
-"""Tables of docs/benchmarks.md and docs/reproduction.md: current, and single numbers recomputed."""
+"""Tables and numbers of the documents: current, and recomputed from docs/measurements."""
 
 import csv
 import re
@@ -6,6 +6,7 @@ import runpy
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -57,3 +58,14 @@ def test_a_speed_up_over_flash_attention_4_is_the_median_over_rounds() -> None:
     place = (128, "paper", 16384, "backward")
     found = SCRIPT["kernel_ratio"](rows["hopper", "packed"], rows["fa4", "packed"], place)
     assert found == pytest.approx(median, rel=1e-3)
+
+
+def test_the_coverage_of_donor_intervals_is_measured_again(tmp_path: Path) -> None:
+    script = runpy.run_path(str(ROOT / "workflow/scripts/donor_coverage.py"))
+    script["main"](["--output", str(tmp_path / "new.csv")])
+    kept = pd.read_csv(MEASUREMENTS / "cpu/donor_coverage.csv")
+    new = pd.read_csv(tmp_path / "new.csv")
+    assert new["coverage"].tolist() == pytest.approx(kept["coverage"].tolist(), abs=0.015)
+    # Donor means with equal variances: Student's interval has its nominal coverage.
+    exact = new.query("interval == 'donors' and deviation == 1")["coverage"]
+    assert exact.tolist() == pytest.approx([0.95, 0.95], abs=0.01)
