@@ -63,7 +63,7 @@ def compile_kernel(kernel, dimension, dtype, capability, *, accurate=False, bias
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize(
-    ("dimension", "capability"), [(64, 80), (128, 80), (64, 90), (128, 90), (128, 100)]
+    ("dimension", "capability"), [(64, 80), (128, 80), (64, 90), (128, 90), (128, 100), (128, 120)]
 )
 def test_half_precision_does_not_spill(kernel, dimension, capability):
     binary = compile_kernel(kernel, dimension, "bf16", capability)

@@ -1,10 +1,18 @@
 """Inputs of attention that other attention functions accept."""
 
+import re
+
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from scsigmoid.attention import sigmoid_attention, sigmoid_attention_padded, softmax_attention
+from scsigmoid.attention import (
+    choose_backend,
+    sigmoid_attention,
+    sigmoid_attention_padded,
+    softmax_attention,
+)
+from scsigmoid.errors import UserError
 
 LENGTHS = torch.tensor([0, 3, 8], dtype=torch.int32)
 MIXED = [
@@ -43,3 +51,13 @@ def test_autocast_casts_padded_inputs_of_several_dtypes():
 def test_several_dtypes_without_autocast_are_an_error():
     with pytest.raises(TypeError, match="v: dtype"):
         sigmoid_attention(*inputs(MIXED[0]), LENGTHS, 5)
+
+
+@pytest.mark.parametrize("requested", ["hopper", "triton"])
+def test_the_advised_backend_runs(requested):
+    with pytest.raises(UserError, match="CUDA GPU") as error:
+        choose_backend("sigmoid", requested, "cpu")
+    advised = re.findall(r"'(\w+)'", str(error.value).rpartition(";")[2])
+    assert set(advised) == {"reference", "auto"}
+    for backend in advised:
+        sigmoid_attention(*inputs([torch.float32] * 3), LENGTHS, 5, backend=backend)

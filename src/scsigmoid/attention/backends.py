@@ -90,6 +90,16 @@ def _find_obstacle(name: str, backend: Backend, device: torch.device, unsupporte
     return failure
 
 
+def _find_alternative(
+    attention: str, backend: Backend, device: torch.device, unsupported: str
+) -> str:
+    """Return the first alternative of ``backend``, or of its alternatives, that runs."""
+    name = backend.alternative
+    while _find_obstacle(name, BACKENDS[attention][name], device, unsupported):
+        name = BACKENDS[attention][name].alternative
+    return name
+
+
 def _choose_automatically(
     attention: str, device: torch.device, unsupported: str
 ) -> tuple[str, list[str]]:
@@ -133,7 +143,7 @@ def _choose(attention: str, requested: str, device: torch.device, unsupported: s
         )
     backend = BACKENDS[attention][requested]
     if obstacle := _find_obstacle(requested, backend, device, unsupported):
-        remedy = f"use {backend.alternative!r} or 'auto'"
+        remedy = f"use {_find_alternative(attention, backend, device, unsupported)!r} or 'auto'"
         raise UserError(f"backend {requested!r} for {attention} attention: {obstacle}; {remedy}")
     log(f"{attention} attention: backend {requested} (as requested)")
     return requested

@@ -43,7 +43,7 @@ from scsigmoid.progress import log, verbosity
 from scsigmoid.tokens.make import Tokenizer
 from scsigmoid.tokens.store import Packed, TokenStore, grouped, write_shards
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-from scsigmoid.training.devices import resolve_device
+from scsigmoid.training.devices import own_defaults, resolve_device
 from scsigmoid.training.export import MODEL, load_encoder, load_vocabulary
 
 KEY = "X_scsigmoid"  # name of the embedding in obsm, and of its settings in uns
@@ -85,6 +85,7 @@ class Model:
         )
 
 
+@own_defaults()
 def load(path: str | Path, *, device: str = "auto", backend: str = "auto") -> Model:
     """Load a trained model.
 
@@ -114,6 +115,7 @@ def load(path: str | Path, *, device: str = "auto", backend: str = "auto") -> Mo
     return Model(path, encoder, load_vocabulary(path), metadata)
 
 
+@own_defaults()
 def tokenize(
     adata: AnnData, model: Model, *, layer: str = "", genes: str = "", verbose: bool = True
 ) -> Packed:
@@ -137,6 +139,7 @@ def tokenize(
         return TokenStore.open(store).cells(np.arange(adata.n_obs), model.encoder.settings.genes)
 
 
+@own_defaults()
 def embed(
     adata: AnnData,
     model: Model,
@@ -186,6 +189,7 @@ def embed(
     adata.uns[key] = provenance(model.path, model.metadata, settings, is_simulated)
 
 
+@own_defaults()
 def embed_file(
     path: Path,
     model: Model,
