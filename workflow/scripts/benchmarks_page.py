@@ -355,7 +355,6 @@ REPRESENTATIONS = {
     "blood": "`blood`, 384 dimensions",
     "pca_50": "50 principal components of log counts",
     "pca_384": "384 principal components of log counts",
-    "genes_2000": "2,000 highly variable genes",
     "random": "random, 384 dimensions",
 }
 

@@ -51,7 +51,6 @@ def representations(
         yield f"pca_{components}", pca.fit_transform(variable)
     ss.embed(cells, ss.load(model))
     yield model, cells.obsm["X_scsigmoid"]
-    yield f"genes_{VARIABLE_GENES}", variable
 
 
 def scores(
