@@ -38,17 +38,27 @@ def test_rates_are_compared_at_the_last_step_that_all_have_reached(study: Study)
 
 
 @pytest.mark.parametrize(
-    ("losses", "validation_losses", "expected"),
+    ("losses", "validation_losses", "mean", "median"),
     [
-        ([9, 9, 9, 9], [1, 5, 2, 4], 4),
-        ([9, 9, 9, 9, 9], [5, 1, math.nan, 2, math.nan], 2),  # NaN: not measured at this step
-        ([9, 9, 9, math.nan], [1, 2, 3, math.nan], math.inf),
-        ([9, 9, 9], [1, 2, math.inf], math.inf),
+        ([9] * 6, [9, 1, 5, 2, 4, 3], 3, 3),
+        ([9] * 6, [9, 5, 1, math.nan, 3, math.nan], 4.5, 3),  # NaN: not measured at this step
+        ([9] * 5 + [math.nan], [1, 2, 3, 4, 5, 6], math.inf, math.inf),
+        ([9] * 6, [1, 2, 3, 4, 5, math.inf], math.inf, math.inf),
+        ([9] * 6, [1, 2, math.inf, 4, 5, 6], math.inf, 5),
     ],
 )
-def test_the_final_loss_is_the_median_of_three_losses(losses, validation_losses, expected):
+def test_the_loss_of_a_run_is_the_mean_of_five_losses(losses, validation_losses, mean, median):
     curve = pd.DataFrame({"loss": losses, "validation_loss": validation_losses})
-    assert comparisons.final_loss(curve) == expected
+    assert comparisons.final_loss(curve) == mean
+    assert comparisons.final_loss(curve, comparisons.median_of_last_three) == median
+
+
+def test_the_loss_at_a_step_is_the_loss_of_the_run_up_to_this_step(study: Study):
+    curves = study.curves[study.curves["purpose"] == "seeds"]
+    by_step = comparisons.losses_by_step(curves).set_index(["run", "step"])["validation_loss"]
+    for step in (20, 70, 100):
+        losses = comparisons.final_losses(curves[curves["step"] <= step], ["run"])
+        assert by_step.xs(step, level="step").to_dict() == pytest.approx(losses.to_dict())
 
 
 def test_the_difference_is_taken_seed_by_seed(study: Study):
@@ -58,8 +68,9 @@ def test_the_difference_is_taken_seed_by_seed(study: Study):
     assert last["difference"] == pytest.approx(-0.2)
     interval = stats.t.interval(0.95, 2, -0.2, 0.1 / 3**0.5)
     assert (last["low"], last["high"]) == pytest.approx(interval)
-    assert comparisons.last_sign_change(differences) == 50
-    assert comparisons.last_sign_change(differences[differences["step"] > 40]) is None
+    # Of the last five losses, three are after the change at step 50.
+    assert comparisons.last_sign_change(differences) == 70
+    assert comparisons.last_sign_change(differences[differences["step"] > 60]) is None
     curve = study.curves.query("family == 'seeds' and attention == 'sigmoid' and seed == 1")
     study.curves.loc[curve.index, "validation_loss"] += 3  # one seed of three
     changed = (
@@ -94,8 +105,9 @@ def test_sizes_are_compared_at_steps_that_they_share(study: Study):
     for row in table.to_dict("records"):
         family = "seeds" if row["size"] == "demo" else "scale"
         curves = study.curves[study.curves["family"].str.startswith(family)]
-        curves = curves[(curves["size"] == row["size"]) & (curves["step"] == row["step"])]
-        means = curves.groupby("attention")["validation_loss"].mean()
+        curves = curves[(curves["size"] == row["size"]) & (curves["step"] <= row["step"])]
+        last = curves.sort_values("step").groupby(["attention", "run"]).tail(5)
+        means = last.groupby("attention")["validation_loss"].mean()
         assert row["difference"] == pytest.approx(means["sigmoid"] - means["softmax"])
 
 
@@ -126,10 +138,11 @@ def test_the_detectable_difference_is_found_in_80_percent_of_simulated_studies(s
 def test_detectable_differences_of_the_seeds(study: Study):
     rows = comparisons.detectable_loss_differences(study)
     assert rows["step"].tolist() == [20, 50, 100]
-    # The differences of the seeds are 0.1, 0.2 and 0.3.
-    assert rows["deviation"].tolist() == pytest.approx([0.1] * 3)
-    width = stats.t.ppf(0.975, 2) * 0.1 / 3**0.5
-    assert rows["half_width"].tolist() == pytest.approx([width] * 3)
+    # The differences of the seeds are 0.1, 0.2 and 0.3, with another sign up to step 40.
+    deviations = [0.1, 0.1 * (4 - 1) / 5, 0.1]
+    assert rows["deviation"].tolist() == pytest.approx(deviations)
+    widths = [stats.t.ppf(0.975, 2) * deviation / 3**0.5 for deviation in deviations]
+    assert rows["half_width"].tolist() == pytest.approx(widths)
 
 
 def test_a_variant_wins_by_loss_and_by_scores(rivals: Study):

@@ -1,4 +1,4 @@
-"""Update the tables and figures of docs/benchmarks.md and docs/reproduction.md.
+"""Update tables and figures of the pages benchmarks, reproduction, preregistration and evaluation.
 
     python workflow/scripts/benchmarks_page.py docs
 
@@ -27,9 +27,10 @@ from scsigmoid.report.figures.style import DOUBLE, freeze_layout, new_figure, st
 from scsigmoid.report.tables.writing import DASH, as_markdown, fixed
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import Cost, costs, paired_ratios
+from scsigmoid.study import comparisons
 from scsigmoid.study import figures as study_figures
 from scsigmoid.study.runs import Study
-from scsigmoid.study.tables import tables
+from scsigmoid.study.tables import difference_text, tables
 
 # Kernels with their layout: ours, all softmax kernels, other sigmoid kernels. "" means any layout.
 OURS = (("hopper", "packed"), ("hopper_accurate", "packed"), ("triton", "packed"))
@@ -349,8 +350,94 @@ def study_tables(measurements: Path) -> dict[str, str]:
     return texts | {"real_cells": seeds_table(read(measurements / "h200", "real_cells_seeds.csv"))}
 
 
+#: Representations in the table of the model ``blood``.
+REPRESENTATIONS = {
+    "blood": "`blood`, 384 dimensions",
+    "pca_50": "50 principal components of log counts",
+    "pca_384": "384 principal components of log counts",
+    "random": "random, 384 dimensions",
+}
+
+
+def evaluation_tables(measurements: Path) -> dict[str, str]:
+    """Return the tables of docs/evaluation.md by name."""
+    scores = read(measurements, "cpu/blood_scores.csv").groupby(["representation", "metric"])
+    means, deviations = scores["value"].mean(), scores["value"].std()
+    metrics = {"logistic": "logistic regression", "knn": "15 nearest neighbors"}
+    metrics["leiden_nmi"] = "Leiden NMI"
+    lines = []
+    for name in (name for name in REPRESENTATIONS if name in means):
+        places = [(name, metric) for metric in metrics]
+        cells = [f"{number(means[at], 3)} ± {number(deviations[at], 3)}" for at in places]
+        lines.append([REPRESENTATIONS[name], *cells])
+    coverage = read(measurements, "cpu/donor_coverage.csv")
+    shares = coverage.pivot(index=["donors", "deviation"], columns="interval", values="coverage")
+    order = ("donors", "clusters")
+    covered = [
+        [str(donors), f"{deviation:g}", *(f"{row[name]:.1%}".replace("%", " %") for name in order)]
+        for (donors, deviation), row in shares.iterrows()
+    ]
+    header = ["donors", "standard deviation between donors", "Student's t over donor means"]
+    return {
+        "blood": markdown(["PBMC 3k: 2,638 cells, 9 types", *metrics.values()], lines),
+        "donor_coverage": markdown([*header, "over cells, donors as clusters (CR1)"], covered),
+    }
+
+
+#: The three losses of a run that docs/preregistration.md compares: heading and definition.
+LOSSES: dict[str, comparisons.Summary] = {
+    "last step": lambda losses: float(losses.iloc[-1]),
+    "median of the last three": comparisons.median_of_last_three,
+    "mean of the last five": comparisons.mean_of_last,
+}
+
+
+def definitions_table(measurements: Path) -> str:
+    """Return the differences of the loss by each definition of the loss of a run."""
+    variants = Study(measurements / VARIANTS)
+    lines: dict[str, list[str]] = {}
+    for summary in LOSSES.values():
+        for row in comparisons.variant_differences(variants, summary)[0].to_dict("records"):
+            label = f"{row['attention']}, {row['variant']} minus plain"
+            lines.setdefault(label, [label]).append(difference_text(row))
+        for row in comparisons.rival_differences(variants, summary)[0].to_dict("records"):
+            label = f"sigmoid, {row['variant']} minus softmax, qk_norm"
+            text = f"{difference_text(row)}, p = {number(row['p'], 3)}"
+            lines.setdefault(label, [label]).append(text)
+        for step, name, studies in (
+            (4000, "16 seeds", [EMBEDDINGS]),
+            (4000, "26 seeds, post hoc", [ARMS, VARIANTS, EMBEDDINGS]),
+            (16000, "5 seeds", [ARMS]),
+        ):
+            label = f"sigmoid minus softmax, step {step:,}, {name}"
+            losses = plain_losses(measurements, studies, step, summary)
+            (row,) = arm_rows(losses)
+            lines.setdefault(label, [label]).append(difference_text(row))
+    rows = [[cell.replace("_", "\\_") for cell in line] for line in lines.values()]
+    return markdown(["difference of the loss, nats", *LOSSES], rows)
+
+
+def plain_losses(
+    measurements: Path, studies: Sequence[str], step: int, summary: comparisons.Summary
+) -> pd.DataFrame:
+    """Return the losses of the runs with the purpose ``seeds`` up to a step: seeds x arms."""
+    tables = []
+    for study in (Study(measurements / name) for name in studies):
+        curves = study.curves[study.curves["purpose"] == "seeds"]
+        keys = ["seed", "attention"]
+        curves = curves[curves["step"] <= step]
+        tables.append(comparisons.final_losses(curves, keys, summary).unstack("attention"))
+    return pd.concat(tables)
+
+
+def arm_rows(losses: pd.DataFrame) -> list[dict[str, float]]:
+    """Return ``difference``, ``low`` and ``high`` of sigmoid minus softmax (one row)."""
+    differences = (losses["sigmoid"] - losses["softmax"]).to_frame().T
+    return comparisons.student_intervals(differences).to_dict("records")
+
+
 def figures(measurements: Path) -> dict[str, Figure]:
-    """Return the figures of both pages by file name."""
+    """Return the figures of the pages by file name."""
     arms, variants = Study(measurements / ARMS), Study(measurements / VARIANTS)
     return {
         "benchmark_kernels": kernel_figure(read_kernels(measurements / "h100/kernel.csv")),
@@ -371,10 +458,12 @@ def fill_tables(text: str, tables: Mapping[str, str]) -> str:
 
 
 def pages(docs: Path) -> dict[Path, str]:
-    """Return the new text of both pages."""
+    """Return the new text of the pages."""
     tables = {
         "benchmarks.md": benchmark_tables(docs / "measurements"),
         "reproduction.md": study_tables(docs / "measurements"),
+        "preregistration.md": {"definitions": definitions_table(docs / "measurements")},
+        "evaluation.md": evaluation_tables(docs / "measurements"),
     }
     texts = {name: (docs / name).read_text("utf-8") for name in tables}
     return {docs / name: fill_tables(text, tables[name]) for name, text in texts.items()}

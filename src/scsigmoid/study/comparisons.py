@@ -1,9 +1,11 @@
 """Compare the two arms of a study, sigmoid and softmax, seed by seed.
 
-The purpose of a run is the setting ``study.<family>.purpose``.
+The purpose of a run is the setting ``study.<family>.purpose``. The loss of a run at a step is the
+mean of its last :data:`AVERAGED` validation losses up to this step.
 """
 
 import math
+from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -17,25 +19,53 @@ from scsigmoid.study.runs import Study
 
 #: Confidence level of intervals, and power of the t-test in :func:`detectable_difference`.
 CONFIDENCE, POWER = 0.95, 0.8
+#: Number of validation losses whose mean is the loss of a run.
+AVERAGED = 5
 #: Attention and variant of the rival in :func:`rival_differences`.
 RIVAL = ("softmax", "qk_norm")
 #: Scores in which a variant of sigmoid must exceed the rival to win.
 DECIDING_METRICS = ("linear_probe", "knn", "leiden_nmi")
 
 
-def final_loss(curve: pd.DataFrame) -> float:
-    """Return the median of the last three validation losses of a run (the rows of its journal).
+#: Return one loss of the validation losses of a run, in the order of the steps.
+Summary = Callable[[pd.Series], float]
 
-    Return infinity if one of these losses or any training loss is not finite.
+
+def mean_of_last(losses: pd.Series) -> float:
+    """Return the mean of the last :data:`AVERAGED` validation losses: the loss of a run."""
+    return float(losses[-AVERAGED:].mean())
+
+
+def median_of_last_three(losses: pd.Series) -> float:
+    """Return the median of the last three validation losses, as in the rule for collapsed runs.
+
+    Return infinity if one of them is not finite.
     """
-    last_losses = curve["validation_loss"].dropna()[-3:]
-    is_finite = np.isfinite(curve["loss"]).all() and np.isfinite(last_losses).all()
-    return float(np.median(last_losses)) if is_finite else math.inf
+    return float(losses[-3:].median()) if np.isfinite(losses[-3:]).all() else math.inf
 
 
-def final_losses(curves: pd.DataFrame, keys: list[str]) -> pd.Series:
+def final_loss(curve: pd.DataFrame, summary: Summary = mean_of_last) -> float:
+    """Return the loss of a run (the rows of its journal).
+
+    Return infinity if a training loss or the loss of the run is not finite.
+    """
+    loss = summary(curve["validation_loss"].dropna())
+    return loss if np.isfinite(curve["loss"]).all() and math.isfinite(loss) else math.inf
+
+
+def final_losses(
+    curves: pd.DataFrame, keys: list[str], summary: Summary = mean_of_last
+) -> pd.Series:
     """Return the :func:`final_loss` of each run, indexed by the columns ``keys``."""
-    return curves.groupby(keys)[["loss", "validation_loss"]].apply(final_loss)
+    by_run = curves.groupby(keys)[["loss", "validation_loss"]]
+    return by_run.apply(final_loss, summary=summary)
+
+
+def losses_by_step(curves: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with a validation loss, with the loss of the run up to the step instead."""
+    rows = curves.dropna(subset=["validation_loss"])
+    windows = rows.groupby("run")["validation_loss"].rolling(AVERAGED, min_periods=1)
+    return rows.assign(validation_loss=windows.mean().droplevel("run"))
 
 
 def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
@@ -57,15 +87,15 @@ def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
 
 
 def loss_differences(study: Study, purpose: str, size: str | None = None) -> pd.DataFrame:
-    """Return :func:`arm_differences` of validation losses, for runs with a purpose (and size)."""
-    curves = study.curves[study.curves["purpose"] == purpose].dropna(subset=["validation_loss"])
+    """Return :func:`arm_differences` of the losses by step, for runs with a purpose (and size)."""
+    curves = study.curves[study.curves["purpose"] == purpose]
     if size is not None:
         curves = curves[curves["size"] == size]
-    return arm_differences(curves, "validation_loss")
+    return arm_differences(losses_by_step(curves), "validation_loss")
 
 
 def loss_differences_by_size(study: Study) -> pd.DataFrame:
-    """Compare the validation losses of both arms by size.
+    """Compare the losses of both arms by size.
 
     Returns:
         Rows of :func:`arm_differences` with ``size`` and ``parameters``, ordered by step and then
@@ -123,7 +153,7 @@ def arm_differences(values: pd.DataFrame, column: str) -> pd.DataFrame:
     return rows.join(differences.add_prefix("seed_")).reset_index()
 
 
-def variant_differences(study: Study) -> tuple[pd.DataFrame, int]:
+def variant_differences(study: Study, summary: Summary = mean_of_last) -> tuple[pd.DataFrame, int]:
     """Compare each variant of attention with the plain attention of the same arm, seed by seed.
 
     Returns:
@@ -132,7 +162,7 @@ def variant_differences(study: Study) -> tuple[pd.DataFrame, int]:
         ``seeds`` (number of compared seeds) and ``lower`` (number of seeds in which the variant has
         the lower loss). The second value is the last step of :func:`losses_of_variants`.
     """
-    losses, last_step = losses_of_variants(study)
+    losses, last_step = losses_of_variants(study, summary)
     is_plain = losses.index.get_level_values("variants") == ""
     plain = losses[is_plain].droplevel("variants")
     has_plain = losses.index.isin(plain.index, level="attention")
@@ -144,7 +174,7 @@ def variant_differences(study: Study) -> tuple[pd.DataFrame, int]:
     return rows.reset_index(names=["attention", "variant"]), last_step
 
 
-def losses_of_variants(study: Study) -> tuple[pd.DataFrame, int]:
+def losses_of_variants(study: Study, summary: Summary = mean_of_last) -> tuple[pd.DataFrame, int]:
     """Return the final losses of the runs with the purpose ``seeds`` or ``variants``.
 
     Rows are pairs (attention, variants), columns are seeds. The second value is the last step that
@@ -153,10 +183,11 @@ def losses_of_variants(study: Study) -> tuple[pd.DataFrame, int]:
     curves = study.curves[study.curves["purpose"].isin(["seeds", "variants"])]
     last_step = int(curves.groupby("purpose")["step"].max().min())
     keys = ["attention", "variants", "seed"]
-    return final_losses(curves[curves["step"] <= last_step], keys).unstack("seed"), last_step
+    losses = final_losses(curves[curves["step"] <= last_step], keys, summary)
+    return losses.unstack("seed"), last_step
 
 
-def rival_differences(study: Study) -> tuple[pd.DataFrame, int]:
+def rival_differences(study: Study, summary: Summary = mean_of_last) -> tuple[pd.DataFrame, int]:
     """Compare each variant of sigmoid with :data:`RIVAL`, seed by seed.
 
     A variant wins if its loss is significantly lower and its scores are all higher
@@ -170,7 +201,7 @@ def rival_differences(study: Study) -> tuple[pd.DataFrame, int]:
         (number of compared seeds), and ``wins``. Empty if the study has no variants of sigmoid or
         no runs of the rival. The second value is the last step of :func:`losses_of_variants`.
     """
-    losses, last_step = losses_of_variants(study)
+    losses, last_step = losses_of_variants(study, summary)
     variants = losses.query("attention == 'sigmoid' and variants != ''").droplevel("attention")
     if RIVAL not in losses.index or variants.empty:
         return pd.DataFrame(), last_step

@@ -59,7 +59,7 @@ def loss_figure(study: Study) -> "Figure":
     left, middle, right = figure.subplots(1, 3)
     differences = comparisons.loss_differences(study, "seeds")
     steps = differences["step"]
-    curves = study.curves[study.curves["purpose"] == "seeds"].dropna(subset=["validation_loss"])
+    curves = comparisons.losses_by_step(study.curves[study.curves["purpose"] == "seeds"])
     draw_arms(left, curves, "validation_loss", differences)
     for name in ("frequencies", "rank and length"):
         draw_reference(left, study.baseline(name), name, steps.max())
@@ -87,6 +87,7 @@ def loss_figure(study: Study) -> "Figure":
     band = f"The band is Student's 95% interval of the mean difference over {seeds} seeds."
     style.remark(
         figure,
+        f"The loss is the mean of the last {comparisons.AVERAGED} validation losses of a run.",
         f"Learning rates: {', '.join(f'{rates[arm]:g} ({arm})' for arm in COLORS)}.",
         f"{SEEDS_NOTE} {band}" if seeds > 1 else "",
         "Horizontal dotted lines are baselines without attention: gene frequencies, and gene "
@@ -183,10 +184,12 @@ def stability_figure(study: Study) -> "Figure":
         axes.set_xlabel("Step")
     style.remark(
         figure,
-        "Upper row: dots are single runs, lines are medians over runs with a finite loss, and the "
+        f"Upper row: dots are single runs (mean of their last {comparisons.AVERAGED} validation "
+        "losses), lines are medians over runs with a finite loss, and the "
         "dotted line is the gene-frequency baseline.",
-        f"Crosses are collapsed runs: the final loss is less than {MINIMUM_GAIN:g} nats below "
-        f"the baseline, or more than {MAXIMUM_RISE:g} nats above the lowest loss of the run."
+        "Crosses are collapsed runs: the median of the last three validation losses is less than "
+        f"{MINIMUM_GAIN:g} nats below the baseline, or more than {MAXIMUM_RISE:g} nats above the "
+        "lowest loss of the run."
         if runs["collapsed"].any()
         else "",
         f"Lower row: one line per seed ({settings[0]}) at a learning rate of {rate:g}, {reason}.",

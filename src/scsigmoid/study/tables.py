@@ -11,7 +11,7 @@ from scsigmoid.csv_rows import NUMBER, numbers
 from scsigmoid.labels import ATTENTIONS
 from scsigmoid.report.tables.writing import DASH, Cell, Table, fixed, interval, write_table
 from scsigmoid.study import comparisons, stability
-from scsigmoid.study.comparisons import CONFIDENCE, POWER, loss_differences
+from scsigmoid.study.comparisons import AVERAGED, CONFIDENCE, POWER, loss_differences
 from scsigmoid.study.runs import Study
 from scsigmoid.study.stability import (
     LIMITS,
@@ -25,11 +25,12 @@ from scsigmoid.study.stability import (
 INTERVAL = f"Student's {CONFIDENCE:.0%} interval"
 IN_BRACKETS = f"in brackets {INTERVAL}"
 COLLAPSED = (
-    f"A run has collapsed if its final validation loss is less than {MINIMUM_GAIN:g} nats below "
-    f"the gene-frequency baseline, or more than {MAXIMUM_RISE:g} nats above the lowest loss of the "
-    "run."
+    f"A run has collapsed if the median of its last three validation losses is less than "
+    f"{MINIMUM_GAIN:g} nats below the gene-frequency baseline, or more than {MAXIMUM_RISE:g} nats "
+    "above the lowest loss of the run."
 )
-FINAL_LOSS = "median of the last three validation losses of a run"
+#: The loss of a run, in the words of the captions.
+FINAL_LOSS = f"mean of the last {AVERAGED} validation losses of a run"
 
 Row = Mapping[str, Any]
 #: Columns of a table by header. The content of a column is a format string or a function, which is
@@ -191,9 +192,10 @@ def frontier_table(study: Study) -> Table:
     grid = grid.dropna(axis="columns", how="all").fillna(DASH)
     return Table(
         caption="Stability by learning rate. Each cell has three values: number of collapsed runs "
-        "of all runs (one per seed); mean final validation loss (nats) of the other runs; "
-        "effective number of keys at the last step, which is exp(entropy) of the attention weights "
-        f"of a query, median over queries, layers and runs. {COLLAPSED} {DASH}: no value.",
+        "of all runs (one per seed); mean loss (nats) of the other runs, where a loss is the "
+        f"{FINAL_LOSS}; effective number of keys at the last step, which is exp(entropy) of the "
+        "attention weights of a query, median over queries, layers and runs. "
+        f"{COLLAPSED} {DASH}: no value.",
         records=records,
         header=("Learning rate", *(f"{rate:g}" for rate in grid.columns)),
         rows=[
@@ -207,10 +209,11 @@ def frontier_table(study: Study) -> Table:
 def limits_table(study: Study) -> Table:
     return make_table(
         f"Number of collapsed runs by limit. The columns {LIMITS[0]:g} to {LIMITS[-1]:g} count the "
-        "runs whose final validation loss is less than this limit (nats) below the gene-frequency "
-        f"baseline, or more than {MAXIMUM_RISE:g} nats above the lowest loss of the run. The limit "
-        f"of all other tables is {MINIMUM_GAIN:g}. Runs: number of all runs. Diverged: number of "
-        "runs that left their lowest loss while the gradient exploded (docs/preregistration.md). "
+        "runs whose last three validation losses have a median less than this limit (nats) below "
+        f"the gene-frequency baseline, or more than {MAXIMUM_RISE:g} nats above the lowest loss of "
+        f"the run. The limit of all other tables is {MINIMUM_GAIN:g}. Runs: number of all runs. "
+        "Diverged: number of runs that left their lowest loss while the gradient exploded "
+        "(docs/preregistration.md). "
         "Norm: largest gradient norm at a logged step of these runs.",
         stability.count_collapsed(study),
         {
@@ -245,11 +248,11 @@ def clipping_table(study: Study) -> Table:
 
 def power_table(study: Study) -> Table:
     return make_table(
-        "Differences of validation loss (nats) between the arms that the seeds can detect. Each "
-        "seed has one run per arm. Standard deviation: of the difference, sigmoid minus softmax, "
-        f"over seeds. Half width: half the width of {INTERVAL} of the mean difference. Found in "
-        f"{POWER:.0%}: the true difference for which the interval excludes zero with a probability "
-        f"of {POWER:.0%}.",
+        "Differences of validation loss (nats) between the arms that the seeds can detect. The "
+        f"loss is the {FINAL_LOSS} up to the step. Each seed has one run per arm. Standard "
+        f"deviation: of the difference, sigmoid minus softmax, over seeds. Half width: half the "
+        f"width of {INTERVAL} of the mean difference. Found in {POWER:.0%}: the true difference "
+        f"for which the interval excludes zero with a probability of {POWER:.0%}.",
         comparisons.detectable_loss_differences(study),
         {
             "Step": "{step:,.0f}", "Seeds": "{seeds}",
@@ -314,9 +317,10 @@ def seeds_table(study: Study) -> Table:
     else:
         trend = f"From the ninth to the last tenth of the steps the mean loss falls by {falls}."
     return make_table(
-        "Validation loss (nats) of both arms by step. Each arm is the mean over "
-        f"{seeds_text(differences['seeds'].iloc[-1])} (one run each). Difference: sigmoid minus "
-        f"softmax, seed by seed, {IN_BRACKETS}. The sign of the difference {sign}. {trend}",
+        f"Validation loss (nats) of both arms by step: the {FINAL_LOSS} up to the step. Each arm "
+        f"is the mean over {seeds_text(differences['seeds'].iloc[-1])} (one run each). "
+        f"Difference: sigmoid minus softmax, seed by seed, {IN_BRACKETS}. The sign of the "
+        f"difference {sign}. {trend}",
         differences,
         {"Step": "{step:,.0f}", **ARM_COLUMNS},
         "rccc",
@@ -326,9 +330,9 @@ def seeds_table(study: Study) -> Table:
 
 def scale_table(study: Study) -> Table:
     return make_table(
-        "Validation loss (nats) of both arms by size of the model. All models are trained on the "
-        "same cells. Each arm is the mean over seeds (one run each). Difference: sigmoid minus "
-        f"softmax, seed by seed, {IN_BRACKETS}.",
+        f"Validation loss (nats) of both arms by size of the model: the {FINAL_LOSS} up to the "
+        "step. All models are trained on the same cells. Each arm is the mean over seeds (one run "
+        f"each). Difference: sigmoid minus softmax, seed by seed, {IN_BRACKETS}.",
         comparisons.loss_differences_by_size(study),
         {
             "Steps": "{step:,.0f}", "Size": "{size}",
