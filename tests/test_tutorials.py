@@ -2,11 +2,19 @@
 
 import os
 import re
+import runpy
 from pathlib import Path
 
+import anndata
 import nbformat
+import numpy as np
+import pandas as pd
 import pytest
 from nbclient import NotebookClient
+from scipy.spatial.distance import cdist, pdist
+
+import scsigmoid as ss
+from scsigmoid.corpus.embedded import real_cells
 
 ROOT = Path(__file__).parents[1]
 TUTORIALS = ROOT / "docs/tutorials"
@@ -19,6 +27,46 @@ def run(name: str, folder: Path) -> str:
     NotebookClient(notebook, timeout=400, kernel_name="python3", resources=place).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     return "\n".join(each.get("text") or each["data"].get("text/plain", "") for each in outputs)
+
+
+@pytest.fixture(scope="module")
+def one_cell():
+    """Return the variables of the tutorial about one cell after its last line."""
+    return runpy.run_path(str(TUTORIALS / "one_cell.py"))
+
+
+def test_the_embedding_of_one_cell_is_that_of_the_python_interface(one_cell) -> None:
+    table = real_cells(seed=42, held_out=True)
+    is_kept = np.isin(table.obs["cell_type"], one_cell["TYPES"])
+    adata = anndata.AnnData(table.counts[is_kept], var=pd.DataFrame(index=list(table.genes)))
+    ss.embed(adata, ss.load("blood", device="cpu"), verbose=False)
+    embedding = one_cell["embedding"]
+    assert embedding.shape == (71, 384)
+    np.testing.assert_allclose(embedding, adata.obsm["X_scsigmoid"], atol=1e-5)
+
+
+def test_the_mmd_of_one_cell_is_that_of_the_formula(one_cell) -> None:
+    x, y = one_cell["monocytes"].astype(float), one_cell["b_cells"].astype(float)
+    variance = np.median(pdist(np.concatenate([x, y]), "sqeuclidean"))
+    # The mean kernel of pairs of different cells, within each type and between types.
+    within = [np.exp(-pdist(cells, "sqeuclidean") / (2 * variance)).mean() for cells in (x, y)]
+    between = np.exp(-cdist(x, y, "sqeuclidean") / (2 * variance)).mean()
+    assert one_cell["mmd"] == pytest.approx(np.sqrt(sum(within) - 2 * between), rel=1e-9)
+
+
+def test_the_notebook_about_one_cell_equals_its_program() -> None:
+    program = (TUTORIALS / "one_cell.py").read_text(encoding="utf-8")
+    cells = []
+    for cell in re.split(r"^# %%", program, flags=re.MULTILINE)[1:]:
+        kind, source = cell.split("\n", 1)
+        if kind == " [markdown]":
+            source = re.sub(r"^# ?", "", source, flags=re.MULTILINE)
+        cells.append(source.strip())
+    notebook = nbformat.read(TUTORIALS / "one_cell.ipynb", as_version=4)
+    assert [cell.source for cell in notebook.cells] == cells, (
+        "in docs/tutorials: pip install jupytext; jupytext --to notebook one_cell.py; "
+        "jupyter execute --inplace one_cell.ipynb"
+    )
 
 
 @pytest.mark.faults  # trains for a minute

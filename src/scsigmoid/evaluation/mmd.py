@@ -288,6 +288,20 @@ def mmd_squared(
     return Estimates(unbiased=within - cross, biased=xx / n**2 + yy / m**2 - cross)
 
 
+def measure_mmd(x: NDArray[np.floating], y: NDArray[np.floating]) -> float:
+    """Return sqrt(max(unbiased MMD^2, 0)) of two samples, without resamples, in float64.
+
+    ``x`` and ``y`` are n x dimensions and m x dimensions, with n and m at least 2. The bandwidth is
+    the median squared distance between all cells of both samples.
+    """
+    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    bandwidth = median_squared_distance(torch.as_tensor(np.concatenate([x, y])))
+    # Counts have one row, in which each cell counts once.
+    counts = [np.ones((1, len(cells)), dtype=np.int64) for cells in (x, y)]
+    squared = mmd_squared(x, y, *counts, bandwidth=bandwidth, block=1024).unbiased[0]
+    return float(np.sqrt(max(float(squared), 0.0)))
+
+
 def percentile_interval(values: NDArray[np.float64], confidence: float) -> tuple[float, float]:
     """Return the ends of a percentile interval.
 

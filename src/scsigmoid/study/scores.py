@@ -6,13 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 
 from scsigmoid.csv_rows import write_frame
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_embeddings
-from scsigmoid.evaluation.mmd import choose_types, median_squared_distance, mmd_squared
+from scsigmoid.evaluation.mmd import choose_types, measure_mmd
 from scsigmoid.evaluation.neighbours import (
     Neighbours,
     nearest_cells,
@@ -91,17 +90,9 @@ def metrics(
 
 
 def mean_mmd(values: NDArray[np.floating], types: NDArray[np.int64]) -> float:
-    """Return the mean of sqrt(max(unbiased MMD^2, 0)) over all pairs of types.
+    """Return the mean of :func:`measure_mmd` over all pairs of types.
 
-    ``values`` are cells x dimensions. ``types`` are the cells' types as indices from 0. The
-    bandwidth of a pair is the median squared distance between all cells of the pair.
+    ``values`` are cells x dimensions. ``types`` are the cells' types as indices from 0.
     """
-    mmds = []
-    for pair in combinations(range(types.max() + 1), 2):
-        x, y = (np.asarray(values[types == index], dtype=np.float64) for index in pair)
-        bandwidth = median_squared_distance(torch.as_tensor(np.concatenate([x, y])))
-        # Without resamples, counts have one row, in which each cell counts once.
-        counts = [np.ones((1, len(cells)), dtype=np.int64) for cells in (x, y)]
-        squared = mmd_squared(x, y, *counts, bandwidth=bandwidth, block=1024).unbiased[0]
-        mmds.append(np.sqrt(max(float(squared), 0.0)))
-    return float(np.mean(mmds))
+    pairs = combinations(range(types.max() + 1), 2)
+    return float(np.mean([measure_mmd(values[types == a], values[types == b]) for a, b in pairs]))
