@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.corpus.hdf5 import Strings, check_column, count_rows, read_column
 from scsigmoid.errors import UserError, first_few
-from scsigmoid.progress import log, warn
+from scsigmoid.progress import log, verbosity, warn
 
 VERSIONED = re.compile(r"\A(ENS[A-Z]*\d+)\.\d+\Z")
 ENSEMBL_GENE = re.compile(r"(ENS[A-Z]*G)\d+")
@@ -129,14 +129,18 @@ def take_missing(
         names: symbol of each feature, or its index.
         fallback: the other data frame.
         path: the file.
-        gene_column: column of ``fallback`` with the gene ids. The id of a feature without match is
-            then "". Empty stands for Ensembl ids, which are taken if most features get one.
+        gene_column: column of ``fallback`` with the gene ids. Empty stands for Ensembl ids, which
+            are taken if most features get one.
+
+    Raises:
+        UserError: if a feature has no match, but ``gene_column`` is given.
     """
     is_gene = np.ones(count_rows(fallback), dtype=bool)
     index = str(fallback.attrs["_index"])
     try:
-        id_column = gene_column or column_of_ids(fallback, is_gene, path) or index
-        columns = (index, id_column, column_of_names(fallback, is_gene, path))
+        with verbosity(False):  # the columns may not be needed
+            id_column = gene_column or column_of_ids(fallback, is_gene, path) or index
+            columns = (index, id_column, column_of_names(fallback, is_gene, path))
         keys, other_ids, other_names = (read_column(fallback, name) for name in columns)
     except (KeyError, OSError, UserError):  # a damaged column that is not needed
         if gene_column:
@@ -150,7 +154,13 @@ def take_missing(
         row_of = {value: row for row, value in enumerate(matched)}
         times, own_times = Counter(matched), Counter(features)
         rows = [row_of[x] if times[x] == own_times[x] == 1 else -1 for x in features]
-    # The last element, for features without match.
+    if gene_column and -1 in rows:
+        raise UserError(
+            f"{path}: raw.var has no column {gene_column!r} for the genes, and var, which has it, "
+            f"lacks features of raw.var ({first_few(ids[np.equal(rows, -1)])}); add the column to "
+            "raw.var"
+        )
+    # The added element is for features without match, whose row is -1.
     new_names = np.array([*other_names, ""], dtype=object)[rows]
     new_ids = np.array([*other_ids, ""], dtype=object)[rows]
     new_names = np.where(new_names == "", names, new_names)
@@ -159,7 +169,10 @@ def take_missing(
         # Most features must get an id: a few ids among symbols would not help.
         new_ids = ids if has_ids(ids) or not has_ids(new_ids) else new_ids
     if not (np.array_equal(new_ids, ids) and np.array_equal(new_names, names)):
-        log(f"{path}: gene ids or symbols that raw.var lacks are taken from var")
+        log(
+            f"{path}: gene ids or symbols that raw.var lacks are taken from var (ids from "
+            f"{columns[1]!r}, symbols from {columns[2]!r})"
+        )
     return new_ids, new_names
 
 

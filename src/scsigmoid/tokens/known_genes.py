@@ -46,8 +46,8 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     found = len(found_by_id) + len(unique)
     known, in_file = len(vocabulary.token_of), len(cells.genes)
     shares = (
-        f"{found / known:.1%} of the model's {known:,} genes, "
-        f"{found / in_file:.1%} of the file's {in_file:,}"
+        f"{100 * found / known:.3g}% of the model's {known:,} genes, "
+        f"{100 * found / in_file:.3g}% of the file's {in_file:,}"
     )
     log(f"{cells.path}: {len(found_by_id):,} genes found by id, {len(unique):,} by name: {shares}")
     if ambiguous := sorted(counts_in_file.keys() - unique):
