@@ -107,7 +107,8 @@ def read_rows(path: str | Path, row_type: type[Row], *, exact: bool = False) -> 
             does not have the type of its field, or the file is not UTF-8.
     """
     types, column_of = get_type_hints(row_type), columns(row_type)
-    with Path(path).open(newline="", encoding="utf-8") as file:
+    # Excel writes a byte order mark, which "utf-8-sig" skips.
+    with Path(path).open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file)
         header = list(reader.fieldnames or ())
         expected = list(column_of.values())

@@ -5,14 +5,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from small_training import row
+from stages import local_corpus, make_evaluation, make_manifest, make_part, write_cells
 
 from scsigmoid.cli import main
 from scsigmoid.config.check import check, load, parse_pairs, read_yaml
+from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.h5ad import FRACTION
 from scsigmoid.corpus.metadata import ManifestRow, read_manifest, write_manifest
-from scsigmoid.csv_rows import read_rows
+from scsigmoid.csv_rows import read_frame, read_rows
 from scsigmoid.errors import UserError
 from scsigmoid.training.journal import (
     LAYER_COLUMNS,
@@ -110,6 +113,37 @@ def test_numbers_in_other_csv_files(tmp_path: Path, digits: str) -> None:
         row_type = dataclasses.make_dataclass("Row", [("value", kind)])
         with pytest.raises(ValueError, match="is not a number"):
             read_rows(path, row_type)
+
+
+def test_a_table_that_excel_saved(tmp_path: Path) -> None:
+    """Excel writes a byte order mark before UTF-8, and ends lines with CR LF."""
+    one = ManifestRow(file="one", role="training", source="local", location="/Café.h5ad")
+    path = tmp_path / "manifest.csv"
+    write_manifest(path, [one])
+    path.write_text(path.read_text("utf-8"), encoding="utf-8-sig", newline="\r\n")
+    assert path.read_bytes().startswith(b"\xef\xbb\xbffile,")
+    assert read_manifest(path) == [one]
+    assert read_rows(path, ManifestRow) == [one]
+    assert read_frame(path)["file"].tolist() == ["one"]
+
+
+@pytest.mark.parametrize("share", ["2", "0", "1", "0.0", "1e-999", "1.5", "."])
+def test_an_impossible_share_of_held_out_cells(share: str, tmp_path: Path) -> None:
+    """The job that fetches cells reads the share from the manifest."""
+    path = write_cells(tmp_path / "cells.h5ad", np.random.default_rng(0).poisson(2, (20, 30)))
+    corpus = local_corpus(LocalFiles(files=str(path), held_out=0.5, name="mine"))
+    make_manifest(corpus, {"mine": Dataset(title="Mine")}, tmp_path)
+    manifest = tmp_path / "manifest.csv"
+    text = manifest.read_text()
+    manifest.write_text(text.replace("fraction=0.5 ", f"fraction={share} "))
+    assert manifest.read_text() != text
+    (tmp_path / "manifest.json").unlink()
+    with pytest.raises(UserError) as error:
+        make_part(corpus, tmp_path)
+    assert is_one_line(error, "fraction")
+    with pytest.raises(UserError) as error:
+        make_evaluation(corpus, "mine", Dataset(title="Mine"), tmp_path)
+    assert is_one_line(error, "fraction")
 
 
 def test_a_share_with_digits_of_another_script() -> None:

@@ -163,3 +163,62 @@ def test_real_genes_with_ids_of_several_releases(real_data, write_part, tmp_path
             expressed = np.asarray(counts[:, (var["feature_name"] == name).to_numpy()].sum(axis=1))
             has_token = cells[tokens == vocabulary.names.index(name)]
             assert here[has_token].sum() == (expressed > 0).sum(), (path, name)
+
+
+def with_raw(adata, index, **var):
+    """Return cells with counts in ``raw``, whose ``var`` has this index and no columns."""
+    raw = anndata.AnnData(adata.X, adata.obs, pd.DataFrame(index=[*index]))
+    adata.X = adata.X.log1p()
+    adata.raw = raw
+    return adata
+
+
+@pytest.mark.parametrize("case", ["symbols", "ids", "numbers", "other index", "genes=..."])
+def test_raw_var_without_the_ids_or_symbols_that_var_has(case, table, blood, tmp_path):
+    """The embedding has the same bits as that of cells whose ``raw.var`` has both."""
+    ids, symbols, numbers = [*table.genes], [*table.names], [*map(str, range(len(table.genes)))]
+    model, options = blood, {}
+    if case == "symbols":  # symbols are in var, and the model was trained on symbols
+        model = renamed(blood, lambda token: True)
+        adata = with_raw(make(table, ids, gene_symbols=symbols), ids)
+    elif case == "ids":  # the symbols in the index are unknown to the model
+        unknown = [f"x{number}" for number in numbers]
+        adata = with_raw(make(table, unknown, gene_ids=ids), unknown)
+    elif case == "numbers":
+        adata = with_raw(make(table, numbers, gene_ids=ids), numbers)
+    elif case == "other index":  # as `adata.var_names = adata.var["gene_symbols"]` leaves it
+        model = renamed(blood, lambda token: True)
+        adata = with_raw(make(table, symbols, gene_ids=ids), ids)
+    else:
+        adata = with_raw(make(table, numbers, first=ids, second=ids[::-1]), numbers)
+        options = {"genes": "first"}
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    by_id = make(table, table.genes)
+    ss.embed(by_id, blood)
+    ss.embed(adata, model, **options)
+    np.testing.assert_array_equal(adata.obsm["X_scsigmoid"], by_id.obsm["X_scsigmoid"])
+    embed_file(tmp_path / "cells.h5ad", model, SETTINGS, tmp_path / "out.h5ad", **options)
+    result = anndata.read_h5ad(tmp_path / "out.h5ad")
+    np.testing.assert_allclose(result.obsm["X_scsigmoid"], by_id.obsm["X_scsigmoid"], atol=2e-5)
+
+
+def test_var_with_a_part_of_the_genes_of_raw(tmp_path):
+    """``var`` has the variable genes only, in another order, and a repeated symbol."""
+    symbols = [*SYMBOLS[:38], "TWICE", "TWICE"]
+    part = [39, 38, 5, 3, *range(10, 30)]
+    variable = anndata.AnnData(np.log1p(COUNTS[:, part].astype(np.float32)))
+    variable.var = pd.DataFrame(
+        {"gene_ids": [IDS[gene] for gene in part]}, index=[symbols[gene] for gene in part]
+    )
+    raw = anndata.AnnData(COUNTS.astype(np.float32), var=pd.DataFrame(index=symbols))
+    variable.raw = raw
+    variable.write_h5ad(tmp_path / "cells.h5ad")
+    cells = open_cells(tmp_path / "cells.h5ad")
+    expected = {symbols[gene]: IDS[gene] for gene in part if gene < 38}
+    assert cells.genes == [expected.get(symbol, symbol) for symbol in dict.fromkeys(symbols)]
+    assert dense(cells).sum(axis=0)[:38].tolist() == COUNTS[:, :38].sum(axis=0).tolist()
+    # Too few of the ids: the genes keep their symbols.
+    variable[:, :5].write_h5ad(tmp_path / "few.h5ad")
+    assert open_cells(tmp_path / "few.h5ad").genes == [*dict.fromkeys(symbols)]
+    with pytest.raises(UserError, match=r"raw\.var has no column 'gene_ids'.*GENE0"):
+        open_cells(tmp_path / "cells.h5ad", genes="gene_ids")

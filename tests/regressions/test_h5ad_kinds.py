@@ -13,6 +13,9 @@ from stages import write_cells
 from tenx import tenx_file
 
 from scsigmoid.cells.embedding import read_obs
+from scsigmoid.cli import main
+from scsigmoid.config.local_files import expand
+from scsigmoid.config.schema import LocalFiles
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.errors import UserError
 
@@ -152,3 +155,19 @@ def test_other_files_are_refused(tmp_path):
     ):
         with pytest.raises(UserError, match=rf"{name}: {message}"):
             open_cells(tmp_path / name)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_zarr_store(version: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A folder was only said to be without a 10x matrix."""
+    path = tmp_path / "cells.zarr"
+    (path / "X").mkdir(parents=True)
+    (path / {2: ".zgroup", 3: "zarr.json"}[version]).write_text(f'{{"zarr_format": {version}}}')
+    out = tmp_path / "out.h5ad"
+    assert main(["embed", str(path), str(out), "--checkpoint", "blood", "--device", "cpu"]) == 1
+    error = capfd.readouterr().err
+    assert f"{path}: a Zarr store" in error
+    assert "read_zarr" in error
+    assert not out.exists()
+    with pytest.raises(UserError, match=r"cells\.zarr: .*Zarr store.*read_zarr"):
+        expand([LocalFiles(files=str(path))])

@@ -111,6 +111,16 @@ def test_nullable_strings(name: str, path: Path) -> None:
     check_obs(read_obs(path)[0], path)
 
 
+def test_nullable_strings_as_categories_of_anndata07(path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        as_anndata07(file)
+        for name in ("cell_type", "stage"):
+            as_nullable(file, f"obs/__categories/{name}")
+        file["obs/__categories/stage"].attrs["ordered"] = True
+    assert open_cells(path).obs(["cell_type"])["cell_type"].tolist() == TYPES
+    check_obs(read_obs(path)[0], path)
+
+
 def test_missing_nullable_strings(path: Path) -> None:
     with h5py.File(path, "r+") as file:
         as_nullable(file, "obs/note", missing=3)

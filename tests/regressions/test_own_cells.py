@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cells import conftest as fixtures
-from cells.conftest import GENES, SETTINGS, check, embed_by_command, expected, run
+from cells.conftest import FOREIGN, GENES, SETTINGS, check, embed_by_command, expected, run
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -114,3 +114,17 @@ def test_the_only_column_with_ids_is_used(counts, write, model, loaded, referenc
     adata.var["others"] = [*GENES[1:], GENES[0]]
     with pytest.raises(UserError, match="no gene in common"):  # two columns are ambiguous
         ss.embed(adata, loaded)
+
+
+def test_cells_with_few_genes_of_the_model(counts, write, loaded, capfd):
+    """There was only a log line without shares, because all genes of the file were found."""
+    path = write(counts[:, :2] + 1, GENES[:2])
+    ss.embed(anndata.read_h5ad(path), loaded, verbose=False)
+    [line] = capfd.readouterr().err.splitlines()
+    assert line.startswith("warning: adata: only 2 genes")
+    assert "5.56% of the model's 36 genes, 100% of the file's 2" in line
+    path = write(counts, [*GENES[:18], *FOREIGN[:18]])
+    ss.embed(anndata.read_h5ad(path), loaded)
+    error = capfd.readouterr().err
+    assert "50% of the model's 36 genes, 50% of the file's 36" in error
+    assert "warning" not in error

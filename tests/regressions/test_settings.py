@@ -71,3 +71,16 @@ def test_names_that_become_paths_are_refused(name: str) -> None:
 def test_an_unknown_device_is_refused_with_all_devices(device: str) -> None:
     with pytest.raises(UserError, match=rf"^device: .*'cpu'.*'cuda'; found '{device}'"):
         load(overrides={"device": device})
+
+
+@pytest.mark.parametrize("folder", ["/", "//", "/.", "/usr/..", "link"])
+def test_the_root_is_not_a_folder_for_results(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("link").symlink_to("/")
+    download = {"corpus": {"download": {"folder": folder}}}
+    for name, overrides in ("results", {"results": folder}), ("corpus.download.folder", download):
+        with pytest.raises(UserError, match=rf"^{name}: .*root of the file system"):
+            load(overrides=overrides)
+    assert load(overrides={"results": "link/tmp"}).results == "link/tmp"

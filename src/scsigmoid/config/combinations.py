@@ -1,6 +1,7 @@
 """Check that settings fit together: names exist, and values do not contradict each other."""
 
 from collections.abc import Iterator, Mapping
+from os.path import realpath
 from pathlib import Path
 
 from scsigmoid.config.local_files import files_of_datasets, problem_of
@@ -46,6 +47,10 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
             yield f"results: {error}"
         if Path(config.results).is_file():
             yield f"results: {config.results}: a file; name a folder"
+    folders = {"results": config.results, "corpus.download.folder": config.corpus.download.folder}
+    for key, folder in folders.items():
+        if folder is not None and not realpath(folder).strip("/"):
+            yield f"{key}: {folder}: the root of the file system; name a folder in it"
     yield from find_corpus_problems(config)
     for name, size in config.sizes.items():
         if size.hidden % size.heads:

@@ -15,6 +15,8 @@ TENX_FILE = re.compile(
     r"(?P<prefix>.*?)((?P<matrix>matrix\.mtx)|(?P<cells>barcodes\.tsv)|(features|genes)\.tsv)(\.gz)?"
 )
 
+ZARR_FILES = ("zarr.json", ".zgroup", ".zattrs", ".zarray")  # in the folder of a Zarr store
+
 
 @dataclass(frozen=True, kw_only=True)
 class LocalFile:
@@ -123,6 +125,10 @@ def problem_of(path: Path) -> str:
     if not path.is_dir():
         return "no such file; correct the path"
     samples = samples_of(path)
+    if not samples and any((path / name).is_file() for name in ZARR_FILES):
+        return (
+            "a Zarr store, not an h5ad file; convert it: anndata.io.read_zarr(...).write_h5ad(...)"
+        )
     if not samples:
         return f"a folder without a 10x matrix; name its files, for example {path / '*.h5ad'}"
     if len(samples) > 1:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.corpus.hdf5 import Strings, check_column, count_rows, read_column
 from scsigmoid.errors import UserError, first_few
-from scsigmoid.progress import log, warn
+from scsigmoid.progress import log, verbosity, warn
 
 VERSIONED = re.compile(r"\A(ENS[A-Z]*\d+)\.\d+\Z")
 ENSEMBL_GENE = re.compile(r"(ENS[A-Z]*G)\d+")
@@ -69,18 +69,31 @@ class Genes:
 AnyGenes = TypeVar("AnyGenes", bound=Genes)
 
 
-def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
+def read_genes(var: Any, path: Path, gene_column: str = "", fallback: Any = None) -> Genes:
     """Read and check the genes of a file. Log the numbers of features left out and merged.
 
-    ``gene_column`` is the column of ``var`` with the gene ids. Empty stands for the index, or for
-    the only column with Ensembl ids if the index has none.
+    Args:
+        var: ``var`` or ``raw.var``.
+        path: the file.
+        gene_column: column of ``var`` with the gene ids. Empty stands for the index, or for the
+            only column with Ensembl ids if the index has none.
+        fallback: data frame for symbols, Ensembl ids or the column ``gene_column`` that ``var``
+            lacks (:func:`take_missing`).
     """
-    if gene_column:
-        check_column(var, gene_column, path, "the genes")
+    is_elsewhere = bool(gene_column) and gene_column not in var
+    is_elsewhere = is_elsewhere and fallback is not None and gene_column in fallback
+    own_column = "" if is_elsewhere else gene_column
+    if own_column:
+        check_column(var, own_column, path, "the genes")
     is_gene = are_genes(var, path)
     names = read_column(var, column_of_names(var, is_gene, path))
-    gene_column = gene_column or column_of_ids(var, is_gene, path)
-    ids = read_column(var, gene_column or str(var.attrs["_index"]))
+    id_column = own_column or column_of_ids(var, is_gene, path)
+    ids = read_column(var, id_column or str(var.attrs["_index"]))
+    if fallback is not None and (is_elsewhere or np.array_equal(names, ids)):
+        wanted = gene_column if is_elsewhere else ""
+        new_ids, names = take_missing(ids, names, fallback, path, wanted)
+        ids = ids if own_column else new_ids
+    gene_column = gene_column or id_column
     check_ids(ids, is_gene, gene_column, path)
     name_of: dict[str, str] = {}
     index_of: dict[str, int] = {}  # position of each gene in both dicts
@@ -101,6 +114,66 @@ def read_genes(var: Any, path: Path, gene_column: str = "") -> Genes:
         )
     removed = {"features left out": left_out, "features merged": merged}
     return Genes(list(name_of), list(name_of.values()), gene_of_feature, gene_column, removed)
+
+
+def take_missing(
+    ids: Strings, names: Strings, fallback: Any, path: Path, gene_column: str
+) -> tuple[Strings, Strings]:
+    """Return the ids and names of features, with those that another data frame has for them.
+
+    Features are matched by the index of ``fallback``, or by its ids or symbols if more of these are
+    equal. Values that are not unique do not match.
+
+    Args:
+        ids: index of each feature, which is its id unless ``fallback`` has an Ensembl id.
+        names: symbol of each feature, or its index.
+        fallback: the other data frame.
+        path: the file.
+        gene_column: column of ``fallback`` with the gene ids. Empty stands for Ensembl ids, which
+            are taken if most features get one.
+
+    Raises:
+        UserError: if a feature has no match, but ``gene_column`` is given.
+    """
+    is_gene = np.ones(count_rows(fallback), dtype=bool)
+    index = str(fallback.attrs["_index"])
+    try:
+        with verbosity(False):  # the columns may not be needed
+            id_column = gene_column or column_of_ids(fallback, is_gene, path) or index
+            columns = (index, id_column, column_of_names(fallback, is_gene, path))
+        keys, other_ids, other_names = (read_column(fallback, name) for name in columns)
+    except (KeyError, OSError, UserError):  # a damaged column that is not needed
+        if gene_column:
+            raise
+        return ids, names
+    features = [*map(without_version, ids)]
+    rows: Sequence[int] = range(len(features))
+    if features != [*map(without_version, keys)]:
+        candidates = ([*map(without_version, x)] for x in (keys, other_ids, other_names))
+        matched = max(candidates, key=lambda values: len({*values} & {*features}))
+        row_of = {value: row for row, value in enumerate(matched)}
+        times, own_times = Counter(matched), Counter(features)
+        rows = [row_of[x] if times[x] == own_times[x] == 1 else -1 for x in features]
+    if gene_column and -1 in rows:
+        raise UserError(
+            f"{path}: raw.var has no column {gene_column!r} for the genes, and var, which has it, "
+            f"lacks features of raw.var ({first_few(ids[np.equal(rows, -1)])}); add the column to "
+            "raw.var"
+        )
+    # The added element is for features without match, whose row is -1.
+    new_names = np.array([*other_names, ""], dtype=object)[rows]
+    new_ids = np.array([*other_ids, ""], dtype=object)[rows]
+    new_names = np.where(new_names == "", names, new_names)
+    if not gene_column:
+        new_ids = np.where(new_ids == "", ids, new_ids)
+        # Most features must get an id: a few ids among symbols would not help.
+        new_ids = ids if has_ids(ids) or not has_ids(new_ids) else new_ids
+    if not (np.array_equal(new_ids, ids) and np.array_equal(new_names, names)):
+        log(
+            f"{path}: gene ids or symbols that raw.var lacks are taken from var (ids from "
+            f"{columns[1]!r}, symbols from {columns[2]!r})"
+        )
+    return new_ids, new_names
 
 
 def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: Path) -> None:

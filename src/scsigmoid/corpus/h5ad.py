@@ -61,12 +61,18 @@ class Cells(Genes):
         """Select the held-out cells (``"evaluation"``) or the other cells (``"training"``).
 
         ``held_out`` is the text that :func:`held_out_text` returns. Raise an error if its column or
-        value is missing, or if no cell is selected.
+        value is missing, if its fraction is not between 0 and 1, or if no cell is selected.
         """
         is_held_out = np.full(self.n_cells, held_out == "all")
         if fraction := FRACTION.fullmatch(held_out):
+            share = float(fraction["share"])
+            if not 0 < share < 1:
+                raise UserError(
+                    f"{self.path}: held_out {held_out!r} is not a fraction between 0 and 1; make "
+                    "the manifest again"
+                )
             # The choice depends only on the number of cells and the seed. No role is empty.
-            count = min(max(1, round(float(fraction["share"]) * self.n_cells)), self.n_cells - 1)
+            count = min(max(1, round(share * self.n_cells)), self.n_cells - 1)
             seed = derive(int(fraction["seed"]), "held out", self.n_cells)
             is_held_out[np.random.default_rng(seed).permutation(self.n_cells)[:count]] = True
         elif held_out not in ("", "all"):
@@ -145,10 +151,12 @@ def open_cells(path: str | Path, *, layer: str = "", genes: str = "") -> Cells:
         obs = file["obs"]
         n_cells = count_rows(obs)
         matrix_name = find_counts(file, path, layer)
-        var = file["raw/var" if matrix_name == "raw/X" else "var"]
         if n_cells == 0:
             raise UserError(f"{path}: has no cells; leave the file out")
-        file_genes = read_genes(var, path, genes)
+        if matrix_name == "raw/X":
+            file_genes = read_genes(file["raw/var"], path, genes, fallback=file["var"])
+        else:
+            file_genes = read_genes(file["var"], path, genes)
         rows = np.arange(n_cells)
         if ON_TISSUE in obs:
             rows = np.flatnonzero(~np.isin(read_column(obs, ON_TISSUE), FALSE))

@@ -197,7 +197,6 @@ def read_values(frame: Any, name: str) -> Any:
     """
     import h5py
     import pandas as pd
-    from anndata.io import read_elem
 
     check_readable(frame, name)
     stored, rows, title = frame[name], count_rows(frame), f"column {name!r}"
@@ -208,19 +207,23 @@ def read_values(frame: Any, name: str) -> Any:
         if isinstance(stored, h5py.Dataset) and "categories" in stored.attrs:  # anndata 0.7
             categories = frame["__categories"][name]
             is_ordered = bool(categories.attrs.get("ordered", False))
-            texts = read_array(categories)
-            return replace_string_dtypes(
-                pd.Categorical.from_codes(stored[()], texts, ordered=is_ordered)
+            values = pd.Categorical.from_codes(
+                stored[()], read_array(categories), ordered=is_ordered
             )
-        if isinstance(stored, h5py.Dataset):
-            return read_array(stored)
-        return replace_string_dtypes(read_elem(stored))
+            return replace_string_dtypes(values)
+        return read_array(stored)
 
 
 def read_array(stored: Any) -> Any:
-    """Read a dataset. Text is UTF-8, even if the file does not say so."""
-    import h5py
+    """Read a dataset, or a group with an array as anndata writes it.
 
+    Text is UTF-8, even if the file does not say so.
+    """
+    import h5py
+    from anndata.io import read_elem
+
+    if isinstance(stored, h5py.Group):
+        return replace_string_dtypes(read_elem(stored))
     is_text = h5py.check_string_dtype(stored.dtype) is not None
     return stored.asstr("utf-8")[()] if is_text else stored[()]
 

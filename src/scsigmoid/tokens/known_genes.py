@@ -7,16 +7,20 @@ from collections.abc import Mapping
 from scsigmoid.corpus.genes import has_ids, is_id, organism_of
 from scsigmoid.corpus.h5ad import Cells
 from scsigmoid.errors import UserError, first_few
-from scsigmoid.progress import log
+from scsigmoid.progress import log, warn
 from scsigmoid.tokens.vocabulary import Vocabulary
+
+FEW_FOUND = 0.1  # share of the model's genes below which there is a warning
 
 
 def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     """Replace gene names by the ids of the vocabulary. Genes with an id of the vocabulary keep it.
 
     A name is replaced only if exactly one gene of the file and one gene of the vocabulary have it.
-    Names in R's spelling are replaced, too, such as ``HLA.A`` for ``HLA-A``. Raise a UserError if
-    genes are of another organism, or if no gene of the file is in the vocabulary.
+    Names in R's spelling are replaced, too, such as ``HLA.A`` for ``HLA-A``. Log the shares
+    of the model's and of the file's genes that are found. Warn if less than a tenth of the model's
+    genes are found. Raise a UserError if genes are of another organism, or if no gene of the file
+    is in the vocabulary.
     """
     cells = cells.with_ids(vocabulary.retired)
     found_by_id = vocabulary.token_of.keys() & set(cells.genes)
@@ -39,7 +43,13 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
         # If the file also contains the gene's id, two genes of the file would get this id.
         if count == counts_in_vocabulary[name] == 1 and id_of[name] not in found_by_id
     }
-    log(f"{cells.path}: {len(found_by_id):,} genes found by id, {len(unique):,} by name")
+    found = len(found_by_id) + len(unique)
+    known, in_file = len(vocabulary.token_of), len(cells.genes)
+    shares = (
+        f"{100 * found / known:.3g}% of the model's {known:,} genes, "
+        f"{100 * found / in_file:.3g}% of the file's {in_file:,}"
+    )
+    log(f"{cells.path}: {len(found_by_id):,} genes found by id, {len(unique):,} by name: {shares}")
     if ambiguous := sorted(counts_in_file.keys() - unique):
         log(
             f"{cells.path}: {len(ambiguous)} names belong to several genes, in the file or in the "
@@ -52,6 +62,11 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
             f"has {cells.genes[0]!r}, the vocabulary {vocabulary.gene_ids[-1]!r}, "
             f"{vocabulary.names[-1]!r}); name genes by {kind}, as the vocabulary does, set 'genes' "
             f"to the column of var with the {kind}s, or use a model of their organism"
+        )
+    if found < FEW_FOUND * known:
+        warn(
+            f"{cells.path}: only {found:,} genes were found, {shares}; an embedding of so few "
+            "is not reliable: keep all genes of the cells, or train a model on these genes"
         )
     genes = [
         id_of[name] if name in unique else gene
