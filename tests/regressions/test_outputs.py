@@ -328,6 +328,7 @@ def test_a_folder_that_appears_meanwhile_is_kept(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_a_signal_removes_temporary_files(number, repeats, cells, model, tmp_path):
+    default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
     temporary = tmp_path / "temporary"
     temporary.mkdir()
 
@@ -338,13 +339,16 @@ def test_a_signal_removes_temporary_files(number, repeats, cells, model, tmp_pat
             os.kill(os.getpid(), number)
 
     def run():
+        # The tests may run in a process that ignores signals, for example under nohup.
+        signal.signal(number, default)
         tempfile.tempdir = str(temporary)
         Encoder.forward = interrupt
         return embed(cells, tmp_path / "out.h5ad", model)
 
     assert forked(run) == 128 + number
     assert is_clean(tmp_path)
-    assert not any(temporary.iterdir())
+    # PyTorch's compiler makes a folder of its own when it is first imported.
+    assert not [path for path in temporary.iterdir() if "torchinductor" not in path.name]
     assert not (tmp_path / "out.h5ad").exists()
 
 
