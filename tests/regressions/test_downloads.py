@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,13 +22,6 @@ from scsigmoid.errors import UserError
 PATH = "/file.bin"
 OLD, NEW = (bytes([number]) * 10_000 for number in (1, 2))
 HALF, SIZE = len(OLD) // 2, len(OLD)
-
-
-@pytest.fixture
-def server() -> Iterator[Loopback]:
-    running = Loopback()
-    yield running
-    running.close()
 
 
 @pytest.fixture
