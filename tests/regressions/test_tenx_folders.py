@@ -2,6 +2,7 @@
 
 import gzip
 
+import anndata
 import numpy as np
 import pytest
 from stages import dense, local_corpus, make_manifest, make_part
@@ -10,6 +11,7 @@ from tenx import tenx_folder
 from scsigmoid.cli import main
 from scsigmoid.config.schema import LocalFiles
 from scsigmoid.corpus.h5ad import cells_of_part
+from scsigmoid.corpus.tenx import convert_tenx
 from scsigmoid.errors import UserError
 
 COUNTS = np.random.default_rng(0).poisson(0.8, (30, 12)) + np.eye(30, 12, dtype=int)
@@ -81,3 +83,14 @@ def test_other_files_beside_the_matrix(tmp_path):
     make_manifest(corpus, {}, tmp_path)
     [(_, cells)] = cells_of_part(make_part(corpus, tmp_path))
     np.testing.assert_array_equal(dense(cells), COUNTS)
+
+
+@pytest.mark.parametrize("line", ["{:05d}", "AC-{}\tsample"])
+def test_barcodes_are_read_as_text(line, tmp_path):
+    """pandas read 00001 as 1, and added a second column to the name."""
+    folder = tenx_folder(tmp_path / "cells", COUNTS, "", KINDS)
+    lines = [line.format(number) for number in range(len(COUNTS))]
+    (folder / "barcodes.tsv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    convert_tenx(folder, tmp_path / "out.h5ad")
+    names = anndata.read_h5ad(tmp_path / "out.h5ad").obs_names
+    assert names.tolist() == [line.split("\t")[0] for line in lines]

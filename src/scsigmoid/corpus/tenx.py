@@ -1,5 +1,6 @@
 """Files and folders of 10x Genomics: read as h5ad, and identified by their content."""
 
+import gzip
 import hashlib
 import warnings
 from collections.abc import Iterator
@@ -42,8 +43,10 @@ def convert_tenx(path: Path, output: Path) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # names of genes may not be unique
             if path.is_dir():
-                [prefix] = samples_of(path)
+                [(prefix, names)] = samples_of(path).items()
                 adata = scanpy.read_10x_mtx(path, gex_only=False, make_unique=False, prefix=prefix)
+                [barcodes] = [path / name.string for name in names if name["cells"]]
+                adata.obs_names = read_barcodes(barcodes)
             else:
                 adata = scanpy.read_10x_h5(path, gex_only=False)
     except Exception as error:
@@ -61,6 +64,13 @@ def convert_tenx(path: Path, output: Path) -> None:
     adata.X = adata.X.tocsr()
     with storing(str(path)):
         adata.write_h5ad(output)
+
+
+def read_barcodes(path: Path) -> list[str]:
+    """Return the barcodes, the first column. scanpy would read digits as a number (01 as 1)."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8") as file:
+        return [line.rstrip("\r\n").split("\t")[0] for line in file if line.strip()]
 
 
 @contextmanager
