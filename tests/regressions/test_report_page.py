@@ -18,9 +18,9 @@ from scipy import stats
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.files import write_json
-from scsigmoid.measurements import Measurement, read_measurements, write_measurements
-from scsigmoid.paper.comparison import numbers
+from scsigmoid.paper.all_numbers import numbers
 from scsigmoid.paper.number import NO_VERDICT
+from scsigmoid.records.measurements import Measurement, read_measurements, write_measurements
 from scsigmoid.report import registry
 from scsigmoid.report.figures import style
 from scsigmoid.report.page import cells_table, content

@@ -17,10 +17,10 @@ from matplotlib.text import Text
 
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config
-from scsigmoid.measurements import Interval
-from scsigmoid.paper.comparison import numbers
+from scsigmoid.paper.all_numbers import numbers
 from scsigmoid.paper.differences import differences
 from scsigmoid.paper.number import NO_VERDICT
+from scsigmoid.records.measurements import Interval
 from scsigmoid.report import registry
 from scsigmoid.report.figures.style import styled
 from scsigmoid.report.page import make_report

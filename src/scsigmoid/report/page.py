@@ -12,18 +12,18 @@ from typing import Any
 import pandas as pd
 
 from scsigmoid.config.check import as_yaml, model_training
-from scsigmoid.csv_rows import read_frame
 from scsigmoid.files import parsing, write_text
 from scsigmoid.kernels import version_of
-from scsigmoid.labels import model_label
 from scsigmoid.paper.number import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
 from scsigmoid.paper.reported import reported
+from scsigmoid.records.csv_rows import read_frame
 from scsigmoid.report import registry
-from scsigmoid.report.figures.training import covered_share
+from scsigmoid.report.figures.training_figures import covered_share
 from scsigmoid.report.summary import verdicts
-from scsigmoid.report.tables.quality import donor_scores
+from scsigmoid.report.tables.quality_tables import donor_scores
 from scsigmoid.report.tables.writing import DASH, Table, visible
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import model_label
 
 #: Tables with more rows than this, or without rows, are collapsed when the page opens.
 MAXIMUM_OPEN_ROWS = 16

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from scsigmoid.csv_rows import escape_formula
 from scsigmoid.files import write_text
+from scsigmoid.records.csv_rows import escape_formula
 
 DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 INFINITY = "\N{INFINITY}"
