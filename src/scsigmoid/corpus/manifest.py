@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.local_files import LocalFile, own_files, slug
 from scsigmoid.config.schema import Corpus, Dataset
+from scsigmoid.corpus.cell_types import choose_label
 from scsigmoid.corpus.discover import Service, find_evaluation_dataset, list_versions
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import compare_genes, organisms_of, with_shared_ids
 from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
 from scsigmoid.corpus.hdf5 import opened
-from scsigmoid.corpus.labels import choose_label
 from scsigmoid.corpus.metadata import (
     REMOTE,
     ManifestRow,

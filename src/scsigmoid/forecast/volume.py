@@ -7,10 +7,10 @@ from pathlib import Path
 
 from scsigmoid.config.local_files import expand, files_of, own_files
 from scsigmoid.config.schema import Config
+from scsigmoid.corpus.cell_types import choose_label
 from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import compare_genes, organism_of, with_shared_ids
 from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
-from scsigmoid.corpus.labels import choose_label
 from scsigmoid.corpus.metadata import REMOTE, ManifestRow, read_manifest
 from scsigmoid.corpus.selection import PAPER_CELLS
 from scsigmoid.corpus.tenx import is_tenx

@@ -1,6 +1,6 @@
 """Update tables and figures of the pages benchmarks, reproduction, preregistration and evaluation.
 
-    python workflow/scripts/benchmarks_page.py docs
+    python docs/measurements/scripts/benchmarks_page.py docs
 
 The tables are made from docs/measurements, and replace the text between ``<!-- table NAME -->`` and
 ``<!-- end -->``. docs/measuring.md describes the measurements.
@@ -21,11 +21,11 @@ from scsigmoid.config.check import read_yaml
 from scsigmoid.config.schema import Config
 from scsigmoid.config.validate import validate
 from scsigmoid.files import atomic_path, write_text
-from scsigmoid.labels import PASSES, context_label
-from scsigmoid.report.figures.benchmarks import looks
+from scsigmoid.report.figures.benchmark_figures import looks
 from scsigmoid.report.figures.style import DOUBLE, freeze_layout, new_figure, styled
 from scsigmoid.report.tables.writing import DASH, as_markdown, fixed
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import PASSES, context_label
 from scsigmoid.results.speed import Cost, costs, paired_ratios
 from scsigmoid.study import comparisons
 from scsigmoid.study import figures as study_figures

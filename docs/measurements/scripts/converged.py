@@ -1,6 +1,6 @@
 """Judge the pilot of workflow/studies/converged.yaml by the rules of docs/preregistration.md.
 
-    python workflow/scripts/converged.py PILOT.csv --frequencies LOSS [--output RATES.json]
+    python docs/measurements/scripts/converged.py PILOT.csv --frequencies LOSS [--output RATES.json]
 
 ``PILOT.csv`` has one row per logged step, with ``attention``, ``learning_rate``, ``seed``,
 ``step`` and ``validation_loss``. ``LOSS`` is the loss of gene frequencies in nats. The program
