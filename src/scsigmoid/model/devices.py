@@ -142,6 +142,11 @@ def own_defaults() -> Iterator[None]:
         torch.set_default_dtype(dtype)
 
 
+def autocast(device: torch.device) -> torch.autocast:
+    """Return bfloat16 mixed precision for a GPU (tab:model_arch), float32 for a CPU."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
+
+
 def backend_of(settings: EncoderSettings, device: torch.device) -> str:
     """Return the attention backend for training an encoder on a device."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32

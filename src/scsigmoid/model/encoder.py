@@ -62,7 +62,7 @@ class Block(nn.Module):
         return qkv
 
     def attend(
-        self, qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: "BlockMask | None"
+        self, qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: "BlockMask | None" = None
     ) -> Tensor:
         """Compute attention, (tokens, heads, dim), of the result of :meth:`compute_qkv`."""
         backend = self.settings.backend
