@@ -14,11 +14,9 @@ from typing import IO
 
 import torch
 
-from scsigmoid.attention import sdpa
 from scsigmoid.attention.backends import choose_backend, find_unsupported
 from scsigmoid.errors import UserError
 from scsigmoid.files import open_lock
-from scsigmoid.kernels import BACKENDS
 from scsigmoid.model.sizes import EncoderSettings
 
 #: Peak operations per second of dense bfloat16 matrix products with float32 sums, from data sheets.
@@ -158,13 +156,6 @@ def backend_of(settings: EncoderSettings, device: torch.device) -> str:
 def check_backend(settings: EncoderSettings, device: torch.device) -> None:
     """Raise a UserError if the device cannot run the encoder's attention backend."""
     choose_backend(settings.attention, settings.backend, device)
-
-
-def kernel_of(attention: str, backend: str, device: torch.device) -> str:
-    """Return the name of the kernel of an attention backend on a device."""
-    if backend == "sdpa" and device.type == "cuda":
-        return sdpa.kernel_of(device)
-    return BACKENDS[attention][backend].label
 
 
 def peak_flops(name: str) -> float | None:
