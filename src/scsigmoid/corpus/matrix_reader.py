@@ -41,11 +41,11 @@ class Matrix:
     name: str  # name of the matrix in messages
     kind: str  # "dense", "csr" or "csc"
     shape: tuple[int, int]
-    # NumPy arrays and a SciPy matrix, or parts of a file that become such if they are indexed. Of a
-    # dense matrix, `rows` and `data` are the same, and `pointers` is empty.
-    rows: Any
+    # NumPy arrays, or datasets of a file, which are read when they are indexed. `pointers` is
+    # SciPy's `indptr`. A dense matrix has only `data`.
     data: Any
-    pointers: Any
+    indices: Any = None
+    pointers: Any = None
 
     def __post_init__(self) -> None:
         """Raise an error unless the values are integers or floats of enough precision."""
@@ -92,40 +92,37 @@ class Matrix:
         A block has about ``BLOCK_VALUES`` values and at least one row. A block of a dense matrix
         consists of whole HDF5 chunks.
         """
-        n_rows, n_columns = self.shape
         with reading(self.name):
-            rows = self.rows
-            if self.kind != "dense":
-                values_in_row = self.count_stored()
-                if self.kind == "csc":
-                    rows, values_in_row = self._rows_of_columns()
-                values_before = np.cumsum(values_in_row) - values_in_row
-                block_of_row = values_before // BLOCK_VALUES
-            else:
-                chunks = getattr(rows, "chunks", None)  # of HDF5
+            if self.kind == "dense":
+                chunks = getattr(self.data, "chunks", None)  # of HDF5
                 chunk_rows = chunks[0] if chunks else 1
-                block_rows = max(1, BLOCK_VALUES // max(1, n_columns))
+                block_rows = max(1, BLOCK_VALUES // max(1, self.shape[1]))
                 block_rows = math.ceil(block_rows / chunk_rows) * chunk_rows
-                block_of_row = np.arange(n_rows) // block_rows
-            # The first row of each block.
-            starts = np.flatnonzero(np.diff(block_of_row, prepend=-1)).tolist()
-            for start, stop in pairwise([*starts, n_rows]):
-                first, last = np.searchsorted(wanted, [start, stop])
-                if first < last:
-                    block = csr_matrix(rows[start:stop])
-                    block.check_format(full_check=True)  # wrong indices crash SciPy
-                    yield start, block
+                block_of_row = np.arange(self.shape[0]) // block_rows
+                for start, stop in bounds_of_blocks(block_of_row, wanted):
+                    yield start, csr_matrix(self.data[start:stop])
+                return
+            self.count_stored()  # checks the pointers
+            data, indices, pointers = self.data, self.indices, self.pointers[:].astype(np.int64)
+            if self.kind == "csc":
+                rows = self._as_rows(pointers)
+                data, indices, pointers = rows.data, rows.indices, rows.indptr.astype(np.int64)
+            for start, stop in bounds_of_blocks(pointers[:-1] // BLOCK_VALUES, wanted):
+                values = slice(pointers[start], pointers[stop])
+                # Unlike this, slicing a SciPy matrix would leave out counts with wrong indices.
+                bounds = pointers[start : stop + 1] - pointers[start]
+                arrays = (data[values], indices[values], bounds)
+                block = csr_matrix(arrays, shape=(stop - start, self.shape[1]))
+                block.check_format(full_check=True)  # wrong indices crash SciPy
+                yield start, block
 
-    def _rows_of_columns(self) -> tuple[Any, NDArray[np.int64]]:
-        """Return a CSC matrix as CSR in memory, and the number of values in each row."""
-        if issparse(self.rows):
-            matrix = csc_matrix(self.rows)  # shares the arrays; `check_format` may change it
-        else:
+    def _as_rows(self, pointers: NDArray[np.int64]) -> Any:
+        """Return a CSC matrix as a CSR matrix in memory."""
+        if isinstance(self.data, h5py.Dataset):
             log(f"{self.title}: {self.name} is stored by columns (CSC) and read into memory")
-            matrix = self.rows.to_memory()
-        matrix.check_format(full_check=True)
-        rows = matrix.tocsr()
-        return rows, np.diff(rows.indptr.astype(np.int64))
+        columns = csc_matrix((self.data[:], self.indices[:], pointers), shape=self.shape)
+        columns.check_format(full_check=True)
+        return columns.tocsr()
 
     def counts(
         self, wanted: NDArray[np.int64], gene_of_column: NDArray[np.int64], n_genes: int
@@ -175,6 +172,17 @@ class Matrix:
         return rounded.astype(np.int64)
 
 
+def bounds_of_blocks(
+    block_of_row: NDArray[np.int64], wanted: NDArray[np.int64]
+) -> Iterator[tuple[int, int]]:
+    """Yield the first row, and the row after the last, of each block with a wanted row."""
+    starts = np.flatnonzero(np.diff(block_of_row, prepend=-1)).tolist()
+    for start, stop in pairwise([*starts, len(block_of_row)]):
+        first, last = np.searchsorted(wanted, [start, stop])
+        if first < last:
+            yield start, stop
+
+
 def are_integers(values: Any) -> Any:
     """Return which values are integers, up to ``TOLERANCE``. NaN and infinity are not integers."""
     with np.errstate(invalid="ignore"):
@@ -187,8 +195,6 @@ def stored_matrix(stored: Any, title: str, name: str) -> Matrix:
     ``title`` and ``name`` name the file and the matrix in messages. Raise a UserError if it is not
     a matrix of numbers as anndata writes it.
     """
-    from anndata.io import sparse_dataset
-
     encoding = str(stored.attrs.get("encoding-type", "array"))
     kind = encoding.removesuffix("_matrix") if encoding != "array" else "dense"
     if kind not in ("dense", "csr", "csc"):
@@ -197,17 +203,16 @@ def stored_matrix(stored: Any, title: str, name: str) -> Matrix:
         n_rows, n_columns = stored.shape if kind == "dense" else stored.attrs["shape"]
         shape = (int(n_rows), int(n_columns))
         if kind == "dense":
-            return Matrix(title, name, kind, shape, stored, stored, ())
+            return Matrix(title, name, kind, shape, stored)
         data, indices, pointers = (stored[part] for part in ("data", "indices", "indptr"))
         is_matrix = has_arrays(data, indices, pointers, shape[kind == "csc"])
-        rows = sparse_dataset(stored)
     except (AttributeError, KeyError, TypeError, ValueError):
         is_matrix = False
     if not is_matrix:
         raise UserError(
             f"{title}: {name} is not a matrix as anndata writes it; write the file again"
         )
-    return Matrix(title, name, kind, shape, rows, data, pointers)
+    return Matrix(title, name, kind, shape, data, indices, pointers)
 
 
 def matrix_in_memory(matrix: Any, title: str, name: str) -> Matrix:
@@ -223,14 +228,14 @@ def matrix_in_memory(matrix: Any, title: str, name: str) -> Matrix:
             matrix = getattr(matrix, method)()
     if not issparse(matrix):
         matrix = np.asarray(matrix)
-        return Matrix(title, name, "dense", matrix.shape, matrix, matrix, ())
+        return Matrix(title, name, "dense", matrix.shape, matrix)
     kind = matrix.format
     if kind not in ("csr", "csc"):
         raise UserError(f"{title}: {name} is a sparse matrix of format {kind!r}; convert it to CSR")
-    size = matrix.shape[kind == "csc"]
-    if not has_arrays(matrix.data, matrix.indices, matrix.indptr, size):
+    arrays = matrix.data, matrix.indices, matrix.indptr
+    if not has_arrays(*arrays, matrix.shape[kind == "csc"]):
         raise UserError(f"{title}: {name} has arrays of wrong lengths; make the matrix again")
-    return Matrix(title, name, kind, matrix.shape, matrix, matrix.data, matrix.indptr)
+    return Matrix(title, name, kind, matrix.shape, *arrays)
 
 
 def has_arrays(data: Any, indices: Any, pointers: Any, size: int) -> bool:
