@@ -313,7 +313,7 @@ def test_a_ratio_of_two_contexts_has_no_context(
     tmp_path: Path, contexts: tuple[int, int], expected: int
 ) -> None:
     rows = measure(tmp_path, ["a"] * 10 + ["b"] * 10, contexts)
-    of_both = {row.context for row in rows if " / " in row.model or " - " in row.model}
+    of_both = {row.context for row in rows if row.compared_with}
     assert of_both == {expected}
     assert {row.context for row in rows if row.model == "softmax_4k"} == {contexts[1]}
 

@@ -41,7 +41,8 @@ class Measurement:
 
     dataset: str  # evaluation dataset, e.g. heart_oft
     group: str = ""  # part of the dataset, e.g. a pair of cell types or a donor. Empty: all cells.
-    model: str  # model or control, e.g. sigmoid_4k. Paired difference: sigmoid_4k - softmax_4k.
+    model: str  # model or control, e.g. sigmoid_4k
+    compared_with: str = ""  # of a ratio: model in the denominator; of a difference: subtracted model
     attention: str = ""  # sigmoid, softmax or empty
     context: int = 0  # context length in tokens, 0 for controls and for pairs with two contexts
     vocabulary: str = ""  # fingerprint of the vocabulary of the tokens

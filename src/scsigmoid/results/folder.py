@@ -111,7 +111,7 @@ class Results:
             expected: dict[str, Any] = {"dataset": dataset, "vocabulary": self._vocabulary}
             if model:
                 expected["model"] = model
-            if row.model in self.config.models:
+            if row.model in self.config.models and not row.compared_with:
                 settings = self.config.models[row.model]
                 expected |= {"attention": settings.attention, "context": settings.context}
             if row.metric not in FILE_METRICS.get(metric, {metric}):
@@ -149,16 +149,16 @@ class Results:
         """
         metric = f"mmd_{estimator or self.config.evaluation.mmd.estimator}"
         sigmoid, softmax = self.config.evaluation.pair
-        keys = {  # columns `model` and `metric` in the file
-            "sigmoid": (sigmoid, metric),
-            "softmax": (softmax, metric),
-            "ratio": (f"{sigmoid} / {softmax}", f"{metric}_ratio"),
-            "difference": (f"{sigmoid} - {softmax}", f"{metric}_difference"),
-            "sigmoid_mean": (sigmoid, f"{metric}_bootstrap_mean"),
-            "softmax_mean": (softmax, f"{metric}_bootstrap_mean"),
+        keys = {  # columns `model`, `compared_with` and `metric` in the file
+            "sigmoid": (sigmoid, "", metric),
+            "softmax": (softmax, "", metric),
+            "ratio": (sigmoid, softmax, f"{metric}_ratio"),
+            "difference": (sigmoid, softmax, f"{metric}_difference"),
+            "sigmoid_mean": (sigmoid, "", f"{metric}_bootstrap_mean"),
+            "softmax_mean": (softmax, "", f"{metric}_bootstrap_mean"),
         }
         rows = self.measurements("mmd", dataset)
-        by_key = {(row.group, row.model, row.metric): row for row in rows}
+        by_key = {(row.group, row.model, row.compared_with, row.metric): row for row in rows}
         # Rows of other metrics are means over pairs (group "") and cell types that were left out.
         pairs = dict.fromkeys(row.group for row in rows if row.metric == metric)
         with parsing(self.folder / metric_file("mmd", dataset), EXPECTED_CONTENT):

@@ -5,7 +5,7 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from scsigmoid.config.metrics import MEAN
+from scsigmoid.config.metrics import MEAN, METRICS
 from scsigmoid.paper.reported import reported
 from scsigmoid.records.measurements import Interval, mean_interval
 from scsigmoid.report.tables.writing import DASH, MINUS, Cell, Table, fixed, interval, plus_minus
@@ -16,12 +16,6 @@ from scsigmoid.results.labels import (
     pairs,
     representation_label,
     short_label,
-)
-
-#: Sentence of the caption if logistic accuracy is among the metrics.
-LOGISTIC = (
-    " Logistic accuracy is the balanced accuracy of logistic regression in 5-fold "
-    "cross-validation, on the types with at least 10 cells."
 )
 
 
@@ -45,7 +39,8 @@ def validation_loss(results: Results) -> Table:
             over_masks = results.validation_loss(dataset, model, "validation_loss_over_masks")
             paper_mean, paper_half_width = paper.get(model, (None, None))
             records.append(
-                {"dataset": dataset, "title": entry.title, "model": model, "mean": loss.value}
+                {"dataset": dataset, "title": entry.title, "model": model, "compared_with": ""}
+                | {"mean": loss.value}
                 | over_donors.interval.columns("donor_mean")
                 | {"masks_low": over_masks.low, "masks_high": over_masks.high}
                 | {"cells": loss.n, "donors": donors}
@@ -67,7 +62,7 @@ def validation_loss(results: Results) -> Table:
                 paper_difference = round(paper[first][0] - paper[second][0], 6)
             records.append(
                 {"dataset": dataset, "title": entry.title}
-                | {"model": f"{first} - {second}", "mean": mean}
+                | {"model": first, "compared_with": second, "mean": mean}
                 | paired.columns("donor_mean")
                 | {"cells": losses[first].n, "donors": donors}
                 | {"simulated": losses[first].simulated, "paper_mean": paper_difference}
@@ -141,7 +136,7 @@ def scib(results: Results) -> Table:
         "run per model. Higher is better, and the best of several models is bold. Silhouette is "
         "rescaled to 0 to 1. Bio conservation is the mean of the paper's metrics (silhouette, NMI "
         "and ARI). Random embedding and PCA are controls without a model."
-        + (LOGISTIC if "logistic" in metrics else ""),
+        + "".join(f" {METRICS[name].caption}" for name in metrics if name in METRICS).rstrip(),
         records=records,
         header=("Representation", *(METRIC_TITLES[metric] for metric in metrics)),
         rows=rows,
