@@ -42,7 +42,7 @@ class Measurement:
     dataset: str  # evaluation dataset, e.g. heart_oft
     group: str = ""  # part of the dataset, e.g. a pair of cell types or a donor. Empty: all cells.
     model: str  # model or control, e.g. sigmoid_4k
-    compared_with: str = ""  # of a ratio: model in the denominator; of a difference: subtracted model
+    compared_with: str = ""  # second model of a ratio (the denominator) or a difference
     attention: str = ""  # sigmoid, softmax or empty
     context: int = 0  # context length in tokens, 0 for controls and for pairs with two contexts
     vocabulary: str = ""  # fingerprint of the vocabulary of the tokens
