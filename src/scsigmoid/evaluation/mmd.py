@@ -93,7 +93,6 @@ def mmd_dataset(
     common = Measurement(
         dataset=dataset, model="", metric="mmd_left_out", value=0,
         vocabulary=first.metadata["vocabulary"],
-        simulated=any(embedding.metadata["simulated"] for embedding in by_model.values()),
         source=source_of(output, *embeddings.values()),
     )  # fmt: skip
 

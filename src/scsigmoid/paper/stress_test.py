@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from scsigmoid.paper.number import LEVEL_FACTOR, ORDER_FACTOR, UNKNOWN, Number, exact
-from scsigmoid.paper.reported import reported
+from scsigmoid.paper.reported import models_here, reported
 from scsigmoid.records.measurements import Interval
 from scsigmoid.results.folder import Journal, Results
 
@@ -27,7 +27,8 @@ LOSS_CHANGE = 1.0
 
 def numbers(results: Results) -> Iterator[Number]:
     models = ("softmax_8k", "sigmoid_8k")
-    journals = {name: results.journal(name) for name in models if name in results.config.models}
+    here = models_here(results.config)
+    journals = {name: results.journal(here[name]) for name in models if name in here}
     runs = {name: numbers_of_run(journal) for name, journal in journals.items()}
     row_counts = {name: len(journal["step"]) for name, journal in journals.items()}
     softmax, sigmoid = (runs.get(name, {}) for name in models)

@@ -52,7 +52,6 @@ class Measurement:
     high: float = math.nan
     n: int = 0  # number of cells. For a mean over donors or pairs, their number.
     seed: int = -1  # seed of the random numbers, -1 if no random numbers are used
-    simulated: bool = False  # whether the cells were simulated
     note: str = ""  # why there is no interval, or which cells are left out
     source: str = ""  # file that the value was computed from, relative to the results folder
 

@@ -66,8 +66,7 @@ def scib_scores(plan: Plan) -> list[str]:
 
 
 def journals(models: Sequence[str]) -> list[str]:
-    """Return the training journals of the models, and the manifest, which marks simulated cells."""
-    return [*(f"training/{model}/journal.csv" for model in models), "corpus/manifest.csv"]
+    return [f"training/{model}/journal.csv" for model in models]
 
 
 # fmt: off
@@ -123,9 +122,9 @@ def tables(plan: Plan) -> dict[str, Entry]:
                 *validation_losses(plan),
                 *scib_scores(plan),
                 *(f"metrics/mmd/{dataset}.csv" for dataset in plan.datasets_of("mmd")),
-                *(f"training/{model}/journal.csv" for model in plan.config.models),
+                *journals([*plan.config.models]),
                 *metadata,
-                "corpus/manifest.csv", "tokens/lengths.parquet", "tokens/vocabulary.parquet",
+                "tokens/lengths.parquet", "tokens/vocabulary.parquet",
                 *KERNEL_FILES,
                 *TRAINING_FILES,
             ],
@@ -148,7 +147,8 @@ def figures(plan: Plan) -> dict[str, Entry]:
         "per model. Training loss (nats per masked gene), L2 norm of the gradient, and largest "
         "absolute attention score of the first layer by step. Gradient norm and score are on "
         "logarithmic axes.",
-        inputs=journals(plan.stress_models), settings=["models", "figures", "training"],
+        inputs=journals(plan.stress_models),
+        settings=["models", "figures", "training", "corpus.source"],
     )
     return {
         "sequence_lengths": Entry(
@@ -156,8 +156,8 @@ def figures(plan: Plan) -> dict[str, Entry]:
             caption="Number of expressed genes per training cell. The gray histogram counts cells "
             "(left axis). The black line is the cumulative share of cells (right axis). Dashed "
             "lines are the context lengths of the models, with the share of cells that fit.",
-            inputs=["tokens/lengths.parquet", "corpus/manifest.csv"], own_place=6,
-            settings=["models", "figures", "tokens.cls"],
+            inputs=["tokens/lengths.parquet"], own_place=6,
+            settings=["models", "figures", "tokens.cls", "corpus.source"],
         ),
         "tflops": Entry(
             module="figures.benchmark_figures", title="Speed of the attention kernels",
@@ -201,7 +201,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
                 *validation_losses(plan), *journals(plan.evaluated_models),
                 "tokens/vocabulary.parquet",
             ],
-            settings=["datasets", "models", "figures"], own_place=4,
+            settings=["datasets", "models", "figures", "corpus.source"], own_place=4,
         ),
         "scib": Entry(
             module="figures.embedding_figures", title="Biological conservation", paper="Figure 5",
@@ -220,10 +220,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
                 "panel per model (one training run each). Colors and labels are cell types."
                 + (f" {dataset.title}: {dataset.description}" if dataset.description else ""),
                 paper="Figure 7" if name == "heart_oft" else "",
-                inputs=[
-                    *(f"metrics/umap/{name}/{model}.parquet" for model in pair),
-                    f"corpus/evaluation/{name}.json",
-                ],
+                inputs=[f"metrics/umap/{name}/{model}.parquet" for model in pair],
                 settings=["models", "figures", "evaluation.pair", f"datasets.{name}"],
                 dataset=name, is_default=name in plan.datasets_of("umap"),
             )

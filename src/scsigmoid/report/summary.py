@@ -65,9 +65,7 @@ def means(table: pd.DataFrame, column: str) -> str:
     """Return each model's mean of a column over the datasets, and their number, as text."""
     values = table.groupby("model", sort=False)[column].mean()
     datasets = table.drop_duplicates("dataset")
-    simulated = int(datasets["simulated"].sum())
     count = "1 dataset" if len(datasets) == 1 else f"mean of {len(datasets)} datasets"
-    count += f", {simulated} simulated" if simulated else ""
     return ", ".join(f"{model} {value:z.3f}" for model, value in values.items()) + f" ({count})"
 
 

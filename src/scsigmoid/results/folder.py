@@ -13,7 +13,6 @@ from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, read_rows
 from scsigmoid.config.metrics import MEAN, METRICS
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
-from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import parsing
 from scsigmoid.records.identity import check_identity, read_table
@@ -247,7 +246,7 @@ class Results:
         return self.cached(f"benchmarks/{benchmark}.json", read_json)
 
     def metadata(self, dataset: str) -> dict[str, Any]:
-        """Return the metadata of an evaluation dataset, e.g. ``cells`` and ``simulated``."""
+        """Return the metadata of an evaluation dataset, e.g. ``cells``."""
         return self.cached(f"corpus/evaluation/{dataset}.json", read_json)
 
     @property
@@ -278,15 +277,6 @@ class Results:
         shares = self.gene_cells / self.gene_cells.sum()
         shares = shares[shares > 0]
         return float(-(shares * np.log(shares)).sum())
-
-    @property
-    def training_cell_kind(self) -> str:
-        """The kind of the training cells: ``simulated``, ``real`` or ``simulated and real``."""
-        rows = self.cached("corpus/manifest.csv", read_manifest)
-        values = {row.simulated for row in rows if row.role == "training"}
-        if len(values) > 1:
-            return "simulated and real"
-        return "simulated" if "true" in values else "real"
 
     @property
     def training_cells(self) -> int:

@@ -5,8 +5,8 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from scsigmoid.config.metrics import MEAN, METRICS
-from scsigmoid.paper.reported import reported
+from scsigmoid.config.metrics import METRICS
+from scsigmoid.paper.reported import models_in_paper, reported
 from scsigmoid.records.measurements import Interval, mean_interval
 from scsigmoid.report.tables.writing import DASH, MINUS, Cell, Table, fixed, interval, plus_minus
 from scsigmoid.results.folder import Results
@@ -31,9 +31,14 @@ def validation_loss(results: Results) -> Table:
         donors = results.donor_count(dataset, models[0])
         donor_counts.append(f"{entry.title} {donors or 'unknown'}")
         best = min(losses, key=lambda model: losses[model].value)
-        # By model: the mean and half the width of its interval. {} if the paper lacks the dataset.
-        paper = reported()["validation_loss"].get(dataset, {})
-        row: list[Cell | str] = [entry.title + (" (simulated)" if losses[best].simulated else "")]
+        # By model: the mean and half the width of its interval in the paper, if it is in the paper.
+        of_paper = reported()["validation_loss"].get(dataset, {})
+        paper = {
+            model: of_paper[name]
+            for model, name in models_in_paper(config).items()
+            if name in of_paper and model in losses
+        }
+        row: list[Cell | str] = [entry.title]
         for model, loss in losses.items():
             over_donors = results.validation_loss(dataset, model, "validation_loss_over_donors")
             over_masks = results.validation_loss(dataset, model, "validation_loss_over_masks")
@@ -44,7 +49,7 @@ def validation_loss(results: Results) -> Table:
                 | over_donors.interval.columns("donor_mean")
                 | {"masks_low": over_masks.low, "masks_high": over_masks.high}
                 | {"cells": loss.n, "donors": donors}
-                | {"best": model == best, "simulated": loss.simulated}
+                | {"best": model == best}
                 | {"paper_mean": paper_mean, "paper_half_width": paper_half_width}
             )
             text = plus_minus(loss.value, over_masks.low, over_masks.high, 3)
@@ -65,7 +70,7 @@ def validation_loss(results: Results) -> Table:
                 | {"model": first, "compared_with": second, "mean": mean}
                 | paired.columns("donor_mean")
                 | {"cells": losses[first].n, "donors": donors}
-                | {"simulated": losses[first].simulated, "paper_mean": paper_difference}
+                | {"paper_mean": paper_difference}
             )
             row.append(fixed(mean, 3, "+") + in_parentheses(paired, "+"))
             paper_row.append("" if paper_difference is None else fixed(paper_difference, 3, "+"))
@@ -113,8 +118,7 @@ def scib(results: Results) -> Table:
     for dataset, entry in config.datasets.items():
         scores = results.scores(dataset)
         metrics = list(scores)
-        is_simulated = any(score.simulated for score in scores[MEAN].values())
-        rows.append([entry.title + (" (simulated)" if is_simulated else "")])
+        rows.append([entry.title])
         for name in (*pair, *config.evaluation.scib.controls):
             row: list[Cell | str] = [representation_label(config, name)]
             for metric, by_model in scores.items():
@@ -127,7 +131,7 @@ def scib(results: Results) -> Table:
                 records.append(
                     {"dataset": dataset, "title": entry.title, "model": name, "metric": metric}
                     | score.interval._asdict()
-                    | {"cells": score.n, "best": is_best, "simulated": score.simulated}
+                    | {"cells": score.n, "best": is_best}
                 )
                 row.append(Cell(interval(*score.interval, 3), bold=is_best))
             rows.append(row)
