@@ -130,7 +130,7 @@ def annotate(
     with verbosity(verbose):
         types = read_types(reference, label)
         names, numbers = np.unique(types[types != ""], return_inverse=True)
-        embedded = embed_both(cells, model, key)
+        embed_both(cells, model, key)
         check_repeated(query.obsm[key], reference.obsm[key])
         values = np.asarray(reference.obsm[key])[types != ""]
         held_out = {each: hold_out(values, numbers, each) for each in get_args(Classifier)}
@@ -159,7 +159,7 @@ def annotate(
         log(
             f"query: {len(np.unique(predicted[is_known]))} of {len(names)} types in "
             f"{is_known.sum():,} of {len(predicted):,} cells; {(~is_known).sum():,} cells are "
-            f"{UNKNOWN!r} (probability below {limit:.2f}); embedded: {embedded or 'none'}"
+            f"{UNKNOWN!r} (probability below {limit:.2f})"
         )
 
 
@@ -265,8 +265,8 @@ def read_types(reference: AnnData, label: str) -> NDArray[np.object_]:
     return types
 
 
-def embed_both(cells: dict[str, AnnData], model: Model, key: str) -> str:
-    """Embed query and reference, unless they have the embedding. Return which were embedded.
+def embed_both(cells: dict[str, AnnData], model: Model, key: str) -> None:
+    """Embed query and reference, unless they have the embedding.
 
     Raise a UserError if an existing embedding was made by another model or pooling, or if the cells
     have no gene of the vocabulary in common. Genes are compared only if both are embedded now.
@@ -300,7 +300,6 @@ def embed_both(cells: dict[str, AnnData], model: Model, key: str) -> str:
         compare_genes(*(np.unique(tokenize(adata, model).tokens) for adata in cells.values()))
     else:
         log("genes of query and reference are not compared, because an embedding existed")
-    return ", ".join(missing)
 
 
 @contextmanager
