@@ -136,7 +136,8 @@ def scib(options: argparse.Namespace) -> None:
     settings, seed = options.settings.section("evaluation.scib", Scib), options.settings["seed"]
     by_donor = options.settings["corpus.source"] == "local"  # not for the paper's datasets
     files = by_model(options.embeddings)
-    measure(files, options.cells, settings, seed, outputs, donors=by_donor)
+    batch = options.settings.get(f"datasets.{options.cells.stem}.batch") or ""
+    measure(files, options.cells, settings, seed, outputs, donors=by_donor, batch=batch)
 
 
 @stage("--dataset --embeddings+ --settings --device? --output")
@@ -158,8 +159,9 @@ def umap(options: argparse.Namespace) -> None:
     from scsigmoid.evaluation.umap import umap_dataset
 
     files, outputs = by_model(options.embeddings), by_model(options.output)
-    settings = options.settings.section("evaluation.umap", Umap)
-    umap_dataset(files, options.dataset, settings, options.settings["seed"], outputs)
+    settings, seed = options.settings.section("evaluation.umap", Umap), options.settings["seed"]
+    batch = options.settings.get(f"datasets.{options.dataset}.batch") or ""
+    umap_dataset(files, options.dataset, settings, seed, outputs, batch)
 
 
 def by_model(paths: Sequence[Path]) -> dict[str, Path]:

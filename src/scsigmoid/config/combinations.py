@@ -5,6 +5,7 @@ from os.path import realpath
 from pathlib import Path
 
 from scsigmoid.config.local_files import files_of_datasets, problem_of
+from scsigmoid.config.metrics import METRICS
 from scsigmoid.config.schema import Config, KernelBenchmark, Model, Training
 from scsigmoid.config.validate import check_known
 from scsigmoid.errors import UserError
@@ -64,6 +65,12 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
         yield "evaluation.embeddings.pooling: cls needs tokens.cls: true; set it, or pooling: mean"
     if config.evaluation.scib.metrics == ["logistic"]:
         yield "evaluation.scib.metrics: logistic needs 10 cells of two types; add another metric"
+    needing = [name for name in config.evaluation.scib.metrics if METRICS[name].needs_batch]
+    if needing and not any(dataset.batch for dataset in config.datasets.values()):
+        yield (
+            f"evaluation.scib.metrics: {needing[0]} needs a dataset with a batch; set batch of a "
+            "dataset, or remove the metric"
+        )
     for name in config.evaluation.pair:
         if config.models[name].stress:
             yield f"evaluation.pair: {name!r} is a stress-test model; choose another"

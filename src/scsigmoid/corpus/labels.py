@@ -16,7 +16,7 @@ from scsigmoid.config.schema import Dataset
 from scsigmoid.corpus.h5ad import Cells
 from scsigmoid.corpus.hdf5 import Strings, check_column, has_value_per_row, opened
 from scsigmoid.errors import UserError
-from scsigmoid.progress import log
+from scsigmoid.progress import log, warn
 
 ANY = "*"  # label that stands for all columns of text
 ABSENT = ("", "na", "nan", "unknown")  # no type: "unknown" in CELLxGENE's schema, "NA" in R
@@ -95,6 +95,19 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
     for cell_type in sorted({*types_in_file} - {*present, ""}):
         log(f"{name}: {cell_type!r} is spelled as datasets.{name}.types spells it")
     return chosen
+
+
+def check_batch(cells: Cells, name: str, column: str) -> None:
+    """Log the number of batches of an evaluation dataset, or raise an error without the column."""
+    with opened(cells.path) as file:
+        purpose = f"the batches of the dataset (set datasets.{name}.batch to one of its columns)"
+        check_column(file["obs"], column, cells.path, purpose)
+    batches = {*cell_types(cells, column)}
+    message = f"{name}: {len(batches - {''})} batches from {column!r}"
+    if len(batches - {""}) < 2:
+        warn(f"{message}; scores of batches need two and are left out")
+    else:
+        log(message)
 
 
 def check_enough(

@@ -21,7 +21,7 @@ from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import compare_genes, organisms_of, with_shared_ids
 from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
 from scsigmoid.corpus.hdf5 import opened
-from scsigmoid.corpus.labels import choose_label
+from scsigmoid.corpus.labels import check_batch, choose_label
 from scsigmoid.corpus.metadata import (
     REMOTE,
     ManifestRow,
@@ -238,6 +238,8 @@ def list_file(
             held_out_cells = cells.select(held_out, "evaluation")
             held_out_rows = held_out_cells.rows
             choose_label(held_out_cells, name, dataset)  # raises if labels are missing
+            if dataset.batch:
+                check_batch(held_out_cells, name, dataset.batch)
             row = replace(common, role="evaluation", label="", cells=str(len(held_out_rows)))
             rows.append(replace(row, file=name, dataset=name, title=dataset.title))
     return rows, LocalCells(local.path, cells, training_rows, held_out_rows)

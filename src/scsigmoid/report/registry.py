@@ -215,6 +215,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
                 module="figures.embeddings", title=f"UMAP: {dataset.title}",
                 caption="UMAP coordinates (no unit) of the embeddings, one point per cell, one "
                 "panel per model (one training run each). Colors and labels are cell types."
+                + (f" Further panels: colored by batch ({dataset.batch})." if dataset.batch else "")
                 + (f" {dataset.title}: {dataset.description}" if dataset.description else ""),
                 paper="Figure 7" if name == "heart_oft" else "",
                 inputs=[

@@ -17,6 +17,12 @@ LOGISTIC = (
     " Logistic accuracy is the balanced accuracy of logistic regression in 5-fold "
     "cross-validation, on the types with at least 10 cells."
 )
+BATCHES = (
+    " iLISI is the scaled effective number of batches among the 90 nearest cells, 0 if they are "
+    "separate and 1 if they are mixed. Graph connectivity is the largest share of a type's cells "
+    "that neighbors of the same type connect, averaged over types. A random embedding mixes "
+    "batches completely, so read iLISI next to the scores of cell types."
+)
 
 
 def validation_loss(results: Results) -> Table:
@@ -135,7 +141,8 @@ def scib(results: Results) -> Table:
         "run per model. Higher is better, and the best of several models is bold. Silhouette is "
         "rescaled to 0 to 1. Bio conservation is the mean of the paper's metrics (silhouette, NMI "
         "and ARI). Random embedding and PCA are controls without a model."
-        + (LOGISTIC if "logistic" in metrics else ""),
+        + (LOGISTIC if "logistic" in metrics else "")
+        + (BATCHES if "ilisi" in metrics else ""),
         records=records,
         header=("Representation", *(METRIC_TITLES[metric] for metric in metrics)),
         rows=rows,
