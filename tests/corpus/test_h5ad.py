@@ -6,8 +6,8 @@ import pytest
 import scipy.sparse as sp
 from stages import dense
 
+from scsigmoid.corpus.cell_types import cell_types
 from scsigmoid.corpus.h5ad import held_out_text, open_cells
-from scsigmoid.corpus.labels import cell_types
 from scsigmoid.errors import UserError
 
 STORAGES = {

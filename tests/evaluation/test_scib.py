@@ -17,7 +17,7 @@ from scsigmoid.config.schema import Scib
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.neighbours import find_neighbours, nearest_cells
 from scsigmoid.evaluation.scib import connectivity, ilisi, scib, silhouette, split_by_donor
-from scsigmoid.measurements import read_measurements
+from scsigmoid.records.measurements import read_measurements
 from scsigmoid.seeds import derive
 
 SETTINGS = Scib(metrics=[], neighbours=15, variance=0.95, controls=["random"])

@@ -21,9 +21,9 @@ from sklearn.preprocessing import StandardScaler
 
 from scsigmoid.cells.embedding import KEY, check_options, embed, tokenize
 from scsigmoid.cells.model import Model
+from scsigmoid.corpus.cell_types import ABSENT
 from scsigmoid.corpus.h5ad_writer import storing
 from scsigmoid.corpus.hdf5 import check_contents, format_names, opened
-from scsigmoid.corpus.labels import ABSENT
 from scsigmoid.corpus.tenx import as_h5ad
 from scsigmoid.errors import UserError, first_few
 from scsigmoid.files import atomic_path, parsing, sha256

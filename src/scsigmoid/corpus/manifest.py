@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.local_files import LocalFile, own_files, slug
 from scsigmoid.config.schema import Corpus, Dataset
+from scsigmoid.corpus.cell_types import choose_label
 from scsigmoid.corpus.discover import Service, find_evaluation_dataset, list_versions
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import compare_genes, organisms_of, with_shared_ids
 from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
 from scsigmoid.corpus.hdf5 import opened
-from scsigmoid.corpus.labels import check_batch, choose_label
 from scsigmoid.corpus.metadata import (
     REMOTE,
     ManifestRow,
@@ -237,9 +237,7 @@ def list_file(
             name, dataset = local.dataset, datasets[local.dataset]
             held_out_cells = cells.select(held_out, "evaluation")
             held_out_rows = held_out_cells.rows
-            choose_label(held_out_cells, name, dataset)  # raises if labels are missing
-            if dataset.batch:
-                check_batch(held_out_cells, name, dataset.batch)
+            choose_label(held_out_cells, name, dataset)  # raises if labels or batches are missing
             row = replace(common, role="evaluation", label="", cells=str(len(held_out_rows)))
             rows.append(replace(row, file=name, dataset=name, title=dataset.title))
     return rows, LocalCells(local.path, cells, training_rows, held_out_rows)

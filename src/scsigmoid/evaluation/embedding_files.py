@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scsigmoid.corpus.cell_types import ABSENT
 from scsigmoid.corpus.h5ad_writer import OWN_ROW, storing
 from scsigmoid.corpus.hdf5 import check_contents
-from scsigmoid.corpus.labels import ABSENT
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, parsing
-from scsigmoid.identity import check_identity, model_of
 from scsigmoid.model.finite import check_finite
 from scsigmoid.progress import log
+from scsigmoid.records.identity import check_identity, model_of
 
 LABEL, DONOR = "scsigmoid_cell_type", "donor_id"  # columns of obs
 

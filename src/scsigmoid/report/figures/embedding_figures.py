@@ -1,0 +1,170 @@
+"""Figures of embeddings: scIB scores and UMAP coordinates."""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scsigmoid.config.metrics import MEAN
+from scsigmoid.report.figures import style
+from scsigmoid.report.figures.style import CELL_TYPE_COLORS, COLORS, DOUBLE, MUTED, RULE
+from scsigmoid.report.tables.writing import fixed
+from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import METRIC_TITLES, model_label, representation_label
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Offsets (up, right) in points of a label from the median of its cells, shortest first.
+OFFSETS = sorted(
+    product(range(-60, 61, 6), range(-60, 61, 10)), key=lambda pair: pair[0] ** 2 + pair[1] ** 2
+)
+#: Legend of cells without a cell type or batch.
+NO_GROUP = {"cell_type": "no label", "batch": "no batch"}
+#: Marker of each control. Controls are gray and not filled.
+CONTROL_MARKERS = {"random": "o", "pca_log_counts": "D"}
+
+
+def scib(results: Results) -> "Figure":
+    """Draw every score as a mark: one panel per metric, one row of marks per dataset."""
+    config = results.config
+    pair = config.evaluation.pair
+    scores = {dataset: results.scores(dataset) for dataset in config.datasets}
+    metrics = list(next(iter(scores.values())))
+    simulated = {dataset: scores[dataset][MEAN][pair[0]].simulated for dataset in scores}
+    columns = min(len(metrics), 4)
+    rows = math.ceil(len(metrics) / columns)
+    figure = style.new_figure(DOUBLE, 1.04 + rows * (0.95 + 0.19 * len(scores)))
+    grid = style.panels(figure, len(metrics), columns, sharey=True)
+    for axes, metric in zip(grid, metrics, strict=True):
+        means = []
+        for name, look in looks(results).items():
+            by_dataset = [dataset_scores[metric].get(name) for dataset_scores in scores.values()]
+            values = [score.value if score else np.nan for score in by_dataset]
+            axes.plot(values, range(len(values)), linestyle="none", markersize=4.5, **look)
+            # Datasets without a batch do not have the scores of batches of any model.
+            is_scored = [bool(dataset_scores[metric]) for dataset_scores in scores.values()]
+            mean = np.mean(np.array(values)[is_scored]) if any(is_scored) else np.nan
+            means.append(fixed(float(mean), 2))
+        axes.set_title(METRIC_TITLES[metric])
+        axes.set_xlabel(textwrap.fill(f"Score (mean {', '.join(means)})", 22), fontsize=7)
+        axes.grid(axis="both")
+        axes.margins(x=0.08)
+        axes.locator_params(axis="x", nbins=4)
+    titles = style.starred_titles(config, simulated)
+    grid[0].set_yticks(range(len(titles)), titles.values())
+    grid[0].set_ylim(len(titles) - 0.5, -0.5)  # the first dataset is at the top
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    order = "Means over the datasets are in the order of the legend, read down its columns."
+    style.remark(figure, "Higher is better.", order, style.evaluated_on(simulated))
+    return figure
+
+
+def looks(results: Results) -> dict[str, dict[str, Any]]:
+    """Return the arguments of ``Axes.plot`` for each model and control."""
+    config = results.config
+    by_name: dict[str, dict[str, Any]] = {}
+    for index, name in enumerate(config.evaluation.pair):
+        color = COLORS[config.models[name].attention]
+        by_name[name] = {"marker": style.marker(index), "color": color}
+    for name in config.evaluation.scib.controls:
+        by_name[name] = {"marker": CONTROL_MARKERS[name], "color": MUTED, "markerfacecolor": "none"}
+    for name, look in by_name.items():
+        look["label"] = representation_label(config, name)
+    return by_name
+
+
+def umap(results: Results, dataset: str) -> "Figure":
+    """Draw the UMAP of the models' embeddings, softmax left, sigmoid right.
+
+    If the dataset has a batch, further panels have the same points, colored by batch.
+    """
+    config = results.config
+    pair = config.evaluation.pair
+    cells_by_model = {name: results.umap(dataset, name) for name in reversed(pair)}
+    columns = ["cell_type"]
+    columns += ["batch"] if all("batch" in cells for cells in cells_by_model.values()) else []
+    panels = [(name, column) for column in columns for name in cells_by_model]
+    looks_by_column = {
+        column: group_looks([cells[column] for cells in cells_by_model.values()])
+        for column in columns
+    }
+    height = 4.2 if len(panels) == 1 else 3.0 * math.ceil(len(panels) / 2)
+    rows_of_legends = sum(math.ceil((len(looks) - 1) / 4) for looks in looks_by_column.values())
+    figure = style.new_figure(DOUBLE, 0.45 + height + 0.14 * rows_of_legends)
+    grid = dict(zip(panels, style.panels(figure, len(panels), min(len(panels), 2)), strict=True))
+    for (name, column), axes in grid.items():
+        cells = cells_by_model[name]
+        size = float(np.clip(6000 / len(cells), 0.3, 14))
+        for group, (color, marker) in looks_by_column[column].items():
+            chosen = cells[cells[column] == group]
+            if group or not chosen.empty:  # "no label" is in the legend only if needed
+                axes.scatter(
+                    chosen.x, chosen.y, s=size, color=color, marker=marker, linewidths=0,
+                    alpha=0.85, label=group or NO_GROUP[column], rasterized=True,
+                )  # fmt: skip
+        axes.set_title(model_label(config, name) + (", batches" if column == "batch" else ""))
+        axes.set_xlabel("UMAP 1")
+        axes.set(xticks=[], yticks=[])
+        axes.set_aspect("equal", adjustable="datalim")
+    next(iter(grid.values())).set_ylabel("UMAP 2")
+    places: dict[str, Any] = {"cell_type": "outside upper left", "batch": "outside lower left"}
+    for column in columns:
+        handles, labels = grid[pair[-1], column].get_legend_handles_labels()
+        legend = figure.legend(handles, labels, loc=places[column], ncols=4)
+        # Markers of the legend are larger than the dots of many cells, and opaque.
+        for handle in legend.legend_handles:
+            if handle is not None and hasattr(handle, "set_sizes"):
+                handle.set_sizes([22])
+                handle.set_alpha(1.0)
+    title = config.datasets[dataset].title
+    simulated = ", simulated" if results.metadata(dataset)["simulated"] else ""
+    style.remark(figure, f"{title}: {len(cells_by_model[pair[0]]):,} cells{simulated}.")
+    figure.draw_without_rendering()  # computes the layout, which label_clusters needs
+    for (name, column), axes in grid.items():
+        if column == "cell_type":
+            label_clusters(axes, cells_by_model[name])
+    return figure
+
+
+def group_looks(columns: "Sequence[pd.Series[str]]") -> dict[str, tuple[Any, str]]:
+    """Return color and marker of each cell type or batch. Cells without one ("") are gray."""
+    looks = {"": (RULE, style.marker(0))}
+    for index, group in enumerate(sorted({name for values in columns for name in values} - {""})):
+        repetition, color_index = divmod(index, len(CELL_TYPE_COLORS))
+        looks[group] = (CELL_TYPE_COLORS[color_index], style.marker(repetition))
+    return looks
+
+
+def label_clusters(axes: "Axes", cells: "pd.DataFrame") -> None:
+    """Write each cell type near the median of its cells, the most frequent type first.
+
+    A label gets the first of :data:`OFFSETS` that keeps it inside the panel and off the labels
+    before. A label without such an offset is left out. The legend contains all cell types.
+    """
+    from matplotlib.patheffects import withStroke
+    from matplotlib.transforms import Bbox
+
+    panel, occupied = axes.get_window_extent(), list[Bbox]()
+    for cell_type in cells.cell_type[cells.cell_type != ""].value_counts().index:
+        typed = cells[cells.cell_type == cell_type]
+        median = (float(typed.x.median()), float(typed.y.median()))
+        text = axes.annotate(
+            cell_type, median, xytext=(0, 0), textcoords="offset points", ha="center", va="center",
+            fontsize=7, path_effects=[withStroke(linewidth=2, foreground="white")],
+        )  # fmt: skip
+        text.set_in_layout(False)
+        for up, right in OFFSETS:
+            text.xyann = (right, up)  # x first
+            box = text.get_window_extent().padded(1)
+            is_inside = panel.contains(box.x0, box.y0) and panel.contains(box.x1, box.y1)
+            if is_inside and not any(box.overlaps(other) for other in occupied):
+                occupied.append(box)
+                break
+        else:
+            text.remove()
