@@ -17,7 +17,7 @@ MEASUREMENTS = Path(__file__).parents[2] / "docs/measurements"
 def test_training(machine: str, file: str) -> None:
     rows = pd.read_csv(MEASUREMENTS / file).query("size == '160M' and cells_per_step == 16")
     (entry,) = (entry for entry in rates()["training"] if entry["machine"] == machine)
-    for attention, kernel in (("sigmoid", "hopper"), ("softmax", "fa4")):
+    for attention, kernel in (("sigmoid", "hopper"), ("softmax", "fa4")):  # noqa: B007 (in query)
         measured = rows.query("kernel == @kernel").set_index("context")["cells_per_second"]
         assert entry["cells_per_second"][attention] == measured.round().to_dict()
 

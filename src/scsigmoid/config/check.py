@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from scsigmoid.config.combinations import check_combinations
-from scsigmoid.config.local_files import expand
+from scsigmoid.config.local_files import expand, slug
 from scsigmoid.config.metrics import METRICS
 from scsigmoid.config.schema import Config, Dataset, Training
 from scsigmoid.config.study import study_runs
@@ -107,7 +107,9 @@ def with_local_datasets(config: Config) -> Config:
         name = file.dataset
         if name in datasets:
             raise UserError(f"corpus.local: two datasets are called {name!r}; set name of one")
-        title, description = name.replace("_", " "), file.path.name
+        title = name.replace("_", " ")
+        # The name of the file, unless the title already says it.
+        description = "" if name == slug(file.path.stem) else file.path.name
         datasets[name] = Dataset(
             title=title, label=file.labels, batch=file.batch or None, description=description
         )

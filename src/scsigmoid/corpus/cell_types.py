@@ -102,7 +102,7 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
 def check_batch(cells: Cells, name: str, column: str) -> None:
     """Log the number of batches of an evaluation dataset, or raise an error without the column."""
     with opened(cells.path) as file:
-        purpose = f"the batches of the dataset (set datasets.{name}.batch to one of its columns)"
+        purpose = "the batches (set 'batch' to one of its columns, or remove it)"
         check_column(file["obs"], column, cells.path, purpose)
     batches = {*cell_types(cells, column)}
     message = f"{name}: {len(batches - {''})} batches from {column!r}"

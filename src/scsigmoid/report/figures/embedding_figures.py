@@ -37,6 +37,8 @@ def scib(results: Results) -> "Figure":
     scores = {dataset: results.scores(dataset) for dataset in config.datasets}
     metrics = list(next(iter(scores.values())))
     simulated = {dataset: scores[dataset][MEAN][pair[0]].simulated for dataset in scores}
+    if len(scores) == 1:
+        return scib_of_one(results, next(iter(scores)), simulated)
     columns = min(len(metrics), 4)
     rows = math.ceil(len(metrics) / columns)
     figure = style.new_figure(DOUBLE, 1.04 + rows * (0.95 + 0.19 * len(scores)))
@@ -62,6 +64,26 @@ def scib(results: Results) -> "Figure":
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     order = "Means over the datasets are in the order of the legend, read down its columns."
     style.remark(figure, "Higher is better.", order, style.evaluated_on(simulated))
+    return figure
+
+
+def scib_of_one(results: Results, dataset: str, simulated: dict[str, bool]) -> "Figure":
+    """Draw the scores of the only dataset in one panel, with one row of marks per metric."""
+    scores = results.scores(dataset)
+    figure = style.new_figure(DOUBLE, 1.2 + 0.26 * len(scores))
+    axes = figure.add_subplot()
+    for name, look in looks(results).items():
+        by_metric = [by_model.get(name) for by_model in scores.values()]
+        values = [score.value if score else np.nan for score in by_metric]
+        axes.plot(values, range(len(values)), linestyle="none", markersize=5.5, **look)
+    axes.set_yticks(range(len(scores)), [METRIC_TITLES[metric] for metric in scores])
+    axes.set_ylim(len(scores) - 0.5, -0.5)  # the first metric is at the top
+    axes.set_xlabel("Score")
+    axes.grid(axis="both")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=3)
+    cells = f"{results.metadata(dataset)['cells']:,} cells."
+    title = results.config.datasets[dataset].title
+    style.remark(figure, f"{title}: {cells} Higher is better.", style.evaluated_on(simulated))
     return figure
 
 
@@ -113,10 +135,14 @@ def umap(results: Results, dataset: str) -> "Figure":
         axes.set(xticks=[], yticks=[])
         axes.set_aspect("equal", adjustable="datalim")
     next(iter(grid.values())).set_ylabel("UMAP 2")
-    places: dict[str, Any] = {"cell_type": "outside upper left", "batch": "outside lower left"}
     for column in columns:
-        handles, labels = grid[pair[-1], column].get_legend_handles_labels()
-        legend = figure.legend(handles, labels, loc=places[column], ncols=4)
+        axes = next(axes for (_, shown), axes in grid.items() if shown == column)
+        handles, labels = axes.get_legend_handles_labels()
+        if column == "cell_type":
+            legend = figure.legend(handles, labels, loc="outside upper left", ncols=4)
+        else:  # below the panel
+            place = (0, -0.09)
+            legend = axes.legend(handles, labels, loc="upper left", bbox_to_anchor=place, ncols=3)
         # Markers of the legend are larger than the dots of many cells, and opaque.
         for handle in legend.legend_handles:
             if handle is not None and hasattr(handle, "set_sizes"):
