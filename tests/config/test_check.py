@@ -146,6 +146,22 @@ class TestLocalFiles:
         assert Plan(config).datasets_of("mmd") == []  # computed only if a setting lists a dataset
         assert Plan(config).datasets_of("umap") == ["a_one", "mine"]
 
+    def test_a_batch_adds_its_metrics(self, tmp_path: Path) -> None:
+        for name in ("a", "b", "c"):
+            (tmp_path / f"{name}.h5ad").touch()
+        entry = {"files": str(tmp_path / "[ab].h5ad"), "held_out": 0.5, "batch": "plate"}
+        other = {"files": str(tmp_path / "c.h5ad"), "held_out": 0.5}
+        config = self.local(entry, other)
+        batches = {name: dataset.batch for name, dataset in config.datasets.items()}
+        assert batches == {"a": "plate", "b": "plate", "c": None}
+        added = {"ilisi", "graph_connectivity"}
+        assert added < {*config.evaluation.scib.metrics}
+        assert not added & {*self.local(other).evaluation.scib.metrics}
+        # The stored configuration is checked again.
+        assert check(yaml.safe_load(as_yaml(config))).evaluation == config.evaluation
+        with pytest.raises(UserError, match="ilisi needs a dataset with a batch"):
+            loaded(evaluation={"scib": {"metrics": ["ilisi", "leiden_nmi"]}})
+
     def test_mmd_of_own_cells_needs_a_pair_of_models(self, tmp_path: Path) -> None:
         (tmp_path / "a.h5ad").touch()
         corpus = {"source": "local", "local": [{"files": str(tmp_path / "a.h5ad")}]}

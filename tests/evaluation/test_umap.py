@@ -57,6 +57,14 @@ def test_settings_reach_the_library(write_pair, tmp_path):
         assert table["cell_type"].to_pylist() == embedding.labels.tolist()
 
 
+def test_batches_are_stored(write_pair, tmp_path):
+    paths = write_pair({"a": 10, "b": 10})
+    outputs = {model: tmp_path / f"{model}.parquet" for model in paths}
+    umap_dataset(paths, "toy", SETTINGS, 42, outputs, "donor_id")
+    donors = [f"donor {row % 3}" for row in range(20)]
+    assert all(pq.read_table(path)["batch"].to_pylist() == donors for path in outputs.values())
+
+
 def test_invalid_input(write_pair, tmp_path):
     paths = write_pair({"a": 8, "b": 7})
     outputs = {model: tmp_path / f"{model}.parquet" for model in paths}

@@ -4,32 +4,33 @@ import argparse
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from scsigmoid.cli.arguments import stage, text
+from scsigmoid.cli.arguments import path, stage, text
 from scsigmoid.config.schema import Embeddings, Mmd, Scib, Umap, ValidationLoss
 from scsigmoid.errors import UserError
+
+#: Arguments of the subcommands for the user's own cells.
+OWN_CELLS: dict[str, dict[str, Any]] = {
+    "--checkpoint": {
+        "metavar": "PATH",
+        "help": "trained model: model.safetensors or its folder; or the packaged model blood",
+    },
+    "--key": text("name of the embedding in obsm") | {"default": "X_scsigmoid"},
+    "--force": {"action": "store_true", "help": "replace OUTPUT.h5ad if it exists now"},
+}
 
 
 @stage(
     "input output --checkpoint --key --pooling --device --batch-tokens --layer? --genes? --force?",
-    {
-        "--checkpoint": {
-            "metavar": "PATH",
-            "help": "trained model: model.safetensors or its folder; or the packaged model blood",
-        },
-        "--key": text("name of the embedding in obsm") | {"default": "X_scsigmoid"},
-        "--force": {"action": "store_true", "help": "replace OUTPUT.h5ad if it exists now"},
-    },
+    OWN_CELLS,
 )
 def embed(options: argparse.Namespace) -> None:
     """Embed your own cells (h5ad, or 10x) with a trained model."""
     from scsigmoid.cells.files import embed_file
     from scsigmoid.cells.model import load
 
-    if options.output.is_dir():
-        raise UserError(f"{options.output}: a folder; name a file")
-    if options.output.suffix != ".h5ad":
-        raise UserError(f"{options.output}: the output is an h5ad file; end its name in .h5ad")
+    check_h5ad(options.output)
     embed_file(
         options.input,
         load(options.checkpoint, device=options.device),
@@ -40,6 +41,53 @@ def embed(options: argparse.Namespace) -> None:
         genes=options.genes,
         force=options.force,
     )
+
+
+@stage(
+    "query reference output --checkpoint --label --classifier --threshold? --key --device --force?",
+    OWN_CELLS
+    | {
+        "query": path("cells to annotate: h5ad, or a 10x file or folder", "QUERY.h5ad"),
+        "reference": path("labeled cells: h5ad with the column --label in obs", "REFERENCE.h5ad"),
+        "--label": text("column of obs in REFERENCE.h5ad with the cell type"),
+        "--classifier": {
+            "choices": ("logistic", "neighbors"),
+            "default": "logistic",
+            "help": "logistic regression, or vote of the 15 nearest neighbors",
+        },
+        "--threshold": {
+            "type": float,
+            "metavar": "P",
+            "help": 'probability below which a cell is "unknown" (default: chosen on held-out '
+            "reference cells)",
+        },
+    },
+)
+def annotate(options: argparse.Namespace) -> None:
+    """Predict the types of your own cells from labeled cells."""
+    from scsigmoid.cells.annotation import annotate_file
+    from scsigmoid.cells.model import load
+
+    check_h5ad(options.output)
+    annotate_file(
+        options.query,
+        options.reference,
+        load(options.checkpoint, device=options.device),
+        options.output,
+        label=options.label,
+        classifier=options.classifier,
+        threshold=options.threshold,
+        key=options.key,
+        force=options.force,
+    )
+
+
+def check_h5ad(output: Path) -> None:
+    """Raise a UserError if ``output`` is a folder or not named as an h5ad file."""
+    if output.is_dir():
+        raise UserError(f"{output}: a folder; name a file")
+    if output.suffix != ".h5ad":
+        raise UserError(f"{output}: the output is an h5ad file; end its name in .h5ad")
 
 
 @stage("--checkpoint+ --tokens --cells --settings --device? --output+")
@@ -88,7 +136,8 @@ def scib(options: argparse.Namespace) -> None:
     settings, seed = options.settings.section("evaluation.scib", Scib), options.settings["seed"]
     by_donor = options.settings["corpus.source"] == "local"  # not for the paper's datasets
     files = by_model(options.embeddings)
-    measure(files, options.cells, settings, seed, outputs, donors=by_donor)
+    batch = options.settings.get(f"datasets.{options.cells.stem}.batch") or ""
+    measure(files, options.cells, settings, seed, outputs, donors=by_donor, batch=batch)
 
 
 @stage("--dataset --embeddings+ --settings --device? --output")
@@ -110,8 +159,9 @@ def umap(options: argparse.Namespace) -> None:
     from scsigmoid.evaluation.umap import umap_dataset
 
     files, outputs = by_model(options.embeddings), by_model(options.output)
-    settings = options.settings.section("evaluation.umap", Umap)
-    umap_dataset(files, options.dataset, settings, options.settings["seed"], outputs)
+    settings, seed = options.settings.section("evaluation.umap", Umap), options.settings["seed"]
+    batch = options.settings.get(f"datasets.{options.dataset}.batch") or ""
+    umap_dataset(files, options.dataset, settings, seed, outputs, batch)
 
 
 def by_model(paths: Sequence[Path]) -> dict[str, Path]:

@@ -15,7 +15,8 @@ from typing import Any
 import yaml
 
 from scsigmoid.config.combinations import check_combinations
-from scsigmoid.config.local_files import expand
+from scsigmoid.config.local_files import expand, slug
+from scsigmoid.config.metrics import METRICS
 from scsigmoid.config.schema import Config, Dataset, Training
 from scsigmoid.config.study import study_runs
 from scsigmoid.config.validate import check_known, normalize, validate
@@ -65,6 +66,7 @@ def check(values: Mapping[str, Any]) -> Config:
     config = validate(values, Config)
     if config.corpus.source == "local":
         config = with_local_datasets(config)
+    config = with_batch_metrics(config)
     runs = {name: (model, model_training(config, name)) for name, model in config.models.items()}
     runs |= {name: (run.model, run.training) for name, run in study_runs(config).items()}
     check_combinations(config, runs)
@@ -105,9 +107,26 @@ def with_local_datasets(config: Config) -> Config:
         name = file.dataset
         if name in datasets:
             raise UserError(f"corpus.local: two datasets are called {name!r}; set name of one")
-        title, description = name.replace("_", " "), file.path.name
-        datasets[name] = Dataset(title=title, label=file.labels, description=description)
+        title = name.replace("_", " ")
+        # The name of the file, unless the title already says it.
+        description = "" if name == slug(file.path.stem) else file.path.name
+        datasets[name] = Dataset(
+            title=title, label=file.labels, batch=file.batch or None, description=description
+        )
     return dataclasses.replace(config, datasets=datasets)
+
+
+def with_batch_metrics(config: Config) -> Config:
+    """Return a configuration with the metrics of batches, if a dataset has a batch."""
+    scib = config.evaluation.scib
+    if not any(dataset.batch for dataset in config.datasets.values()):
+        return config
+    added = [name for name, metric in METRICS.items() if metric.needs_batch]
+    metrics = [*dict.fromkeys([*scib.metrics, *added])]
+    evaluation = dataclasses.replace(
+        config.evaluation, scib=dataclasses.replace(scib, metrics=metrics)
+    )
+    return dataclasses.replace(config, evaluation=evaluation)
 
 
 def model_training(config: Config, name: str) -> Training:

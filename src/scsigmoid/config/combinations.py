@@ -69,6 +69,12 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
         name, cells = max(needs.items(), key=itemgetter(1))
         problem = f"{name} needs {cells} cells of two types; add another metric"
         yield f"evaluation.scib.metrics: {problem}"
+    needing = [name for name in config.evaluation.scib.metrics if METRICS[name].needs_batch]
+    if needing and not any(dataset.batch for dataset in config.datasets.values()):
+        yield (
+            f"evaluation.scib.metrics: {needing[0]} needs a dataset with a batch; set batch of a "
+            "dataset, or remove the metric"
+        )
     for name in config.evaluation.pair:
         if config.models[name].stress:
             yield f"evaluation.pair: {name!r} is a stress-test model; choose another"

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ScibMetric:
-    """A metric that measures how well an embedding separates cell types."""
+    """A metric that measures how well an embedding separates cell types or mixes batches."""
 
     title: str  # name in tables and figures
     function: str  # key of :data:`scsigmoid.evaluation.scib.FUNCTIONS`
     caption: str = ""  # sentence for the caption of the table
     in_paper: bool = False  # whether the paper uses the metric. Only these metrics enter `MEAN`.
     seeded: bool = False  # whether the metric depends on the seed of the configuration
-    per_donor: bool = True  # whether own cells of each donor are scored, too
+    per_donor: bool = True  # whether the cells of each donor are scored, too
+    needs_batch: bool = False  # whether only datasets with a batch have the metric
     minimum_cells: int = 0  # cells that each of two types must have, or else there is no score
     in_verdict: bool = False  # whether the verdict on own cells is about this metric, not `MEAN`
 
@@ -35,6 +36,23 @@ METRICS = {
     "leiden_nmi": ScibMetric("Leiden NMI", "leiden", in_paper=True, seeded=True),
     "leiden_ari": ScibMetric("Leiden ARI", "leiden", in_paper=True, seeded=True),
     "silhouette_label": ScibMetric("Silhouette label", "silhouette", in_paper=True),
+    "ilisi": ScibMetric(
+        "iLISI (batches)",
+        "ilisi",
+        caption="iLISI is the scaled effective number of batches among the 90 nearest cells, 0 if "
+        "they are separate and 1 if they are mixed. A random embedding mixes batches completely, "
+        "so read iLISI next to the scores of cell types.",
+        needs_batch=True,
+        per_donor=False,  # a donor is often a batch
+    ),
+    "graph_connectivity": ScibMetric(
+        "Graph connectivity",
+        "connectivity",
+        caption="Graph connectivity is the largest share of a type's cells that neighbors of the "
+        "same type connect, averaged over types.",
+        needs_batch=True,
+        per_donor=False,
+    ),
 }
 #: Name and title of the mean of the paper's metrics.
 MEAN, MEAN_TITLE = "bio_conservation", "Bio conservation"

@@ -143,9 +143,11 @@ class LocalFiles(Settings):
 
     files: Text
     """Path or glob, relative to the working directory."""
-    # `label` and `name` affect rules through the entry of `datasets` that is made from them.
+    # `label`, `batch` and `name` affect rules through the entry of `datasets` made from them.
     label: Annotated[Label, Affects()] = "cell_type"
     """Column of ``obs`` with the cell type. Takes the same values as ``datasets.<name>.label``."""
+    batch: Annotated[Text | None, Affects()] = None
+    """Column of ``obs`` with the batch. See ``datasets.<name>.batch``."""
     held_out: Annotated[
         bool | Fraction | Annotated[str, Limits(pattern="^[^=]+=.+$")],
         Limits("true, false, a fraction below 1, or 'column=value'", union_mode="left_to_right"),
@@ -261,6 +263,10 @@ class Dataset(Settings):
     )
     """Cell types that the file must contain, in the order of the MMD table. Case, word order and
     the word "cell" are ignored."""
+    batch: Annotated[Text | None, Affects("scib_of_dataset umap_of_dataset")] = None
+    """Column of ``obs`` with the batch, such as the donor or the condition. With it, the scores
+    ``ilisi`` and ``graph_connectivity`` are added to ``evaluation.scib.metrics``, and UMAP is also
+    colored by batch."""
     description: str = ""
     """Description in one sentence, for the table of datasets."""
     compared: list[Literal["mmd", "umap"]] = field(default_factory=list)
@@ -461,7 +467,8 @@ class Scib(Settings):
     """scIB metrics (appendix "SCIB Biological Conservation Metrics")."""
 
     metrics: Annotated[DistinctNotEmpty[Metric], Affects(otherwise=[])]
-    """Metrics to compute. Their mean uses only the paper's three metrics."""
+    """Metrics to compute. Their mean uses only the paper's three metrics. ``ilisi`` and
+    ``graph_connectivity`` need a dataset with ``batch``, which adds them."""
     neighbours: Annotated[int, Limits(ge=2)]
     """Number of nearest neighbors of a cell, including itself."""
     variance: Fraction

@@ -16,7 +16,7 @@ from scsigmoid.config.schema import Dataset
 from scsigmoid.corpus.cells import Cells
 from scsigmoid.corpus.genes import Strings, check_column
 from scsigmoid.errors import UserError
-from scsigmoid.progress import log
+from scsigmoid.progress import log, warn
 
 ANY = "*"  # label that stands for all columns of text
 ABSENT = ("", "na", "nan", "unknown")  # no type: "unknown" in CELLxGENE's schema, "NA" in R
@@ -52,7 +52,7 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
 
     The label with most of the dataset's ``types`` is chosen, in a tie the first. Without ``types``,
     it is the first label that the file has. Raise an error if there is none, or if the chosen label
-    lacks one of ``types`` or has fewer than two cell types.
+    lacks one of ``types`` or has fewer than two cell types, or if the column ``batch`` is missing.
     """
     wanted = dataset.labels  # in order of preference
     with cells.source.opened() as tables:
@@ -93,7 +93,22 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
     )
     for cell_type in sorted({*types_in_file} - {*present, ""}):
         log(f"{name}: {cell_type!r} is spelled as datasets.{name}.types spells it")
+    if dataset.batch:
+        check_batch(cells, name, dataset.batch)
     return chosen
+
+
+def check_batch(cells: Cells, name: str, column: str) -> None:
+    """Log the number of batches of an evaluation dataset, or raise an error without the column."""
+    with cells.source.opened() as tables:
+        purpose = "the batches (set 'batch' to one of its columns, or remove it)"
+        check_column(tables.frame("obs"), column, cells.title, purpose)
+    batches = {*cell_types(cells, column)}
+    message = f"{name}: {len(batches - {''})} batches from {column!r}"
+    if len(batches - {""}) < 2:
+        warn(f"{message}; scores of batches need two and are left out")
+    else:
+        log(message)
 
 
 def check_enough(

@@ -240,7 +240,7 @@ def list_file(
             name, dataset = local.dataset, datasets[local.dataset]
             held_out_cells = select_role(cells, held_out, "evaluation")
             held_out_rows = held_out_cells.rows
-            choose_label(held_out_cells, name, dataset)  # raises if labels are missing
+            choose_label(held_out_cells, name, dataset)  # raises if labels or batches are missing
             row = replace(common, role="evaluation", label="", cells=str(len(held_out_rows)))
             rows.append(replace(row, file=name, dataset=name, title=dataset.title))
     return rows, LocalCells(local.path, cells, training_rows, held_out_rows)
