@@ -33,7 +33,7 @@ def dataset(tmp_path):
 
 def run(paths, cells, **changes):
     settings = {"neighbours": 5, "variance": 0.95, "controls": ["random", "pca_log_counts"]}
-    scib = Scib(metrics=[], **{**settings, **changes})
+    scib = Scib(metrics=["leiden_nmi"], **{**settings, **changes})
     return list(find_neighbours(paths, cells, scib, 42))
 
 

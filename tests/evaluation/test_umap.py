@@ -1,6 +1,5 @@
 """UMAP: reproducible bytes, coordinates of umap-learn and invalid input."""
 
-import json
 import os
 import subprocess
 import sys
@@ -9,6 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import umap
+from configurations import write_configuration
 
 from scsigmoid.config.schema import Umap
 from scsigmoid.errors import UserError
@@ -24,9 +24,9 @@ def test_two_processes_write_the_same_bytes(write_pair, tmp_path):
     paths = write_pair({"a": 30, "b": 30, "c": 30})
     folders = [{model: tmp_path / run / f"{model}.parquet" for model in paths} for run in "ab"]
     umap_dataset(paths, "toy", SETTINGS, 42, folders[0])
-    settings = json.dumps({"evaluation.umap": vars(SETTINGS), "seed": 42})
+    configuration = write_configuration(tmp_path, evaluation={"umap": SETTINGS.model_dump()})
     command = [sys.executable, "-m", "scsigmoid", "umap", "--dataset", "toy"]
-    command += ["--settings", settings]
+    command += ["--configuration", configuration]
     command += ["--embeddings", *paths.values(), "--output", *folders[1].values()]
     # Python's hash seed differs between processes.
     subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": "1"}, check=True)

@@ -269,7 +269,7 @@ def with_setting(config: Any, path: list[str], value: object) -> Any:
     key, *rest = path
     if isinstance(config, dict):
         return {**config, key: with_setting(config[key], rest, value)}
-    return replace(config, **{key: with_setting(getattr(config, key), rest, value)})
+    return config.model_copy(update={key: with_setting(getattr(config, key), rest, value)})
 
 
 #: Settings of training with values that differ from the paper.
@@ -307,5 +307,5 @@ def test_settings_that_differ_from_the_paper_are_named(
 def test_a_missing_model_and_dataset_are_named(paper_config: Config) -> None:
     models, datasets = {**paper_config.models}, {**paper_config.datasets}
     del models["softmax_8k"], datasets["lung_acr"]
-    rows = differences(replace(paper_config, models=models, datasets=datasets))
+    rows = differences(paper_config.model_copy(update={"models": models, "datasets": datasets}))
     assert {row.name for row in rows} == {"datasets.lung_acr", "models.softmax_8k"}

@@ -1,7 +1,6 @@
 """A run stores its configuration in its results folder, and replaces no other file there."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,14 +28,14 @@ def test_a_stored_configuration_is_replaced(config, path):
     before = path.stat().st_mtime_ns
     store(config, path, [])
     assert path.stat().st_mtime_ns == before
-    store(replace(config, seed=config.seed + 1), path, [])
+    store(config.model_copy(update={"seed": config.seed + 1}), path, [])
     assert check.read_yaml(path)["seed"] == config.seed + 1
 
 
 def test_a_configuration_stored_by_an_earlier_version_is_replaced(config, path):
     """It has all sections and no comments."""
     path.write_text(check.as_yaml(config), encoding="utf-8")
-    store(replace(config, seed=config.seed + 1), path, [])
+    store(config.model_copy(update={"seed": config.seed + 1}), path, [])
     assert check.read_yaml(path)["seed"] == config.seed + 1
 
 
@@ -77,7 +76,7 @@ def test_a_given_file_is_kept_although_a_run_stored_it(way, config, path, tmp_pa
     store(config, path, [given])  # nothing to write
     before = path.read_bytes()
     with pytest.raises(UserError, match="this run reads it"):
-        store(replace(config, seed=config.seed + 1), path, [given])
+        store(config.model_copy(update={"seed": config.seed + 1}), path, [given])
     assert path.read_bytes() == before
 
 
@@ -85,7 +84,7 @@ def test_the_base_configuration_is_kept_although_a_run_stored_it(config, path, m
     store(config, path, [])
     monkeypatch.setattr("scsigmoid.config.stored.SHIPPED", path.parent)
     with pytest.raises(UserError, match="this run reads it"):
-        store(replace(config, seed=config.seed + 1), path, [])
+        store(config.model_copy(update={"seed": config.seed + 1}), path, [])
 
 
 def test_links_and_pipes(config, path, tmp_path):

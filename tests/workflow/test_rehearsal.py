@@ -107,19 +107,19 @@ def with_authors_types(path: Path) -> None:
 def overrides(server: Loopback) -> dict[str, Any]:
     """Return settings that replace those of the preset: the service, and sizes."""
     tiny = {"layers": 1, "hidden": 32, "heads": 1, "feed_forward": 64}
+    execution = {"log_every": 1, "checkpoint_every": 2}
     stress = {"training": {"steps": 2}}
     return {
         "preset": "paper",
         "device": "cpu",
         "corpus": {
             "api": server.api,
-            "hosts": HOSTS,
             "parts": 2,
-            "download": {"timeout": 5, "longest_pause": 0},
+            "download": {"hosts": HOSTS, "timeout": 5, "longest_pause": 0},
         },
         "datasets": {name: {"id": uuid(1010 + i)} for i, name in enumerate(DATASETS)},
         "sizes": {"160M": tiny},
-        "training": {"steps": 2, "global_batch": 8, "log_every": 1, "checkpoint_every": 2},
+        "training": {"steps": 2, "global_batch": 8, "execution": execution},
         "models": {"sigmoid_8k": stress, "softmax_8k": stress},
         "evaluation": {"mmd": {"minimum_cells": 2}},
         "benchmarks": {

@@ -19,6 +19,7 @@ OWN_CELLS = {"files": "cells.h5ad", "held_out": 0.3}
 LOCAL: dict[str, Any] = {"corpus": {"source": "local", "local": [OWN_CELLS]}}
 HELD_OUT = {"corpus": {"local": [OWN_CELLS, {"files": "mine.h5ad", "held_out": True}]}}
 LARGER_MODEL = {"attention": "sigmoid", "context": 256, "size": "160M"}
+EXECUTION = {"training": {"execution": {"log_every": 7, "checkpoint_every": 7, "workers": 1}}}
 MODEL = "results/demo/training/sigmoid_2k/model.safetensors"
 
 PAGE = {"report_page": 1, "all": 1}
@@ -76,7 +77,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
         {"evaluation": {"validation_loss": {"trials": 3}}},
         {"validation_loss_of_model": 8, "table": 2, "figure": 1, **PAGE},
     ),
-    "version of MMD": ("demo", {}, {"mmd_of_dataset": 1, "table": 2, **PAGE}),
+    "how training is executed": ("demo", EXECUTION, PAGE),
     "style of figures": ("demo", {"figures": {"dpi": 90}}, {"figure": 8, **PAGE}),
 }
 
@@ -110,14 +111,9 @@ def runs(make_project: Callable[..., Any]) -> dict[str, tuple[Any, dict[str, Any
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_plans_the_jobs_that_it_needs(
-    runs: dict[str, tuple[Any, dict[str, Any]]], change: str, request: pytest.FixtureRequest
+    runs: dict[str, tuple[Any, dict[str, Any]]], change: str
 ) -> None:
     run, settings, needed = CHANGES[change]
     project, before = runs[run]
     project.configure(merge(before, settings))
-    if change == "version of MMD":
-        versions = project.folder / "src/scsigmoid/config/versions.py"
-        text = versions.read_text()
-        versions.write_text(text.replace("= {}", '= {"mmd_of_dataset": 2}'))
-        request.addfinalizer(lambda: versions.write_text(text))
     assert project.jobs(*(["--forcerun", MODEL] if change == "model forced" else [])) == needed

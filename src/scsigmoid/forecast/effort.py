@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from scsigmoid.config.plan import Plan
-from scsigmoid.config.schema import Config, Size, Training
+from scsigmoid.config.schema import Config, Size
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 
 QUANTILES = 500  # number of lengths that represent a distribution
@@ -67,9 +67,9 @@ def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
     Changes to attention (``architecture.variants``) are ignored. ``vocabulary`` is the number of
     tokens.
     """
-    run, config = plan.run_settings(name), plan.config
-    training, attention = Training(**run["training"]), run["attention"]
-    size, context = Size(**run["size"]), run["context"]
+    config, run = plan.config, plan.run_config(name)
+    training, size = run.training, run.size_of(name)
+    attention, context = run.models[name].attention, run.models[name].context
     encoder = EncoderSettings.of(size, config.architecture, attention, context, vocabulary)
     operations = mean_operations(encoder, lengths_of(config), training.mask_fraction)
     candidates = []  # (absolute logarithm of the ratio of operations, seconds per step, machine)
@@ -86,7 +86,7 @@ def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
             candidates.append((abs(log(ratio)), seconds, entry["machine"]))
     _, seconds, machine = min(candidates)
     parameters = count_parameters(encoder)
-    checkpoints, models = training.keep_checkpoints, 1 + len(training.snapshot_suffixes)
+    checkpoints, models = training.execution.keep_checkpoints, 1 + len(training.snapshot_suffixes)
     return Effort(
         model=name,
         parameters=parameters,

@@ -5,7 +5,7 @@ and hours. The numbers of a group are comparable with the paper if the group has
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -94,10 +94,10 @@ def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Ite
             models_with[f"models.{name}", MISSING, "trained"] = [name]
             continue
         here: Mapping[str, Any] = {
-            **asdict(config.size_of(name)),
-            **asdict(config.architecture),
-            **asdict(model_training(config, name)),
-            **asdict(config.models[name]),
+            **config.size_of(name).model_dump(),
+            **config.architecture.model_dump(),
+            **model_training(config, name).model_dump(),
+            **config.models[name].model_dump(),
             # On a GPU, the precision is always the paper's.
             "precision": "float32 on a CPU" if config.device == "cpu" else common["precision"],
         }
