@@ -61,7 +61,7 @@ def load(
 
 def check(values: Mapping[str, Any]) -> Config:
     """Check a merged configuration. Raise a UserError that names the first wrong setting."""
-    values = with_new_names(values)
+    values, _ = move(values)  # of a configuration that an earlier version stored
     datasets = values.get("datasets")
     if isinstance(datasets, Mapping):
         values = {**values, "datasets": dict(map(with_title, datasets, datasets.values()))}

@@ -1,4 +1,4 @@
-"""Settings that have another place since version 0.4. The old places work until version 0.5."""
+"""Settings that have another name since version 0.3. The old names work until version 0.4."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -45,7 +45,7 @@ def move(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
             if new_name in target:
                 raise UserError(f"{before}: is now {now}, which is also set; remove {before}")
             target[new_name] = section.pop(name)
-            messages.append(f"{before} is now {now}; the old name works until version 0.5")
+            messages.append(f"{before} is now {now}; the old name works until version 0.4")
     return moved, messages
 
 
