@@ -20,6 +20,9 @@ LOCAL: dict[str, Any] = {"corpus": {"source": "local", "local": [OWN_CELLS]}}
 HELD_OUT = {"corpus": {"local": [OWN_CELLS, {"files": "mine.h5ad", "held_out": True}]}}
 LARGER_MODEL = {"attention": "sigmoid", "context": 256, "size": "160M"}
 EXECUTION = {"training": {"execution": {"log_every": 7, "checkpoint_every": 7, "workers": 1}}}
+#: Lines of the schema, and the same lines with a setting that a later version may add.
+STEPS = "    steps: Annotated[int, Field(ge=1, le=MOST_STEPS), NUMBER]\n"
+NEW_SETTING = f"    a_new_setting: NotNegative | None = None\n{STEPS}"
 MODEL = "results/demo/training/sigmoid_2k/model.safetensors"
 
 PAGE = {"report_page": 1, "all": 1}
@@ -78,6 +81,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
         {"validation_loss_of_model": 8, "table": 2, "figure": 1, **PAGE},
     ),
     "how training is executed": ("demo", EXECUTION, PAGE),
+    "new setting of training": ("demo", {}, {}),
     "style of figures": ("demo", {"figures": {"dpi": 90}}, {"figure": 8, **PAGE}),
 }
 
@@ -111,9 +115,15 @@ def runs(make_project: Callable[..., Any]) -> dict[str, tuple[Any, dict[str, Any
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_plans_the_jobs_that_it_needs(
-    runs: dict[str, tuple[Any, dict[str, Any]]], change: str
+    runs: dict[str, tuple[Any, dict[str, Any]]], change: str, request: pytest.FixtureRequest
 ) -> None:
     run, settings, needed = CHANGES[change]
     project, before = runs[run]
     project.configure(merge(before, settings))
+    if change == "new setting of training":
+        schema = project.folder / "src/scsigmoid/config/schema.py"
+        text = schema.read_text()
+        assert text.count(STEPS) == 1
+        schema.write_text(text.replace(STEPS, NEW_SETTING))
+        request.addfinalizer(lambda: schema.write_text(text))
     assert project.jobs(*(["--forcerun", MODEL] if change == "model forced" else [])) == needed
