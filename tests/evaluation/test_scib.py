@@ -17,7 +17,7 @@ from scsigmoid.evaluation.scib import scib, silhouette, split_by_donor
 from scsigmoid.measurements import read_measurements
 from scsigmoid.seeds import derive
 
-SETTINGS = Scib(metrics=["leiden_nmi"], neighbours=15, variance=0.95, controls=["random"])
+SETTINGS = Scib(metrics=["leiden_nmi"], neighbors=15, variance=0.95, controls=["random"])
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ def server(tmp_path: Path) -> Iterator[Loopback]:
     """Training datasets of June 2024, and six evaluation datasets of 2025."""
     running = Loopback()
     sizes = EmbeddedCorpus(
-        training_cells=300, training_files=3, evaluation_cells=CELLS, genes=900, programmes=24,
+        training_cells=300, training_files=3, evaluation_cells=CELLS, genes=900, programs=24,
         regulators=3, median_length=115, donors=4,
     )  # fmt: skip
     human, mouse = ("Homo sapiens",), ("Mus musculus",)

@@ -97,7 +97,7 @@ rule scib_of_dataset:
     params:
         settings=read(
             # Not `metrics`: each has its output. A metric that is added has none.
-            "evaluation.scib.neighbours",
+            "evaluation.scib.neighbors",
             "evaluation.scib.variance",
             "evaluation.scib.controls",
             "evaluation.pair",
@@ -157,7 +157,7 @@ rule umap_of_dataset:
         **limits(mem_mb=16000, runtime=240, input_factor=4),
     params:
         settings=read(
-            "evaluation.umap.neighbours",
+            "evaluation.umap.neighbors",
             "evaluation.umap.minimum_distance",
             "evaluation.umap.variance",
             "seed",

@@ -12,6 +12,9 @@ from scsigmoid.errors import UserError
 MOVED = {
     "corpus.hosts": "corpus.download.hosts",
     "corpus.minimum_genes": "tokens.minimum_genes",
+    "corpus.embedded.programmes": "corpus.embedded.programs",
+    "evaluation.scib.neighbours": "evaluation.scib.neighbors",
+    "evaluation.umap.neighbours": "evaluation.umap.neighbors",
     **{
         f"{section}.{name}": f"{section}.execution.{name}"
         for section in ("training", "models.*.training", "study.*.training")

@@ -78,9 +78,9 @@ class Plan:
         evaluation = self.config.evaluation
         has_mmd, has_umap = (dataset in self.datasets_of(name) for name in ("mmd", "umap"))
         return {
-            "scib": evaluation.scib.neighbours,
+            "scib": evaluation.scib.neighbors,
             "mmd": evaluation.mmd.minimum_cells if has_mmd else 0,
-            "umap": evaluation.umap.neighbours if has_umap else 0,
+            "umap": evaluation.umap.neighbors if has_umap else 0,
         }
 
     @property

@@ -149,7 +149,7 @@ class EmbeddedCorpus(Section):
     """Number of cells of each simulated evaluation dataset."""
     genes: Count
     """Number of genes of the simulated cells."""
-    programmes: Count
+    programs: Count
     """Number of gene programs. A cell type is a sparse mixture of them."""
     regulators: Count
     """Number of genes that jointly regulate each gene (section 1 of the paper)."""
@@ -438,7 +438,7 @@ class Scib(Section):
 
     metrics: DistinctNotEmpty[Metric]
     """Metrics to compute. Their mean uses only the paper's three metrics."""
-    neighbours: Annotated[int, Field(ge=2, le=LARGEST), NUMBER]
+    neighbors: Annotated[int, Field(ge=2, le=LARGEST), NUMBER]
     """Number of nearest neighbors of a cell, including itself."""
     variance: Fraction
     """Fraction of the variance that the principal components keep."""
@@ -468,7 +468,7 @@ class Umap(Section):
 
     datasets: Distinct[str] | None
     """Evaluation datasets. ``null``: all with ``compared: [umap]``, or all if there are none."""
-    neighbours: Annotated[int, Field(ge=2, le=LARGEST), NUMBER]
+    neighbors: Annotated[int, Field(ge=2, le=LARGEST), NUMBER]
     """Number of nearest neighbors of a cell."""
     minimum_distance: Annotated[float, Field(ge=0, le=1), NUMBER]
     """Smallest distance between cells in the plot (``min_dist`` of umap-learn)."""
