@@ -113,7 +113,7 @@ def test_events_of_a_resumed_run_replace_later_events(tmp_path):
     assert read.Scalars("loss")[-1].step == 4
 
 
-#: The identity of the model `sigmoid_8k` of the demo in its checkpoints, as version 0.3 wrote it
+#: The identity of the model `sigmoid_384` of the demo (then `sigmoid_8k`) in its checkpoints, as version 0.3 wrote it
 #: before settings were left out at their default.
 EARLIER_IDENTITY = {
     "attention": '"sigmoid"', "context": "384", "size.layers": "2", "size.hidden": "64",
@@ -129,12 +129,12 @@ EARLIER_IDENTITY = {
 
 def test_checkpoints_of_earlier_code_are_resumed():
     """New settings, which have a default, and settings of the execution are not compared."""
-    sizes = {"demo": {"layers": 2, "hidden": 64, "heads": 2, "feed_forward": 256}}
+    sizes = {"tiny": {"layers": 2, "hidden": 64, "heads": 2, "feed_forward": 256}}
     training = {"patience": 0, "snapshots": [7], "execution": {"micro_batch_tokens": 4096}}
     training |= {"learning_rate": 0.01, "clipping": None}
     overrides = {"preset": "demo", "sizes": sizes, "training": training}
-    config = Plan(load(overrides=overrides)).run_config("sigmoid_8k")
-    config = config.model_copy(update={"models": {"m": config.models["sigmoid_8k"]}})
+    config = Plan(load(overrides=overrides)).run_config("sigmoid_384")
+    config = config.model_copy(update={"models": {"m": config.models["sigmoid_384"]}})
     assert TrainingRun.of(config, "m").identity("v", "c") == EARLIER_IDENTITY
     changed = config.architecture.model_copy(update={"variants": ["qk_norm"]})
     other = TrainingRun.of(config.model_copy(update={"architecture": changed}), "m")

@@ -9,15 +9,17 @@ from matplotlib.axes import Axes
 
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config
-from scsigmoid.labels import model_label, pairs, short_label
-from scsigmoid.measurements import Interval
+from scsigmoid.records.measurements import Interval
 from scsigmoid.report import registry
 from scsigmoid.report.figures.style import styled
 from scsigmoid.report.tables.writing import Table, as_latex
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import model_label, pairs, short_label
 from scsigmoid.study.stability import short_settings
 
-DATASETS = dict.fromkeys(("indonesian_pbmc", "lung_acr", "healthy_colon", "adolescent_brain"))
+DATASETS = dict.fromkeys(
+    ("simulated_blood_2", "simulated_lung", "simulated_colon", "simulated_brain")
+)
 #: Changes of the second model of an attention and context.
 SLOW = {"training": {"learning_rate": 1e-5}}
 CHANGES = {
@@ -64,14 +66,14 @@ def test_labels_of_equal_attention_and_context_differ(change: str) -> None:
     for label in (model_label, short_label):
         labels = {name: label(config, name) for name in config.models}
         assert len(set(labels.values())) == len(labels) == 12
-    words = {"rate": "1e-05", "size": "400M", "nothing": "other_sigmoid_4k"}
-    assert words.get(change, "") in model_label(config, "other_sigmoid_4k")
+    words = {"rate": "1e-05", "size": "400M", "nothing": "other_sigmoid_256"}
+    assert words.get(change, "") in model_label(config, "other_sigmoid_256")
 
 
 def test_labels_of_different_models_do_not_change() -> None:
     config = configuration()
-    assert short_label(config, "sigmoid_4k") == "Sigmoid 4K"
-    assert model_label(config, "softmax_2k") == "Softmax 2K (128 tokens)"
+    assert short_label(config, "sigmoid_256") == "Sigmoid 256"
+    assert model_label(config, "softmax_128") == "Softmax 128"
 
 
 @pytest.mark.parametrize("change", ["rate", "nothing"])
@@ -133,7 +135,7 @@ def test_labels_of_contexts_differ(tmp_path: Path, names: tuple[str, str]) -> No
     """The names of the models do not decide between contexts of different lengths."""
     demo = configuration()
     models = {
-        name: demo.models["sigmoid_2k"].model_copy(update={"context": context})
+        name: demo.models["sigmoid_128"].model_copy(update={"context": context})
         for name, context in zip(names, (128, 256), strict=True)
     }
     same = demo.model_copy(update={"models": models | {"c_4k": models[names[0]]}})

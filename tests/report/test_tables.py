@@ -6,6 +6,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from made_up_results import copy_inputs
 
 from scsigmoid.config.compared import sections_in
@@ -21,7 +23,9 @@ from scsigmoid.report.tables.writing import (
     fixed,
     interval,
     millions,
+    one_line,
     plus_minus,
+    read_markdown,
 )
 from scsigmoid.results.folder import Results
 
@@ -83,31 +87,36 @@ def test_tables_depend_only_on_their_declared_settings(results: Results) -> None
 
 def test_validation_loss_by_hand(results: Results, tmp_path: Path) -> None:
     table, markdown, latex = write("validation_loss", results, tmp_path)
-    heart = table[table["dataset"] == "heart_oft"].set_index("model")
-    loss = results.validation_loss("heart_oft", "sigmoid_4k").value
-    assert heart.loc["sigmoid_4k", "mean"] == loss
-    difference = heart.loc["sigmoid_4k - softmax_4k"]
-    paired = results.paired_difference("heart_oft", "sigmoid_4k", "softmax_4k")
+    rows = table[table["dataset"] == "simulated_heart"].set_index("model")
+    heart = rows[rows["compared_with"].isna()]
+    loss = results.validation_loss("simulated_heart", "sigmoid_256").value
+    assert heart.loc["sigmoid_256", "mean"] == loss
+    difference = rows[rows["compared_with"] == "softmax_256"].loc["sigmoid_256"]
+    paired = results.paired_difference("simulated_heart", "sigmoid_256", "softmax_256")
     assert tuple(difference[["donor_mean", "donor_mean_low", "donor_mean_high"]]) == paired
-    assert difference["paper_mean"] == pytest.approx(2.615 - 2.631)
-    assert heart.loc["softmax_2k", "paper_mean"] == 3.017
-    losses = heart[~heart.index.str.contains(" - ")]["mean"]
-    assert heart.index[heart["best"] == True].tolist() == [losses.idxmin()] == ["sigmoid_4k"]  # noqa: E712
+    assert heart.index[heart["best"]].tolist() == [heart["mean"].idxmin()] == ["sigmoid_256"]
     donors, masks = (
-        results.validation_loss("heart_oft", "sigmoid_4k", f"validation_loss_over_{name}")
+        results.validation_loss("simulated_heart", "sigmoid_256", f"validation_loss_over_{name}")
         for name in ("donors", "masks")
     )
     of_donors, of_masks = (f"{(row.high - row.low) / 2:.3f}" for row in (donors, masks))
     assert f"**{loss:.3f} ± {of_masks} ({donors.value:.3f} ± {of_donors})**" in markdown
     assert rf"\textbf{{{loss:.3f} $\pm$ " in latex
-    assert heart.loc["sigmoid_4k", "donors"] == 4
+    assert heart.loc["sigmoid_256", "donors"] == 4
     assert markdown.count("**") == 2 * len(results.config.datasets)
-    assert "Heart OFT (simulated)" in markdown
-    assert "PBMC 68k (simulated)" not in markdown
+
+
+def test_the_papers_losses_are_next_to_ours(paper_results: Results, tmp_path: Path) -> None:
+    table, markdown, _ = write("validation_loss", paper_results, tmp_path)
+    heart = table[table["dataset"] == "heart_oft"].set_index("model")
+    is_pair = heart["compared_with"].notna()
+    assert heart[is_pair].loc["sigmoid_4k", "paper_mean"] == pytest.approx(2.615 - 2.631)
+    assert heart[~is_pair].loc["softmax_2k", "paper_mean"] == 3.017
+    assert "in the paper" in markdown
 
 
 def test_mmd_by_hand(results: Results, tmp_path: Path) -> None:
-    table, markdown, _ = write("mmd_heart_oft", results, tmp_path)
+    table, markdown, _ = write("mmd_simulated_heart", results, tmp_path)
     is_pair = table["pair"].str.contains(" vs ")
     assert table["estimator"][is_pair].tolist() == ["unbiased"] * 28 + ["biased"] * 28
     biased, pairs = (rows.set_index("pair") for _, rows in table[is_pair].groupby("estimator"))
@@ -116,14 +125,13 @@ def test_mmd_by_hand(results: Results, tmp_path: Path) -> None:
     # above the values.
     for name, row in pairs.iterrows():
         values = row[["sigmoid", "softmax"]]
-        assert row["best"] == f"{values.astype(float).idxmax()}_4k"
+        assert row["best"] == f"{values.astype(float).idxmax()}_256"
         assert biased.loc[name, "softmax_bootstrap_mean"] == pytest.approx(row["softmax"] + 0.024)
         assert f"**{values.max():.3f} ({values.max() + 0.004:.3f}) [" in lines[name]
         assert f"{row['softmax'] + 0.02:.3f} ({row['softmax'] + 0.024:.3f}) [" in lines[name]
-    wins = (pairs["best"] == "sigmoid_4k").sum()
+    wins = (pairs["best"] == "sigmoid_256").sum()
     assert f"higher MMD on {wins} of 28 pairs" in markdown
-    first = pairs.loc["Mesenchymal vs Cardiac"]
-    assert first[["paper_sigmoid", "paper_softmax_high"]].tolist() == [0.467, 0.385]
+    assert pairs[["paper_sigmoid", "paper_softmax_high"]].isna().all(axis=None)
     ours, theirs = pairs["sigmoid"], pairs["softmax"]
     over = (ours.mean() + 0.004) / (theirs.mean() + 0.004)
     means = table[~is_pair & (table["estimator"] == "unbiased")].set_index("pair")["ratio"]
@@ -136,12 +144,19 @@ def test_mmd_by_hand(results: Results, tmp_path: Path) -> None:
     )
     assert f"as the ratio of the means over resamples: +{(over - 1) * 100:.1f} [" in markdown
     assert "Mast (7)" in markdown
-    assert "simulated" in markdown.splitlines()[0]
+    assert "Simulated heart" in markdown.splitlines()[0]
+
+
+def test_the_papers_mmd_is_next_to_ours(paper_results: Results, tmp_path: Path) -> None:
+    table, markdown, _ = write("mmd_heart_oft", paper_results, tmp_path)
+    first = table.set_index("pair").loc["Mesenchymal vs Cardiac"].iloc[0]
+    assert first[["paper_sigmoid", "paper_softmax_high"]].tolist() == [0.467, 0.385]
+    assert "Softmax in the paper" in markdown
 
 
 def test_the_better_model_of_each_score_is_best(results: Results, tmp_path: Path) -> None:
     table, _, _ = write("scib", results, tmp_path)
-    models = table[table["model"].isin(["sigmoid_4k", "softmax_4k"])]
+    models = table[table["model"].isin(["sigmoid_256", "softmax_256"])]
     highest = models.groupby(["dataset", "metric"])["value"].idxmax()
     assert set(table.index[table["best"]]) == set(highest)
 
@@ -159,7 +174,7 @@ def test_kernel_speed_by_hand(results: Results, tmp_path: Path) -> None:
 
 def test_training_cost_by_hand(results: Results, tmp_path: Path) -> None:
     table, markdown, _ = write("training_cost", results, tmp_path)
-    first = table.query("size == '160M' and context == 128 and kernel in ('reference', 'sdpa')")
+    first = table.query("size == 'tiny_32' and context == 128 and kernel in ('reference', 'sdpa')")
     hours = first.set_index("attention")["gpu_hours"]
     saved = (1 - hours["sigmoid"] / hours["softmax"]) * 100
     assert f"{abs(saved):.1f} [" in markdown
@@ -176,11 +191,15 @@ def test_training_speed_is_compared_at_the_same_context(results: Results, tmp_pa
     # The made-up rounds differ by the same factor.
     assert ratios.loc["flex"].to_numpy() == pytest.approx(2.0)
     # 2 cells in 2 * 128 ** 0.5 / 0.9 milliseconds
-    assert "| 160M | 128 | 2 | Sigmoid, reference | packed | 0 % | **80 [76, 83]** |" in markdown
-    assert "| 160M | 128 | 2 | Softmax, FlexAttention | padded | 50 % | 40 [38, 41] |" in markdown
+    assert (
+        "| tiny\\_32 | 128 | 2 | Sigmoid, reference | packed | 0 % | **80 [76, 83]** |" in markdown
+    )
+    assert (
+        "| tiny\\_32 | 128 | 2 | Softmax, FlexAttention | padded | 50 % | 40 [38, 41] |" in markdown
+    )
     assert "2.00 [2.00, 2.00]" in markdown
     assert math.isnan(table["cells_per_second"].iloc[-1])
-    assert "is not installed): TritonSigmoid, padded, 160M at 128, 2 cells." in markdown
+    assert "is not installed): TritonSigmoid, padded, tiny at 128, 2 cells." in markdown
     assert markdown.count("TritonSigmoid") == 1
 
 
@@ -192,7 +211,7 @@ def test_parameters_of_the_papers_size(paper_results: Results, tmp_path: Path) -
 
 
 def test_unknown_names(results: Results) -> None:
-    with pytest.raises(UserError, match="did you mean 'mmd_heart_oft'"):
+    with pytest.raises(UserError, match="did you mean 'mmd_simulated_heart'"):
         registry.make("table", "mmd_heart", results)
     with pytest.raises(UserError, match="did you mean 'latency'"):
         registry.make("figure", "latencies", results)
@@ -213,6 +232,39 @@ def test_text_is_escaped() -> None:
     markdown = as_markdown(content)
     assert r"| H\_1 | H\|2 |" in markdown
     assert r"| x\_y | **1 ± 2 %** |" in markdown
+
+
+#: Text with characters that are special in Markdown, and any others.
+HOSTILE = st.text(st.sampled_from(r"ab|*\_`<>~$&@][(:/.%é ") | st.characters(), max_size=12)
+
+
+@given(
+    st.lists(HOSTILE, min_size=2, max_size=4),
+    st.lists(HOSTILE, max_size=2),
+    st.text("lrc"),
+    st.booleans(),
+)
+def test_markdown_is_read_as_it_was_written(
+    texts: list[str], notes: list[str], align: str, is_bold: bool
+) -> None:
+    """The report page shows tables from their Markdown files."""
+    words = [f"x{one_line(text)}x" for text in texts]  # no cell is empty
+    table = Table(
+        caption="A caption.",
+        header=words,
+        rows=[[Cell(word, bold=is_bold) for word in words], [words[0]], words],
+        align=align[: len(words)],
+        notes=[f"Note: {one_line(note)}." for note in notes],
+    )
+    copy = read_markdown(as_markdown(table))
+    assert (copy.caption, copy.header, copy.notes) == (table.caption, words, table.notes)
+    assert (copy.cells, copy.sides) == (table.cells, table.sides)
+
+
+@pytest.mark.parametrize("text", ["", "Caption.", "Caption.\n\n| a | b |\n| :--- |\n"])
+def test_damaged_markdown(text: str) -> None:
+    with pytest.raises(ValueError, match=r"unpack|as long as"):
+        read_markdown(text)
 
 
 def test_formats_of_numbers() -> None:

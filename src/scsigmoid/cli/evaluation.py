@@ -44,7 +44,7 @@ def embed(
     force: Annotated[bool, "replace OUTPUT.h5ad if it exists now"] = False,
 ) -> None:
     """Embed your own cells (h5ad, or 10x) with a trained model."""
-    from scsigmoid.cells.embedding import embed_file
+    from scsigmoid.cells.files import embed_file
     from scsigmoid.cells.model import load
 
     if output.is_dir():

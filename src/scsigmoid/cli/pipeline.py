@@ -30,10 +30,12 @@ def plan(
         "settings that override the preset and the files, as for snakemake",
         "KEY=VALUE",
     ] = [],  # noqa: B006 - not changed
+    download_rate: Annotated[float, "megabytes per second, e.g. 100", "MB/S"] | None = None,
+    price_per_gpu_hour: Annotated[float, "in any currency", "PRICE"] | None = None,
 ) -> None:
-    """Print files, disk space, parameters and hours of training before anything runs."""
+    """Print hours, GPU memory, disk space and price of a run before anything runs."""
     from scsigmoid.forecast.choices import choose
-    from scsigmoid.forecast.page import forecast
+    from scsigmoid.forecast.page import DOWNLOAD_RATE, forecast
     from scsigmoid.forecast.volume import check_own_files
 
     base, presets = Path("config.yaml"), Path("workflow/presets")
@@ -43,7 +45,8 @@ def plan(
     overrides = reduce(merge, [*map(read_yaml, configfile), parse_pairs(config)])
     settings = load(base, presets, overrides, choose)
     check_own_files(settings)
-    lines = forecast(settings, Path(settings.results or f"results/{settings.preset}"))
+    results = Path(settings.results or f"results/{settings.preset}")
+    lines = forecast(settings, results, download_rate or DOWNLOAD_RATE, price_per_gpu_hour)
     try:
         print(*lines, sep="\n", flush=True)
     except BrokenPipeError:  # the reader, e.g. `head`, has ended. Do not flush the rest at exit.

@@ -15,12 +15,12 @@ from sklearn.decomposition import PCA
 from sklearn.neighbors import NearestNeighbors
 
 from scsigmoid.config.schema import Scib
+from scsigmoid.corpus.cell_types import check_enough
 from scsigmoid.corpus.h5ad import open_cells
-from scsigmoid.corpus.labels import check_enough
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import Embedding, read_embeddings
-from scsigmoid.identity import check_cells
 from scsigmoid.progress import log
+from scsigmoid.records.identity import check_cells
 from scsigmoid.seeds import derive
 
 # The control pca_log_counts has the settings that are common for log-normalization and PCA.
@@ -40,8 +40,7 @@ class Neighbours:
         distances: cells x k, float32, Euclidean distances to these cells.
         labels: cell type of each cell.
         donors: donor of each cell, ``""`` if it is unknown.
-        metadata: ``model`` (or the control's name), ``attention``, ``context``, ``vocabulary`` and
-            ``simulated``.
+        metadata: ``model`` (or the control's name), ``attention``, ``context`` and ``vocabulary``.
         source: the file of the embedding, or of the dataset for a control.
     """
 
@@ -78,7 +77,7 @@ def find_neighbours(
             source, metadata = cells, first.metadata | {"attention": "", "context": 0}
         coordinates = principal_components(values, settings.variance, str(source))
         log(f"{cells.stem} {name}: {len(coordinates)} cells, {coordinates.shape[1]} components")
-        fields = ("attention", "context", "vocabulary", "simulated")
+        fields = ("attention", "context", "vocabulary")
         indices, distances = nearest_cells(coordinates, settings.neighbors)
         yield Neighbours(
             values=np.asarray(values, dtype=np.float32), coordinates=coordinates, indices=indices,

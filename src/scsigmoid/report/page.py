@@ -12,18 +12,18 @@ from typing import Any
 import pandas as pd
 
 from scsigmoid.config.check import as_yaml, model_training
-from scsigmoid.csv_rows import read_frame
 from scsigmoid.files import parsing, write_text
 from scsigmoid.kernels import version_of
-from scsigmoid.labels import model_label
 from scsigmoid.paper.number import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
 from scsigmoid.paper.reported import reported
+from scsigmoid.records.csv_rows import read_frame
 from scsigmoid.report import registry
-from scsigmoid.report.figures.training import covered_share
+from scsigmoid.report.figures.training_figures import covered_share
 from scsigmoid.report.summary import verdicts
-from scsigmoid.report.tables.quality import donor_scores
-from scsigmoid.report.tables.writing import DASH, Table, visible
+from scsigmoid.report.tables.quality_tables import donor_scores
+from scsigmoid.report.tables.writing import DASH, Table, read_markdown, visible
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import model_label
 
 #: Tables with more rows than this, or without rows, are collapsed when the page opens.
 MAXIMUM_OPEN_ROWS = 16
@@ -88,15 +88,15 @@ def finalize(value: Any) -> Any:
 def content(results: Results) -> dict[str, Any]:
     """Return the variables of the template ``page.html``."""
     plan = results.plan
-    tables = {name: registry.make("table", name, results) for name in registry.names("table", plan)}
+    tables = {name: table_file(results, name) for name in registry.names("table", plan)}
     sections = own_sections if plan.is_own else paper_sections
     return {
         "paper": reported()["source"],
         "own": plan.is_own,
-        "conclusion": verdicts(pd.DataFrame(tables["scib"].records)) if plan.is_own else "",
+        "conclusion": verdicts(table_rows(results, "scib")) if plan.is_own else "",
         "overview": overview(results),
         "simulated": simulated_data(results),
-        "compared": "" if plan.is_own else comparison_sentence(results, tables["comparison"]),
+        "compared": "" if plan.is_own else comparison_sentence(results),
         "sections": [*sections(results, tables), *study_section(results)],
         "job_time": job_time(results),
         "records": JOB_RECORDS,
@@ -105,17 +105,27 @@ def content(results: Results) -> dict[str, Any]:
     }
 
 
-def count_verdicts(comparison: Table) -> dict[str, int]:
+def table_file(results: Results, name: str) -> Table:
+    """Return a table as its job wrote it."""
+    return results.cached(f"tables/{name}.md", lambda path: read_markdown(path.read_text("utf-8")))
+
+
+def table_rows(results: Results, name: str) -> pd.DataFrame:
+    """Return the rows of a table's CSV file."""
+    return results.cached(f"tables/{name}.csv", pd.read_csv)
+
+
+def count_verdicts(results: Results) -> dict[str, int]:
     """Return how many of the paper's numbers have each verdict, {} if the run has no verdicts."""
-    all_verdicts = pd.DataFrame(comparison.records)["verdict"].tolist()
+    all_verdicts = table_rows(results, "comparison")["verdict"].tolist()
     possible = (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE)
     counts = {verdict: all_verdicts.count(verdict) for verdict in possible}
     return counts if any(counts.values()) else {}
 
 
-def comparison_sentence(results: Results, comparison: Table) -> str:
+def comparison_sentence(results: Results) -> str:
     """Return a sentence that counts the verdicts, or says that the run cannot be compared."""
-    if counts := count_verdicts(comparison):
+    if counts := count_verdicts(results):
         texts = [f"{count} {verdict}" for verdict, count in counts.items()]
         return f"The paper's numbers: {', '.join(texts)}."
     run = "A demo" if results.config.preset == "demo" else "This run"
@@ -125,7 +135,7 @@ def comparison_sentence(results: Results, comparison: Table) -> str:
 def paper_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str, Any]]:
     """Return the sections of a run that is not on the user's own cells: figures, then tables."""
     items = [table_item(results, name, table) for name, table in tables.items()]
-    if count_verdicts(tables["comparison"]):
+    if count_verdicts(results):
         # A comparison with verdicts comes first, and is open in spite of its many rows.
         items.sort(key=lambda item: item["name"] != "comparison")
         items[0]["is_collapsed"] = False
@@ -136,24 +146,22 @@ def paper_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[s
 
 
 def own_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str, Any]]:
-    """Return the section of the user's own cells, with items in the order of ``registry.OWN``."""
-    items = figure_items(results)
+    """Return the section of the user's own cells, with items in the order of ``own_place``."""
+    # A table without the key "files" is only on this page.
+    cells = {"kind": "table", "name": "", "title": "Cells", "table": cells_table(results)}
+    items = [cells, *figure_items(results)]
     for name, table in tables.items():
+        is_collapsed = registry.find("table", name, results.plan).function == "mmd"
         if name == "scib":
             table = replace(table, notes=[*table.notes, ONE_RUN])
-        items.append(table_item(results, name, table) | {"is_collapsed": name.startswith("mmd")})
-    # A table without the key "files" is only on this page. This table's name puts it after "scib".
-    if donor_table := donor_scores(results):
-        title = "Biological conservation, by donor"
-        items.append({"kind": "table", "name": "scib_donors", "title": title, "table": donor_table})
-    ordered = [
-        item
-        for prefix in registry.OWN
-        for item in items
-        if f"{item['kind']}-{item['name']}".startswith(prefix)
-    ]
-    cells = {"kind": "table", "name": "", "title": "Cells", "table": cells_table(results)}
-    return [{"id": "cells", "title": "Your cells", "items": [cells, *ordered]}]
+        items.append(table_item(results, name, table) | {"is_collapsed": is_collapsed})
+        donor_table = donor_scores(results) if name == "scib" else None
+        if donor_table:
+            title = "Biological conservation, by donor"
+            item = {"kind": "table", "name": "scib_donors", "title": title, "table": donor_table}
+            items.append(item | {"place": items[-1]["place"]})
+    items.sort(key=lambda item: item.get("place", 0))  # keeps the order of equal places
+    return [{"id": "cells", "title": "Your cells", "items": items}]
 
 
 def study_section(results: Results) -> list[dict[str, Any]]:
@@ -208,7 +216,8 @@ def base_item(results: Results, kind: str, name: str) -> dict[str, Any]:
     for path in paths:
         results.path(path)  # raises an error if the file is missing
     entry = registry.find(kind, name, results.plan)
-    return {"kind": kind, "name": name, "title": entry.title, "files": paths}
+    item = {"kind": kind, "name": name, "title": entry.title, "files": paths}
+    return item | {"place": entry.own_place}
 
 
 def cells_table(results: Results) -> Table:
@@ -247,8 +256,7 @@ def overview(results: Results) -> dict[str, str]:
     is_settings_only = results.plan.is_own and config.preset != "own"
     return {
         "Preset": config.preset + (" (settings only)" if is_settings_only else ""),
-        "Corpus": f"{results.training_cells:,} training cells, {results.training_cell_kind} "
-        f"(source: {config.corpus.source})",
+        "Corpus": f"{results.training_cells:,} training cells (source: {config.corpus.source})",
         "Evaluation": f"{len(config.datasets)} dataset{'s' * (len(config.datasets) > 1)}, "
         f"{sum(int(results.metadata(name)['cells']) for name in config.datasets):,} cells",
         "Models": f"{len(config.models)} model{'s' * (len(config.models) > 1)} of {size.layers} "
@@ -271,18 +279,14 @@ def longer_cells(results: Results) -> str:
     return ", ".join(texts)
 
 
-def simulated_data(results: Results) -> list[str]:
-    """Return sentences that say which training cells and datasets are simulated, if any are."""
-    config, kind = results.config, results.training_cell_kind
-    sentences = [] if kind == "real" else [f"The training cells are {kind}."]
-    names = [name for name in config.datasets if results.metadata(name)["simulated"]]
-    if names:
-        titles = ", ".join(config.datasets[name].title for name in names)
-        sentences.append(
-            f"These datasets have the names of real datasets, but simulated cells: {titles}. Their "
-            "numbers show that the workflow runs and say nothing about biology."
-        )
-    return sentences
+def simulated_data(results: Results) -> str:
+    """Return a sentence on simulated cells, or "" if there are none."""
+    if results.config.corpus.source != "embedded":
+        return ""
+    return (
+        "The datasets named simulated, and all training cells except those of PBMC 68k, are "
+        "simulated: their numbers show that the workflow runs and say nothing about biology."
+    )
 
 
 def job_time(results: Results) -> str:

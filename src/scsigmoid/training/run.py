@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from scsigmoid.attention import sdpa
 from scsigmoid.config.schema import Architecture, Config, Size, Training
-from scsigmoid.model.devices import backend_of, device_name, kernel_of
+from scsigmoid.kernels import BACKENDS
+from scsigmoid.model.devices import backend_of, device_name
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
 from scsigmoid.training.processes import Processes
 from scsigmoid.version import __version__
@@ -121,6 +123,13 @@ def header(run: TrainingRun, settings: EncoderSettings, processes: Processes) ->
         "architecture": json.dumps(run.architecture.model_dump()),
         "training": json.dumps(run.training.model_dump()),
     }
+
+
+def kernel_of(attention: str, backend: str, device: torch.device) -> str:
+    """Return the name of the kernel of an attention backend on a device."""
+    if backend == "sdpa" and device.type == "cuda":
+        return sdpa.kernel_of(device)
+    return BACKENDS[attention][backend].label
 
 
 def commit() -> str:

@@ -1,0 +1,232 @@
+"""Recompute numbers in README.md and docs from docs/measurements.
+
+    python docs/measurements/scripts/science_numbers.py .
+
+Prints every recomputed text with its page, and fails if a page does not contain it. Texts are
+compared without regard to line breaks. The tables between ``<!-- table NAME -->`` marks are made by
+benchmarks_page.py.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from scsigmoid.benchmarks.rows import TrainingRow, median_interval, read_rows
+from scsigmoid.paper.reported import reported
+from scsigmoid.report.tables.writing import fixed
+from scsigmoid.study import comparisons
+from scsigmoid.study.runs import Study
+from scsigmoid.study.stability import has_diverged, stability_runs
+
+README = "README.md"
+REPRODUCTION, PREREGISTRATION = "docs/reproduction.md", "docs/preregistration.md"
+#: The step of the paper's divergence (fig:stability), and cells per step in our runs.
+PAPER_STEPS, CELLS = 55_600, 16
+#: Loss of gene frequencies on the cells of workflow/studies/stability.yaml, in nats.
+FREQUENCIES = 9.09
+
+#: A page, and a text that it must contain.
+Statement = tuple[str, str]
+
+
+def span(values: pd.Series, digits: int = 3, sign: str = "+") -> str:
+    """Return the mean with Student's 95 % interval: ``+0.067 [0.018, 0.116]``."""
+    row = comparisons.student_intervals(values.to_frame().T).iloc[0]
+    mean, *ends = (fixed(row[name], digits) for name in ("difference", "low", "high"))
+    return f"{sign if row['difference'] > 0 else ''}{mean} [{', '.join(ends)}]"
+
+
+def detectable(values: pd.Series) -> float:
+    """Return the true mean difference that such a study finds with a probability of 80 %."""
+    return float(comparisons.detectable_difference(values.std(), len(values)))
+
+
+def plain_losses(
+    study: Study, step: int, summary: comparisons.Summary = comparisons.mean_of_last
+) -> pd.Series:
+    """Return the loss of sigmoid minus softmax at a step, by seed of the purpose ``seeds``."""
+    curves = study.curves.query("purpose == 'seeds' and step <= @step")
+    losses = comparisons.final_losses(curves, ["seed", "attention"], summary).unstack()
+    return losses["sigmoid"] - losses["softmax"]
+
+
+def losses(arms: Study, variants: Study, embeddings: Study) -> Iterator[Statement]:
+    last = plain_losses(arms, 16_000)
+    pooled = pd.concat([plain_losses(study, 4000) for study in (arms, variants, embeddings)])
+    for page in (README, REPRODUCTION):
+        yield page, span(pooled)
+        yield page, span(last)
+        yield page, f"{fixed(detectable(pooled), 2)} nats with {len(pooled)} seeds"
+        yield page, f"{fixed(detectable(last), 2)} with"
+    lower, higher = -last[last < 0], last[last > 0]
+    yield REPRODUCTION, f"by {fixed(lower.min(), 2)} to {fixed(lower.max(), 2)} nats"
+    yield REPRODUCTION, f"higher in two, by {' and '.join(fixed(x, 2) for x in sorted(higher))}"
+    yield REPRODUCTION, f"standard deviation of {fixed(last.std(), 2)} nats"
+    width = stats.t.ppf(0.975, len(last) - 1) * last.sem()
+    yield REPRODUCTION, f"an interval of ±{fixed(width, 2)} nats"
+    rates, _, _ = comparisons.best_rates(arms)
+    softmax, sigmoid = rates["softmax"], rates["sigmoid"]
+    means = softmax.mean(axis=1)
+    yield REPRODUCTION, f"differ by {fixed(abs(means[5e-4] - means[1e-3]), 3)} nats"
+    yield REPRODUCTION, f"the two runs at 1e-3 by {fixed(np.ptp(softmax.loc[1e-3]), 2)}"
+    yield REPRODUCTION, f"the two runs at 5e-4 by {fixed(np.ptp(sigmoid.loc[5e-4]), 2)}"
+    rows = comparisons.rival_differences(variants)[0].set_index("variant")
+    row = rows.loc["qk_norm"]
+    ends = ", ".join(fixed(row[name], 3) for name in ("low", "high"))
+    yield REPRODUCTION, f"+{fixed(row['difference'], 3)} nats [{ends}]"
+    paper = reported()["validation_loss"]
+    leads = [
+        round(row[f"softmax_{context}"][0] - row[f"sigmoid_{context}"][0], 3)
+        for row in paper.values()
+        for context in ("2k", "4k")
+    ]
+    positive = [lead for lead in leads if lead > 0]
+    text = f"{min(positive)} to {max(positive)} nats in {len(positive)} of {len(leads)}"
+    yield README, text
+    last_losses = plain_losses(embeddings, 4000, lambda values: float(values.iloc[-1]))
+    medians = plain_losses(embeddings, 4000, comparisons.median_of_last_three)
+    yield PREREGISTRATION, f"the loss at step 4,000 alone {span(last_losses, 3, '')}"
+    yield PREREGISTRATION, f"{span(medians, 3, '').replace(' [', ' nats higher [')}"
+
+
+def scores(study: Study, measurements: Path) -> Iterator[Statement]:
+    by_step = study.scores[study.scores["step"] == study.scores["step"].max()]
+    values = by_step.pivot_table("value", ["metric", "seed"], "attention")
+    differences = (values["sigmoid"] - values["softmax"]).unstack("seed")
+    ratios = values.loc["mmd"]["sigmoid"] / values.loc["mmd"]["softmax"]
+    for page in (README, REPRODUCTION, PREREGISTRATION):
+        yield page, span(differences.mean())
+    yield REPRODUCTION, f"MMD ratio {span(ratios, 2, '')} over {len(ratios)} seeds"
+    yield README, f"MMD {span(100 * (ratios - 1), 0, '').replace(' [', ' % higher [')}"
+    yield REPRODUCTION, f"an MMD ratio of {fixed(1 + detectable(ratios), 2)}"
+    yield PREREGISTRATION, f"finds a ratio of {fixed(1 + detectable(ratios), 2)} in 80 %"
+    for _, row in differences.iterrows():
+        text = span(row)
+        p = stats.ttest_1samp(row, 0).pvalue
+        digits = 4 if p < 0.01 else 3 if p < 0.1 else 2
+        yield PREREGISTRATION, f"| {text} | {fixed(p, digits)} |"
+    lung = pd.read_csv(measurements / "h200/real_cells_seeds.csv").set_index(["dataset", "metric"])
+    lung = lung.loc["lung_cell_lines"].drop("validation_loss")
+    assert len(lung) == 5
+    better, seeds = lung["sigmoid_better"].max(), lung["seeds"].min()
+    text = f"better in {better} of {seeds} seeds on each of five"
+    for page in (README, REPRODUCTION):
+        yield page, text
+    nmi = lung.loc["leiden_nmi"]
+    ends = ", ".join(fixed(nmi[f"difference{end}"], 3) for end in ("_low", "_high"))
+    yield REPRODUCTION, f"Leiden NMI {fixed(nmi['difference'], 3)} [{ends}]"
+    mmd = lung.loc["mmd"]
+    yield REPRODUCTION, f"MMD ratio {fixed(mmd['sigmoid_2k'] / mmd['softmax_2k'], 2)}"
+
+
+def stability(arms: Study, measurements: Path) -> Iterator[Statement]:
+    runs = stability_runs(arms)
+    runs = runs[~runs["setting"].str.endswith("qk_norm")]
+    counts = runs.groupby(["attention", "learning_rate"])["collapsed"].agg(["sum", "size"])
+    softmax = counts.loc["softmax"]
+    for rate, text in ((1e-3, "softmax runs at 10"), (2e-3, "at 20"), (4e-3, "at 40")):
+        collapsed, tried = softmax.loc[rate]
+        yield REPRODUCTION, f"{collapsed} of {tried} {text} times"
+    high = softmax.loc[8e-3:].sum()
+    yield (
+        REPRODUCTION,
+        f"{high['sum']} of {high['size']} at 80 to 320 times; sigmoid "
+        + (f"{counts.loc['sigmoid', 'sum'].sum()} of {counts.loc['sigmoid', 'size'].sum()}"),
+    )
+    collapsed, tried = softmax.loc[4e-3]
+    yield README, f"{collapsed} of {tried} softmax runs learn only gene frequencies"
+    number_of_runs = len(stability_runs(arms))
+    yield REPRODUCTION, f"None of the {number_of_runs} runs diverged"
+    assert not stability_runs(arms)["diverged"].any()
+    paper = reported()["model_architecture"]
+    rows = pd.read_csv(measurements / "h100/stability_paper_rate.csv")
+    keys = ["seed", "attention", "learning_rate"]
+    last_steps = rows.groupby("seed").apply(
+        lambda block: block.groupby(keys[1:])["step"].max().min(), include_groups=False
+    )
+    rows = rows[rows["step"] <= rows["seed"].map(last_steps)]
+    by_run = rows.groupby(keys)
+    assert not any(has_diverged(run, FREQUENCIES) for _, run in by_run)
+    pairs = len(by_run) // 2
+    own = len(rows[np.isclose(rows["learning_rate"], paper["learning_rate"])].groupby(keys)) // 2
+    steps = np.array([last_steps.min(), last_steps.max()])
+    shares = 100 * steps / PAPER_STEPS
+    cells = shares * CELLS / paper["global_batch"]
+    ends = [1 - 0.025 ** (1 / number) for number in (pairs, own)]  # Clopper and Pearson, 0 events
+    final = by_run[["loss", "validation_loss"]].apply(comparisons.final_loss)
+    for page in (README, REPRODUCTION):
+        yield page, f"0 of {pairs} runs of each arm"
+        yield page, f"up to {100 * ends[0]:.0f} % of such runs could diverge"
+        yield page, f"{100 * ends[1]:.0f} %"
+        yield page, f"{shares[0]:.0f} to {shares[1]:.0f} % of the steps"
+        yield page, f"end at {fixed(final.min(), 1)} to {fixed(final.max(), 1)} nats"
+    yield REPRODUCTION, f"{cells[0]:.2f} to {cells[1]:.1f} % of the cells"
+    yield PREREGISTRATION, f"{steps[0]:,} to {steps[1]:,} steps of {CELLS} cells"
+    for rate in (1e-4, 3e-4, 1e-3):
+        pair = final.xs(rate, level="learning_rate").unstack("attention")
+        yield PREREGISTRATION, span(pair["sigmoid"] - pair["softmax"], 2)
+    warmup = paper["warmup_steps"] / reported()["models"]["softmax_8k"]["steps"]
+    for page in (REPRODUCTION, PREREGISTRATION):
+        yield page, f"{100 * warmup:.1f} %"
+
+
+def gpu_time(preregistration: str) -> Iterator[Statement]:
+    """Yield the sum of the times of the blocks near the paper's rate, which their notes state."""
+    section = preregistration.split("\n## ")[1]
+    notes = re.findall(r"^\*Run on .*?\*$", section, re.M | re.S)
+    seconds = re.findall(r"\b(\d+)(?= s\b| and\s+\d+ s\b)", " ".join(notes))
+    assert len(seconds) == 6, seconds
+    yield REPRODUCTION, f"near the paper's rate took {sum(map(int, seconds)) / 60:.0f} minutes"
+
+
+def speed(measurements: Path) -> Iterator[Statement]:
+    rows = read_rows(measurements / "h100/training.csv", TrainingRow)
+    by_kernel = {(row.kernel, row.context): row for row in rows if row.layout == "padded"}
+    for context, label in ((2048, "2K"), (4096, "4K")):
+        ours, theirs = by_kernel["triton_sigmoid", context], by_kernel["flex", context]
+        # Share of time saved per step, from the ratios of the speeds.
+        saved = [100 * (1 - 1 / ratio) for ratio in median_interval([*ours.over(theirs)], 0.95)]
+        value, *ends = (fixed(share, 1) for share in saved)
+        less = f"{value} % less time [{', '.join(ends)}]" if context == 2048 else None
+        yield REPRODUCTION, less or f"{value} % [{', '.join(ends)}] at {label}"
+
+
+def statements(root: Path) -> Iterator[Statement]:
+    """Yield the pages and the texts that they must contain, recomputed from the measurements."""
+    measurements = root / "docs/measurements"
+    arms, variants, embeddings = (
+        Study(measurements / name) for name in ("h200/arms", "h100/variants", "h100/embeddings")
+    )
+    yield from losses(arms, variants, embeddings)
+    yield from scores(embeddings, measurements)
+    yield from stability(arms, measurements)
+    yield from speed(measurements)
+    yield from gpu_time((root / PREREGISTRATION).read_text("utf-8"))
+
+
+def missing(root: Path) -> list[Statement]:
+    """Return the statements that their pages do not contain."""
+    texts: dict[str, str] = {}
+    wrong = []
+    for page, text in statements(root):
+        content = texts.setdefault(page, " ".join((root / page).read_text("utf-8").split()))
+        if text not in content:
+            wrong.append((page, text))
+    return wrong
+
+
+def main(root: Path) -> None:
+    wrong = missing(root)
+    for page, text in statements(root):
+        print("MISSING" if (page, text) in wrong else "ok", page, text, sep="\t")
+    if wrong:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,142 @@
+"""Figures of embeddings: scIB scores and UMAP coordinates."""
+
+import math
+import textwrap
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scsigmoid.report.figures import style
+from scsigmoid.report.figures.style import CELL_TYPE_COLORS, COLORS, DOUBLE, MUTED, RULE
+from scsigmoid.report.tables.writing import fixed
+from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import METRIC_TITLES, model_label, representation_label
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Offsets (up, right) in points of a label from the median of its cells, shortest first.
+OFFSETS = sorted(
+    product(range(-60, 61, 6), range(-60, 61, 10)), key=lambda pair: pair[0] ** 2 + pair[1] ** 2
+)
+#: Marker of each control. Controls are gray and not filled.
+CONTROL_MARKERS = {"random": "o", "pca_log_counts": "D"}
+
+
+def scib(results: Results) -> "Figure":
+    """Draw every score as a mark: one panel per metric, one row of marks per dataset."""
+    config = results.config
+    scores = {dataset: results.scores(dataset) for dataset in config.datasets}
+    metrics = list(next(iter(scores.values())))
+    columns = min(len(metrics), 4)
+    rows = math.ceil(len(metrics) / columns)
+    figure = style.new_figure(DOUBLE, 1.04 + rows * (0.95 + 0.19 * len(scores)))
+    grid = style.panels(figure, len(metrics), columns, sharey=True)
+    for axes, metric in zip(grid, metrics, strict=True):
+        means = []
+        for name, look in looks(results).items():
+            by_dataset = [dataset_scores[metric].get(name) for dataset_scores in scores.values()]
+            values = [score.value if score else np.nan for score in by_dataset]
+            axes.plot(values, range(len(values)), linestyle="none", markersize=4.5, **look)
+            means.append(fixed(float(np.mean(values)), 2))
+        axes.set_title(METRIC_TITLES[metric])
+        axes.set_xlabel(textwrap.fill(f"Score (mean {', '.join(means)})", 22), fontsize=7)
+        axes.grid(axis="both")
+        axes.margins(x=0.08)
+        axes.locator_params(axis="x", nbins=4)
+    titles = [dataset.title for dataset in config.datasets.values()]
+    grid[0].set_yticks(range(len(titles)), titles)
+    grid[0].set_ylim(len(titles) - 0.5, -0.5)  # the first dataset is at the top
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    order = "Means over the datasets are in the order of the legend, read down its columns."
+    style.remark(figure, "Higher is better.", order)
+    return figure
+
+
+def looks(results: Results) -> dict[str, dict[str, Any]]:
+    """Return the arguments of ``Axes.plot`` for each model and control."""
+    config = results.config
+    by_name: dict[str, dict[str, Any]] = {}
+    for index, name in enumerate(config.evaluation.pair):
+        color = COLORS[config.models[name].attention]
+        by_name[name] = {"marker": style.marker(index), "color": color}
+    for name in config.evaluation.scib.controls:
+        by_name[name] = {"marker": CONTROL_MARKERS[name], "color": MUTED, "markerfacecolor": "none"}
+    for name, look in by_name.items():
+        look["label"] = representation_label(config, name)
+    return by_name
+
+
+def umap(results: Results, dataset: str) -> "Figure":
+    """Draw the UMAP of the models' embeddings, softmax left, sigmoid right."""
+    config = results.config
+    pair = config.evaluation.pair
+    cells_by_model = {name: results.umap(dataset, name) for name in reversed(pair)}
+    types = sorted({name for cells in cells_by_model.values() for name in cells.cell_type} - {""})
+    # Color and marker. Cells without a type are gray.
+    looks_by_type = {"": (RULE, style.marker(0))}
+    for index, cell_type in enumerate(types):
+        repetition, color_index = divmod(index, len(CELL_TYPE_COLORS))
+        looks_by_type[cell_type] = (CELL_TYPE_COLORS[color_index], style.marker(repetition))
+    height = 4.2 if len(pair) == 1 else 3.0 * math.ceil(len(pair) / 2)
+    figure = style.new_figure(DOUBLE, 0.45 + height + 0.14 * math.ceil(len(types) / 4))
+    grid = style.panels(figure, len(pair), min(len(pair), 2))
+    for axes, (name, cells) in zip(grid, cells_by_model.items(), strict=True):
+        size = float(np.clip(6000 / len(cells), 0.3, 14))
+        for cell_type, (color, marker) in looks_by_type.items():
+            typed = cells[cells.cell_type == cell_type]
+            if cell_type or not typed.empty:  # "no label" is in the legend only if needed
+                axes.scatter(
+                    typed.x, typed.y, s=size, color=color, marker=marker, linewidths=0, alpha=0.85,
+                    label=cell_type or "no label", rasterized=True,
+                )  # fmt: skip
+        axes.set_title(model_label(config, name))
+        axes.set_xlabel("UMAP 1")
+        axes.set(xticks=[], yticks=[])
+        axes.set_aspect("equal", adjustable="datalim")
+    grid[0].set_ylabel("UMAP 2")
+    handles, labels = grid[0].get_legend_handles_labels()
+    legend = figure.legend(handles, labels, loc="outside upper left", ncols=4)
+    # Markers of the legend are larger than the dots of many cells, and opaque.
+    for handle in legend.legend_handles:
+        if handle is not None and hasattr(handle, "set_sizes"):
+            handle.set_sizes([22])
+            handle.set_alpha(1.0)
+    title = config.datasets[dataset].title
+    style.remark(figure, f"{title}: {len(cells_by_model[pair[0]]):,} cells.")
+    figure.draw_without_rendering()  # computes the layout, which label_clusters needs
+    for axes, cells in zip(grid, cells_by_model.values(), strict=True):
+        label_clusters(axes, cells)
+    return figure
+
+
+def label_clusters(axes: "Axes", cells: "pd.DataFrame") -> None:
+    """Write each cell type near the median of its cells, the most frequent type first.
+
+    A label gets the first of :data:`OFFSETS` that keeps it inside the panel and off the labels
+    before. A label without such an offset is left out. The legend contains all cell types.
+    """
+    from matplotlib.patheffects import withStroke
+    from matplotlib.transforms import Bbox
+
+    panel, occupied = axes.get_window_extent(), list[Bbox]()
+    for cell_type in cells.cell_type[cells.cell_type != ""].value_counts().index:
+        typed = cells[cells.cell_type == cell_type]
+        median = (float(typed.x.median()), float(typed.y.median()))
+        text = axes.annotate(
+            cell_type, median, xytext=(0, 0), textcoords="offset points", ha="center", va="center",
+            fontsize=7, path_effects=[withStroke(linewidth=2, foreground="white")],
+        )  # fmt: skip
+        text.set_in_layout(False)
+        for up, right in OFFSETS:
+            text.xyann = (right, up)  # x first
+            box = text.get_window_extent().padded(1)
+            is_inside = panel.contains(box.x0, box.y0) and panel.contains(box.x1, box.y1)
+            if is_inside and not any(box.overlaps(other) for other in occupied):
+                occupied.append(box)
+                break
+        else:
+            text.remove()

@@ -1,0 +1,241 @@
+"""Figures of training: sequence lengths, losses and stability."""
+
+import math
+from collections.abc import Sequence
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scsigmoid.config.check import model_training
+from scsigmoid.report.figures import style
+from scsigmoid.report.figures.style import COLORS, DOUBLE, INK, MUTED, SINGLE
+from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import context_label, group_of, model_label
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Window of the moving mean, as a share of the journal's rows. The figure's caption states it.
+WINDOW = 0.05
+#: Line style of each context, the shortest first.
+LINE_STYLES = ("--", "-", ":", "-.")
+
+
+def loss(results: Results) -> "Figure":
+    """Draw training loss (left) and validation loss (right, one small panel per dataset)."""
+    config = results.config
+    models = results.plan.evaluated_models
+    datasets = list(config.datasets)
+    columns = math.ceil(len(datasets) / 2) if len(datasets) > 3 else 1
+    figure = style.new_figure(DOUBLE, 3.5)
+    width_ratios = (2.1, 0.95 * columns + 0.6)
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=width_ratios)[0]
+    draw_training(left.add_subplot(), results, models)
+
+    grid = style.panels(right, len(datasets), columns, sharex=True)
+    for axes, dataset in zip(grid, datasets, strict=True):
+        draw_validation(axes, results, dataset, models)
+        axes.set_title(config.datasets[dataset].title, fontsize=7.2)
+    right.supylabel("Validation loss (nats per masked gene)", fontsize=7.5)
+    figure.legend(*left.axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    has_bars = any(
+        np.isfinite(results.validation_loss(dataset, model, "validation_loss_over_donors").low)
+        for dataset, model in product(datasets, models)
+    )
+    confidence = config.evaluation.validation_loss.confidence * 100
+    donor_bars = (
+        "Validation losses with error bars are means over donors, with Student's "
+        f"{confidence:g} % interval. Other validation losses are means over cells."
+    )
+    style.remark(
+        figure,
+        "The dotted line is the gene-frequency baseline: the loss if each gene is predicted by its "
+        "share of the training data.",
+        donor_bars if has_bars else "Validation losses are means over cells.",
+        style.trained_on(config),
+    )
+    return figure
+
+
+def group_indices(results: Results, models: list[str]) -> dict[str, int]:
+    """Return the index of each model's group (:func:`group_of`), the shortest context first."""
+    groups = {name: group_of(results.config, name, models) for name in models}
+    order = sorted(set(groups.values()))
+    return {name: order.index(group) for name, group in groups.items()}
+
+
+def draw_training(axes: "Axes", results: Results, models: list[str]) -> None:
+    """Draw the training loss as logged and as a moving mean, and the gene-frequency baseline."""
+    for name, index in group_indices(results, models).items():
+        model = results.config.models[name]
+        journal = results.journal(name)
+        color = COLORS[model.attention]
+        axes.plot(journal["step"], journal["loss"], color=color, alpha=0.18, linewidth=0.6)
+        axes.plot(
+            journal["step"], moving_mean(journal["loss"]), color=color,
+            linestyle=LINE_STYLES[index % len(LINE_STYLES)], marker=style.marker(index),
+            # Markers of different groups are at different places.
+            markersize=3.2, markevery=(0.06 + 0.05 * index, 0.22),
+            label=model_label(results.config, name),
+        )  # fmt: skip
+    axes.axhline(results.baseline_loss, color=MUTED, linestyle=":", linewidth=1.0)
+    axes.set_xlabel("Step")
+    axes.set_ylabel("Training loss (nats per masked gene)")
+    axes.xaxis.set_major_formatter(style.thousands)
+
+
+def moving_mean(values: np.ndarray) -> np.ndarray:
+    """Return the mean over a centered window (:data:`WINDOW`), which is narrower near both ends."""
+    means = []
+    for index in range(len(values)):
+        distance_to_end = min(index, len(values) - 1 - index)
+        half = min(int(len(values) * WINDOW / 2), distance_to_end)
+        means.append(values[index - half : index + half + 1].mean())
+    return np.array(means)
+
+
+def draw_validation(axes: "Axes", results: Results, dataset: str, models: list[str]) -> None:
+    """Draw the validation loss by context on one dataset, one marker per model.
+
+    A loss is the mean over donors with its interval, or the mean over cells without an interval.
+    """
+    config, index_of = results.config, group_indices(results, models)
+    contexts = sorted({config.models[name].context for name in models})
+    for context in contexts:
+        # Models of the same context are next to each other: sigmoid first, then softmax.
+        alike = [name for name in models if config.models[name].context == context]
+        alike.sort(key=lambda name: config.models[name].attention)
+        for place, name in enumerate(alike):
+            loss = results.validation_loss(dataset, name, "validation_loss_over_donors")
+            if not np.isfinite(loss.low):
+                loss = results.validation_loss(dataset, name)
+            spacing = min(0.26, 0.8 / len(alike))
+            x = contexts.index(context) + spacing * (place - (len(alike) - 1) / 2)
+            color, marker = COLORS[config.models[name].attention], style.marker(index_of[name])
+            axes.plot(x, loss.value, color=color, marker=marker, markersize=4.2)
+            axes.plot([x, x], [loss.low, loss.high], color=color, linewidth=0.8)
+    axes.set_xticks(range(len(contexts)), list(map(context_label, contexts)))
+    axes.set_xlim(-0.5, len(contexts) - 0.5)
+    axes.margins(y=0.12)
+    # Labels are exact if ticks are 1, 2 or 5 units apart.
+    axes.locator_params(axis="y", nbins=5, steps=[1, 2, 5, 10])
+
+
+def stability(results: Results) -> "Figure":
+    """Draw loss, gradient norm and largest score of the stress test by step, one line per model."""
+    config = results.config
+    models = results.plan.stress_models
+    figure = style.new_figure(DOUBLE, 2.6)
+    grid = figure.subplots(1, 3)
+    panels = (
+        ("loss", "Training loss (nats)", False),
+        ("gradient_norm", "Gradient norm (L2)", True),
+        ("attention_score_max", "Largest |score|, first layer", True),
+    )
+    has_cross = False
+    index_of = group_indices(results, models)
+    for axes, (column, title, is_log) in zip(grid, panels, strict=True):
+        for name in models:
+            journal = results.journal(name)
+            steps, values = journal["step"], journal[column]
+            can_draw = np.isfinite(values) & ((values > 0) | (not is_log))
+            attention = config.models[name].attention
+            axes.plot(
+                steps[can_draw], values[can_draw], color=COLORS[attention], linewidth=1.0,
+                linestyle="-" if attention == "sigmoid" else (0, (5, 1)),
+                # The first model of each attention has no markers.
+                marker=style.marker(index_of[name]) if index_of[name] else "",
+                markersize=3.2, markevery=(0.1, 0.2), label=model_label(config, name),
+            )  # fmt: skip
+            not_finite = steps[~np.isfinite(values)]
+            if len(not_finite):
+                has_cross = True
+                axes.plot(  # a cross at the upper edge, because the value cannot be drawn
+                    not_finite[0], 1.0, "x", color=INK, markersize=6, clip_on=False,
+                    transform=axes.get_xaxis_transform(),
+                )  # fmt: skip
+        if is_log:
+            style.set_log_scale(axes)
+        axes.set_title(title)
+        axes.set_xlabel("Step")
+        axes.xaxis.set_major_formatter(style.thousands)
+        axes.locator_params(axis="x", nbins=4)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    rates = {model_training(config, name).learning_rate for name in models}
+    style.remark(
+        figure,
+        "No gradient clipping.",
+        f"Learning rate {' and '.join(f'{rate:g}' for rate in sorted(rates))}.",
+        "The cross marks the first value that is not finite." if has_cross else "",
+        style.trained_on(config),
+    )
+    return figure
+
+
+def covered_share(lengths: np.ndarray, cells: np.ndarray, genes: int) -> float:
+    """Return the share of cells with at most ``genes`` genes. ``cells`` are counts by length."""
+    return float(cells[lengths <= genes].sum() / cells.sum())
+
+
+def label_levels(positions: Sequence[int], end: float) -> list[int]:
+    """Return a level (0 is the lowest) for each label above an axis, so that labels do not overlap.
+
+    ``positions`` ascend. The axis is from 0 to ``end``. Labels on one level are at least an eighth
+    of the axis apart, which is more than the width of four digits.
+    """
+    levels: list[int] = []
+    last_positions: list[float] = []  # of each level's last label, -infinity without a label
+    for position in positions:
+        last_positions.append(-math.inf)  # a new level, in case all others are occupied here
+        is_free = [position - last >= end / 8 for last in last_positions]
+        levels.append(is_free.index(True))
+        last_positions[levels[-1]] = position
+    return levels
+
+
+def sequence_lengths(results: Results) -> "Figure":
+    """Draw the histogram and the cumulative share of cells by length, and the contexts."""
+    lengths, cells = results.lengths
+    contexts = sorted({model.context for model in results.config.models.values()})
+    figure = style.new_figure(SINGLE, 2.75)
+    axes = figure.add_subplot()
+    cumulative = np.cumsum(cells) / cells.sum()
+    # Show all contexts and at least 99.5 % of the cells.
+    end = max(float(lengths[np.searchsorted(cumulative, 0.995)]), contexts[-1] * 1.08)
+    axes.hist(
+        lengths, bins=np.linspace(0, end, 70).tolist(), weights=cells, color="#b5b5b5", linewidth=0
+    )
+    axes.grid(False)
+    axes.set_xlim(0, end)
+    axes.set_xlabel("Expressed genes per cell")
+    axes.set_ylabel("Cells")
+    axes.yaxis.set_major_formatter(style.thousands)
+    axes.xaxis.set_major_formatter(style.thousands)
+
+    right = axes.twinx()
+    right.grid(False)
+    right.spines["right"].set_visible(True)
+    # Extend the line to both ends of the axis.
+    x = [0, *lengths, max(end, lengths[-1])]
+    right.plot(x, [0, *cumulative, 1], color="black", drawstyle="steps-post")
+    right.set_ylim(0, 1.0)
+    right.set_ylabel("Cumulative share of cells")
+    right.yaxis.set_major_formatter(lambda value, _: f"{value * 100:.0f} %")
+    for context, level in zip(contexts, label_levels(contexts, end), strict=True):
+        share = covered_share(lengths, cells, context - results.config.tokens.cls)  # without <cls>
+        right.axvline(context, color=MUTED, linestyle=(0, (4, 2)), linewidth=0.8)
+        right.annotate(
+            f"{context_label(context)}\n{share * 100:.0f} %", (context, 1.0),
+            xycoords=right.get_xaxis_transform(), xytext=(0, 3 + 19 * level),
+            textcoords="offset points", ha="center", va="bottom", fontsize=7, color=INK,
+            linespacing=1.1,
+        )  # fmt: skip
+    style.remark(
+        figure,
+        f"{int(cells.sum()):,} training cells.",
+        style.trained_on(results.config),
+        "Dashed lines are the context lengths of the models, with the share of cells that fit.",
+    )
+    return figure
