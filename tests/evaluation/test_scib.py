@@ -20,7 +20,7 @@ from scsigmoid.evaluation.scib import connectivity, ilisi, scib, silhouette, spl
 from scsigmoid.records.measurements import read_measurements
 from scsigmoid.seeds import derive
 
-SETTINGS = Scib(metrics=[], neighbours=15, variance=0.95, controls=["random"])
+SETTINGS = Scib(metrics=["leiden_nmi"], neighbors=15, variance=0.95, controls=["random"])
 
 
 @pytest.fixture

@@ -17,9 +17,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, median_interval, read_rows
-from scsigmoid.config.check import read_yaml
-from scsigmoid.config.schema import Config
-from scsigmoid.config.validate import validate
+from scsigmoid.config.check import check, read_yaml
 from scsigmoid.files import atomic_path, write_text
 from scsigmoid.paper.reported import reported
 from scsigmoid.report.figures.benchmark_figures import looks
@@ -350,7 +348,7 @@ def benchmark_tables(measurements: Path) -> dict[str, str]:
     )
     two_cells = read_rows(h100 / "training_2_cells.csv", TrainingRow)
     sizes = read_rows(h100 / "training_sizes.csv", TrainingRow)
-    config = validate(read_yaml(measurements / "h200/config.yaml"), Config)
+    config = check(read_yaml(measurements / "h200/config.yaml"))
     evaluation = read(cpu, "evaluation.csv")
     is_part = evaluation["what"].str.startswith("its ")  # a part of the step in the row above
     pairs = [(key, SOFTMAX[0]) for key in OURS[:2]]  # our Hopper kernels, and FlashAttention-4

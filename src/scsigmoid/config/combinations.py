@@ -121,8 +121,9 @@ def find_model_problems(name: str, model: Model, training: Training, device: str
         yield f"training.validate_every and training.validation_cells ({name}): set both or neither"
     if training.patience and not training.validate_every:
         yield f"training.patience ({name}): needs validate_every; set it, or patience: 0"
-    if training.micro_batch_tokens < model.context:
-        yield f"training.micro_batch_tokens: set at least {model.context}, the context of {name}"
+    if training.execution.micro_batch_tokens < model.context:
+        setting, minimum = "training.execution.micro_batch_tokens", model.context
+        yield f"{setting}: set at least {minimum}, the context of {name}"
 
 
 def find_mmd_problems(config: Config) -> Iterator[str]:

@@ -126,12 +126,12 @@ def check_enough(
     del size_of[""]
     lacking = []
     if scib and (size_of.total() <= scib or len(size_of) < 2):
-        needed = f"two types and more than {scib} cells (evaluation.scib.neighbours)"
+        needed = f"two types and more than {scib} cells (evaluation.scib.neighbors)"
         lacking.append(f"scIB needs {needed}")
     if mmd and sum(size >= mmd for size in size_of.values()) < 2:
         lacking.append(f"MMD needs two types of at least {mmd} (evaluation.mmd.minimum_cells)")
     if umap and len(types) <= umap:  # UMAP also shows cells without type
-        lacking.append(f"UMAP needs more than {umap} cells in all (evaluation.umap.neighbours)")
+        lacking.append(f"UMAP needs more than {umap} cells in all (evaluation.umap.neighbors)")
     if lacking:
         largest = ", ".join(f"{size} {name!r}" for name, size in size_of.most_common(2))
         raise UserError(

@@ -339,7 +339,7 @@ def list_remote(
     }
     # `versions` lacks the ids in `unavailable`. For them, `select` would raise an error.
     leave_out = [identifier for identifier in corpus.leave_out if identifier not in unavailable]
-    corpus = replace(corpus, leave_out=leave_out)
+    corpus = corpus.model_copy(update={"leave_out": leave_out})
     chosen, held_out, left_out = select(versions, evaluation, corpus, seed)
     training = [replace(row, snapshot=corpus.snapshot) for row in chosen]
     offered_cells = sum(int(version.row.cells) for version in versions)

@@ -73,7 +73,7 @@ def find_neighbours(
     by_model = read_embeddings(embeddings, cells.stem, batch=batch)
     first = next(iter(by_model.values()))
     check_cells(cells, first.metadata["cells"])
-    check_enough(first.path, first.labels, scib=settings.neighbours)
+    check_enough(first.path, first.labels, scib=settings.neighbors)
     for name, values in representations(by_model, cells, settings.controls, seed):
         if name in by_model:
             source, metadata = by_model[name].path, by_model[name].metadata
@@ -82,7 +82,7 @@ def find_neighbours(
         coordinates = principal_components(values, settings.variance, str(source))
         log(f"{cells.stem} {name}: {len(coordinates)} cells, {coordinates.shape[1]} components")
         fields = ("attention", "context", "vocabulary")
-        indices, distances = nearest_cells(coordinates, settings.neighbours)
+        indices, distances = nearest_cells(coordinates, settings.neighbors)
         yield Neighbours(
             values=np.asarray(values, dtype=np.float32), coordinates=coordinates, indices=indices,
             distances=distances, labels=first.labels, donors=first.donors, source=source,

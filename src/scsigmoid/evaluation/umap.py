@@ -35,13 +35,13 @@ def umap_dataset(
     """
     by_model = read_embeddings(embeddings, dataset, labeled_only=False, batch=batch)
     first = next(iter(by_model.values()))
-    check_enough(first.path, first.labels, umap=settings.neighbours)
+    check_enough(first.path, first.labels, umap=settings.neighbors)
     import umap  # after the checks, because it takes seconds
 
     for model, embedding in by_model.items():
         log(f"UMAP of {model}: {len(embedding.cells)} cells")
         reducer = umap.UMAP(
-            n_neighbors=settings.neighbours, min_dist=settings.minimum_distance, n_jobs=1,
+            n_neighbors=settings.neighbors, min_dist=settings.minimum_distance, n_jobs=1,
             random_state=derive(seed, "umap") % 2**32,
         )  # fmt: skip
         components = principal_components(embedding.values, settings.variance, str(embedding.path))
