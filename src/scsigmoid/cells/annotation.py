@@ -12,12 +12,6 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData, read_h5ad
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import balanced_accuracy_score
-from sklearn.model_selection import StratifiedKFold, cross_val_predict
-from sklearn.neighbors import KNeighborsClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from scsigmoid.cells.embedding import KEY, check_options, embed, tokenize
 from scsigmoid.cells.model import Model
@@ -58,6 +52,8 @@ class HeldOut:
 
     def scores(self) -> dict[str, float]:
         """Return the row of the table ``scores``, see :func:`annotate`."""
+        from sklearn.metrics import balanced_accuracy_score
+
         is_known = self.probability >= self.threshold
         is_correct = self.types == self.predicted
         return {
@@ -345,8 +341,15 @@ def check_repeated(query: Any, reference: Any) -> None:
 
 
 def make_classifier(name: Classifier) -> Any:
+    """Return a classifier of scikit-learn, which takes a second to import."""
     if name == "neighbors":
+        from sklearn.neighbors import KNeighborsClassifier
+
         return KNeighborsClassifier(NEIGHBORS)
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, C=0.1))
 
 
@@ -356,6 +359,8 @@ def hold_out(values: NDArray[Any], types: NDArray[np.int64], classifier: Classif
     ``values`` are cells x dimensions. The folds are stratified by type and do not depend on the
     classifier.
     """
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
     model = make_classifier(classifier)
     probabilities = cross_val_predict(model, values, types, cv=folds, method="predict_proba")
