@@ -25,9 +25,9 @@ LOGISTIC = (
 )
 BATCHES = (
     " iLISI is the scaled effective number of batches among the 90 nearest cells, 0 if they are "
-    "separate and 1 if they are mixed. Graph connectivity is the largest share of a type's cells "
-    "that neighbors of the same type connect, averaged over types. A random embedding mixes "
-    "batches completely, so read iLISI next to the scores of cell types."
+    "separate and 1 if all batches are equally frequent. If batches differ in size, mixed batches "
+    "are below 1, too: compare with the random embedding. Graph connectivity is the largest share "
+    "of a type's cells that neighbors of the same type connect, averaged over types."
 )
 
 
