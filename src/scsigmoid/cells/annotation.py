@@ -17,9 +17,9 @@ from scsigmoid.cells.embedding import KEY, check_options, embed, tokenize
 from scsigmoid.cells.model import Model
 from scsigmoid.corpus.cell_types import ABSENT
 from scsigmoid.corpus.h5ad_writer import storing
-from scsigmoid.corpus.hdf5 import check_contents, format_names, opened
+from scsigmoid.corpus.hdf5 import opened
 from scsigmoid.corpus.tenx import as_h5ad
-from scsigmoid.errors import UserError, first_few
+from scsigmoid.errors import UserError, first_few, format_names
 from scsigmoid.files import atomic_path, parsing, sha256
 from scsigmoid.model.finite import check_finite
 from scsigmoid.progress import log, verbosity, warn
@@ -205,8 +205,8 @@ def annotate_file(
 def read_cells(path: Path) -> AnnData:
     """Read an h5ad file, or a 10x file or folder, into memory."""
     with as_h5ad(path) as source:
-        with opened(source) as file:
-            check_contents(file, source)
+        with opened(source, str(path)):  # raises an error if the file is damaged or unsafe
+            pass
         with parsing(path, "an h5ad file"):
             return read_h5ad(source)
 

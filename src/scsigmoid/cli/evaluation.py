@@ -27,7 +27,7 @@ OWN_CELLS: dict[str, dict[str, Any]] = {
 )
 def embed(options: argparse.Namespace) -> None:
     """Embed your own cells (h5ad, or 10x) with a trained model."""
-    from scsigmoid.cells.embedding import embed_file
+    from scsigmoid.cells.files import embed_file
     from scsigmoid.cells.model import load
 
     check_h5ad(options.output)

@@ -1,6 +1,7 @@
 """Check that settings fit together: names exist, and values do not contradict each other."""
 
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from os.path import realpath
 from pathlib import Path
 
@@ -63,9 +64,15 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
         yield from find_model_problems(name, model, training, config.device)
     if config.evaluation.embeddings.pooling == "cls" and not config.tokens.cls:
         yield "evaluation.embeddings.pooling: cls needs tokens.cls: true; set it, or pooling: mean"
-    if config.evaluation.scib.metrics == ["logistic"]:
-        yield "evaluation.scib.metrics: logistic needs 10 cells of two types; add another metric"
-    needing = [name for name in config.evaluation.scib.metrics if METRICS[name].needs_batch]
+    metrics = config.evaluation.scib.metrics
+    needs = {name: METRICS[name].minimum_cells for name in metrics if not METRICS[name].needs_batch}
+    if not needs:
+        yield "evaluation.scib.metrics: has only metrics of batches; add another metric"
+    elif all(needs.values()):  # a dataset may have no score at all
+        name, cells = max(needs.items(), key=itemgetter(1))
+        problem = f"{name} needs {cells} cells of two types; add another metric"
+        yield f"evaluation.scib.metrics: {problem}"
+    needing = [name for name in metrics if METRICS[name].needs_batch]
     if needing and not any(dataset.batch for dataset in config.datasets.values()):
         yield (
             f"evaluation.scib.metrics: {needing[0]} needs a dataset with a batch; set batch of a "

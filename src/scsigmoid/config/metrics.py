@@ -12,21 +12,46 @@ class ScibMetric:
 
     title: str  # name in tables and figures
     function: str  # key of :data:`scsigmoid.evaluation.scib.FUNCTIONS`
+    caption: str = ""  # sentence for the caption of the table
     in_paper: bool = False  # whether the paper uses the metric. Only these metrics enter `MEAN`.
     seeded: bool = False  # whether the metric depends on the seed of the configuration
+    per_donor: bool = True  # whether own cells of each donor are scored, too
+    minimum_cells: int = 0  # cells that each of two types must have, or else there is no score
+    in_verdict: bool = False  # whether the verdict on own cells is about this metric, not `MEAN`
     needs_batch: bool = False  # whether only datasets with a batch have the metric
-    by_donor: bool = True  # whether the cells of each donor are scored, too
 
 
 #: Metrics by name, in the order of the panels of the figure ``scib``.
 METRICS = {
-    "logistic": ScibMetric("Logistic accuracy", "logistic", seeded=True, by_donor=False),
+    "logistic": ScibMetric(
+        "Logistic accuracy",
+        "logistic",
+        caption="Logistic accuracy is the balanced accuracy of logistic regression in 5-fold "
+        "cross-validation, on the types with at least 10 cells.",
+        seeded=True,
+        per_donor=False,  # a donor has too few cells of each type
+        minimum_cells=10,
+        in_verdict=True,
+    ),
     "leiden_nmi": ScibMetric("Leiden NMI", "leiden", in_paper=True, seeded=True),
     "leiden_ari": ScibMetric("Leiden ARI", "leiden", in_paper=True, seeded=True),
     "silhouette_label": ScibMetric("Silhouette label", "silhouette", in_paper=True),
-    "ilisi": ScibMetric("iLISI (batches)", "ilisi", needs_batch=True, by_donor=False),
+    "ilisi": ScibMetric(
+        "iLISI (batches)",
+        "ilisi",
+        caption="iLISI is the scaled effective number of batches among the 90 nearest cells, 0 if "
+        "they are separate and 1 if all batches are equally frequent. If batches differ in size, "
+        "mixed batches are below 1, too: compare with the random embedding.",
+        per_donor=False,  # a donor is often a batch
+        needs_batch=True,
+    ),
     "graph_connectivity": ScibMetric(
-        "Graph connectivity", "connectivity", needs_batch=True, by_donor=False
+        "Graph connectivity",
+        "connectivity",
+        caption="Graph connectivity is the largest share of a type's cells that neighbors of the "
+        "same type connect, averaged over types.",
+        per_donor=False,
+        needs_batch=True,
     ),
 }
 #: Name and title of the mean of the paper's metrics.

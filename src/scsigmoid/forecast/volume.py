@@ -8,9 +8,11 @@ from pathlib import Path
 from scsigmoid.config.local_files import expand, files_of, own_files
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.cell_types import choose_label
+from scsigmoid.corpus.cells import Cells
 from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import compare_genes, organism_of, with_shared_ids
-from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
+from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.held_out import held_out_text, select_role
 from scsigmoid.corpus.metadata import REMOTE, ManifestRow, read_manifest
 from scsigmoid.corpus.selection import PAPER_CELLS
 from scsigmoid.corpus.tenx import is_tenx
@@ -106,7 +108,8 @@ def open_training_cells(config: Config) -> list[Cells] | None:
         opened = []
         for file in files:
             cells = open_cells(file.path, layer=file.layer, genes=file.genes)
-            opened.append(cells.select(held_out_text(file.held_out, config.seed), "training"))
+            held_out = held_out_text(file.held_out, config.seed)
+            opened.append(select_role(cells, held_out, "training"))
         return opened
 
 
@@ -119,7 +122,8 @@ def check_own_files(config: Config) -> None:
                 continue
             cells = cells_of[file.path] = open_cells(file.path, layer=file.layer, genes=file.genes)
             if file.dataset:
-                part = cells.select(held_out_text(file.held_out, config.seed), "evaluation")
+                held_out = held_out_text(file.held_out, config.seed)
+                part = select_role(cells, held_out, "evaluation")
                 choose_label(part, file.dataset, config.datasets[file.dataset])
         if config.corpus.source == "local":
             compare_genes(with_shared_ids(cells_of))
