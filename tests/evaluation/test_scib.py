@@ -99,7 +99,6 @@ def test_silhouette_equals_scib_metrics(pair, counts, representations, tmp_path)
         assert silhouette(distinct, 0) == {"silhouette_label": 0.5}
     assert rows[0].value > rows[1].value > rows[2].value
     assert (rows[0].attention, rows[0].context, rows[2].attention) == ("sigmoid", 256, "")
-    assert all(row.simulated for row in rows)
     sources = ("embeddings/toy/sigmoid_4k.h5ad", "corpus/evaluation/toy.h5ad")
     assert (rows[0].source, rows[2].source) == sources
 
