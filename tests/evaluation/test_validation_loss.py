@@ -72,19 +72,18 @@ def test_equals_brute_force(make_model, store, tmp_path, arm):
     np.testing.assert_allclose(table["loss"].to_numpy(), expected, rtol=2e-5)
     assert row.value == pytest.approx(expected.mean(), rel=1e-5)
     assert (row.metric, row.n, row.seed, row.context) == ("validation_loss", 12, 42, 16)
-    assert (row.attention, row.simulated) == (arm.split()[0], True)
+    assert row.attention == arm.split()[0]
 
 
 def test_intervals(checkpoint, make_store, tmp_path):
     """The interval over donors, and the interval over trials, which have different masks."""
     donors = ["A"] * 5 + ["B"] * 4 + ["C"] * 3
-    store = make_store(donors=donors, simulated=False)
+    store = make_store(donors=donors)
     _, table = run(checkpoint, store, tmp_path, replace(SETTINGS, confidence=0.9))
     assert table["donor"].to_pylist() == donors
     cells, over_donors, masks = read_measurements(tmp_path / f"{checkpoint.parent.name}.csv")
     names = ("validation_loss", "validation_loss_over_donors", "validation_loss_over_masks")
     assert (cells.metric, over_donors.metric, masks.metric) == names
-    assert not cells.simulated
     losses = table["loss"].to_numpy()
     assert cells.value == losses.mean()
     assert math.isnan(cells.low)
