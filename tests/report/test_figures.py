@@ -139,10 +139,10 @@ def test_moving_mean_narrows_at_the_ends() -> None:
 def single(results: Results) -> Results:
     """Return the results of one model on one dataset, as of a user's own cells."""
     config = results.config
-    evaluation = replace(config.evaluation, pair=["sigmoid_4k"])
+    evaluation = replace(config.evaluation, pair=["sigmoid_256"])
     datasets, models = (
         {name: values[name]}
-        for name, values in (("heart_oft", config.datasets), ("sigmoid_4k", config.models))
+        for name, values in (("simulated_heart", config.datasets), ("sigmoid_256", config.models))
     )
     changed = replace(config, datasets=datasets, models=models, evaluation=evaluation)
     return Results(results.folder, changed)
@@ -150,12 +150,12 @@ def single(results: Results) -> Results:
 
 def test_scores_of_one_dataset_are_in_one_panel(single: Results) -> None:
     (axes,) = draw("scib", single).axes
-    scores = single.scores("heart_oft")
+    scores = single.scores("simulated_heart")
     assert [label.get_text() for label in axes.get_yticklabels()] == [
         METRIC_TITLES[metric] for metric in scores
     ]
     drawn = {line.get_label(): line.get_xdata().tolist() for line in axes.lines}
-    for name in ("sigmoid_4k", "random", "pca_log_counts"):
+    for name in ("sigmoid_256", "random", "pca_log_counts"):
         label = representation_label(single.config, name)
         assert drawn[label] == [by_model[name].value for by_model in scores.values()]
 
@@ -163,8 +163,8 @@ def test_scores_of_one_dataset_are_in_one_panel(single: Results) -> None:
 def test_loss_of_one_model_on_one_dataset_is_in_one_panel(single: Results) -> None:
     figure = draw("loss", single)
     (axes,) = figure.axes
-    assert len(axes.lines[0].get_xdata()) == len(single.journal("sigmoid_4k")["loss"])
-    loss = single.validation_loss("heart_oft", "sigmoid_4k").value
+    assert len(axes.lines[0].get_xdata()) == len(single.journal("sigmoid_256")["loss"])
+    loss = single.validation_loss("simulated_heart", "sigmoid_256").value
     assert any(f"{loss:.3f}" in text.get_text() for text in figure.texts)
 
 
@@ -175,13 +175,13 @@ def test_umap_is_also_colored_by_batch(results: Results, monkeypatch) -> None:
 
     read = results.umap
     monkeypatch.setattr(results, "umap", with_batches)
-    figure = draw("umap_heart_oft", results)
+    figure = draw("umap_simulated_heart", results)
     assert len(figure.axes) == 4
     legends = [figure.legends[0], figure.axes[2].get_legend()]
     types, batches = ([text.get_text() for text in each.get_texts()] for each in legends)
-    assert types == sorted({*read("heart_oft", "sigmoid_4k").cell_type})
+    assert types == sorted({*read("simulated_heart", "sigmoid_256").cell_type})
     assert batches == ["no batch", "x", "y"]
-    for axes, model in zip(figure.axes[2:], ("softmax_4k", "sigmoid_4k"), strict=True):
-        cells = with_batches("heart_oft", model)
+    for axes, model in zip(figure.axes[2:], ("softmax_256", "sigmoid_256"), strict=True):
+        cells = with_batches("simulated_heart", model)
         points = axes.collections[1].get_offsets()  # of batch x
         np.testing.assert_allclose(points, cells.loc[cells.batch == "x", ["x", "y"]])

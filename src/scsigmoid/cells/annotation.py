@@ -12,18 +12,12 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData, read_h5ad
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import balanced_accuracy_score
-from sklearn.model_selection import StratifiedKFold, cross_val_predict
-from sklearn.neighbors import KNeighborsClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from scsigmoid.cells.embedding import KEY, check_options, embed, tokenize
 from scsigmoid.cells.model import Model
 from scsigmoid.corpus.cell_types import ABSENT
 from scsigmoid.corpus.h5ad_writer import storing
-from scsigmoid.corpus.hdf5 import check_contents, opened
+from scsigmoid.corpus.hdf5 import opened
 from scsigmoid.corpus.tenx import as_h5ad
 from scsigmoid.errors import UserError, first_few, format_names
 from scsigmoid.files import atomic_path, parsing, sha256
@@ -58,6 +52,8 @@ class HeldOut:
 
     def scores(self) -> dict[str, float]:
         """Return the row of the table ``scores``, see :func:`annotate`."""
+        from sklearn.metrics import balanced_accuracy_score
+
         is_known = self.probability >= self.threshold
         is_correct = self.types == self.predicted
         return {
@@ -209,8 +205,8 @@ def annotate_file(
 def read_cells(path: Path) -> AnnData:
     """Read an h5ad file, or a 10x file or folder, into memory."""
     with as_h5ad(path) as source:
-        with opened(source) as file:
-            check_contents(file, source, str(path))
+        with opened(source, str(path)):  # raises an error if the file is damaged or unsafe
+            pass
         with parsing(path, "an h5ad file"):
             return read_h5ad(source)
 
@@ -345,8 +341,15 @@ def check_repeated(query: Any, reference: Any) -> None:
 
 
 def make_classifier(name: Classifier) -> Any:
+    """Return a classifier of scikit-learn, which takes a second to import."""
     if name == "neighbors":
+        from sklearn.neighbors import KNeighborsClassifier
+
         return KNeighborsClassifier(NEIGHBORS)
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, C=0.1))
 
 
@@ -356,6 +359,8 @@ def hold_out(values: NDArray[Any], types: NDArray[np.int64], classifier: Classif
     ``values`` are cells x dimensions. The folds are stratified by type and do not depend on the
     classifier.
     """
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
     model = make_classifier(classifier)
     probabilities = cross_val_predict(model, values, types, cv=folds, method="predict_proba")

@@ -64,12 +64,15 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
         yield from find_model_problems(name, model, training, config.device)
     if config.evaluation.embeddings.pooling == "cls" and not config.tokens.cls:
         yield "evaluation.embeddings.pooling: cls needs tokens.cls: true; set it, or pooling: mean"
-    needs = {name: METRICS[name].minimum_cells for name in config.evaluation.scib.metrics}
-    if all(needs.values()):  # a dataset may have no score at all
+    metrics = config.evaluation.scib.metrics
+    needs = {name: METRICS[name].minimum_cells for name in metrics if not METRICS[name].needs_batch}
+    if not needs:
+        yield "evaluation.scib.metrics: has only metrics of batches; add another metric"
+    elif all(needs.values()):  # a dataset may have no score at all
         name, cells = max(needs.items(), key=itemgetter(1))
         problem = f"{name} needs {cells} cells of two types; add another metric"
         yield f"evaluation.scib.metrics: {problem}"
-    needing = [name for name in config.evaluation.scib.metrics if METRICS[name].needs_batch]
+    needing = [name for name in metrics if METRICS[name].needs_batch]
     if needing and not any(dataset.batch for dataset in config.datasets.values()):
         yield (
             f"evaluation.scib.metrics: {needing[0]} needs a dataset with a batch; set batch of a "

@@ -15,10 +15,10 @@ class ScibMetric:
     caption: str = ""  # sentence for the caption of the table
     in_paper: bool = False  # whether the paper uses the metric. Only these metrics enter `MEAN`.
     seeded: bool = False  # whether the metric depends on the seed of the configuration
-    per_donor: bool = True  # whether the cells of each donor are scored, too
-    needs_batch: bool = False  # whether only datasets with a batch have the metric
+    per_donor: bool = True  # whether own cells of each donor are scored, too
     minimum_cells: int = 0  # cells that each of two types must have, or else there is no score
     in_verdict: bool = False  # whether the verdict on own cells is about this metric, not `MEAN`
+    needs_batch: bool = False  # whether only datasets with a batch have the metric
 
 
 #: Metrics by name, in the order of the panels of the figure ``scib``.
@@ -40,18 +40,18 @@ METRICS = {
         "iLISI (batches)",
         "ilisi",
         caption="iLISI is the scaled effective number of batches among the 90 nearest cells, 0 if "
-        "they are separate and 1 if they are mixed. A random embedding mixes batches completely, "
-        "so read iLISI next to the scores of cell types.",
-        needs_batch=True,
+        "they are separate and 1 if all batches are equally frequent. If batches differ in size, "
+        "mixed batches are below 1, too: compare with the random embedding.",
         per_donor=False,  # a donor is often a batch
+        needs_batch=True,
     ),
     "graph_connectivity": ScibMetric(
         "Graph connectivity",
         "connectivity",
         caption="Graph connectivity is the largest share of a type's cells that neighbors of the "
         "same type connect, averaged over types.",
-        needs_batch=True,
         per_donor=False,
+        needs_batch=True,
     ),
 }
 #: Name and title of the mean of the paper's metrics.

@@ -99,11 +99,19 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
 
 
 def check_batch(cells: Cells, name: str, column: str) -> None:
-    """Log the number of batches of an evaluation dataset, or raise an error without the column."""
+    """Log the number of batches of an evaluation dataset.
+
+    Raise an error if the column is missing, or has more than one value for every two cells.
+    """
     with cells.source.opened() as tables:
         purpose = "the batches (set 'batch' to one of its columns, or remove it)"
         check_column(tables.frame("obs"), column, cells.title, purpose)
     batches = {*cell_types(cells, column)}
+    if 2 * len(batches) > cells.n_cells:
+        raise UserError(
+            f"{cells.title}: {column!r} has {len(batches)} values for {cells.n_cells} evaluated "
+            "cells; set 'batch' to a column with fewer values, or remove it"
+        )
     message = f"{name}: {len(batches - {''})} batches from {column!r}"
     if len(batches - {""}) < 2:
         warn(f"{message}; scores of batches need two and are left out")

@@ -165,7 +165,7 @@ def cross_validated(
 
 
 def ilisi(cells: Neighbours, seed: int) -> Scores:
-    """Return the iLISI of the batches, from 0 (separate) to 1 (as mixed as possible).
+    """Return the iLISI of the batches, from 0 (separate) to 1 (equally frequent near each cell).
 
     It is the median over cells of the effective number of batches among the 90 nearest cells (or
     all, if there are fewer), minus 1, divided by the number of batches minus 1. Cells without a

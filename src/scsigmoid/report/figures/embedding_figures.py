@@ -78,9 +78,9 @@ def scib_of_one(results: Results, dataset: str) -> "Figure":
     axes.set_xlabel("Score")
     axes.grid(axis="both")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=3)
-    cells = f"{results.metadata(dataset)['cells']:,} cells."
+    cells = max(score.n for by_model in scores.values() for score in by_model.values())
     title = results.config.datasets[dataset].title
-    style.remark(figure, f"{title}: {cells} Higher is better.")
+    style.remark(figure, f"{title}: {cells:,} cells. Higher is better.")
     return figure
 
 
