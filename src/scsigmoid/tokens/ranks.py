@@ -69,12 +69,8 @@ def ranked_chunks(
     token_of_column = vocabulary.tokens(cells.genes)
     check_shared(cells, vocabulary.name_of, cells.title, "the vocabulary")
     for chunk in track(cells.chunks(), label=f"tokenizing {Path(cells.title).name}"):
-        yield (
-            chunk,
-            rank_tokens(
-                chunk.counts, token_of_column, vocabulary.medians, maximum_length, target_sum
-            ),
-        )
+        arguments = token_of_column, vocabulary.medians, maximum_length, target_sum
+        yield chunk, rank_tokens(chunk.counts, *arguments)
 
 
 def log_truncated(cells: Cells, truncated: int, maximum_length: int) -> None:
