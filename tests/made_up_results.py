@@ -20,15 +20,15 @@ from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, write_rows
 from scsigmoid.config.check import as_yaml, load, model_training
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.metadata import ManifestRow, write_manifest
-from scsigmoid.identity import write_table
-from scsigmoid.measurements import (
+from scsigmoid.paper.reported import reported
+from scsigmoid.records.identity import write_table
+from scsigmoid.records.measurements import (
     Interval,
     Measurement,
     donor_mean,
     mean_interval,
     write_measurements,
 )
-from scsigmoid.paper.reported import reported
 from scsigmoid.report import registry
 from scsigmoid.results.folder import Results
 from scsigmoid.training.journal import COLUMNS

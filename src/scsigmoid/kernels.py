@@ -115,6 +115,8 @@ OURS = tuple(name for name, backend in BACKENDS["sigmoid"].items() if backend.is
 OTHERS = {
     "triton_sigmoid": "TritonSigmoid",
     "flash_sigmoid": "FlashSigmoid",
+    "fa4_sigmoid": "Sigmoid, FlashAttention-4",
+    "flex_sigmoid": "Sigmoid, FlexAttention",
     "flash_attention_2": "FlashAttention-2",
     "pytorch": "Softmax, PyTorch",
     "pytorch_sigmoid": "Sigmoid, PyTorch",

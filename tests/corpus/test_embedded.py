@@ -10,9 +10,9 @@ from stages import dense
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import EmbeddedCorpus
 from scsigmoid.corpus import embedded
+from scsigmoid.corpus.cell_types import cell_types
 from scsigmoid.corpus.embedded import FACETS, real_cells, recover_counts, simulate
 from scsigmoid.corpus.h5ad import open_cells
-from scsigmoid.corpus.labels import cell_types
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 

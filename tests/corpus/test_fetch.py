@@ -9,10 +9,10 @@ from loopback import uuid
 from stages import dense, local_corpus, make_evaluation, make_manifest, make_part
 
 from scsigmoid.config.schema import Dataset, LocalFiles
+from scsigmoid.corpus.cell_types import cell_types
 from scsigmoid.corpus.fetch import raw_files
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.held_out import cells_of_part, select_role
-from scsigmoid.corpus.labels import cell_types
 from scsigmoid.corpus.metadata import ManifestRow, read_manifest, write_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256

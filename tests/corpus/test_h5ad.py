@@ -6,9 +6,9 @@ import pytest
 import scipy.sparse as sp
 from stages import dense
 
+from scsigmoid.corpus.cell_types import cell_types
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.held_out import held_out_text, select_role
-from scsigmoid.corpus.labels import cell_types
 from scsigmoid.errors import UserError
 
 STORAGES = {

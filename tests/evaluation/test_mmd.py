@@ -12,7 +12,7 @@ from scsigmoid.config.schema import Mmd
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_embeddings
 from scsigmoid.evaluation.mmd import mmd_dataset, mmd_squared, ratio, resample_counts
-from scsigmoid.measurements import read_measurements
+from scsigmoid.records.measurements import read_measurements
 from scsigmoid.seeds import derive
 
 SETTINGS = Mmd(

@@ -14,7 +14,7 @@ from umap.umap_ import fuzzy_simplicial_set
 from scsigmoid.config.schema import Scib
 from scsigmoid.evaluation.neighbours import find_neighbours
 from scsigmoid.evaluation.scib import scib, silhouette, split_by_donor
-from scsigmoid.measurements import read_measurements
+from scsigmoid.records.measurements import read_measurements
 from scsigmoid.seeds import derive
 
 SETTINGS = Scib(metrics=[], neighbours=15, variance=0.95, controls=["random"])

@@ -15,10 +15,10 @@ from scsigmoid.cli import main
 from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.validation_loss import cell_losses, validation_loss
-from scsigmoid.measurements import donor_mean, read_measurements
 from scsigmoid.model.loss import masked_losses
 from scsigmoid.model.masking import Masking
 from scsigmoid.model.weights import load_encoder, shrink
+from scsigmoid.records.measurements import donor_mean, read_measurements
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
 

@@ -12,8 +12,7 @@ from made_up_results import H100, PapersNumbers, write_cells, write_parquet
 
 from scsigmoid.benchmarks.rows import KernelRow, write_rows
 from scsigmoid.config.schema import Config
-from scsigmoid.measurements import Interval, read_measurements, write_measurements
-from scsigmoid.paper.comparison import GROUPS, numbers
+from scsigmoid.paper.all_numbers import GROUPS, numbers
 from scsigmoid.paper.differences import differences
 from scsigmoid.paper.number import (
     INCONCLUSIVE,
@@ -25,6 +24,7 @@ from scsigmoid.paper.number import (
     count,
 )
 from scsigmoid.paper.reported import reported
+from scsigmoid.records.measurements import Interval, read_measurements, write_measurements
 from scsigmoid.report import registry
 from scsigmoid.results.folder import Results
 

@@ -8,8 +8,8 @@ from stages import fetch
 
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Dataset
+from scsigmoid.corpus.cell_types import cell_types, choose_label
 from scsigmoid.corpus.h5ad import open_cells
-from scsigmoid.corpus.labels import cell_types, choose_label
 from scsigmoid.errors import UserError
 
 BLOOD_ONLY = {"datasets": ["blood"]}

@@ -15,8 +15,8 @@ from scsigmoid.config.check import check, load, parse_pairs, read_yaml
 from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.held_out import FRACTION
 from scsigmoid.corpus.metadata import ManifestRow, read_manifest, write_manifest
-from scsigmoid.csv_rows import read_frame, read_rows
 from scsigmoid.errors import UserError
+from scsigmoid.records.csv_rows import read_frame, read_rows
 from scsigmoid.training.journal import (
     LAYER_COLUMNS,
     Journal,

@@ -15,7 +15,7 @@ from scsigmoid.config.schema import Config, ValidationLoss
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_embeddings
 from scsigmoid.evaluation.validation_loss import validation_loss
-from scsigmoid.measurements import read_measurements, write_measurements
+from scsigmoid.records.measurements import read_measurements, write_measurements
 from scsigmoid.results.folder import Results
 
 HEART, SIGMOID = "heart_oft", "sigmoid_4k"

@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config
-from scsigmoid.labels import model_label, pairs, short_label
-from scsigmoid.measurements import Interval
+from scsigmoid.records.measurements import Interval
 from scsigmoid.report import registry
 from scsigmoid.report.figures.style import styled
 from scsigmoid.report.tables.writing import Table, as_latex
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import model_label, pairs, short_label
 from scsigmoid.study.stability import short_settings
 
 DATASETS = dict.fromkeys(("indonesian_pbmc", "lung_acr", "healthy_colon", "adolescent_brain"))

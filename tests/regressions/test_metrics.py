@@ -9,7 +9,7 @@ from scipy import stats
 
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_embedding, read_embeddings
-from scsigmoid.measurements import donor_mean
+from scsigmoid.records.measurements import donor_mean
 
 
 def test_interval_over_donors():

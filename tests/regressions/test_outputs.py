@@ -23,12 +23,12 @@ from scsigmoid.cli import main
 from scsigmoid.config.check import load
 from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Embeddings, LocalFiles
+from scsigmoid.config.stale_lock import note_run
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, locked, write_text
 from scsigmoid.model import devices
 from scsigmoid.model.devices import claim_gpus
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.stale_lock import note_run
 from scsigmoid.tokens.store import write_shards
 
 SETTINGS = Embeddings(pooling="mean", batch_tokens=40)

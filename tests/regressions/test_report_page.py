@@ -18,9 +18,9 @@ from scipy import stats
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.files import write_json
-from scsigmoid.measurements import Measurement, read_measurements, write_measurements
-from scsigmoid.paper.comparison import numbers
+from scsigmoid.paper.all_numbers import numbers
 from scsigmoid.paper.number import NO_VERDICT
+from scsigmoid.records.measurements import Measurement, read_measurements, write_measurements
 from scsigmoid.report import registry
 from scsigmoid.report.figures import style
 from scsigmoid.report.page import cells_table, content
@@ -146,7 +146,9 @@ def test_own_cells_have_scores_by_donor(whole: Results) -> None:
     evaluation = replace(whole.config.evaluation, scib=scib)
     corpus = replace(whole.config.corpus, source="local")
     config = replace(whole.config, corpus=corpus, evaluation=evaluation)
-    before = content(Results(whole.folder, config))["sections"][0]["items"]
+    own = Results(whole.folder, config)
+    registry.write("table", "scib", own, own.folder / "tables/scib")
+    before = content(own)["sections"][0]["items"]
     donor_scores = {"sigmoid_4k": [0.1, 0.2, 0.3], "softmax_4k": [0.0, 0.2, 0.1]}
     for metric in scored:
         path = whole.folder / f"metrics/{metric}/heart_oft.csv"
@@ -158,6 +160,7 @@ def test_own_cells_have_scores_by_donor(whole: Results) -> None:
         ]
         write_measurements(path, [*rows, *donor_rows])
     own = Results(whole.folder, config)
+    registry.write("table", "scib", own, own.folder / "tables/scib")
     items = content(own)["sections"][0]["items"]
     names = [item["name"] for item in items]
     assert names.count("scib_donors") == 1

@@ -18,14 +18,14 @@ from scsigmoid.config.check import as_yaml, check, load, read_yaml
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Architecture, Config, Mmd, Size, Training
 from scsigmoid.config.validate import validate
-from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import write_embedding
 from scsigmoid.evaluation.mmd import mmd_dataset
 from scsigmoid.forecast import choices
 from scsigmoid.forecast.choices import choose
-from scsigmoid.measurements import Measurement, read_measurements, write_measurements
 from scsigmoid.paper.differences import differences
+from scsigmoid.records.csv_rows import read_rows, write_rows
+from scsigmoid.records.measurements import Measurement, read_measurements, write_measurements
 from scsigmoid.report.page import study_section
 from scsigmoid.report.summary import separation
 from scsigmoid.report.tables.writing import write_table
@@ -163,7 +163,7 @@ def test_damaged_claims_of_a_study(study: Path, tmp_path: Path, damage: str) -> 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small study."""
-    from scsigmoid.csv_rows import write_frame
+    from scsigmoid.records.csv_rows import write_frame
 
     config = load(overrides={"study": {"seeds": FAMILY}})
     results = tmp_path_factory.mktemp("results")

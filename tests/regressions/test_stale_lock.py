@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scsigmoid.stale_lock import NOTE, clear_stale_lock, note_run
+from scsigmoid.config.stale_lock import NOTE, clear_stale_lock, note_run
 
 
 def make_lock(folder: Path) -> Path:

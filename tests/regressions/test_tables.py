@@ -17,10 +17,10 @@ from matplotlib.text import Text
 
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config
-from scsigmoid.measurements import Interval
-from scsigmoid.paper.comparison import numbers
+from scsigmoid.paper.all_numbers import numbers
 from scsigmoid.paper.differences import differences
 from scsigmoid.paper.number import NO_VERDICT
+from scsigmoid.records.measurements import Interval
 from scsigmoid.report import registry
 from scsigmoid.report.figures.style import styled
 from scsigmoid.report.page import make_report
@@ -164,12 +164,12 @@ def results(folder: Path, config: Config) -> Results:
 
 def test_invisible_characters_are_left_out_of_the_page(results: Results, tmp_path: Path) -> None:
     copy = Results(shutil.copytree(results.folder, tmp_path / "results"), results.config)
-    for kind in registry.KINDS:
-        for name in registry.names(kind, copy.plan):
-            for suffix in ("png", "pdf", "csv", "md", "tex"):
-                path = copy.folder / f"{kind}s/{name}.{suffix}"
-                path.parent.mkdir(exist_ok=True)
-                path.touch()
+    for name in registry.names("table", copy.plan):
+        registry.write("table", name, copy, copy.folder / f"tables/{name}")
+    (copy.folder / "figures").mkdir()
+    for name in registry.names("figure", copy.plan):
+        for suffix in ("png", "pdf"):
+            (copy.folder / f"figures/{name}.{suffix}").touch()
     make_report(copy, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert not set(page) & set(MARKS)

@@ -14,7 +14,7 @@ from PIL import Image
 
 from scsigmoid.report import registry
 from scsigmoid.report.figures import style
-from scsigmoid.report.figures.training import covered_share, moving_mean
+from scsigmoid.report.figures.training_figures import covered_share, moving_mean
 from scsigmoid.results.folder import Results
 
 NAMES = (

@@ -7,6 +7,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from made_up_results import copy_inputs
 
 from scsigmoid.errors import UserError
@@ -20,7 +22,9 @@ from scsigmoid.report.tables.writing import (
     fixed,
     interval,
     millions,
+    one_line,
     plus_minus,
+    read_markdown,
 )
 from scsigmoid.results.folder import Results
 
@@ -207,6 +211,39 @@ def test_text_is_escaped() -> None:
     markdown = as_markdown(content)
     assert r"| H\_1 | H\|2 |" in markdown
     assert r"| x\_y | **1 ± 2 %** |" in markdown
+
+
+#: Text with characters that are special in Markdown, and any others.
+HOSTILE = st.text(st.sampled_from(r"ab|*\_`<>~$&@][(:/.%é ") | st.characters(), max_size=12)
+
+
+@given(
+    st.lists(HOSTILE, min_size=2, max_size=4),
+    st.lists(HOSTILE, max_size=2),
+    st.text("lrc"),
+    st.booleans(),
+)
+def test_markdown_is_read_as_it_was_written(
+    texts: list[str], notes: list[str], align: str, is_bold: bool
+) -> None:
+    """The report page shows tables from their Markdown files."""
+    words = [f"x{one_line(text)}x" for text in texts]  # no cell is empty
+    table = Table(
+        caption="A caption.",
+        header=words,
+        rows=[[Cell(word, bold=is_bold) for word in words], [words[0]], words],
+        align=align[: len(words)],
+        notes=[f"Note: {one_line(note)}." for note in notes],
+    )
+    copy = read_markdown(as_markdown(table))
+    assert (copy.caption, copy.header, copy.notes) == (table.caption, words, table.notes)
+    assert (copy.cells, copy.sides) == (table.cells, table.sides)
+
+
+@pytest.mark.parametrize("text", ["", "Caption.", "Caption.\n\n| a | b |\n| :--- |\n"])
+def test_damaged_markdown(text: str) -> None:
+    with pytest.raises(ValueError, match=r"unpack|as long as"):
+        read_markdown(text)
 
 
 def test_formats_of_numbers() -> None:

@@ -13,7 +13,7 @@ from scipy import stats
 
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
-from scsigmoid.measurements import Measurement, write_measurements
+from scsigmoid.records.measurements import Measurement, write_measurements
 from scsigmoid.results.folder import Results
 
 

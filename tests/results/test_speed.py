@@ -11,9 +11,9 @@ from made_up_results import ends, filled, kernel_row
 from scsigmoid.benchmarks.cases import Case
 from scsigmoid.benchmarks.rows import KernelRow, Shape, TrainingRow, write_rows
 from scsigmoid.config.schema import Config
-from scsigmoid.paper.kernel import timings
-from scsigmoid.report.figures.benchmarks import series_to_draw
-from scsigmoid.report.tables.benchmarks import kernel_speed
+from scsigmoid.paper.kernel_speed import timings
+from scsigmoid.report.figures.benchmark_figures import series_to_draw
+from scsigmoid.report.tables.benchmark_tables import kernel_speed
 from scsigmoid.results import speed
 from scsigmoid.results.folder import Results
 

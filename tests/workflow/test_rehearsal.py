@@ -45,7 +45,7 @@ from scsigmoid.cli import main
 for name in (
     "scsigmoid.tokens.stage", "scsigmoid.tokens.vocabulary",
     "scsigmoid.training.loop", "scsigmoid.evaluation.validation_loss", "scsigmoid.evaluation.mmd",
-    "scsigmoid.evaluation.scib", "scsigmoid.paper.comparison",
+    "scsigmoid.evaluation.scib", "scsigmoid.paper.all_numbers",
     "scsigmoid.benchmarks.kernel", "scsigmoid.benchmarks.training", "torch._dynamo",
     "torch.utils.tensorboard", "pyarrow.dataset", "scib_metrics",
 ):

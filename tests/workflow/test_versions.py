@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from scsigmoid.config.versions import VERSIONS
-from scsigmoid.measurements import read_measurements
+from scsigmoid.records.measurements import read_measurements
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import Vocabulary
 from scsigmoid.training.journal import read_journal

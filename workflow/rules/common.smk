@@ -70,7 +70,7 @@ try:
     from scsigmoid.errors import UserError
     from scsigmoid.forecast.choices import choose
     from scsigmoid.report import registry
-    from scsigmoid.stale_lock import clear_stale_lock, note_run
+    from scsigmoid.config.stale_lock import clear_stale_lock, note_run
 except ModuleNotFoundError as error:
     stop(missing_module(error))
 

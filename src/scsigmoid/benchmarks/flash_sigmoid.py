@@ -1,7 +1,7 @@
 """FlashSigmoid (Ramapuram et al.), called through a C interface.
 
 FlashSigmoid's Python package requires an old version of torch, but its kernels do not.
-``workflow/scripts/build_flash_sigmoid.sh`` builds the library from ``flash_sigmoid.cu``.
+``docs/measurements/scripts/build_flash_sigmoid.sh`` builds the library from ``flash_sigmoid.cu``.
 """
 
 import ctypes

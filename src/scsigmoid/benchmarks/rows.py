@@ -13,12 +13,12 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from scsigmoid.csv_rows import read_rows as read_rows
-from scsigmoid.csv_rows import write_rows as write_rows
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
-from scsigmoid.measurements import Interval
 from scsigmoid.progress import log, track, warn
+from scsigmoid.records.csv_rows import read_rows as read_rows
+from scsigmoid.records.csv_rows import write_rows as write_rows
+from scsigmoid.records.measurements import Interval
 
 Row = TypeVar("Row")
 Group = TypeVar("Group")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus import embedded
+from scsigmoid.corpus.cell_types import cell_types, check_enough, choose_label
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.h5ad_writer import copy_cells
 from scsigmoid.corpus.held_out import cells_of
-from scsigmoid.corpus.labels import cell_types, check_enough, choose_label
 from scsigmoid.corpus.matrix_reader import NoCountsError
 from scsigmoid.corpus.metadata import (
     FILES,

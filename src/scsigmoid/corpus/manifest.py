@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.local_files import LocalFile, own_files, slug
 from scsigmoid.config.schema import Corpus, Dataset
+from scsigmoid.corpus.cell_types import choose_label
 from scsigmoid.corpus.cells import Cells
 from scsigmoid.corpus.discover import Service, find_evaluation_dataset, list_versions
 from scsigmoid.corpus.downloads import Downloads
@@ -22,7 +23,6 @@ from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import compare_genes, organisms_of, with_shared_ids
 from scsigmoid.corpus.h5ad import H5adFile, open_cells
 from scsigmoid.corpus.held_out import held_out_text, select_role
-from scsigmoid.corpus.labels import choose_label
 from scsigmoid.corpus.metadata import (
     REMOTE,
     ManifestRow,

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.config.schema import FILE_NAME, IDENTIFIER
-from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError, first_few
 from scsigmoid.files import sha256
 
@@ -100,6 +99,8 @@ def read_manifest(path: str | Path, *, may_be_edited: bool = False) -> list[Mani
     Unless ``may_be_edited``, also raise an error if the file is not the file that its summary
     describes (:func:`describe_manifest`). The summary is a JSON file with the same name, if any.
     """
+    from scsigmoid.records.csv_rows import read_rows  # embedding cells does not need it
+
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such manifest; correct the path or make it again")
@@ -177,6 +178,8 @@ def check_rows(rows: Iterable[ManifestRow], where: str) -> None:
 
 def write_manifest(path: str | Path, rows: Iterable[ManifestRow]) -> None:
     """Write manifest rows as CSV, atomically."""
+    from scsigmoid.records.csv_rows import write_rows
+
     write_rows(path, ManifestRow, rows, numbered=False)
 
 

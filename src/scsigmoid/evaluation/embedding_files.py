@@ -13,9 +13,9 @@ from scsigmoid.corpus.h5ad_writer import storing
 from scsigmoid.corpus.hdf5 import check_contents
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, parsing
-from scsigmoid.identity import check_identity, model_of
 from scsigmoid.model.finite import check_finite
 from scsigmoid.progress import log
+from scsigmoid.records.identity import check_identity, model_of
 
 LABEL, DONOR = "scsigmoid_cell_type", "donor_id"  # columns of obs
 

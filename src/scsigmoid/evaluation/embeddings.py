@@ -6,11 +6,11 @@ from scsigmoid.config.schema import Embeddings
 from scsigmoid.corpus.cells import OWN_ROW
 from scsigmoid.corpus.hdf5 import opened, read_data_frame
 from scsigmoid.evaluation.embedding_files import write_embedding
-from scsigmoid.identity import check_cells, check_identity, model_of
 from scsigmoid.model.devices import resolve_device
 from scsigmoid.model.embedding import check_pooling, embed_cells, provenance
 from scsigmoid.model.finite import check_finite
 from scsigmoid.model.weights import load_encoder
+from scsigmoid.records.identity import check_cells, check_identity, model_of
 from scsigmoid.tokens.store import TokenStore
 
 

@@ -36,11 +36,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scsigmoid.config.schema import Mmd
-from scsigmoid.corpus.labels import check_enough
+from scsigmoid.corpus.cell_types import check_enough
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import Embedding, read_embeddings
-from scsigmoid.measurements import Measurement, source_of, write_measurements
 from scsigmoid.progress import log, track
+from scsigmoid.records.measurements import Measurement, source_of, write_measurements
 from scsigmoid.seeds import derive
 
 BANDWIDTH_CELLS = 4096  # a bandwidth uses at most this number of cells (8.4 million distances)

@@ -15,12 +15,12 @@ from sklearn.decomposition import PCA
 from sklearn.neighbors import NearestNeighbors
 
 from scsigmoid.config.schema import Scib
+from scsigmoid.corpus.cell_types import check_enough
 from scsigmoid.corpus.h5ad import open_cells
-from scsigmoid.corpus.labels import check_enough
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import Embedding, read_embeddings
-from scsigmoid.identity import check_cells
 from scsigmoid.progress import log
+from scsigmoid.records.identity import check_cells
 from scsigmoid.seeds import derive
 
 # The control pca_log_counts has the settings that are common for log-normalization and PCA.

@@ -25,8 +25,8 @@ from sklearn.preprocessing import StandardScaler
 from scsigmoid.config.metrics import METRICS
 from scsigmoid.config.schema import Scib
 from scsigmoid.evaluation.neighbours import Neighbours, find_neighbours, nearest_cells
-from scsigmoid.measurements import Measurement, known_donors, source_of, write_measurements
 from scsigmoid.progress import log
+from scsigmoid.records.measurements import Measurement, known_donors, source_of, write_measurements
 from scsigmoid.seeds import derive
 
 Scores = Mapping[str, float]  # scores by name of the metric

@@ -16,15 +16,6 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.errors import UserError
-from scsigmoid.identity import check_identity, model_of, write_table
-from scsigmoid.measurements import (
-    Interval,
-    Measurement,
-    donor_mean,
-    mean_interval,
-    source_of,
-    write_measurements,
-)
 from scsigmoid.model.batches import pack_genes
 from scsigmoid.model.devices import autocast, resolve_device
 from scsigmoid.model.embedding import make_batches
@@ -33,6 +24,15 @@ from scsigmoid.model.loss import Loss, compute_loss, masked_losses
 from scsigmoid.model.masking import Masking
 from scsigmoid.model.weights import MODEL, load_encoder
 from scsigmoid.progress import log, track
+from scsigmoid.records.identity import check_identity, model_of, write_table
+from scsigmoid.records.measurements import (
+    Interval,
+    Measurement,
+    donor_mean,
+    mean_interval,
+    source_of,
+    write_measurements,
+)
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from scsigmoid.labels import ATTENTIONS, context_label
-from scsigmoid.measurements import Interval
 from scsigmoid.paper.number import UNKNOWN, Number, count
 from scsigmoid.paper.reported import reported
+from scsigmoid.records.measurements import Interval
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import ATTENTIONS, context_label
 from scsigmoid.results.speed import costs, estimate
 
 GROUP = "cost"

@@ -1,7 +1,8 @@
 """Find settings and facts of a run that differ from the paper.
 
-The paper's numbers form five groups (:data:`~.comparison.GROUPS`): quality, stability, kernel, cost
-and hours. The numbers of a group are comparable with the paper if the group has no differences.
+The paper's numbers form five groups (:data:`~.all_numbers.GROUPS`): quality, stability, kernel,
+cost and hours. The numbers of a group are comparable with the paper if the group has no
+differences.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,11 +13,11 @@ from typing import Any
 from scsigmoid.config.check import model_training
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
-from scsigmoid.labels import context_label, setting_text
-from scsigmoid.paper.comparison import GROUPS
+from scsigmoid.paper.all_numbers import GROUPS
 from scsigmoid.paper.hours import count_gpus
 from scsigmoid.paper.reported import cell_types, reported
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import context_label, setting_text
 from scsigmoid.results.speed import costs, row_label
 
 #: Numbers of cells count as equal if their relative difference is at most this.

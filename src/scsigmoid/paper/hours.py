@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from scsigmoid.config.check import model_training
-from scsigmoid.labels import ATTENTIONS, context_label
-from scsigmoid.measurements import Interval
 from scsigmoid.paper.number import UNKNOWN, Number, exact
 from scsigmoid.paper.reported import reported
+from scsigmoid.records.measurements import Interval
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import ATTENTIONS, context_label
 
 GROUP = "hours"
 

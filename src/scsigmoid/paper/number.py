@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scsigmoid.measurements import Interval
+from scsigmoid.records.measurements import Interval
 
 REPRODUCED = "reproduced"
 NOT_REPRODUCED = "not reproduced"
@@ -23,7 +23,7 @@ class Number:
     """A number that the paper prints, and the same number of this run.
 
     Attributes:
-        group: key of :data:`~scsigmoid.paper.comparison.GROUPS`.
+        group: key of :data:`~scsigmoid.paper.all_numbers.GROUPS`.
         location: part of the paper with the number.
         paper: the paper's number, with its interval if the paper has one.
         here: the number of this run with its interval, :data:`UNKNOWN` if it was not measured.

@@ -12,18 +12,18 @@ from typing import Any
 import pandas as pd
 
 from scsigmoid.config.check import as_yaml, model_training
-from scsigmoid.csv_rows import read_frame
 from scsigmoid.files import parsing, write_text
 from scsigmoid.kernels import version_of
-from scsigmoid.labels import model_label
 from scsigmoid.paper.number import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
 from scsigmoid.paper.reported import reported
+from scsigmoid.records.csv_rows import read_frame
 from scsigmoid.report import registry
-from scsigmoid.report.figures.training import covered_share
+from scsigmoid.report.figures.training_figures import covered_share
 from scsigmoid.report.summary import verdicts
-from scsigmoid.report.tables.quality import donor_scores
-from scsigmoid.report.tables.writing import DASH, Table, visible
+from scsigmoid.report.tables.quality_tables import donor_scores
+from scsigmoid.report.tables.writing import DASH, Table, read_markdown, visible
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import model_label
 
 #: Tables with more rows than this, or without rows, are collapsed when the page opens.
 MAXIMUM_OPEN_ROWS = 16
@@ -88,15 +88,15 @@ def finalize(value: Any) -> Any:
 def content(results: Results) -> dict[str, Any]:
     """Return the variables of the template ``page.html``."""
     plan = results.plan
-    tables = {name: registry.make("table", name, results) for name in registry.names("table", plan)}
+    tables = {name: table_file(results, name) for name in registry.names("table", plan)}
     sections = own_sections if plan.is_own else paper_sections
     return {
         "paper": reported()["source"],
         "own": plan.is_own,
-        "conclusion": verdicts(pd.DataFrame(tables["scib"].records)) if plan.is_own else "",
+        "conclusion": verdicts(table_rows(results, "scib")) if plan.is_own else "",
         "overview": overview(results),
         "simulated": simulated_data(results),
-        "compared": "" if plan.is_own else comparison_sentence(results, tables["comparison"]),
+        "compared": "" if plan.is_own else comparison_sentence(results),
         "sections": [*sections(results, tables), *study_section(results)],
         "job_time": job_time(results),
         "records": JOB_RECORDS,
@@ -105,17 +105,27 @@ def content(results: Results) -> dict[str, Any]:
     }
 
 
-def count_verdicts(comparison: Table) -> dict[str, int]:
+def table_file(results: Results, name: str) -> Table:
+    """Return a table as its job wrote it."""
+    return results.cached(f"tables/{name}.md", lambda path: read_markdown(path.read_text("utf-8")))
+
+
+def table_rows(results: Results, name: str) -> pd.DataFrame:
+    """Return the rows of a table's CSV file."""
+    return results.cached(f"tables/{name}.csv", pd.read_csv)
+
+
+def count_verdicts(results: Results) -> dict[str, int]:
     """Return how many of the paper's numbers have each verdict, {} if the run has no verdicts."""
-    all_verdicts = pd.DataFrame(comparison.records)["verdict"].tolist()
+    all_verdicts = table_rows(results, "comparison")["verdict"].tolist()
     possible = (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE)
     counts = {verdict: all_verdicts.count(verdict) for verdict in possible}
     return counts if any(counts.values()) else {}
 
 
-def comparison_sentence(results: Results, comparison: Table) -> str:
+def comparison_sentence(results: Results) -> str:
     """Return a sentence that counts the verdicts, or says that the run cannot be compared."""
-    if counts := count_verdicts(comparison):
+    if counts := count_verdicts(results):
         texts = [f"{count} {verdict}" for verdict, count in counts.items()]
         return f"The paper's numbers: {', '.join(texts)}."
     run = "A demo" if results.config.preset == "demo" else "This run"
@@ -125,7 +135,7 @@ def comparison_sentence(results: Results, comparison: Table) -> str:
 def paper_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str, Any]]:
     """Return the sections of a run that is not on the user's own cells: figures, then tables."""
     items = [table_item(results, name, table) for name, table in tables.items()]
-    if count_verdicts(tables["comparison"]):
+    if count_verdicts(results):
         # A comparison with verdicts comes first, and is open in spite of its many rows.
         items.sort(key=lambda item: item["name"] != "comparison")
         items[0]["is_collapsed"] = False

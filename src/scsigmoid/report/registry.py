@@ -88,17 +88,17 @@ def tables(plan: Plan) -> dict[str, Entry]:
             module="tables.setup", paper="Table 4", inputs=metadata, settings=["datasets"],
         ),
         "validation_loss": Entry(
-            module="tables.quality", paper="Table 5", inputs=validation_losses(plan),
+            module="tables.quality_tables", paper="Table 5", inputs=validation_losses(plan),
             settings=["datasets", "models", "evaluation.validation_loss"],
         ),
         "scib": Entry(
-            module="tables.quality", title="Biological conservation", paper="Figure 5",
+            module="tables.quality_tables", title="Biological conservation", paper="Figure 5",
             inputs=scib_scores(plan),
             settings=["datasets", "models", "evaluation.pair", "evaluation.scib"],
         ),
         **{
             f"mmd_{name}": Entry(
-                module="tables.mmd", title=f"MMD between cell types: {dataset.title}",
+                module="tables.mmd_table", title=f"MMD between cell types: {dataset.title}",
                 paper="Table 1" if name == "heart_oft" else "",
                 inputs=[f"metrics/mmd/{name}.csv"],
                 settings=["models", "evaluation.pair", "evaluation.mmd", f"datasets.{name}"],
@@ -107,15 +107,15 @@ def tables(plan: Plan) -> dict[str, Entry]:
             for name, dataset in plan.config.datasets.items()
         },
         "kernel_speed": Entry(
-            module="tables.benchmarks", paper="Figure 2", inputs=KERNEL_FILES,
+            module="tables.benchmark_tables", paper="Figure 2", inputs=KERNEL_FILES,
             settings=["benchmarks.kernel"],
         ),
         "training_cost": Entry(
-            module="tables.benchmarks", paper="Section 4", inputs=TRAINING_FILES,
+            module="tables.benchmark_tables", paper="Section 4", inputs=TRAINING_FILES,
             settings=["benchmarks.training"],
         ),
         "training_speed": Entry(
-            module="tables.benchmarks", title="Training speed by attention kernel",
+            module="tables.benchmark_tables", title="Training speed by attention kernel",
             inputs=TRAINING_FILES, settings=["benchmarks.training"],
         ),
         "comparison": Entry(
@@ -144,7 +144,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
     confidence = plan.config.evaluation.validation_loss.confidence
     pair = plan.config.evaluation.pair
     stability = Entry(
-        module="figures.training", title="Training stability", paper="Figure 6",
+        module="figures.training_figures", title="Training stability", paper="Figure 6",
         caption="Stress test: training at the longest context without gradient clipping, one run "
         "per model. Training loss (nats per masked gene), L2 norm of the gradient, and largest "
         "absolute attention score of the first layer by step. Gradient norm and score are on "
@@ -153,7 +153,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
     )
     return {
         "sequence_lengths": Entry(
-            module="figures.training", paper="Figure 1",
+            module="figures.training_figures", paper="Figure 1",
             caption="Number of expressed genes per training cell. The gray histogram counts cells "
             "(left axis). The black line is the cumulative share of cells (right axis). Dashed "
             "lines are the context lengths of the models, with the share of cells that fit.",
@@ -161,7 +161,8 @@ def figures(plan: Plan) -> dict[str, Entry]:
             settings=["models", "figures", "tokens.cls"],
         ),
         "tflops": Entry(
-            module="figures.benchmarks", title="Speed of the attention kernels", paper="Figure 2",
+            module="figures.benchmark_figures", title="Speed of the attention kernels",
+            paper="Figure 2",
             caption="Speed of the attention kernels in TFLOPS, counted on valid tokens, by "
             "sequence length. Bars are medians over timed rounds. Error bars are "
             f"{kernel.confidence * 100:g} % intervals of the median. One row of panels for each "
@@ -170,7 +171,8 @@ def figures(plan: Plan) -> dict[str, Entry]:
             inputs=KERNEL_FILES, settings=["figures"],
         ),
         "latency": Entry(
-            module="figures.benchmarks", title="Latency of the attention kernels", paper="Figure 8",
+            module="figures.benchmark_figures", title="Latency of the attention kernels",
+            paper="Figure 8",
             caption="Time of one pass of the attention kernels in milliseconds by sequence length, "
             "on logarithmic axes. Points are medians over timed rounds. Shaded regions are "
             f"{kernel.confidence * 100:g} % intervals of the median. One row of panels for each "
@@ -178,7 +180,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             inputs=KERNEL_FILES, settings=["figures"],
         ),
         "gpu_hours": Entry(
-            module="figures.benchmarks", title="Cost of training", paper="Figure 3",
+            module="figures.benchmark_figures", title="Cost of training", paper="Figure 3",
             caption="Hours that one device needs to train on "
             f"{training.projected_cells / 1e6:,.1f} million cells, extrapolated from the median "
             "time of a training step over timed rounds. Error bars are "
@@ -188,7 +190,8 @@ def figures(plan: Plan) -> dict[str, Entry]:
             inputs=TRAINING_FILES, settings=["figures"],
         ),
         "loss": Entry(
-            module="figures.training", title="Training and validation loss", paper="Figure 4",
+            module="figures.training_figures", title="Training and validation loss",
+            paper="Figure 4",
             caption="One training run per model. Left: training loss (nats per masked gene) by "
             "step, as logged (faint) and as a moving mean over 5 % of the logged steps (strong). "
             "The dotted line is the gene-frequency baseline. Right: validation loss (nats per "
@@ -202,7 +205,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             settings=["datasets", "models", "figures"],
         ),
         "scib": Entry(
-            module="figures.embeddings", title="Biological conservation", paper="Figure 5",
+            module="figures.embedding_figures", title="Biological conservation", paper="Figure 5",
             caption="Scores of the embeddings of one training run per model, and of controls "
             "without a model. One panel for each metric, one row for each dataset. Scores have no "
             "unit and no intervals. Higher is better.",
@@ -212,7 +215,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
         **({"stability": stability} if plan.stress_models else {}),
         **{
             f"umap_{name}": Entry(
-                module="figures.embeddings", title=f"UMAP: {dataset.title}",
+                module="figures.embedding_figures", title=f"UMAP: {dataset.title}",
                 caption="UMAP coordinates (no unit) of the embeddings, one point per cell, one "
                 "panel per model (one training run each). Colors and labels are cell types."
                 + (f" {dataset.title}: {dataset.description}" if dataset.description else ""),

@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 from scsigmoid.config.metrics import MEAN
-from scsigmoid.labels import CONTROLS, METRIC_TITLES
-from scsigmoid.report.tables.mmd import MEANS
+from scsigmoid.report.tables.mmd_table import MEANS
+from scsigmoid.results.labels import CONTROLS, METRIC_TITLES
 
 #: Maximum number of paths of new files in a line of the summary.
 MAXIMUM_PATHS = 4

@@ -16,8 +16,8 @@ from scsigmoid.config.schema import Config
 from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import parsing
-from scsigmoid.identity import check_identity, read_table
-from scsigmoid.measurements import (
+from scsigmoid.records.identity import check_identity, read_table
+from scsigmoid.records.measurements import (
     Interval,
     Measurement,
     donor_mean,
@@ -182,7 +182,7 @@ class Results:
 
         Losses are paired by cell. The two models see the same masks, so the difference varies far
         less than either loss. Mean and interval are over donors
-        (:func:`scsigmoid.measurements.donor_mean`).
+        (:func:`scsigmoid.records.measurements.donor_mean`).
         """
         of_first, of_second = (self.cell_losses(dataset, model) for model in (first, second))
         if not np.array_equal(of_first.cells, of_second.cells):

@@ -14,9 +14,9 @@ from scsigmoid.benchmarks.rows import (
     paired_readings,
 )
 from scsigmoid.kernels import OURS
-from scsigmoid.labels import context_label, provider_label
-from scsigmoid.measurements import Interval
+from scsigmoid.records.measurements import Interval
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import context_label, provider_label
 
 Row = TypeVar("Row", KernelRow, TrainingRow)
 #: The kernel of standard PyTorch attention.

@@ -9,10 +9,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from scsigmoid.config.schema import Config
-from scsigmoid.csv_rows import write_frame
 from scsigmoid.model.batches import Batch, pack
 from scsigmoid.model.masking import Masking
 from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.records.csv_rows import write_frame
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary

@@ -13,8 +13,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
-from scsigmoid.labels import ATTENTIONS
-from scsigmoid.measurements import mean_interval
+from scsigmoid.records.measurements import mean_interval
+from scsigmoid.results.labels import ATTENTIONS
 from scsigmoid.study.runs import Study
 
 #: Confidence level of intervals, and power of the t-test in :func:`detectable_difference`.

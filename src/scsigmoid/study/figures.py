@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pandas as pd
 
-from scsigmoid.labels import CONTROLS, METRIC_TITLES
 from scsigmoid.report.figures import style
 from scsigmoid.report.figures.style import COLORS, DOUBLE, INK, MUTED
+from scsigmoid.results.labels import CONTROLS, METRIC_TITLES
 from scsigmoid.study import comparisons
 from scsigmoid.study.runs import Study
 from scsigmoid.study.stability import (

@@ -16,9 +16,9 @@ import pandas as pd
 
 from scsigmoid.config.schema import Config
 from scsigmoid.config.study import study_runs
-from scsigmoid.csv_rows import read_frame, write_frame
 from scsigmoid.errors import UserError, first_few
 from scsigmoid.progress import log
+from scsigmoid.records.csv_rows import read_frame, write_frame
 from scsigmoid.training.journal import JOURNAL, LAYERS, read_journal
 
 #: Columns of the journal that ``curves.csv`` contains.

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from scsigmoid.csv_rows import write_frame
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_embeddings
 from scsigmoid.evaluation.mmd import choose_types, measure_mmd
@@ -19,9 +18,10 @@ from scsigmoid.evaluation.neighbours import (
     representations,
 )
 from scsigmoid.evaluation.scib import FOLDS, cross_validated, leiden, probe, silhouette
-from scsigmoid.identity import check_cells
-from scsigmoid.labels import CONTROLS
 from scsigmoid.progress import log
+from scsigmoid.records.csv_rows import write_frame
+from scsigmoid.records.identity import check_cells
+from scsigmoid.results.labels import CONTROLS
 from scsigmoid.seeds import derive
 
 

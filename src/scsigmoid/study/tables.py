@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pandas as pd
 
-from scsigmoid.csv_rows import NUMBER, numbers
-from scsigmoid.labels import ATTENTIONS
+from scsigmoid.records.csv_rows import NUMBER, numbers
 from scsigmoid.report.tables.writing import DASH, Cell, Table, fixed, interval, write_table
+from scsigmoid.results.labels import ATTENTIONS
 from scsigmoid.study import comparisons, stability
 from scsigmoid.study.comparisons import AVERAGED, CONFIDENCE, POWER, loss_differences
 from scsigmoid.study.runs import Study

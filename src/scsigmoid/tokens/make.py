@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from scsigmoid.corpus.cell_types import cell_types
 from scsigmoid.corpus.cells import OWN_ROW, Cells
 from scsigmoid.corpus.hdf5 import FALSE
-from scsigmoid.corpus.labels import cell_types
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 from scsigmoid.tokens.ranks import log_truncated, ranked_chunks
@@ -67,7 +67,7 @@ class Tokenizer:
     ) -> Iterator[pa.RecordBatch]:
         """Yield cells with their rank tokens and metadata, without the cells that are left out.
 
-        ``label`` and ``types`` are as for :func:`scsigmoid.corpus.labels.cell_types`, and ``file``
+        ``label`` and ``types`` are as for :func:`scsigmoid.corpus.cell_types.cell_types`. ``file``
         is the name of the file in the store. Raise a UserError if the file has too few genes of
         the vocabulary, or if it has cells with enough genes but all of these cells lack tokens.
         """

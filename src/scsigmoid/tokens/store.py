@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_folder, atomic_path, parsing, sha256, write_json
-from scsigmoid.identity import check_identity
+from scsigmoid.records.identity import check_identity
 from scsigmoid.tokens.packed import Packed, Tokens, concatenate, token_type
 
 VERSION = 4

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from scsigmoid.config.schema import MOST_STEPS
-from scsigmoid.csv_rows import as_value
 from scsigmoid.errors import UserError
 from scsigmoid.files import report_full_disk, write_text
+from scsigmoid.records.csv_rows import as_value
 
 JOURNAL = "journal.csv"
 LAYERS = "layers.csv"

@@ -2,13 +2,13 @@
 
 import math
 
-from scsigmoid.labels import four_digits
-from scsigmoid.measurements import Interval
-from scsigmoid.paper.comparison import GROUPS, numbers
+from scsigmoid.paper.all_numbers import GROUPS, numbers
 from scsigmoid.paper.differences import differences
 from scsigmoid.paper.number import NO_VERDICT
+from scsigmoid.records.measurements import Interval
 from scsigmoid.report.tables.writing import DASH, Cell, Table, pick
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import four_digits
 
 
 def comparison(results: Results) -> Table:

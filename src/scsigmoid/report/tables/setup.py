@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from scsigmoid.config.check import model_training
-from scsigmoid.labels import model_label, own_settings, pairs
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
 from scsigmoid.paper.reported import reported
 from scsigmoid.report.tables.writing import DASH, Table, millions, pick
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import model_label, own_settings, pairs
 
 
 def model_architecture(results: Results) -> Table:

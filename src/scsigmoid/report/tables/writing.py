@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from scsigmoid.csv_rows import escape_formula
 from scsigmoid.files import write_text
+from scsigmoid.records.csv_rows import escape_formula
 
 DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 INFINITY = "\N{INFINITY}"
@@ -23,6 +23,8 @@ INVISIBLE = re.compile(
 )
 #: Characters that are special in Markdown: everywhere, or where they would begin a link.
 MARKDOWN = re.compile(r"[\\|*_`<>~$&@]|\](?=[(\[:])|:(?=//)|(?<=www)\.", re.IGNORECASE)
+#: Second line of a table in Markdown, by the alignment of a column.
+RULES = {"l": ":---", "r": "---:", "c": ":---:"}
 #: LaTeX code of characters that are special in LaTeX or missing from its fonts.
 LATEX = str.maketrans(
     {letter: f"\\{letter}" for letter in "&%$#_{}"}
@@ -112,19 +114,52 @@ def as_csv(table: Table) -> str:
 
 
 def as_markdown(table: Table) -> str:
-    """Return the formatted table as Markdown: caption, table, notes."""
+    """Return the formatted table as Markdown: caption, table, notes.
+
+    :func:`read_markdown` is the inverse.
+    """
 
     def formatted(cell: Cell) -> str:
         text = markdown_escape(cell.text)
         return f"**{text}**" if cell.bold and text else text
 
-    rules = {"l": ":---", "r": "---:", "c": ":---:"}
-    rows = [[markdown_escape(text) for text in table.header], [rules[side] for side in table.sides]]
+    rows = [[markdown_escape(text) for text in table.header], [RULES[side] for side in table.sides]]
     for row in table.cells:
         rows.append([*map(formatted, row), *[""] * (len(table.header) - len(row))])
     lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     paragraphs = [markdown_escape(table.caption), lines, *map(markdown_escape, table.notes)]
     return "\n\n".join(paragraphs) + "\n"
+
+
+def read_markdown(text: str) -> Table:
+    """Return the table that :func:`as_markdown` wrote, without the rows of its CSV file.
+
+    Raise a ValueError if the text is damaged.
+    """
+
+    def cells(line: str) -> list[str]:
+        return [cell.strip() for cell in re.findall(r"((?:\\.|[^\\|])*)\|", line)[1:]]
+
+    def plain(text: str) -> str:
+        return re.sub(r"\\(.)", r"\1", text)
+
+    def cell(text: str) -> Cell:
+        is_bold = text.startswith("**")  # asterisks of labels have a backslash
+        return Cell(plain(text.removeprefix("**").removesuffix("**")), is_bold)
+
+    caption, lines, *notes = text.rstrip("\n").split("\n\n")
+    header, rules, *rows = map(cells, lines.split("\n"))
+    if any(len(row) != len(header) for row in (rules, *rows)):
+        raise ValueError("a row is not as long as the header")
+    sides = {rule: side for side, rule in RULES.items()}
+    return Table(
+        caption=plain(caption),
+        header=[*map(plain, header)],
+        # A row whose other cells are empty is the title of the rows below.
+        rows=[[*map(cell, row if any(row[1:]) else row[:1])] for row in rows],
+        align="".join(sides.get(rule, "c") for rule in rules),
+        notes=[*map(plain, notes)],
+    )
 
 
 def as_latex(table: Table, name: str) -> str:

@@ -3,8 +3,8 @@
 import pytest
 
 from scsigmoid.config.schema import Dataset
+from scsigmoid.corpus.cell_types import choose_label
 from scsigmoid.corpus.h5ad import open_cells
-from scsigmoid.corpus.labels import choose_label
 from scsigmoid.errors import UserError
 
 WANTED = ["Immune", "Adult immune", "Adult valve interstitial"]

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Build the kernels of FlashSigmoid for the benchmark, without torch and without a GPU.
 #
-#     workflow/scripts/build_flash_sigmoid.sh CHECKOUT LIBRARY [FOLDER ...]
+#     docs/measurements/scripts/build_flash_sigmoid.sh CHECKOUT LIBRARY [FOLDER ...]
 #
 # CHECKOUT is a clone of https://github.com/apple/ml-sigmoid-attention. LIBRARY is the file to write.
 # Each FOLDER contains further headers: the headers of CUTLASS 3.4 if the clone lacks its submodule.

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from scsigmoid.paper.stability import divergence, has_learned, trailing_median
+from scsigmoid.paper.stress_test import divergence, has_learned, trailing_median
 from scsigmoid.results.folder import Journal
 
 

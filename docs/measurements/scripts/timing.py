@@ -1,9 +1,9 @@
 """Time parts of the workflow that the benchmarks do not cover (docs/measuring.md).
 
-python workflow/scripts/timing.py tokens cells.h5ad --copies 1 25 --output tokens.csv
-python workflow/scripts/timing.py loading --workers 2 --output loading.csv
-python workflow/scripts/timing.py scaling --processes 1 2 4 --output scaling.csv
-python workflow/scripts/timing.py mmd --device cpu --output mmd.csv
+python docs/measurements/scripts/timing.py tokens cells.h5ad --copies 1 25 --output tokens.csv
+python docs/measurements/scripts/timing.py loading --workers 2 --output loading.csv
+python docs/measurements/scripts/timing.py scaling --processes 1 2 4 --output scaling.csv
+python docs/measurements/scripts/timing.py mmd --device cpu --output mmd.csv
 """
 
 import argparse
@@ -22,7 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # Functions import what they need, because a process whose memory is measured imports this file.
 Rows = Iterator[dict[str, Any]]
 TARGET_SUM = 10_000.0  # sum of a cell's counts after scaling

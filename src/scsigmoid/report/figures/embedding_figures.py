@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scsigmoid.config.metrics import MEAN
-from scsigmoid.labels import METRIC_TITLES, model_label, representation_label
 from scsigmoid.report.figures import style
 from scsigmoid.report.figures.style import CELL_TYPE_COLORS, COLORS, DOUBLE, MUTED, RULE
 from scsigmoid.report.tables.writing import fixed
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import METRIC_TITLES, model_label, representation_label
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = runpy.run_path(str(ROOT / "workflow/scripts/benchmarks_page.py"))
-NUMBERS = runpy.run_path(str(ROOT / "workflow/scripts/science_numbers.py"))
+SCRIPT = runpy.run_path(str(ROOT / "docs/measurements/scripts/benchmarks_page.py"))
+NUMBERS = runpy.run_path(str(ROOT / "docs/measurements/scripts/science_numbers.py"))
 MEASUREMENTS = ROOT / "docs/measurements"
 
 
@@ -61,7 +61,7 @@ def test_a_speed_up_over_flash_attention_4_is_the_median_over_rounds() -> None:
 
 
 def test_the_coverage_of_donor_intervals_is_measured_again(tmp_path: Path) -> None:
-    script = runpy.run_path(str(ROOT / "workflow/scripts/donor_coverage.py"))
+    script = runpy.run_path(str(ROOT / "docs/measurements/scripts/donor_coverage.py"))
     script["main"](["--output", str(tmp_path / "new.csv")])
     kept = pd.read_csv(MEASUREMENTS / "cpu/donor_coverage.csv")
     new = pd.read_csv(tmp_path / "new.csv")

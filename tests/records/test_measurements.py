@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from scsigmoid.errors import UserError
-from scsigmoid.measurements import (
+from scsigmoid.records.measurements import (
     Interval,
     Measurement,
     mean_interval,

@@ -1,6 +1,6 @@
 """Score the model ``blood`` and representations without a model on the cells of PBMC 3k.
 
-    python workflow/scripts/blood_scores.py pbmc_3k.h5ad --output blood_scores.csv
+    python docs/measurements/scripts/blood_scores.py pbmc_3k.h5ad --output blood_scores.csv
 
 Each split is a seed of the 5 folds of cross-validation, of the Leiden clusters, and of the random
 embedding. Cells of the type ``unknown`` are left out. The CSV file has one row per representation,

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from scsigmoid.config.metrics import MEAN
-from scsigmoid.labels import ATTENTIONS, METRIC_TITLES, paper_model_label
-from scsigmoid.measurements import Interval, Measurement
 from scsigmoid.paper.number import UNKNOWN, Number, count, exact
 from scsigmoid.paper.reported import cell_types, reported
+from scsigmoid.records.measurements import Interval, Measurement
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import ATTENTIONS, METRIC_TITLES, paper_model_label
 
 GROUP = "quality"
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from scipy.sparse import random as random_matrix
 
-SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
+SCRIPTS = Path(__file__).parents[2] / "docs/measurements/scripts"
 
 
 def run(folder: Path, command: str) -> pd.DataFrame:

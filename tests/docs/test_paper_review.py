@@ -9,7 +9,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = runpy.run_path(str(ROOT / "workflow/scripts/paper_review.py"))
+SCRIPT = runpy.run_path(str(ROOT / "docs/measurements/scripts/paper_review.py"))
 
 
 def results(part: str) -> dict[str, tuple[float, bool]]:

@@ -1,6 +1,6 @@
 """The numbers of the paper next to the numbers of a run, by group (docs/comparison.md)."""
 
-from scsigmoid.paper import cost, hours, kernel, quality, stability
+from scsigmoid.paper import cost, hours, kernel_speed, model_quality, stress_test
 from scsigmoid.paper.number import Number
 from scsigmoid.results.folder import Results
 
@@ -18,6 +18,6 @@ def numbers(results: Results) -> list[Number]:
     """Return the numbers of all groups. In each group, the headlines are first."""
     return [
         number
-        for module in (quality, stability, kernel, cost, hours)
+        for module in (model_quality, stress_test, kernel_speed, cost, hours)
         for number in sorted(module.numbers(results), key=lambda number: not number.headline)
     ]

@@ -6,11 +6,17 @@ from itertools import pairwise, product
 import numpy as np
 
 from scsigmoid.config.metrics import MEAN
-from scsigmoid.labels import METRIC_TITLES, model_label, pairs, representation_label, short_label
-from scsigmoid.measurements import Interval, mean_interval
 from scsigmoid.paper.reported import reported
+from scsigmoid.records.measurements import Interval, mean_interval
 from scsigmoid.report.tables.writing import DASH, MINUS, Cell, Table, fixed, interval, plus_minus
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import (
+    METRIC_TITLES,
+    model_label,
+    pairs,
+    representation_label,
+    short_label,
+)
 
 #: Sentence of the caption if logistic accuracy is among the metrics.
 LOGISTIC = (

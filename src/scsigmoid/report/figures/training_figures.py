@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scsigmoid.config.check import model_training
-from scsigmoid.labels import context_label, group_of, model_label, nominal_context
 from scsigmoid.report.figures import style
 from scsigmoid.report.figures.style import COLORS, DOUBLE, INK, MUTED, SINGLE
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import context_label, group_of, model_label, nominal_context
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

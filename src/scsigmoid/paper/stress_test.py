@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from scsigmoid.measurements import Interval
 from scsigmoid.paper.number import LEVEL_FACTOR, ORDER_FACTOR, UNKNOWN, Number, exact
 from scsigmoid.paper.reported import reported
+from scsigmoid.records.measurements import Interval
 from scsigmoid.results.folder import Journal, Results
 
 GROUP = "stability"

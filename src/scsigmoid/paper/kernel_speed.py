@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from scsigmoid.benchmarks.rows import KernelRow, Shape
-from scsigmoid.labels import PASSES, provider_label
-from scsigmoid.measurements import Interval
 from scsigmoid.paper.number import UNKNOWN, Number
 from scsigmoid.paper.reported import reported
+from scsigmoid.records.measurements import Interval
 from scsigmoid.results import speed
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import PASSES, provider_label
 
 TRITON_SIGMOID = "triton_sigmoid"
 Timings = dict[Shape, KernelRow]

@@ -8,12 +8,12 @@ import numpy as np
 
 from scsigmoid.benchmarks.rows import KernelRow
 from scsigmoid.kernels import OURS
-from scsigmoid.labels import PASSES, context_label, series_label
 from scsigmoid.report.figures import style
 from scsigmoid.report.figures.style import COLORS, DOUBLE, INK
 from scsigmoid.report.tables.writing import millions
 from scsigmoid.results import speed
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import PASSES, context_label, series_label
 from scsigmoid.results.speed import Cost, estimate
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Recompute numbers in README.md and docs from docs/measurements.
 
-    python workflow/scripts/science_numbers.py .
+    python docs/measurements/scripts/science_numbers.py .
 
 Prints every recomputed text with its page, and fails if a page does not contain it. Texts are
 compared without regard to line breaks. The tables between ``<!-- table NAME -->`` marks are made by

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.csv_rows import read_rows, write_rows
 from scsigmoid.errors import UserError
+from scsigmoid.records.csv_rows import read_rows, write_rows
 
 
 class Interval(NamedTuple):

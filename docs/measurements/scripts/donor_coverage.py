@@ -1,6 +1,6 @@
 """Measure how often intervals of the validation loss contain the mean of the donors.
 
-    python workflow/scripts/donor_coverage.py --output donor_coverage.csv
+    python docs/measurements/scripts/donor_coverage.py --output donor_coverage.csv
 
 Each simulation has 400 cells, 80 % from one donor and the others divided equally among the other
 donors. Donor means are normally distributed, and the standard deviation between the cells of a

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Mapping
 
-from scsigmoid.labels import ATTENTIONS, model_label
-from scsigmoid.measurements import Interval, Measurement
 from scsigmoid.paper.reported import cell_types, reported
+from scsigmoid.records.measurements import Interval, Measurement
 from scsigmoid.report.tables.writing import Cell, Table, fixed, interval
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import ATTENTIONS, model_label
 
 #: Mean ratios over pairs of cell types, by name in the CSV file: suffix of the metric's name, and
 #: title in the notes. The paper's mean improvement of 25.0 % is probably ``over_resamples``.

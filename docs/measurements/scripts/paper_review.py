@@ -1,6 +1,6 @@
 """Check the paper's theory numerically, and its arithmetic against its own tables.
 
-    python workflow/scripts/paper_review.py docs/paper-review.md
+    python docs/measurements/scripts/paper_review.py docs/paper-review.md
 
 The script writes the page. The paper's numbers are in ``src/scsigmoid/paper/reported.yaml``.
 """
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, softmax
 
-from scsigmoid.labels import ATTENTIONS, PASSES, context_label, four_digits, provider_label
 from scsigmoid.paper.reported import reported
+from scsigmoid.results.labels import ATTENTIONS, PASSES, context_label, four_digits, provider_label
 
 HEAD = """\
 # The paper's theory and arithmetic
@@ -28,7 +28,7 @@ statement holds. The note explains it.
 - **Arithmetic** is checked against the paper's own tables (`src/scsigmoid/paper/reported.yaml`).
 
 The report of each run compares the numbers that need a run ([comparison.md](comparison.md)).
-`python workflow/scripts/paper_review.py docs/paper-review.md` writes this page.
+`python docs/measurements/scripts/paper_review.py docs/paper-review.md` writes this page.
 """  # noqa: E501
 #: Statement, part of the paper with the statement, result, True if the statement holds, note.
 Row = tuple[str, str, float, bool, str]

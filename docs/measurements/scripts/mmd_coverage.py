@@ -1,6 +1,6 @@
 """Measure how often bootstrap intervals of the MMD contain the true value.
 
-    python workflow/scripts/mmd_coverage.py --output coverage.csv
+    python docs/measurements/scripts/mmd_coverage.py --output coverage.csv
 
 Each simulation draws two types of cells from normal distributions with unit variance, whose means
 are ``distance`` apart. For a Gaussian kernel with squared bandwidth s^2 in d dimensions, the true

@@ -5,9 +5,8 @@ from itertools import product
 from statistics import fmean
 
 from scsigmoid.benchmarks.rows import Shape, TrainingGroup, TrainingRow, median_interval
-from scsigmoid.labels import PASSES, context_label, provider_label, series_label
-from scsigmoid.measurements import Interval
 from scsigmoid.paper.reported import reported
+from scsigmoid.records.measurements import Interval
 from scsigmoid.report.tables.writing import (
     DASH,
     TIMES,
@@ -21,6 +20,7 @@ from scsigmoid.report.tables.writing import (
 )
 from scsigmoid.results import speed
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import PASSES, context_label, provider_label, series_label
 from scsigmoid.results.speed import CELL_BATCHES, PAPER_BATCHES, STANDARD, Cost, estimate, ratio_of
 
 

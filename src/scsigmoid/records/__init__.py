@@ -1,0 +1,1 @@
+"""Files that one stage writes and another reads: numbered CSV rows, measurements, identities."""
