@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from stages import dense
 
 from scsigmoid.corpus import matrix_reader
-from scsigmoid.corpus.cells import open_source
+from scsigmoid.corpus.counts import open_source
 from scsigmoid.corpus.matrix_reader import matrix_in_memory
 from scsigmoid.corpus.memory import AnnDataInMemory
 from scsigmoid.errors import UserError

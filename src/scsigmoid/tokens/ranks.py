@@ -28,7 +28,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.cells import Cells, Chunk
+from scsigmoid.corpus.counts import Cells, Chunk
 from scsigmoid.corpus.genes import check_shared
 from scsigmoid.progress import log, track
 from scsigmoid.tokens.packed import CellTokens, token_type
