@@ -7,7 +7,7 @@ The kernels need only PyTorch and Triton:
 With the packages of ``scsigmoid[cells]``:
 
     import scsigmoid as ss
-    model = ss.load("results/demo/training/sigmoid_2k")
+    model = ss.load("results/demo/training/sigmoid_128")
     ss.embed(adata, model)  # adata.obsm["X_scsigmoid"]
 
 docs/architecture.md describes the subpackages.

@@ -10,7 +10,7 @@ from scsigmoid.benchmarks.rows import median_interval
 @pytest.mark.parametrize(
     ("count", "confidence"), [(10, 0.99), (250, 0.99), (50, 0.95), (7, 0.5), (2000, 0.99)]
 )
-def test_median_interval_equals_scipy(count: int, confidence: float):
+def test_median_interval_by_the_binomial_distribution(count: int, confidence: float):
     values = np.random.default_rng(1).exponential(size=count)
     interval = median_interval(values.tolist(), confidence)
     # Coverage of the k-th smallest to the k-th largest value, for every k.

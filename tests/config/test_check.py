@@ -15,6 +15,8 @@ from scsigmoid.config.schema import Config, LocalFiles, Settings
 from scsigmoid.config.validate import validate
 from scsigmoid.errors import UserError
 
+ID = "09971952-46c4-410c-8fb1-0afa7b0b225f"  # of a dataset
+
 
 def loaded(**overrides: object) -> Config:
     return load(overrides=overrides)
@@ -42,9 +44,13 @@ def test_the_paper_preset_states_the_papers_hyperparameters() -> None:
 def test_models_of_a_pair_differ_only_in_attention() -> None:
     for preset in ("demo", "small", "paper"):
         plan = Plan(loaded(preset=preset))
-        for context in ("2k", "4k", "8k"):
+        contexts = {model.context for model in plan.config.models.values()}
+        assert len(contexts) == 3
+        for context in contexts:
             sigmoid, softmax = (
-                plan.run_settings(f"{name}_{context}") for name in ("sigmoid", "softmax")
+                plan.run_settings(name)
+                for name, model in plan.config.models.items()
+                if model.context == context
             )
             assert (sigmoid.pop("attention"), softmax.pop("attention")) == ("sigmoid", "softmax")
             assert sigmoid == softmax
@@ -62,14 +68,14 @@ def test_a_stored_configuration_round_trips() -> None:
         ({"training": {"stepz": 1}}, ["training.stepz", "'steps'"]),
         ({"x" * 10_000: 1}, ["xxx … xxx", "unknown setting"]),
         ({"training": {"betas": [0.9]}}, ["training.betas", "at least 2"]),
-        ({"models": {"softmax_2k": {"backend": "triton"}}}, ["backend", "softmax", "flex"]),
-        ({"evaluation": {"mmd": {"datasets": ["heart_of"]}}}, ["mmd.datasets", "'heart_oft'"]),
-        ({"evaluation": {"pair": ["sigmoid_4k", "softmax_2k"]}}, ["pair", "context"]),
-        ({"evaluation": {"pair": ["softmax_4k", "sigmoid_4k"]}}, ["pair", "order"]),
-        ({"evaluation": {"pair": ["sigmoid_8k", "softmax_8k"]}}, ["pair", "stress"]),
-        ({"architecture": {"size": "170M"}}, ["architecture.size", "'160M'"]),
-        ({"sizes": {"demo": {"heads": 3}}}, ["sizes.demo", "multiple"]),
-        ({"sizes": {"demo": {"hidden": 512}}}, ["sizes.demo", "128", "4 heads"]),
+        ({"models": {"softmax_128": {"backend": "triton"}}}, ["backend", "softmax", "flex"]),
+        ({"evaluation": {"mmd": {"datasets": ["pbmc68"]}}}, ["mmd.datasets", "'pbmc68k'"]),
+        ({"evaluation": {"pair": ["sigmoid_256", "softmax_128"]}}, ["pair", "context"]),
+        ({"evaluation": {"pair": ["softmax_256", "sigmoid_256"]}}, ["pair", "order"]),
+        ({"evaluation": {"pair": ["sigmoid_384", "softmax_384"]}}, ["pair", "stress"]),
+        ({"architecture": {"size": "tini"}}, ["architecture.size", "'tiny'"]),
+        ({"sizes": {"tiny": {"heads": 3}}}, ["sizes.tiny", "multiple"]),
+        ({"sizes": {"tiny": {"hidden": 512}}}, ["sizes.tiny", "128", "4 heads"]),
         (
             {"tokens": {"cls": False}, "evaluation": {"embeddings": {"pooling": "cls"}}},
             ["evaluation.embeddings.pooling", "tokens.cls: true"],
@@ -84,15 +90,18 @@ def test_a_stored_configuration_round_trips() -> None:
         # Without an error, the files of the lock would not be used.
         ({"corpus": {"manifest": "lock.csv"}}, ["corpus.manifest: ", "corpus.source: cellxgene"]),
         # Without an error, the cells of the id would be trained on.
-        ({"datasets": {"lung_acr": {"file": __file__}}}, ["datasets.lung_acr: ", "an id"]),
-        ({"models": {"sigmoid_2k": {"backend": "hopper"}}}, ["sigmoid_2k.backend", "a GPU"]),
+        (
+            {"datasets": {"a": {"title": "A", "id": ID, "file": __file__}}},
+            ["datasets.a: ", "an id"],
+        ),
+        ({"models": {"sigmoid_128": {"backend": "hopper"}}}, ["sigmoid_128.backend", "a GPU"]),
         ({"evaluation": {"umap": {"datasets": ["pbmc68k"] * 2}}}, ["umap.datasets: ", "twice"]),
         ({"seed": True}, ["seed: ", "number"]),
         ({"datasets": 3}, ["datasets: ", "settings"]),
         ({"training.steps": 3}, ["training.steps: unknown setting; write it as training={"]),
         ({"corpus": {"local": [{"files": "x"}]}}, ["corpus.local: ", "corpus.source: local"]),
-        ({"corpus": {"source": "cellxgene"}}, ["datasets.pbmc68k.id: missing; add"]),
-        ({"datasets": {"lung_acr": {"label": ["a", "*"]}}}, ["lung_acr.label", "lung_acr.types"]),
+        ({"corpus": {"source": "cellxgene"}}, ["datasets.simulated_brain.id: missing; add"]),
+        ({"datasets": {"pbmc68k": {"label": ["a", "*"]}}}, ["pbmc68k.label", "pbmc68k.types"]),
         ({"benchmarks": {"kernel": {"lengths": [100]}}}, ["lengths", "100"]),
         ({"corpus": {"source": "local"}}, ["corpus.local", "empty"]),
         # Without an error, files would have no cells.
@@ -144,7 +153,7 @@ class TestLocalFiles:
         options = {"preset": "demo", "corpus": corpus, "datasets": {"other": dataset}}
         assert Plan(loaded(**options)).datasets_of("mmd") == ["other"]
         with pytest.raises(UserError, match=r"evaluation\.pair: MMD needs a sigmoid and a softmax"):
-            loaded(**options, evaluation={"pair": ["sigmoid_2k"]})
+            loaded(**options, evaluation={"pair": ["sigmoid_128"]})
 
     @pytest.mark.parametrize(
         ("text", "value"), [("0.25", 0.25), ("true", True), ("false", False), ("a=b", "a=b")]
@@ -208,7 +217,7 @@ class TestPlan:
     """The settings of each job, which decide whether it runs again."""
 
     def test_selection_of_datasets_and_estimator_affects_no_metric(self) -> None:
-        chosen = {"datasets": ["lung_acr"]}
+        chosen = {"datasets": ["simulated_lung"]}
         evaluation = {"mmd": {"estimator": "biased", **chosen}, "umap": chosen}
         changes: dict[str, Any] = {"corpus": {"minimum_genes": 7}, "evaluation": evaluation}
         before, after = Plan(loaded()), Plan(loaded(**changes))
@@ -217,19 +226,22 @@ class TestPlan:
 
     def test_datasets_list_the_analyses_that_compare_them(self) -> None:
         plan = Plan(loaded(evaluation={"mmd": {"minimum_cells": 9}, "umap": {"neighbours": 7}}))
-        assert plan.datasets_of("mmd") == ["heart_oft"]
-        assert plan.datasets_of("umap") == ["heart_oft", "pbmc68k"]
-        for dataset, mmd, umap in (("heart_oft", 9, 7), ("pbmc68k", 0, 7), ("lung_acr", 0, 0)):
+        assert plan.datasets_of("mmd") == ["simulated_heart"]
+        assert plan.datasets_of("umap") == ["simulated_heart", "pbmc68k"]
+        needed = {"simulated_heart": (9, 7), "pbmc68k": (0, 7), "simulated_lung": (0, 0)}
+        for dataset, (mmd, umap) in needed.items():
             assert plan.needed_cells(dataset) == {"scib": 15, "mmd": mmd, "umap": umap}
 
     def test_a_label_does_not_affect_the_manifest(self, tmp_path: Path) -> None:
         before, after = (
-            Plan(loaded(datasets={"lung_acr": {"label": label}}))
+            Plan(loaded(datasets={"simulated_lung": {"label": label}}))
             for label in ("cell_type", ["author", "{age} {kind}"])
         )
         assert changed_rules(before, after) == {"evaluation_cells"}
         # Another dataset is not affected.
-        one, two = (plan.settings_of("evaluation_cells", "heart_oft") for plan in (before, after))
+        one, two = (
+            plan.settings_of("evaluation_cells", "simulated_heart") for plan in (before, after)
+        )
         assert one == two
         (tmp_path / "a.h5ad").touch()
         entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}

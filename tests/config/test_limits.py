@@ -16,8 +16,13 @@ from scsigmoid.errors import UserError
     [
         ("corpus", {"organisms": ["a\nb"]}, "organisms.0", r"'a\\nb'"),
         ("corpus", {"organisms": []}, "organisms", r"\[\]"),
-        ("datasets", {"lung_acr": {"label": ["a", ""]}}, "lung_acr.label", r"\['a', ''\]"),
-        ("datasets", {"lung_acr": 3}, "lung_acr", "3"),
+        (
+            "datasets",
+            {"simulated_lung": {"label": ["a", ""]}},
+            "simulated_lung.label",
+            r"\['a', ''\]",
+        ),
+        ("datasets", {"simulated_lung": 3}, "simulated_lung", "3"),
         ("sizes", {"a": {"layers": 0.5}}, "a.layers", "0.5"),
     ],
 )

@@ -14,7 +14,7 @@ RATES = {"sigmoid": 1e-3, "softmax": 2e-3}
 FAMILY = {
     "attention": ["sigmoid", "softmax"],
     "context": [128],
-    "size": ["demo", "160M"],
+    "size": ["tiny", "tiny_32"],
     "seed": [1, 2],
     "training": {"steps": 7, "clipping": [None, 1.0], "learning_rate": RATES},
 }
@@ -27,23 +27,23 @@ def configured(**changes: object) -> Config:
 
 def test_a_family_has_every_combination_of_its_values():
     plan = Plan(configured())
-    values = ((1, 2), ("none", "1"), ("demo", "160m"), ("sigmoid", "softmax"))
+    values = ((1, 2), ("none", "1"), ("tiny", "tiny_32"), ("sigmoid", "softmax"))
     names = [
         f"frontier_{arm}_size_{size}_clipping_{clipping}_seed_{seed}"
         for seed, clipping, size, arm in itertools.product(*values)
     ]
     assert list(plan.study_runs) == names
-    settings = plan.run_settings("frontier_softmax_size_160m_clipping_none_seed_2")
+    settings = plan.run_settings("frontier_softmax_size_tiny_32_clipping_none_seed_2")
     assert (settings["attention"], settings["seed"], settings["context"]) == ("softmax", 2, 128)
     assert settings["size"]["hidden"] == 32
-    assert settings["architecture"]["size"] == "160M"
+    assert settings["architecture"]["size"] == "tiny_32"
     expected = {"steps": 7, "clipping": None, "learning_rate": 2e-3, "global_batch": 16}
     assert expected.items() <= settings["training"].items()  # the batch is from the preset
 
 
 def test_values_may_be_lists_or_depend_on_attention():
     training = {"betas": [[0.9, 0.999], [0.9, 0.95]], "learning_rate": [RATES, 4e-3]}
-    runs = study_runs(configured(size=["demo"], seed=[1], training=training))
+    runs = study_runs(configured(size=["tiny"], seed=[1], training=training))
     assert list(runs) == [
         f"frontier_{arm}_learning_rate_{rate}_betas_{betas}_seed_1"
         for betas in ("0_9_0_999", "0_9_0_95")
@@ -57,7 +57,7 @@ def test_values_may_be_lists_or_depend_on_attention():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"size": ["demos"]}, r"study.frontier.size: unknown size 'demos'; did you mean"),
+        ({"size": ["tinys"]}, r"study.frontier.size: unknown size 'tinys'; did you mean"),
         ({"training": {"step": 7}}, r"study.frontier.training.step: unknown setting"),
         ({"training": {"clipping": {"sigmoid": None}}}, r"clipping: has no value for softmax"),
         ({"training": {"learning_rate": [1e-3, 1.0000001e-3]}}, r"frontier: two runs are called"),

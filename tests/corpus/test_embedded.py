@@ -43,7 +43,7 @@ def test_real_cells_are_split_by_cell():
     assert real_cells(7, held_out=True).counts.tolist() != held_out.counts.tolist()
 
 
-@pytest.mark.parametrize("name", ["heart_oft", "pbmc68k"])
+@pytest.mark.parametrize("name", ["simulated_heart", "pbmc68k"])
 def test_layout_and_same_bytes(name, tmp_path, sizes):
     paths = [tmp_path / f"{index}.h5ad" for index in range(3)]
     for path, seed in zip(paths, (42, 42, 43), strict=True):
@@ -57,7 +57,7 @@ def test_layout_and_same_bytes(name, tmp_path, sizes):
     normalized = np.log1p(counts / counts.sum(axis=1, keepdims=True) * 1e4)
     np.testing.assert_allclose(adata.X.toarray(), normalized, rtol=1e-5)
     assert {"assay", "cell_type", "donor_id", "tissue", "disease"} <= {*adata.obs}
-    assert adata.uns["scsigmoid"]["simulated"] == (name == "heart_oft")
+    assert adata.uns["scsigmoid"]["simulated"] == (name == "simulated_heart")
     np.testing.assert_array_equal(dense(open_cells(paths[0])), counts)
 
 

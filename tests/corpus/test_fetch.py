@@ -36,11 +36,12 @@ def test_embedded(config, tmp_path):
             assert (row.sha256, row.bytes) == (sha256(path), str(path.stat().st_size))
             cells[row.file] = row.cells
     assert cells == {row.file: row.cells for row in rows if row.role == "training"}
-    path, metadata = make_evaluation(corpus, "heart_oft", Dataset(title="Heart"), tmp_path)
+    path, metadata = make_evaluation(corpus, "simulated_heart", Dataset(title="Heart"), tmp_path)
     assert json.loads(metadata.read_text()) == {
-        "dataset": "heart_oft", "file": "heart_oft", "simulated": True, "label": "cell_type",
-        "types": [], "title": "Heart OFT", "cells": corpus.embedded.evaluation_cells,
-        "genes": corpus.embedded.genes, "sha256": sha256(path), "location": "heart_oft",
+        "dataset": "simulated_heart", "file": "simulated_heart",
+        "simulated": True, "label": "cell_type",
+        "types": [], "title": "Simulated heart", "cells": corpus.embedded.evaluation_cells,
+        "genes": corpus.embedded.genes, "sha256": sha256(path), "location": "simulated_heart",
     }  # fmt: skip
 
 

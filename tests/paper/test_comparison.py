@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from made_up_results import H100, PapersNumbers, write_cells, write_parquet
 
@@ -232,8 +233,8 @@ def test_triton_sigmoid_is_compared_by_its_own_times(paper_results: Results) -> 
         ("benchmarks/training.csv", "padded", "packed", "cost", "layout"),
         ("benchmarks/training.csv", "triton_sigmoid", "hopper", "cost", "kernel of sigmoid"),
         ("benchmarks/training.csv", "false", "true", "cost", "sigmoid 160M at 2K"),
-        ("benchmarks/training.csv", "160000000", "135000000", "cost", "size 160M"),
-        ("corpus/evaluation/heart_oft.json", "false", "true", "quality", "Heart OFT"),
+        ("benchmarks/training.csv", "160000000", "135000000", "cost",
+         "sizes and contexts"),
         ("corpus/evaluation/heart_oft.json", "30125", "29000", "quality", "Heart OFT"),
         ("metrics/mmd/heart_oft.csv", "vs Neural", "vs Glia", "quality", "cell types of Heart OFT"),
         ("training/sigmoid_4k/journal.csv", "H100", "H200", "quality", ""),
@@ -301,7 +302,34 @@ def test_settings_that_differ_from_the_paper_are_named(
         value = paper[:1] if len(paper) > 1 else [16]
     config = with_setting(paper_config, path, value)
     rows = [row for row in differences(config) if row.group == group]
+    if path[0] == "models":  # a model with another attention or context is not the paper's
+        name = "models.softmax_8k"
     assert [row.name.split(" of ")[0] for row in rows] == [name]
+
+
+def test_the_papers_models_may_have_any_names(paper_results: Results) -> None:
+    """Models are found by attention and context, and sizes by the number of parameters."""
+    config, folder = paper_results.config, paper_results.folder
+    names = {name: f"run_{number}" for number, name in enumerate(config.models)}
+    for old, new in names.items():
+        (folder / f"training/{old}").rename(folder / f"training/{new}")
+        for path in [*folder.glob(f"metrics/validation_loss/*/{old}.*")]:
+            path.rename(path.with_stem(new))
+    for path in [*folder.glob("metrics/*/*.csv"), *folder.glob("metrics/*/*/*.csv")]:
+        rows = read_measurements(path)
+        write_measurements(path, [
+            replace(row, model=names.get(row.model, row.model),
+                    compared_with=names.get(row.compared_with, ""))
+            for row in rows
+        ])  # fmt: skip
+    for path in folder.glob("metrics/validation_loss/*/*.parquet"):
+        write_cells(path, dict(pq.read_table(path).to_pydict()))
+    models = {names[name]: model for name, model in config.models.items()}
+    pair = [names[name] for name in config.evaluation.pair]
+    evaluation = replace(config.evaluation, pair=pair)
+    renamed = Results(folder, replace(config, models=models, evaluation=evaluation))
+    assert differences(renamed.config, renamed) == []
+    assert [number for number in numbers(renamed) if number.verdict != REPRODUCED] == []
 
 
 def test_a_missing_model_and_dataset_are_named(paper_config: Config) -> None:

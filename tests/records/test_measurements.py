@@ -22,7 +22,7 @@ ROWS = [
     Measurement(
         dataset="a,b", group='Immune "x" vs Neural', model="softmax_4k", attention="softmax",
         context=4096, metric="loss", value=math.inf, low=1e-300, high=-0.0, n=10, seed=42,
-        simulated=True, source="metrics/x.csv",
+        source="metrics/x.csv",
     ),
 ]  # fmt: skip
 
@@ -47,9 +47,7 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes, words: str) -> 
         read_measurements(tmp_path / "m.csv")
 
 
-@pytest.mark.parametrize(
-    "change", [("0.30000000000000004", "0.3x"), ("true", "yes"), (",10,42,", ",inf,42,")]
-)
+@pytest.mark.parametrize("change", [("0.30000000000000004", "0.3x"), (",10,42,", ",inf,42,")])
 def test_a_damaged_row_is_named(tmp_path: Path, change: tuple[str, str]) -> None:
     path = tmp_path / "m.csv"
     write_measurements(path, ROWS)
@@ -62,7 +60,6 @@ def test_a_table_written_by_pandas_is_read(tmp_path: Path) -> None:
     write_measurements(tmp_path / "m.csv", ROWS)
     table = pd.read_csv(tmp_path / "m.csv", float_precision="round_trip")
     table.to_csv(tmp_path / "pandas.csv", index=False)
-    assert ",True," in (tmp_path / "pandas.csv").read_text()
     assert repr(read_measurements(tmp_path / "pandas.csv")) == repr(ROWS)
 
 

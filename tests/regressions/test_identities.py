@@ -18,7 +18,7 @@ from scsigmoid.evaluation.validation_loss import validation_loss
 from scsigmoid.records.measurements import read_measurements, write_measurements
 from scsigmoid.results.folder import Results
 
-HEART, SIGMOID = "heart_oft", "sigmoid_4k"
+HEART, SIGMOID = "simulated_heart", "sigmoid_256"
 
 
 Read = Callable[[Results], object]
@@ -28,12 +28,12 @@ Read = Callable[[Results], object]
     ("file", "expected", "other", "read"),
     [
         ("metrics/mmd/{}.csv", HEART, "pbmc68k", lambda r: r.mmd(HEART)),
-        ("metrics/{}/heart_oft.csv", "leiden_nmi", "leiden_ari", lambda r: r.scores(HEART)),
-        ("metrics/validation_loss/heart_oft/{}.csv", SIGMOID, "softmax_4k",
+        ("metrics/{}/simulated_heart.csv", "leiden_nmi", "leiden_ari", lambda r: r.scores(HEART)),
+        ("metrics/validation_loss/simulated_heart/{}.csv", SIGMOID, "softmax_256",
          lambda r: r.validation_loss(HEART, SIGMOID)),
-        ("metrics/validation_loss/{}/sigmoid_4k.parquet", HEART, "pbmc68k",
+        ("metrics/validation_loss/{}/sigmoid_256.parquet", HEART, "pbmc68k",
          lambda r: r.cell_losses(HEART, SIGMOID)),
-        ("metrics/umap/heart_oft/{}.parquet", SIGMOID, "softmax_4k",
+        ("metrics/umap/simulated_heart/{}.parquet", SIGMOID, "softmax_256",
          lambda r: r.umap(HEART, SIGMOID)),
     ],
 )  # fmt: skip
@@ -47,33 +47,33 @@ def test_files_of_other_models_or_datasets(
 
 
 def test_measurements_of_another_vocabulary(copied: Path, config: Config) -> None:
-    path = copied / "metrics/mmd/heart_oft.csv"
+    path = copied / "metrics/mmd/simulated_heart.csv"
     rows = [replace(row, vocabulary="e" * 64) for row in read_measurements(path)]
     write_measurements(path, rows)
     results = Results(copied, config)
-    results.scores("heart_oft")
+    results.scores("simulated_heart")
     with pytest.raises(UserError, match="has vocabulary eeeeeeeeeeee, expected empty"):
-        results.mmd("heart_oft")
+        results.mmd("simulated_heart")
 
 
 def test_cells_are_sorted_and_unknown_donors_not_counted(copied: Path, config: Config) -> None:
     donors = ["unknown", "a", "", "a", "b"]
     columns = {"cell": [3, 1, 2, 4, 0], "donor": donors, "loss": [0.3, 0.1, 0.2, 0.4, 0.0]}
-    write_cells(copied / "metrics/validation_loss/heart_oft/sigmoid_2k.parquet", columns)
+    write_cells(copied / "metrics/validation_loss/simulated_heart/sigmoid_128.parquet", columns)
     results = Results(copied, config)
-    cells, losses, donors = results.cell_losses("heart_oft", "sigmoid_2k")
+    cells, losses, donors = results.cell_losses("simulated_heart", "sigmoid_128")
     assert cells.tolist() == [0, 1, 2, 3, 4]
     assert losses.tolist() == [0.0, 0.1, 0.2, 0.3, 0.4]
     assert donors.tolist() == ["b", "a", "", "unknown", "a"]
-    assert results.donor_count("heart_oft", "sigmoid_2k") == 2
+    assert results.donor_count("simulated_heart", "sigmoid_128") == 2
 
 
 def test_a_missing_measurement_is_named(copied: Path, config: Config) -> None:
-    path = copied / "metrics/mmd/heart_oft.csv"
+    path = copied / "metrics/mmd/simulated_heart.csv"
     _, *rows = read_measurements(path)
     write_measurements(path, rows)
-    with pytest.raises(UserError, match=r"mmd/heart_oft\.csv: damaged"):
-        Results(copied, config).mmd("heart_oft")
+    with pytest.raises(UserError, match=r"mmd/simulated_heart\.csv: damaged"):
+        Results(copied, config).mmd("simulated_heart")
 
 
 def test_permuted_cells(checkpoint, store, cells, tmp_path):
@@ -98,13 +98,13 @@ def test_model_file_of_another_model(make_model, store, cells, tmp_path):
 
 def test_embedding_of_another_model_or_dataset(write_arm):
     labels, values = list("aabbc"), np.arange(10.0).reshape(5, 2)
-    paths = {name: write_arm(name, values, labels) for name in ("sigmoid_4k", "softmax_4k")}
+    paths = {name: write_arm(name, values, labels) for name in ("sigmoid_256", "softmax_256")}
     with pytest.raises(UserError, match="has dataset 'toy', expected 'other'"):
         read_embeddings(paths, "other")
     for field, value in (("vocabulary", "e" * 64), ("cells", "e" * 64)):
-        write_arm("softmax_4k", values, labels, **{field: value})
-        with pytest.raises(UserError, match=rf"softmax_4k\.h5ad: has {field} eeeeeeeeeeee"):
+        write_arm("softmax_256", values, labels, **{field: value})
+        with pytest.raises(UserError, match=rf"softmax_256\.h5ad: has {field} eeeeeeeeeeee"):
             read_embeddings(paths, "toy")
-    paths["softmax_4k"].write_bytes(paths["sigmoid_4k"].read_bytes())
-    with pytest.raises(UserError, match=r"softmax_4k\.h5ad: has model 'sigmoid_4k'"):
+    paths["softmax_256"].write_bytes(paths["sigmoid_256"].read_bytes())
+    with pytest.raises(UserError, match=r"softmax_256\.h5ad: has model 'sigmoid_256'"):
         read_embeddings(paths, "toy")

@@ -18,7 +18,9 @@ from scsigmoid.results.folder import Results
 from scsigmoid.results.labels import model_label, pairs, short_label
 from scsigmoid.study.stability import short_settings
 
-DATASETS = dict.fromkeys(("indonesian_pbmc", "lung_acr", "healthy_colon", "adolescent_brain"))
+DATASETS = dict.fromkeys(
+    ("simulated_blood_2", "simulated_lung", "simulated_colon", "simulated_brain")
+)
 #: Changes of the second model of an attention and context.
 SLOW = {"training": {"learning_rate": 1e-5}}
 CHANGES = {
@@ -65,14 +67,14 @@ def test_labels_of_equal_attention_and_context_differ(change: str) -> None:
     for label in (model_label, short_label):
         labels = {name: label(config, name) for name in config.models}
         assert len(set(labels.values())) == len(labels) == 12
-    words = {"rate": "1e-05", "size": "400M", "nothing": "other_sigmoid_4k"}
-    assert words.get(change, "") in model_label(config, "other_sigmoid_4k")
+    words = {"rate": "1e-05", "size": "400M", "nothing": "other_sigmoid_256"}
+    assert words.get(change, "") in model_label(config, "other_sigmoid_256")
 
 
 def test_labels_of_different_models_do_not_change() -> None:
     config = configuration()
-    assert short_label(config, "sigmoid_4k") == "Sigmoid 4K"
-    assert model_label(config, "softmax_2k") == "Softmax 2K (128 tokens)"
+    assert short_label(config, "sigmoid_256") == "Sigmoid 256"
+    assert model_label(config, "softmax_128") == "Softmax 128"
 
 
 @pytest.mark.parametrize("change", ["rate", "nothing"])
@@ -134,7 +136,7 @@ def test_labels_of_contexts_differ(tmp_path: Path, names: tuple[str, str]) -> No
     """The names of the models do not decide between contexts of different lengths."""
     demo = configuration()
     models = {
-        name: replace(demo.models["sigmoid_2k"], context=context)
+        name: replace(demo.models["sigmoid_128"], context=context)
         for name, context in zip(names, (128, 256), strict=True)
     }
     same = replace(demo, models=models | {"c_4k": models[names[0]]})

@@ -418,7 +418,7 @@ def test_other_files_are_not_overwritten(tmp_path, capfd):
     h5ad, metadata = tmp_path / "cells" / "precious.h5ad", tmp_path / "cells" / "precious.json"
     for message, *options in (
         ("contains other files", "--part", 0, "--output", tmp_path / "folder"),
-        ("does not", "--dataset", "heart_oft", "--output", h5ad, "--metadata", metadata),
+        ("does not", "--dataset", "simulated_heart", "--output", h5ad, "--metadata", metadata),
         ("expected a number", "--part", 99, "--output", tmp_path / "part"),
         ("expected --part", "--part", "²", "--output", tmp_path / "part"),
         ("not one of", "--dataset", "kidney", "--output", h5ad, "--metadata", metadata),

@@ -43,7 +43,7 @@ def test_the_loss_figure_of_one_model_without_donors(
         row = results.validation_loss(dataset, model, metric)
         return replace(row, low=np.nan, high=np.nan) if metric.endswith("donors") else row
 
-    models = {"sigmoid_4k": results.config.models["sigmoid_4k"]}
+    models = {"sigmoid_256": results.config.models["sigmoid_256"]}
     one = Results(results.folder, replace(results.config, models=models))
     monkeypatch.setattr(one, "validation_loss", without_donors)
     with style.styled():
@@ -65,7 +65,7 @@ def test_labels_of_clusters_do_not_overlap(
 
     monkeypatch.setattr(results, "umap", umap_of_clusters)
     with style.styled():
-        figure = draw("umap_heart_oft", results)
+        figure = draw("umap_simulated_heart", results)
         FigureCanvasAgg(figure).draw()
         for axes in figure.axes:
             boxes = [text.get_window_extent() for text in axes.texts]
@@ -78,7 +78,7 @@ def test_labels_of_clusters_do_not_overlap(
 
 @pytest.mark.parametrize("contexts", [(128, 130), (2048, 2049), (2000, 2100, 2200), (16, 16384)])
 def test_labels_of_any_contexts_do_not_overlap(contexts: tuple[int, ...], results: Results) -> None:
-    model = results.config.models["sigmoid_2k"]
+    model = results.config.models["sigmoid_128"]
     models = {f"model_{context}": replace(model, context=context) for context in contexts}
     changed = Results(results.folder, replace(results.config, models=models))
     with style.styled():
@@ -98,7 +98,7 @@ def test_only_the_papers_cells_have_the_papers_figure(results: Results) -> None:
     captions = [
         registry.caption("figure", name, Plan(config))
         for config in (results.config, own)
-        for name in ("umap_heart_oft", "umap_pbmc68k", "scib")
+        for name in ("umap_simulated_heart", "umap_pbmc68k", "scib")
     ]
     paper_figures = [re.findall(r"\(The paper's (.*)\.\)$", caption) for caption in captions]
     assert paper_figures == [["Figure 7"], [], ["Figure 5"], [], [], []]
@@ -112,13 +112,13 @@ def test_cells_without_a_label_are_grey(results: Results, monkeypatch: pytest.Mo
     read = results.umap
     monkeypatch.setattr(results, "umap", unlabelled)
     with style.styled():
-        figure = draw("umap_heart_oft", results)
+        figure = draw("umap_simulated_heart", results)
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == ["no label", *sorted({*read("heart_oft", "sigmoid_4k").cell_type})]
-    for axes, model in zip(figure.axes, ("softmax_4k", "sigmoid_4k"), strict=True):
+    assert labels == ["no label", *sorted({*read("simulated_heart", "sigmoid_256").cell_type})]
+    for axes, model in zip(figure.axes, ("softmax_256", "sigmoid_256"), strict=True):
         grey = axes.collections[0]
         assert to_hex(grey.get_facecolor()[0]) == style.RULE
-        assert len(grey.get_offsets()) == np.ceil(len(read("heart_oft", model)) / 3)
+        assert len(grey.get_offsets()) == np.ceil(len(read("simulated_heart", model)) / 3)
 
 
 def test_the_share_of_cells_that_is_cut(whole: Results) -> None:
@@ -149,9 +149,9 @@ def test_own_cells_have_scores_by_donor(whole: Results) -> None:
     own = Results(whole.folder, config)
     registry.write("table", "scib", own, own.folder / "tables/scib")
     before = content(own)["sections"][0]["items"]
-    donor_scores = {"sigmoid_4k": [0.1, 0.2, 0.3], "softmax_4k": [0.0, 0.2, 0.1]}
+    donor_scores = {"sigmoid_256": [0.1, 0.2, 0.3], "softmax_256": [0.0, 0.2, 0.1]}
     for metric in scored:
-        path = whole.folder / f"metrics/{metric}/heart_oft.csv"
+        path = whole.folder / f"metrics/{metric}/simulated_heart.csv"
         rows = read_measurements(path)
         donor_rows = [
             replace(row, group=f"donor {donor}", value=value)
@@ -170,9 +170,9 @@ def test_own_cells_have_scores_by_donor(whole: Results) -> None:
     assert cells[0] == cells[1]
     rows = {row[0].text: [cell.text for cell in row[1:]] for row in table.cells}
     half = stats.t.ppf(0.975, 2) * stats.sem([0.1, 0.2, 0.3])
-    assert rows["Sigmoid 4K (256 tokens)"] == [f"0.200 ± {half:.3f}"] * 4
+    assert rows["Sigmoid 256"] == [f"0.200 ± {half:.3f}"] * 4
     half = stats.t.ppf(0.975, 2) * stats.sem([0.1, 0.0, 0.2])
-    assert rows["Sigmoid 4K \N{MINUS SIGN} Softmax 4K"] == [f"+0.100 ± {half:.3f}"] * 4
+    assert rows["Sigmoid 256 \N{MINUS SIGN} Softmax 256"] == [f"+0.100 ± {half:.3f}"] * 4
     assert rows["Random embedding"] == ["0.500 ± 0.000"] * 4
 
 
@@ -186,11 +186,11 @@ def test_only_files_of_this_run_are_listed(tmp_path: Path) -> None:
         for estimator in ("unbiased", "biased")
         for pair in ("a vs b", "a vs c", "b vs c", "ratio_of_means")
     ]
-    pd.DataFrame(rows).to_csv(tmp_path / "tables/mmd_heart_oft.csv")
+    pd.DataFrame(rows).to_csv(tmp_path / "tables/mmd_simulated_heart.csv")
     lines = [line.split(":", 1) for line in summary(tmp_path, since=10).splitlines()]
     assert {title: text.strip() for title, text in lines} == {
-        "MMD, sigmoid / softmax": "1.250 (heart_oft, 3 pairs of cell types)",
-        "Tables": str(tmp_path / "tables/mmd_heart_oft.csv"),
+        "MMD, sigmoid / softmax": "1.250 (simulated_heart, 3 pairs of cell types)",
+        "Tables": str(tmp_path / "tables/mmd_simulated_heart.csv"),
     }
 
 
@@ -200,7 +200,7 @@ MARKS = "\x00\x07\x9f\u200e\u200f\u202e\u2066\u2069\u061c\u2028\ufeff"
 def test_validation_loss_of_one_model_without_donors(
     results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    models = {"sigmoid_4k": results.config.models["sigmoid_4k"]}
+    models = {"sigmoid_256": results.config.models["sigmoid_256"]}
     one = Results(results.folder, replace(results.config, models=models))
     monkeypatch.setattr(one, "donor_count", lambda dataset, model: 0)
     table = registry.make("table", "validation_loss", one)
@@ -209,7 +209,7 @@ def test_validation_loss_of_one_model_without_donors(
 
 
 def test_pairs_without_an_interval_are_named(copied: Path, config: Config) -> None:
-    path = copied / "metrics/mmd/heart_oft.csv"
+    path = copied / "metrics/mmd/simulated_heart.csv"
     rows = [
         replace(row, low=math.nan, high=math.nan)
         if "unbiased" in row.metric and row.group in ("", "Immune vs Neural")
@@ -220,7 +220,7 @@ def test_pairs_without_an_interval_are_named(copied: Path, config: Config) -> No
     write_measurements(
         path, [replace(row, value=math.nan) if row.metric == mean else row for row in rows]
     )
-    table = registry.make("table", "mmd_heart_oft", Results(copied, config))
+    table = registry.make("table", "mmd_simulated_heart", Results(copied, config))
     notes = " ".join(table.notes)
     assert "interval of the pair and of the means: Immune vs Neural." in notes
     assert "over resamples: \N{EN DASH} % (unbiased), +" in notes
@@ -228,7 +228,7 @@ def test_pairs_without_an_interval_are_named(copied: Path, config: Config) -> No
 
 def test_missing_models_have_no_verdict(paper_results: Results) -> None:
     models = {**paper_results.config.models}
-    for name in ("sigmoid_2k", "softmax_2k"):
+    for name in ("sigmoid_128", "softmax_128"):
         del models[name]
         for file in paper_results.folder.glob(f"metrics/validation_loss/*/{name}.*"):
             file.unlink()
@@ -247,7 +247,7 @@ def test_the_umap_has_every_cell(
     cells = pd.DataFrame({"cell_type": kinds, "x": values[:, 0], "y": values[:, 1]})
     monkeypatch.setattr(results, "umap", lambda dataset, model: cells)
     with style.styled():
-        figure = draw("umap_heart_oft", results)
+        figure = draw("umap_simulated_heart", results)
     for axes in figure.axes:
         drawn = np.vstack([dots.get_offsets() for dots in axes.collections])
         assert sorted(map(tuple, drawn)) == sorted(map(tuple, values))

@@ -36,7 +36,14 @@ from scsigmoid.study.tables import claims_table
 from scsigmoid.training.run import TrainingRun
 
 DATASETS = dict.fromkeys(
-    ("indonesian_pbmc", "lung_acr", "healthy_colon", "adolescent_brain", "aging_pbmc", "pbmc68k")
+    (
+        "simulated_blood_2",
+        "simulated_lung",
+        "simulated_colon",
+        "simulated_brain",
+        "simulated_blood",
+        "pbmc68k",
+    )
 )
 Damage = Callable[[list[str]], list[str]]
 #: Changes of the lines of a CSV file, of which the first is the header.
@@ -53,7 +60,7 @@ DAMAGES: dict[str, Damage] = {
 }
 #: The family of a small study.
 FAMILY = {
-    "purpose": "seeds", "attention": ["sigmoid", "softmax"], "context": [128], "size": ["demo"],
+    "purpose": "seeds", "attention": ["sigmoid", "softmax"], "context": [128], "size": ["tiny"],
     "seed": [1], "training": {"steps": 10},
 }  # fmt: skip
 #: Damage that also shows if the file has a single row.
@@ -77,10 +84,10 @@ def written(tmp_path_factory: pytest.TempPathFactory, config: Config) -> Path:
     folder = tmp_path_factory.mktemp("results")
     writer = MadeUp(folder, config)
     writer.write_corpus()
-    writer.write_losses("heart_oft")
-    writer.write_scores("heart_oft")
+    writer.write_losses("simulated_heart")
+    writer.write_scores("simulated_heart")
     pairs = {"Cardiac vs Neural": (0.5, 0.4), "Cardiac vs Immune": (0.6, 0.5)}
-    writer.write_mmd("heart_oft", pairs)
+    writer.write_mmd("simulated_heart", pairs)
     writer.write_kernel()
     writer.write_training()
     return folder
@@ -98,11 +105,11 @@ def results(written: Path, tmp_path: Path, config: Config) -> Results:
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_rows_are_refused(results: Results, damage: str) -> None:
     files = {
-        "metrics/validation_loss/heart_oft/sigmoid_4k.csv": lambda: results.validation_loss(
-            "heart_oft", "sigmoid_4k"
+        "metrics/validation_loss/simulated_heart/sigmoid_256.csv": lambda: results.validation_loss(
+            "simulated_heart", "sigmoid_256"
         ),
-        "metrics/leiden_nmi/heart_oft.csv": lambda: results.scores("heart_oft"),
-        "metrics/mmd/heart_oft.csv": lambda: results.mmd("heart_oft"),
+        "metrics/leiden_nmi/simulated_heart.csv": lambda: results.scores("simulated_heart"),
+        "metrics/mmd/simulated_heart.csv": lambda: results.mmd("simulated_heart"),
         "benchmarks/kernel.csv": lambda: results.kernel_rows,
         "benchmarks/training.csv": lambda: results.training_rows,
     }
@@ -115,7 +122,7 @@ def test_damaged_rows_are_refused(results: Results, damage: str) -> None:
 
 def test_files_are_read_by_pandas_and_rewritten(results: Results) -> None:
     """pandas reads the files without arguments, and the result is not damaged."""
-    path = results.folder / "metrics/mmd/heart_oft.csv"
+    path = results.folder / "metrics/mmd/simulated_heart.csv"
     rows = read_measurements(path)
     table = pd.read_csv(path, float_precision="round_trip")
     assert len(table) == len(rows)
@@ -125,7 +132,7 @@ def test_files_are_read_by_pandas_and_rewritten(results: Results) -> None:
 
 
 def test_files_of_older_versions_are_read(results: Results) -> None:
-    path = results.folder / "metrics/mmd/heart_oft.csv"
+    path = results.folder / "metrics/mmd/simulated_heart.csv"
     rows = read_measurements(path)
     pd.read_csv(path, float_precision="round_trip").iloc[:, :-1].to_csv(path, index=False)
     assert repr(read_measurements(path)) == repr(rows)
@@ -226,30 +233,32 @@ def test_no_field_is_a_formula_and_text_reads_back(tmp_path: Path) -> None:
         ("leiden_nmi", "leiden_nmi_2"),
         ("mmd", "mmd_unbiased_ratios"),
         ("mmd", "mmdx"),
-        ("validation_loss/heart_oft", "validation_loss_over_cells"),
+        ("validation_loss/simulated_heart", "validation_loss_over_cells"),
     ],
 )
 def test_other_metrics_that_start_alike_are_refused(
     results: Results, metric: str, other: str
 ) -> None:
     folder, _, dataset = metric.partition("/")
-    path = results.folder / f"metrics/{metric}/{'sigmoid_4k' if dataset else 'heart_oft'}.csv"
+    path = (
+        results.folder / f"metrics/{metric}/{'sigmoid_256' if dataset else 'simulated_heart'}.csv"
+    )
     rows = read_measurements(path)
     write_measurements(path, [*rows, replace(rows[0], metric=other)])
     with pytest.raises(UserError, match=other):
-        results.measurements(folder, "heart_oft", "sigmoid_4k" if dataset else "")
+        results.measurements(folder, "simulated_heart", "sigmoid_256" if dataset else "")
 
 
 def embeddings(folder: Path, labels: list[str], contexts: tuple[int, int]) -> dict[str, Path]:
     """Write the embeddings of cells with these types for two models."""
     paths = {}
     random, types = np.random.default_rng(0), sorted(set(labels))
-    for name, context in zip(("sigmoid_4k", "softmax_4k"), contexts, strict=True):
-        paths[name] = folder / f"embeddings/heart_oft/{name}.h5ad"
+    for name, context in zip(("sigmoid_256", "softmax_256"), contexts, strict=True):
+        paths[name] = folder / f"embeddings/simulated_heart/{name}.h5ad"
         metadata = {
             "model": name, "attention": name[:7], "context": context, "pooling": "mean",
-            "checkpoint": "c" * 64, "vocabulary": "", "dataset": "heart_oft", "cells": "c" * 64,
-            "simulated": True,
+            "checkpoint": "c" * 64, "vocabulary": "", "cells": "c" * 64,
+            "dataset": "simulated_heart", "simulated": True,
         }  # fmt: skip
         values = random.normal(size=(len(labels), 4)) + [[types.index(label)] for label in labels]
         obs = pd.DataFrame(index=[f"cell {index}" for index in range(len(labels))])
@@ -268,8 +277,8 @@ def measure(
         datasets=None, resamples=20, confidence=0.95, estimator="unbiased", minimum_cells=8,
         block_cells=64,
     )  # fmt: skip
-    output = folder / "metrics/mmd/heart_oft.csv"
-    mmd_dataset(embeddings(folder, labels, contexts), "heart_oft", settings, 1, output)
+    output = folder / "metrics/mmd/simulated_heart.csv"
+    mmd_dataset(embeddings(folder, labels, contexts), "simulated_heart", settings, 1, output)
     return read_measurements(output)
 
 
@@ -295,7 +304,7 @@ def test_cell_types_with_vs_in_their_name(
         for name, model in config.models.items()
     }
     results.config = replace(config, models=context)
-    pairs = results.mmd("heart_oft")
+    pairs = results.mmd("simulated_heart")
     assert len(pairs) == kept * (kept - 1) / 2
     values = [measured["ratio"].value for measured in pairs.values()]
     assert len(set(values)) == len(pairs)
@@ -313,9 +322,9 @@ def test_a_ratio_of_two_contexts_has_no_context(
     tmp_path: Path, contexts: tuple[int, int], expected: int
 ) -> None:
     rows = measure(tmp_path, ["a"] * 10 + ["b"] * 10, contexts)
-    of_both = {row.context for row in rows if " / " in row.model or " - " in row.model}
+    of_both = {row.context for row in rows if row.compared_with}
     assert of_both == {expected}
-    assert {row.context for row in rows if row.model == "softmax_4k"} == {contexts[1]}
+    assert {row.context for row in rows if row.model == "softmax_256"} == {contexts[1]}
 
 
 # Settings.

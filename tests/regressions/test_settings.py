@@ -13,16 +13,16 @@ def test_null_and_numbers_may_be_text() -> None:
     """Snakemake passes the values of ``--config 'training={clipping: null}'`` as text."""
     overrides = {
         "training": {"clipping": "null", "steps": "5", "betas": ["0.5", "9e-1"]},
-        "datasets": {"lung_acr": "null"},
-        "models": {"sigmoid_2k": {"training": {"clipping": "null"}}},
+        "datasets": {"simulated_lung": "null"},
+        "models": {"sigmoid_128": {"training": {"clipping": "null"}}},
         "results": "null",
     }
     config = load(overrides=overrides)
     training = config.training
     assert (training.clipping, training.steps, training.betas) == (None, 5, [0.5, 0.9])
     assert config.results is None
-    assert model_training(config, "sigmoid_2k").clipping is None
-    assert "lung_acr" not in config.datasets
+    assert model_training(config, "sigmoid_128").clipping is None
+    assert "simulated_lung" not in config.datasets
 
 
 @pytest.mark.parametrize(

@@ -30,23 +30,24 @@ def test_a_number_as_text_gives_the_same_name():
 
 def test_a_study_embeds_one_dataset():
     study = {
-        name: {**SEEDS, "purpose": None, "embedded": name} for name in ("heart_oft", "pbmc68k")
+        name: {**SEEDS, "purpose": None, "embedded": name}
+        for name in ("simulated_heart", "pbmc68k")
     }
-    with pytest.raises(UserError, match=r"study: families embed heart_oft, pbmc68k; choose"):
+    with pytest.raises(UserError, match=r"study: families embed simulated_heart, pbmc68k; choose"):
         load(overrides={"study": study})
 
 
 @pytest.mark.parametrize(
     ("purpose", "varied"),
     [
-        ("seeds", {"size": ["demo", "160M"]}),
+        ("seeds", {"size": ["tiny", "tiny_32"]}),
         ("rates", {"context": [128, 256]}),
         ("sizes", {"training": {"clipping": [None, 1.0]}}),
         ("stability", {"training": {"mask_fraction": [0.1, 0.2]}}),
     ],
 )
 def test_runs_that_a_table_would_average_are_refused(purpose, varied):
-    single = SEEDS | {"size": ["demo"], "training": {"learning_rate": 1e-3}, "purpose": purpose}
+    single = SEEDS | {"size": ["tiny"], "training": {"learning_rate": 1e-3}, "purpose": purpose}
     assert study_runs(load(overrides={"study": {"mine": single}}))
     with pytest.raises(UserError, match=r"study\.mine: .* have the same purpose, attention, seed"):
         study_runs(load(overrides={"study": {"mine": single | varied}}))

@@ -30,7 +30,7 @@ from scsigmoid.results.speed import costs
 
 JOURNALS = Path(__file__).parents[2] / "docs/measurements/h200/journals"
 DATASETS = dict.fromkeys(
-    ("indonesian_pbmc", "lung_acr", "healthy_colon", "adolescent_brain", "aging_pbmc")
+    ("simulated_blood_2", "simulated_lung", "simulated_colon", "simulated_brain", "simulated_blood")
 )
 MARKS = "\x00\x07\x9f\u200e\u200f\u202e\u2066\u2069\u061c\u2028\ufeff"
 
@@ -190,7 +190,9 @@ def with_donors(results: Results, mean: float, of_donors: Interval) -> Results:
     masks = Interval(mean, mean - 0.001, mean + 0.001)
     for index, model in enumerate(results.plan.evaluated_models):
         losses = np.linspace(mean - 1, mean + 1, CELLS) + 0.01 * index
-        writer.write_model_losses("heart_oft", model, losses, Interval(mean), of_donors, masks)
+        writer.write_model_losses(
+            "simulated_heart", model, losses, Interval(mean), of_donors, masks
+        )
     return Results(results.folder, results.config)
 
 
@@ -205,14 +207,14 @@ def test_an_interval_is_around_its_own_value(
     expected = [2.5, 0.001, 3.0, 0.2] if has_interval else [2.5, 0.001]
     (loss, *_) = (cell for cell in row if isinstance(cell, Cell))
     assert values(loss.text) == expected
-    paired = changed.paired_difference("heart_oft", "sigmoid_4k", "softmax_4k")
+    paired = changed.paired_difference("simulated_heart", "sigmoid_256", "softmax_256")
     difference = values(str(row[-1]))
     assert len(difference) == 3
     assert difference[1:] == pytest.approx([paired.value, (paired.high - paired.low) / 2], abs=6e-4)
     # In the figure, the error bar is around its mark.
     with styled():
         figure = registry.make("figure", "loss", changed)
-    axes = figure.axes[1 + list(changed.config.datasets).index("heart_oft")]
+    axes = figure.axes[1 + list(changed.config.datasets).index("simulated_heart")]
     lines = [line.get_xydata() for line in axes.get_lines()]
     marks = {points[0][0]: points[0][1] for points in lines if len(points) == 1}
     assert set(marks.values()) == {3.0 if has_interval else 2.5}
@@ -236,7 +238,7 @@ def test_numbers_above_the_bars_are_described(results: Results) -> None:
 
 # GPU-hours of completed runs.
 
-RUNS = ("sigmoid_2k", "softmax_2k", "sigmoid_4k", "softmax_4k")
+RUNS = ("sigmoid_128", "softmax_128", "sigmoid_256", "softmax_256")
 Change = Callable[[str], str]
 
 

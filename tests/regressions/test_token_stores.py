@@ -55,7 +55,7 @@ def own_corpus(corpus: Any, tmp_path: Path) -> Any:
 def test_training_refuses_changed_tokens(
     workers: int, own_corpus: Any, run: Any, tmp_path: Path
 ) -> None:
-    output = tmp_path / "sigmoid_2k"
+    output = tmp_path / "sigmoid_128"
     change_tokens(own_corpus.stores[1] / "shard-00001.arrow")
     run = changed(run, workers=workers)
     with pytest.raises(UserError, match=r"part-00001/shard-00001\.arrow.*damaged.*make the tokens"):
@@ -74,7 +74,7 @@ def test_training_on_tokens_beyond_the_vocabulary(
         tokens = [[*cell[:-1], 64] for cell in table["input_ids"].to_pylist()]
         table = token_table(tokens, 64, cell=range(len(tokens)))
         write_shards(folder, grouped(table.to_batches(), 10), index)
-    command = train_command(run, own_corpus, tmp_path / "sigmoid_2k", gpus=1)
+    command = train_command(run, own_corpus, tmp_path / "sigmoid_128", gpus=1)
     capsys.readouterr()
     assert main(command) == 1
     lines = [line for line in capsys.readouterr().err.splitlines() if "error" in line]

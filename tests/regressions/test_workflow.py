@@ -25,9 +25,10 @@ from scsigmoid.config.check import as_json, load, merge
 from scsigmoid.config.plan import Plan
 
 MANIFEST = "results/demo/corpus/manifest.csv"
-EVALUATION = "results/demo/corpus/evaluation/heart_oft.h5ad"
+EVALUATION = "results/demo/corpus/evaluation/simulated_heart.h5ad"
 MODELS = {
-    name: f"results/demo/training/{name}/model.safetensors" for name in ("sigmoid_2k", "softmax_2k")
+    name: f"results/demo/training/{name}/model.safetensors"
+    for name in ("sigmoid_128", "softmax_128")
 }
 #: A plugin for another file system, which Snakemake can load.
 STORAGE = """
@@ -88,15 +89,15 @@ def test_a_model_with_other_settings_than_the_configuration_is_trained_again(
     # A setting that does not affect models, and one that affects one model.
     changes = {
         "training": {"checkpoint_every": 7},
-        "models": {"softmax_2k": {"training": {"learning_rate": 0.5}}},
+        "models": {"softmax_128": {"training": {"learning_rate": 0.5}}},
     }
     project.configure(merge(overrides, changes))
     run = project.run("-n", *MODELS.values(), "--allowed-rules", "train")
     assert run.returncode == 0, run.stdout + run.stderr
     (line,) = [line for line in run.stderr.splitlines() if "settings" in line]
-    assert "softmax_2k" in line
+    assert "softmax_128" in line
     assert "learning_rate" in line
-    assert re.findall(r"^    output: (\S+),", run.stdout, re.MULTILINE) == [MODELS["softmax_2k"]]
+    assert re.findall(r"^    output: (\S+),", run.stdout, re.MULTILINE) == [MODELS["softmax_128"]]
 
 
 def test_a_job_of_a_cluster_records_its_settings(project: Project) -> None:
@@ -161,8 +162,8 @@ def test_sigint_stops_training_with_a_checkpoint(project: Project, receiver: str
     """``kill -INT`` of Snakemake alone, and Ctrl-C."""
     training = {"steps": 1_000_000, "checkpoint_every": 1_000_000}
     place_tokens(project, merge(TINY, {"corpus": {"parts": 1}, "training": training}))
-    model = project.folder / MODELS["sigmoid_2k"]
-    command = project.command(MODELS["sigmoid_2k"], "--allowed-rules", "train")
+    model = project.folder / MODELS["sigmoid_128"]
+    command = project.command(MODELS["sigmoid_128"], "--allowed-rules", "train")
     run = subprocess.Popen(
         command,
         cwd=project.folder,
@@ -189,7 +190,7 @@ def test_sigint_stops_training_with_a_checkpoint(project: Project, receiver: str
         with suppress(ProcessLookupError):
             os.killpg(run.pid, signal.SIGKILL)
     assert len(list(model.parent.glob("checkpoints/step-*.sha256"))) == 1
-    log = (project.folder / "results/demo/logs/train/sigmoid_2k.log").read_text()
+    log = (project.folder / "results/demo/logs/train/sigmoid_128.log").read_text()
     assert "stopped by SIGINT" in log
 
 
@@ -228,7 +229,7 @@ def test_processes_of_training_do_not_run_python_files_of_the_user(project: Proj
     overrides = merge(TINY, {"corpus": {"parts": 1}, "training": {"steps": 1}})
     place_tokens(project, overrides)
     (project.folder / "numpy.py").write_text("open('was_run', 'w').close()\n")
-    words = train_command(project, overrides, "sigmoid_2k")
+    words = train_command(project, overrides, "sigmoid_128")
     command = [sys.executable, "-P", "-m", "scsigmoid", *words, "--gpus", "2"]
     run = subprocess.run(command, cwd=project.folder, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -78,8 +78,8 @@ def test_the_page(whole: Results) -> None:
             assert (whole.folder / link).exists(), link
     words = " ".join(page.words)
     for expected in (
-        *("Simulated data", "Preset", "Configuration"),
-        *("layers: 2 (paper: 12)", "global_batch: 16 (paper: 256)"),
+        *("are simulated", "Preset", "Configuration"),
+        *("corpus.source: embedded (paper: cellxgene)", "models.sigmoid_2k: missing"),
     ):
         assert expected in words
     assert words.count("cannot be compared with the paper") == 1
@@ -112,7 +112,14 @@ def test_own_cells_come_first(whole: Results) -> None:
     page = Page((own.folder / "report.html").read_text(encoding="utf-8"))
     assert not page.open
     assert "Sigmoid attention for single-cell models: own cells" in page.words
-    order = ["run", "cells", "figure-umap_heart_oft", "figure-scib", "table-scib", "figure-loss"]
+    order = [
+        "run",
+        "cells",
+        "figure-umap_simulated_heart",
+        "figure-scib",
+        "table-scib",
+        "figure-loss",
+    ]
     order += ["made"]
     assert [name for name in page.ids if name in order] == order
     (section,) = content(own)["sections"]
@@ -123,7 +130,7 @@ def test_own_cells_come_first(whole: Results) -> None:
     assert "single run" in scib["table"].notes[-1]
     rows = {row[0].text: [cell.text for cell in row[1:]] for row in cells_item["table"].cells}
     assert rows["Training"] == ["3,000", *["\N{EN DASH}"] * 4]
-    assert rows["Heart OFT"] == ["160", "1,200", "4", "cell_type", "8"]
+    assert rows["Simulated heart"] == ["160", "1,200", "4", "cell_type", "8"]
 
 
 def test_a_study_has_a_section_of_its_own(whole: Results) -> None:

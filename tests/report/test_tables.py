@@ -81,31 +81,36 @@ def test_tables_depend_only_on_their_declared_settings(results: Results) -> None
 
 def test_validation_loss_by_hand(results: Results, tmp_path: Path) -> None:
     table, markdown, latex = write("validation_loss", results, tmp_path)
-    heart = table[table["dataset"] == "heart_oft"].set_index("model")
-    loss = results.validation_loss("heart_oft", "sigmoid_4k").value
-    assert heart.loc["sigmoid_4k", "mean"] == loss
-    difference = heart.loc["sigmoid_4k - softmax_4k"]
-    paired = results.paired_difference("heart_oft", "sigmoid_4k", "softmax_4k")
+    rows = table[table["dataset"] == "simulated_heart"].set_index("model")
+    heart = rows[rows["compared_with"].isna()]
+    loss = results.validation_loss("simulated_heart", "sigmoid_256").value
+    assert heart.loc["sigmoid_256", "mean"] == loss
+    difference = rows[rows["compared_with"] == "softmax_256"].loc["sigmoid_256"]
+    paired = results.paired_difference("simulated_heart", "sigmoid_256", "softmax_256")
     assert tuple(difference[["donor_mean", "donor_mean_low", "donor_mean_high"]]) == paired
-    assert difference["paper_mean"] == pytest.approx(2.615 - 2.631)
-    assert heart.loc["softmax_2k", "paper_mean"] == 3.017
-    losses = heart[~heart.index.str.contains(" - ")]["mean"]
-    assert heart.index[heart["best"] == True].tolist() == [losses.idxmin()] == ["sigmoid_4k"]  # noqa: E712
+    assert heart.index[heart["best"]].tolist() == [heart["mean"].idxmin()] == ["sigmoid_256"]
     donors, masks = (
-        results.validation_loss("heart_oft", "sigmoid_4k", f"validation_loss_over_{name}")
+        results.validation_loss("simulated_heart", "sigmoid_256", f"validation_loss_over_{name}")
         for name in ("donors", "masks")
     )
     of_donors, of_masks = (f"{(row.high - row.low) / 2:.3f}" for row in (donors, masks))
     assert f"**{loss:.3f} ± {of_masks} ({donors.value:.3f} ± {of_donors})**" in markdown
     assert rf"\textbf{{{loss:.3f} $\pm$ " in latex
-    assert heart.loc["sigmoid_4k", "donors"] == 4
+    assert heart.loc["sigmoid_256", "donors"] == 4
     assert markdown.count("**") == 2 * len(results.config.datasets)
-    assert "Heart OFT (simulated)" in markdown
-    assert "PBMC 68k (simulated)" not in markdown
+
+
+def test_the_papers_losses_are_next_to_ours(paper_results: Results, tmp_path: Path) -> None:
+    table, markdown, _ = write("validation_loss", paper_results, tmp_path)
+    heart = table[table["dataset"] == "heart_oft"].set_index("model")
+    is_pair = heart["compared_with"].notna()
+    assert heart[is_pair].loc["sigmoid_4k", "paper_mean"] == pytest.approx(2.615 - 2.631)
+    assert heart[~is_pair].loc["softmax_2k", "paper_mean"] == 3.017
+    assert "in the paper" in markdown
 
 
 def test_mmd_by_hand(results: Results, tmp_path: Path) -> None:
-    table, markdown, _ = write("mmd_heart_oft", results, tmp_path)
+    table, markdown, _ = write("mmd_simulated_heart", results, tmp_path)
     is_pair = table["pair"].str.contains(" vs ")
     assert table["estimator"][is_pair].tolist() == ["unbiased"] * 28 + ["biased"] * 28
     biased, pairs = (rows.set_index("pair") for _, rows in table[is_pair].groupby("estimator"))
@@ -114,14 +119,13 @@ def test_mmd_by_hand(results: Results, tmp_path: Path) -> None:
     # above the values.
     for name, row in pairs.iterrows():
         values = row[["sigmoid", "softmax"]]
-        assert row["best"] == f"{values.astype(float).idxmax()}_4k"
+        assert row["best"] == f"{values.astype(float).idxmax()}_256"
         assert biased.loc[name, "softmax_bootstrap_mean"] == pytest.approx(row["softmax"] + 0.024)
         assert f"**{values.max():.3f} ({values.max() + 0.004:.3f}) [" in lines[name]
         assert f"{row['softmax'] + 0.02:.3f} ({row['softmax'] + 0.024:.3f}) [" in lines[name]
-    wins = (pairs["best"] == "sigmoid_4k").sum()
+    wins = (pairs["best"] == "sigmoid_256").sum()
     assert f"higher MMD on {wins} of 28 pairs" in markdown
-    first = pairs.loc["Mesenchymal vs Cardiac"]
-    assert first[["paper_sigmoid", "paper_softmax_high"]].tolist() == [0.467, 0.385]
+    assert pairs[["paper_sigmoid", "paper_softmax_high"]].isna().all(axis=None)
     ours, theirs = pairs["sigmoid"], pairs["softmax"]
     over = (ours.mean() + 0.004) / (theirs.mean() + 0.004)
     means = table[~is_pair & (table["estimator"] == "unbiased")].set_index("pair")["ratio"]
@@ -134,12 +138,19 @@ def test_mmd_by_hand(results: Results, tmp_path: Path) -> None:
     )
     assert f"as the ratio of the means over resamples: +{(over - 1) * 100:.1f} [" in markdown
     assert "Mast (7)" in markdown
-    assert "simulated" in markdown.splitlines()[0]
+    assert "Simulated heart" in markdown.splitlines()[0]
+
+
+def test_the_papers_mmd_is_next_to_ours(paper_results: Results, tmp_path: Path) -> None:
+    table, markdown, _ = write("mmd_heart_oft", paper_results, tmp_path)
+    first = table.set_index("pair").loc["Mesenchymal vs Cardiac"].iloc[0]
+    assert first[["paper_sigmoid", "paper_softmax_high"]].tolist() == [0.467, 0.385]
+    assert "Softmax in the paper" in markdown
 
 
 def test_the_better_model_of_each_score_is_best(results: Results, tmp_path: Path) -> None:
     table, _, _ = write("scib", results, tmp_path)
-    models = table[table["model"].isin(["sigmoid_4k", "softmax_4k"])]
+    models = table[table["model"].isin(["sigmoid_256", "softmax_256"])]
     highest = models.groupby(["dataset", "metric"])["value"].idxmax()
     assert set(table.index[table["best"]]) == set(highest)
 
@@ -157,7 +168,7 @@ def test_kernel_speed_by_hand(results: Results, tmp_path: Path) -> None:
 
 def test_training_cost_by_hand(results: Results, tmp_path: Path) -> None:
     table, markdown, _ = write("training_cost", results, tmp_path)
-    first = table.query("size == '160M' and context == 128 and kernel in ('reference', 'sdpa')")
+    first = table.query("size == 'tiny_32' and context == 128 and kernel in ('reference', 'sdpa')")
     hours = first.set_index("attention")["gpu_hours"]
     saved = (1 - hours["sigmoid"] / hours["softmax"]) * 100
     assert f"{abs(saved):.1f} [" in markdown
@@ -174,11 +185,15 @@ def test_training_speed_is_compared_at_the_same_context(results: Results, tmp_pa
     # The made-up rounds differ by the same factor.
     assert ratios.loc["flex"].to_numpy() == pytest.approx(2.0)
     # 2 cells in 2 * 128 ** 0.5 / 0.9 milliseconds
-    assert "| 160M | 128 | 2 | Sigmoid, reference | packed | 0 % | **80 [76, 83]** |" in markdown
-    assert "| 160M | 128 | 2 | Softmax, FlexAttention | padded | 50 % | 40 [38, 41] |" in markdown
+    assert (
+        "| tiny\\_32 | 128 | 2 | Sigmoid, reference | packed | 0 % | **80 [76, 83]** |" in markdown
+    )
+    assert (
+        "| tiny\\_32 | 128 | 2 | Softmax, FlexAttention | padded | 50 % | 40 [38, 41] |" in markdown
+    )
     assert "2.00 [2.00, 2.00]" in markdown
     assert math.isnan(table["cells_per_second"].iloc[-1])
-    assert "is not installed): TritonSigmoid, padded, 160M at 128, 2 cells." in markdown
+    assert "is not installed): TritonSigmoid, padded, tiny at 128, 2 cells." in markdown
     assert markdown.count("TritonSigmoid") == 1
 
 
@@ -190,7 +205,7 @@ def test_parameters_of_the_papers_size(paper_results: Results, tmp_path: Path) -
 
 
 def test_unknown_names(results: Results) -> None:
-    with pytest.raises(UserError, match="did you mean 'mmd_heart_oft'"):
+    with pytest.raises(UserError, match="did you mean 'mmd_simulated_heart'"):
         registry.make("table", "mmd_heart", results)
     with pytest.raises(UserError, match="did you mean 'latency'"):
         registry.make("figure", "latencies", results)

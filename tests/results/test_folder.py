@@ -18,15 +18,16 @@ from scsigmoid.results.folder import Results
 
 
 def test_values(results: Results) -> None:
-    assert results.metadata("heart_oft")["cells"] == 160
-    assert results.validation_loss("heart_oft", "sigmoid_2k").n == 160
-    cells, losses, donors = results.cell_losses("heart_oft", "sigmoid_2k")
+    assert results.metadata("simulated_heart")["cells"] == 160
+    assert results.validation_loss("simulated_heart", "sigmoid_128").n == 160
+    cells, losses, donors = results.cell_losses("simulated_heart", "sigmoid_128")
     assert cells.tolist() == list(range(160))
     assert sorted(set(donors)) == ["donor 0", "donor 1", "donor 2", "donor 3"]
-    assert losses.mean() == pytest.approx(results.validation_loss("heart_oft", "sigmoid_2k").value)
-    assert results.journal("sigmoid_4k")["step"][-1] == results.config.training.steps
+    assert losses.mean() == pytest.approx(
+        results.validation_loss("simulated_heart", "sigmoid_128").value
+    )
+    assert results.journal("sigmoid_256")["step"][-1] == results.config.training.steps
     assert results.training_cells == 3000
-    assert results.training_cell_kind == "simulated"
 
 
 def test_the_baseline_loss_is_the_entropy_of_the_genes(results: Results, tmp_path: Path) -> None:
@@ -39,35 +40,35 @@ def test_the_baseline_loss_is_the_entropy_of_the_genes(results: Results, tmp_pat
 
 def test_the_mean_score_is_over_the_papers_metrics(tmp_path: Path, config: Config) -> None:
     scores = {
-        "logistic": {"sigmoid_4k": 1.0},
-        "silhouette_label": {"sigmoid_4k": 0.5},
-        "leiden_nmi": {"sigmoid_4k": 0.6, "random": 0.9},
-        "leiden_ari": {"sigmoid_4k": 0.1},
+        "logistic": {"sigmoid_256": 1.0},
+        "silhouette_label": {"sigmoid_256": 0.5},
+        "leiden_nmi": {"sigmoid_256": 0.6, "random": 0.9},
+        "leiden_ari": {"sigmoid_256": 0.1},
     }
     for metric, values in scores.items():
         rows = [
-            Measurement(dataset="heart_oft", model=model, metric=metric, value=value)
+            Measurement(dataset="simulated_heart", model=model, metric=metric, value=value)
             for model, value in values.items()
         ]
-        write_measurements(tmp_path / f"metrics/{metric}/heart_oft.csv", rows)
+        write_measurements(tmp_path / f"metrics/{metric}/simulated_heart.csv", rows)
 
     def means(*metrics: str) -> dict[str, float]:
         scib = replace(config.evaluation.scib, metrics=metrics)
         settings = replace(config, evaluation=replace(config.evaluation, scib=scib))
         # Without models: the rows lack the context, which would be compared.
-        scores = Results(tmp_path, replace(settings, models={})).scores("heart_oft")
+        scores = Results(tmp_path, replace(settings, models={})).scores("simulated_heart")
         return {model: row.value for model, row in scores["bio_conservation"].items()}
 
-    assert means(*scores) == {"sigmoid_4k": pytest.approx(0.4)}
-    assert means("leiden_nmi") == {"sigmoid_4k": 0.6, "random": 0.9}
-    assert means("logistic") == {"sigmoid_4k": 1.0}
+    assert means(*scores) == {"sigmoid_256": pytest.approx(0.4)}
+    assert means("leiden_nmi") == {"sigmoid_256": 0.6, "random": 0.9}
+    assert means("logistic") == {"sigmoid_256": 1.0}
 
 
 def test_paired_difference(results: Results) -> None:
     """The interval equals scipy's, and is less than half as wide as the interval of a loss."""
-    _, sigmoid, donors = results.cell_losses("heart_oft", "sigmoid_4k")
-    _, softmax, _ = results.cell_losses("heart_oft", "softmax_4k")
-    interval = results.paired_difference("heart_oft", "sigmoid_4k", "softmax_4k")
+    _, sigmoid, donors = results.cell_losses("simulated_heart", "sigmoid_256")
+    _, softmax, _ = results.cell_losses("simulated_heart", "softmax_256")
+    interval = results.paired_difference("simulated_heart", "sigmoid_256", "softmax_256")
     difference = sigmoid - softmax
     means = [difference[donors == donor].mean() for donor in sorted(set(donors))]  # four donors
     low, high = stats.t.interval(0.95, 3, np.mean(means), stats.sem(means))
@@ -76,11 +77,13 @@ def test_paired_difference(results: Results) -> None:
 
 
 def test_losses_of_different_cells_cannot_be_paired(copied: Path, config: Config) -> None:
-    path = copied / "metrics/validation_loss/heart_oft/softmax_4k.parquet"
+    path = copied / "metrics/validation_loss/simulated_heart/softmax_256.parquet"
     table = pq.read_table(path)
     pq.write_table(table.slice(1), path)
-    with pytest.raises(UserError, match="heart_oft: sigmoid_4k and softmax_4k were evaluated on"):
-        Results(copied, config).paired_difference("heart_oft", "sigmoid_4k", "softmax_4k")
+    with pytest.raises(
+        UserError, match="simulated_heart: sigmoid_256 and softmax_256 were evaluated on"
+    ):
+        Results(copied, config).paired_difference("simulated_heart", "sigmoid_256", "softmax_256")
 
 
 Read = Callable[[Results], object]
@@ -89,10 +92,10 @@ Read = Callable[[Results], object]
 @pytest.mark.parametrize(
     ("file", "read"),
     [
-        ("corpus/evaluation/heart_oft.json", lambda r: r.metadata("heart_oft")),
+        ("corpus/evaluation/simulated_heart.json", lambda r: r.metadata("simulated_heart")),
         ("benchmarks/kernel.csv", lambda r: r.kernel_rows),
         ("benchmarks/kernel.json", lambda r: r.machine("kernel")),
-        ("training/sigmoid_4k/journal.csv", lambda r: r.journal("sigmoid_4k")),
+        ("training/sigmoid_256/journal.csv", lambda r: r.journal("sigmoid_256")),
     ],
 )
 def test_missing_and_damaged_files(copied: Path, config: Config, file: str, read: Read) -> None:

@@ -15,7 +15,7 @@ from scsigmoid.study.runs import Study, collect
 from scsigmoid.training.journal import LAYER_COLUMNS, Journal, as_csv
 
 STEPS = range(10, 101, 10)
-BOTH = {"attention": ["sigmoid", "softmax"], "context": [128], "size": ["demo"]}
+BOTH = {"attention": ["sigmoid", "softmax"], "context": [128], "size": ["tiny"]}
 SEEDS = {"purpose": "seeds", **BOTH, "seed": [1, 2, 3], "training": {"steps": 100}}
 RATES = [1e-3, 2e-3, 4e-3]
 STUDY = {
@@ -34,9 +34,9 @@ STUDY = {
     "variants": SEEDS | {
         "purpose": "variants", "attention": ["sigmoid"], "variants": [["centred_values"]],
     },
-    "scale": SEEDS | {"purpose": "sizes", "size": ["400M", "600M"], "seed": [1, 2]},
+    "scale": SEEDS | {"purpose": "sizes", "size": ["tiny_32", "tiny_96"], "seed": [1, 2]},
     "scale_large": SEEDS | {
-        "purpose": "sizes", "size": ["1.4B"], "seed": [1, 2], "training": {"steps": 50},
+        "purpose": "sizes", "size": ["tiny_128"], "seed": [1, 2], "training": {"steps": 50},
     },
 }  # fmt: skip
 
@@ -75,7 +75,7 @@ def write_runs(config: Config, results: Path, skipped: str = "") -> None:
         ]
         folder = results / "training" / name
         folder.mkdir(parents=True)
-        millions = {"demo": 1, "400M": 2, "600M": 3, "1.4B": 4}[run.size]
+        millions = {"tiny": 1, "tiny_32": 2, "tiny_96": 3, "tiny_128": 4}[run.size]
         Journal(folder / "journal.csv", {"parameters": f"{millions}000000"}, as_csv(rows))
         with (folder / "layers.csv").open("w") as handle:
             layers = [[step, 0, *[1.0] * 7] for step in STEPS]

@@ -87,15 +87,15 @@ def test_the_loss_decrease_of_a_straight_curve(every: int):
 
 
 def test_sizes_are_compared_at_steps_that_they_share(study: Study):
-    dropped_steps = {"400M": [50, 100], "600M": [70, 80, 90, 100]}
+    dropped_steps = {"tiny_32": [50, 100], "tiny_96": [70, 80, 90, 100]}
     for size, steps in dropped_steps.items():
         is_dropped = (study.curves["size"] == size) & study.curves["step"].isin(steps)
         study.curves = study.curves[~is_dropped]
     table = comparisons.loss_differences_by_size(study)
     assert table.groupby("step")["size"].agg(list).to_dict() == {
-        50: ["demo", "600M", "1.4B"],
-        60: ["demo", "400M", "600M"],
-        90: ["demo", "400M"],
+        50: ["tiny", "tiny_96", "tiny_128"],
+        60: ["tiny", "tiny_32", "tiny_96"],
+        90: ["tiny", "tiny_32"],
         # Only demo has step 100.
     }
     with styled():
@@ -103,7 +103,7 @@ def test_sizes_are_compared_at_steps_that_they_share(study: Study):
     titles = [panel.get_title("left") for panel in panels]
     assert titles == ["After 50 steps", "After 60 steps", "After 90 steps"]
     for row in table.to_dict("records"):
-        family = "seeds" if row["size"] == "demo" else "scale"
+        family = "seeds" if row["size"] == "tiny" else "scale"
         curves = study.curves[study.curves["family"].str.startswith(family)]
         curves = curves[(curves["size"] == row["size"]) & (curves["step"] <= row["step"])]
         last = curves.sort_values("step").groupby(["attention", "run"]).tail(5)
@@ -115,13 +115,13 @@ def test_runs_for_sizes_replace_those_for_seeds(study: Study):
     curves = study.curves
     study.curves = curves[curves["family"].isin(["scale_large", "variants"])]
     assert comparisons.loss_differences_by_size(study)[["size", "step"]].to_numpy().tolist() == [
-        ["1.4B", 50]
+        ["tiny_128", 50]
     ]
     # The size `demo` also has runs with the purpose `seeds`.
-    study.curves = curves.replace({"size": {"400M": "demo"}})
-    study.runs = study.runs.replace({"size": {"400M": "demo"}})
+    study.curves = curves.replace({"size": {"tiny_32": "tiny"}})
+    study.runs = study.runs.replace({"size": {"tiny_32": "tiny"}})
     table = comparisons.loss_differences_by_size(study).set_index(["size", "step"])
-    assert table.loc[("demo", 100), "difference"] == pytest.approx(-0.075)
+    assert table.loc[("tiny", 100), "difference"] == pytest.approx(-0.075)
     study.runs = study.runs[study.runs["purpose"] != "sizes"]
     assert not len(comparisons.loss_differences_by_size(study))
 

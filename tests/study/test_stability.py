@@ -74,15 +74,15 @@ def test_an_arm_without_runs_of_a_setting_has_no_largest_rate(study: Study):
 
 
 def test_settings_of_several_sizes_name_the_size(tmp_path: Path):
-    family = {**STUDY["frontier"], "size": ["demo", "400M"]}
+    family = {**STUDY["frontier"], "size": ["tiny", "tiny_32"]}
     family["training"] = {**family["training"], "clipping": None}
     study = make_study(load(overrides={"study": {"frontier": family}}), tmp_path)
-    is_large = study.curves["size"] == "400M"
+    is_large = study.curves["size"] == "tiny_32"
     study.curves.loc[is_large & (study.curves["learning_rate"] == 1e-3), "loss"] = math.nan
     setting = "no clipping, 20 steps of warm-up, 128 tokens"
     rates = largest_rates(stability_runs(study))
-    assert rates.loc[f"{setting}, demo"].to_dict() == {"sigmoid": 4e-3, "softmax": 1e-3}
-    assert rates.loc[f"{setting}, 400M"].to_dict() == {"sigmoid": 0, "softmax": 0}
+    assert rates.loc[f"{setting}, tiny"].to_dict() == {"sigmoid": 4e-3, "softmax": 1e-3}
+    assert rates.loc[f"{setting}, tiny_32"].to_dict() == {"sigmoid": 0, "softmax": 0}
 
 
 def test_collapsed_runs_by_limit_equal_counts_by_hand():

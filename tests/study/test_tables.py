@@ -54,8 +54,11 @@ def test_every_table_and_figure_is_made(study: Study):
     assert outcomes.tolist() == ["open", "agrees", "agrees", "agrees", "agrees"]
     sizes = pd.read_csv(page / "study_scale.csv")
     sizes_at_step = sizes.groupby("step")["size"].agg(list).to_dict()
-    assert sizes_at_step == {50: ["demo", "400M", "600M", "1.4B"], 100: ["demo", "400M", "600M"]}
-    large = sizes[sizes["size"] == "1.4B"].iloc[0]
+    assert sizes_at_step == {
+        50: ["tiny", "tiny_32", "tiny_96", "tiny_128"],
+        100: ["tiny", "tiny_32", "tiny_96"],
+    }
+    large = sizes[sizes["size"] == "tiny_128"].iloc[0]
     values = large[["sigmoid", "difference", "seed_1", "seed_2"]].tolist()
     assert values == pytest.approx([7.8, -0.075, -0.05, -0.1])
 

@@ -22,7 +22,7 @@ from scsigmoid.tokens.store import TokenStore
 TOKENS = (
     "results/demo/tokens/training/part-00000",
     "results/demo/tokens/training/part-00001",
-    "results/demo/tokens/evaluation/heart_oft",
+    "results/demo/tokens/evaluation/heart",
     "results/demo/corpus/lock.csv",
 )
 
@@ -56,11 +56,9 @@ def source(server: Loopback, **changes: Any) -> dict[str, Any]:
             **changes,
         },
         "datasets": {
-            **dict.fromkeys(
-                ["adolescent_brain", "aging_pbmc", "healthy_colon", "indonesian_pbmc", "lung_acr"]
-            ),
-            "pbmc68k": None,
-            "heart_oft": {"id": uuid(1009)},
+            # without the datasets of the demo and of the paper
+            **dict.fromkeys(load().datasets | load(overrides={"preset": "paper"}).datasets),
+            "heart": {"title": "Heart", "id": uuid(1009)},
         },
     }
 
@@ -78,7 +76,7 @@ def test_from_the_service_to_tokens(
         file = tmp_path / f"{number}.h5ad"
         write_embedded(f"simulated_training_{number:02d}", sizes, 1, file)
         paths.append(server.add(number + 1, file.read_bytes(), cells=50))
-    write_embedded("heart_oft", sizes, 1, tmp_path / "heart.h5ad")
+    write_embedded("simulated_heart", sizes, 1, tmp_path / "heart.h5ad")
     heart = (tmp_path / "heart.h5ad").read_bytes()
     server.add(9, heart, cells=64, collection=90)
     sibling = server.add(10, heart, cells=64, collection=90)
@@ -93,14 +91,14 @@ def test_from_the_service_to_tokens(
     project = make_project(source(server, download={"keep_files": False}))
     run = project.run(*TOKENS)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert f"held out   {uuid(10)}: collection of heart_oft" in run.stdout
+    assert f"held out   {uuid(10)}: collection of heart" in run.stdout
     assert "none of the 3 training files shares a dataset or collection" in run.stdout
     assert server.ranges(sibling) == []
     assert "bytes=" in " ".join(server.ranges(paths[0]))
 
     results = project.folder / "results" / "demo"
     assert len(TokenStore.open(sorted((results / "tokens/training").glob("part-*"))).lengths) == 150
-    assert len(TokenStore.open(results / "tokens/evaluation/heart_oft").lengths) == 64
+    assert len(TokenStore.open(results / "tokens/evaluation/heart").lengths) == 64
     lock = read_manifest(results / "corpus/lock.csv")
     assert [row.sha256 for row in lock] == [
         hashlib.sha256(server.files[row.location.removeprefix(server.address)]).hexdigest()

@@ -18,8 +18,8 @@ from small_disk import mount, small_disk
 pytestmark = pytest.mark.faults
 
 RESULTS = "results/demo"
-MODEL = "training/sigmoid_4k/model.safetensors"
-LOSSES = "metrics/validation_loss/heart_oft/sigmoid_4k.parquet"
+MODEL = "training/sigmoid_256/model.safetensors"
+LOSSES = "metrics/validation_loss/simulated_heart/sigmoid_256.parquet"
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +56,9 @@ def run_to_error(job: Job, capfd: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("file", "fault"),
     [
-        ("corpus/evaluation/heart_oft.h5ad", "full"),
+        ("corpus/evaluation/simulated_heart.h5ad", "full"),
         ("tokens/training/part-00000", "full"),
-        ("training/sigmoid_2k/model.safetensors", "full"),
+        ("training/sigmoid_128/model.safetensors", "full"),
         ("tables/evaluation_datasets.csv", "full"),
         ("tables/evaluation_datasets.csv", "read-only"),
     ],
@@ -91,12 +91,16 @@ def test_a_disk_without_room_or_permission_is_one_line(
 @pytest.mark.parametrize(
     ("fault", "file", "reader"),
     [
-        ("flipped", "corpus/evaluation/heart_oft.h5ad", "tokens/evaluation/heart_oft"),
-        ("truncated", "corpus/evaluation/heart_oft.json", "tables/evaluation_datasets.csv"),
+        ("flipped", "corpus/evaluation/simulated_heart.h5ad", "tokens/evaluation/simulated_heart"),
+        ("truncated", "corpus/evaluation/simulated_heart.json", "tables/evaluation_datasets.csv"),
         ("truncated", "tokens/training/part-00000/shard-00000.arrow", MODEL),
-        ("flipped", MODEL, "embeddings/heart_oft/sigmoid_4k.h5ad"),
+        ("flipped", MODEL, "embeddings/simulated_heart/sigmoid_256.h5ad"),
         ("truncated", LOSSES, "tables/comparison.csv"),
-        ("truncated", "metrics/umap/heart_oft/sigmoid_4k.parquet", "figures/umap_heart_oft.png"),
+        (
+            "truncated",
+            "metrics/umap/simulated_heart/sigmoid_256.parquet",
+            "figures/umap_simulated_heart.png",
+        ),
     ],
 )
 def test_a_damaged_file_is_named_and_made_again(
@@ -127,9 +131,9 @@ def test_a_damaged_file_is_named_and_made_again(
 def test_a_clock_that_jumps_changes_no_byte(find: Callable[[str], Job]) -> None:
     files = (
         "tokens/training/part-00000",
-        "tokens/evaluation/heart_oft",
+        "tokens/evaluation/simulated_heart",
         MODEL,
-        "embeddings/heart_oft/sigmoid_4k.h5ad",
+        "embeddings/simulated_heart/sigmoid_256.h5ad",
     )
     jobs = [find(file) for file in files]
     before = [job.checksums() for job in jobs]

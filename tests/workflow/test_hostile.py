@@ -11,7 +11,7 @@ def test_text_of_the_configuration_is_not_run(
     make_project: Callable[..., Any], tiny: dict[str, Any]
 ) -> None:
     tiny["results"] = RESULTS
-    tiny["datasets"] |= {"pbmc68k": None, "heart_oft": {"title": TITLE}}
+    tiny["datasets"] |= {"pbmc68k": None, "simulated_heart": {"title": TITLE}}
     project = make_project(tiny)
     run = project.run(f"{RESULTS}/tables/evaluation_datasets.csv")
     assert run.returncode == 0, run.stdout + run.stderr

@@ -19,12 +19,12 @@ OTHERS = {
     "lock": (
         f"--manifest {RESULTS}/corpus/manifest.csv --cells {RESULTS}/corpus/training/part-00000"
         f" {RESULTS}/corpus/training/part-00001"
-        f" --metadata {RESULTS}/corpus/evaluation/heart_oft.json --output lock.csv",
+        f" --metadata {RESULTS}/corpus/evaluation/simulated_heart.json --output lock.csv",
         ["lock.csv"],
     ),
     "embed": (
-        f"{RESULTS}/corpus/evaluation/heart_oft.h5ad embedded.h5ad"
-        f" --checkpoint {RESULTS}/training/sigmoid_2k/model.safetensors",
+        f"{RESULTS}/corpus/evaluation/simulated_heart.h5ad embedded.h5ad"
+        f" --checkpoint {RESULTS}/training/sigmoid_128/model.safetensors",
         ["embedded.h5ad"],
     ),
     "simulate-tokens": (

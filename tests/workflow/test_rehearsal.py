@@ -22,6 +22,7 @@ from loopback import HOSTS, Loopback, uuid
 
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import EmbeddedCorpus
+from scsigmoid.corpus import embedded
 from scsigmoid.corpus.embedded import write_embedded
 from scsigmoid.corpus.metadata import read_metadata
 from scsigmoid.paper.differences import differences
@@ -34,8 +35,8 @@ DATASETS = (
 CELLS = 48
 # Names of the differences that a tiny run on a CPU has from the paper.
 SMALL = re.compile(
-    "feed_forward|heads|hidden|layers|global_batch|steps|precision|device|GPU|layout|size 160M|"
-    "number of training cells|kernel of|benchmarks.kernel|benchmarks.training"
+    "feed_forward|heads|hidden|layers|global_batch|steps|precision|device|GPU|layout|"
+    "sizes and contexts|number of training cells|kernel of|benchmarks.kernel|benchmarks.training"
 )
 # Runs jobs, each in a fork that has their modules already.
 JOBS = """
@@ -72,9 +73,9 @@ def server(tmp_path: Path) -> Iterator[Loopback]:
             as_mouse(path)
         kind = mouse if number == 2 else human
         running.add(number + 1, path.read_bytes(), cells=100, organisms=kind)
-    for number, name in enumerate(DATASETS):
+    for number, (name, simulated) in enumerate(zip(DATASETS, embedded.DATASETS, strict=True)):
         path = tmp_path / f"{name}.h5ad"
-        write_embedded(name, sizes, 1, path)
+        write_embedded(simulated, sizes, 1, path)
         if name == "heart_oft":
             with_authors_types(path)
         content, published = path.read_bytes(), "2025-01-01"

@@ -12,14 +12,14 @@ from scsigmoid.config.check import merge
 # Two evaluation datasets, four models that are evaluated and two of the stress test.
 DEMO: dict[str, Any] = {
     "datasets": dict.fromkeys(
-        ["adolescent_brain", "aging_pbmc", "healthy_colon", "indonesian_pbmc", "pbmc68k"]
+        ["simulated_brain", "simulated_blood", "simulated_colon", "simulated_blood_2", "pbmc68k"]
     )
 }
 OWN_CELLS = {"files": "cells.h5ad", "held_out": 0.3}
 LOCAL: dict[str, Any] = {"corpus": {"source": "local", "local": [OWN_CELLS]}}
 HELD_OUT = {"corpus": {"local": [OWN_CELLS, {"files": "mine.h5ad", "held_out": True}]}}
 LARGER_MODEL = {"attention": "sigmoid", "context": 256, "size": "160M"}
-MODEL = "results/demo/training/sigmoid_2k/model.safetensors"
+MODEL = "results/demo/training/sigmoid_128/model.safetensors"
 
 PAGE = {"report_page": 1, "all": 1}
 # Jobs of a dataset. Tables and figures of all datasets follow.
@@ -41,7 +41,7 @@ BENCHMARKS = {"benchmark_kernel": 1, "benchmark_training": 1}
 CHANGES: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
     "evaluation dataset added": (
         "demo",
-        {"datasets": {"aging_pbmc": {"title": "Aging"}}},
+        {"datasets": {"simulated_blood": {"title": "Aging"}}},
         DATASET | ALL_DATASETS,
     ),
     "own file added as a dataset": (
@@ -56,14 +56,14 @@ CHANGES: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
         {**DATASET, "validation_loss_of_model": 1, "umap_of_dataset": 1, "table": 2, "figure": 3}
         | PAGE,
     ),
-    "dataset removed": ("demo", {"datasets": {"lung_acr": None}}, ALL_DATASETS),
+    "dataset removed": ("demo", {"datasets": {"simulated_lung": None}}, ALL_DATASETS),
     "title of a dataset": (
         "demo",
-        {"datasets": {"lung_acr": {"title": "Lung"}}},
+        {"datasets": {"simulated_lung": {"title": "Lung"}}},
         {"table": 3, "figure": 2, **PAGE},
     ),
     "model of another size added": ("demo", {"models": {"new": LARGER_MODEL}}, ONE_MODEL),
-    "longer context of a model": ("demo", {"models": {"sigmoid_2k": {"context": 512}}}, ONE_MODEL),
+    "longer context of a model": ("demo", {"models": {"sigmoid_128": {"context": 512}}}, ONE_MODEL),
     "model forced": ("demo", {}, FORCED),
     "device: auto": ("demo", {"device": "auto"}, BENCHMARKS | {"table": 4, "figure": 3} | PAGE),
     "setting of MMD": (

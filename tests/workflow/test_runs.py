@@ -17,7 +17,9 @@ def test_every_table_and_figure_exists(finished: Any) -> None:
     for folder, count, suffixes in (("tables", 10, "csv md tex"), ("figures", 8, "png pdf")):
         for suffix in suffixes.split():
             assert len(list((results / folder).glob(f"*.{suffix}"))) == count
-    assert len(pd.read_csv(results / "tables/mmd_heart_oft.csv")) >= 28  # pairs of 8 cell types
+    assert (
+        len(pd.read_csv(results / "tables/mmd_simulated_heart.csv")) >= 28
+    )  # pairs of 8 cell types
     assert "simulated" in (results / "report.html").read_text()
     assert yaml.safe_load((results / "config.yaml").read_text())["training"]["steps"] == 12
 
@@ -59,7 +61,7 @@ def test_a_second_run_finds_nothing_to_do(finished: Any) -> None:
 
 def test_a_forced_or_deleted_model_starts_from_the_beginning(finished: Any, tmp_path: Path) -> None:
     """An interrupted training continues from its last checkpoint."""
-    model = "results/demo/training/sigmoid_2k/model.safetensors"
+    model = "results/demo/training/sigmoid_128/model.safetensors"
     project = finished.copy(tmp_path / "project")
     path = project.folder / model
     checkpoints = path.parent / "checkpoints"
@@ -88,10 +90,10 @@ def test_a_study_embeds_its_snapshots(
     seeds = {
         "attention": ["sigmoid", "softmax"],
         "context": [128],
-        "size": ["demo"],
+        "size": ["tiny"],
         "seed": [1],
         "training": {"steps": 6, "snapshots": [[6, 900, 4, 2]]},
-        "embedded": "heart_oft",
+        "embedded": "simulated_heart",
     }
     project = make_project({**tiny, "study": {"seeds": seeds}})
     commands = project.run("study", "-n", "-p", "--quiet", "host").stdout
@@ -104,7 +106,7 @@ def test_a_study_embeds_its_snapshots(
 
 
 def test_one_table_runs_alone(finished: Any) -> None:
-    table = finished.folder / "results/demo/tables/mmd_heart_oft.csv"
+    table = finished.folder / "results/demo/tables/mmd_simulated_heart.csv"
     content = table.read_bytes()
     table.unlink()
     assert finished.jobs("mmd").keys() == {"mmd", "table"}

@@ -28,7 +28,7 @@ pytestmark = [
 
 OUTPUT = "snakemake.log"
 LIGHT = ("figure", "report_page", "table")
-MODELS = ("sigmoid_2k", "softmax_2k", "sigmoid_4k")
+MODELS = ("sigmoid_128", "softmax_128", "sigmoid_256")
 # Snakemake that asks Slurm every second. The plugin would increase the interval.
 IMPATIENT = """
 import snakemake.cli
@@ -138,9 +138,9 @@ def test_the_demo_runs_through_the_profile(
             worker.suspend()  # so that it does not end by itself
             first[model] = number(model)
             assert worker.environ()["CUDA_VISIBLE_DEVICES"] == "0"
-            if model == "sigmoid_2k":
+            if model == "sigmoid_128":
                 cluster.ask("scancel", first[model])
-            elif model == "softmax_2k":
+            elif model == "softmax_128":
                 worker.kill()
             else:
                 cluster.ask("scontrol", "update", f"JobId={first[model]}", "EndTime=now+1")
@@ -195,7 +195,7 @@ def test_two_nodes_stop_in_time_and_continue(
     tiny["training"] |= {"steps": 60, "checkpoint_every": 10, "log_every": 20}
     config = load(overrides=tiny)
     write_simulated_tokens(tmp_path, config.benchmarks.training, 64, 127, 1)
-    command = train(config, "sigmoid_2k", tmp_path / "tokens", tmp_path / "vocabulary.parquet")
+    command = train(config, "sigmoid_128", tmp_path / "tokens", tmp_path / "vocabulary.parquet")
     two, log, script = tmp_path / "two", tmp_path / "two.log", tmp_path / "job.sh"
     words = [*command, "--nodes", "2", "--output", str(two), "--log", str(log)]
     script.write_text(f"#!/bin/sh\nexec {shlex.join(words)}\n")

@@ -36,12 +36,14 @@ def mean_token(store: TokenStore) -> float:
 def numbers(results: Path) -> dict[str, float]:
     """Return a number in the results of each rule."""
     vocabulary = Vocabulary.read(results / "tokens/vocabulary.parquet")
-    losses = read_measurements(results / "metrics/validation_loss/heart_oft/sigmoid_2k.csv")
-    journal, *_ = read_journal(results / "training/sigmoid_2k/journal.csv")
+    losses = read_measurements(results / "metrics/validation_loss/simulated_heart/sigmoid_128.csv")
+    journal, *_ = read_journal(results / "training/sigmoid_128/journal.csv")
     return {
         "vocabulary": float((vocabulary.medians * vocabulary.cells).sum()),
         "training_tokens": mean_token(TokenStore.open(results / "tokens/training/part-00000")),
-        "evaluation_tokens": mean_token(TokenStore.open(results / "tokens/evaluation/heart_oft")),
+        "evaluation_tokens": mean_token(
+            TokenStore.open(results / "tokens/evaluation/simulated_heart")
+        ),
         "train": float(journal["loss"][-1]),
         "validation_loss_of_model": losses[0].value,
     }

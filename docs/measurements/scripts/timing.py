@@ -128,10 +128,11 @@ def time_loading(options: argparse.Namespace) -> Rows:
     from scsigmoid.training.shares import GlobalBatches, prefetch
 
     config = configuration(options.preset)
-    simulation, context = config.benchmarks.training, config.models[options.model].context
+    model = options.model or next(iter(config.models))
+    simulation, context = config.benchmarks.training, config.models[model].context
     size, architecture = config.sizes[config.architecture.size], config.architecture
     encoder = EncoderSettings.of(size, architecture, "sigmoid", context, simulation.vocabulary)
-    training = replace(model_training(config, options.model), workers=options.workers)
+    training = replace(model_training(config, model), workers=options.workers)
     step_count = (options.rounds + 1) * options.steps  # with a warm-up round
     cells, steps = step_count * training.global_batch, range(1, step_count + 1)
     with TemporaryDirectory() as folder:
@@ -166,8 +167,9 @@ def time_scaling(options: argparse.Namespace) -> Rows:
     from scsigmoid.training.journal import read_journal
 
     config = configuration(options.preset)
-    key = f"models.{options.model}"
-    settings = {key: Plan(replace(config, device=options.device)).run_settings(options.model)}
+    model = options.model or next(iter(config.models))
+    key = f"models.{model}"
+    settings = {key: Plan(replace(config, device=options.device)).run_settings(model)}
     changes = {"steps": options.steps, "log_every": 5, "checkpoint_every": options.steps}
     settings[key]["training"] |= changes
     cells = options.steps * settings[key]["training"]["global_batch"]
@@ -179,7 +181,7 @@ def time_scaling(options: argparse.Namespace) -> Rows:
         write_simulated_tokens(folder, config.benchmarks.training, cells, context - 1, config.seed)
         for count in options.processes:
             command = [
-                *(sys.executable, "-m", "scsigmoid", "train", "--model", options.model),
+                *(sys.executable, "-m", "scsigmoid", "train", "--model", model),
                 *("--gpus", str(count), "--tokens", str(folder / "tokens")),
                 *("--vocabulary", str(folder / "vocabulary.parquet")),
                 *("--settings", json.dumps(settings), "--output", str(folder / "model")),
@@ -261,7 +263,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name in ("loading", "scaling", "mmd"):
         parsers[name].add_argument("--preset", default="paper")
     for name in ("loading", "scaling"):
-        parsers[name].add_argument("--model", default="sigmoid_2k")
+        parsers[name].add_argument("--model", help="default: the first model of the preset")
     for name in ("scaling", "mmd"):
         parsers[name].add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     for name in ("tokens", "mmd"):

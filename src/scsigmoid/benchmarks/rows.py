@@ -6,8 +6,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
-from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -261,14 +259,9 @@ def median_interval(values: Sequence[float], confidence: float) -> Interval:
     """
     if not values:
         return Interval(math.nan)
-    ordered = sorted(values)
-    count = len(ordered)
-    middle = float(np.median(ordered))
-    # The interval misses on one side with probability P(Binomial(count, 1/2) < k). Multiplied by
-    # 2**count, this is an exact integer: the k-th of `ways`.
-    limit = Fraction((1 - confidence) / 2) * 2**count
-    ways = accumulate(math.comb(count, successes) for successes in range(count))
-    k = len(list(takewhile(lambda below: below <= limit, ways)))
-    if k == 0:  # too few values for an interval
-        return Interval(middle)
-    return Interval(middle, ordered[k - 1], ordered[count - k])
+    from scipy.stats import quantile_test
+
+    middle = float(np.median(values))
+    # The ends are NaN if there are too few values for an interval.
+    low, high = quantile_test(values, q=middle).confidence_interval(confidence)
+    return Interval(middle, float(low), float(high))

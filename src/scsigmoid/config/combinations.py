@@ -1,10 +1,12 @@
 """Check that settings fit together: names exist, and values do not contradict each other."""
 
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from os.path import realpath
 from pathlib import Path
 
 from scsigmoid.config.local_files import files_of_datasets, problem_of
+from scsigmoid.config.metrics import METRICS
 from scsigmoid.config.schema import Config, KernelBenchmark, Model, Training
 from scsigmoid.config.validate import check_known
 from scsigmoid.errors import UserError
@@ -62,8 +64,11 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
         yield from find_model_problems(name, model, training, config.device)
     if config.evaluation.embeddings.pooling == "cls" and not config.tokens.cls:
         yield "evaluation.embeddings.pooling: cls needs tokens.cls: true; set it, or pooling: mean"
-    if config.evaluation.scib.metrics == ["logistic"]:
-        yield "evaluation.scib.metrics: logistic needs 10 cells of two types; add another metric"
+    needs = {name: METRICS[name].minimum_cells for name in config.evaluation.scib.metrics}
+    if all(needs.values()):  # a dataset may have no score at all
+        name, cells = max(needs.items(), key=itemgetter(1))
+        problem = f"{name} needs {cells} cells of two types; add another metric"
+        yield f"evaluation.scib.metrics: {problem}"
     for name in config.evaluation.pair:
         if config.models[name].stress:
             yield f"evaluation.pair: {name!r} is a stress-test model; choose another"

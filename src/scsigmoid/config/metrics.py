@@ -12,13 +12,26 @@ class ScibMetric:
 
     title: str  # name in tables and figures
     function: str  # key of :data:`scsigmoid.evaluation.scib.FUNCTIONS`
+    caption: str = ""  # sentence for the caption of the table
     in_paper: bool = False  # whether the paper uses the metric. Only these metrics enter `MEAN`.
     seeded: bool = False  # whether the metric depends on the seed of the configuration
+    per_donor: bool = True  # whether own cells of each donor are scored, too
+    minimum_cells: int = 0  # cells that each of two types must have, or else there is no score
+    in_verdict: bool = False  # whether the verdict on own cells is about this metric, not `MEAN`
 
 
 #: Metrics by name, in the order of the panels of the figure ``scib``.
 METRICS = {
-    "logistic": ScibMetric("Logistic accuracy", "logistic", seeded=True),
+    "logistic": ScibMetric(
+        "Logistic accuracy",
+        "logistic",
+        caption="Logistic accuracy is the balanced accuracy of logistic regression in 5-fold "
+        "cross-validation, on the types with at least 10 cells.",
+        seeded=True,
+        per_donor=False,  # a donor has too few cells of each type
+        minimum_cells=10,
+        in_verdict=True,
+    ),
     "leiden_nmi": ScibMetric("Leiden NMI", "leiden", in_paper=True, seeded=True),
     "leiden_ari": ScibMetric("Leiden ARI", "leiden", in_paper=True, seeded=True),
     "silhouette_label": ScibMetric("Silhouette label", "silhouette", in_paper=True),

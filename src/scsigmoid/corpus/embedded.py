@@ -105,28 +105,28 @@ FACETS: dict[str, tuple[str, ...]] = {
 
 # Tissue and cell types of the simulated evaluation datasets.
 DATASETS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "adolescent_brain": ("brain", (
+    "simulated_brain": ("brain", (
         "glutamatergic neuron", "GABAergic neuron", "astrocyte", "oligodendrocyte",
         "oligodendrocyte precursor cell", "microglial cell",
     )),
-    "aging_pbmc": ("blood", (
+    "simulated_blood": ("blood", (
         "CD4-positive, alpha-beta T cell", "CD8-positive, alpha-beta T cell",
         "natural killer cell", "B cell", "CD14-positive monocyte", "CD16-positive monocyte",
         "dendritic cell",
     )),
-    "healthy_colon": ("colon", (
+    "simulated_colon": ("colon", (
         "enterocyte", "intestinal goblet cell", "intestinal stem cell", "fibroblast",
         "plasma cell", "CD4-positive, alpha-beta T cell",
     )),
-    "heart_oft": ("outflow tract", (
+    "simulated_heart": ("outflow tract", (
         "Mesenchymal", "Cardiac", "Endothelial", "Immune", "Neural", "Adult endothelial",
         "Adult valve interstitial", "Adult immune",
     )),
-    "indonesian_pbmc": ("blood", (
+    "simulated_blood_2": ("blood", (
         "CD4-positive, alpha-beta T cell", "CD8-positive, alpha-beta T cell",
         "natural killer cell", "B cell", "CD14-positive monocyte", "platelet",
     )),
-    "lung_acr": ("lung", (
+    "simulated_lung": ("lung", (
         "pulmonary alveolar type 1 cell", "pulmonary alveolar type 2 cell",
         "ciliated epithelial cell", "alveolar macrophage", "capillary endothelial cell",
         "fibroblast", "CD8-positive, alpha-beta T cell",

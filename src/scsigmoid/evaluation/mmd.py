@@ -75,7 +75,7 @@ def mmd_dataset(
     - of each pair and model: ``mmd_<e>`` and ``mmd_<e>_bootstrap_mean`` (the mean over resamples,
       which the paper prints),
     - of each pair: ``mmd_<e>_ratio`` (sigmoid / softmax) and ``mmd_<e>_difference`` (sigmoid -
-      softmax),
+      softmax), where ``model`` is the sigmoid model and ``compared_with`` the softmax model,
     - of all pairs (empty group, ``n`` is the number of pairs): ``mmd_<e>_mean_of_ratios`` (mean of
       the ratios), ``mmd_<e>_mean_ratio_of_means`` (ratio of the mean MMDs), and
       ``mmd_<e>_bootstrap_mean_ratio_of_means`` (ratio of the mean MMDs over resamples),
@@ -89,17 +89,15 @@ def mmd_dataset(
     first = by_model[sigmoid]  # all models have the same cells and types
     check_enough(first.path, first.labels, mmd=settings.minimum_cells)
     types, left_out = choose_types(first.labels, settings.minimum_cells, order)
-    quotient = f"{sigmoid} / {softmax}"  # the field `model` of a ratio
     # Fields that rows share. The metric is for left-out types, `row` below replaces it.
     common = Measurement(
         dataset=dataset, model="", metric="mmd_left_out", value=0,
         vocabulary=first.metadata["vocabulary"],
-        simulated=any(embedding.metadata["simulated"] for embedding in by_model.values()),
         source=source_of(output, *embeddings.values()),
     )  # fmt: skip
 
     def row(
-        group: str, n: int, metric: str, model: str, resampled: Resampled,
+        group: str, n: int, metric: str, model: str, compared_with: str, resampled: Resampled,
         estimate: float | None = None,
     ) -> Measurement:  # fmt: skip
         """Return a measurement of a model, or of both models for a ratio or a difference.
@@ -107,13 +105,13 @@ def mmd_dataset(
         ``estimate`` is the value (default: the value of the sample).
         """
         low, high = percentile_interval(resampled[1:], settings.confidence)
-        models = [by_model[model]] if model in by_model else by_model.values()
+        models = [by_model[name] for name in (model, compared_with) if name]
         # A ratio or a difference of models with different values has neither of them.
         attention, *other_attentions = {item.metadata["attention"] for item in models}
         context, *other_contexts = {item.metadata["context"] for item in models}
         return replace(
-            common, group=group, model=model, metric=metric, low=low, high=high, n=n, seed=seed,
-            attention="" if other_attentions else attention,
+            common, group=group, model=model, compared_with=compared_with, metric=metric,
+            low=low, high=high, n=n, seed=seed, attention="" if other_attentions else attention,
             context=0 if other_contexts else context,
             value=float(resampled[0]) if estimate is None else estimate,
         )  # fmt: skip
@@ -127,10 +125,10 @@ def mmd_dataset(
         for name, (x, y) in zip(Estimates._fields, mmds, strict=True):
             for model, values in ((sigmoid, x), (softmax, y)):
                 mean = float(values[1:].mean())
-                rows.append(pair_row(f"mmd_{name}", model, values))
-                rows.append(pair_row(f"mmd_{name}_bootstrap_mean", model, values, mean))
-            rows.append(pair_row(f"mmd_{name}_ratio", quotient, ratio(x, y)))
-            rows.append(pair_row(f"mmd_{name}_difference", f"{sigmoid} - {softmax}", x - y))
+                rows.append(pair_row(f"mmd_{name}", model, "", values))
+                rows.append(pair_row(f"mmd_{name}_bootstrap_mean", model, "", values, mean))
+            rows.append(pair_row(f"mmd_{name}_ratio", sigmoid, softmax, ratio(x, y)))
+            rows.append(pair_row(f"mmd_{name}_difference", sigmoid, softmax, x - y))
     all_mmds = np.stack(pairs, axis=2)  # estimators x models x pairs x (1 + resamples)
     for name, (x, y) in zip(Estimates._fields, all_mmds, strict=True):
         ratio_of_means = ratio(x.mean(0), y.mean(0))
@@ -140,7 +138,8 @@ def mmd_dataset(
             ("mean_of_ratios", ratio(x, y).mean(0), None),
             ("bootstrap_mean_ratio_of_means", ratio_of_means, bootstrap_ratio),
         ):
-            rows.append(row("", len(pairs), f"mmd_{name}_{metric}", quotient, values, estimate))
+            mean_row = partial(row, "", len(pairs), f"mmd_{name}_{metric}")
+            rows.append(mean_row(sigmoid, softmax, values, estimate))
     rows += [replace(common, group=name, value=count, n=count) for name, count in left_out.items()]
     write_measurements(output, rows)
 

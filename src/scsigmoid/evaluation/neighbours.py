@@ -40,8 +40,7 @@ class Neighbours:
         distances: cells x k, float32, Euclidean distances to these cells.
         labels: cell type of each cell.
         donors: donor of each cell, ``""`` if it is unknown.
-        metadata: ``model`` (or the control's name), ``attention``, ``context``, ``vocabulary`` and
-            ``simulated``.
+        metadata: ``model`` (or the control's name), ``attention``, ``context`` and ``vocabulary``.
         source: the file of the embedding, or of the dataset for a control.
     """
 
@@ -78,7 +77,7 @@ def find_neighbours(
             source, metadata = cells, first.metadata | {"attention": "", "context": 0}
         coordinates = principal_components(values, settings.variance, str(source))
         log(f"{cells.stem} {name}: {len(coordinates)} cells, {coordinates.shape[1]} components")
-        fields = ("attention", "context", "vocabulary", "simulated")
+        fields = ("attention", "context", "vocabulary")
         indices, distances = nearest_cells(coordinates, settings.neighbours)
         yield Neighbours(
             values=np.asarray(values, dtype=np.float32), coordinates=coordinates, indices=indices,

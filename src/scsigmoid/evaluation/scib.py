@@ -57,9 +57,10 @@ def scib(
         parts += [part for item in representations for part in split_by_donor(item)]
     rows: dict[str, list[Measurement]] = {metric: [] for metric in outputs}
     # A function may compute several metrics: call it once, and keep the requested metrics.
-    for function in dict.fromkeys(METRICS[metric].function for metric in outputs):
+    by_function = {METRICS[metric].function: METRICS[metric] for metric in outputs}
+    for function, described in by_function.items():
         for donor, part in parts:
-            if donor and function == "logistic":  # a donor has too few cells of each type
+            if donor and not described.per_donor:
                 continue
             scores = FUNCTIONS[function](part, derive(seed, function, dataset))
             text = ", ".join(f"{metric} {score:.4f}" for metric, score in scores.items())
@@ -129,11 +130,11 @@ def leiden(cells: Neighbours, seed: int) -> Scores:
 def logistic(cells: Neighbours, seed: int) -> Scores:
     """Return the cross-validated balanced accuracy of logistic regression on the representation.
 
-    Types with fewer than two cells per fold are left out. The result is empty if fewer than two
-    types are left.
+    Types with fewer cells than the metric's minimum, two per fold, are left out. The result is
+    empty if fewer than two types are left.
     """
     names, counts = np.unique(cells.labels, return_counts=True)
-    names = names[counts >= 2 * FOLDS]
+    names = names[counts >= METRICS["logistic"].minimum_cells]
     if len(names) < 2:
         return {}
     is_kept = np.isin(cells.labels, names)

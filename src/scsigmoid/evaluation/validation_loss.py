@@ -85,7 +85,7 @@ def validation_loss(
     source = source_of(output_csv, checkpoint, store)
     measurements = [
         Measurement(
-            dataset=dataset, metric=metric, n=n, note=note, seed=seed, simulated=tokens.simulated,
+            dataset=dataset, metric=metric, n=n, note=note, seed=seed,
             source=source, **interval._asdict(), **fields,
         )
         for metric, (interval, n, note) in rows.items()

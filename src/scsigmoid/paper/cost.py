@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from scsigmoid.paper.number import UNKNOWN, Number, count
-from scsigmoid.paper.reported import reported
+from scsigmoid.paper.reported import reported, size_in_paper
 from scsigmoid.records.measurements import Interval
 from scsigmoid.results.folder import Results
 from scsigmoid.results.labels import ATTENTIONS, context_label
@@ -20,7 +20,9 @@ GROUP = "cost"
 
 def numbers(results: Results) -> Iterator[Number]:
     printed, settings = reported()["printed"], reported()["settings"]["cost"]
-    measured = {(cost.size, cost.context): cost for cost in costs(results)}
+    measured = {
+        (size_in_paper(cost.sigmoid.parameters), cost.context): cost for cost in costs(results)
+    }
     sizes, contexts = (settings[f"benchmarks.training.{name}"] for name in ("sizes", "contexts"))
     cases = list(product(sizes, contexts))
     saved = [measured[case].saved_percent if case in measured else UNKNOWN for case in cases]

@@ -7,6 +7,7 @@ differences.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import product
 from operator import attrgetter
 from typing import Any
 
@@ -15,7 +16,13 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.paper.all_numbers import GROUPS
 from scsigmoid.paper.hours import count_gpus
-from scsigmoid.paper.reported import cell_types, reported
+from scsigmoid.paper.reported import (
+    cell_types,
+    models_here,
+    models_in_paper,
+    reported,
+    size_in_paper,
+)
 from scsigmoid.results.folder import Results
 from scsigmoid.results.labels import context_label, setting_text
 from scsigmoid.results.speed import costs, row_label
@@ -63,6 +70,8 @@ def setting_differences(config: Config) -> Iterator[Difference]:
     for group in GROUPS:
         for name, paper in reported()["settings"][group].items():
             here = attrgetter(name)(config)
+            if name == "evaluation.pair":
+                here = [models_in_paper(config).get(model, model) for model in here]
             may_have_more = isinstance(paper, list) and name != "evaluation.pair"
             is_same = set(paper) <= set(here) if may_have_more else here == paper
             if not is_same:
@@ -83,22 +92,24 @@ def setting_differences(config: Config) -> Iterator[Difference]:
 
 
 def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Iterator[Difference]:
-    """Yield the differences of the models ``names`` of a group.
+    """Yield the differences of the paper's models ``names`` of a group.
 
     If only some of these models have a difference, its name ends with their names.
     """
     common = reported()["model_architecture"]  # settings of all models in the paper
     # Names of the models by difference (setting, value here, value in the paper).
     models_with: dict[tuple[str, str, str], list[str]] = {}
+    models = models_here(config)
     for name in names:
-        if name not in config.models:
+        if name not in models:
             models_with[f"models.{name}", MISSING, "trained"] = [name]
             continue
+        model = models[name]
         here: Mapping[str, Any] = {
-            **asdict(config.size_of(name)),
+            **asdict(config.size_of(model)),
             **asdict(config.architecture),
-            **asdict(model_training(config, name)),
-            **asdict(config.models[name]),
+            **asdict(model_training(config, model)),
+            **asdict(config.models[model]),
             # On a GPU, the precision is always the paper's.
             "precision": "float32 on a CPU" if config.device == "cpu" else common["precision"],
         }
@@ -107,10 +118,10 @@ def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Ite
             if here[key] != paper[key]:
                 difference = (key, setting_text(here[key]), setting_text(paper[key]))
                 models_with.setdefault(difference, []).append(name)
-    for (key, here_value, paper_value), models in models_with.items():
+    for (key, here_value, paper_value), differing in models_with.items():
         # The key of a missing model already contains its name.
-        if not key.startswith("models.") and len(models) < len(names):
-            key = f"{key} of {', '.join(models)}"
+        if not key.startswith("models.") and len(differing) < len(names):
+            key = f"{key} of {', '.join(differing)}"
         yield Difference(group, key, here_value, paper_value)
 
 
@@ -124,8 +135,8 @@ def result_differences(results: Results) -> Iterator[Difference]:
     for group, names in MODELS.items():
         if abs(cells / paper_cells - 1) > CELL_TOLERANCE:
             yield Difference(group, "number of training cells", f"{cells:,}", f"{paper_cells:,.0f}")
-        for name in names:
-            if name in config.models:
+        for paper_name in names:
+            if name := models_here(config).get(paper_name):
                 journal = results.journal(name)
                 steps = model_training(config, name).steps
                 last_step = int(journal["step"][-1])
@@ -142,8 +153,6 @@ def result_differences(results: Results) -> Iterator[Difference]:
                     if gpus != GPUS:
                         here = str(gpus or "unknown")
                         yield Difference(group, f"GPUs that train {name}", here, str(GPUS))
-        if results.training_cell_kind != "real":
-            yield Difference(group, "training cells", results.training_cell_kind, "real")
     yield from dataset_differences(results)
     for group, benchmark in (("kernel", "kernel"), ("cost", "training")):
         device = str(results.machine(benchmark).get("device") or "unknown")
@@ -156,12 +165,9 @@ def dataset_differences(results: Results) -> Iterator[Difference]:
     for name, row in reported()["datasets"].items():
         if name not in results.config.datasets:
             continue
-        metadata = results.metadata(name)
-        if metadata["simulated"]:
-            yield Difference("quality", row["title"], "simulated cells", "real cells")
-        elif abs(int(metadata["cells"]) / row["cells"] - 1) > CELL_TOLERANCE:
-            cells = f"{int(metadata['cells']):,} cells"
-            yield Difference("quality", row["title"], cells, f"{row['cells']:,} cells")
+        cells = int(results.metadata(name)["cells"])
+        if abs(cells / row["cells"] - 1) > CELL_TOLERANCE:
+            yield Difference("quality", row["title"], f"{cells:,} cells", f"{row['cells']:,} cells")
     for name, rows in reported()["mmd"].items():
         if name in results.plan.datasets_of("mmd"):
             measured = {cell_types(pair) for pair in results.mmd(name)}
@@ -172,13 +178,21 @@ def dataset_differences(results: Results) -> Iterator[Difference]:
 
 
 def training_benchmark_differences(results: Results) -> Iterator[Difference]:
-    """Yield differences in layout, kernel, bottleneck and model size."""
+    """Yield differences in layout, kernel and bottleneck, and missing sizes of models."""
     paper_kernels = {"sigmoid": "triton_sigmoid", "softmax": "flex"}
-    # Numbers of parameters, by context, of the sizes whose name, such as "160M", states another.
-    other_sizes: dict[str, dict[int, int]] = {}
-    for cost in costs(results):
-        if cost.has_other_size:
-            other_sizes.setdefault(cost.size, {})[cost.context] = cost.sigmoid.parameters
+    settings = reported()["settings"]["cost"]
+    sizes, contexts = (settings[f"benchmarks.training.{name}"] for name in ("sizes", "contexts"))
+    all_costs = costs(results)
+    timed = {(size_in_paper(cost.sigmoid.parameters), cost.context) for cost in all_costs}
+    missing = [
+        f"{size} at {context_label(context)}"
+        for size, context in product(sizes, contexts)
+        if (size, context) not in timed
+    ]
+    # Other sizes in the settings are named by :func:`setting_differences`.
+    if missing and set(sizes) <= set(results.config.benchmarks.training.sizes):
+        yield Difference("cost", "sizes and contexts", f"without {', '.join(missing)}", "all timed")
+    for cost in all_costs:
         for arm in (cost.sigmoid, cost.softmax):
             if arm.layout != "padded":
                 yield Difference("cost", "layout", f"{arm.layout} sequences", "padded sequences")
@@ -187,9 +201,3 @@ def training_benchmark_differences(results: Results) -> Iterator[Difference]:
                 yield Difference("cost", name, arm.kernel, paper_kernels[arm.attention])
             if arm.host_bound:
                 yield Difference("cost", row_label(arm), "bound by the host", "bound by the GPU")
-    for size, parameters in other_sizes.items():
-        here = ", ".join(
-            f"{count:,} parameters at {context_label(context)}"
-            for context, count in parameters.items()
-        )
-        yield Difference("cost", f"size {size}", here, size)

@@ -5,7 +5,7 @@ from typing import Any
 
 from scsigmoid.config.check import model_training
 from scsigmoid.paper.number import UNKNOWN, Number, exact
-from scsigmoid.paper.reported import reported
+from scsigmoid.paper.reported import models_here, reported
 from scsigmoid.records.measurements import Interval
 from scsigmoid.results.folder import Results
 from scsigmoid.results.labels import ATTENTIONS, context_label
@@ -15,11 +15,13 @@ GROUP = "hours"
 
 def numbers(results: Results) -> Iterator[Number]:
     common: dict[str, Any] = {"group": GROUP, "location": "Section 4"}
+    here = models_here(results.config)
     for row in reported()["gpu_hours"]:
         if not row.get("models"):
             continue
-        hours = {name: gpu_hours(results, model) for name, model in row["models"].items()}
-        steps = {name: last_step(results, model) for name, model in row["models"].items()}
+        models = {name: here.get(model) for name, model in row["models"].items()}
+        hours = {name: gpu_hours(results, model) for name, model in models.items()}
+        steps = {name: last_step(results, model) for name, model in models.items()}
         label = f"{row['size']} at {context_label(row['context'])}"
         for attention in ATTENTIONS:
             yield Number(
@@ -33,13 +35,13 @@ def numbers(results: Results) -> Iterator[Number]:
         )  # fmt: skip
 
 
-def gpu_hours(results: Results, model: str) -> Interval:
+def gpu_hours(results: Results, model: str | None) -> Interval:
     """Return the GPU-hours of a model's training, without interruptions.
 
-    They are UNKNOWN if the model was not trained to its last step, or not on GPUs, or if its
-    journal does not state the number of processes. Each process uses one GPU.
+    They are UNKNOWN without a model, if the model was not trained to its last step, or not on GPUs,
+    or if its journal does not state the number of processes. Each process uses one GPU.
     """
-    if model not in results.config.models:
+    if model is None:
         return UNKNOWN
     gpus = count_gpus(results, model)
     if not gpus or last_step(results, model) < model_training(results.config, model).steps:
@@ -55,6 +57,6 @@ def count_gpus(results: Results, model: str) -> int:
     return int(processes) if is_known else 0
 
 
-def last_step(results: Results, model: str) -> int:
-    """Return the last step of a model's journal, 0 if the run does not have the model."""
-    return int(results.journal(model)["step"][-1]) if model in results.config.models else 0
+def last_step(results: Results, model: str | None) -> int:
+    """Return the last step of a model's journal, 0 without a model."""
+    return int(results.journal(model)["step"][-1]) if model else 0

@@ -7,7 +7,7 @@ import numpy as np
 
 from scsigmoid.config.metrics import MEAN
 from scsigmoid.paper.number import UNKNOWN, Number, count, exact
-from scsigmoid.paper.reported import cell_types, reported
+from scsigmoid.paper.reported import cell_types, models_here, reported
 from scsigmoid.records.measurements import Interval, Measurement
 from scsigmoid.results.folder import Results
 from scsigmoid.results.labels import ATTENTIONS, METRIC_TITLES, paper_model_label
@@ -28,15 +28,19 @@ def numbers(results: Results) -> Iterator[Number]:
 
 
 def lead(results: Results, dataset: str, model: str, rival: str) -> Interval:
-    """Return the loss of ``rival`` minus the loss of ``model``, UNKNOWN if a loss is missing."""
-    config = results.config
-    if dataset not in config.datasets or not {model, rival} <= set(config.models):
+    """Return the loss of ``rival`` minus the loss of ``model``, UNKNOWN if a loss is missing.
+
+    The models have the paper's names.
+    """
+    here = models_here(results.config)
+    if dataset not in results.config.datasets or not {model, rival} <= here.keys():
         return UNKNOWN
-    return results.paired_difference(dataset, rival, model)
+    return results.paired_difference(dataset, here[rival], here[model])
 
 
 def losses(results: Results) -> Iterator[Number]:
-    config, table = results.config, reported()["validation_loss"]
+    table = reported()["validation_loss"]
+    models = models_here(results.config)
     at_2k, at_4k = ("sigmoid_2k", "softmax_2k"), ("sigmoid_4k", "softmax_4k")
     # Location in the paper, title, and compared pairs of models. According to the paper, the first
     # model of a pair has the lower loss.
@@ -59,10 +63,10 @@ def losses(results: Results) -> Iterator[Number]:
         cells = dict.fromkeys(row, 0)  # number of evaluated cells by model
         for model, (value, half_width) in row.items():
             here = UNKNOWN
-            if dataset in config.datasets and model in config.models:
+            if dataset in results.config.datasets and model in models:
                 metric = "validation_loss_over_donors"
-                here = results.validation_loss(dataset, model, metric).interval
-                cells[model] = results.validation_loss(dataset, model).n
+                here = results.validation_loss(dataset, models[model], metric).interval
+                cells[model] = results.validation_loss(dataset, models[model]).n
             yield Number(
                 **common,
                 title=f"{title}, {paper_model_label(model)}: validation loss (ours: over donors)",

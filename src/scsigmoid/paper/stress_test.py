@@ -1,4 +1,9 @@
-"""Compare the stress test (section "Training Stability") with the training journals."""
+"""Compare the stress test (section "Training Stability") with the training journals.
+
+The paper's runs *diverge for good*: the loss rises and does not fall again (:func:`divergence`).
+This rule uses the training loss only. Studies count *diverged* runs by another rule, which was
+registered (:mod:`scsigmoid.study.stability`): the loss may fall again, but the gradient explodes.
+"""
 
 import math
 from collections.abc import Iterator
@@ -7,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from scsigmoid.paper.number import LEVEL_FACTOR, ORDER_FACTOR, UNKNOWN, Number, exact
-from scsigmoid.paper.reported import reported
+from scsigmoid.paper.reported import models_here, reported
 from scsigmoid.records.measurements import Interval
 from scsigmoid.results.folder import Journal, Results
 
@@ -15,25 +20,28 @@ GROUP = "stability"
 #: Window of the trailing median, as a share of the rows of the journal. A short window also detects
 #: divergence near the end of a run.
 WINDOW = 0.01
-#: A run has learned if its loss fell by this many nats. A run that has learned diverges if its loss
-#: rises by this many nats above its minimum.
+#: A run has learned if its loss fell by this many nats. A run that has learned diverges for good if
+#: its loss rises by this many nats above its minimum and stays there.
 LOSS_CHANGE = 1.0
 
 
 def numbers(results: Results) -> Iterator[Number]:
     models = ("softmax_8k", "sigmoid_8k")
-    journals = {name: results.journal(name) for name in models if name in results.config.models}
+    here = models_here(results.config)
+    journals = {name: results.journal(here[name]) for name in models if name in here}
     runs = {name: numbers_of_run(journal) for name, journal in journals.items()}
     row_counts = {name: len(journal["step"]) for name, journal in journals.items()}
     softmax, sigmoid = (runs.get(name, {}) for name in models)
-    softmax_diverged = softmax.get("diverged", UNKNOWN).value  # 1 or 0, NaN if unknown
-    sigmoid_diverged = sigmoid.get("diverged", UNKNOWN).value
+    # 1 or 0, NaN if unknown.
+    of_softmax, of_sigmoid = (
+        run.get("diverged_for_good", UNKNOWN).value for run in (softmax, sigmoid)
+    )
     common: dict[str, Any] = {
         "group": GROUP, "location": "Abstract, Section 5.3", "no_effect": 0, "headline": True,
     }  # fmt: skip
     yield Number(
-        **common, title="Softmax diverges and sigmoid does not (1 if so, 0 if both or neither)",
-        unit="", paper=Interval(1), here=exact(softmax_diverged - sigmoid_diverged),
+        **common, unit="", paper=Interval(1), here=exact(of_softmax - of_sigmoid),
+        title="Softmax diverges for good and sigmoid does not (1 if so, 0 if both or neither)",
         n=min(row_counts.values(), default=0),
     )  # fmt: skip
     yield Number(
@@ -55,8 +63,8 @@ def numbers(results: Results) -> Iterator[Number]:
 def numbers_of_run(journal: Journal) -> dict[str, Interval]:
     """Return the numbers of one run by name.
 
-    A run that has not learned lacks ``diverged``. A run that has not diverged lacks the numbers
-    before and after the divergence.
+    A run that has not learned lacks ``diverged_for_good``. A run that has not diverged for good
+    lacks the numbers before and after the divergence.
     """
     loss, norm, score = (
         finite_or_inf(journal[name]) for name in ("loss", "gradient_norm", "attention_score_max")
@@ -71,7 +79,7 @@ def numbers_of_run(journal: Journal) -> dict[str, Interval]:
         "score_peak": score.max(),
     }
     if has_learned(journal):
-        values["diverged"] = row is not None
+        values["diverged_for_good"] = row is not None
     if row is not None:
         values |= {
             "divergence_step": journal["step"][row],
@@ -109,8 +117,8 @@ def has_learned(journal: Journal) -> bool:
 def divergence(journal: Journal) -> int | None:
     """Return the row of the journal at which a run diverges for good, None if it does not.
 
-    A run that has learned (:func:`has_learned`) diverges if its smoothed loss ends at least
-    :data:`LOSS_CHANGE` above its lowest value, or if its last loss is not finite.
+    A run that has learned (:func:`has_learned`) diverges for good if its smoothed loss ends at
+    least :data:`LOSS_CHANGE` above its lowest value, or if its last loss is not finite.
     """
     if not has_learned(journal):
         return None

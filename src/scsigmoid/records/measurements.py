@@ -41,7 +41,8 @@ class Measurement:
 
     dataset: str  # evaluation dataset, e.g. heart_oft
     group: str = ""  # part of the dataset, e.g. a pair of cell types or a donor. Empty: all cells.
-    model: str  # model or control, e.g. sigmoid_4k. Paired difference: sigmoid_4k - softmax_4k.
+    model: str  # model or control, e.g. sigmoid_4k
+    compared_with: str = ""  # second model of a ratio (the denominator) or a difference
     attention: str = ""  # sigmoid, softmax or empty
     context: int = 0  # context length in tokens, 0 for controls and for pairs with two contexts
     vocabulary: str = ""  # fingerprint of the vocabulary of the tokens
@@ -51,7 +52,6 @@ class Measurement:
     high: float = math.nan
     n: int = 0  # number of cells. For a mean over donors or pairs, their number.
     seed: int = -1  # seed of the random numbers, -1 if no random numbers are used
-    simulated: bool = False  # whether the cells were simulated
     note: str = ""  # why there is no interval, or which cells are left out
     source: str = ""  # file that the value was computed from, relative to the results folder
 

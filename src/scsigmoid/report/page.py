@@ -146,24 +146,22 @@ def paper_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[s
 
 
 def own_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str, Any]]:
-    """Return the section of the user's own cells, with items in the order of ``registry.OWN``."""
-    items = figure_items(results)
+    """Return the section of the user's own cells, with items in the order of ``own_place``."""
+    # A table without the key "files" is only on this page.
+    cells = {"kind": "table", "name": "", "title": "Cells", "table": cells_table(results)}
+    items = [cells, *figure_items(results)]
     for name, table in tables.items():
+        is_collapsed = registry.find("table", name, results.plan).function == "mmd"
         if name == "scib":
             table = replace(table, notes=[*table.notes, ONE_RUN])
-        items.append(table_item(results, name, table) | {"is_collapsed": name.startswith("mmd")})
-    # A table without the key "files" is only on this page. This table's name puts it after "scib".
-    if donor_table := donor_scores(results):
-        title = "Biological conservation, by donor"
-        items.append({"kind": "table", "name": "scib_donors", "title": title, "table": donor_table})
-    ordered = [
-        item
-        for prefix in registry.OWN
-        for item in items
-        if f"{item['kind']}-{item['name']}".startswith(prefix)
-    ]
-    cells = {"kind": "table", "name": "", "title": "Cells", "table": cells_table(results)}
-    return [{"id": "cells", "title": "Your cells", "items": [cells, *ordered]}]
+        items.append(table_item(results, name, table) | {"is_collapsed": is_collapsed})
+        donor_table = donor_scores(results) if name == "scib" else None
+        if donor_table:
+            title = "Biological conservation, by donor"
+            item = {"kind": "table", "name": "scib_donors", "title": title, "table": donor_table}
+            items.append(item | {"place": items[-1]["place"]})
+    items.sort(key=lambda item: item.get("place", 0))  # keeps the order of equal places
+    return [{"id": "cells", "title": "Your cells", "items": items}]
 
 
 def study_section(results: Results) -> list[dict[str, Any]]:
@@ -218,7 +216,8 @@ def base_item(results: Results, kind: str, name: str) -> dict[str, Any]:
     for path in paths:
         results.path(path)  # raises an error if the file is missing
     entry = registry.find(kind, name, results.plan)
-    return {"kind": kind, "name": name, "title": entry.title, "files": paths}
+    item = {"kind": kind, "name": name, "title": entry.title, "files": paths}
+    return item | {"place": entry.own_place}
 
 
 def cells_table(results: Results) -> Table:
@@ -257,8 +256,7 @@ def overview(results: Results) -> dict[str, str]:
     is_settings_only = results.plan.is_own and config.preset != "own"
     return {
         "Preset": config.preset + (" (settings only)" if is_settings_only else ""),
-        "Corpus": f"{results.training_cells:,} training cells, {results.training_cell_kind} "
-        f"(source: {config.corpus.source})",
+        "Corpus": f"{results.training_cells:,} training cells (source: {config.corpus.source})",
         "Evaluation": f"{len(config.datasets)} dataset{'s' * (len(config.datasets) > 1)}, "
         f"{sum(int(results.metadata(name)['cells']) for name in config.datasets):,} cells",
         "Models": f"{len(config.models)} model{'s' * (len(config.models) > 1)} of {size.layers} "
@@ -281,18 +279,14 @@ def longer_cells(results: Results) -> str:
     return ", ".join(texts)
 
 
-def simulated_data(results: Results) -> list[str]:
-    """Return sentences that say which training cells and datasets are simulated, if any are."""
-    config, kind = results.config, results.training_cell_kind
-    sentences = [] if kind == "real" else [f"The training cells are {kind}."]
-    names = [name for name in config.datasets if results.metadata(name)["simulated"]]
-    if names:
-        titles = ", ".join(config.datasets[name].title for name in names)
-        sentences.append(
-            f"These datasets have the names of real datasets, but simulated cells: {titles}. Their "
-            "numbers show that the workflow runs and say nothing about biology."
-        )
-    return sentences
+def simulated_data(results: Results) -> str:
+    """Return a sentence on simulated cells, or "" if there are none."""
+    if results.config.corpus.source != "embedded":
+        return ""
+    return (
+        "The datasets named simulated, and all training cells except those of PBMC 68k, are "
+        "simulated: their numbers show that the workflow runs and say nothing about biology."
+    )
 
 
 def job_time(results: Results) -> str:

@@ -15,12 +15,6 @@ from scsigmoid.errors import UserError
 
 KERNEL_FILES = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
 TRAINING_FILES = ("benchmarks/training.csv", "benchmarks/training.json")
-#: Figures and tables that are made for the user's own cells, in the order of the report page. Each
-#: text is the start of ``<kind>-<name>``, because some names end with a dataset.
-OWN = (
-    "figure-umap", "figure-scib", "table-scib", "figure-loss", "table-validation_loss",
-    "figure-sequence_lengths", "table-mmd",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +22,9 @@ class Entry:
     """A table or a figure.
 
     Attributes:
-        module: module of :mod:`scsigmoid.report` with the function that makes the entry. The
-            function has the entry's name without the dataset, e.g. ``umap`` for
-            ``umap_heart_oft``. Its arguments are the results, and the dataset if there is one.
+        module: module of :mod:`scsigmoid.report` with the function that makes the entry.
+        function: name of this function (default: the name of the entry). Its arguments are the
+            results, and the dataset if there is one.
         title: heading in the report (default: the name with spaces).
         caption: caption of a figure. The caption of a table is in its files.
         paper: corresponding figure, table or section of the paper, or "".
@@ -38,9 +32,11 @@ class Entry:
         settings: settings that the function reads. If one changes, the entry is made again.
         dataset: the dataset shown, or "" for all datasets.
         is_default: True if a full run makes the entry. Otherwise only its own target makes it.
+        own_place: place in the report on the user's own cells, 0 if it is not made for own cells.
     """
 
     module: str
+    function: str = ""
     title: str = ""
     caption: str = ""
     paper: str = ""
@@ -48,6 +44,7 @@ class Entry:
     settings: Sequence[str]
     dataset: str = ""
     is_default: bool = True
+    own_place: int = 0
 
 
 def validation_losses(plan: Plan) -> list[str]:
@@ -69,8 +66,7 @@ def scib_scores(plan: Plan) -> list[str]:
 
 
 def journals(models: Sequence[str]) -> list[str]:
-    """Return the training journals of the models, and the manifest, which marks simulated cells."""
-    return [*(f"training/{model}/journal.csv" for model in models), "corpus/manifest.csv"]
+    return [f"training/{model}/journal.csv" for model in models]
 
 
 # fmt: off
@@ -89,16 +85,18 @@ def tables(plan: Plan) -> dict[str, Entry]:
         ),
         "validation_loss": Entry(
             module="tables.quality_tables", paper="Table 5", inputs=validation_losses(plan),
+            own_place=5,
             settings=["datasets", "models", "evaluation.validation_loss"],
         ),
         "scib": Entry(
             module="tables.quality_tables", title="Biological conservation", paper="Figure 5",
-            inputs=scib_scores(plan),
+            inputs=scib_scores(plan), own_place=3,
             settings=["datasets", "models", "evaluation.pair", "evaluation.scib"],
         ),
         **{
             f"mmd_{name}": Entry(
-                module="tables.mmd_table", title=f"MMD between cell types: {dataset.title}",
+                module="tables.mmd_table", function="mmd", own_place=7,
+                title=f"MMD between cell types: {dataset.title}",
                 paper="Table 1" if name == "heart_oft" else "",
                 inputs=[f"metrics/mmd/{name}.csv"],
                 settings=["models", "evaluation.pair", "evaluation.mmd", f"datasets.{name}"],
@@ -124,9 +122,9 @@ def tables(plan: Plan) -> dict[str, Entry]:
                 *validation_losses(plan),
                 *scib_scores(plan),
                 *(f"metrics/mmd/{dataset}.csv" for dataset in plan.datasets_of("mmd")),
-                *(f"training/{model}/journal.csv" for model in plan.config.models),
+                *journals([*plan.config.models]),
                 *metadata,
-                "corpus/manifest.csv", "tokens/lengths.parquet", "tokens/vocabulary.parquet",
+                "tokens/lengths.parquet", "tokens/vocabulary.parquet",
                 *KERNEL_FILES,
                 *TRAINING_FILES,
             ],
@@ -149,7 +147,8 @@ def figures(plan: Plan) -> dict[str, Entry]:
         "per model. Training loss (nats per masked gene), L2 norm of the gradient, and largest "
         "absolute attention score of the first layer by step. Gradient norm and score are on "
         "logarithmic axes.",
-        inputs=journals(plan.stress_models), settings=["models", "figures", "training"],
+        inputs=journals(plan.stress_models),
+        settings=["models", "figures", "training", "corpus.source"],
     )
     return {
         "sequence_lengths": Entry(
@@ -157,8 +156,8 @@ def figures(plan: Plan) -> dict[str, Entry]:
             caption="Number of expressed genes per training cell. The gray histogram counts cells "
             "(left axis). The black line is the cumulative share of cells (right axis). Dashed "
             "lines are the context lengths of the models, with the share of cells that fit.",
-            inputs=["tokens/lengths.parquet", "corpus/manifest.csv"],
-            settings=["models", "figures", "tokens.cls"],
+            inputs=["tokens/lengths.parquet"], own_place=6,
+            settings=["models", "figures", "tokens.cls", "corpus.source"],
         ),
         "tflops": Entry(
             module="figures.benchmark_figures", title="Speed of the attention kernels",
@@ -202,28 +201,26 @@ def figures(plan: Plan) -> dict[str, Entry]:
                 *validation_losses(plan), *journals(plan.evaluated_models),
                 "tokens/vocabulary.parquet",
             ],
-            settings=["datasets", "models", "figures"],
+            settings=["datasets", "models", "figures", "corpus.source"], own_place=4,
         ),
         "scib": Entry(
             module="figures.embedding_figures", title="Biological conservation", paper="Figure 5",
             caption="Scores of the embeddings of one training run per model, and of controls "
             "without a model. One panel for each metric, one row for each dataset. Scores have no "
             "unit and no intervals. Higher is better.",
-            inputs=scib_scores(plan),
+            inputs=scib_scores(plan), own_place=2,
             settings=["datasets", "models", "figures", "evaluation.pair"],
         ),
         **({"stability": stability} if plan.stress_models else {}),
         **{
             f"umap_{name}": Entry(
-                module="figures.embedding_figures", title=f"UMAP: {dataset.title}",
+                module="figures.embedding_figures", function="umap", own_place=1,
+                title=f"UMAP: {dataset.title}",
                 caption="UMAP coordinates (no unit) of the embeddings, one point per cell, one "
                 "panel per model (one training run each). Colors and labels are cell types."
                 + (f" {dataset.title}: {dataset.description}" if dataset.description else ""),
                 paper="Figure 7" if name == "heart_oft" else "",
-                inputs=[
-                    *(f"metrics/umap/{name}/{model}.parquet" for model in pair),
-                    f"corpus/evaluation/{name}.json",
-                ],
+                inputs=[f"metrics/umap/{name}/{model}.parquet" for model in pair],
                 settings=["models", "figures", "evaluation.pair", f"datasets.{name}"],
                 dataset=name, is_default=name in plan.datasets_of("umap"),
             )
@@ -239,9 +236,13 @@ KINDS = {"table": tables, "figure": figures}  # functions that return the entrie
 def entries(kind: str, plan: Plan) -> Mapping[str, Entry]:
     """Return the tables or figures (``kind``) that can be made, by name."""
     return {
-        name: replace(entry, title=entry.title or name.replace("_", " ").capitalize())
+        name: replace(
+            entry,
+            title=entry.title or name.replace("_", " ").capitalize(),
+            function=entry.function or name,
+        )
         for name, entry in KINDS[kind](plan).items()
-        if not plan.is_own or f"{kind}-{name}".startswith(OWN)
+        if entry.own_place or not plan.is_own
     }
 
 
@@ -269,8 +270,7 @@ def make(kind: str, name: str, results: Any) -> Any:
     """Return a :class:`Table` or a Matplotlib figure, made from the result files."""
     entry = find(kind, name, results.plan)
     module = importlib.import_module(f"scsigmoid.report.{entry.module}")
-    # "umap_heart_oft" is made by the function "umap".
-    function = getattr(module, name.removesuffix(f"_{entry.dataset}"))
+    function = getattr(module, entry.function)
     return function(results, entry.dataset) if entry.dataset else function(results)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from scsigmoid.config.metrics import MEAN
+from scsigmoid.config.metrics import MEAN, METRICS
 from scsigmoid.report.tables.mmd_table import MEANS
 from scsigmoid.results.labels import CONTROLS, METRIC_TITLES
 
@@ -40,7 +40,7 @@ def summary(results: str | Path, since: float) -> str:
     for _, scores in new_tables("scib"):
         lines.append(("Result", verdicts(scores)))
     for _, losses in new_tables("validation_loss"):
-        is_difference = losses["model"].str.contains(" - ")  # e.g. "sigmoid_4k - softmax_4k"
+        is_difference = losses["compared_with"].notna()
         lines.append(("Validation loss, nats", means(losses[~is_difference], "mean")))
     for _, scores in new_tables("scib"):
         text = means(scores[scores["metric"] == MEAN], "value")
@@ -65,9 +65,7 @@ def means(table: pd.DataFrame, column: str) -> str:
     """Return each model's mean of a column over the datasets, and their number, as text."""
     values = table.groupby("model", sort=False)[column].mean()
     datasets = table.drop_duplicates("dataset")
-    simulated = int(datasets["simulated"].sum())
     count = "1 dataset" if len(datasets) == 1 else f"mean of {len(datasets)} datasets"
-    count += f", {simulated} simulated" if simulated else ""
     return ", ".join(f"{model} {value:z.3f}" for model, value in values.items()) + f" ({count})"
 
 
@@ -83,11 +81,12 @@ def separation(name: str, table: pd.DataFrame) -> str:
 def verdicts(scores: pd.DataFrame) -> str:
     """Return sentences that compare the models with the controls, by mean score over the datasets.
 
-    ``scores`` are records of the table ``scib``. Logistic accuracy is compared if it was computed,
-    otherwise bio conservation. Models with the same verdict share a sentence.
+    ``scores`` are records of the table ``scib``. The first computed metric with ``in_verdict`` is
+    compared, otherwise bio conservation. Models with the same verdict share a sentence.
     """
     metrics = scores["metric"].unique()
-    metric = next((name for name in ("logistic", MEAN) if name in metrics), "")
+    preferred = [*(name for name, metric in METRICS.items() if metric.in_verdict), MEAN]
+    metric = next((name for name in preferred if name in metrics), "")
     rows = scores[scores["metric"] == metric]
     mean_scores = rows.groupby("model", sort=False)["value"].mean()
     # A model or control may lack scores of a dataset: state the smallest number of cells.

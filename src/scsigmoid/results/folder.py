@@ -13,7 +13,6 @@ from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, read_rows
 from scsigmoid.config.metrics import MEAN, METRICS
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
-from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import parsing
 from scsigmoid.records.identity import check_identity, read_table
@@ -111,7 +110,7 @@ class Results:
             expected: dict[str, Any] = {"dataset": dataset, "vocabulary": self._vocabulary}
             if model:
                 expected["model"] = model
-            if row.model in self.config.models:
+            if row.model in self.config.models and not row.compared_with:
                 settings = self.config.models[row.model]
                 expected |= {"attention": settings.attention, "context": settings.context}
             if row.metric not in FILE_METRICS.get(metric, {metric}):
@@ -149,16 +148,16 @@ class Results:
         """
         metric = f"mmd_{estimator or self.config.evaluation.mmd.estimator}"
         sigmoid, softmax = self.config.evaluation.pair
-        keys = {  # columns `model` and `metric` in the file
-            "sigmoid": (sigmoid, metric),
-            "softmax": (softmax, metric),
-            "ratio": (f"{sigmoid} / {softmax}", f"{metric}_ratio"),
-            "difference": (f"{sigmoid} - {softmax}", f"{metric}_difference"),
-            "sigmoid_mean": (sigmoid, f"{metric}_bootstrap_mean"),
-            "softmax_mean": (softmax, f"{metric}_bootstrap_mean"),
+        keys = {  # columns `model`, `compared_with` and `metric` in the file
+            "sigmoid": (sigmoid, "", metric),
+            "softmax": (softmax, "", metric),
+            "ratio": (sigmoid, softmax, f"{metric}_ratio"),
+            "difference": (sigmoid, softmax, f"{metric}_difference"),
+            "sigmoid_mean": (sigmoid, "", f"{metric}_bootstrap_mean"),
+            "softmax_mean": (softmax, "", f"{metric}_bootstrap_mean"),
         }
         rows = self.measurements("mmd", dataset)
-        by_key = {(row.group, row.model, row.metric): row for row in rows}
+        by_key = {(row.group, row.model, row.compared_with, row.metric): row for row in rows}
         # Rows of other metrics are means over pairs (group "") and cell types that were left out.
         pairs = dict.fromkeys(row.group for row in rows if row.metric == metric)
         with parsing(self.folder / metric_file("mmd", dataset), EXPECTED_CONTENT):
@@ -247,7 +246,7 @@ class Results:
         return self.cached(f"benchmarks/{benchmark}.json", read_json)
 
     def metadata(self, dataset: str) -> dict[str, Any]:
-        """Return the metadata of an evaluation dataset, e.g. ``cells`` and ``simulated``."""
+        """Return the metadata of an evaluation dataset, e.g. ``cells``."""
         return self.cached(f"corpus/evaluation/{dataset}.json", read_json)
 
     @property
@@ -278,15 +277,6 @@ class Results:
         shares = self.gene_cells / self.gene_cells.sum()
         shares = shares[shares > 0]
         return float(-(shares * np.log(shares)).sum())
-
-    @property
-    def training_cell_kind(self) -> str:
-        """The kind of the training cells: ``simulated``, ``real`` or ``simulated and real``."""
-        rows = self.cached("corpus/manifest.csv", read_manifest)
-        values = {row.simulated for row in rows if row.role == "training"}
-        if len(values) > 1:
-            return "simulated and real"
-        return "simulated" if "true" in values else "real"
 
     @property
     def training_cells(self) -> int:

@@ -1,7 +1,6 @@
 """Labels of models, contexts and kernels in tables and figures."""
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -18,22 +17,13 @@ METRIC_TITLES[metrics.MEAN] = metrics.MEAN_TITLE
 CONTROLS = {"random": "Random embedding", "pca_log_counts": "PCA of log counts"}
 
 
-def nominal_context(name: str) -> str:
-    """Return the context in a model's name, e.g. ``"4K"`` for ``sigmoid_4k``, or ""."""
-    match = re.search(r"_(\d+)k$", name)
-    return f"{match[1]}K" if match else ""
-
-
 def context_label(context: int) -> str:
     """Return a context length as text, e.g. ``"4K"`` for 4,096 and ``"128"`` for 128."""
     return f"{context // 1024}K" if context % 1024 == 0 else f"{context:,}"
 
 
 def short_label(config: Config, name: str) -> str:
-    """Return a model's attention and context, e.g. ``"Sigmoid 4K"``, or its label if not unique.
-
-    The context is taken from the model's name, or from the configuration if the name has none.
-    """
+    """Return a model's attention and context, e.g. ``"Sigmoid 4K"``, or its label if not unique."""
     shared = Counter(attention_and_context(config, other) for other in config.models)
     label = attention_and_context(config, name)
     return label if shared[label] == 1 else model_label(config, name)
@@ -41,16 +31,15 @@ def short_label(config: Config, name: str) -> str:
 
 def attention_and_context(config: Config, name: str) -> str:
     model = config.models[name]
-    return f"{model.attention.capitalize()} {nominal_context(name) or context_label(model.context)}"
+    return f"{model.attention.capitalize()} {context_label(model.context)}"
 
 
 def model_label(config: Config, name: str) -> str:
     """Return the label of a model, which no other model of the configuration has.
 
-    The label contains attention and context, and the size if ``models.<name>.size`` is set. If the
-    context in the name is not the model's, both appear: ``"Sigmoid 2K (128 tokens)"``. If another
-    model has the same label, the settings that differ are added: ``"Sigmoid 4K, learning rate
-    0.001"``. If none differs, the model's name is added.
+    The label contains attention and context, and the size if ``models.<name>.size`` is set. If
+    another model has the same label, the settings that differ are added: ``"Sigmoid 4K, learning
+    rate 0.001"``. If none differs, the model's name is added.
     """
     return model_labels(config)[name]
 
@@ -62,8 +51,6 @@ def model_labels(config: Config) -> dict[str, str]:
         labels[name] = attention_and_context(config, name)
         if model.size:
             labels[name] += f" {model.size}"
-        if nominal_context(name) not in ("", context_label(model.context)):
-            labels[name] += f" ({model.context:,} tokens)"
     add_to_equal(labels, lambda name, equal: different_settings(config, name, equal))
     add_to_equal(labels, lambda name, _: f" ({name})")
     return labels

@@ -1,7 +1,6 @@
 """Speed-ups and training costs, computed from the rows of the benchmarks."""
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -122,18 +121,6 @@ class Cost:
     def host_bound(self) -> bool:
         """Whether the host, not the GPU, limits the steps of sigmoid or of softmax."""
         return self.sigmoid.host_bound or self.softmax.host_bound
-
-    @property
-    def has_other_size(self) -> bool:
-        """Whether the number of parameters differs by more than 15 % from the size's name.
-
-        False for sizes whose name is not a number of parameters such as ``160M``.
-        """
-        match = re.fullmatch(r"([\d.]+)([MB])", self.size)
-        if not match:
-            return False
-        named = float(match[1]) * {"M": 1e6, "B": 1e9}[match[2]]
-        return abs(self.sigmoid.parameters / named - 1) > 0.15
 
     @property
     def saved_percent(self) -> Interval:

@@ -16,8 +16,9 @@ from scsigmoid.study.runs import Study
 MINIMUM_GAIN, MAXIMUM_RISE = 0.3, 0.3
 #: Values of ``MINIMUM_GAIN`` that :func:`count_collapsed` compares.
 LIMITS = (0.1, 0.3, 0.5, 0.7)
-#: A run has diverged (docs/preregistration.md) if three conditions are met. "The loss" is the
-#: median of three validation losses in a row, as registered.
+#: A run has diverged (docs/preregistration.md) if three conditions are met. It need not diverge for
+#: good, as in the comparison with the paper (docs/comparison.md). "The loss" is the median of three
+#: validation losses in a row, as registered.
 #:
 #: 1. The run learned: its loss fell at least ``LEARNED_GAIN`` nats below the gene-frequency
 #:    baseline.

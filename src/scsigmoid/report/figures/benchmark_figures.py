@@ -170,22 +170,16 @@ def gpu_hours(results: Results) -> "Figure":
         draw_costs(axes, [cost for cost in costs if cost.context == context])
         axes.set_title(f"Context {context_label(context)}")
         axes.grid(False)  # lines would cross the numbers above the bars
-    sizes = dict.fromkeys(cost.size for cost in costs)
     unit = "GPU-hours" if any(cost.sigmoid.device != "cpu" for cost in costs) else "Hours"
     settings = results.config.benchmarks.training
     grid[0].set_ylabel(f"{unit} for {settings.projected_cells / 1e6:,.1f}M cells")
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     device = speed.device_name(results, "training")
-    sentence_on_sizes = (
-        "Models are labeled by their number of parameters. They replace the paper's sizes "
-        f"{', '.join(sizes)}."
-    )
     style.remark(
         figure,
         f"{device}. Numbers above the bars are the ratio of the times of sigmoid and softmax in "
         "the same round, median over rounds, not the ratio of the bars. Below 1, sigmoid is "
         f"faster. Error bars are {settings.confidence * 100:g} % intervals.",
-        sentence_on_sizes if any(cost.has_other_size for cost in costs) else "",
         *speed.cost_notes(results),
     )
     return figure
@@ -213,9 +207,6 @@ def draw_costs(axes: "Axes", costs: Sequence[Cost]) -> None:
             textcoords="offset points", ha="center", fontsize=7,
         )  # fmt: skip
     axes.margins(y=0.12)
-    sizes = [cost.size for cost in costs]
-    if any(cost.has_other_size for cost in costs):
-        sizes = [millions(cost.sigmoid.parameters) for cost in costs]
-    axes.set_xticks(range(len(costs)), sizes)
-    axes.set_xlabel("Model size")
+    axes.set_xticks(range(len(costs)), [millions(cost.sigmoid.parameters) for cost in costs])
+    axes.set_xlabel("Parameters")
     axes.yaxis.set_major_formatter(style.thousands)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scsigmoid.config.metrics import MEAN
 from scsigmoid.report.figures import style
 from scsigmoid.report.figures.style import CELL_TYPE_COLORS, COLORS, DOUBLE, MUTED, RULE
 from scsigmoid.report.tables.writing import fixed
@@ -30,10 +29,8 @@ CONTROL_MARKERS = {"random": "o", "pca_log_counts": "D"}
 def scib(results: Results) -> "Figure":
     """Draw every score as a mark: one panel per metric, one row of marks per dataset."""
     config = results.config
-    pair = config.evaluation.pair
     scores = {dataset: results.scores(dataset) for dataset in config.datasets}
     metrics = list(next(iter(scores.values())))
-    simulated = {dataset: scores[dataset][MEAN][pair[0]].simulated for dataset in scores}
     columns = min(len(metrics), 4)
     rows = math.ceil(len(metrics) / columns)
     figure = style.new_figure(DOUBLE, 1.04 + rows * (0.95 + 0.19 * len(scores)))
@@ -50,12 +47,12 @@ def scib(results: Results) -> "Figure":
         axes.grid(axis="both")
         axes.margins(x=0.08)
         axes.locator_params(axis="x", nbins=4)
-    titles = style.starred_titles(config, simulated)
-    grid[0].set_yticks(range(len(titles)), titles.values())
+    titles = [dataset.title for dataset in config.datasets.values()]
+    grid[0].set_yticks(range(len(titles)), titles)
     grid[0].set_ylim(len(titles) - 0.5, -0.5)  # the first dataset is at the top
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     order = "Means over the datasets are in the order of the legend, read down its columns."
-    style.remark(figure, "Higher is better.", order, style.evaluated_on(simulated))
+    style.remark(figure, "Higher is better.", order)
     return figure
 
 
@@ -109,8 +106,7 @@ def umap(results: Results, dataset: str) -> "Figure":
             handle.set_sizes([22])
             handle.set_alpha(1.0)
     title = config.datasets[dataset].title
-    simulated = ", simulated" if results.metadata(dataset)["simulated"] else ""
-    style.remark(figure, f"{title}: {len(cells_by_model[pair[0]]):,} cells{simulated}.")
+    style.remark(figure, f"{title}: {len(cells_by_model[pair[0]]):,} cells.")
     figure.draw_without_rendering()  # computes the layout, which label_clusters needs
     for axes, cells in zip(grid, cells_by_model.values(), strict=True):
         label_clusters(axes, cells)

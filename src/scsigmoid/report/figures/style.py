@@ -2,14 +2,13 @@
 
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scsigmoid.config.schema import Config
 from scsigmoid.files import atomic_path
-from scsigmoid.results.folder import Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -151,26 +150,11 @@ def set_log_scale(axes: "Axes") -> None:
     axes.yaxis.minorticks_off()
 
 
-def trained_on(results: Results) -> str:
-    """Return a sentence on simulated training cells, or "" if all cells are real."""
-    kind = results.training_cell_kind
-    return "" if kind == "real" else f"Trained on {kind} cells."
-
-
-def evaluated_on(simulated: Mapping[str, bool]) -> str:
-    """Return a sentence on simulated evaluation datasets, or "" if all datasets are real."""
-    if all(simulated.values()):
-        return "Evaluated on simulated cells."
-    return "Datasets marked * have simulated cells." if any(simulated.values()) else ""
-
-
-def starred_titles(config: Config, simulated: Mapping[str, bool]) -> dict[str, str]:
-    """Return the titles of datasets. Simulated datasets have a star if other datasets are real."""
-    star = "" if all(simulated.values()) else " *"
-    return {
-        name: config.datasets[name].title + (star if is_simulated else "")
-        for name, is_simulated in simulated.items()
-    }
+def trained_on(config: Config) -> str:
+    """Return a sentence on the training cells of the embedded corpus, or "" for other cells."""
+    if config.corpus.source != "embedded":
+        return ""
+    return "Models are trained on simulated cells, and on real cells of PBMC 68k."
 
 
 def thousands(value: float, _: float) -> str:

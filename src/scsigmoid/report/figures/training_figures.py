@@ -11,7 +11,7 @@ from scsigmoid.config.check import model_training
 from scsigmoid.report.figures import style
 from scsigmoid.report.figures.style import COLORS, DOUBLE, INK, MUTED, SINGLE
 from scsigmoid.results.folder import Results
-from scsigmoid.results.labels import context_label, group_of, model_label, nominal_context
+from scsigmoid.results.labels import context_label, group_of, model_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,12 +34,10 @@ def loss(results: Results) -> "Figure":
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=width_ratios)[0]
     draw_training(left.add_subplot(), results, models)
 
-    simulated = {name: results.validation_loss(name, models[0]).simulated for name in datasets}
-    titles = style.starred_titles(config, simulated)
     grid = style.panels(right, len(datasets), columns, sharex=True)
     for axes, dataset in zip(grid, datasets, strict=True):
         draw_validation(axes, results, dataset, models)
-        axes.set_title(titles[dataset], fontsize=7.2)
+        axes.set_title(config.datasets[dataset].title, fontsize=7.2)
     right.supylabel("Validation loss (nats per masked gene)", fontsize=7.5)
     figure.legend(*left.axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     has_bars = any(
@@ -56,8 +54,7 @@ def loss(results: Results) -> "Figure":
         "The dotted line is the gene-frequency baseline: the loss if each gene is predicted by its "
         "share of the training data.",
         donor_bars if has_bars else "Validation losses are means over cells.",
-        style.trained_on(results),
-        style.evaluated_on(simulated),
+        style.trained_on(config),
     )
     return figure
 
@@ -119,13 +116,7 @@ def draw_validation(axes: "Axes", results: Results, dataset: str, models: list[s
             color, marker = COLORS[config.models[name].attention], style.marker(index_of[name])
             axes.plot(x, loss.value, color=color, marker=marker, markersize=4.2)
             axes.plot([x, x], [loss.low, loss.high], color=color, linewidth=0.8)
-    # Labels come from the models' names, e.g. sigmoid_4k, because the demo has shorter contexts.
-    # Names that do not give each context one label of its own are not used.
-    nominal = {(config.models[name].context, nominal_context(name)) for name in models}
-    labels = [label for _, label in sorted(nominal)]
-    if "" in labels or not len(contexts) == len(nominal) == len(set(labels)):
-        labels = list(map(context_label, contexts))
-    axes.set_xticks(range(len(contexts)), labels)
+    axes.set_xticks(range(len(contexts)), list(map(context_label, contexts)))
     axes.set_xlim(-0.5, len(contexts) - 0.5)
     axes.margins(y=0.12)
     # Labels are exact if ticks are 1, 2 or 5 units apart.
@@ -178,7 +169,7 @@ def stability(results: Results) -> "Figure":
         "No gradient clipping.",
         f"Learning rate {' and '.join(f'{rate:g}' for rate in sorted(rates))}.",
         "The cross marks the first value that is not finite." if has_cross else "",
-        style.trained_on(results),
+        style.trained_on(config),
     )
     return figure
 
@@ -241,10 +232,10 @@ def sequence_lengths(results: Results) -> "Figure":
             textcoords="offset points", ha="center", va="bottom", fontsize=7, color=INK,
             linespacing=1.1,
         )  # fmt: skip
-    kind = results.training_cell_kind
     style.remark(
         figure,
-        f"{int(cells.sum()):,} training cells" + (f", {kind}." if kind != "real" else "."),
+        f"{int(cells.sum()):,} training cells.",
+        style.trained_on(results.config),
         "Dashed lines are the context lengths of the models, with the share of cells that fit.",
     )
     return figure

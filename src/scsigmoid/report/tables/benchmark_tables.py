@@ -5,7 +5,7 @@ from itertools import product
 from statistics import fmean
 
 from scsigmoid.benchmarks.rows import Shape, TrainingGroup, TrainingRow, median_interval
-from scsigmoid.paper.reported import reported
+from scsigmoid.paper.reported import reported, size_in_paper
 from scsigmoid.records.measurements import Interval
 from scsigmoid.report.tables.writing import (
     DASH,
@@ -127,7 +127,7 @@ def training_cost(results: Results) -> Table:
     paper = {(row["size"], row["context"]): row for row in reported()["gpu_hours"]}
     rows: list[list[Cell | str]] = []
     for cost in speed.costs(results):
-        paper_row = paper.get((cost.size, cost.context))
+        paper_row = paper.get((size_in_paper(cost.sigmoid.parameters), cost.context))
         arms = (cost.sigmoid, cost.softmax)
         best = min(arms, key=lambda arm: arm.gpu_hours)
         hours = [interval(*estimate(arm, "gpu_hours"), decimals_for(arm.gpu_hours)) for arm in arms]
@@ -154,7 +154,9 @@ def training_cost(results: Results) -> Table:
                 **pick(row, "size parameters context cells_per_step attention kernel layout"),
                 **pick(row, "device cells_per_second gpu_hours gpu_hours_low gpu_hours_high"),
                 **pick(row, "rounds projected_cells cuda_graphs host_bound"),
-                "paper_gpu_hours": paper.get((row.size, row.context), {}).get(row.attention),
+                "paper_gpu_hours": paper.get((size_in_paper(row.parameters), row.context), {}).get(
+                    row.attention
+                ),
                 "note": row.note,
             }
             for row in speed.cost_rows(results)

@@ -40,7 +40,7 @@ def mmd(results: Results, dataset: str) -> Table:
             means[estimator][mean] = ratio
             records.append(
                 {"pair": mean, "estimator": estimator}
-                | {"cells": ratio.n, "simulated": ratio.simulated}
+                | {"cells": ratio.n}
                 | ratio.interval.columns("ratio")
             )
     rows: list[list[Cell | str]] = []
@@ -57,9 +57,7 @@ def mmd(results: Results, dataset: str) -> Table:
             ]
         )
     description = config.datasets[dataset].description
-    shown = measured_pairs[configured].values()
-    is_simulated = any(measured["sigmoid"].simulated for measured in shown)
-    title = config.datasets[dataset].title + (" (simulated cells)" if is_simulated else "")
+    title = config.datasets[dataset].title
     return Table(
         caption=f"MMD (no unit) between cell types of {title}, in the embeddings of one training "
         f"run per model. The {configured} estimator comes first, then the {other} estimator. Each "
@@ -102,7 +100,7 @@ def pair_columns(
     for name in (*ATTENTIONS, "ratio", "difference"):
         columns |= measured[name].interval.columns(name)
     columns["best"] = models[0] if sigmoid.value > softmax.value else models[1]
-    columns |= {"cells": sigmoid.n, "simulated": sigmoid.simulated}
+    columns |= {"cells": sigmoid.n}
     for name in ATTENTIONS:
         columns |= paper[name].columns(f"paper_{name}")
     for name in ATTENTIONS:

@@ -5,8 +5,8 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from scsigmoid.config.metrics import MEAN
-from scsigmoid.paper.reported import reported
+from scsigmoid.config.metrics import METRICS
+from scsigmoid.paper.reported import models_in_paper, reported
 from scsigmoid.records.measurements import Interval, mean_interval
 from scsigmoid.report.tables.writing import DASH, MINUS, Cell, Table, fixed, interval, plus_minus
 from scsigmoid.results.folder import Results
@@ -16,12 +16,6 @@ from scsigmoid.results.labels import (
     pairs,
     representation_label,
     short_label,
-)
-
-#: Sentence of the caption if logistic accuracy is among the metrics.
-LOGISTIC = (
-    " Logistic accuracy is the balanced accuracy of logistic regression in 5-fold "
-    "cross-validation, on the types with at least 10 cells."
 )
 
 
@@ -37,19 +31,25 @@ def validation_loss(results: Results) -> Table:
         donors = results.donor_count(dataset, models[0])
         donor_counts.append(f"{entry.title} {donors or 'unknown'}")
         best = min(losses, key=lambda model: losses[model].value)
-        # By model: the mean and half the width of its interval. {} if the paper lacks the dataset.
-        paper = reported()["validation_loss"].get(dataset, {})
-        row: list[Cell | str] = [entry.title + (" (simulated)" if losses[best].simulated else "")]
+        # By model: the mean and half the width of its interval in the paper, if it is in the paper.
+        of_paper = reported()["validation_loss"].get(dataset, {})
+        paper = {
+            model: of_paper[name]
+            for model, name in models_in_paper(config).items()
+            if name in of_paper and model in losses
+        }
+        row: list[Cell | str] = [entry.title]
         for model, loss in losses.items():
             over_donors = results.validation_loss(dataset, model, "validation_loss_over_donors")
             over_masks = results.validation_loss(dataset, model, "validation_loss_over_masks")
             paper_mean, paper_half_width = paper.get(model, (None, None))
             records.append(
-                {"dataset": dataset, "title": entry.title, "model": model, "mean": loss.value}
+                {"dataset": dataset, "title": entry.title, "model": model, "compared_with": ""}
+                | {"mean": loss.value}
                 | over_donors.interval.columns("donor_mean")
                 | {"masks_low": over_masks.low, "masks_high": over_masks.high}
                 | {"cells": loss.n, "donors": donors}
-                | {"best": model == best, "simulated": loss.simulated}
+                | {"best": model == best}
                 | {"paper_mean": paper_mean, "paper_half_width": paper_half_width}
             )
             text = plus_minus(loss.value, over_masks.low, over_masks.high, 3)
@@ -67,10 +67,10 @@ def validation_loss(results: Results) -> Table:
                 paper_difference = round(paper[first][0] - paper[second][0], 6)
             records.append(
                 {"dataset": dataset, "title": entry.title}
-                | {"model": f"{first} - {second}", "mean": mean}
+                | {"model": first, "compared_with": second, "mean": mean}
                 | paired.columns("donor_mean")
                 | {"cells": losses[first].n, "donors": donors}
-                | {"simulated": losses[first].simulated, "paper_mean": paper_difference}
+                | {"paper_mean": paper_difference}
             )
             row.append(fixed(mean, 3, "+") + in_parentheses(paired, "+"))
             paper_row.append("" if paper_difference is None else fixed(paper_difference, 3, "+"))
@@ -118,8 +118,7 @@ def scib(results: Results) -> Table:
     for dataset, entry in config.datasets.items():
         scores = results.scores(dataset)
         metrics = list(scores)
-        is_simulated = any(score.simulated for score in scores[MEAN].values())
-        rows.append([entry.title + (" (simulated)" if is_simulated else "")])
+        rows.append([entry.title])
         for name in (*pair, *config.evaluation.scib.controls):
             row: list[Cell | str] = [representation_label(config, name)]
             for metric, by_model in scores.items():
@@ -132,7 +131,7 @@ def scib(results: Results) -> Table:
                 records.append(
                     {"dataset": dataset, "title": entry.title, "model": name, "metric": metric}
                     | score.interval._asdict()
-                    | {"cells": score.n, "best": is_best, "simulated": score.simulated}
+                    | {"cells": score.n, "best": is_best}
                 )
                 row.append(Cell(interval(*score.interval, 3), bold=is_best))
             rows.append(row)
@@ -141,7 +140,7 @@ def scib(results: Results) -> Table:
         "run per model. Higher is better, and the best of several models is bold. Silhouette is "
         "rescaled to 0 to 1. Bio conservation is the mean of the paper's metrics (silhouette, NMI "
         "and ARI). Random embedding and PCA are controls without a model."
-        + (LOGISTIC if "logistic" in metrics else ""),
+        + "".join(f" {METRICS[name].caption}" for name in metrics if name in METRICS).rstrip(),
         records=records,
         header=("Representation", *(METRIC_TITLES[metric] for metric in metrics)),
         rows=rows,

