@@ -49,7 +49,7 @@ def embed(
     force: Force = False,
 ) -> None:
     """Embed your own cells (h5ad, or 10x) with a trained model."""
-    from scsigmoid.cells.files import embed_file
+    from scsigmoid.cells.embed_file import embed_file
     from scsigmoid.cells.model import load
 
     check_h5ad(output)

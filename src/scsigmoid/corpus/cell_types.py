@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.config.schema import Dataset
-from scsigmoid.corpus.cells import Cells
+from scsigmoid.corpus.counts import Cells
 from scsigmoid.corpus.genes import Strings, check_column
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log, warn

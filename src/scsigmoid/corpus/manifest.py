@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scsigmoid.config.local_files import LocalFile, own_files, slug
 from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus.cell_types import choose_label
-from scsigmoid.corpus.cells import Cells
+from scsigmoid.corpus.counts import Cells
 from scsigmoid.corpus.discover import Service, find_evaluation_dataset, list_versions
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.embedded import list_embedded

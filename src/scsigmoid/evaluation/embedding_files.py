@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.corpus.cell_types import ABSENT
-from scsigmoid.corpus.cells import OWN_ROW
+from scsigmoid.corpus.counts import OWN_ROW
 from scsigmoid.corpus.h5ad_writer import storing
 from scsigmoid.corpus.hdf5 import check_contents
 from scsigmoid.errors import UserError

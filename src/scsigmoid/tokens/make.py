@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from scsigmoid.corpus.cell_types import cell_types
-from scsigmoid.corpus.cells import OWN_ROW, Cells
+from scsigmoid.corpus.counts import OWN_ROW, Cells
 from scsigmoid.corpus.hdf5 import FALSE
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
