@@ -94,4 +94,4 @@ def masked_batch(genes: Sequence[int], vocabulary_size: int = 100) -> Batch:
         seed=1, draw=1, fraction=0.15, replacement="mask", vocabulary_size=vocabulary_size
     )
     tokens = np.random.default_rng(0).integers(len(SPECIAL), vocabulary_size, sum(genes))
-    return pack_genes(tokens, np.array(genes), np.arange(len(genes)), masking)
+    return pack_genes(tokens, np.cumsum([0, *genes]), np.arange(len(genes)), masking)

@@ -15,8 +15,8 @@ from anndata.io import write_elem
 from scsigmoid.cli import main
 from scsigmoid.config.check import as_yaml, load
 from scsigmoid.config.schema import Config, Corpus, Dataset, LocalFiles
+from scsigmoid.corpus.cells import Cells
 from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
-from scsigmoid.corpus.h5ad import Cells
 from scsigmoid.corpus.manifest import build_manifest
 from scsigmoid.corpus.metadata import read_manifest, write_manifest
 

@@ -8,7 +8,7 @@
 #
 # | step | module in `src/scsigmoid` |
 # | --- | --- |
-# | file to counts | `corpus/h5ad.py` |
+# | file to counts | `corpus/h5ad.py`, `corpus/cells.py` |
 # | counts to tokens | `tokens/vocabulary.py`, `tokens/ranks.py` |
 # | tokens to a batch | `model/batches.py` |
 # | batch to hidden states | `model/encoder.py`, `attention/sigmoid.py` |
@@ -25,12 +25,11 @@ import torch
 
 import scsigmoid as ss
 from scsigmoid.attention import sigmoid_attention
-from scsigmoid.config.schema import Embeddings
 from scsigmoid.corpus.embedded import real_cells
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.h5ad_writer import write_cells
 from scsigmoid.evaluation.mmd import measure_mmd
-from scsigmoid.model.batches import pack_genes
+from scsigmoid.model.batches import pack
 from scsigmoid.model.embedding import pool
 from scsigmoid.tokens.ranks import rank_tokens
 
@@ -48,21 +47,20 @@ print(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB")
 
 # %% [markdown]
 # ## Counts
-# `open_cells` finds the matrix with raw counts and the genes of its columns. `chunks` reads the
-# counts as sparse matrices with a limited number of cells, so that files can be larger than
-# memory. This small file is one chunk.
+# `open_cells` finds the matrix with raw counts and the genes of its columns. `select` keeps some
+# of the cells, here two types. `chunks` reads the counts as sparse matrices with a limited number
+# of cells, so that files can be larger than memory. This small file is one chunk. The first cell
+# is the one to follow.
 
 # %%
-cells = open_cells(path)
-(chunk,) = cells.chunks()
-cell_types = cells.obs(["cell_type"])["cell_type"]
-print("counts", chunk.counts.shape, chunk.counts.dtype)  # cells x genes
-
-# Keep two cell types: monocytes and B cells. The first kept cell is the one to follow.
 TYPES = ["CD14+ Monocyte", "CD19+ B"]
-is_kept = np.isin(cell_types, TYPES)
-counts, cell_types = chunk.counts[is_kept], cell_types[is_kept]
-print("two types", counts.shape, {name: int((cell_types == name).sum()) for name in TYPES})
+all_cells = open_cells(path)
+cells = all_cells.select(np.isin(all_cells.obs(["cell_type"])["cell_type"], TYPES))
+print("cells", all_cells.n_cells, "of two types", cells.n_cells)
+
+cell_types = cells.obs(["cell_type"])["cell_type"]
+((rows, counts),) = cells.chunks()
+print("counts", counts.shape, counts.dtype)  # cells x genes
 print(f"our cell: a {cell_types[0]} with {counts[0].sum()} counts of {counts[0].nnz} genes")
 
 # %% [markdown]
@@ -78,13 +76,8 @@ model = ss.load("blood", device="cpu")
 encoder, vocabulary = model.encoder, model.vocabulary
 settings = encoder.settings  # layers, heads, context and so on
 token_of_column = vocabulary.tokens(cells.genes)  # -1 for genes without a token
-ranked = rank_tokens(
-    counts,
-    token_of_column,
-    vocabulary.medians,
-    target_sum=10_000,  # total of each cell after scaling; any value gives the same order
-    maximum_length=settings.genes,  # longer cells are cut to the model's context
-)
+# Longer cells are cut to the model's context.
+ranked = rank_tokens(counts, token_of_column, vocabulary.medians, settings.genes)
 print("token of each column", token_of_column.shape)
 print("tokens", ranked.tokens.shape, ranked.tokens.dtype, "offsets", ranked.offsets.shape)
 ours = ranked.tokens[: ranked.offsets[1]]  # without the genes that have no token
@@ -94,12 +87,10 @@ print("our cell", ours.shape, "starts with", [vocabulary.names[token] for token 
 # ## A packed batch
 # Cells differ in length. A packed batch has no padding: cells are in one sequence, and
 # `cu_seqlens` says where each cell starts. `positions` are the ranks, which start at 0 in each
-# cell. The indices of cells are needed for the masks of training only.
+# cell. `pack` takes the cells with these indices, and puts [CLS] first if the model has it.
 
 # %%
-lengths = np.diff(ranked.offsets)
-indices = np.arange(len(lengths))
-batch = pack_genes(ranked.tokens, lengths, indices, cls_token=settings.cls_token)
+batch = pack(ranked, np.arange(len(ranked)), settings)
 print("batch", tuple(batch.tokens.shape), "cu_seqlens", tuple(batch.cu_seqlens.shape))
 print("longest cell", batch.max_seqlen)
 
@@ -121,10 +112,10 @@ with torch.inference_mode():
     print("x", tuple(x.shape), "q", tuple(q.shape), "attended", tuple(attended.shape))
 
     # The encoder gets the same result.
-    assert torch.equal(attended, block.attend(qkv, *packing, mask=None))
+    assert torch.equal(attended, block.attend(qkv, *packing))
 
     # So does the formula, here for our cell, which is the first n tokens. Shapes: (heads, n, dim).
-    n = int(lengths[0])
+    n = int(batch.cu_seqlens[1])
     q0, k0, v0 = (part[:n].transpose(0, 1) for part in (q, k, v))
     weights = torch.sigmoid(q0 @ k0.transpose(1, 2) / q.shape[-1] ** 0.5 - np.log(n))
     torch.testing.assert_close(attended[:n].transpose(0, 1), weights @ v0)
@@ -138,15 +129,14 @@ with torch.inference_mode():
 # %%
 with torch.inference_mode():
     hidden = encoder(batch.tokens, batch.positions, *packing)
-    pooling = Embeddings(pooling="mean", batch_tokens=len(batch.tokens))
-    embedding = pool(hidden, batch, pooling, settings).numpy()
+    embedding = pool(hidden, batch, "mean").numpy()
 print("hidden", tuple(hidden.shape), "embedding", embedding.shape)
 
 # %% [markdown]
 # `ss.embed` does all of this in one call, with batches that fit in memory, and checks its input.
 
 # %%
-adata = anndata.read_h5ad(path)[is_kept].copy()
+adata = anndata.read_h5ad(path)[rows].copy()
 ss.embed(adata, model, verbose=False)
 np.testing.assert_allclose(embedding, adata.obsm["X_scsigmoid"], atol=1e-5)
 

@@ -1,8 +1,7 @@
-"""The exception for errors that a user can correct."""
+"""The exception for errors that a user can correct, and parts of its messages."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+import difflib
+from collections.abc import Iterable, Sequence
 
 
 class UserError(Exception):
@@ -37,24 +36,8 @@ def first_few(names: Iterable[object]) -> str:
     return ", ".join(texts[:5]) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")
 
 
-_LOCATIONS: dict[str, str] = {}  # the text to show, by temporary path
-
-
-@contextmanager
-def shown_as(temporary: Path, location: str) -> Iterator[None]:
-    """In errors and log lines, show the user's file or its URL instead of a temporary copy."""
-    _LOCATIONS[str(temporary)] = location
-    try:
-        yield
-    except UserError as error:
-        error.args = (with_locations(str(error)),)  # a new UserError would lose the subclass
-        raise
-    finally:
-        del _LOCATIONS[str(temporary)]
-
-
-def with_locations(message: str) -> str:
-    """Replace temporary paths in a message by their locations (:func:`shown_as`)."""
-    for temporary, location in _LOCATIONS.items():
-        message = message.replace(temporary, location)
-    return message
+def format_names(name: str, present: Sequence[str]) -> str:
+    """List at most eight ``present`` names for a message, those similar to ``name`` first."""
+    close = difflib.get_close_matches(name, present, n=3, cutoff=0.4)
+    others = [item for item in present if item not in close]
+    return ", ".join(repr(item) for item in [*close, *others][:8]) or "none"

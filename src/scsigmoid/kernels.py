@@ -15,13 +15,19 @@ AMPERE, HOPPER = (8, 0), (9, 0)
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """An implementation of attention. Modules are named relative to :mod:`scsigmoid.attention`."""
+    """An implementation of attention.
+
+    Modules are named relative to :mod:`scsigmoid.attention`, and imported on first use.
+    """
 
     label: str  # name in tables and figures
     launcher: str = ""  # for sigmoid attention: module with the functions `forward`, `backward`
     # For softmax attention: the function, as `module:function`. Its arguments are the list
-    # [q, k, v], `cu_seqlens`, `max_seqlen`, the scale, and a mask that only `flex` uses.
+    # [q, k, v], `cu_seqlens`, `max_seqlen`, the scale, and a mask, if any.
     attend: str = ""
+    # For softmax attention that needs a mask: the function that makes it, as `module:function`. Its
+    # arguments are `cu_seqlens` and the number of tokens.
+    mask: str = ""
     # Whether `attend` also accepts [qkv] of shape (tokens, 3, heads, head dimension).
     takes_qkv: bool = False
     capability: tuple[int, int] | None = None  # minimum compute capability, None if all GPUs run it
@@ -91,6 +97,7 @@ BACKENDS: dict[str, dict[str, Backend]] = {
         "flex": Backend(
             label="Softmax, FlexAttention",
             attend="flex:attend",
+            mask="flex:document_mask",
             capability=AMPERE,
             is_automatic=False,
             alternative="sdpa",
@@ -108,6 +115,8 @@ OURS = tuple(name for name, backend in BACKENDS["sigmoid"].items() if backend.is
 OTHERS = {
     "triton_sigmoid": "TritonSigmoid",
     "flash_sigmoid": "FlashSigmoid",
+    "fa4_sigmoid": "Sigmoid, FlashAttention-4",
+    "flex_sigmoid": "Sigmoid, FlexAttention",
     "flash_attention_2": "FlashAttention-2",
     "pytorch": "Softmax, PyTorch",
     "pytorch_sigmoid": "Sigmoid, PyTorch",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager, suppress
 from typing import TextIO, TypeVar
 
-from scsigmoid.errors import printable, with_locations
+from scsigmoid.errors import printable
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ class StandardErrorHandler(logging.Handler):
     """Handler that prints to the current ``sys.stderr``, which may be redirected to a log."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(printable(with_locations(record.getMessage())), file=sys.stderr, flush=True)
+        print(printable(record.getMessage()), file=sys.stderr, flush=True)
 
 
 # Part of the interface: users may change the level and add handlers.
@@ -57,7 +57,7 @@ def announce(message: str) -> None:
     log(message)
     if terminal is not None:
         with suppress(OSError):  # the terminal may be closed
-            os.write(terminal.fileno(), f"{printable(with_locations(message))}\n".encode())
+            os.write(terminal.fileno(), f"{printable(message)}\n".encode())
 
 
 def track(items: Iterable[T], *, label: str, total: int | None = None) -> Iterator[T]:

@@ -18,6 +18,7 @@ from gpu_cases import BACKENDS, JAGGED, TOLERANCE, inputs, require
 from oracle import cumulative, relative_error
 
 from scsigmoid.attention import (
+    benchmark,
     choose_backend,
     sdpa,
     sigmoid_attention,
@@ -334,3 +335,9 @@ def test_automatic_backends():
     assert choose_backend("sigmoid", "auto", torch.device("cuda")) == fastest
     softmax = "fa4" if hopper and version_of("flash-attn-4") else "sdpa"
     assert choose_backend("softmax", "auto", torch.device("cuda")) == softmax
+
+
+def test_the_benchmark_of_the_kernel_alone():
+    speeds = benchmark.measure(benchmark.kernels(), 64, [512] * 8)
+    assert len(speeds) >= 2
+    assert all(0 < tflops < 1000 for pair in speeds.values() for tflops in pair)

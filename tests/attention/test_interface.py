@@ -1,5 +1,7 @@
 """Arguments and errors of attention, choice of a backend, and support of PyTorch features."""
 
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -305,3 +307,28 @@ def test_compiles_once_for_all_lengths(function):
         for one, other in zip(got, wanted, strict=True):
             torch.testing.assert_close(one, other)
     assert counter.frame_count == 1
+
+
+def test_backends_are_imported_on_first_use():
+    """Also if the first use is the one that torch.compile traces."""
+    program = """
+import sys, torch
+from scsigmoid.attention import softmax_attention
+
+def loaded():
+    modules = {name.rpartition(".")[2] for name in sys.modules if "scsigmoid.attention." in name}
+    return modules & {"fa4", "flex", "sdpa", "selfcheck", "hopper_launch", "triton_launch"}
+
+assert not loaded()
+q, k, v = torch.randn(3, 7, 2, 16)
+arguments = torch.tensor([0, 3, 7], dtype=torch.int32), 4
+compiled = torch.compile(softmax_attention, fullgraph=True, backend="eager")
+results = [compiled(q, k, v, *arguments, backend="reference")]
+assert not loaded()
+results += [softmax_attention(q, k, v, *arguments, backend=name) for name in ("auto", "reference")]
+assert loaded() == {"sdpa"}
+for result in results[1:]:
+    torch.testing.assert_close(result, results[0])
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr

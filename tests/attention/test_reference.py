@@ -5,7 +5,7 @@ import torch
 from cases import check, check_bias_gradient, compute, inputs
 from oracle import attention, cumulative, relative_error
 
-from scsigmoid.attention import reference, score_max, softmax_attention
+from scsigmoid.attention import benchmark, reference, score_max, softmax_attention
 from scsigmoid.attention.flex import BLOCK, attend, document_mask
 from scsigmoid.attention.problem import make_packed_problem
 
@@ -99,3 +99,9 @@ def test_flex_under_torch_compile():
         q, k, v, _ = inputs(sum(lengths), torch.float32, 8)
         wanted = attention(q, k, v, lengths, kind="softmax", scale=0.3)
         assert relative_error(compiled([q, k, v], cumulative(lengths), 300, 0.3), wanted) < 2e-6
+
+
+def test_the_benchmark_needs_a_gpu(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert benchmark.main() == 1
+    assert "needs a CUDA GPU" in capsys.readouterr().err

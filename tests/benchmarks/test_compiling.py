@@ -27,6 +27,8 @@ def test_each_compiled_code_has_one_job() -> None:
     assert counts == {
         "triton_sigmoid": 2 * 2 * 4,
         "flex": 2 * 2 * 3,
+        "flex_sigmoid": 2 * 3,
+        "fa4_sigmoid": 2 * 6,
         "hopper": 2 * 2,
         "hopper_accurate": 2,
         "triton": 2 * 2,

@@ -54,6 +54,16 @@ def test_graphs_can_be_replayed_alone(name: str) -> None:
         torch.testing.assert_close(found, other, rtol=0.02, atol=0.02)
 
 
+@pytest.mark.parametrize(("name", "layout"), [("fa4_sigmoid", "packed"), ("flex_sigmoid", "heads")])
+def test_sigmoid_of_other_libraries(name: str, layout: str) -> None:
+    inputs = Inputs(Case("paper", 64, 4, 512, (512, 512, 512)), torch.device("cuda"))
+    kernel = kernel_of(name, layout, inputs)
+    error, what = inputs.largest_error(
+        "sigmoid", layout, *Queued(kernel, inputs.in_layout(layout)).results()
+    )
+    assert error < 0.01, what
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_graphs_of_two_gpus_in_one_process(order: tuple[int, int]) -> None:

@@ -50,6 +50,15 @@ def test_torch_sdpa(case: Case) -> None:
     assert error_of(providers.torch_sdpa("MATH", inputs), "softmax", "heads", inputs) < 1e-5
 
 
+def test_sigmoid_by_flex_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    inputs = Inputs(EQUAL, CPU)
+    q, k, v, _ = inputs.in_layout("heads")
+    output = providers.flex_sigmoid(inputs)(q.detach(), k.detach(), v.detach())
+    expected = torch.sigmoid(q @ k.mT * 8**-0.5 - math.log(12)) @ v
+    torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_backends_of_softmax_models() -> None:
     inputs = Inputs(UNEQUAL, CPU)
     kernel = providers.model_backend("softmax", "sdpa", inputs)

@@ -50,7 +50,7 @@ def batch_of(lengths: list[int], draw: int = 1) -> Batch:
     genes = torch.randint(4, 60, (sum(lengths),), generator=generator).numpy()
     masking = Masking(seed=1, draw=draw, fraction=0.3, replacement="mask", vocabulary_size=60)
     cells = torch.arange(len(lengths)).numpy()
-    return pack_genes(genes, torch.tensor(lengths).numpy(), cells, masking)
+    return pack_genes(genes, torch.tensor([0, *lengths]).cumsum(0).numpy(), cells, masking)
 
 
 def trainer_of(variant: Variant) -> Trainer:

@@ -157,7 +157,7 @@ def test_python_interface_with_layers_and_raw(counts, write, loaded, reference, 
     check(with_raw, reference)
     error = capfd.readouterr().err
     assert "\nadata: 36 genes found by id, 0 by name: 100% of the model's 36 genes" in error
-    with pytest.raises(UserError, match=r"adata: has no layer 'raw'; .*\(layers: counts\)"):
+    with pytest.raises(UserError, match=r"adata: has no layer 'raw'; .*\(layers: 'counts'\)"):
         ss.embed(layered, loaded, layer="raw")
     with pytest.raises(UserError, match=r"^adata: no raw counts"):
         ss.embed(anndata.AnnData(adata.X.log1p(), adata.obs, adata.var), loaded)

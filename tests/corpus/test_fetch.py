@@ -11,7 +11,8 @@ from stages import dense, local_corpus, make_evaluation, make_manifest, make_par
 from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.cell_types import cell_types
 from scsigmoid.corpus.fetch import raw_files
-from scsigmoid.corpus.h5ad import cells_of_part, open_cells
+from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.held_out import cells_of_part, select_role
 from scsigmoid.corpus.metadata import ManifestRow, read_manifest, write_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
@@ -52,8 +53,8 @@ def test_local(counts, write_h5ad, tmp_path):
     make_manifest(corpus, {"blood": BLOOD, "lung": Dataset(title="Lung")}, folder)
     [(row, trained)] = cells_of_part(make_part(corpus, folder))
     assert cells_of_part(make_part(corpus, folder, 1)) == []
-    assert trained.path == path.resolve()
-    held = open_cells(path).select(row.held_out, "evaluation")
+    assert trained.title == str(path.resolve())
+    held = select_role(open_cells(path), row.held_out, "evaluation")
     copied = open_cells(make_evaluation(corpus, "blood", BLOOD, folder)[0])
     assert sorted([*trained.rows, *held.rows]) == list(range(30))
     # Messages number the rows of the user's file.

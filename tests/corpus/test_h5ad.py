@@ -7,7 +7,8 @@ import scipy.sparse as sp
 from stages import dense
 
 from scsigmoid.corpus.cell_types import cell_types
-from scsigmoid.corpus.h5ad import held_out_text, open_cells
+from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.held_out import held_out_text, select_role
 from scsigmoid.errors import UserError
 
 STORAGES = {
@@ -21,7 +22,7 @@ STORAGES = {
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch):
-    monkeypatch.setattr("scsigmoid.corpus.h5ad.CHUNK_CELLS", 7)
+    monkeypatch.setattr("scsigmoid.corpus.cells.CHUNK_CELLS", 7)
 
 
 @pytest.mark.parametrize("storage", STORAGES)
@@ -56,20 +57,23 @@ def test_training_and_held_out_cells_are_disjoint_and_complete(counts, write_h5a
         rows = []
         for role in ("training", "evaluation"):
             try:
-                cells = open_cells(path).select(held_out, role)
+                cells = select_role(open_cells(path), held_out, role)
                 np.testing.assert_array_equal(dense(cells), counts[cells.rows])
                 rows += cells.rows.tolist()
             except UserError as error:
                 assert f"leaves no cell for {role}" in str(error)  # noqa: PT017
         assert sorted(rows) == list(range(30))
-    held = open_cells(path).select("cell_type=B cell", "evaluation")
+    held = select_role(open_cells(path), "cell_type=B cell", "evaluation")
     assert set(cell_types(held, "cell_type")) == {"B cell"}
 
 
 def test_held_out_fractions(write_h5ad):
     cells = open_cells(write_h5ad(np.full((10_000, 1), 2)))
     for fraction, count in ((0.5, 5000), (0.00001, 1), (0.99999, 9999)):
-        held = [cells.select(held_out_text(fraction, s), "evaluation").rows for s in (3, 3, 4)]
+        held = [
+            select_role(cells, held_out_text(fraction, seed), "evaluation").rows
+            for seed in (3, 3, 4)
+        ]
         assert len(held[0]) == count
         assert held[0].tolist() == held[1].tolist() != held[2].tolist()
         assert fraction != 0.5 or abs(held[0].mean() - 5000) < 150
@@ -84,9 +88,9 @@ def test_absent_values_in_obs(counts, write_h5ad):
 def test_held_out_column_or_value_missing(counts, write_h5ad):
     cells = open_cells(write_h5ad(counts))
     with pytest.raises(UserError, match="no column 'donor' for the held-out cells"):
-        cells.select("donor=A", "training")
+        select_role(cells, "donor=A", "training")
     with pytest.raises(UserError, match="no cell has cell_type 'T'; its values: B cell, NK cell"):
-        cells.select("cell_type=T", "training")
+        select_role(cells, "cell_type=T", "training")
 
 
 def test_files_without_cells_or_names_of_genes(counts, write_h5ad):

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from stages import store
 
 from scsigmoid.corpus import matrix_reader
-from scsigmoid.corpus.matrix_reader import Matrix
+from scsigmoid.corpus.matrix_reader import stored_matrix
 
 
 @pytest.fixture
@@ -22,7 +22,9 @@ def rows_of(path: Path, wanted: np.ndarray, genes: int = 40) -> tuple[np.ndarray
     """Return the wanted rows, and the sizes of their blocks."""
     rows, sizes = np.full((90, genes), -1), []
     with h5py.File(path) as file:
-        for start, block in Matrix(file["X"], path, "X").counts(wanted, np.arange(genes), genes):
+        for start, block in stored_matrix(file["X"], "m.h5", "X").counts(
+            wanted, np.arange(genes), genes
+        ):
             rows[start : start + block.shape[0]] = block.toarray()
             sizes.append(block.nnz)
     return rows[wanted], sizes
@@ -52,7 +54,7 @@ def test_repeated_and_unsorted_entries_are_added(tmp_path):
         group["data"] = np.array([5, 1, 2, 0, 4], dtype=np.float32)
         group["indices"] = np.array([2, 0, 2, 1, 1], dtype=np.int64)
         group["indptr"] = np.array([0, 3, 5], dtype=np.int32)
-        matrix = Matrix(file["X"], tmp_path / "m.h5", "X")
+        matrix = stored_matrix(file["X"], "m.h5", "X")
         [(_, block)] = matrix.counts(np.arange(2), np.array([0, 0, 1, -1]), 2)
     assert block.toarray().tolist() == [[1, 7], [4, 0]]
     assert (block.nnz, block.dtype) == (3, np.int32)
@@ -69,7 +71,7 @@ def test_memory_is_bounded_by_the_blocks(tmp_path, monkeypatch):
     rows_of(store(tmp_path / "few.h5", np.eye(90, 40), "csr"), np.arange(90))
     tracemalloc.start()
     with h5py.File(path) as file:
-        blocks = Matrix(file["X"], path, "X").counts(np.arange(100_000), np.arange(80), 80)
+        blocks = stored_matrix(file["X"], "m.h5", "X").counts(np.arange(100_000), np.arange(80), 80)
         assert sum(block.nnz for _, block in blocks) == 4_000_000
     assert tracemalloc.get_traced_memory()[1] < 16e6
     tracemalloc.stop()

@@ -40,13 +40,28 @@ def test_hours_are_scaled_by_operations():
     """Compare with the rates of docs/benchmarks.md, for 515,000 steps of 256 cells."""
     config = load(overrides={"preset": "paper"})
     hours = {cost.model: cost.hours for cost in efforts(config, 44_000)}
-    for model, rate in {"sigmoid_2k": 346, "softmax_2k": 280, "sigmoid_4k": 240}.items():
-        assert hours[model] == pytest.approx(515_000 * 256 / rate / 3600, rel=1e-9)
-    assert hours["sigmoid_8k"] == pytest.approx(80_000 * 256 / 195 / 3600, rel=1e-9)
+    for model, rate in {"sigmoid_2k": 347, "softmax_2k": 338, "sigmoid_4k": 243}.items():
+        assert hours[model]["H200"] == pytest.approx(515_000 * 256 / rate / 3600, rel=1e-9)
+    assert hours["sigmoid_8k"]["H100"] == pytest.approx(80_000 * 256 / 191 / 3600, rel=1e-9)
     deeper = load(overrides={"preset": "paper", "sizes": {"160M": {"layers": 24}}})
     for cost in efforts(deeper, 44_000):
         # Not exactly 2: some work is outside the layers, and another measured rate may be used.
-        assert 1.7 < cost.hours / hours[cost.model] < 2.3
+        assert 1.7 < cost.hours["H100"] / hours[cost.model]["H100"] < 2.3
+
+
+def test_several_gpus_and_prices(tmp_path):
+    """One GPU costs 161 hours, 32 GPUs 161 / 32 hours divided by the efficiency of four."""
+    config = load(overrides={"preset": "paper", "gpus": 8, "nodes": 4})
+    lines = [*forecast(config, tmp_path, download_rate=50, price=2.5)]
+    hours = 515_000 * 256 / 227 / 3600
+    (row,) = (line for line in lines if line.startswith("  sigmoid_4k"))
+    assert f"{duration(hours)}, " in row
+    assert f"{duration(hours / 32 / 0.961)}, " in row
+    assert any("32 GPUs: efficiency 0.961, an extrapolation" in line for line in lines)
+    (download,) = (line for line in lines if line.startswith("  download"))
+    assert duration(estimate_volume(config, tmp_path).bytes / 50e6 / 3600) in download
+    total = sum(cost.hours["H100"] for cost in efforts(config, vocabulary_size(config, tmp_path)))
+    assert any(f"{total / 0.961 * 2.5:,.3g}, " in line for line in lines if "price" in line)
 
 
 def test_a_study_is_the_sum_of_its_runs(tmp_path):
@@ -54,12 +69,12 @@ def test_a_study_is_the_sum_of_its_runs(tmp_path):
     family["training"] = {"steps": 1000, "snapshots": [[10, 20]]}
     config = load(overrides={"preset": "paper", "study": {"seeds": family}})
     (study_line,) = (line for line in forecast(config, tmp_path) if "  study" in line)
-    assert duration(2 * 1000 * 256 / 346 / 3600) in study_line
-    assert "2 runs of 154M parameters" in study_line
+    assert duration(2 * 1000 * 256 / 347 / 3600) in study_line
+    assert "2 runs of 154M" in study_line
     run = estimate_effort(Plan(config), "seeds_sigmoid_seed_1", 43_808)
     # Two checkpoints (weights and two moments), the model and two snapshots, in float32.
-    assert run.bytes == run.parameters * 4 * (3 * 2 + 1 + 2)
-    models = sum(model.bytes for model in efforts(config, 43_808)) + 2 * run.bytes
+    assert run.disk_bytes == run.parameters * 4 * (3 * 2 + 1 + 2)
+    models = sum(model.disk_bytes for model in efforts(config, 43_808)) + 2 * run.disk_bytes
     assert f", {gigabytes(models)} of models" in "\n".join(forecast(config, tmp_path))
 
 
@@ -72,7 +87,7 @@ def test_parameters_and_vocabulary(tmp_path):
     # 12 layers, the final norm, 2,048 positions, and the input and output embeddings of 43,808
     # tokens, with a bias of the output.
     parameters = 12 * 7_087_872 + 2 * 768 + 2048 * 768 + 43_808 * (2 * 768 + 1)
-    assert f"{parameters / 1e6:.4g}M parameters" in "\n".join(forecast(config, tmp_path))
+    assert f"{parameters / 1e6:.4g}M" in "\n".join(forecast(config, tmp_path))
     (tmp_path / "genes.txt").write_text("ENSG00000000001\nENSG00000000002\n")
     gene_list = {"tokens": {"vocabulary": {"genes": str(tmp_path / "genes.txt")}}}
     assert vocabulary_size(load(overrides={"preset": "paper", **gene_list}), tmp_path) == 6

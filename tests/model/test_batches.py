@@ -15,7 +15,7 @@ from scsigmoid.tokens.vocabulary import CLS
 
 def test_pack_genes_starts_every_cell_with_cls():
     batch = pack_genes(
-        np.array([7, 8, 9, 5], dtype=np.uint16), np.array([3, 0, 1]), np.array([4, 2, 9])
+        np.array([7, 8, 9, 5], dtype=np.uint16), np.array([0, 3, 3, 4]), np.array([4, 2, 9])
     )
     assert batch.tokens.tolist() == [CLS, 7, 8, 9, CLS, CLS, 5]
     assert batch.positions.tolist() == [0, 1, 2, 3, 0, 0, 1]
@@ -45,13 +45,14 @@ def test_pack_truncates_to_the_context(first, tmp_path):
 
 
 def test_empty_batch():
-    empty = pack_genes(*[np.zeros(0, dtype=np.int64)] * 3)
+    none = np.zeros(0, dtype=np.int64)
+    empty = pack_genes(none, np.zeros(1, dtype=np.int64), none)
     assert (empty.max_seqlen, empty.cu_seqlens.tolist()) == (0, [0])
 
 
 def test_a_batch_moves_to_another_device():
     meta = torch.device("meta")
-    moved = pack_genes(np.arange(4, 9), np.array([5]), np.array([7])).to(meta)
+    moved = pack_genes(np.arange(4, 9), np.array([0, 5]), np.array([7])).to(meta)
     assert moved.tokens.device == moved.cu_seqlens.device == meta
     assert moved.cells.tolist() == [7]  # indices of cells stay on the CPU
 

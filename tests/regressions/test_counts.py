@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from stages import store
 
-from scsigmoid.corpus.h5ad import open_cells
-from scsigmoid.corpus.matrix_reader import Matrix, find_counts
+from scsigmoid.corpus.cells import find_counts
+from scsigmoid.corpus.h5ad import StoredTables, open_cells
+from scsigmoid.corpus.matrix_reader import stored_matrix
 from scsigmoid.errors import UserError
 
 
@@ -17,12 +18,12 @@ def test_sums_of_entries_do_not_wrap_around(tmp_path):
         group.attrs["encoding-type"], group.attrs["shape"] = "csc_matrix", (3, 1)
         group["data"] = np.array([200, 100, 7], dtype=np.uint8)
         group["indices"], group["indptr"] = [1, 1, 0], [0, 3]
-        [(_, block)] = Matrix(group, tmp_path / "m.h5", "X").counts(np.arange(3), np.array([0]), 1)
+        [(_, block)] = stored_matrix(group, "m.h5", "X").counts(np.arange(3), np.array([0]), 1)
     assert block.toarray().tolist() == [[7], [300], [0]]
     for last, whole in ((47, True), (48, False)):
         path = store(tmp_path / "n.h5", np.array([[2_000_000_000, 147_483_600, last]]), "csr")
         with h5py.File(path) as file:
-            blocks = Matrix(file["X"], path, "X").counts(np.arange(1), np.zeros(3, int), 1)
+            blocks = stored_matrix(file["X"], "n.h5", "X").counts(np.arange(1), np.zeros(3, int), 1)
             if whole:
                 assert next(blocks)[1].toarray().tolist() == [[2**31 - 1]]
                 continue
@@ -37,11 +38,11 @@ def test_binarised_counts_are_refused(dtype, kind, tmp_path):
     counts = np.random.default_rng(0).integers(0, 2, (90, 40))
     path = store(tmp_path / "m.h5", counts.astype(dtype), kind)
     with h5py.File(path) as file, pytest.raises(UserError, match=r"m\.h5: X .* need counts: store"):
-        find_counts(file, path)
+        find_counts(StoredTables(file, "m.h5"), "m.h5")
     counts[7, 3] = 2
     path = store(tmp_path / "n.h5", counts.astype(np.float32), kind)
     with h5py.File(path) as file:
-        assert find_counts(file, path) == "X"
+        assert find_counts(StoredTables(file, "n.h5"), "n.h5") == "X"
 
 
 def test_wrong_counts(counts, write_h5ad):

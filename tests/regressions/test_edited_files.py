@@ -13,7 +13,7 @@ from stages import local_corpus, make_evaluation, make_manifest, make_part, writ
 from scsigmoid.cli import main
 from scsigmoid.config.check import check, load, parse_pairs, read_yaml
 from scsigmoid.config.schema import Dataset, LocalFiles
-from scsigmoid.corpus.h5ad import FRACTION
+from scsigmoid.corpus.held_out import FRACTION
 from scsigmoid.corpus.metadata import ManifestRow, read_manifest, write_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.records.csv_rows import read_frame, read_rows

@@ -13,7 +13,8 @@ from loopback import Loopback, uuid
 from stages import local_corpus, make_evaluation, make_manifest, make_part
 
 from scsigmoid.config.schema import Corpus, Dataset, LocalFiles
-from scsigmoid.corpus.h5ad import cells_of_part, open_cells
+from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.corpus.manifest import write_lock
 from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError

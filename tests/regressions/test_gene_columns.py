@@ -8,7 +8,8 @@ from stages import dense, local_corpus, make_evaluation, make_manifest, make_par
 
 from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.genes import check_shared, compare_genes, real_genes
-from scsigmoid.corpus.h5ad import cells_of_part, open_cells
+from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.errors import UserError
 
 GENES = real_genes()
@@ -50,7 +51,7 @@ def test_a_column_of_repeated_values_is_refused(write):
 
 def test_the_share_of_known_genes_counts_each_feature(write, capfd):
     cells = open_cells(write([*IDS[:400], *["ENSG99999999999"] * 350]))
-    check_shared(cells, dict(zip(IDS, NAMES, strict=True)), cells.path, "the vocabulary")
+    check_shared(cells, dict(zip(IDS, NAMES, strict=True)), cells.title, "the vocabulary")
     assert "400 of 750 genes are in the vocabulary" in capfd.readouterr().err
 
 

@@ -12,10 +12,11 @@ from stages import dense, local_corpus, make_evaluation, make_manifest, make_par
 from tokens.conftest import tokenized, vocabulary_of
 
 import scsigmoid as ss
-from scsigmoid.cells.embedding import embed_file
+from scsigmoid.cells.files import embed_file
 from scsigmoid.config.schema import Dataset, Embeddings, LocalFiles
 from scsigmoid.corpus.embedded import real_cells
-from scsigmoid.corpus.h5ad import cells_of_part, open_cells
+from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.tokens.make import Tokenizer

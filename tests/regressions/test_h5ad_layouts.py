@@ -12,10 +12,11 @@ from anndata.io import write_elem
 from stages import local_corpus, make_evaluation, make_manifest, make_part, write_cells
 
 import scsigmoid as ss
-from scsigmoid.cells.embedding import embed_file, read_obs
+from scsigmoid.cells.files import embed_file, read_obs
 from scsigmoid.config.schema import Dataset, Embeddings, LocalFiles
 from scsigmoid.corpus.cell_types import choose_label
-from scsigmoid.corpus.h5ad import cells_of_part, open_cells
+from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.held_out import cells_of_part
 
 COUNTS = np.random.default_rng(0).poisson(0.8, (30, 12)) + 1
 TYPES = ["T cell", "B cell", "Café"] * 10

@@ -15,7 +15,7 @@ from stages import local_corpus, make_evaluation, make_manifest, make_part, writ
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config, Dataset, LocalFiles
 from scsigmoid.corpus.fetch import fetch_evaluation, raw_files
-from scsigmoid.corpus.h5ad import cells_of_part
+from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.corpus.manifest import check_not_trained_on, write_lock
 from scsigmoid.corpus.metadata import ManifestRow, read_manifest, write_manifest
 from scsigmoid.errors import UserError

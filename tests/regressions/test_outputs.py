@@ -18,7 +18,7 @@ from small_models import GENES
 from stages import fetch, make_manifest
 
 import scsigmoid as ss
-from scsigmoid.cells.embedding import embed_file
+from scsigmoid.cells.files import embed_file
 from scsigmoid.cli import main
 from scsigmoid.config.check import load
 from scsigmoid.config.local_files import expand

@@ -14,7 +14,8 @@ import scipy.sparse as sp
 from stages import dense, local_corpus, make_evaluation, make_manifest, make_part, write_cells
 
 from scsigmoid.config.schema import Dataset, LocalFiles
-from scsigmoid.corpus.h5ad import cells_of_part, open_cells
+from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.corpus.repeated_cells import FEWEST_GENES
 from scsigmoid.errors import UserError
 

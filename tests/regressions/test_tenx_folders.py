@@ -10,7 +10,7 @@ from tenx import tenx_folder
 
 from scsigmoid.cli import main
 from scsigmoid.config.schema import LocalFiles
-from scsigmoid.corpus.h5ad import cells_of_part
+from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.corpus.tenx import convert_tenx
 from scsigmoid.errors import UserError
 

@@ -22,7 +22,8 @@ from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embeddings import embed
 from scsigmoid.evaluation.validation_loss import validation_loss
 from scsigmoid.tokens import store as store_module
-from scsigmoid.tokens.store import TokenStore, cumulative, grouped, read_index, write_shards
+from scsigmoid.tokens.packed import cumulative
+from scsigmoid.tokens.store import TokenStore, grouped, read_index, write_shards
 from scsigmoid.training.loop import train
 
 corpus, run, training = (getattr(training_fixtures, name) for name in ("corpus", "run", "training"))

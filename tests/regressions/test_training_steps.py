@@ -38,6 +38,7 @@ def test_a_graph_has_memory_for_many_short_cells_with_many_masked_genes():
         targets=torch.full((cells,), 5),
         cells=one,
         max_seqlen=1,
+        cls_token=False,
     )
     bucket = bucket_of(batch, context=32, mask_fraction=1.0)
     graphs = Graphs(lambda *_: torch.zeros(()), [torch.zeros(1)], cells, torch.device("cpu"))

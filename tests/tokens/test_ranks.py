@@ -15,7 +15,7 @@ def split(ranked):
 def check(counts, tokens, medians, maximum_length):
     """Compare tokens and numbers of genes with the definition."""
     expected = [by_definition(row, tokens, medians) for row in counts]
-    ranked = rank_tokens(sp.csr_matrix(counts), tokens, medians, 1e4, maximum_length)
+    ranked = rank_tokens(sp.csr_matrix(counts), tokens, medians, maximum_length)
     assert split(ranked) == [cell[:maximum_length] for cell in expected]
     assert ranked.genes.tolist() == [len(cell) for cell in expected]
 
@@ -51,7 +51,7 @@ def test_equals_geneformer():
     counts = draw(8, 60, 80)
     tokens = np.arange(4, 84)
     medians = np.random.default_rng(2).lognormal(0.5, 1, 84)
-    ranked = split(rank_tokens(sp.csr_matrix(counts), tokens, medians, 1e4, 2048))
+    ranked = split(rank_tokens(sp.csr_matrix(counts), tokens, medians, 2048))
     for row, cell in zip(counts, ranked, strict=True):
         scaled = row / row.sum() * 10_000 / medians[tokens]
         nonzero = np.nonzero(scaled)[0]

@@ -21,11 +21,12 @@ from scsigmoid.config.check import read_yaml
 from scsigmoid.config.schema import Config
 from scsigmoid.config.validate import validate
 from scsigmoid.files import atomic_path, write_text
+from scsigmoid.paper.reported import reported
 from scsigmoid.report.figures.benchmark_figures import looks
 from scsigmoid.report.figures.style import DOUBLE, freeze_layout, new_figure, styled
 from scsigmoid.report.tables.writing import DASH, as_markdown, fixed
 from scsigmoid.results.folder import Results
-from scsigmoid.results.labels import PASSES, context_label
+from scsigmoid.results.labels import PASSES, context_label, provider_label
 from scsigmoid.results.speed import Cost, costs, paired_ratios
 from scsigmoid.study import comparisons
 from scsigmoid.study import figures as study_figures
@@ -187,6 +188,64 @@ def kernel_figure(kernels: RowsByKernel) -> Figure:
     return figure
 
 
+def speed_ups_table(rows: pd.DataFrame) -> str:
+    """Return the paper's mean ratios of TFLOPS over its twelve shapes, and the same ratios here.
+
+    ``rows`` are the rows of a kernel benchmark. A ratio is the mean of the ratios of medians at the
+    shapes that both kernels have.
+    """
+    rows = rows[(rows["batch"] == "paper") & (rows["milliseconds"] > 0)]
+    shape = ["head_dimension", "length"]
+
+    def tflops(provider: str, padding: float, direction: str) -> pd.Series:
+        of_kernel = rows[rows["provider"] == provider].sort_values("layout")  # packed, then padded
+        selected = of_kernel[(of_kernel["padding"] == padding) & (of_kernel["pass"] == direction)]
+        first = "packed" if provider == OURS[0][0] else "padded"
+        ordered = selected.sort_values("layout", key=lambda layout: layout != first, kind="stable")
+        return ordered.groupby(shape)["tflops"].first()
+
+    def ratios(provider: str, other: str, padding: float) -> list[pd.Series]:
+        pairs = [(tflops(provider, padding, way), tflops(other, padding, way)) for way in PASSES]
+        return [(own / others).dropna() for own, others in pairs]
+
+    def text(values: Sequence[float], digits: int = 2) -> str:
+        return f"{slashed(values, digits)} x"
+
+    reported_numbers = reported()
+    printed: dict[tuple[str, float], dict[str, float]] = {}
+    for row in reported_numbers["speed_ups"]:
+        printed.setdefault((row["provider"], row["padding"]), {})[row["pass"]] = row["mean"]
+    ours, theirs = OURS[0][0], OTHER_SIGMOID[1][0]
+    table = []
+    for (provider, padding), means in printed.items():
+        here = ratios(provider, "pytorch", padding)
+        own = ratios(ours, "pytorch", padding) if provider == theirs else None
+        table.append(
+            [f"{provider_label(provider)} over standard PyTorch, {padding:.0%} padding",
+             text([means[way] for way in PASSES]), text([ratio.mean() for ratio in here]),
+             text([ratio.mean() for ratio in own]) if own else "", str(min(map(len, here)))]
+        )  # fmt: skip
+    gains = {row["pass"]: 1 + row["value"] / 100 for row in reported_numbers["padded_gains"]}
+    here, own = (ratios(name, "flash_attention_2", 0.25) for name in (theirs, ours))
+    table.append(
+        [f"{provider_label(theirs)} over FlashAttention-2, 25% padding",
+         text([gains[way] for way in PASSES]), text([ratio.mean() for ratio in here]),
+         text([ratio.mean() for ratio in own]), str(min(map(len, here)))]
+    )  # fmt: skip
+    left = {row["pass"]: 1 - row["decrease"] / 100 for row in reported_numbers["padding_overhead"]}
+
+    def share(provider: str) -> list[float]:
+        means = [[tflops(provider, padding, way).mean() for padding in (0.25, 0)] for way in PASSES]
+        return [padded / unpadded for padded, unpadded in means]
+
+    table.append(
+        [f"{provider_label(theirs)}, TFLOPS with 25% padding over without",
+         text([left[way] for way in PASSES], 3), text(share(theirs), 3), text(share(ours), 3), "12"]
+    )  # fmt: skip
+    header = ["forward/backward", "paper", "here", "our Hopper kernel instead", "shapes"]
+    return markdown(header, table)
+
+
 def training_rows(rows: list[TrainingRow], key: tuple[str, str]) -> dict[str, TrainingRow]:
     """Return the timed training rows of a kernel, by size and context as text ("160M, 4K")."""
     timed = [row for row in rows if (row.kernel, row.layout) == key and row.rounds]
@@ -302,6 +361,7 @@ def benchmark_tables(measurements: Path) -> dict[str, str]:
     return {
         "kernels_h100": kernel_table(read_kernels(h100 / "kernel.csv"), *pairs),
         "padding_h100": kernel_table(read_kernels(h100 / "kernel.csv", padded=True)),
+        "speed_ups_h100": speed_ups_table(read(h100, "kernel.csv")),
         "training_h100": training_table({"": read_rows(h100 / "training.csv", TrainingRow)}),
         "two_cells_h100": training_table({"": two_cells}),
         "pairs_h100": pairs_table(two_cells + sizes),

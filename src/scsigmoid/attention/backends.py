@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from scsigmoid.attention.hopper import DIMENSIONS
-from scsigmoid.attention.selfcheck import find_failure
 from scsigmoid.attention.torch_internals import mark_constant
 from scsigmoid.errors import UserError
 from scsigmoid.kernels import BACKENDS, Backend, version_of
@@ -45,6 +44,14 @@ def _find_missing_software(backend: Backend) -> str:
     except ImportError as error:
         return f"its kernels cannot be imported ({error})"
     return str(module.unavailable())
+
+
+def find_failure(name: str, device: torch.device) -> str:
+    """Return why a backend's kernels fail with the installed software, or "" if they work."""
+    # Imported here, because only GPUs need the check.
+    from scsigmoid.attention import selfcheck
+
+    return selfcheck.find_failure(name, device)
 
 
 @functools.cache

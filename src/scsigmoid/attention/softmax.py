@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -14,17 +14,44 @@ from scsigmoid.attention.arguments import (
     resolve_scale,
 )
 from scsigmoid.attention.backends import choose_backend, find_unsupported
+from scsigmoid.attention.torch_internals import mark_constant
 from scsigmoid.kernels import BACKENDS
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 
-#: The function of each backend, resolved here so that torch.compile sees ordinary functions.
-ATTEND: dict[str, Callable[..., Tensor]] = {
-    name: resolve_name(f"scsigmoid.attention.{backend.attend}")
-    for name, backend in BACKENDS["softmax"].items()
-}
+#: The functions of the backends that were used in this process. torch.compile traces them as
+#: ordinary functions.
+ATTEND: dict[str, Callable[..., Tensor]] = {}
+
+
+@mark_constant
+def load(backend: str) -> str:
+    """Import the function of a backend on first use. Return the name of the backend."""
+    if backend not in ATTEND:
+        ATTEND[backend] = import_function(BACKENDS["softmax"][backend].attend)
+    return backend
+
+
+def import_function(name: str) -> Any:
+    """Import a function of a backend, named ``module:function``."""
+    return resolve_name(f"scsigmoid.attention.{name}")
+
+
+def make_mask(backend: str, cu_seqlens: Tensor, tokens: int) -> "BlockMask | None":
+    """Return the mask of a batch for all layers, or None if the backend does not need one.
+
+    Args:
+        backend: ``auto`` or a name in :data:`scsigmoid.kernels.BACKENDS`.
+        cu_seqlens: (sequences + 1,) int32, cumulative lengths.
+        tokens: number of tokens of the batch.
+    """
+    entry = BACKENDS["softmax"].get(backend)
+    if entry is None or not entry.mask:
+        return None
+    mask: BlockMask = import_function(entry.mask)(cu_seqlens, tokens)
+    return mask
 
 
 def softmax_attention(
@@ -50,8 +77,7 @@ def softmax_attention(
         max_seqlen: length of the longest sequence, or more.
         scale: factor of the scores (default 1 / sqrt(dim)).
         backend: ``auto`` or a name in :data:`scsigmoid.kernels.BACKENDS`.
-        mask: :func:`scsigmoid.attention.flex.document_mask` of the batch (default: ``flex`` creates
-            it). Other backends ignore it.
+        mask: result of :func:`make_mask` for the batch (default: ``flex`` creates it).
         check: as in :func:`scsigmoid.attention.sigmoid_attention`.
 
     Returns:
@@ -69,7 +95,7 @@ def softmax_attention(
     check_packing(q, cu_seqlens, max_seqlen, check)
     backend = choose_backend("softmax", backend, q.device, find_unsupported(q))
     scale = resolve_scale(scale, q.shape[-1])
-    return ATTEND[backend]([q, k, v], cu_seqlens, max_seqlen, scale, mask)
+    return ATTEND[load(backend)]([q, k, v], cu_seqlens, max_seqlen, scale, mask)
 
 
 def softmax_attention_qkv(
@@ -99,4 +125,4 @@ def softmax_attention_qkv(
     backend = choose_backend("softmax", backend, qkv.device, find_unsupported(qkv))
     tensors = [qkv] if BACKENDS["softmax"][backend].takes_qkv else qkv.unbind(1)
     scale = resolve_scale(scale, qkv.shape[-1])
-    return ATTEND[backend](tensors, cu_seqlens, max_seqlen, scale, mask)
+    return ATTEND[load(backend)](tensors, cu_seqlens, max_seqlen, scale, mask)

@@ -12,7 +12,8 @@ import torch
 from scsigmoid.benchmarks.flash_sigmoid import VARIABLE
 from scsigmoid.files import sha256
 from scsigmoid.kernels import PACKAGES, version_of
-from scsigmoid.model.devices import device_name, kernel_of
+from scsigmoid.model.devices import device_name
+from scsigmoid.training.run import kernel_of
 
 # Folders of this package whose code affects measured times.
 TIMED_CODE = ("attention", "benchmarks", "model", "training")

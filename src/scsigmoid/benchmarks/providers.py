@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import logsigmoid, scaled_dot_product_attention
 
 from scsigmoid.attention import (
     choose_backend,
@@ -166,6 +166,47 @@ def flex(inputs: Inputs) -> Kernel:
     return lambda q, k, v: compiled(q, k, v, block_mask=mask)
 
 
+def flex_sigmoid(inputs: Inputs) -> Kernel:
+    """Return sigmoid attention by FlexAttention, from softmax of log sigmoid(score).
+
+    softmax(log sigmoid(s)) V exp(lse) = sigmoid(s) V, where lse is the log-sum-exp of the scores
+    log sigmoid(s) of a query. Equal lengths only, for which the bias -log n is a constant.
+    """
+    from torch.nn.attention.flex_attention import AuxRequest, flex_attention
+
+    bias = -math.log(inputs.case.length)
+
+    def modified(
+        score: Tensor, sequence: Tensor, head: Tensor, row: Tensor, column: Tensor
+    ) -> Tensor:
+        return logsigmoid(score + bias)
+
+    compiled: Any = torch.compile(flex_attention, dynamic=False)
+
+    def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out, aux = compiled(q, k, v, score_mod=modified, return_aux=AuxRequest(lse=True))
+        return out * aux.lse.exp()[..., None].to(out.dtype)
+
+    return kernel
+
+
+def fa4_sigmoid(inputs: Inputs) -> Kernel:
+    """Return sigmoid attention by FlashAttention-4, as :func:`flex_sigmoid`."""
+    interface = import_optional("flash_attn.cute.interface")
+    module = import_optional("scsigmoid.benchmarks.fa4_score")
+    length, bounds = inputs.case.length, inputs.cu_seqlens
+    forward, backward = module.score_functions(-math.log(length))
+
+    def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out, lse = interface.flash_attn_varlen_func(
+            q, k, v, cu_seqlens_q=bounds, cu_seqlens_k=bounds, max_seqlen_q=length,
+            max_seqlen_k=length, score_mod=forward, score_mod_bwd=backward, return_lse=True,
+        )[:2]  # fmt: skip
+        return out * lse.T.exp()[..., None].to(out.dtype)
+
+    return kernel
+
+
 #: Lengths at which FlexAttention is timed: few, because it is compiled for each shape.
 FLEX_LENGTHS = (512, 4096, 16384)
 PROVIDERS_SETTING = "benchmarks.kernel.providers"
@@ -223,6 +264,10 @@ def is_of_paper(case: Case) -> bool:
     return case.batch == "paper"
 
 
+def has_equal_lengths(case: Case) -> bool:
+    return is_of_paper(case) and not case.has_padding
+
+
 def length_class(case: Case) -> Hashable:
     """Return the part of a case on which the compiled code of triton-sigmoid depends."""
     limit = next((limit for limit in (512, 2048, 8192) if case.length <= limit), None)
@@ -263,6 +308,24 @@ PROVIDERS = (
         is_autotuned=True,
     ),
     Provider("flash_sigmoid", "sigmoid", "padded", flash_sigmoid),
+    Provider(
+        "fa4_sigmoid",
+        "sigmoid",
+        "packed",
+        fa4_sigmoid,
+        devices=("cuda",),
+        is_timed_for=has_equal_lengths,
+        compiled_for=lambda case: (case.head_dimension, case.length),
+    ),
+    Provider(
+        "flex_sigmoid",
+        "sigmoid",
+        "heads",
+        flex_sigmoid,
+        devices=("cuda",),
+        is_timed_for=lambda case: has_equal_lengths(case) and case.length in FLEX_LENGTHS,
+        compiled_for=lambda case: case,
+    ),
     *(
         Provider(
             name,

@@ -35,7 +35,8 @@ def simulated_batches(
             replacement=training.mask_replacement,
             vocabulary_size=settings.vocabulary,
         )
-        yield pack_genes(genes, lengths, np.arange(cells), masking)
+        offsets = np.append(0, np.cumsum(lengths))
+        yield pack_genes(genes, offsets, np.arange(cells), masking)
 
 
 SHORTEST, LONGEST = 200, 16_000  # minimum and maximum number of expressed genes of a cell

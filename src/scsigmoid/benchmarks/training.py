@@ -28,9 +28,9 @@ from scsigmoid.benchmarks.timing import Stopwatch, WrongResult, record_failure, 
 from scsigmoid.benchmarks.variants import KERNELS_SETTING, Variant, choose_variants
 from scsigmoid.config.schema import Architecture, Size, Training, TrainingBenchmark
 from scsigmoid.model.batches import Batch
-from scsigmoid.model.devices import device_name, peak_flops, resolve_device, synchronise
+from scsigmoid.model.devices import autocast, device_name, peak_flops, resolve_device, synchronise
 from scsigmoid.model.encoder import Block, Encoder
-from scsigmoid.model.loss import autocast, summed_loss
+from scsigmoid.model.loss import summed_loss
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive

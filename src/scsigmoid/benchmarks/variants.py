@@ -72,7 +72,7 @@ class PaddedBlock(Block):
         super().__init__(settings, layer)
         self.padded_attention = attention
 
-    def attend(self, qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: Any) -> Tensor:
+    def attend(self, qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: Any = None) -> Tensor:
         q, k, v = (x.unflatten(0, (-1, self.settings.context)) for x in qkv.unbind(1))
         return self.padded_attention.attend(q, k, v, mask).flatten(0, 1)
 

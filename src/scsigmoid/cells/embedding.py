@@ -1,45 +1,25 @@
-"""Embed your own cells with a trained model, from Python or with ``scsigmoid embed``.
+"""Tokenize and embed your own cells with a trained model, in memory."""
 
-Cells are first written as tokens to a temporary token store (:mod:`scsigmoid.tokens.store`).
-"""
-
-import os
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from numbers import Integral
-from pathlib import Path
-from typing import Any
 
-import h5py
 import numpy as np
-import pandas as pd
 from anndata import AnnData
-from anndata.io import write_elem
-from numpy.typing import NDArray
-from scipy.sparse import issparse
 
 from scsigmoid.cells.model import Model
-from scsigmoid.config.schema import Embeddings, Pooling
-from scsigmoid.corpus.genes import has_ids, is_id, may_be_read
-from scsigmoid.corpus.h5ad import open_cells
-from scsigmoid.corpus.h5ad_writer import OWN_ROW, storing
-from scsigmoid.corpus.hdf5 import format_names, opened, read_data_frame
-from scsigmoid.corpus.matrix_reader import find_counts
-from scsigmoid.corpus.tenx import as_h5ad
-from scsigmoid.errors import UserError, first_few, shown_as
-from scsigmoid.files import atomic_path
+from scsigmoid.config.schema import Pooling
+from scsigmoid.corpus.cells import OWN_ROW, open_source
+from scsigmoid.corpus.memory import AnnDataInMemory
+from scsigmoid.errors import UserError, first_few
 from scsigmoid.model.devices import own_defaults
 from scsigmoid.model.embedding import check_pooling, embed_cells, provenance, return_free_memory
 from scsigmoid.model.finite import check_finite
-from scsigmoid.progress import log, verbosity
+from scsigmoid.progress import verbosity
+from scsigmoid.tokens import ranks
 from scsigmoid.tokens.known_genes import with_known_genes
-from scsigmoid.tokens.make import Tokenizer
-from scsigmoid.tokens.store import Packed, TokenStore, grouped, write_shards
+from scsigmoid.tokens.packed import CellTokens, Packed, cumulative
 
 KEY = "X_scsigmoid"  # name of the embedding in obsm, and of its settings in uns
-TARGET_SUM = 10_000  # any value gives the same ranks
-SHARD_CELLS = 8192  # maximum number of cells per shard of the temporary token store
 BATCH_TOKENS = 16_384  # default of `batch_tokens`
 
 
@@ -63,8 +43,9 @@ def tokenize(
         UserError: as for :func:`embed`.
     """
     check_types(adata, model)
-    with adata_token_store(adata, model, layer, genes, verbose) as store:
-        return TokenStore.open(store).cells(np.arange(adata.n_obs), model.encoder.settings.genes)
+    with verbosity(verbose):
+        tokens = read_tokens(adata, model, layer, genes)
+    return Packed(tokens.tokens, cumulative(tokens.lengths))
 
 
 @own_defaults()
@@ -83,8 +64,8 @@ def embed(
 
     Args:
         adata: raw counts, cells x genes, with Ensembl ids or gene names. May be a view or backed by
-            a file, but not a view of a backed file. The counts are copied to a temporary file. For
-            files larger than memory, use ``scsigmoid embed``, which reads them in blocks.
+            a file, but not a view of a backed file. The tokens of all cells are in memory, at most
+            4 bytes per token. For files larger than memory, use ``scsigmoid embed``.
         model: from :func:`load`.
         key: name of the embedding in ``obsm`` (cells x hidden, float32) and of its settings in
             ``uns``.
@@ -105,108 +86,35 @@ def embed(
     check_options(key, batch_tokens)
     if adata.isbacked and adata.is_view:  # anndata cannot write to such views
         raise UserError("adata: is a view of a backed file; embed adata.to_memory() instead")
-    settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
-    check_pooling(settings, model.encoder.settings, model.path)
+    check_pooling(pooling, model.encoder.settings, model.path)
     origin = adata.uns.get("scsigmoid")  # metadata of files that this package wrote
     is_simulated = isinstance(origin, Mapping) and bool(origin.get("simulated", False))
-    with adata_token_store(adata, model, layer, genes, verbose) as store:
+    with verbosity(verbose):
+        tokens = read_tokens(adata, model, layer, genes)
         label = f"embedding with {model.name}"
-        values = embed_cells(model.encoder, TokenStore.open(store), settings, label)
+        values = embed_cells(model.encoder, tokens, pooling, batch_tokens, label)
     subject = f"{model.path}: embeds"
     check_finite(values, adata.obs.index, subject, adata.obs.get(OWN_ROW))
     adata.obsm[key] = values
-    adata.uns[key] = provenance(model.path, model.metadata, settings, is_simulated)
+    adata.uns[key] = provenance(model.path, model.metadata, pooling, is_simulated)
 
 
-@own_defaults()
-def embed_file(
-    path: Path,
-    model: Model,
-    settings: Embeddings,
-    output: Path,
-    *,
-    key: str = KEY,
-    layer: str = "",
-    genes: str = "",
-    force: bool = False,
-) -> None:
-    """Embed the cells of an h5ad file, or of a 10x file or folder, in bounded memory.
-
-    Args:
-        path: raw counts, with genes by Ensembl id or by name.
-        output: h5ad file with the ``obs`` of the input, the embedding in ``obsm[key]`` (cells x
-            hidden, float32) and its settings in ``uns[key]``. Cells without a gene of the
-            vocabulary are left out, and the log lists them.
-        key, layer, genes: as for :func:`embed`.
-        force: whether to replace an output that exists now. An output that appears later is kept.
-
-    Raises:
-        UserError: as for :func:`embed`, or if a file is damaged, the output exists or appears
-            meanwhile, or the output is the input, the model, a pipe or a device.
-    """
-    check_options(key, settings.batch_tokens)
-    for name, file in {"input": path, "model": model.path}.items():
-        if output.exists() and file.exists() and output.samefile(file):
-            raise UserError(f"{output}: is the {name} itself; give another file for the embedding")
-    exists = os.path.lexists(output)
-    if exists and not force:
-        raise UserError(f"{output}: exists; give another file, or --force to replace it")
-    check_pooling(settings, model.encoder.settings, model.path)
-    # An output that appears meanwhile, perhaps of another command, is kept.
-    with atomic_path(output, overwrite=exists) as temporary, as_h5ad(path) as source:
-        obs, is_simulated = read_obs(source)
-        with token_store(model, source, layer, genes, path.stem) as store:
-            tokens = TokenStore.open(store)
-            rows = tokens.metadata(["cell"])["cell"]
-            obs = obs.iloc[rows]
-            # If anndata cannot write the data, raise the error before the slow embedding.
-            with storing(str(path)):
-                AnnData(obs=obs).write_h5ad(temporary)
-            values = embed_cells(model.encoder, tokens, settings, f"embedding {path.name}")
-        check_finite(values, obs.index, f"{model.path}: embeds", obs.get(OWN_ROW))
-        metadata = provenance(model.path, model.metadata, settings, is_simulated)
-        with h5py.File(temporary, "r+") as file:
-            write_elem(file["obsm"], key, values)
-            write_elem(file["uns"], key, metadata)
-    log(f"{output}: {len(rows)} cells, obsm[{key!r}]")
-
-
-@contextmanager
-def token_store(model: Model, path: Path, layer: str, genes: str, name: str) -> Iterator[Path]:
-    """Make a temporary token store of a file. ``name`` is the file's name in the store."""
-    with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
-        cells = with_known_genes(open_cells(path, layer=layer, genes=genes), model.vocabulary)
-        maximum_length = model.encoder.settings.genes  # number of genes in the model's context
-        tokenizer = Tokenizer(model.vocabulary, TARGET_SUM, maximum_length, SHARD_CELLS)
-        shards = grouped(tokenizer.batches(cells, label="", file=name), SHARD_CELLS)
-        metadata = tokenizer.metadata(order="file", simulated=False, label="")
-        write_shards(folder, shards, metadata)
-        return_free_memory()
-        yield Path(folder)
-
-
-@contextmanager
-def adata_token_store(
-    adata: AnnData, model: Model, layer: str, genes: str, verbose: bool
-) -> Iterator[Path]:
-    """Make a temporary token store of an AnnData. Unless ``verbose``, log only warnings.
+def read_tokens(adata: AnnData, model: Model, layer: str, genes: str) -> CellTokens:
+    """Return the tokens of all cells of an AnnData.
 
     Raise a UserError if a cell has no gene of the vocabulary, because ``obsm`` needs all cells.
     """
-    with (
-        verbosity(verbose),
-        as_file(adata, layer, genes) as path,
-        token_store(model, path, layer, genes, "adata") as store,
-    ):
-        rows = TokenStore.open(store).metadata(["cell"])["cell"]
-        missing = np.setdiff1d(np.arange(adata.n_obs), rows)
-        if len(missing):
-            raise UserError(
-                f"adata: {len(missing)} of {adata.n_obs} cells express no gene of the vocabulary "
-                f"({first_few(adata.obs_names[missing])}); leave them out, as "
-                "scanpy.pp.filter_cells(adata, min_genes=100) does with almost empty cells"
-            )
-        yield store
+    cells = with_known_genes(open_source(AnnDataInMemory(adata), layer, genes), model.vocabulary)
+    tokens = ranks.tokenize(cells, model.vocabulary, model.encoder.settings.genes)
+    return_free_memory()
+    empty = np.flatnonzero(tokens.genes == 0)
+    if len(empty):
+        raise UserError(
+            f"adata: {len(empty)} of {adata.n_obs} cells express no gene of the vocabulary "
+            f"({first_few(adata.obs_names[empty])}); leave them out, as "
+            "scanpy.pp.filter_cells(adata, min_genes=100) does with almost empty cells"
+        )
+    return tokens
 
 
 def check_types(adata: object, model: object) -> None:
@@ -227,94 +135,3 @@ def check_options(key: object, batch_tokens: object) -> None:
         raise UserError(f"key: is {key!r}; give a name for obsm, without '/'")
     if not isinstance(batch_tokens, Integral) or batch_tokens < 1:
         raise UserError(f"batch_tokens: is {batch_tokens!r}; use an integer of at least 1")
-
-
-@contextmanager
-def as_file(adata: AnnData, layer: str, genes: str) -> Iterator[Path]:
-    """Write counts and genes to a temporary h5ad file, named ``adata`` in error messages.
-
-    Nothing else is read from ``adata``, so its other parts may have any content.
-    """
-    # Other keys are not layers with a name: None is X in anndata 0.13.
-    layers = [name for name in adata.layers if isinstance(name, str)]
-    if layer and layer not in layers:
-        names = ", ".join(layers) or "none"
-        raise UserError(
-            f"adata: has no layer {layer!r}; set 'layer' to the layer with raw counts (layers: "
-            f"{names})"
-        )
-    columns = [str(name) for data in (adata, adata.raw) if data is not None for name in data.var]
-    if genes and genes not in columns:
-        names = format_names(genes, columns)
-        raise UserError(f"adata: var has no column {genes!r} for the genes; its columns: {names}")
-    with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
-        path = Path(folder) / "adata.h5ad"
-        with storing("adata"), h5py.File(path, "w") as file:
-            # Numbers instead of cell names, because an h5ad file cannot store every name.
-            numbers = pd.Index([*map(str, range(adata.n_obs))], dtype=object)
-            write_elem(file, "obs", pd.DataFrame(index=numbers))
-            write_elem(file, "var", gene_columns(adata.var, genes))
-            if layer:
-                write_elem(file, f"layers/{layer}", read_matrix(adata.layers[layer]))
-            elif adata.X is not None:
-                write_elem(file, "X", read_matrix(adata.X))
-            if adata.raw is not None and not layer:
-                write_elem(file, "raw/X", read_matrix(adata.raw.X))
-                write_elem(file, "raw/var", gene_columns(adata.raw.var, genes))
-        with shown_as(path, "adata"):
-            if layers and not layer:
-                check_counts(path, layers)
-            yield path
-
-
-def gene_columns(var: Any, genes: str) -> pd.DataFrame:
-    """Return the columns of ``var`` that :func:`scsigmoid.corpus.genes.read_genes` may read.
-
-    Index and columns are text of dtype object, which every version of anndata can store. Missing
-    values are "". Raise a UserError if two such columns have the same name, but different values.
-    """
-
-    def as_text(values: Any) -> NDArray[np.object_]:
-        series = pd.Series(values).astype(object)
-        pairs = zip(series, series.isna(), strict=True)
-        return np.array(["" if is_missing else str(value) for value, is_missing in pairs], object)
-
-    index = as_text(var.index)
-    needs_ids = not has_ids(index)
-    columns: dict[str, NDArray[np.object_]] = {}
-    for position, name in enumerate(map(str, var.columns)):
-        values = var.iloc[:, position]
-        if may_be_read(name, genes) or (needs_ids and any(map(is_id, values))):
-            texts = as_text(values)
-            if not np.array_equal(columns.setdefault(name, texts), texts):
-                raise UserError(
-                    f"adata: var has several columns {name!r} with different values; remove all "
-                    "but one"
-                )
-    return pd.DataFrame(columns, index=pd.Index(index, dtype=object), dtype=object)
-
-
-def read_matrix(matrix: Any) -> Any:
-    """Return a matrix in memory, which may be backed by a file."""
-    if isinstance(matrix, np.ndarray) or issparse(matrix):
-        return matrix
-    return matrix.to_memory() if hasattr(matrix, "to_memory") else matrix[:]
-
-
-def check_counts(path: Path, layers: list[str]) -> None:
-    """Raise an error if neither ``raw.X`` nor ``X`` contains counts. The error lists the layers."""
-    try:
-        with opened(path) as file:
-            find_counts(file, path)
-    except UserError as error:
-        names = format_names("counts", layers)
-        message = f"{error}, or set 'layer' to the layer with counts (layers: {names})"
-        raise UserError(message) from None
-
-
-def read_obs(path: Path) -> tuple[Any, bool]:
-    """Return a file's ``obs``, and True if its ``uns`` marks the cells as simulated."""
-    with opened(path) as file:
-        mark = file.get("uns/scsigmoid/simulated")
-        is_simulated = isinstance(mark, h5py.Dataset) and bool(np.any(mark[()]))
-        return read_data_frame(file["obs"]), is_simulated

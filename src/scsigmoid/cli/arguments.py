@@ -85,6 +85,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "metavar": "KEY=VALUE",
         "help": "settings that override the preset and the files, as for snakemake",
     },
+    "--download-rate": {"type": float, "metavar": "MB/S", "help": "megabytes per second, e.g. 100"},
+    "--price-per-gpu-hour": {"type": float, "metavar": "PRICE", "help": "in any currency"},
     "--manifest": path("files of the corpus: manifest.csv"),
     "--summary": path("summary to write: files that the source offers, held out and selected"),
     "--part": text("part of the training cells, by its number"),

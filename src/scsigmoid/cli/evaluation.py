@@ -23,7 +23,7 @@ from scsigmoid.errors import UserError
 )
 def embed(options: argparse.Namespace) -> None:
     """Embed your own cells (h5ad, or 10x) with a trained model."""
-    from scsigmoid.cells.embedding import embed_file
+    from scsigmoid.cells.files import embed_file
     from scsigmoid.cells.model import load
 
     if options.output.is_dir():

@@ -12,11 +12,11 @@ from scsigmoid.config.schema import Architecture, Size, Training, VocabularyChoi
 from scsigmoid.errors import UserError
 
 
-@stage("--configfile* --config*")
+@stage("--configfile* --config* --download-rate? --price-per-gpu-hour?")
 def plan(options: argparse.Namespace) -> None:
-    """Print files, disk space, parameters and hours of training before anything runs."""
+    """Print hours, GPU memory, disk space and price of a run before anything runs."""
     from scsigmoid.forecast.choices import choose
-    from scsigmoid.forecast.page import forecast
+    from scsigmoid.forecast.page import DOWNLOAD_RATE, forecast
     from scsigmoid.forecast.volume import check_own_files
 
     base, presets = Path("config.yaml"), Path("workflow/presets")
@@ -26,7 +26,9 @@ def plan(options: argparse.Namespace) -> None:
     overrides = [*map(read_yaml, options.configfile or []), parse_pairs(options.config)]
     config = load(base, presets, reduce(merge, overrides), choose)
     check_own_files(config)
-    lines = forecast(config, Path(config.results or f"results/{config.preset}"))
+    results = Path(config.results or f"results/{config.preset}")
+    rate = options.download_rate or DOWNLOAD_RATE
+    lines = forecast(config, results, rate, options.price_per_gpu_hour)
     try:
         print(*lines, sep="\n", flush=True)
     except BrokenPipeError:  # the reader, e.g. `head`, has ended. Do not flush the rest at exit.

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.config.schema import Dataset
-from scsigmoid.corpus.h5ad import Cells
-from scsigmoid.corpus.hdf5 import Strings, check_column, has_value_per_row, opened
+from scsigmoid.corpus.cells import Cells
+from scsigmoid.corpus.genes import Strings, check_column
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
@@ -55,10 +55,9 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
     lacks one of ``types`` or has fewer than two cell types.
     """
     wanted = dataset.labels  # in order of preference
-    with opened(cells.path) as file:
-        obs = file["obs"]
-        columns = map(str, obs.attrs["column-order"])
-        text_columns = [column for column in columns if is_text(obs[column])]
+    with cells.source.opened() as tables:
+        obs = tables.frame("obs")
+        text_columns = [column for column in obs.columns if obs.is_text(column)]
         labels = [label for label in wanted if label in obs]
         labels += text_columns if ANY in wanted else []
         if not labels and not dataset.types:  # with types, the error below names similar columns
@@ -66,7 +65,7 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
                 "the cell types that held-out cells need (set 'label' to one of its columns, or "
                 "remove 'held_out' or the dataset)"
             )
-            check_column(obs, wanted[0], cells.path, purpose)
+            check_column(obs, wanted[0], cells.title, purpose)
     types_of = {label: set(cell_types(cells, label, dataset.types)) for label in labels}
     chosen = max(labels, key=lambda label: len(types_of[label] & set(dataset.types)), default="")
     present = types_of.get(chosen, set())
@@ -74,7 +73,7 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
     if missing:
         lacking = f"{chosen!r} lacks" if chosen else f"has no column {wanted[0]!r} and lacks"
         raise UserError(
-            f"{cells.path}: {lacking} the cell types {', '.join(map(repr, missing))} of "
+            f"{cells.title}: {lacking} the cell types {', '.join(map(repr, missing))} of "
             f"datasets.{name}.types; nearest columns: "
             f"{nearest_columns(cells, text_columns, dataset.types)}; set datasets.{name}.label to "
             f"the column with these types, or datasets.{name}.types to the types to compare"
@@ -83,7 +82,7 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
     if len(present) < 2:
         only = ", ".join(map(repr, present)) or "none"
         raise UserError(
-            f"{cells.path}: all {cells.n_cells} evaluated cells have the {chosen} {only}; "
+            f"{cells.title}: all {cells.n_cells} evaluated cells have the {chosen} {only}; "
             "evaluation needs at least two cell types"
         )
     types_in_file = cell_types(cells, chosen)  # as the file spells them
@@ -98,7 +97,7 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
 
 
 def check_enough(
-    file: Path, types: NDArray[Any], *, scib: int = 0, mmd: int = 0, umap: int = 0
+    file: str | Path, types: NDArray[Any], *, scib: int = 0, mmd: int = 0, umap: int = 0
 ) -> None:
     """Raise an error if a file has too few evaluated cells for the metrics.
 
@@ -125,13 +124,6 @@ def check_enough(
             f"({len(size_of)} types; the largest: {largest}), too few: {'; '.join(lacking)}; "
             "evaluate more cells (a larger held_out), choose another label or lower the setting"
         )
-
-
-def is_text(stored: Any) -> bool:
-    """Return whether a stored column can be read and is not an array of numbers."""
-    is_number = hasattr(stored, "dtype") and stored.dtype.kind in "biuf"
-    is_categorical = "categories" in stored.attrs  # the numbers are codes, in anndata 0.7
-    return has_value_per_row(stored) and (is_categorical or not is_number)
 
 
 def nearest_columns(cells: Cells, columns: Sequence[str], types: Sequence[str]) -> str:

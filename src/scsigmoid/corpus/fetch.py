@@ -9,8 +9,9 @@ from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus import embedded
 from scsigmoid.corpus.cell_types import cell_types, check_enough, choose_label
 from scsigmoid.corpus.downloads import Downloads
-from scsigmoid.corpus.h5ad import cells_of, open_cells
+from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.h5ad_writer import copy_cells
+from scsigmoid.corpus.held_out import cells_of
 from scsigmoid.corpus.matrix_reader import NoCountsError
 from scsigmoid.corpus.metadata import (
     FILES,
@@ -27,7 +28,7 @@ from scsigmoid.corpus.metadata import (
 )
 from scsigmoid.corpus.tenx import convert_tenx, fingerprint, is_tenx
 from scsigmoid.corpus.web import Web
-from scsigmoid.errors import UserError, shown_as
+from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_folder, atomic_path, check_folder, sha256, write_json
 from scsigmoid.progress import log
 
@@ -61,9 +62,8 @@ def fetch_part(
         for row in rows:
             path = folder / f"{row.file}.h5ad"
             try:
-                with shown_as(path, row.location):
-                    provide(row, corpus, seed, downloads, path)
-                    completed.append(complete_row(row, path, digests.get(row.file, "")))
+                provide(row, corpus, seed, downloads, path)
+                completed.append(complete_row(row, path, digests.get(row.file, "")))
             except NoCountsError as error:
                 if row.source not in REMOTE:
                     raise
@@ -145,11 +145,11 @@ def fetch_evaluation(
         raise UserError(f"{output_h5ad}: exists, but {output_json} does not; name a new file")
     downloads = Downloads(downloads_folder, Web.of(corpus))
     digests = download_all([row], downloads)
-    with atomic_path(output_h5ad) as path, shown_as(path, row.location):
+    with atomic_path(output_h5ad) as path:
         provide(row, corpus, seed, downloads, path)
-        cells = open_cells(path)
+        cells = open_cells(path, title=row.location)
         label = choose_label(cells, row.dataset, dataset)
-        check_enough(cells.path, cell_types(cells, label, dataset.types), **needed)
+        check_enough(cells.title, cell_types(cells, label, dataset.types), **needed)
         metadata = Metadata(
             dataset=row.dataset,
             file=row.file,
@@ -183,7 +183,7 @@ def provide(row: ManifestRow, corpus: Corpus, seed: int, downloads: Downloads, p
             raise UserError(f"{local}: changed since the manifest was made; make it again")
         # Later stages read all cells of an evaluation dataset, with the default layer and gene ids.
         if row.role == "evaluation" and (row.held_out != "all" or row.layer or row.genes):
-            copy_cells(cells_of(row, local), path, row.title)
+            copy_cells(cells_of(row, local), local, path, row.title)
         elif is_tenx(local):
             convert_tenx(local, path)
         else:
@@ -196,10 +196,10 @@ def complete_row(row: ManifestRow, path: Path, digest: str) -> ManifestRow:
     The row's ``reason`` states how many cells and features are left out or merged. ``digest`` is
     the SHA-256 of the file, empty if unknown.
     """
-    cells = cells_of(row, path)
+    cells = cells_of(row, path, title=row.location)
     n_nonempty = cells.count_nonempty()
     if not n_nonempty:
-        raise NoCountsError(f"{path}: no raw counts, all are zero; leave the file out")
+        raise NoCountsError(f"{cells.title}: no raw counts, all are zero; leave the file out")
     removed = {**cells.removed, "cells without counts": cells.n_cells - n_nonempty}
     return replace(
         row,

@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.hdf5 import Strings, check_column, count_rows, read_column
-from scsigmoid.errors import UserError, first_few
+from scsigmoid.errors import UserError, first_few, format_names
 from scsigmoid.progress import log, verbosity, warn
+
+Strings = NDArray[np.object_]
 
 VERSIONED = re.compile(r"\A(ENS[A-Z]*\d+)\.\d+\Z")
 ENSEMBL_GENE = re.compile(r"(ENS[A-Z]*G)\d+")
@@ -42,6 +43,38 @@ FEW_CONTRADICTIONS, MANY_CONTRADICTIONS = 0.05, 0.5
 FEWEST_COMPARED = 10  # names of fewer genes are not checked
 
 
+class Frame(Protocol):
+    """``obs``, ``var`` or ``raw.var``, in a file or in memory. Its length is the number of rows."""
+
+    name: str
+    columns: list[str]
+
+    def __len__(self) -> int: ...
+
+    def __contains__(self, column: str) -> bool: ...
+
+    def is_text(self, column: str) -> bool:
+        """Return whether a column can be read and is not an array of numbers."""
+
+    def read(self, column: str = "") -> Strings:
+        """Return a column, by default the index, as text, with ``""`` for missing values.
+
+        Raise a UserError if the values cannot be read as text.
+        """
+
+
+def check_column(frame: Frame, column: str, title: str, purpose: str) -> None:
+    """Raise an error if ``obs`` or ``var`` lacks a column, and suggest columns of similar names.
+
+    ``title`` names the file in the error, and ``purpose`` states what the column is for.
+    """
+    if column not in frame:
+        raise UserError(
+            f"{title}: {frame.name} has no column {column!r} for {purpose}; its columns: "
+            f"{format_names(column, frame.columns)}"
+        )
+
+
 @dataclass(frozen=True)
 class Genes:
     """The genes of a file. A feature is a row of ``var``, and several can be the same gene."""
@@ -50,7 +83,7 @@ class Genes:
     names: list[str]  # symbol of each gene, or its id if the file has no symbol
     gene_of_feature: NDArray[np.int64]  # index in `genes` of each feature, -1 if it is left out
     gene_column: str  # column of `var` with the ids; empty for the index
-    removed: dict[str, int]  # features left out and merged; h5ad.Cells adds spots off the tissue
+    removed: dict[str, int]  # features left out and merged; open_cells adds spots
 
     def with_ids(self, id_of: Mapping[str, str]) -> Self:
         """Replace gene ids, or symbols in place of ids. Counts of genes with one id are added."""
@@ -69,32 +102,35 @@ class Genes:
 AnyGenes = TypeVar("AnyGenes", bound=Genes)
 
 
-def read_genes(var: Any, path: Path, gene_column: str = "", fallback: Any = None) -> Genes:
+def read_genes(
+    var: Frame, title: str, gene_column: str = "", fallback: Frame | None = None
+) -> Genes:
     """Read and check the genes of a file. Log the numbers of features left out and merged.
 
     Args:
         var: ``var`` or ``raw.var``.
-        path: the file.
+        title: name of the file in messages.
         gene_column: column of ``var`` with the gene ids. Empty stands for the index, or for the
             only column with Ensembl ids if the index has none.
         fallback: data frame for symbols, Ensembl ids or the column ``gene_column`` that ``var``
             lacks (:func:`take_missing`).
     """
-    is_elsewhere = bool(gene_column) and gene_column not in var
-    is_elsewhere = is_elsewhere and fallback is not None and gene_column in fallback
+    is_elsewhere = bool(
+        gene_column and gene_column not in var and fallback is not None and gene_column in fallback
+    )
     own_column = "" if is_elsewhere else gene_column
     if own_column:
-        check_column(var, own_column, path, "the genes")
-    is_gene = are_genes(var, path)
-    names = read_column(var, column_of_names(var, is_gene, path))
-    id_column = own_column or column_of_ids(var, is_gene, path)
-    ids = read_column(var, id_column or str(var.attrs["_index"]))
+        check_column(var, own_column, title, "the genes")
+    is_gene = are_genes(var, title)
+    names = var.read(column_of_names(var, is_gene, title))
+    id_column = own_column or column_of_ids(var, is_gene, title)
+    ids = var.read(id_column)
     if fallback is not None and (is_elsewhere or np.array_equal(names, ids)):
         wanted = gene_column if is_elsewhere else ""
-        new_ids, names = take_missing(ids, names, fallback, path, wanted)
+        new_ids, names = take_missing(ids, names, fallback, title, wanted)
         ids = ids if own_column else new_ids
     gene_column = gene_column or id_column
-    check_ids(ids, is_gene, gene_column, path)
+    check_ids(ids, is_gene, gene_column, title)
     name_of: dict[str, str] = {}
     index_of: dict[str, int] = {}  # position of each gene in both dicts
     gene_of_feature = np.full(len(ids), -1, dtype=np.int64)
@@ -104,12 +140,12 @@ def read_genes(var: Any, path: Path, gene_column: str = "", fallback: Any = None
             gene_of_feature[feature] = index_of.setdefault(gene, len(index_of))
             name_of.setdefault(gene, without_version(name) or gene)
     if not name_of:
-        raise UserError(f"{path}: has no genes; leave the file out")
+        raise UserError(f"{title}: has no genes; leave the file out")
     used = int((gene_of_feature >= 0).sum())
     left_out, merged = len(ids) - used, used - len(name_of)
     if left_out or merged:
         log(
-            f"{path}: of {len(ids):,} features, {left_out:,} are left out (spike-ins, virus genes "
+            f"{title}: of {len(ids):,} features, {left_out:,} are left out (spike-ins, virus genes "
             f"or not genes) and {merged:,} merged (same gene id)"
         )
     removed = {"features left out": left_out, "features merged": merged}
@@ -117,7 +153,7 @@ def read_genes(var: Any, path: Path, gene_column: str = "", fallback: Any = None
 
 
 def take_missing(
-    ids: Strings, names: Strings, fallback: Any, path: Path, gene_column: str
+    ids: Strings, names: Strings, fallback: Frame, title: str, gene_column: str
 ) -> tuple[Strings, Strings]:
     """Return the ids and names of features, with those that another data frame has for them.
 
@@ -128,20 +164,20 @@ def take_missing(
         ids: index of each feature, which is its id unless ``fallback`` has an Ensembl id.
         names: symbol of each feature, or its index.
         fallback: the other data frame.
-        path: the file.
+        title: name of the file in messages.
         gene_column: column of ``fallback`` with the gene ids. Empty stands for Ensembl ids, which
             are taken if most features get one.
 
     Raises:
         UserError: if a feature has no match, but ``gene_column`` is given.
     """
-    is_gene = np.ones(count_rows(fallback), dtype=bool)
-    index = str(fallback.attrs["_index"])
+    is_gene = np.ones(len(fallback), dtype=bool)
     try:
         with verbosity(False):  # the columns may not be needed
-            id_column = gene_column or column_of_ids(fallback, is_gene, path) or index
-            columns = (index, id_column, column_of_names(fallback, is_gene, path))
-        keys, other_ids, other_names = (read_column(fallback, name) for name in columns)
+            id_column = gene_column or column_of_ids(fallback, is_gene, title)
+            name_column = column_of_names(fallback, is_gene, title)
+        columns = ("", id_column, name_column)
+        keys, other_ids, other_names = map(fallback.read, columns)
     except (KeyError, OSError, UserError):  # a damaged column that is not needed
         if gene_column:
             raise
@@ -156,7 +192,7 @@ def take_missing(
         rows = [row_of[x] if times[x] == own_times[x] == 1 else -1 for x in features]
     if gene_column and -1 in rows:
         raise UserError(
-            f"{path}: raw.var has no column {gene_column!r} for the genes, and var, which has it, "
+            f"{title}: raw.var has no column {gene_column!r} for the genes, and var, which has it, "
             f"lacks features of raw.var ({first_few(ids[np.equal(rows, -1)])}); add the column to "
             "raw.var"
         )
@@ -169,25 +205,26 @@ def take_missing(
         # Most features must get an id: a few ids among symbols would not help.
         new_ids = ids if has_ids(ids) or not has_ids(new_ids) else new_ids
     if not (np.array_equal(new_ids, ids) and np.array_equal(new_names, names)):
+        id_source, name_source = (repr(name) if name else "its index" for name in columns[1:])
         log(
-            f"{path}: gene ids or symbols that raw.var lacks are taken from var (ids from "
-            f"{columns[1]!r}, symbols from {columns[2]!r})"
+            f"{title}: gene ids or symbols that raw.var lacks are taken from var (ids from "
+            f"{id_source}, symbols from {name_source})"
         )
     return new_ids, new_names
 
 
-def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: Path) -> None:
+def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, title: str) -> None:
     """Raise an error if an id is missing, if all ids are row numbers, or if most are repeated.
 
     If most genes have Ensembl ids, warn about the other genes.
     """
     if (ids == "").any():
         raise UserError(
-            f"{path}: gene number {int(np.argmax(ids == ''))} has no name; add its Ensembl id"
+            f"{title}: gene number {int(np.argmax(ids == ''))} has no name; add its Ensembl id"
         )
     if len(ids) and (ids == np.arange(len(ids)).astype(str)).all():
         raise UserError(
-            f"{path}: genes have no names, only the numbers 0 to {len(ids) - 1}; put Ensembl ids "
+            f"{title}: genes have no names, only the numbers 0 to {len(ids) - 1}; put Ensembl ids "
             "into the index of var, or name their column (`embed --genes`, `genes` of corpus.local)"
         )
     gene_ids = ids[is_gene].tolist()
@@ -196,13 +233,13 @@ def check_ids(ids: Strings, is_gene: NDArray[np.bool_], gene_column: str, path: 
         [(most_frequent, _)] = times.most_common(1)
         where = f"var[{gene_column!r}]" if gene_column else "the index of var"
         raise UserError(
-            f"{path}: {where} has only {len(times):,} different values for {len(gene_ids):,} genes "
-            f"(mostly {most_frequent!r}); set 'genes' to a column with gene ids or names"
+            f"{title}: {where} has only {len(times):,} different values for {len(gene_ids):,} "
+            f"genes (mostly {most_frequent!r}); set 'genes' to a column with gene ids or names"
         )
     without_id = [gene for gene in times if not is_id(gene) and not gene.startswith(FOREIGN)]
     if without_id and has_ids(gene_ids):
         warn(
-            f"{path}: {len(without_id):,} of {len(gene_ids):,} genes have no Ensembl id "
+            f"{title}: {len(without_id):,} of {len(gene_ids):,} genes have no Ensembl id "
             f"({first_few(without_id)}); if they are proteins, say so in var['feature_types'] or "
             "remove them"
         )
@@ -231,80 +268,74 @@ def is_id(value: object) -> bool:
     return isinstance(value, str) and ENSEMBL_GENE.match(value) is not None
 
 
-def may_be_read(name: str, gene_column: str) -> bool:
-    """Return whether :func:`read_genes` may read a column of ``var``, whatever its values are."""
-    return name == gene_column or name in KINDS or name.casefold() in SYMBOLS
-
-
-def column_of_names(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
-    """Return the column with gene symbols, which may be the index."""
+def column_of_names(var: Frame, is_gene: NDArray[np.bool_], title: str) -> str:
+    """Return the column with gene symbols, or "" for the index."""
     if SYMBOLS[0] in var:
         return SYMBOLS[0]
-    index = str(var.attrs["_index"])
-    if not has_ids(read_column(var, index)[is_gene]):
-        return index
+    if not has_ids(var.read()[is_gene]):
+        return ""
     columns = {
         name.casefold(): name
-        for name in map(str, var.attrs["column-order"])
-        if not has_ids(read_column(var, name)[is_gene])
+        for name in var.columns
+        if name.casefold() in SYMBOLS and not has_ids(var.read(name)[is_gene])
     }
     names = [columns[name] for name in SYMBOLS if name in columns]
     if len(names) > 1:
         others = " and ".join(f"var[{name!r}]" for name in names[1:])
-        log(f"{path}: gene symbols are read from var[{names[0]!r}], not from {others}")
-    return next(iter(names), index)
+        log(f"{title}: gene symbols are read from var[{names[0]!r}], not from {others}")
+    return next(iter(names), "")
 
 
-def column_of_ids(var: Any, is_gene: NDArray[np.bool_], path: Path) -> str:
+def column_of_ids(var: Frame, is_gene: NDArray[np.bool_], title: str) -> str:
     """Return the only complete column with Ensembl ids, as in scanpy's 10x files.
 
     Return "" for the index if the index has Ensembl ids, or if there is not exactly one column.
     """
-    if has_ids(read_column(var, str(var.attrs["_index"]))[is_gene]):
+    if has_ids(var.read()[is_gene]):
         return ""
     is_complete: dict[str, bool] = {}  # for each column with Ensembl ids: no value is missing
-    for name in map(str, var.attrs["column-order"]):
+    for name in var.columns:
         with suppress(OSError, UserError):  # a damaged column that is not needed
-            values = read_column(var, name)
+            values = var.read(name)
             if has_ids(values[is_gene]):
                 is_complete[name] = bool((values != "").all())
     columns = " and ".join(f"var[{name!r}]" for name in is_complete)
     if len(is_complete) == 1 and all(is_complete.values()):
-        log(f"{path}: genes by {columns}, which has Ensembl ids; the index does not")
+        log(f"{title}: genes by {columns}, which has Ensembl ids; the index does not")
         return next(iter(is_complete))
     if is_complete:
         log(
-            f"{path}: {columns}: several columns with Ensembl ids, or missing values, so genes are "
-            "named by the index; set 'genes' to the column with the gene ids"
+            f"{title}: {columns}: several columns with Ensembl ids, or missing values, so genes "
+            "are named by the index; set 'genes' to the column with the gene ids"
         )
     return ""
 
 
-def are_genes(var: Any, path: Path) -> NDArray[np.bool_]:
+def are_genes(var: Frame, title: str) -> NDArray[np.bool_]:
     """Return which features are genes. Log the numbers of other features by ``feature_types``.
 
     CELLxGENE files state the kind of a feature in ``feature_biotype``, Cell Ranger and muon in
     ``feature_types``. A feature of an unknown kind is taken for a gene.
     """
     if "feature_biotype" in var:
-        biotypes = read_column(var, "feature_biotype")
+        biotypes = var.read("feature_biotype")
         if set(biotypes) <= CELLXGENE_BIOTYPES:
             return np.asarray(biotypes != "spike-in", dtype=bool)
     name = next((name for name in KINDS[1:] if name in var), None)
     if name is None:
-        return np.ones(count_rows(var), dtype=bool)
-    types = read_column(var, name)
+        return np.ones(len(var), dtype=bool)
+    types = var.read(name)
     kinds = [kind.strip().lower() for kind in types]
     is_gene = np.array([OTHER_FEATURES.fullmatch(kind) is None for kind in kinds], dtype=bool)
     if not is_gene.all():
         others = format_words(types[~is_gene])
-        log(f"{path}: var[{name!r}]: features that are not genes are left out: {others}")
+        log(f"{title}: var[{name!r}]: features that are not genes are left out: {others}")
     # Outer joins of files leave empty values. A column without any value of EXPRESSION has another
     # meaning, so its values need no warning.
     is_unknown = is_gene & ~np.isin(kinds, (*EXPRESSION, ""))
     if is_unknown.any() and {*kinds} & {*EXPRESSION}:
         unknown = format_words(types[is_unknown])
-        warn(f"{path}: var[{name!r}]: unknown values are taken for gene expression: {unknown}")
+        warn(f"{title}: var[{name!r}]: unknown values are taken for gene expression: {unknown}")
     return is_gene
 
 
@@ -385,11 +416,11 @@ def compare_genes(local_files: Mapping[Path, Genes]) -> None:
     known: dict[str, str] = {}
     larger: list[Path] = []
     for path, file in sorted(local_files.items(), key=lambda item: -len(item[1].genes)):
-        check_names(file, human, path, "GENCODE")
+        check_names(file, human, str(path), "GENCODE")
         if comparable := find_comparable(file.genes, known):
             example = next(other for other in larger if comparable & {*local_files[other].genes})
             others = f"{example} and other files" if len(larger) > 1 else f"{example}"
-            check_shared(file, known, path, others)
+            check_shared(file, known, str(path), others)
         else:
             log(f"{path}: {len(file.genes):,} genes, such as {file.genes[0]!r}")
         pairs = zip(file.genes, file.names, strict=True)
@@ -398,7 +429,7 @@ def compare_genes(local_files: Mapping[Path, Genes]) -> None:
         larger.append(path)
 
 
-def check_shared(file: Genes, known: Mapping[str, str], path: Path, other: str) -> None:
+def check_shared(file: Genes, known: Mapping[str, str], title: str, other: str) -> None:
     """Compare the genes of a file, and their names, with known genes (names by id).
 
     Warn if less than half of the genes are shared. Raise an error if less than a tenth is shared.
@@ -411,7 +442,7 @@ def check_shared(file: Genes, known: Mapping[str, str], path: Path, other: str) 
     is_known = is_known_gene[file.gene_of_feature[file.gene_of_feature >= 0]]
     shared = int(is_known.sum())
     share = shared / max(1, min(len(is_known), len(comparable)))
-    summary = f"{path}: {shared:,} of {len(is_known):,} genes are"
+    summary = f"{title}: {shared:,} of {len(is_known):,} genes are"
     if share >= 0.5:
         log(f"{summary} in {other}")
     else:
@@ -427,10 +458,10 @@ def check_shared(file: Genes, known: Mapping[str, str], path: Path, other: str) 
         if share < 0.1:
             raise UserError(message)
         warn(message)
-    check_names(file, known, path, other)
+    check_names(file, known, title, other)
 
 
-def check_names(file: Genes, known: Mapping[str, str], path: Path, other: str) -> None:
+def check_names(file: Genes, known: Mapping[str, str], title: str, other: str) -> None:
     """Compare the ids and names of genes in a file with known ids and names.
 
     A gene is a contradiction if its id and its name are both known, but belong to different genes.
@@ -454,7 +485,7 @@ def check_names(file: Genes, known: Mapping[str, str], path: Path, other: str) -
         return
     gene, name = wrong[0]
     message = (
-        f"{path}: {len(wrong):,} of {len(compared):,} genes have the id of one gene and the name "
+        f"{title}: {len(wrong):,} of {len(compared):,} genes have the id of one gene and the name "
         f"of another: {gene} is {name!r} here, {known[gene]!r} in {other}; correct the ids, or "
         "set 'genes' to another column of var"
     )

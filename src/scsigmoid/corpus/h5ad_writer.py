@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.h5ad import Cells
+from scsigmoid.corpus.cells import OWN_ROW, Cells
 from scsigmoid.corpus.hdf5 import opened, read_data_frame
 from scsigmoid.corpus.metadata import one_line
 from scsigmoid.errors import UserError
@@ -22,8 +22,6 @@ SCHEMA_VERSION = "5.0.0"  # of the CELLxGENE schema
 HUMAN = {"organism": "Homo sapiens", "organism_ontology_term_id": "NCBITaxon:9606"}
 REQUIRED_OBS = {"tissue_type": "tissue", "disease": "normal", "suspension_type": "cell"}
 TARGET_SUM = 10_000  # total of a cell's normalized values
-# Column of ``obs`` in copies of selected cells: row of the cell in the user's file, for messages.
-OWN_ROW = "scsigmoid_row"
 
 
 @dataclass(frozen=True)
@@ -95,16 +93,19 @@ def storing(title: str) -> Iterator[None]:
         ) from error
 
 
-def copy_cells(cells: Cells, path: Path, title: str) -> None:
-    """Write the selected cells as h5ad: counts in ``X``, and ``obs`` with :data:`OWN_ROW`."""
+def copy_cells(cells: Cells, source: Path, path: Path, title: str) -> None:
+    """Write the selected cells of the file ``source`` as h5ad, with the title of the dataset.
+
+    Counts are in ``X``, and ``obs`` has the column :data:`~.cells.OWN_ROW`.
+    """
     import anndata
     import pandas as pd
     from scipy.sparse import vstack
 
     counts = vstack([chunk.counts for chunk in cells.chunks()], format="csr")
     counts.sort_indices()
-    with opened(cells.path) as file:
-        obs = read_data_frame(file["obs"]).iloc[cells.rows].copy()
+    with opened(source) as file:
+        obs = read_data_frame(file["obs"], str(source)).iloc[cells.rows].copy()
     for name in obs.columns[obs.dtypes == "category"]:
         obs[name] = obs[name].cat.remove_unused_categories()
     obs[OWN_ROW] = cells.rows
@@ -112,5 +113,5 @@ def copy_cells(cells: Cells, path: Path, title: str) -> None:
     metadata = {"simulated": False, "title": title}
     uns = {"title": title, "schema_version": SCHEMA_VERSION, "scsigmoid": metadata}
     adata = anndata.AnnData(X=counts.astype(np.float32), obs=obs, var=var, uns=uns)
-    with storing(str(cells.path)):
+    with storing(str(source)):
         adata.write_h5ad(path, compression="gzip", compression_opts=1)

@@ -1,10 +1,9 @@
 """Open h5ad files, refuse unsafe ones, and read columns of their data frames."""
 
-import difflib
 import math
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -42,51 +41,56 @@ OTHER_KINDS = (
 
 
 @contextmanager
-def opened(path: Path, *, is_h5ad: bool = True) -> Iterator[Any]:
+def opened(path: Path, title: str = "", *, is_h5ad: bool = True) -> Iterator[Any]:
     """Open an HDF5 file for reading, if possible with the filters of the package hdf5plugin.
 
     Raise an error if the file is missing, damaged or unsafe, or if reading it fails in the block.
-    If ``is_h5ad``, also raise an error if it is not an h5ad file.
+    If ``is_h5ad``, also raise an error if it is not an h5ad file. ``title`` is the name of the file
+    in messages (default: its path).
     """
     import h5py
 
+    title = title or str(path)
     with suppress(ImportError):
         import hdf5plugin  # noqa: F401
     if path.is_dir():
-        raise UserError(f"{path}: a folder, not an h5ad file; {ADVICE}")
+        raise UserError(f"{title}: a folder, not an h5ad file; {ADVICE}")
     if not path.is_file():
-        raise UserError(f"{path}: no such file; correct the path or make the file again")
+        raise UserError(f"{title}: no such file; correct the path or make the file again")
     try:
         with h5py.File(path, "r") as file:
-            check_contents(file, path)
+            check_contents(file, path, title)
             if is_h5ad:
-                check_layout(file, path)
+                check_layout(file, title)
             yield file
     except PermissionError:
-        raise UserError(f"{path}: may not be read; change its permissions") from None
+        raise UserError(f"{title}: may not be read; change its permissions") from None
     except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
         raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
         if not isinstance(error, (OSError, KeyError)) and "h5py" not in raised_in:
             raise  # a mistake in the block, not a damaged file
         if not h5py.is_hdf5(path):
-            raise UserError(f"{path}: not an h5ad file; {ADVICE}") from None
+            raise UserError(f"{title}: not an h5ad file; {ADVICE}") from None
         reason = " ".join(str(error).split())
         if isinstance(error.__cause__, UnicodeDecodeError):
-            raise UserError(f"{path}: {reason}; write the file again, with text in UTF-8") from None
+            raise UserError(
+                f"{title}: {reason}; write the file again, with text in UTF-8"
+            ) from None
         if "plugin" in reason or "not registered" in reason:  # HDF5's messages for missing filters
             raise UserError(
-                f"{path}: compressed by a filter that h5py does not have, such as zstd; "
+                f"{title}: compressed by a filter that h5py does not have, such as zstd; "
                 "pip install hdf5plugin, or write the file with gzip"
             ) from None
-        raise UserError(f"{path}: damaged ({reason}); copy or download it again") from error
+        raise UserError(f"{title}: damaged ({reason}); copy or download it again") from error
 
 
-def check_contents(file: Any, path: Path) -> None:
+def check_contents(file: Any, path: Path, title: str) -> None:
     """Raise an error if a part of a file is in another file or cannot be as large as declared.
 
     HDF5 would follow external links, external storage and virtual datasets to any file that the
     user may read, and would return zeros if the other file is missing. All hard links are visited,
-    so soft links and references lead to datasets that are checked, too.
+    so soft links and references lead to datasets that are checked, too. ``title`` is the name of
+    the file in messages.
     """
     from h5py import h5d, h5g, h5i, h5l, h5o
 
@@ -110,8 +114,8 @@ def check_contents(file: Any, path: Path) -> None:
             elif link.type not in (h5l.TYPE_HARD, h5l.TYPE_SOFT):
                 fault = f"is a link to another file; {REWRITE}"
             if fault:
-                title = b"/".join([h5i.get_name(group).strip(b"/"), name]).strip(b"/")
-                raise UserError(f"{path}: {title.decode(errors='backslashreplace')!r} {fault}")
+                place = b"/".join([h5i.get_name(group).strip(b"/"), name]).strip(b"/")
+                raise UserError(f"{title}: {place.decode(errors='backslashreplace')!r} {fault}")
 
 
 def find_fault(stored: Any, file_size: int) -> str:
@@ -137,69 +141,76 @@ def find_fault(stored: Any, file_size: int) -> str:
     return ""
 
 
-def check_layout(file: Any, path: Path) -> None:
+def check_layout(file: Any, title: str) -> None:
     """Raise an error if an HDF5 file is not an h5ad file, or has an old layout."""
     import h5py
 
     for names, kind, advice in OTHER_KINDS:
         if all(name in file for name in names):
-            raise UserError(f"{path}: {kind}, not an h5ad file; {advice}")
+            raise UserError(f"{title}: {kind}, not an h5ad file; {advice}")
     groups = [item for item in file.values() if isinstance(item, h5py.Group)]
     if "obs" not in file and any("barcodes" in group for group in groups):
-        raise UserError(f"{path}: a 10x file, not an h5ad file; rename it so that it ends with .h5")
+        raise UserError(
+            f"{title}: a 10x file, not an h5ad file; rename it so that it ends with .h5"
+        )
     for name in ("obs", "var", *(["raw/var"] if "raw/var" in file else [])):
         if name not in file:
-            raise UserError(f"{path}: not an h5ad file ({name} missing); {ADVICE}")
+            raise UserError(f"{title}: not an h5ad file ({name} missing); {ADVICE}")
         if isinstance(file[name], h5py.Dataset):
-            raise UserError(f"{path}: {name} has the layout of anndata 0.6 and older; {REWRITE}")
+            raise UserError(f"{title}: {name} has the layout of anndata 0.6 and older; {REWRITE}")
         if "_index" not in file[name].attrs or "column-order" not in file[name].attrs:
-            raise UserError(f"{path}: {name} is not a data frame as anndata writes it; {ADVICE}")
+            raise UserError(f"{title}: {name} is not a data frame as anndata writes it; {ADVICE}")
 
 
-def check_column(frame: Any, name: str, path: Path, purpose: str) -> None:
-    """Raise an error if ``obs`` or ``var`` lacks a column, and suggest columns of similar names.
+class StoredFrame:
+    """A data frame of an h5ad file (:class:`scsigmoid.corpus.genes.Frame`)."""
 
-    ``purpose`` states in the error what the column is for.
-    """
-    if name not in frame:
-        present = [str(item) for item in frame.attrs["column-order"]]
-        raise UserError(
-            f"{path}: {frame.name.strip('/').replace('/', '.')} has no column {name!r} for "
-            f"{purpose}; its columns: {format_names(name, present)}"
-        )
+    def __init__(self, stored: Any, title: str) -> None:
+        """``stored`` is the HDF5 group, and ``title`` the name of the file in messages."""
+        self.stored = stored
+        self.name = stored.name.strip("/").replace("/", ".")
+        self.columns = [*map(str, stored.attrs["column-order"])]
+        self._title = title
+
+    def __len__(self) -> int:
+        return count_values(self.stored[str(self.stored.attrs["_index"])])
+
+    def __contains__(self, column: str) -> bool:
+        return column in self.stored
+
+    def is_text(self, column: str) -> bool:
+        """Return whether a column can be read and is not an array of numbers."""
+        stored = self.stored[column]
+        is_number = hasattr(stored, "dtype") and stored.dtype.kind in "biuf"
+        is_categorical = "categories" in stored.attrs  # the numbers are codes, in anndata 0.7
+        return has_value_per_row(stored) and (is_categorical or not is_number)
+
+    def read(self, column: str = "") -> Strings:
+        """Return a column, by default the index, as text, with ``""`` for missing values.
+
+        Raise a UserError for an unsupported dtype or shape, and an OSError for damaged values.
+        """
+        import pandas as pd
+
+        values = read_values(self.stored, column or str(self.stored.attrs["_index"]), self._title)
+        if isinstance(values, pd.Categorical):
+            return np.array([*map(str, values.categories), ""], dtype=object)[values.codes]
+        series = pd.Series(values)
+        return np.where(series.isna(), "", series.astype(str)).astype(object)
 
 
-def format_names(name: str, present: Sequence[str]) -> str:
-    """List at most eight ``present`` names for a message, those similar to ``name`` first."""
-    close = difflib.get_close_matches(name, present, n=3, cutoff=0.4)
-    others = [item for item in present if item not in close]
-    return ", ".join(repr(item) for item in [*close, *others][:8]) or "none"
-
-
-def read_column(frame: Any, name: str) -> Strings:
-    """Read a column of a stored data frame as strings, ``""`` for missing values.
-
-    Raise a UserError for an unsupported dtype or shape, and an OSError for damaged values.
-    """
-    import pandas as pd
-
-    values = read_values(frame, name)
-    if isinstance(values, pd.Categorical):
-        return np.array([*map(str, values.categories), ""], dtype=object)[values.codes]
-    series = pd.Series(values)
-    return np.where(series.isna(), "", series.astype(str)).astype(object)
-
-
-def read_values(frame: Any, name: str) -> Any:
+def read_values(frame: Any, name: str, file_title: str) -> Any:
     """Read a column of a stored data frame as an array that anndata can write.
 
     Raise a UserError for an unsupported dtype or shape, and an OSError for damaged values.
+    ``file_title`` is the name of the file in messages.
     """
     import h5py
     import pandas as pd
 
-    check_readable(frame, name)
-    stored, rows, title = frame[name], count_rows(frame), f"column {name!r}"
+    check_readable(frame, name, file_title)
+    stored, title = frame[name], f"column {name!r}"
+    rows = count_values(frame[str(frame.attrs["_index"])])
     if count_values(stored) != rows:
         raise OSError(f"{title}: does not have {rows} rows")
     with reading(title), warnings.catch_warnings():
@@ -246,11 +257,11 @@ def replace_string_dtypes(values: Any) -> Any:
     return values
 
 
-def check_readable(frame: Any, name: str) -> None:
+def check_readable(frame: Any, name: str, file_title: str) -> None:
     """Raise an error if a column cannot be read as text, for example a compound type."""
     if not has_value_per_row(frame[name]):
         raise UserError(
-            f"{frame.file.filename}: column {name!r} of {frame.name.strip('/')} must have one "
+            f"{file_title}: column {name!r} of {frame.name.strip('/')} must have one "
             "text, number or category per row; convert or remove it"
         )
 
@@ -265,19 +276,20 @@ def has_value_per_row(stored: Any) -> bool:
     return stored.ndim == 1 and (is_text or stored.dtype.kind in "biuf")
 
 
-def read_data_frame(stored: Any) -> Any:
+def read_data_frame(stored: Any, file_title: str) -> Any:
     """Read a data frame that anndata stored, or raise ``OSError`` or ``UserError``.
 
-    anndata can write the result with default settings.
+    anndata can write the result with default settings. ``file_title`` is the name of the file in
+    messages.
     """
     import pandas as pd
 
     name = str(stored.attrs["_index"])
-    values = read_values(stored, name)
+    values = read_values(stored, name, file_title)
     index = pd.Index(values, dtype=values.dtype, name=None if name == "_index" else name)
     columns = {}
     for name in map(str, stored.attrs["column-order"]):
-        values = read_values(stored, name)
+        values = read_values(stored, name, file_title)
         columns[name] = pd.Series(values, index, dtype=values.dtype)
     return pd.DataFrame(columns, index)
 
@@ -294,11 +306,6 @@ def reading(title: str) -> Iterator[None]:
         RecursionError,  # a group that contains itself
     ) as error:  # fmt: skip
         raise OSError(f"{title}: {error}") from error
-
-
-def count_rows(frame: Any) -> int:
-    """Return the number of rows of a stored data frame."""
-    return count_values(frame[str(frame.attrs["_index"])])
 
 
 def count_values(stored: Any) -> int:

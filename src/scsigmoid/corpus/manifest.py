@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from scsigmoid.config.local_files import LocalFile, own_files, slug
 from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus.cell_types import choose_label
+from scsigmoid.corpus.cells import Cells
 from scsigmoid.corpus.discover import Service, find_evaluation_dataset, list_versions
 from scsigmoid.corpus.downloads import Downloads
 from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import compare_genes, organisms_of, with_shared_ids
-from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
-from scsigmoid.corpus.hdf5 import opened
+from scsigmoid.corpus.h5ad import H5adFile, open_cells
+from scsigmoid.corpus.held_out import held_out_text, select_role
 from scsigmoid.corpus.metadata import (
     REMOTE,
     ManifestRow,
@@ -211,9 +212,11 @@ def list_file(
     held_out = held_out_text(local.held_out, seed)
     digest, size = fingerprint(local.path)
     with as_h5ad(local.path) as path:
-        cells = open_cells(path, layer=local.layer, genes=local.genes)
-        with opened(path) as file:
-            labels = [name for name in local.labels if name in file["obs"]] or local.labels
+        title = str(local.path)
+        cells = open_cells(path, layer=local.layer, genes=local.genes, title=title)
+        with cells.source.opened() as tables:
+            obs = tables.frame("obs")
+            labels = [name for name in local.labels if name in obs] or local.labels
         common = ManifestRow(
             file=slug(local.path.stem),
             role="training",
@@ -230,12 +233,12 @@ def list_file(
         )
         training_rows = held_out_rows = np.zeros(0, dtype=np.int64)
         if held_out != "all":
-            training_rows = cells.select(held_out, "training").rows
+            training_rows = select_role(cells, held_out, "training").rows
             file_name = f"{common.file}_training" if held_out else common.file
             rows.append(replace(common, file=file_name, cells=str(len(training_rows))))
         if local.dataset:
             name, dataset = local.dataset, datasets[local.dataset]
-            held_out_cells = cells.select(held_out, "evaluation")
+            held_out_cells = select_role(cells, held_out, "evaluation")
             held_out_rows = held_out_cells.rows
             choose_label(held_out_cells, name, dataset)  # raises if labels are missing
             row = replace(common, role="evaluation", label="", cells=str(len(held_out_rows)))
@@ -262,7 +265,8 @@ def find_repeated(files: Sequence[LocalCells]) -> dict[str, Excluded]:
     for number, file in enumerate(files):
         is_shared = shared.of_file(number, file.cells.genes)
         with as_h5ad(file.path) as path:
-            cells = replace(file.cells, path=path)  # the h5ad file of a 10x file is temporary
+            # The h5ad file of a 10x file is temporary.
+            cells = replace(file.cells, source=H5adFile(path, str(file.path)))
             hashed.append(hash_cells(cells, is_shared, file.training, file.held_out))
     compared = {}
     for file, excluded in zip(files, exclude_repeated(hashed, shared), strict=True):

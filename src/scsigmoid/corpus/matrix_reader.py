@@ -1,25 +1,23 @@
-"""Find the matrix with raw counts and read it in blocks of rows.
+"""Read a matrix of raw counts, in a file or in memory, in blocks of rows.
 
-Memory is bounded for dense and CSR matrices. A CSC matrix is read into memory as a whole.
+Memory is bounded for dense and CSR matrices. A CSC matrix of a file is read into memory as a whole.
 """
 
 import math
 from collections.abc import Iterator
-from contextlib import suppress
+from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
+from scipy.sparse import csc_matrix, csr_matrix, issparse
 
-from scsigmoid.corpus.hdf5 import count_rows, format_names, reading
+from scsigmoid.corpus.hdf5 import reading
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log
 
-CANDIDATES = ("raw/X", "X")  # matrices that may have raw counts, in this order
 SAMPLE = 65536  # number of stored values that are read to find raw counts
 FEWEST_ONES = 1024  # fewer counts may all be 1 by chance
 TOLERANCE = 1e-6  # in CELLxGENE files, counts are integers only up to 1e-11
@@ -35,48 +33,30 @@ class NoCountsError(UserError):
     """A file has no raw counts."""
 
 
+@dataclass(frozen=True)
 class Matrix:
-    """A stored matrix, cells x genes: dense, CSR or CSC."""
+    """A matrix, cells x genes. Made by :func:`stored_matrix` or :func:`matrix_in_memory`."""
 
-    def __init__(self, stored: Any, path: Path, name: str) -> None:
-        """Check that an HDF5 group (sparse) or dataset (dense) is a matrix of numbers.
+    title: str  # name of the file in messages
+    name: str  # name of the matrix in messages
+    kind: str  # "dense", "csr" or "csc"
+    shape: tuple[int, int]
+    # NumPy arrays, or datasets of a file, which are read when they are indexed. `pointers` is
+    # SciPy's `indptr`. A dense matrix has only `data`.
+    data: Any
+    indices: Any = None
+    pointers: Any = None
 
-        ``name`` is the name of the matrix in messages.
-        """
-        self.path, self.name = path, name
-        self._stored = stored
-        encoding = str(stored.attrs.get("encoding-type", "array"))
-        self.kind = encoding.removesuffix("_matrix") if encoding != "array" else "dense"
-        if self.kind not in ("dense", "csr", "csc"):
-            raise UserError(f"{path}: {name} is stored as {encoding!r}; write it as CSR")
-        try:
-            values = stored if self.kind == "dense" else stored["data"]
-            dtype = values.dtype
-            cells, genes = stored.shape if self.kind == "dense" else stored.attrs["shape"]
-            self.shape: tuple[int, int] = (int(cells), int(genes))
-            is_matrix = self.kind == "dense" or self._has_arrays()
-        except (AttributeError, KeyError, TypeError, ValueError):
-            is_matrix = False
-        if not is_matrix:
-            raise UserError(
-                f"{path}: {name} is not a matrix as anndata writes it; write the file again"
-            )
+    def __post_init__(self) -> None:
+        """Raise an error unless the values are integers or floats of enough precision."""
+        dtype = self.data.dtype
         if dtype.kind == "b":
-            raise UserError(f"{path}: {name} {BINARY}")
+            raise UserError(f"{self.title}: {self.name} {BINARY}")
         if dtype.kind not in "iuf" or dtype == np.float16:  # float16 is exact only up to 2,048
             raise UserError(
-                f"{path}: {name} contains {dtype}; store raw counts in raw.X as integers or float32"
+                f"{self.title}: {self.name} contains {dtype}; store raw counts in raw.X as "
+                "integers or float32"
             )
-
-    def _has_arrays(self) -> bool:
-        """Return whether the arrays of a sparse matrix have suitable lengths and dtypes."""
-        data, indices, pointers = (self._stored[name] for name in ("data", "indices", "indptr"))
-        return (
-            data.shape == indices.shape == (len(data),)
-            and pointers.shape == (self.shape[self.kind == "csc"] + 1,)
-            and indices.dtype.kind in "iu"
-            and pointers.dtype.kind in "iu"
-        )
 
     def find_fraction(self) -> float | None:
         """Return a value that is not an integer if most sampled values are not, else None.
@@ -86,23 +66,23 @@ class Matrix:
         """
         if self.kind == "dense":
             sample_rows = max(1, SAMPLE // max(1, self.shape[1]))
-            values = self._stored[:sample_rows].ravel()
+            values = np.ravel(self.data[:sample_rows])
         else:
-            values = self._stored["data"][:SAMPLE]
+            values = self.data[:SAMPLE]
         values = values[values != 0].astype(np.float64)
         if len(values) >= FEWEST_ONES and (values == 1).all():
-            raise NoCountsError(f"{self.path}: {self.name} {BINARY}")
+            raise NoCountsError(f"{self.title}: {self.name} {BINARY}")
         is_integer = are_integers(values)
         return None if 2 * is_integer.sum() >= len(values) else float(values[~is_integer][0])
 
     def count_stored(self) -> NDArray[np.int64]:
         """Return the number of stored values in each row (CSR) or column (CSC)."""
-        pointers = self._stored["indptr"][:].astype(np.int64)
+        pointers = self.pointers[:].astype(np.int64)
         counts = np.diff(pointers)
         largest = self.shape[self.kind == "csr"]  # of a row: the number of columns
         if (counts < 0).any() or (counts > largest).any():
             raise OSError(f"{self.name}: indptr is not ascending, or its steps are too large")
-        if (pointers[0], pointers[-1]) != (0, len(self._stored["data"])):
+        if (pointers[0], pointers[-1]) != (0, len(self.data)):
             raise OSError(f"{self.name}: indptr does not contain all values")
         return counts
 
@@ -110,38 +90,39 @@ class Matrix:
         """Read blocks of rows that together contain the wanted rows (ascending row numbers).
 
         A block has about ``BLOCK_VALUES`` values and at least one row. A block of a dense matrix
-        consists of whole HDF5 chunks. A CSC matrix is a single block.
+        consists of whole HDF5 chunks.
         """
-        from anndata.io import sparse_dataset
-
-        n_rows, n_columns = self.shape
         with reading(self.name):
-            if self.kind == "csc":
-                log(f"{self.path}: {self.name} is stored by columns (CSC) and read into memory")
-                self.count_stored()  # checks the columns
-                matrix = sparse_dataset(self._stored).to_memory()
-                matrix.check_format(full_check=True)  # wrong indices crash SciPy
-                yield 0, matrix.tocsr()
-                return
-            if self.kind == "csr":
-                stored = sparse_dataset(self._stored)
-                values_in_row = self.count_stored()
-                values_before = np.cumsum(values_in_row) - values_in_row
-                block_of_row = values_before // BLOCK_VALUES
-            else:
-                stored = self._stored
-                chunk_rows = stored.chunks[0] if stored.chunks else 1
-                block_rows = max(1, BLOCK_VALUES // max(1, n_columns))
+            if self.kind == "dense":
+                chunks = getattr(self.data, "chunks", None)  # of HDF5
+                chunk_rows = chunks[0] if chunks else 1
+                block_rows = max(1, BLOCK_VALUES // max(1, self.shape[1]))
                 block_rows = math.ceil(block_rows / chunk_rows) * chunk_rows
-                block_of_row = np.arange(n_rows) // block_rows
-            # The first row of each block.
-            starts = np.flatnonzero(np.diff(block_of_row, prepend=-1)).tolist()
-            for start, stop in pairwise([*starts, n_rows]):
-                first, last = np.searchsorted(wanted, [start, stop])
-                if first < last:
-                    block = csr_matrix(stored[start:stop])
-                    block.check_format(full_check=True)
-                    yield start, block
+                block_of_row = np.arange(self.shape[0]) // block_rows
+                for start, stop in bounds_of_blocks(block_of_row, wanted):
+                    yield start, csr_matrix(self.data[start:stop])
+                return
+            self.count_stored()  # checks the pointers
+            data, indices, pointers = self.data, self.indices, self.pointers[:].astype(np.int64)
+            if self.kind == "csc":
+                rows = self._as_rows(pointers)
+                data, indices, pointers = rows.data, rows.indices, rows.indptr.astype(np.int64)
+            for start, stop in bounds_of_blocks(pointers[:-1] // BLOCK_VALUES, wanted):
+                values = slice(pointers[start], pointers[stop])
+                # Unlike this, slicing a SciPy matrix would leave out counts with wrong indices.
+                bounds = pointers[start : stop + 1] - pointers[start]
+                arrays = (data[values], indices[values], bounds)
+                block = csr_matrix(arrays, shape=(stop - start, self.shape[1]))
+                block.check_format(full_check=True)  # wrong indices crash SciPy
+                yield start, block
+
+    def _as_rows(self, pointers: NDArray[np.int64]) -> Any:
+        """Return a CSC matrix as a CSR matrix in memory."""
+        if isinstance(self.data, h5py.Dataset):
+            log(f"{self.title}: {self.name} is stored by columns (CSC) and read into memory")
+        columns = csc_matrix((self.data[:], self.indices[:], pointers), shape=self.shape)
+        columns.check_format(full_check=True)
+        return columns.tocsr()
 
     def counts(
         self, wanted: NDArray[np.int64], gene_of_column: NDArray[np.int64], n_genes: int
@@ -168,7 +149,7 @@ class Matrix:
             counts.eliminate_zeros()
             if counts.nnz and counts.data.max() > np.iinfo(np.int32).max:
                 raise UserError(
-                    f"{self.path}: {self.name} has a gene listed twice whose counts add up to "
+                    f"{self.title}: {self.name} has a gene listed twice whose counts add up to "
                     "more than 2,147,483,647; list the gene once"
                 )
             counts.data = counts.data.astype(np.int32)
@@ -184,11 +165,22 @@ class Matrix:
             row = start + int(np.searchsorted(block.indptr, index, side="right")) - 1
             value = values[index]
             raise UserError(
-                f"{self.path}: {self.name} has {value:.8g} in row {row}, which is not a count from "
-                "0 to 2^31 - 1; "
+                f"{self.title}: {self.name} has {value:.8g} in row {row}, which is not a count "
+                "from 0 to 2^31 - 1; "
                 f"{FILL if np.isnan(value) else 'store the raw integer counts in raw.X'}"
             )
         return rounded.astype(np.int64)
+
+
+def bounds_of_blocks(
+    block_of_row: NDArray[np.int64], wanted: NDArray[np.int64]
+) -> Iterator[tuple[int, int]]:
+    """Yield the first row, and the row after the last, of each block with a wanted row."""
+    starts = np.flatnonzero(np.diff(block_of_row, prepend=-1)).tolist()
+    for start, stop in pairwise([*starts, len(block_of_row)]):
+        first, last = np.searchsorted(wanted, [start, stop])
+        if first < last:
+            yield start, stop
 
 
 def are_integers(values: Any) -> Any:
@@ -197,48 +189,63 @@ def are_integers(values: Any) -> Any:
         return np.abs(values - np.rint(values)) <= TOLERANCE
 
 
-def open_matrix(file: Any, path: Path, name: str) -> Matrix:
-    """Open a matrix, such as ``raw/X``. Raise an error unless ``obs`` and ``var`` fit its shape."""
-    matrix = Matrix(file[name], path, name.replace("/", "."))
-    obs_rows, var_rows = (
-        count_rows(file[frame]) for frame in ("obs", "raw/var" if name == "raw/X" else "var")
-    )
-    if matrix.shape != (obs_rows, var_rows):
-        n_cells, n_features = matrix.shape
-        raise UserError(
-            f"{path}: {matrix.name} has {n_cells} rows and {n_features} columns, but obs has "
-            f"{obs_rows} rows and var {var_rows}; write the file again"
-        )
-    return matrix
+def stored_matrix(stored: Any, title: str, name: str) -> Matrix:
+    """Open a matrix of an h5ad file: an HDF5 group (sparse) or dataset (dense).
 
-
-def find_counts(file: Any, path: Path, layer: str = "") -> str:
-    """Return the name of the matrix with raw counts: ``layer`` or, if empty, ``raw/X`` or ``X``.
-
-    Raw counts are integers. Normalized values hardly ever are, so a sample of the first values is
-    enough. All values are checked when they are read.
+    ``title`` and ``name`` name the file and the matrix in messages. Raise a UserError if it is not
+    a matrix of numbers as anndata writes it.
     """
-    layers = file.get("layers")
-    present = list(layers) if isinstance(layers, h5py.Group) else []
-    if layer and layer not in present:
-        raise UserError(f"{path}: no layer {layer!r}; its layers: {format_names(layer, present)}")
-    findings, advice = [], "store the integer counts in raw.X"
-    for name in [f"layers/{layer}"] if layer else CANDIDATES:
-        if name not in file:
-            continue
-        matrix = open_matrix(file, path, name)
-        fraction = matrix.find_fraction()
-        if fraction is None:
-            return name
-        findings.append(f"{matrix.name} has values such as {fraction:.8g}")
-        if np.isnan(fraction):
-            advice = FILL
-    for name in present:
-        with suppress(UserError):  # the layer is not a matrix
-            if open_matrix(file, path, f"layers/{name}").find_fraction() is None:
-                findings.append(f"layers[{name!r}] has counts")
-                advice = f"set 'layer' to {name!r}"
-    where = f"layers.{layer}" if layer else "raw.X or X"
-    raise NoCountsError(
-        f"{path}: no raw counts in {where} ({', '.join(findings) or 'there is neither'}); {advice}"
+    encoding = str(stored.attrs.get("encoding-type", "array"))
+    kind = encoding.removesuffix("_matrix") if encoding != "array" else "dense"
+    if kind not in ("dense", "csr", "csc"):
+        raise UserError(f"{title}: {name} is stored as {encoding!r}; write it as CSR")
+    try:
+        n_rows, n_columns = stored.shape if kind == "dense" else stored.attrs["shape"]
+        shape = (int(n_rows), int(n_columns))
+        if kind == "dense":
+            return Matrix(title, name, kind, shape, stored)
+        data, indices, pointers = (stored[part] for part in ("data", "indices", "indptr"))
+        is_matrix = has_arrays(data, indices, pointers, shape[kind == "csc"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        is_matrix = False
+    if not is_matrix:
+        raise UserError(
+            f"{title}: {name} is not a matrix as anndata writes it; write the file again"
+        )
+    return Matrix(title, name, kind, shape, data, indices, pointers)
+
+
+def matrix_in_memory(matrix: Any, title: str, name: str) -> Matrix:
+    """Open a matrix of an AnnData, which may be backed by a file.
+
+    ``title`` and ``name`` name the AnnData and the matrix in messages. Raise a UserError if it is
+    not a dense, CSR or CSC matrix of numbers.
+    """
+    if isinstance(matrix, h5py.Dataset) or hasattr(matrix, "group"):  # backed, dense or sparse
+        return stored_matrix(getattr(matrix, "group", matrix), title, name)
+    for method in ("to_memory", "compute"):  # anndata's and dask's lazy matrices
+        if hasattr(matrix, method):
+            matrix = getattr(matrix, method)()
+    if not issparse(matrix):
+        matrix = np.asarray(matrix)
+        return Matrix(title, name, "dense", matrix.shape, matrix)
+    kind = matrix.format
+    if kind not in ("csr", "csc"):
+        raise UserError(f"{title}: {name} is a sparse matrix of format {kind!r}; convert it to CSR")
+    arrays = matrix.data, matrix.indices, matrix.indptr
+    if not has_arrays(*arrays, matrix.shape[kind == "csc"]):
+        raise UserError(f"{title}: {name} has arrays of wrong lengths; make the matrix again")
+    return Matrix(title, name, kind, matrix.shape, *arrays)
+
+
+def has_arrays(data: Any, indices: Any, pointers: Any, size: int) -> bool:
+    """Return whether the arrays of a sparse matrix have suitable lengths and dtypes.
+
+    ``size`` is the number of rows (CSR) or columns (CSC).
+    """
+    return (
+        data.shape == indices.shape == (len(data),)
+        and pointers.shape == (size + 1,)
+        and indices.dtype.kind in "iu"
+        and pointers.dtype.kind in "iu"
     )

@@ -12,7 +12,7 @@ from scsigmoid.config.local_files import files_of, problem_of, samples_of
 from scsigmoid.corpus.h5ad_writer import storing
 from scsigmoid.corpus.hdf5 import opened
 from scsigmoid.corpus.metadata import one_line
-from scsigmoid.errors import UserError, shown_as
+from scsigmoid.errors import UserError
 from scsigmoid.files import DAMAGE, sha256
 
 
@@ -75,15 +75,17 @@ def read_barcodes(path: Path) -> list[str]:
 
 @contextmanager
 def as_h5ad(path: Path) -> Iterator[Path]:
-    """Yield an h5ad file itself, or a temporary h5ad file with the content of a 10x file."""
+    """Yield an h5ad file itself, or a temporary h5ad file with the content of a 10x file.
+
+    Readers of the temporary file get ``path`` as title for messages.
+    """
     if not is_tenx(path):
         yield path
         return
     with TemporaryDirectory(prefix="scsigmoid-") as folder:
         copy = Path(folder) / f"{path.stem}.h5ad"
         convert_tenx(path, copy)
-        with shown_as(copy, str(path)):
-            yield copy
+        yield copy
 
 
 def fingerprint(path: Path) -> tuple[str, int]:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.h5ad_writer import OWN_ROW, storing
+from scsigmoid.corpus.cells import OWN_ROW
+from scsigmoid.corpus.h5ad_writer import storing
 from scsigmoid.corpus.hdf5 import check_contents
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, parsing
@@ -77,7 +78,7 @@ def read_embedding(path: Path, **expected: Any) -> Embedding:
         raise UserError(f"{path}: no such embedding; run the target that makes it")
     with parsing(path, "an embedding of this project"):
         with h5py.File(path) as file:
-            check_contents(file, path)
+            check_contents(file, path, str(path))
         adata = anndata.read_h5ad(path)
         # anndata reads scalars as NumPy scalars.
         metadata = {

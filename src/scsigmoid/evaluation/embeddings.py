@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from scsigmoid.config.schema import Embeddings
-from scsigmoid.corpus.h5ad_writer import OWN_ROW
+from scsigmoid.corpus.cells import OWN_ROW
 from scsigmoid.corpus.hdf5 import opened, read_data_frame
 from scsigmoid.evaluation.embedding_files import write_embedding
 from scsigmoid.model.devices import resolve_device
@@ -30,14 +30,16 @@ def embed(
     """
     encoder, metadata = load_encoder(checkpoint, resolve_device(device))
     check_identity(checkpoint, metadata, **model_of(output))
-    check_pooling(settings, encoder.settings, checkpoint)
+    check_pooling(settings.pooling, encoder.settings, checkpoint)
     tokens = TokenStore.open(store, dataset=cells.stem, vocabulary=metadata["vocabulary"])
     check_cells(cells, tokens.identity["cells"])
-    values = embed_cells(encoder, tokens, settings, f"embedding {metadata['model']}")
+    label = f"embedding {metadata['model']}"
+    values = embed_cells(encoder, tokens, settings.pooling, settings.batch_tokens, label)
     columns = tokens.metadata(["cell", "cell_type"])
     with opened(cells) as file:
-        obs = read_data_frame(file["obs"])
+        obs = read_data_frame(file["obs"], str(cells))
     obs = obs.iloc[columns["cell"]]
     check_finite(values, obs.index, f"{checkpoint}: embeds", obs.get(OWN_ROW))
-    identity = {**provenance(checkpoint, metadata, settings, tokens.simulated), **tokens.identity}
+    origin = provenance(checkpoint, metadata, settings.pooling, tokens.simulated)
+    identity = {**origin, **tokens.identity}
     write_embedding(output, values, columns["cell_type"], columns["cell"], identity, obs)

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from scsigmoid.config.schema import ValidationLoss
 from scsigmoid.errors import UserError
 from scsigmoid.model.batches import pack_genes
-from scsigmoid.model.devices import resolve_device
+from scsigmoid.model.devices import autocast, resolve_device
 from scsigmoid.model.embedding import make_batches
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.model.loss import Loss, autocast, compute_loss, masked_losses
+from scsigmoid.model.loss import Loss, compute_loss, masked_losses
 from scsigmoid.model.masking import Masking
 from scsigmoid.model.weights import MODEL, load_encoder
 from scsigmoid.progress import log, track
@@ -117,8 +117,8 @@ def cell_losses(
                 seed=seed, draw=trial, fraction=settings.mask_fraction, replacement="mask",
                 vocabulary_size=encoder.settings.vocabulary_size,
             )  # fmt: skip
-            lengths, cls = np.diff(cu_seqlens), encoder.settings.cls_token
-            batch = pack_genes(genes, lengths, cell_ids[cells], masking, cls_token=cls)
+            cls = encoder.settings.cls_token
+            batch = pack_genes(genes, cu_seqlens, cell_ids[cells], masking, cls_token=cls)
             # The cell of each masked token, and the token's weight in the mean of this cell.
             owner = torch.searchsorted(batch.cu_seqlens, batch.masked, right=True) - 1
             weight = 1 / torch.bincount(owner)[owner].double()

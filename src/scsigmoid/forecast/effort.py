@@ -1,4 +1,4 @@
-"""Estimate hours of training from measured rates (``rates.yaml``) and counted operations."""
+"""Estimate hours and memory of training from measured rates (``rates.yaml``) and operations."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +15,8 @@ from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 
 QUANTILES = 500  # number of lengths that represent a distribution
 # Bytes per parameter. A checkpoint contains weights and two moments in float32, a model weights.
-CHECKPOINT_BYTES, MODEL_BYTES = 12, 4
+# Training also has gradients in memory.
+CHECKPOINT_BYTES, MODEL_BYTES, TRAINING_BYTES = 12, 4, 16
 
 
 @dataclass(frozen=True)
@@ -51,49 +52,78 @@ def lengths_of(config: Config) -> Lengths:
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """The cost of training one model."""
+    """The cost of training one model.
 
-    model: str  # name of the model or run
+    Attributes:
+        model: name of the model or run.
+        parameters: number of parameters.
+        steps: number of training steps.
+        hours: on one device, by the name of the machine whose measured rate the estimate uses.
+        embedding_rate: cells per second of a forward pass on one device, by machine.
+        disk_bytes: size of checkpoints, snapshots and final model.
+        memory_bytes: GPU memory of a training process.
+    """
+
+    model: str
     parameters: int
-    machine: str  # name of the machine whose measured rate the estimate uses
-    hours: float  # on one such machine
-    bytes: int  # size of checkpoints, snapshots and final model
+    steps: int
+    hours: dict[str, float]
+    embedding_rate: dict[str, float]
+    disk_bytes: int
+    memory_bytes: float
 
 
 def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
     """Return the cost of training ``name``, which is a model or a run of a study.
 
-    The estimate uses the rate of the measured model with the nearest number of operations per cell.
-    Changes to attention (``architecture.variants``) are ignored. ``vocabulary`` is the number of
-    tokens.
+    For each machine, the estimate uses the rate of the measured model with the nearest number of
+    operations per cell. Changes to attention (``architecture.variants``) are ignored.
+    ``vocabulary`` is the number of tokens.
     """
     run, config = plan.run_settings(name), plan.config
     training, attention = Training(**run["training"]), run["attention"]
     size, context = Size(**run["size"]), run["context"]
     encoder = EncoderSettings.of(size, config.architecture, attention, context, vocabulary)
     operations = mean_operations(encoder, lengths_of(config), training.mask_fraction)
-    candidates = []  # (absolute logarithm of the ratio of operations, seconds per step, machine)
+    hours, embedding_rate = {}, {}
+    device = "cuda" if config.device == "auto" else config.device
     for entry in rates()["training"]:
-        if config.device not in ("auto", entry["device"]):
+        if entry["device"] != device:
             continue
         measured_size, measured_lengths = Size(**entry["size"]), Lengths(**entry["lengths"])
+        candidates = []  # (absolute logarithm of the ratio of operations, cells per second)
         for measured_context, rate in entry["cells_per_second"][attention].items():
             measured = EncoderSettings.of(
                 measured_size, config.architecture, attention, measured_context, entry["vocabulary"]
             )
             ratio = operations / mean_operations(measured, measured_lengths, training.mask_fraction)
-            seconds = max(training.global_batch * ratio / rate, entry["shortest_step"])
-            candidates.append((abs(log(ratio)), seconds, entry["machine"]))
-    _, seconds, machine = min(candidates)
+            candidates.append((abs(log(ratio)), rate / ratio))
+        _, cells_per_second = min(candidates)
+        seconds = max(training.global_batch / cells_per_second, entry["shortest_step"])
+        hours[entry["machine"]] = training.steps * seconds / 3600
+        # The backward pass has twice the operations of the forward pass.
+        embedding_rate[entry["machine"]] = 3 * cells_per_second
     parameters = count_parameters(encoder)
     checkpoints, models = training.keep_checkpoints, 1 + len(training.snapshot_suffixes)
+    activations = rates()["memory_bytes"] * training.micro_batch_tokens * size.layers * size.hidden
     return Effort(
         model=name,
         parameters=parameters,
-        machine=machine,
-        hours=training.steps * seconds / 3600,
-        bytes=parameters * (CHECKPOINT_BYTES * checkpoints + MODEL_BYTES * models),
+        steps=training.steps,
+        hours=hours,
+        embedding_rate=embedding_rate,
+        disk_bytes=parameters * (CHECKPOINT_BYTES * checkpoints + MODEL_BYTES * models),
+        memory_bytes=parameters * TRAINING_BYTES + activations,
     )
+
+
+def efficiency_of(gpus: int) -> tuple[float, bool]:
+    """Return the efficiency of ``gpus`` GPUs, and whether it was measured.
+
+    Between and beyond measured numbers, return the efficiency of the next smaller number.
+    """
+    measured = rates()["efficiency"]
+    return measured[max(number for number in measured if number <= gpus)], gpus in measured
 
 
 def mean_operations(settings: EncoderSettings, lengths: Lengths, mask_fraction: float) -> float:

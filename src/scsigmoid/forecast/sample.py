@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Corpus
-from scsigmoid.corpus.h5ad import held_out_text, open_cells
+from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.held_out import held_out_text, select_role
 from scsigmoid.corpus.tenx import is_tenx
 
 #: Largest number of sampled cells of a file, and number of blocks of consecutive cells in a sample.
@@ -43,7 +44,7 @@ def sample_cells(corpus: Corpus, seed: int) -> Sample:
             continue
         cells = open_cells(file.path, layer=file.layer, genes=file.genes)
         if file.held_out is not True:
-            cells = cells.select(held_out_text(file.held_out, seed), "training")
+            cells = select_role(cells, held_out_text(file.held_out, seed), "training")
             total += cells.n_cells
         # Evenly spaced blocks of cells. In a small file, they overlap or end after its last cell.
         block = SAMPLE // BLOCKS

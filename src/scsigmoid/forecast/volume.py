@@ -8,9 +8,11 @@ from pathlib import Path
 from scsigmoid.config.local_files import expand, files_of, own_files
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.cell_types import choose_label
+from scsigmoid.corpus.cells import Cells
 from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import compare_genes, organism_of, with_shared_ids
-from scsigmoid.corpus.h5ad import Cells, held_out_text, open_cells
+from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.held_out import held_out_text, select_role
 from scsigmoid.corpus.metadata import REMOTE, ManifestRow, read_manifest
 from scsigmoid.corpus.selection import PAPER_CELLS
 from scsigmoid.corpus.tenx import is_tenx
@@ -30,6 +32,7 @@ class Volume:
     files: int | None  # number of raw files. Before there is a manifest, only training files count.
     cells: int | None  # number of training cells
     bytes: float  # size of the raw files, including the evaluation datasets
+    evaluation_cells: int | None = None
 
 
 def estimate_volume(config: Config, results: Path) -> Volume:
@@ -91,6 +94,7 @@ def listed_volume(rows: Sequence[ManifestRow], basis: str, config: Config) -> Vo
         files=len(rows),
         cells=sum(int(row.cells or 0) for row in rows if row.role == "training"),
         bytes=sum(int(row.bytes or 0) or bytes_of(int(row.cells or 0), config) for row in rows),
+        evaluation_cells=sum(int(row.cells or 0) for row in rows if row.role == "evaluation"),
     )
 
 
@@ -104,7 +108,8 @@ def open_training_cells(config: Config) -> list[Cells] | None:
         opened = []
         for file in files:
             cells = open_cells(file.path, layer=file.layer, genes=file.genes)
-            opened.append(cells.select(held_out_text(file.held_out, config.seed), "training"))
+            held_out = held_out_text(file.held_out, config.seed)
+            opened.append(select_role(cells, held_out, "training"))
         return opened
 
 
@@ -117,7 +122,8 @@ def check_own_files(config: Config) -> None:
                 continue
             cells = cells_of[file.path] = open_cells(file.path, layer=file.layer, genes=file.genes)
             if file.dataset:
-                part = cells.select(held_out_text(file.held_out, config.seed), "evaluation")
+                held_out = held_out_text(file.held_out, config.seed)
+                part = select_role(cells, held_out, "evaluation")
                 choose_label(part, file.dataset, config.datasets[file.dataset])
         if config.corpus.source == "local":
             compare_genes(with_shared_ids(cells_of))
@@ -136,6 +142,7 @@ def expected_volume(config: Config) -> Volume:
         files=PAPER_FILES if limit is None else None,
         cells=cells,
         bytes=size + bytes_of(EVALUATION_CELLS, config),
+        evaluation_cells=EVALUATION_CELLS if config.preset == "paper" else None,
     )
 
 

@@ -2,17 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from scsigmoid.model.masking import Masking
 from scsigmoid.model.sizes import EncoderSettings
-from scsigmoid.tokens.store import TokenStore
+from scsigmoid.tokens.packed import TokenizedCells
 from scsigmoid.tokens.vocabulary import CLS
+
+if TYPE_CHECKING:
+    from scsigmoid.model.masking import Masking
 
 Integers = npt.NDArray[np.integer]
 Int64s = npt.NDArray[np.int64]
@@ -32,6 +34,7 @@ class Batch:
         targets: (masked,) int64, the genes to predict.
         cells: (cells,) int64, indices of the cells in the store, always on the CPU.
         max_seqlen: length of the longest cell.
+        cls_token: whether each cell starts with [CLS].
     """
 
     tokens: Tensor
@@ -41,6 +44,7 @@ class Batch:
     targets: Tensor
     cells: Tensor
     max_seqlen: int
+    cls_token: bool
 
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on a device. Does not wait for copies from page-locked memory."""
@@ -58,18 +62,21 @@ class Batch:
 
 
 def pack(
-    store: TokenStore, indices: Int64s, settings: EncoderSettings, masking: Masking | None = None
+    tokens: TokenizedCells,
+    indices: Int64s,
+    settings: EncoderSettings,
+    masking: "Masking | None" = None,
 ) -> Batch:
-    """Read cells of a store into a packed batch. Cells are truncated to the context."""
-    genes, cu_seqlens = store.cells(indices, settings.genes)
-    return pack_genes(genes, np.diff(cu_seqlens), indices, masking, cls_token=settings.cls_token)
+    """Read cells of a store, or in memory, into a packed batch. Cells are cut to the context."""
+    genes, cu_seqlens = tokens.cells(indices, settings.genes)
+    return pack_genes(genes, cu_seqlens, indices, masking, cls_token=settings.cls_token)
 
 
 def pack_genes(
     genes: Integers,
-    lengths: Integers,
+    offsets: Integers,
     cells: Int64s,
-    masking: Masking | None = None,
+    masking: "Masking | None" = None,
     *,
     cls_token: bool = True,
 ) -> Batch:
@@ -77,11 +84,12 @@ def pack_genes(
 
     Args:
         genes: (genes,) gene tokens of all cells, without [CLS].
-        lengths: (cells,) number of genes of each cell.
+        offsets: (cells + 1,) cumulative numbers of genes, from 0.
         cells: (cells,) index of each cell in the store. The mask of a cell depends on its index.
+        cls_token: whether to put [CLS] before each cell.
     """
     tokens = genes.astype(np.int64)
-    cu_seqlens = np.append(0, np.cumsum(lengths, dtype=np.int64))
+    cu_seqlens = offsets.astype(np.int64)
     if cls_token:
         tokens = np.insert(tokens, cu_seqlens[:-1], CLS)
         cu_seqlens += np.arange(len(cu_seqlens))  # each cell adds a [CLS]
@@ -97,6 +105,7 @@ def pack_genes(
         targets=torch.from_numpy(targets),
         cells=torch.from_numpy(np.asarray(cells, dtype=np.int64)),
         max_seqlen=int(np.diff(cu_seqlens).max(initial=0)),
+        cls_token=cls_token,
     )
 
 

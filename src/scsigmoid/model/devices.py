@@ -14,11 +14,9 @@ from typing import IO
 
 import torch
 
-from scsigmoid.attention import sdpa
 from scsigmoid.attention.backends import choose_backend, find_unsupported
 from scsigmoid.errors import UserError
 from scsigmoid.files import open_lock
-from scsigmoid.kernels import BACKENDS
 from scsigmoid.model.sizes import EncoderSettings
 
 #: Peak operations per second of dense bfloat16 matrix products with float32 sums, from data sheets.
@@ -142,6 +140,11 @@ def own_defaults() -> Iterator[None]:
         torch.set_default_dtype(dtype)
 
 
+def autocast(device: torch.device) -> torch.autocast:
+    """Return bfloat16 mixed precision for a GPU (tab:model_arch), float32 for a CPU."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
+
+
 def backend_of(settings: EncoderSettings, device: torch.device) -> str:
     """Return the attention backend for training an encoder on a device."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -153,13 +156,6 @@ def backend_of(settings: EncoderSettings, device: torch.device) -> str:
 def check_backend(settings: EncoderSettings, device: torch.device) -> None:
     """Raise a UserError if the device cannot run the encoder's attention backend."""
     choose_backend(settings.attention, settings.backend, device)
-
-
-def kernel_of(attention: str, backend: str, device: torch.device) -> str:
-    """Return the name of the kernel of an attention backend on a device."""
-    if backend == "sdpa" and device.type == "cuda":
-        return sdpa.kernel_of(device)
-    return BACKENDS[attention][backend].label
 
 
 def peak_flops(name: str) -> float | None:

@@ -15,34 +15,39 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scsigmoid.config.schema import Embeddings, Pooling
+from scsigmoid.config.schema import Pooling
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 from scsigmoid.model.batches import Batch, pack, split_by_tokens
+from scsigmoid.model.devices import autocast
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.model.loss import autocast
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.progress import track
-from scsigmoid.tokens.store import TokenStore
+from scsigmoid.tokens.packed import TokenizedCells
 
 TRIM_EVERY = 16  # number of batches after which return_free_memory is called
 
 
 def embed_cells(
-    encoder: Encoder, tokens: TokenStore, settings: Embeddings, label: str
+    encoder: Encoder, tokens: TokenizedCells, pooling: Pooling, batch_tokens: int, label: str
 ) -> NDArray[np.float32]:
-    """Return the embedding of every cell of a token store, (cells, hidden), float32.
+    """Return the embedding of every cell, (cells, hidden), float32.
 
-    ``label`` is the text of the progress bar.
+    Args:
+        encoder: a trained encoder, on any device.
+        tokens: cells of a token store, or in memory.
+        pooling: ``mean`` or ``cls``.
+        batch_tokens: maximum number of tokens per forward pass.
+        label: text of the progress bar.
     """
     device = next(encoder.parameters()).device
-    batches = make_batches(tokens, encoder.settings, settings.batch_tokens)
+    batches = make_batches(tokens, encoder.settings, batch_tokens)
     values = np.empty((len(tokens), encoder.settings.hidden), dtype=np.float32)
     for number, rows in enumerate(track(batches, label=label)):
         with torch.inference_mode(), autocast(device):
             batch = pack(tokens, np.arange(rows.start, rows.stop), encoder.settings).to(device)
             hidden = encoder(batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen)
-            values[rows] = pool(hidden.float(), batch, settings, encoder.settings).cpu().numpy()
+            values[rows] = pool(hidden.float(), batch, pooling).cpu().numpy()
         if number % TRIM_EVERY == 0:
             return_free_memory()
     return values
@@ -58,11 +63,11 @@ def return_free_memory() -> None:
         libc.malloc_trim(0)
 
 
-def check_pooling(settings: Embeddings, model: EncoderSettings, checkpoint: Path) -> None:
+def check_pooling(pooling: Pooling, model: EncoderSettings, checkpoint: Path) -> None:
     """Raise a UserError for an unknown pooling, or for ``cls`` if the model has no [CLS]."""
-    if settings.pooling not in get_args(Pooling):
-        raise UserError(f"pooling: {settings.pooling!r} is not a valid value; expected mean or cls")
-    if settings.pooling == "cls" and not model.cls_token:
+    if pooling not in get_args(Pooling):
+        raise UserError(f"pooling: {pooling!r} is not a valid value; expected mean or cls")
+    if pooling == "cls" and not model.cls_token:
         raise UserError(
             f"{checkpoint}: was trained with tokens.cls: false and has no <cls> token; set pooling "
             "to mean"
@@ -70,32 +75,34 @@ def check_pooling(settings: Embeddings, model: EncoderSettings, checkpoint: Path
 
 
 def provenance(
-    checkpoint: Path, metadata: Mapping[str, Any], settings: Embeddings, simulated: bool
+    checkpoint: Path, metadata: Mapping[str, Any], pooling: Pooling, simulated: bool
 ) -> dict[str, Any]:
-    """Return the model and the settings of an embedding, for ``uns`` of its file."""
+    """Return the model and the pooling of an embedding, for ``uns`` of its file."""
     return {
         **{name: metadata[name] for name in ("model", "attention", "context", "step")},
-        "pooling": settings.pooling,
+        "pooling": pooling,
         "checkpoint": sha256(checkpoint),
         "vocabulary": metadata["vocabulary"],
         "simulated": simulated,
     }
 
 
-def make_batches(tokens: TokenStore, settings: EncoderSettings, batch_tokens: int) -> list[slice]:
+def make_batches(
+    tokens: TokenizedCells, settings: EncoderSettings, batch_tokens: int
+) -> list[slice]:
     """Return batches as slices of consecutive cells, with at most ``batch_tokens`` tokens each."""
     # Cells are cut to the model's context, and [CLS] is one more token if the model has it.
     lengths = np.minimum(tokens.lengths, settings.genes) + settings.cls_token
     return split_by_tokens(lengths, batch_tokens)
 
 
-def pool(hidden: Tensor, batch: Batch, settings: Embeddings, model: EncoderSettings) -> Tensor:
+def pool(hidden: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
     """Return one vector per cell, (cells, hidden), from the hidden states (tokens, hidden)."""
     starts = batch.cu_seqlens[:-1].long()  # [CLS] of each cell, if the model has it
-    if settings.pooling == "cls":
+    if pooling == "cls":
         return hidden[starts]
     lengths = batch.cu_seqlens.diff().long()
     sums = torch.segment_reduce(hidden, "sum", lengths=lengths, axis=0)
-    if not model.cls_token:
+    if not batch.cls_token:
         return sums / lengths.unsqueeze(1)
     return (sums - hidden[starts]) / (lengths - 1).unsqueeze(1)

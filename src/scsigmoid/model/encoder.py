@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from scsigmoid.attention import score_max, sigmoid_attention_qkv, softmax_attention_qkv
-from scsigmoid.attention.flex import document_mask
+from scsigmoid.attention.softmax import make_mask
 from scsigmoid.model.dropout import KeyedDropout, cell_keys, token_keys
 from scsigmoid.model.sizes import EncoderSettings
 from scsigmoid.seeds import derive
@@ -62,7 +62,7 @@ class Block(nn.Module):
         return qkv
 
     def attend(
-        self, qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: "BlockMask | None"
+        self, qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, mask: "BlockMask | None" = None
     ) -> Tensor:
         """Compute attention, (tokens, heads, dim), of the result of :meth:`compute_qkv`."""
         backend = self.settings.backend
@@ -174,9 +174,7 @@ class Encoder(nn.Module):
 
     def mask(self, embedded: Tensor, cu_seqlens: Tensor) -> "BlockMask | None":
         """Return the attention mask for all layers, or None if the backend does not need one."""
-        if self.settings.backend == "flex":
-            return document_mask(cu_seqlens, embedded.shape[0])
-        return None
+        return make_mask(self.settings.backend, cu_seqlens, embedded.shape[0])
 
     def dropout_keys(
         self, cells: Tensor, positions: Tensor, cu_seqlens: Tensor, seed: int, step: int

@@ -90,8 +90,3 @@ def compute_loss(loss: Loss, encoder: Encoder, batch: Batch, *rest: Tensor | Non
     embedded = encoder.embed(batch.tokens, batch.positions)
     mask = encoder.mask(embedded, batch.cu_seqlens)
     return loss(encoder, embedded, mask, batch, *rest)
-
-
-def autocast(device: torch.device) -> torch.autocast:
-    """Return bfloat16 mixed precision for a GPU (tab:model_arch), float32 for a CPU."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")

@@ -4,8 +4,8 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 
+from scsigmoid.corpus.cells import Cells
 from scsigmoid.corpus.genes import has_ids, is_id, organism_of
-from scsigmoid.corpus.h5ad import Cells
 from scsigmoid.errors import UserError, first_few
 from scsigmoid.progress import log, warn
 from scsigmoid.tokens.vocabulary import Vocabulary
@@ -28,7 +28,7 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
     expected = {*map(organism_of, vocabulary.gene_ids)} - {"other"}
     if not found_by_id and organisms and expected and not organisms & expected:
         raise UserError(
-            f"{cells.path}: genes of another organism ({', '.join(sorted(organisms))} instead of "
+            f"{cells.title}: genes of another organism ({', '.join(sorted(organisms))} instead of "
             f"{', '.join(sorted(expected))}); map them to orthologs or use a model of that "
             "organism"
         )
@@ -50,23 +50,23 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
         f"{100 * found / in_file:.3g}% of the file's {in_file:,}"
     )
     by_id = sum(map(is_id, found_by_id))  # without names that are the ids of the vocabulary
-    log(f"{cells.path}: {by_id:,} genes found by id, {found - by_id:,} by name: {shares}")
+    log(f"{cells.title}: {by_id:,} genes found by id, {found - by_id:,} by name: {shares}")
     if ambiguous := sorted(counts_in_file.keys() - unique):
         log(
-            f"{cells.path}: {len(ambiguous)} names belong to several genes, in the file or in the "
+            f"{cells.title}: {len(ambiguous)} names belong to several genes, in the file or in the "
             f"vocabulary, and are left out ({first_few(ambiguous)})"
         )
     if not found_by_id and not unique:
         kind = "Ensembl id" if has_ids([*vocabulary.token_of]) else "symbol"
         raise UserError(
-            f"{cells.path}: no gene in common with the vocabulary, by id or by name (the file "
+            f"{cells.title}: no gene in common with the vocabulary, by id or by name (the file "
             f"has {cells.genes[0]!r}, the vocabulary {vocabulary.gene_ids[-1]!r}, "
             f"{vocabulary.names[-1]!r}); name genes by {kind}, as the vocabulary does, set 'genes' "
             f"to the column of var with the {kind}s, or use a model of their organism"
         )
     if found < FEW_FOUND * known:
         warn(
-            f"{cells.path}: only {found:,} genes were found, {shares}; an embedding of so few "
+            f"{cells.title}: only {found:,} genes were found, {shares}; an embedding of so few "
             "is not reliable: keep all genes of the cells, or train a model on these genes"
         )
     genes = [

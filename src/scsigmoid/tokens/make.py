@@ -8,13 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from scsigmoid.corpus.cell_types import cell_types
-from scsigmoid.corpus.genes import check_shared
-from scsigmoid.corpus.h5ad import Cells
-from scsigmoid.corpus.h5ad_writer import OWN_ROW
+from scsigmoid.corpus.cells import OWN_ROW, Cells
 from scsigmoid.corpus.hdf5 import FALSE
 from scsigmoid.errors import UserError
-from scsigmoid.progress import log, track
-from scsigmoid.tokens.ranks import rank_tokens
+from scsigmoid.progress import log
+from scsigmoid.tokens.ranks import log_truncated, ranked_chunks
 from scsigmoid.tokens.store import store_schema
 from scsigmoid.tokens.vocabulary import Vocabulary
 
@@ -73,27 +71,18 @@ class Tokenizer:
         is the name of the file in the store. Raise a UserError if the file has too few genes of
         the vocabulary, or if it has cells with enough genes but all of these cells lack tokens.
         """
-        cells = cells.with_ids(self.vocabulary.retired)
-        token_of_column = self.vocabulary.tokens(cells.genes)
-        check_shared(cells, self.vocabulary.name_of, cells.path, "the vocabulary")
         obs = cells.obs([*OBS_COLUMNS.values(), PRIMARY])
         type_of_cell = cell_types(cells, label, types)
         truncated = few_genes = 0
         left_out_rows = []
-        for chunk in track(cells.chunks(), label=f"tokenizing {cells.path.name}"):
-            ranked = rank_tokens(
-                chunk.counts,
-                token_of_column,
-                self.vocabulary.medians,
-                self.target_sum,
-                self.maximum_length,
-            )
+        arguments = (cells, self.vocabulary, self.target_sum, self.maximum_length)
+        for chunk, ranked in ranked_chunks(*arguments):
             # Indices of the chunk's cells in arrays of all selected cells.
             in_chunk = np.searchsorted(cells.rows, chunk.rows)
             offsets = pa.array(ranked.offsets, pa.int32())
             columns = {
                 "input_ids": pa.ListArray.from_arrays(offsets, ranked.tokens),
-                "length": np.diff(ranked.offsets),
+                "length": ranked.lengths,
                 "genes": ranked.genes,
                 "cell": chunk.rows,
                 "file": [file] * len(chunk.rows),
@@ -111,12 +100,7 @@ class Tokenizer:
                 left_out_rows.append(chunk.rows[~is_kept])
                 batch = batch.filter(pa.array(is_kept))
             yield batch
-        if truncated:
-            log(
-                f"{cells.path}: {truncated:,} of {cells.n_cells:,} cells "
-                f"({truncated / cells.n_cells:.1%}) express more than {self.maximum_length:,} "
-                "genes of the vocabulary and are cut"
-            )
+        log_truncated(cells, truncated, self.maximum_length)
         if left_out_rows:
             self._leave_out(cells, file, np.concatenate(left_out_rows).tolist(), few_genes)
 
@@ -129,7 +113,7 @@ class Tokenizer:
         total = cells.n_cells
         if len(rows) == total and few_genes < total:
             raise UserError(
-                f"{cells.path}: none of the {total - few_genes} cells with enough genes expresses "
+                f"{cells.title}: none of the {total - few_genes} cells with enough genes expresses "
                 "a gene of the vocabulary; leave the file out or lower tokens.minimum_cells"
             )
         listed = rows[:MAX_LISTED]
@@ -146,4 +130,4 @@ class Tokenizer:
         shown = [user_row or str(row) for user_row, row in zip(user_rows, listed, strict=True)]
         if len(rows) > MAX_LISTED:
             shown.append("...")
-        log(f"{cells.path}: {', '.join(reasons)} and are left out (rows {', '.join(shown)})")
+        log(f"{cells.title}: {', '.join(reasons)} and are left out (rows {', '.join(shown)})")

@@ -20,40 +20,88 @@ This takes linear time, unless many values are in one bucket, for example if man
 same count and the same median.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from scsigmoid.tokens.store import token_type
+from scsigmoid.corpus.cells import Cells, Chunk
+from scsigmoid.corpus.genes import check_shared
+from scsigmoid.progress import log, track
+from scsigmoid.tokens.packed import CellTokens, token_type
+from scsigmoid.tokens.vocabulary import Vocabulary
 
+TARGET_SUM = 10_000.0  # default total of a cell, as in Geneformer; any value gives the same ranks
 CROWDED = 32  # buckets with more values are sorted by Shell sort
 
 
-class Ranked(NamedTuple):
-    """The rank tokens of cells."""
+def tokenize(cells: Cells, vocabulary: Vocabulary, maximum_length: int) -> CellTokens:
+    """Return the rank tokens of cells, in memory. Log how many cells are truncated.
 
-    tokens: NDArray[np.unsignedinteger[Any]]  # of all cells, concatenated, of `store.token_type`
-    offsets: NDArray[np.int64]  # cell i has tokens[offsets[i]:offsets[i + 1]], shape (cells + 1,)
-    genes: NDArray[np.int32]  # number of tokens of each cell before truncation, shape (cells,)
+    Arguments and errors are as for :func:`ranked_chunks`.
+    """
+    parts = [part for _, part in ranked_chunks(cells, vocabulary, TARGET_SUM, maximum_length)]
+    genes = np.concatenate([part.genes for part in parts])
+    log_truncated(cells, int((genes > maximum_length).sum()), maximum_length)
+    return CellTokens(
+        np.concatenate([part.tokens for part in parts]), ends(genes, maximum_length), genes
+    )
+
+
+def ranked_chunks(
+    cells: Cells, vocabulary: Vocabulary, target_sum: float, maximum_length: int
+) -> Iterator[tuple[Chunk, CellTokens]]:
+    """Yield counts in chunks, and their rank tokens.
+
+    Args:
+        cells: cells of a file or in memory, with the vocabulary's gene ids.
+        vocabulary: genes and their medians.
+        target_sum: sum that the counts of each cell are scaled to.
+        maximum_length: cells are truncated to this number of tokens.
+
+    Raises:
+        UserError: if the cells have too few genes of the vocabulary, or values that are not counts.
+    """
+    cells = cells.with_ids(vocabulary.retired)
+    token_of_column = vocabulary.tokens(cells.genes)
+    check_shared(cells, vocabulary.name_of, cells.title, "the vocabulary")
+    for chunk in track(cells.chunks(), label=f"tokenizing {Path(cells.title).name}"):
+        yield (
+            chunk,
+            rank_tokens(
+                chunk.counts, token_of_column, vocabulary.medians, maximum_length, target_sum
+            ),
+        )
+
+
+def log_truncated(cells: Cells, truncated: int, maximum_length: int) -> None:
+    """Log the number of truncated cells, if any."""
+    if truncated:
+        log(
+            f"{cells.title}: {truncated:,} of {cells.n_cells:,} cells "
+            f"({truncated / cells.n_cells:.1%}) express more than {maximum_length:,} genes of the "
+            "vocabulary and are cut"
+        )
 
 
 def rank_tokens(
     counts: Any,
     token_of_column: NDArray[np.int64],
     medians: NDArray[np.float64],
-    target_sum: float,
     maximum_length: int,
-) -> Ranked:
+    target_sum: float = TARGET_SUM,
+) -> CellTokens:
     """Convert counts to rank tokens.
 
     Args:
         counts: raw counts, CSR matrix without stored zeros, shape (cells, genes).
         token_of_column: unique token of each gene, or -1 outside the vocabulary, shape (genes,).
         medians: median of each token's gene, shape (vocabulary size,).
-        target_sum: sum that the counts of each cell are scaled to.
         maximum_length: cells are truncated to this number of tokens.
+        target_sum: sum that the counts of each cell are scaled to.
     """
     tokens = np.empty(counts.nnz, dtype=token_type(len(medians)))
     genes = rank_cells(
@@ -66,8 +114,13 @@ def rank_tokens(
         int(maximum_length),
         tokens,
     )
-    offsets = np.concatenate([[0], np.cumsum(np.minimum(genes, maximum_length))])
-    return Ranked(tokens[: offsets[-1]], offsets, genes)
+    offsets = ends(genes, maximum_length)
+    return CellTokens(tokens[: offsets[-1]].copy(), offsets, genes)
+
+
+def ends(genes: NDArray[np.int32], maximum_length: int) -> NDArray[np.int64]:
+    """Return ``offsets`` for :class:`~.packed.CellTokens`."""
+    return np.concatenate([[0], np.cumsum(np.minimum(genes, maximum_length), dtype=np.int64)])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -81,7 +134,7 @@ def rank_cells(
     maximum_length: int,
     tokens: NDArray[np.unsignedinteger],
 ) -> NDArray[np.int32]:
-    """Fill ``tokens``, and return ``genes``, both as for :class:`Ranked`.
+    """Fill ``tokens``, and return ``genes``, both as for :class:`~.packed.CellTokens`.
 
     ``indptr``, ``columns`` and ``counts`` are the arrays of the CSR matrix. ``tokens`` has room for
     all non-zero counts.

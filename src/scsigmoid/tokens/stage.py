@@ -1,9 +1,9 @@
 """Make the token stores (:mod:`~.store`) of the workflow from h5ad files."""
 
-from dataclasses import replace
 from pathlib import Path
 
-from scsigmoid.corpus.h5ad import cells_of_part, open_cells
+from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.corpus.metadata import read_metadata
 from scsigmoid.tokens.make import Tokenizer
 from scsigmoid.tokens.scatter import scatter
@@ -38,7 +38,7 @@ def tokenize_evaluation(
     """
     info = read_metadata(metadata)
     # Reading the counts compares the file with the SHA-256, and names `remake` in the error.
-    cells = replace(open_cells(h5ad), sha256=info.sha256, remake=Path(h5ad))
+    cells = open_cells(h5ad, sha256=info.sha256, remake=Path(h5ad))
     batches = tokenizer.batches(cells, info.label, info.file, info.types)
     shards = grouped(batches, tokenizer.shard_cells)
     entries = tokenizer.metadata("file", info.simulated, info.label, info.dataset, info.sha256)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from scsigmoid.corpus.genes import ambiguous_names, group_by_name, is_id
-from scsigmoid.corpus.h5ad import cells_of_part
+from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, parsing
 from scsigmoid.progress import track
@@ -106,7 +106,7 @@ def gather(part: str | Path, target_sum: float, output: str | Path, minimum_gene
     n_cells = 0
     for cells in files:
         rows = np.array([row_of_gene[gene] for gene in cells.genes], dtype=np.int64)
-        for chunk in track(cells.chunks(), label=f"gene statistics of {cells.path.name}"):
+        for chunk in track(cells.chunks(), label=f"gene statistics of {Path(cells.title).name}"):
             counts = chunk.counts
             if minimum_genes:
                 counts = counts[np.diff(counts.indptr) >= minimum_genes]

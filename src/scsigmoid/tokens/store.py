@@ -30,18 +30,12 @@ from numpy.typing import NDArray
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_folder, atomic_path, parsing, sha256, write_json
 from scsigmoid.records.identity import check_identity
+from scsigmoid.tokens.packed import Packed, Tokens, concatenate, token_type
 
 VERSION = 4
 INDEX, GENES = "index.json", "genes.npy"
 READING_THREADS = 4  # maximum number of threads that verify the shards of one request for cells
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"  # last bytes of an Arrow IPC stream
-
-Tokens = NDArray[np.unsignedinteger[Any]]
-
-
-def token_type(vocabulary_size: int) -> type[np.unsignedinteger[Any]]:
-    """Return the dtype of tokens: uint16 for up to 65,535 tokens, else uint32."""
-    return np.uint16 if vocabulary_size <= 65535 else np.uint32
 
 
 def store_schema(vocabulary_size: int) -> pa.Schema:
@@ -129,13 +123,6 @@ def read_shards(shards: Sequence[Shard]) -> list[ShardCells]:
     return [shard.read() for shard in shards]
 
 
-class Packed(NamedTuple):
-    """Cells without padding."""
-
-    tokens: Tokens  # concatenated tokens of all cells, uint16 or uint32
-    cu_seqlens: NDArray[np.int32]  # cell i has tokens[cu_seqlens[i]:cu_seqlens[i + 1]]
-
-
 @dataclass(frozen=True)
 class TokenStore:
     """One or several token stores, read as one. Cells are in the order of folders and shards."""
@@ -205,13 +192,11 @@ class TokenStore:
         )
         shards = read_shards([self._shards[number] for number in numbers])
         rows_in_shard = rows - self._starts[numbers][shard_of_row]
-        # The empty first piece gives an empty result its dtype.
-        pieces = [np.zeros(0, dtype=token_type(self.vocabulary_size))]
+        pieces = []
         for shard, row in zip(shard_of_row.tolist(), rows_in_shard.tolist(), strict=True):
             _, offsets, tokens = shards[shard]
             pieces.append(tokens[offsets[row] : offsets[row + 1]][:maximum_length])
-        cu_seqlens = cumulative([len(piece) for piece in pieces[1:]])
-        return Packed(np.concatenate(pieces), cu_seqlens)
+        return concatenate(pieces, token_type(self.vocabulary_size))
 
     def metadata(self, columns: Iterable[str]) -> dict[str, NDArray[Any]]:
         """Return columns of all cells. Raise an error if a shard is damaged."""
@@ -219,17 +204,6 @@ class TokenStore:
         tables = [cells.table for cells in read_shards(self._shards)]
         table = pa.concat_tables([empty, *tables])
         return {name: table[name].to_numpy() for name in columns}
-
-
-def cumulative(lengths: Sequence[int]) -> NDArray[np.int32]:
-    """Return ``cu_seqlens`` of cells, (cells + 1,). Raise a UserError if int32 would overflow."""
-    cu_seqlens = np.cumsum([0, *lengths], dtype=np.int64)
-    if cu_seqlens[-1] > np.iinfo(np.int32).max:
-        raise UserError(
-            f"tokens: {len(lengths):,} cells have {cu_seqlens[-1]:,} tokens, more than the "
-            f"{np.iinfo(np.int32).max:,} that can be packed; use fewer cells at once"
-        )
-    return cu_seqlens.astype(np.int32)
 
 
 def read_index(folder: Path) -> dict[str, Any]:

@@ -136,6 +136,7 @@ class Graphs:
             targets=fill(self._targets, batch.targets, bucket.masked, IGNORED),
             cells=pad(batch.cells, (0, bucket.sequences - len(batch.cells))),
             max_seqlen=bucket.longest,
+            cls_token=batch.cls_token,
         )
 
     def differentiate(

@@ -16,9 +16,9 @@ from scsigmoid.attention.reference import weight_statistics
 from scsigmoid.errors import UserError
 from scsigmoid.files import locked, write_text
 from scsigmoid.model.batches import pack, split_by_tokens
-from scsigmoid.model.devices import backend_of, be_deterministic, out_of_memory_advice
+from scsigmoid.model.devices import autocast, backend_of, be_deterministic, out_of_memory_advice
 from scsigmoid.model.encoder import Block, Encoder
-from scsigmoid.model.loss import autocast, compute_loss, summed_loss
+from scsigmoid.model.loss import compute_loss, summed_loss
 from scsigmoid.model.masking import Masking
 from scsigmoid.model.weights import MODEL, save_encoder
 from scsigmoid.progress import announce, log

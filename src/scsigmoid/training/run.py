@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from scsigmoid.attention import sdpa
 from scsigmoid.config.effects import effects
 from scsigmoid.config.schema import Architecture, Size, Training
 from scsigmoid.config.versions import version_setting
-from scsigmoid.model.devices import backend_of, device_name, kernel_of
+from scsigmoid.kernels import BACKENDS
+from scsigmoid.model.devices import backend_of, device_name
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
 from scsigmoid.training.processes import Processes
 from scsigmoid.version import __version__
@@ -108,6 +110,13 @@ def header(run: TrainingRun, settings: EncoderSettings, processes: Processes) ->
         "architecture": json.dumps(asdict(run.architecture)),
         "training": json.dumps(asdict(run.training)),
     }
+
+
+def kernel_of(attention: str, backend: str, device: torch.device) -> str:
+    """Return the name of the kernel of an attention backend on a device."""
+    if backend == "sdpa" and device.type == "cuda":
+        return sdpa.kernel_of(device)
+    return BACKENDS[attention][backend].label
 
 
 def commit() -> str:

@@ -13,9 +13,9 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from scsigmoid.attention.problem import LONGEST_APPROXIMATE
 from scsigmoid.config.schema import Training
 from scsigmoid.model.batches import Batch
-from scsigmoid.model.devices import backend_of
+from scsigmoid.model.devices import autocast, backend_of
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.model.loss import Loss, autocast, compute_loss, sum_weights, summed_loss
+from scsigmoid.model.loss import Loss, compute_loss, sum_weights, summed_loss
 from scsigmoid.training.graphs import GRAPHED, Bucket, Graphs, bucket_of, most_tokens
 from scsigmoid.training.processes import Processes
 

@@ -1,0 +1,115 @@
+"""``scsigmoid embed``: embed the cells of a file with a trained model, in bounded memory.
+
+Cells are first written as tokens to a temporary token store (:mod:`scsigmoid.tokens.store`).
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from anndata import AnnData
+from anndata.io import write_elem
+
+from scsigmoid.cells.embedding import KEY, check_options
+from scsigmoid.cells.model import Model
+from scsigmoid.config.schema import Embeddings
+from scsigmoid.corpus.cells import OWN_ROW, Cells
+from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.h5ad_writer import storing
+from scsigmoid.corpus.hdf5 import opened, read_data_frame
+from scsigmoid.corpus.tenx import as_h5ad
+from scsigmoid.errors import UserError
+from scsigmoid.files import atomic_path
+from scsigmoid.model.devices import own_defaults
+from scsigmoid.model.embedding import check_pooling, embed_cells, provenance, return_free_memory
+from scsigmoid.model.finite import check_finite
+from scsigmoid.progress import log
+from scsigmoid.tokens.known_genes import with_known_genes
+from scsigmoid.tokens.make import Tokenizer
+from scsigmoid.tokens.ranks import TARGET_SUM
+from scsigmoid.tokens.store import TokenStore, grouped, write_shards
+
+SHARD_CELLS = 8192  # maximum number of cells per shard of the temporary token store
+
+
+@own_defaults()
+def embed_file(
+    path: Path,
+    model: Model,
+    settings: Embeddings,
+    output: Path,
+    *,
+    key: str = KEY,
+    layer: str = "",
+    genes: str = "",
+    force: bool = False,
+) -> None:
+    """Embed the cells of an h5ad file, or of a 10x file or folder, in bounded memory.
+
+    Args:
+        path: raw counts, with genes by Ensembl id or by name.
+        output: h5ad file with the ``obs`` of the input, the embedding in ``obsm[key]`` (cells x
+            hidden, float32) and its settings in ``uns[key]``. Cells without a gene of the
+            vocabulary are left out, and the log lists them.
+        key, layer, genes: as for :func:`scsigmoid.embed`.
+        force: whether to replace an output that exists now. An output that appears later is kept.
+
+    Raises:
+        UserError: as for :func:`scsigmoid.embed`, or if a file is damaged, the output exists or
+            appears meanwhile, or the output is the input, the model, a pipe or a device.
+    """
+    check_options(key, settings.batch_tokens)
+    for name, file in {"input": path, "model": model.path}.items():
+        if output.exists() and file.exists() and output.samefile(file):
+            raise UserError(f"{output}: is the {name} itself; give another file for the embedding")
+    exists = os.path.lexists(output)
+    if exists and not force:
+        raise UserError(f"{output}: exists; give another file, or --force to replace it")
+    check_pooling(settings.pooling, model.encoder.settings, model.path)
+    # An output that appears meanwhile, perhaps of another command, is kept.
+    with atomic_path(output, overwrite=exists) as temporary, as_h5ad(path) as source:
+        obs, is_simulated = read_obs(source, str(path))
+        cells = open_cells(source, layer=layer, genes=genes, title=str(path))
+        with token_store(model, cells, path.stem) as store:
+            tokens = TokenStore.open(store)
+            rows = tokens.metadata(["cell"])["cell"]
+            obs = obs.iloc[rows]
+            # If anndata cannot write the data, raise the error before the slow embedding.
+            with storing(str(path)):
+                AnnData(obs=obs).write_h5ad(temporary)
+            label = f"embedding {path.name}"
+            pooling, batch_tokens = settings.pooling, settings.batch_tokens
+            values = embed_cells(model.encoder, tokens, pooling, batch_tokens, label)
+        check_finite(values, obs.index, f"{model.path}: embeds", obs.get(OWN_ROW))
+        metadata = provenance(model.path, model.metadata, settings.pooling, is_simulated)
+        with h5py.File(temporary, "r+") as file:
+            write_elem(file["obsm"], key, values)
+            write_elem(file["uns"], key, metadata)
+    log(f"{output}: {len(rows)} cells, obsm[{key!r}]")
+
+
+@contextmanager
+def token_store(model: Model, cells: Cells, name: str) -> Iterator[Path]:
+    """Make a temporary token store of a file. ``name`` is the file's name in the store."""
+    with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
+        cells = with_known_genes(cells, model.vocabulary)
+        maximum_length = model.encoder.settings.genes  # number of genes in the model's context
+        tokenizer = Tokenizer(model.vocabulary, TARGET_SUM, maximum_length, SHARD_CELLS)
+        shards = grouped(tokenizer.batches(cells, label="", file=name), SHARD_CELLS)
+        metadata = tokenizer.metadata(order="file", simulated=False, label="")
+        write_shards(folder, shards, metadata)
+        return_free_memory()
+        yield Path(folder)
+
+
+def read_obs(path: Path, title: str = "") -> tuple[Any, bool]:
+    """Return a file's ``obs``, and True if its ``uns`` marks the cells as simulated."""
+    with opened(path, title) as file:
+        mark = file.get("uns/scsigmoid/simulated")
+        is_simulated = isinstance(mark, h5py.Dataset) and bool(np.any(mark[()]))
+        return read_data_frame(file["obs"], title or str(path)), is_simulated
