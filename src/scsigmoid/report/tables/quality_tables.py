@@ -146,11 +146,11 @@ def scib(results: Results) -> Table:
                     | score.interval._asdict()
                     | {"cells": score.n, "best": is_best}
                 )
-                row.append(Cell(interval(*score.interval, 3), bold=is_best))
+                row.append(interval(*score.interval, 3))
             rows.append(row)
     return Table(
         caption="Biological conservation (scIB scores, no unit) of the embeddings, one training "
-        "run per model. Higher is better, and the best of several models is bold. Silhouette is "
+        "run per model, so scores have no interval. Higher is better. Silhouette is "
         "rescaled to 0 to 1. Bio conservation is the mean of the paper's metrics (silhouette, NMI "
         "and ARI). Random embedding and PCA are controls without a model."
         + "".join(f" {METRICS[name].caption}" for name in metrics if name in METRICS).rstrip(),
