@@ -24,8 +24,8 @@ DATASETS = dict.fromkeys(
 SLOW = {"training": {"learning_rate": 1e-5}}
 CHANGES = {
     "rate": SLOW,
-    "size": {"size": "400M"},
-    "size and rate": {"size": "400M", **SLOW},
+    "size": {"size": "tiny_96"},
+    "size and rate": {"size": "tiny_96", **SLOW},
     "backend": {"backend": "reference"},
     "nothing": {},
 }
@@ -66,7 +66,7 @@ def test_labels_of_equal_attention_and_context_differ(change: str) -> None:
     for label in (model_label, short_label):
         labels = {name: label(config, name) for name in config.models}
         assert len(set(labels.values())) == len(labels) == 12
-    words = {"rate": "1e-05", "size": "400M", "nothing": "other_sigmoid_256"}
+    words = {"rate": "1e-05", "size": "tiny_96", "nothing": "other_sigmoid_256"}
     assert words.get(change, "") in model_label(config, "other_sigmoid_256")
 
 

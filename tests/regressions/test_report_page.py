@@ -95,17 +95,22 @@ def test_labels_of_any_contexts_do_not_overlap(contexts: tuple[int, ...], result
         assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
 
 
-def test_only_the_papers_cells_have_the_papers_figure(results: Results) -> None:
-    own = results.config.model_copy(
-        update={"corpus": results.config.corpus.model_copy(update={"source": "local"})}
-    )
+def test_only_the_papers_cells_have_the_papers_figure(
+    results: Results, paper_results: Results
+) -> None:
+    local = results.config.corpus.model_copy(update={"source": "local"})
+    own = paper_results.config.model_copy(update={"corpus": local})
     captions = [
         registry.caption("figure", name, Plan(config))
-        for config in (results.config, own)
-        for name in ("umap_simulated_heart", "umap_pbmc68k", "scib")
+        for config, names in (
+            (paper_results.config, ("umap_heart_oft", "umap_lung_acr", "scib")),
+            (results.config, ("umap_simulated_heart", "umap_pbmc68k", "scib")),
+            (own, ("umap_heart_oft", "umap_lung_acr", "scib")),
+        )
+        for name in names
     ]
     paper_figures = [re.findall(r"\(The paper's (.*)\.\)$", caption) for caption in captions]
-    assert paper_figures == [["Figure 7"], [], ["Figure 5"], [], [], []]
+    assert paper_figures == [["Figure 7"], [], ["Figure 5"], [], [], ["Figure 5"], [], [], []]
 
 
 def test_cells_without_a_label_are_grey(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +237,7 @@ def test_pairs_without_an_interval_are_named(copied: Path, config: Config) -> No
 
 def test_missing_models_have_no_verdict(paper_results: Results) -> None:
     models = {**paper_results.config.models}
-    for name in ("sigmoid_128", "softmax_128"):
+    for name in ("sigmoid_2k", "softmax_2k"):
         del models[name]
         for file in paper_results.folder.glob(f"metrics/validation_loss/*/{name}.*"):
             file.unlink()

@@ -239,7 +239,7 @@ def test_numbers_above_the_bars_are_described(results: Results) -> None:
 
 # GPU-hours of completed runs.
 
-RUNS = ("sigmoid_128", "softmax_128", "sigmoid_256", "softmax_256")
+RUNS = ("sigmoid_2k", "softmax_2k", "sigmoid_4k", "softmax_4k")
 Change = Callable[[str], str]
 
 

@@ -1,7 +1,6 @@
 """Figures of embeddings: scIB scores and UMAP coordinates."""
 
 import math
-import textwrap
 from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,10 @@ CONTROL_MARKERS = {"random": "o", "pca_log_counts": "D"}
 
 
 def scib(results: Results) -> "Figure":
-    """Draw every score as a mark: one panel per metric, one row of marks per dataset."""
+    """Draw every score as a mark: one panel per metric, one row of marks per dataset.
+
+    The lowest rows are means over the datasets, with their values.
+    """
     config = results.config
     scores = {dataset: results.scores(dataset) for dataset in config.datasets}
     metrics = list(next(iter(scores.values())))
@@ -38,29 +40,39 @@ def scib(results: Results) -> "Figure":
         return scib_of_one(results, next(iter(scores)))
     columns = min(len(metrics), 4)
     rows = math.ceil(len(metrics) / columns)
-    figure = style.new_figure(DOUBLE, 1.04 + rows * (0.95 + 0.19 * len(scores)))
+    all_looks = looks(results)
+    means_at = len(scores) + 0.5 + 0.7 * np.arange(len(all_looks))  # places of the means
+    figure = style.new_figure(DOUBLE, 1.04 + rows * (0.8 + 0.22 * means_at[-1]))
     grid = style.panels(figure, len(metrics), columns, sharey=True)
     for axes, metric in zip(grid, metrics, strict=True):
-        means = []
-        for name, look in looks(results).items():
+        for index, (name, look) in enumerate(all_looks.items()):
             by_dataset = [dataset_scores[metric].get(name) for dataset_scores in scores.values()]
             values = [score.value if score else np.nan for score in by_dataset]
-            axes.plot(values, range(len(values)), linestyle="none", markersize=4.5, **look)
+            # Marks of a dataset are next to each other, so that none hides another.
+            offset = 0.21 * (index - (len(all_looks) - 1) / 2)
+            places = np.arange(len(values)) + offset
+            axes.plot(values, places, linestyle="none", markersize=3.8, **look)
             # Datasets without a batch do not have the scores of batches of any model.
             is_scored = [bool(dataset_scores[metric]) for dataset_scores in scores.values()]
-            mean = np.mean(np.array(values)[is_scored]) if any(is_scored) else np.nan
-            means.append(fixed(float(mean), 2))
+            mean = float(np.mean(np.array(values)[is_scored])) if any(is_scored) else math.nan
+            if np.isfinite(mean):
+                of_mean = look | {"label": "_nolegend_", "linestyle": "none", "markersize": 3.8}
+                axes.plot([mean], [means_at[index]], **of_mean)
+                axes.annotate(
+                    fixed(mean, 2), (mean, means_at[index]), xytext=(5, 0),
+                    textcoords="offset points", va="center", fontsize=7,
+                )  # fmt: skip
+        axes.axhline(len(scores) - 0.25, color=MUTED, linewidth=0.6)
         axes.set_title(METRIC_TITLES[metric])
-        axes.set_xlabel(textwrap.fill(f"Score (mean {', '.join(means)})", 22), fontsize=7)
+        axes.set_xlabel("Score", fontsize=7)
         axes.grid(axis="both")
-        axes.margins(x=0.08)
+        axes.margins(x=0.26)
         axes.locator_params(axis="x", nbins=4)
     titles = [dataset.title for dataset in config.datasets.values()]
-    grid[0].set_yticks(range(len(titles)), titles)
-    grid[0].set_ylim(len(titles) - 0.5, -0.5)  # the first dataset is at the top
+    grid[0].set_yticks([*range(len(titles)), float(means_at.mean())], [*titles, "Mean"])
+    grid[0].set_ylim(means_at[-1] + 0.6, -0.5)  # the first dataset is at the top
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
-    order = "Means over the datasets are in the order of the legend, read down its columns."
-    style.remark(figure, "Higher is better.", order)
+    style.remark(figure, "Higher is better.")
     return figure
 
 
