@@ -161,7 +161,7 @@ def effective_numbers(points, batches, neighbours):
 
 def test_ilisi_equals_its_formula(write_pair, counts, tmp_path):
     pair = write_pair({"a": 50, "b": 40, "c": 30})
-    settings = replace(SETTINGS, neighbours=15)
+    settings = SETTINGS.model_copy(update={"neighbors": 15})
     outputs = {"ilisi": tmp_path / "results/metrics/ilisi/toy.csv"}
     scib(pair, counts, settings, 42, outputs, donors=True, batch="donor_id")
     rows = read_measurements(outputs["ilisi"])
