@@ -18,7 +18,7 @@ DEMO: dict[str, Any] = {
 OWN_CELLS = {"files": "cells.h5ad", "held_out": 0.3}
 LOCAL: dict[str, Any] = {"corpus": {"source": "local", "local": [OWN_CELLS]}}
 HELD_OUT = {"corpus": {"local": [OWN_CELLS, {"files": "mine.h5ad", "held_out": True}]}}
-LARGER_MODEL = {"attention": "sigmoid", "context": 256, "size": "160M"}
+LARGER_MODEL = {"attention": "sigmoid", "context": 256, "size": "tiny_96"}
 MODEL = "results/demo/training/sigmoid_128/model.safetensors"
 
 PAGE = {"report_page": 1, "all": 1}
