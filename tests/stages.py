@@ -1,6 +1,5 @@
 """Stages from the manifest to the files of a corpus, with all paths in one folder."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from anndata.io import write_elem
 from scsigmoid.cli import main
 from scsigmoid.config.check import as_yaml, load
 from scsigmoid.config.schema import Config, Corpus, Dataset, LocalFiles
-from scsigmoid.corpus.cells import Cells
+from scsigmoid.corpus.counts import Cells
 from scsigmoid.corpus.fetch import fetch_evaluation, fetch_part
 from scsigmoid.corpus.manifest import build_manifest
 from scsigmoid.corpus.metadata import read_manifest, write_manifest
@@ -23,7 +22,7 @@ from scsigmoid.corpus.metadata import read_manifest, write_manifest
 
 def local_corpus(*entries: LocalFiles, parts: int = 1) -> Corpus:
     """Return the demo's corpus with the user's own files instead."""
-    return dataclasses.replace(load().corpus, source="local", local=[*entries], parts=parts)
+    return load().corpus.model_copy(update={"source": "local", "local": [*entries], "parts": parts})
 
 
 def write_cells(

@@ -8,7 +8,7 @@
 #
 # | step | module in `src/scsigmoid` |
 # | --- | --- |
-# | file to counts | `corpus/h5ad.py`, `corpus/cells.py` |
+# | file to counts | `corpus/h5ad.py`, `corpus/counts.py` |
 # | counts to tokens | `tokens/vocabulary.py`, `tokens/ranks.py` |
 # | tokens to a batch | `model/batches.py` |
 # | batch to hidden states | `model/encoder.py`, `attention/sigmoid.py` |

@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix
 from small_models import one_by_one, write_model
 
 import scsigmoid as ss
-from scsigmoid.cells.files import embed_file
+from scsigmoid.cells.embed_file import embed_file
 from scsigmoid.cli import main
 from scsigmoid.config.schema import Embeddings
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary

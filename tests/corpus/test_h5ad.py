@@ -22,7 +22,7 @@ STORAGES = {
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch):
-    monkeypatch.setattr("scsigmoid.corpus.cells.CHUNK_CELLS", 7)
+    monkeypatch.setattr("scsigmoid.corpus.counts.CHUNK_CELLS", 7)
 
 
 @pytest.mark.parametrize("storage", STORAGES)

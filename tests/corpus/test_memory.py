@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from stages import dense
 
 from scsigmoid.corpus import matrix_reader
-from scsigmoid.corpus.cells import open_source
+from scsigmoid.corpus.counts import open_source
 from scsigmoid.corpus.matrix_reader import matrix_in_memory
 from scsigmoid.corpus.memory import AnnDataInMemory
 from scsigmoid.errors import UserError
@@ -64,11 +64,13 @@ def test_counts_are_found_and_read(place, storage):
 
 
 @pytest.mark.parametrize("storage", ["dense", "csr", "csc"])
-def test_backed_counts(storage, tmp_path):
-    make(STORAGES[storage](COUNTS)).write_h5ad(tmp_path / "cells.h5ad")
+@pytest.mark.parametrize("place", [make, in_a_layer, in_raw])
+def test_backed_counts(place, storage, tmp_path):
+    place(STORAGES[storage](COUNTS)).write_h5ad(tmp_path / "cells.h5ad")
     backed = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
-    np.testing.assert_array_equal(read(backed), COUNTS)
-    np.testing.assert_array_equal(read(backed[5:9]), COUNTS[5:9])
+    layer = "counts" * (place is in_a_layer)
+    np.testing.assert_array_equal(read(backed, layer), COUNTS)
+    np.testing.assert_array_equal(read(backed[5:9], layer), COUNTS[5:9])
 
 
 FAULTS = {

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from stages import store
 
-from scsigmoid.corpus.cells import find_counts
+from scsigmoid.corpus.counts import find_counts
 from scsigmoid.corpus.h5ad import StoredTables, open_cells
 from scsigmoid.corpus.matrix_reader import stored_matrix
 from scsigmoid.errors import UserError

@@ -12,7 +12,7 @@ from stages import dense, local_corpus, make_evaluation, make_manifest, make_par
 from tokens.conftest import tokenized, vocabulary_of
 
 import scsigmoid as ss
-from scsigmoid.cells.files import embed_file
+from scsigmoid.cells.embed_file import embed_file
 from scsigmoid.config.schema import Dataset, Embeddings, LocalFiles
 from scsigmoid.corpus.embedded import real_cells
 from scsigmoid.corpus.h5ad import open_cells

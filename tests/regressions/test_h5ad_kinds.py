@@ -12,7 +12,7 @@ import pytest
 from stages import write_cells
 from tenx import tenx_file
 
-from scsigmoid.cells.files import read_obs
+from scsigmoid.cells.embed_file import read_obs
 from scsigmoid.cli import main
 from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import LocalFiles

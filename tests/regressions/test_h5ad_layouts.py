@@ -12,7 +12,7 @@ from anndata.io import write_elem
 from stages import local_corpus, make_evaluation, make_manifest, make_part, write_cells
 
 import scsigmoid as ss
-from scsigmoid.cells.files import embed_file, read_obs
+from scsigmoid.cells.embed_file import embed_file, read_obs
 from scsigmoid.config.schema import Dataset, Embeddings, LocalFiles
 from scsigmoid.corpus.cell_types import choose_label
 from scsigmoid.corpus.h5ad import open_cells

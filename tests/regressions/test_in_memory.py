@@ -8,7 +8,7 @@ from scipy.sparse import csr_matrix
 from stages import local_corpus, make_evaluation, make_manifest
 
 import scsigmoid as ss
-from scsigmoid.cells.files import embed_file
+from scsigmoid.cells.embed_file import embed_file
 from scsigmoid.config.schema import Dataset, Embeddings, LocalFiles
 from scsigmoid.corpus.embedded import real_cells
 from scsigmoid.corpus.h5ad import open_cells

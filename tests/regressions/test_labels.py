@@ -1,7 +1,6 @@
 """Labels of models and runs are unique, and figures draw every model differently."""
 
 import itertools
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -136,10 +135,10 @@ def test_labels_of_contexts_differ(tmp_path: Path, names: tuple[str, str]) -> No
     """The names of the models do not decide between contexts of different lengths."""
     demo = configuration()
     models = {
-        name: replace(demo.models["sigmoid_128"], context=context)
+        name: demo.models["sigmoid_128"].model_copy(update={"context": context})
         for name, context in zip(names, (128, 256), strict=True)
     }
-    same = replace(demo, models=models | {"c_4k": models[names[0]]})
+    same = demo.model_copy(update={"models": models | {"c_4k": models[names[0]]}})
     results = made_up(tmp_path, same)
     with styled():
         axes = registry.make("figure", "loss", results).axes[-1]  # of the last dataset

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import scsigmoid as ss
-from scsigmoid.cells.files import embed_file
+from scsigmoid.cells.embed_file import embed_file
 from scsigmoid.errors import UserError
 
 (counts, loaded, make_model, model, reference, vocabulary, write) = (

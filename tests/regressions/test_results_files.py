@@ -16,8 +16,7 @@ from stages import write_cells
 
 from scsigmoid.config.check import as_yaml, check, load, read_yaml
 from scsigmoid.config.plan import Plan
-from scsigmoid.config.schema import Architecture, Config, Mmd, Size, Training
-from scsigmoid.config.validate import validate
+from scsigmoid.config.schema import Config, Mmd
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import write_embedding
 from scsigmoid.evaluation.mmd import mmd_dataset
@@ -300,10 +299,10 @@ def test_cell_types_with_vs_in_their_name(
     kept = len(types) - (count < 8)
     results = Results(tmp_path, config)
     context = {
-        name: replace(model, context=256) if name.endswith("_4k") else model
+        name: model.model_copy(update={"context": 256}) if name.endswith("_4k") else model
         for name, model in config.models.items()
     }
-    results.config = replace(config, models=context)
+    results.config = config.model_copy(update={"models": context})
     pairs = results.mmd("simulated_heart")
     assert len(pairs) == kept * (kept - 1) / 2
     values = [measured["ratio"].value for measured in pairs.values()]
@@ -368,10 +367,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Config
 
 def identity(config: Config) -> dict[str, str]:
     """Return the settings that a checkpoint and the run that continues from it must share."""
-    settings = Plan(config).run_settings("sigmoid")
-    kinds = {"size": Size, "architecture": Architecture, "training": Training}
-    sections = {name: validate(settings[name], kind) for name, kind in kinds.items()}
-    return TrainingRun(model="sigmoid", **settings | sections).identity("", "")
+    return TrainingRun.of(Plan(config).run_config("sigmoid"), "sigmoid").identity("", "")
 
 
 @pytest.mark.parametrize(
@@ -381,7 +377,10 @@ def identity(config: Config) -> dict[str, str]:
         ({"steps": 5000}, {"steps": 60}),
         ({}, {"steps": 60}),
         ({"steps": 60}, {}),
-        ({"steps": 60, "patience": 0}, {"steps": 90, "log_every": 7, "micro_batch_tokens": 4096}),
+        (
+            {"steps": 60, "patience": 0},
+            {"steps": 90, "execution": {"log_every": 7, "micro_batch_tokens": 4096}},
+        ),
     ],
 )
 def test_a_run_continues_with_another_number_of_steps(

@@ -1,7 +1,6 @@
 """Tables: values computed by hand, bold best values, and three formats that agree."""
 
 import math
-from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_results import copy_inputs
 
+from scsigmoid.config.compared import sections_in
+from scsigmoid.config.schema import Benchmarks, Evaluation, Section
 from scsigmoid.errors import UserError
 from scsigmoid.report import registry
 from scsigmoid.report.tables.setup import compact
@@ -50,16 +51,19 @@ def test_tables_are_made_from_their_declared_inputs_only(results: Results, tmp_p
 
 
 def change_others(value: Any, kept: list[str], path: str = "") -> Any:
-    """Return a configuration with other numbers and texts, except in the settings ``kept``."""
-    if any(f"{path}.".startswith(f"{name}.") for name in kept):
-        return value
-    if is_dataclass(value):
-        names = [field.name for field in fields(value)]
+    """Return a configuration with other numbers and texts, except in the settings ``kept``.
+
+    A section that is kept has only its own settings: sections in it change.
+    """
+    if isinstance(value, Section):
+        inner = sections_in(type(value)) if path in kept else type(value).model_fields
         new = {
             name: change_others(getattr(value, name), kept, f"{path}.{name}".strip("."))
-            for name in names
+            for name in inner
         }
-        return replace(value, **new)  # type: ignore[type-var]
+        return value.model_copy(update=new)
+    if path in kept:
+        return value
     if isinstance(value, bool):
         return not value
     if isinstance(value, str):
@@ -71,7 +75,9 @@ def test_tables_depend_only_on_their_declared_settings(results: Results) -> None
     plan = results.plan
     for name in registry.names("table", plan):
         # The input files were made with the settings of evaluation and benchmarks.
-        kept = [*registry.find("table", name, plan).settings, "evaluation", "benchmarks"]
+        made_with = [f"evaluation.{name}" for name in Evaluation.model_fields]
+        made_with += [f"benchmarks.{name}" for name in Benchmarks.model_fields]
+        kept = [*registry.find("table", name, plan).settings, *made_with]
         config = change_others(results.config, kept)
         assert config.tokens.target_sum != results.config.tokens.target_sum
         before = registry.make("table", name, results)

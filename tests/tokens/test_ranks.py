@@ -56,3 +56,17 @@ def test_equals_geneformer():
         scaled = row / row.sum() * 10_000 / medians[tokens]
         nonzero = np.nonzero(scaled)[0]
         assert cell == tokens[nonzero][np.argsort(-scaled[nonzero])][:2048].tolist()
+
+
+def test_cells_in_memory_are_read_in_any_order():
+    counts, medians = draw(3, 20, 30), np.ones(34)
+    ranked = rank_tokens(sp.csr_matrix(counts), np.arange(4, 34), medians, 9)
+    cells = split(ranked)
+    assert len(ranked) == len(cells) == 20
+    assert ranked.lengths.tolist() == [*map(len, cells)]
+    for rows, longest in (([7, 0, 7, 19], 100), ([3, 2], 4), ([], 5)):
+        packed = ranked.cells(rows, longest)
+        expected = [cells[row][:longest] for row in rows]
+        assert packed.tokens.tolist() == [token for cell in expected for token in cell]
+        assert packed.cu_seqlens.tolist() == np.cumsum([0, *map(len, expected)]).tolist()
+        assert (packed.tokens.dtype, packed.cu_seqlens.dtype) == (np.uint16, np.int32)

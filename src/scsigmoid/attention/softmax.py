@@ -21,22 +21,19 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 
-#: The functions of the backends that were used in this process. torch.compile traces them as
-#: ordinary functions.
-ATTEND: dict[str, Callable[..., Tensor]] = {}
+#: Functions of backends that were used in this process, by their names in the registry.
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
 @mark_constant
-def load(backend: str) -> str:
-    """Import the function of a backend on first use. Return the name of the backend."""
-    if backend not in ATTEND:
-        ATTEND[backend] = import_function(BACKENDS["softmax"][backend].attend)
-    return backend
+def load(name: str) -> str:
+    """Import a function of a backend, ``module:function``, on first use. Return its name.
 
-
-def import_function(name: str) -> Any:
-    """Import a function of a backend, named ``module:function``."""
-    return resolve_name(f"scsigmoid.attention.{name}")
+    torch.compile calls this while tracing, and then traces the function in :data:`FUNCTIONS`.
+    """
+    if name not in FUNCTIONS:
+        FUNCTIONS[name] = resolve_name(f"scsigmoid.attention.{name}")
+    return name
 
 
 def make_mask(backend: str, cu_seqlens: Tensor, tokens: int) -> "BlockMask | None":
@@ -50,7 +47,7 @@ def make_mask(backend: str, cu_seqlens: Tensor, tokens: int) -> "BlockMask | Non
     entry = BACKENDS["softmax"].get(backend)
     if entry is None or not entry.mask:
         return None
-    mask: BlockMask = import_function(entry.mask)(cu_seqlens, tokens)
+    mask: BlockMask = FUNCTIONS[load(entry.mask)](cu_seqlens, tokens)
     return mask
 
 
@@ -95,7 +92,9 @@ def softmax_attention(
     check_packing(q, cu_seqlens, max_seqlen, check)
     backend = choose_backend("softmax", backend, q.device, find_unsupported(q))
     scale = resolve_scale(scale, q.shape[-1])
-    return ATTEND[load(backend)]([q, k, v], cu_seqlens, max_seqlen, scale, mask)
+    attend = FUNCTIONS[load(BACKENDS["softmax"][backend].attend)]
+    attended: Tensor = attend([q, k, v], cu_seqlens, max_seqlen, scale, mask)
+    return attended
 
 
 def softmax_attention_qkv(
@@ -123,6 +122,8 @@ def softmax_attention_qkv(
     (qkv,) = cast_for_autocast(qkv=qkv)
     check_fused(qkv, cu_seqlens, max_seqlen, check)
     backend = choose_backend("softmax", backend, qkv.device, find_unsupported(qkv))
-    tensors = [qkv] if BACKENDS["softmax"][backend].takes_qkv else qkv.unbind(1)
+    entry = BACKENDS["softmax"][backend]
+    tensors = [qkv] if entry.takes_qkv else qkv.unbind(1)
     scale = resolve_scale(scale, qkv.shape[-1])
-    return ATTEND[load(backend)](tensors, cu_seqlens, max_seqlen, scale, mask)
+    attended: Tensor = FUNCTIONS[load(entry.attend)](tensors, cu_seqlens, max_seqlen, scale, mask)
+    return attended

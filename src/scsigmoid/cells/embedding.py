@@ -8,7 +8,7 @@ from anndata import AnnData
 
 from scsigmoid.cells.model import Model
 from scsigmoid.config.schema import Pooling
-from scsigmoid.corpus.cells import OWN_ROW, open_source
+from scsigmoid.corpus.counts import OWN_ROW, open_source
 from scsigmoid.corpus.memory import AnnDataInMemory
 from scsigmoid.errors import UserError, first_few
 from scsigmoid.model.devices import own_defaults

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from scsigmoid.corpus.cells import CANDIDATES, LAYER, Cells, open_source
+from scsigmoid.corpus.counts import CANDIDATES, LAYER, Cells, open_source
 from scsigmoid.corpus.hdf5 import FALSE, StoredFrame, opened
 from scsigmoid.corpus.matrix_reader import Matrix, NoCountsError, stored_matrix
 from scsigmoid.files import verified
@@ -19,7 +19,7 @@ ON_TISSUE = "in_tissue"  # column of obs in spatial data; 0 for spots off the ti
 
 
 class StoredTables:
-    """The data frames and matrices of an open h5ad file (:class:`~.cells.Tables`)."""
+    """The data frames and matrices of an open h5ad file (:class:`~.counts.Tables`)."""
 
     def __init__(self, file: Any, title: str) -> None:
         import h5py
@@ -38,7 +38,7 @@ class StoredTables:
 
 @dataclass(frozen=True)
 class H5adFile:
-    """An h5ad file (:class:`~.cells.Source`)."""
+    """An h5ad file (:class:`~.counts.Source`)."""
 
     path: Path
     title: str  # name of the file in messages
@@ -64,7 +64,7 @@ def open_cells(
     """Open an h5ad file. Counts are read later, in chunks. Spots off the tissue are left out.
 
     Args:
-        layer, genes: as for :func:`~.cells.open_source`.
+        layer, genes: as for :func:`~.counts.open_source`.
         title: name of the file in messages (default: its path, without symbolic links).
         sha256: SHA-256 that reading all counts checks (default: not checked).
         remake: file or folder that jobs make again if it is deleted, for messages.

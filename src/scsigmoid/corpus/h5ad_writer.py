@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.cells import OWN_ROW, Cells
+from scsigmoid.corpus.counts import OWN_ROW, Cells
 from scsigmoid.corpus.hdf5 import opened, read_data_frame
 from scsigmoid.corpus.metadata import one_line
 from scsigmoid.errors import UserError
@@ -96,7 +96,7 @@ def storing(title: str) -> Iterator[None]:
 def copy_cells(cells: Cells, source: Path, path: Path, title: str) -> None:
     """Write the selected cells of the file ``source`` as h5ad, with the title of the dataset.
 
-    Counts are in ``X``, and ``obs`` has the column :data:`~.cells.OWN_ROW`.
+    Counts are in ``X``, and ``obs`` has the column :data:`~.counts.OWN_ROW`.
     """
     import anndata
     import pandas as pd

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from scsigmoid.corpus.cells import Cells
+from scsigmoid.corpus.counts import Cells
 from scsigmoid.corpus.genes import check_column
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.metadata import ManifestRow, are_in_ranges, read_part

@@ -10,7 +10,7 @@ import pandas as pd
 from anndata import AnnData
 from pandas.api.types import is_numeric_dtype
 
-from scsigmoid.corpus.cells import LAYER
+from scsigmoid.corpus.counts import LAYER
 from scsigmoid.corpus.genes import Strings
 from scsigmoid.corpus.matrix_reader import Matrix, matrix_in_memory
 from scsigmoid.errors import UserError
@@ -64,7 +64,7 @@ def as_text(values: Any) -> Strings:
 
 
 class AnnDataInMemory:
-    """An AnnData, which may be a view or backed by a file (:class:`~.cells.Source`).
+    """An AnnData, which may be a view or backed by a file (:class:`~.counts.Source`).
 
     Columns of ``obs`` are not read, because the embedding needs all cells.
     """

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from scsigmoid.corpus.cells import Cells
+from scsigmoid.corpus.counts import Cells
 
 FEWEST_GENES = 10  # cells that express fewer genes are often equal by chance
 # Limits of the number of groups of gene sets. Each cell has a hash of 8 bytes for each group.

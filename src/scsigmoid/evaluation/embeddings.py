@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from scsigmoid.config.schema import Embeddings
-from scsigmoid.corpus.cells import OWN_ROW
+from scsigmoid.corpus.counts import OWN_ROW
 from scsigmoid.corpus.hdf5 import opened, read_data_frame
 from scsigmoid.evaluation.embedding_files import write_embedding
 from scsigmoid.model.devices import resolve_device

@@ -8,7 +8,7 @@ from pathlib import Path
 from scsigmoid.config.local_files import expand, files_of, own_files
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.cell_types import choose_label
-from scsigmoid.corpus.cells import Cells
+from scsigmoid.corpus.counts import Cells
 from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import compare_genes, organism_of, with_shared_ids
 from scsigmoid.corpus.h5ad import open_cells

@@ -4,7 +4,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 
-from scsigmoid.corpus.cells import Cells
+from scsigmoid.corpus.counts import Cells
 from scsigmoid.corpus.genes import has_ids, is_id, organism_of
 from scsigmoid.errors import UserError, first_few
 from scsigmoid.progress import log, warn

@@ -28,7 +28,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.cells import Cells, Chunk
+from scsigmoid.corpus.counts import Cells, Chunk
 from scsigmoid.corpus.genes import check_shared
 from scsigmoid.progress import log, track
 from scsigmoid.tokens.packed import CellTokens, token_type
@@ -69,12 +69,8 @@ def ranked_chunks(
     token_of_column = vocabulary.tokens(cells.genes)
     check_shared(cells, vocabulary.name_of, cells.title, "the vocabulary")
     for chunk in track(cells.chunks(), label=f"tokenizing {Path(cells.title).name}"):
-        yield (
-            chunk,
-            rank_tokens(
-                chunk.counts, token_of_column, vocabulary.medians, maximum_length, target_sum
-            ),
-        )
+        arguments = token_of_column, vocabulary.medians, maximum_length, target_sum
+        yield chunk, rank_tokens(chunk.counts, *arguments)
 
 
 def log_truncated(cells: Cells, truncated: int, maximum_length: int) -> None:

@@ -153,7 +153,11 @@ def scib(results: Results) -> Table:
         "run per model, so scores have no interval. Higher is better. Silhouette is "
         "rescaled to 0 to 1. Bio conservation is the mean of the paper's metrics (silhouette, NMI "
         "and ARI). Random embedding and PCA are controls without a model."
-        + "".join(f" {METRICS[name].caption}" for name in metrics if name in METRICS).rstrip(),
+        + "".join(
+            f" {METRICS[name].caption}"
+            for name in metrics
+            if name in METRICS and METRICS[name].caption
+        ),
         records=records,
         header=("Representation", *(METRIC_TITLES[metric] for metric in metrics)),
         rows=rows,

@@ -18,7 +18,7 @@ from anndata.io import write_elem
 from scsigmoid.cells.embedding import KEY, check_options
 from scsigmoid.cells.model import Model
 from scsigmoid.config.schema import Embeddings
-from scsigmoid.corpus.cells import OWN_ROW, Cells
+from scsigmoid.corpus.counts import OWN_ROW, Cells
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.h5ad_writer import storing
 from scsigmoid.corpus.hdf5 import opened, read_data_frame

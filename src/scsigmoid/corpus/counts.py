@@ -1,4 +1,4 @@
-"""The selected cells of a file or of an AnnData in memory, and their counts, in chunks."""
+"""The counts of selected cells, in a file or in an AnnData in memory, in chunks."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
