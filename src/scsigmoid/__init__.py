@@ -13,14 +13,27 @@ With the packages of ``scsigmoid[cells]``:
 docs/architecture.md describes the subpackages.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from scsigmoid.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from scsigmoid.cells import Model, annotate, embed, gene_embeddings, load, tokenize
+    from scsigmoid.cells.annotation import annotate
+    from scsigmoid.cells.embedding import embed, tokenize
+    from scsigmoid.cells.genes import gene_embeddings
+    from scsigmoid.cells.model import Model, load
 
 __all__ = ["Model", "annotate", "embed", "gene_embeddings", "load", "tokenize"]
+#: Module of each name in :mod:`scsigmoid.cells`.
+_MODULES = {
+    "Model": "model",
+    "annotate": "annotation",
+    "embed": "embedding",
+    "gene_embeddings": "genes",
+    "load": "model",
+    "tokenize": "embedding",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -31,11 +44,11 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from scsigmoid import cells
+        module = import_module(f"scsigmoid.cells.{_MODULES[name]}")
     except ModuleNotFoundError as error:
         problem = f"Python module {error.name} is missing; install scsigmoid[cells] to use {name}"
         raise ModuleNotFoundError(problem, name=error.name) from None
-    return getattr(cells, name)
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:
