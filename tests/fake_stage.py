@@ -5,7 +5,7 @@ import sys
 PROGRAM = """
 import os, sys
 from scsigmoid import cli, progress
-cli.STAGES["lengths"].run = lambda options: {action}
+cli.call = lambda options: {action}
 sys.exit(cli.main(sys.argv[1:]))
 """
 

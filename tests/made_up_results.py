@@ -561,8 +561,11 @@ def finished(folder: Path, config: Config, tmp_path_factory: pytest.TempPathFact
     copy = tmp_path_factory.mktemp("finished") / "results"
     shutil.copytree(folder, copy)
     title = "<script>alert('x')</script> & co"
-    datasets = {**config.datasets, "pbmc68k": replace(config.datasets["pbmc68k"], title=title)}
-    results = Results(copy, replace(config, datasets=datasets))
+    datasets = {
+        **config.datasets,
+        "pbmc68k": config.datasets["pbmc68k"].model_copy(update={"title": title}),
+    }
+    results = Results(copy, config.model_copy(update={"datasets": datasets}))
     (copy / "config.yaml").write_text(as_yaml(results.config))
     write_all_parts(results)
     for job, seconds in {"manifest": 0.52, "train/sigmoid_4k": 7800.0}.items():

@@ -1,14 +1,14 @@
 """Settings and batches for tests of encoders and of training."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from configurations import write_configuration_of
 
-from scsigmoid.config.schema import Architecture, Training
+from scsigmoid.config.schema import Architecture, Execution, Training
 from scsigmoid.model.batches import Batch, pack_genes
 from scsigmoid.model.masking import Masking
 from scsigmoid.model.sizes import EncoderSettings
@@ -37,7 +37,6 @@ ARCHITECTURE = Architecture(
 TRAINING = Training(
     steps=10,
     global_batch=256,
-    micro_batch_tokens=64,
     learning_rate=1e-4,
     warmup_steps=10,
     weight_decay=0.1,
@@ -47,20 +46,30 @@ TRAINING = Training(
     clipping=1.0,
     mask_fraction=0.15,
     mask_replacement="mask",
-    log_every=1,
     validate_every=0,
     validation_cells=0,
-    checkpoint_every=1,
-    keep_checkpoints=1,
-    threads=1,
-    workers=0,
-    deterministic=False,
+    execution=Execution(
+        micro_batch_tokens=64,
+        log_every=1,
+        checkpoint_every=1,
+        keep_checkpoints=1,
+        threads=1,
+        workers=0,
+        deterministic=False,
+    ),
 )
 
 
 def changed(run: TrainingRun, **training: Any) -> TrainingRun:
     """Return a run with these values of its training settings."""
-    return replace(run, training=replace(run.training, **training))
+    return replace(run, training=with_values(run.training, **training))
+
+
+def with_values(training: Training, **values: Any) -> Training:
+    """Return settings of training with other values, also of ``training.execution``."""
+    execution = {name: values.pop(name) for name in {*Execution.model_fields} & values.keys()}
+    execution = training.execution.model_copy(update=execution)
+    return training.model_copy(update={**values, "execution": execution})
 
 
 def assert_same_run(first: Path, second: Path) -> None:
@@ -73,12 +82,11 @@ def assert_same_run(first: Path, second: Path) -> None:
 
 def train_command(run: TrainingRun, corpus: Any, output: Path, gpus: int = 2) -> list[str]:
     """Return the arguments of ``scsigmoid train`` for a run."""
-    settings = asdict(run)
-    del settings["model"]
+    configuration = write_configuration_of(run, output.with_name(f"{output.name}_configuration"))
     return [
         *("train", "--model", run.model, "--gpus", str(gpus), "--output", str(output)),
         *("--tokens", *map(str, corpus.stores), "--vocabulary", str(corpus.vocabulary)),
-        *("--settings", json.dumps({f"models.{run.model}": settings})),
+        *("--configuration", str(configuration)),
     ]
 
 

@@ -1,6 +1,5 @@
 """Stages from the manifest to the files of a corpus, with all paths in one folder."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from scsigmoid.corpus.metadata import read_manifest, write_manifest
 
 def local_corpus(*entries: LocalFiles, parts: int = 1) -> Corpus:
     """Return the demo's corpus with the user's own files instead."""
-    return dataclasses.replace(load().corpus, source="local", local=[*entries], parts=parts)
+    return load().corpus.model_copy(update={"source": "local", "local": [*entries], "parts": parts})
 
 
 def write_cells(

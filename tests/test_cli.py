@@ -6,24 +6,19 @@ import sys
 from pathlib import Path
 
 import pytest
+from configurations import write_configuration
 from fake_stage import command_that
 
 from scsigmoid.cli import SILENT, main
 
 
-def test_settings_that_are_not_json_are_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["vocabulary", "--statistics", "x", "--output", "y", "--settings", "{"])
-    assert "not valid JSON" in capsys.readouterr().err.splitlines()[-1]
-
-
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (["vocabulary", "--statistics", "x", "--settings", "{}"], "the setting 'tokens"),
+        (["vocabulary", "--statistics", "x", "--configuration", "EMPTY"], "empty.yaml: "),
         (
-            ["vocabulary", "--statistics", "x", "--settings", '{"tokens.vocabulary": {"gens": 1}}'],
-            "--settings: tokens.vocabulary: got an unexpected keyword argument 'gens'",
+            ["vocabulary", "--statistics", "x", "--configuration", "WRONG"],
+            "config.yaml: tokens.vocabulary.gens: unknown setting; did you mean 'genes'",
         ),
         (["table", "scib", "--configuration", "EMPTY"], "empty.yaml: "),
         (["embed", "a.h5ad", "FOLDER", "--checkpoint", "x"], "a folder; name"),
@@ -34,7 +29,11 @@ def test_a_missing_setting_or_a_wrong_file_is_named(
     command: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty.yaml").touch()
+    right = write_configuration(tmp_path).read_text()
+    wrong = right.replace("  vocabulary:", "  vocabulary:\n    gens: 1")
+    (tmp_path / "config.yaml").write_text(wrong)
     places = {"EMPTY": str(tmp_path / "empty.yaml"), "FOLDER": str(tmp_path)}
+    places["WRONG"] = str(tmp_path / "config.yaml")
     output = [] if "embed" in command else ["--output", str(tmp_path / "output")]
     assert main([*(places.get(part, part) for part in command), *output]) == 1
     (line,) = capsys.readouterr().err.splitlines()
@@ -82,8 +81,8 @@ def test_an_announcement_also_appears_on_the_terminal(is_silent: bool, tmp_path:
     ],
 )
 def test_training_and_benchmarks_import_on_a_bare_gpu_image(modules: str) -> None:
-    """Only torch, triton, numpy, pyarrow, pyyaml and safetensors are imported."""
-    heavy = ["pandas", "anndata", "scanpy", "pydantic", "matplotlib", "sklearn", "h5py", "scipy"]
+    """Only torch, triton, numpy, pyarrow, pydantic, pyyaml and safetensors are imported."""
+    heavy = ["pandas", "anndata", "scanpy", "matplotlib", "sklearn", "h5py", "scipy"]
     code = f"import sys, {modules}\nprint([name for name in {heavy} if name in sys.modules])"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert output.stdout.strip() == "[]", output.stdout + output.stderr

@@ -69,6 +69,17 @@ def test_the_notebook_about_one_cell_equals_its_program() -> None:
     )
 
 
+def test_embed_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "SCSIGMOID_REAL_DATA" not in os.environ:
+        pytest.skip("SCSIGMOID_REAL_DATA is not set: the tutorial needs pbmc_3k.h5ad")
+    monkeypatch.setenv("CELLS", str(Path(os.environ["SCSIGMOID_REAL_DATA"]) / "pbmc_3k.h5ad"))
+    output = run("embed_cells.ipynb", tmp_path)
+    scores = dict(re.findall(r"^(logistic|neighbors) +\d\.\d+ +(\d\.\d+)", output, re.MULTILINE))
+    assert set(scores) == {"logistic", "neighbors"}
+    assert all(float(accuracy) > 0.7 for accuracy in scores.values())  # chance is 0.26
+    assert "S100A8" in output  # near LYZ
+
+
 @pytest.mark.faults  # trains for a minute
 def test_own_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if "SCSIGMOID_REAL_DATA" not in os.environ:

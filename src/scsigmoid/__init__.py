@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from scsigmoid.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from scsigmoid.cells import Model, embed, load, tokenize
+    from scsigmoid.cells import Model, annotate, embed, gene_embeddings, load, tokenize
 
-__all__ = ["Model", "embed", "load", "tokenize"]
+__all__ = ["Model", "annotate", "embed", "gene_embeddings", "load", "tokenize"]
 
 
 def __getattr__(name: str) -> Any:

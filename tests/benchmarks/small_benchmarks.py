@@ -1,7 +1,6 @@
 """Settings of benchmarks for tests."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -29,16 +28,17 @@ PAPER = KernelBenchmark(
     confidence=0.99,
 )
 PAPER_CASES = [case for group in groups(PAPER) for case in group]
-KERNEL = replace(
-    PAPER,
-    tokens=32,
-    hidden=16,
-    head_dimensions=[8, 16],
-    lengths=[16, 32],
-    median_length=10,
-    iterations=8,
-    seconds=60,
-    warmup_ms=0,
+KERNEL = PAPER.model_copy(
+    update={
+        "tokens": 32,
+        "hidden": 16,
+        "head_dimensions": [8, 16],
+        "lengths": [16, 32],
+        "median_length": 10,
+        "iterations": 8,
+        "seconds": 60,
+        "warmup_ms": 0,
+    }
 )
 TRAINING_BENCHMARK = TrainingBenchmark(
     sizes=["small"],
@@ -62,7 +62,7 @@ def conditions(context: int, cells: int = 3) -> Conditions:
     vocabulary = TRAINING_BENCHMARK.vocabulary
     encoder = EncoderSettings.of(SIZE, ARCHITECTURE, "sigmoid", context, vocabulary)
     group = TrainingGroup("small", context, cells)
-    unchanging = replace(TRAINING, learning_rate=0.0)
+    unchanging = TRAINING.model_copy(update={"learning_rate": 0.0})
     return Conditions(group, encoder, TRAINING_BENCHMARK, unchanging, 42, torch.device("cpu"))
 
 

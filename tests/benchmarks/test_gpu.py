@@ -2,7 +2,6 @@
 
 import gc
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -158,16 +157,17 @@ def test_a_graph_without_kernels_is_rejected() -> None:
 
 
 def test_a_small_benchmark_of_all_kernels(tmp_path: Path) -> None:
-    settings = replace(
-        PAPER,
-        tokens=2048,
-        hidden=256,
-        head_dimensions=[64],
-        lengths=[512],
-        median_length=300,
-        iterations=40,
-        seconds=5,
-        warmup_ms=5,
+    settings = PAPER.model_copy(
+        update={
+            "tokens": 2048,
+            "hidden": 256,
+            "head_dimensions": [64],
+            "lengths": [512],
+            "median_length": 300,
+            "iterations": 40,
+            "seconds": 5,
+            "warmup_ms": 5,
+        }
     )
     run_kernel_benchmark(settings, "cuda", tmp_path / "kernel.csv", tmp_path / "kernel.json")
     rows = read_rows(tmp_path / "kernel.csv", KernelRow)

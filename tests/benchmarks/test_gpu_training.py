@@ -1,6 +1,5 @@
 """The training benchmark on a GPU: every kernel is correct, and compiled once."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,14 +19,15 @@ pytestmark = [
 SIZE = Size(layers=2, hidden=128, heads=2, feed_forward=256)
 # The first context is not a multiple of the blocks of padded cells (128 tokens).
 CONTEXTS = [300, 512]
-SETTINGS = replace(
-    TRAINING_BENCHMARK,
-    contexts=CONTEXTS,
-    cells_per_gpu=[4],
-    vocabulary=1000,
-    rounds=8,
-    seconds=5,
-    median_length=200,
+SETTINGS = TRAINING_BENCHMARK.model_copy(
+    update={
+        "contexts": CONTEXTS,
+        "cells_per_gpu": [4],
+        "vocabulary": 1000,
+        "rounds": 8,
+        "seconds": 5,
+        "median_length": 200,
+    }
 )
 
 

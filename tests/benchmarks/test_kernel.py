@@ -4,7 +4,6 @@ import itertools
 import math
 import statistics
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -31,7 +30,9 @@ from scsigmoid.benchmarks.timing import Results
 from scsigmoid.config.schema import KernelBenchmark
 from scsigmoid.errors import UserError
 
-ONE = replace(KERNEL, lengths=[32], head_dimensions=[8], padding=[0.0], jagged=False)
+ONE = KERNEL.model_copy(
+    update={"lengths": [32], "head_dimensions": [8], "padding": [0.0], "jagged": False}
+)
 CASES = [case for group in groups(KERNEL) for case in group]
 TIMED = {"reference_sigmoid", "pytorch_sigmoid", "pytorch", "sdpa"}
 
@@ -105,7 +106,7 @@ def test_a_wrong_kernel_has_no_readings(
 
 
 def test_kernels_are_chosen_by_name(tmp_path: Path) -> None:
-    rows = run_kernel(replace(ONE, providers=["pytorch", "sdpa"]), tmp_path)
+    rows = run_kernel(ONE.model_copy(update={"providers": ["pytorch", "sdpa"]}), tmp_path)
     assert [row.provider for row in rows] == ["pytorch", "pytorch", "sdpa", "sdpa"]
     with pytest.raises(UserError, match=r"unknown kernel 'cudn'; choose from: .*cudnn"):
         choose_providers(["cudn"], "cuda")
@@ -117,14 +118,14 @@ def test_kernels_are_chosen_by_name(tmp_path: Path) -> None:
 
 def test_a_group_takes_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scsigmoid.benchmarks.kernel.LEAST_ROUNDS", 1)
-    rows = run_kernel(replace(ONE, seconds=0.0), tmp_path)
+    rows = run_kernel(ONE.model_copy(update={"seconds": 0.0}), tmp_path)
     timed = [row for row in rows if row.checked]
     assert {row.iterations for row in timed} == {1}
     assert all(row.milliseconds > 0 for row in timed)
     assert all(math.isnan(row.milliseconds_low) for row in timed)
 
 
-SHORT = replace(KERNEL, providers=["sdpa"], iterations=1, head_dimensions=[8])
+SHORT = KERNEL.model_copy(update={"providers": ["sdpa"], "iterations": 1, "head_dimensions": [8]})
 
 
 def run_until(
@@ -172,7 +173,7 @@ def test_a_benchmark_under_other_conditions_starts_over(
     settings = SHORT
     run_until(1, monkeypatch, settings, tmp_path)
     if change == "settings":
-        settings = replace(settings, iterations=2)
+        settings = settings.model_copy(update={"iterations": 2})
     elif change == "code":
         monkeypatch.setattr(machine, "code_version", lambda: "another")
     else:

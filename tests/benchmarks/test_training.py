@@ -31,7 +31,7 @@ SIZES = {
     "large": Size(layers=1, hidden=32, heads=2, feed_forward=32),
     "unused": Size(layers=1, hidden=32, heads=2, feed_forward=32),
 }
-ONE = replace(TRAINING_BENCHMARK, contexts=[16])
+ONE = TRAINING_BENCHMARK.model_copy(update={"contexts": [16]})
 
 
 def attend_padded(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
@@ -73,8 +73,8 @@ def test_every_size_context_number_of_cells_and_kernel_has_a_row(
     tmp_path: Path, with_padded: None
 ) -> None:
     sizes, cells, contexts = ["small", "large"], [3, 2], [32, 16]
-    settings = replace(
-        TRAINING_BENCHMARK, sizes=sizes, cells_per_gpu=cells, contexts=contexts, steps=1
+    settings = TRAINING_BENCHMARK.model_copy(
+        update={"sizes": sizes, "cells_per_gpu": cells, "contexts": contexts, "steps": 1}
     )
     rows = benchmark(tmp_path, settings)
     kernels = ("sigmoid reference packed", "softmax sdpa packed", "softmax other padded")
@@ -134,7 +134,7 @@ def test_rounds_time_the_cells_that_are_counted(
     monkeypatch.setattr(training, "Stopwatch", Clock)
     monkeypatch.setattr(Trainer, "step", step)
     monkeypatch.setattr(training, "peak_flops", lambda name: 1e6)
-    packed, _, other = benchmark(tmp_path, replace(TRAINING_BENCHMARK, contexts=[32]))
+    packed, _, other = benchmark(tmp_path, TRAINING_BENCHMARK.model_copy(update={"contexts": [32]}))
 
     batches = simulated_batches(TRAINING_BENCHMARK, 32, 3, TRAINING, 42)
     # 4 steps before the rounds, and 9 rounds of 3 steps, the first of which is not timed.
@@ -171,7 +171,7 @@ def test_rounds_time_the_cells_that_are_counted(
 
 
 def test_a_run_out_of_time_writes_its_rows_and_can_resume(tmp_path: Path) -> None:
-    settings = replace(TRAINING_BENCHMARK, kernels=["sdpa"], rounds=1)
+    settings = TRAINING_BENCHMARK.model_copy(update={"kernels": ["sdpa"], "rounds": 1})
     assert benchmark(tmp_path, settings, seconds=-1.0) == []
     assert len([*tmp_path.glob("t.partial-*.csv")]) == 1
     names = "small, context 16, 3 cells; small, context 32, 3 cells"

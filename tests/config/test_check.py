@@ -1,17 +1,22 @@
 """The configuration: merging, types, and messages about what is wrong."""
 
 import re
+import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 import yaml
 
+from scsigmoid.benchmarks.conditions import STEP_SETTINGS
 from scsigmoid.config.check import as_yaml, check, load, model_training
 from scsigmoid.config.combinations import WIDEST_HEAD
-from scsigmoid.config.effects import effects
+from scsigmoid.config.compared import compared, sections_in
 from scsigmoid.config.plan import Plan
-from scsigmoid.config.schema import Config, LocalFiles, Settings
+from scsigmoid.config.reference import read_by_rules, readers
+from scsigmoid.config.schema import Config, LocalFiles, Section
 from scsigmoid.config.validate import validate
 from scsigmoid.errors import UserError
 
@@ -47,12 +52,16 @@ def test_models_of_a_pair_differ_only_in_attention() -> None:
         contexts = {model.context for model in plan.config.models.values()}
         assert len(contexts) == 3
         for context in contexts:
-            sigmoid, softmax = (
-                plan.run_settings(name)
+            named = {
+                model.attention: name
                 for name, model in plan.config.models.items()
                 if model.context == context
-            )
-            assert (sigmoid.pop("attention"), softmax.pop("attention")) == ("sigmoid", "softmax")
+            }
+            names = [named["sigmoid"], named["softmax"]]
+            runs = [plan.run_config(name) for name in names]
+            models = [run.models[name] for run, name in zip(runs, names, strict=True)]
+            assert models[0].model_copy(update={"attention": "softmax"}) == models[1]
+            sigmoid, softmax = (run.model_copy(update={"models": {}}) for run in runs)
             assert sigmoid == softmax
 
 
@@ -146,6 +155,22 @@ class TestLocalFiles:
         assert Plan(config).datasets_of("mmd") == []  # computed only if a setting lists a dataset
         assert Plan(config).datasets_of("umap") == ["a_one", "mine"]
 
+    def test_a_batch_adds_its_metrics(self, tmp_path: Path) -> None:
+        for name in ("a", "b", "c"):
+            (tmp_path / f"{name}.h5ad").touch()
+        entry = {"files": str(tmp_path / "[ab].h5ad"), "held_out": 0.5, "batch": "plate"}
+        other = {"files": str(tmp_path / "c.h5ad"), "held_out": 0.5}
+        config = self.local(entry, other)
+        batches = {name: dataset.batch for name, dataset in config.datasets.items()}
+        assert batches == {"a": "plate", "b": "plate", "c": None}
+        added = {"ilisi", "graph_connectivity"}
+        assert added < {*config.evaluation.scib.metrics}
+        assert not added & {*self.local(other).evaluation.scib.metrics}
+        # The stored configuration is checked again.
+        assert check(yaml.safe_load(as_yaml(config))).evaluation == config.evaluation
+        with pytest.raises(UserError, match="ilisi needs a dataset with a batch"):
+            loaded(evaluation={"scib": {"metrics": ["ilisi", "leiden_nmi"]}})
+
     def test_mmd_of_own_cells_needs_a_pair_of_models(self, tmp_path: Path) -> None:
         (tmp_path / "a.h5ad").touch()
         corpus = {"source": "local", "local": [{"files": str(tmp_path / "a.h5ad")}]}
@@ -184,33 +209,51 @@ class TestLocalFiles:
                 self.local(*entries)
 
 
-#: Rules that the annotations of the schema name.
-RULES = {
-    rule
-    for section in Settings.__subclasses__()
-    for effect in effects(section).values()
-    if effect
-    for rule in effect.rules
-}
+#: Settings that no rule reads, so that a change of them reruns at most tables and figures: places,
+#: resources, downloads, texts, and settings that choose the jobs of a run.
+READ_BY_NO_RULE = r"""
+    (preset|results|gpus|nodes|choices|figures\..*|corpus\.(download|local)\..*)
+    | training\.execution\.(micro_batch_tokens|log_every|.*checkpoint.*|workers)
+    | datasets\.<name>\.(title|description|compared)
+    | models\.<name>\.stress
+    | evaluation\.(scib\.metrics|mmd\.(datasets|estimator)|umap\.datasets)
+"""
 
 
-def test_each_rule_gets_the_settings_that_affect_it() -> None:
-    files = (Path(__file__).parents[2] / "workflow" / "rules").glob("*.smk")
-    text = "".join(path.read_text() for path in sorted(files))
-    blocks = re.split(r"^(?:use )?rule (?:\w+ as )?(\w+)", text, flags=re.MULTILINE)[1:]
-    rules_with_settings = set()
-    for rule, block in zip(blocks[::2], blocks[1::2], strict=True):
-        for name in re.findall(r"settings_of\(\"(\w+)\"\)", block):
-            assert name == rule
-            rules_with_settings.add(rule)
-    # These two rules call other functions: `compared_settings`, and `settings` for the whole study.
-    assert RULES - rules_with_settings == {"train", "study_runs"}
+def settings_of(section: type[Section], path: str = "") -> Iterator[str]:
+    """Yield the dotted name of each setting. ``<name>`` is the name of an entry of a mapping."""
+    inner = sections_in(section)
+    for name, field in section.model_fields.items():
+        if name in inner:
+            is_mapping = typing.get_origin(field.annotation) is dict
+            yield from settings_of(inner[name], f"{path}{name}.{'<name>.' * is_mapping}")
+        else:
+            yield f"{path}{name}"
 
 
-def changed_rules(before: Plan, after: Plan) -> set[str]:
-    """Return the rules other than ``train`` whose settings differ."""
-    rules = RULES - {"train"}
-    return {rule for rule in rules if before.settings_of(rule) != after.settings_of(rule)}
+def test_each_setting_is_read_by_a_rule_or_needs_no_job() -> None:
+    for setting in settings_of(Config):
+        needs_no_job = re.fullmatch(READ_BY_NO_RULE, setting, re.VERBOSE) is not None
+        assert needs_no_job == (not readers(setting)), setting
+
+
+def changed_rules(before: Plan, after: Plan, dataset: str = "simulated_lung") -> set[str]:
+    """Return the rules whose settings differ. ``dataset`` and a model replace their wildcards."""
+
+    def read(plan: Plan, rule: str, names: set[str]) -> dict[str, Any]:
+        entries = {"datasets": dataset, "models": "sigmoid_128"}
+        used = {}
+        for name in names:
+            section = name.partition(".")[0]
+            if section in entries:
+                name = name.replace("<name>", entries[section])
+            if "<name>" not in name:
+                config = plan.run_config("sigmoid_128") if rule == "train" else plan.config
+                used |= compared(config, name)
+        return used
+
+    rules = read_by_rules().items()
+    return {rule for rule, names in rules if read(before, rule, names) != read(after, rule, names)}
 
 
 class TestPlan:
@@ -219,13 +262,13 @@ class TestPlan:
     def test_selection_of_datasets_and_estimator_affects_no_metric(self) -> None:
         chosen = {"datasets": ["simulated_lung"]}
         evaluation = {"mmd": {"estimator": "biased", **chosen}, "umap": chosen}
-        changes: dict[str, Any] = {"corpus": {"minimum_genes": 7}, "evaluation": evaluation}
-        before, after = Plan(loaded()), Plan(loaded(**changes))
-        assert changed_rules(before, after) == {"gene_statistics", "training_tokens"}
-        assert before.settings("evaluation.mmd") != after.settings("evaluation.mmd")
+        changes: dict[str, Any] = {"tokens": {"minimum_genes": 7}, "evaluation": evaluation}
+        before, after = loaded(), loaded(**changes)
+        assert changed_rules(Plan(before), Plan(after)) == {"gene_statistics", "training_tokens"}
+        assert compared(before, "evaluation.mmd") != compared(after, "evaluation.mmd")
 
     def test_datasets_list_the_analyses_that_compare_them(self) -> None:
-        plan = Plan(loaded(evaluation={"mmd": {"minimum_cells": 9}, "umap": {"neighbours": 7}}))
+        plan = Plan(loaded(evaluation={"mmd": {"minimum_cells": 9}, "umap": {"neighbors": 7}}))
         assert plan.datasets_of("mmd") == ["simulated_heart"]
         assert plan.datasets_of("umap") == ["simulated_heart", "pbmc68k"]
         needed = {"simulated_heart": (9, 7), "pbmc68k": (0, 7), "simulated_lung": (0, 0)}
@@ -235,22 +278,110 @@ class TestPlan:
     def test_a_label_does_not_affect_the_manifest(self, tmp_path: Path) -> None:
         before, after = (
             Plan(loaded(datasets={"simulated_lung": {"label": label}}))
-            for label in ("cell_type", ["author", "{age} {kind}"])
+            for label in ("author", ["author", "{age} {kind}"])
         )
         assert changed_rules(before, after) == {"evaluation_cells"}
         # Another dataset is not affected.
-        one, two = (
-            plan.settings_of("evaluation_cells", "simulated_heart") for plan in (before, after)
-        )
-        assert one == two
+        assert changed_rules(before, after, "simulated_heart") == set()
         (tmp_path / "a.h5ad").touch()
         entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
         corpora = ({"source": "local", "local": [entry | {"label": name}]} for name in "ab")
-        plans = (Plan(loaded(preset="demo", corpus=corpus)) for corpus in corpora)
-        assert changed_rules(*plans) == {"evaluation_cells"}
+        one, two = (Plan(loaded(preset="demo", corpus=corpus)) for corpus in corpora)
+        assert changed_rules(one, two, "a") == {"evaluation_cells"}
+        assert one.training_entries == two.training_entries
+
+    def test_files_without_training_cells_do_not_affect_the_manifest(self, tmp_path: Path) -> None:
+        for name in "ab":
+            (tmp_path / f"{name}.h5ad").touch()
+        trained = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
+        held_out = {"files": str(tmp_path / "b.h5ad"), "held_out": True}
+        other = trained | {"layer": "counts"}
+        one, two, three = (
+            Plan(loaded(preset="demo", corpus={"source": "local", "local": entries}))
+            for entries in ([trained], [trained, held_out], [other])
+        )
+        assert one.training_entries == two.training_entries != three.training_entries
+        assert one.held_out_cells("a") == two.held_out_cells("a") != three.held_out_cells("a")
+        assert two.held_out_cells("b")[:2] == [held_out["files"], True]
 
     def test_download_settings_do_not_affect_the_manifest(self) -> None:
         before = Plan(loaded())
-        download = {"download": {"timeout": 1, "folder": "elsewhere"}, "hosts": ["example.org"]}
-        assert changed_rules(before, Plan(loaded(corpus=download))) == set()
+        download = {"timeout": 1, "folder": "elsewhere", "hosts": ["example.org"]}
+        after = Plan(loaded(corpus={"download": download}))
+        assert changed_rules(before, after) == set()
         assert "manifest" in changed_rules(before, Plan(loaded(corpus={"organisms": ["A b"]})))
+
+    def test_a_models_own_settings_replace_the_general_ones(self) -> None:
+        own = {"models": {"sigmoid_128": {"training": {"steps": 7}}}}
+        before, after = Plan(loaded(**own)), Plan(loaded(**own, training={"steps": 9}))
+        assert changed_rules(before, after) == set()
+        # The same values, once as those of the model.
+        assert changed_rules(before, Plan(loaded(training={"steps": 7}))) == set()
+        assert changed_rules(before, Plan(loaded())) == {"train"}
+        assert changed_rules(before, Plan(loaded(**own, sizes={"new": SIZE}))) == set()
+
+    def test_how_training_is_executed_affects_no_model(self) -> None:
+        execution = {"log_every": 7, "workers": 1, "micro_batch_tokens": 99_999}
+        before, after = Plan(loaded()), Plan(loaded(training={"execution": execution}))
+        assert changed_rules(before, after) == set()
+
+
+SIZE = {"layers": 1, "hidden": 16, "heads": 1, "feed_forward": 16}
+
+
+def with_new_setting(kind: type[Section], **fields: Any) -> type[Section]:
+    """Return a section with further settings, as a later version may have."""
+    return pydantic.create_model(kind.__name__, __base__=kind, **fields)
+
+
+def test_a_new_setting_at_its_default_changes_nothing_that_is_compared() -> None:
+    config = loaded()
+    later = with_new_setting(type(config.training), a_new_setting=(float, 0.0))
+    training = later(**config.training.model_dump())
+    assert training.model_dump() != config.training.model_dump()
+    new = config.model_copy(update={"training": training})
+    assert compared(new, "training") == compared(config, "training")
+    assert compared(new, "training.a_new_setting") == {}
+    other = training.model_copy(update={"a_new_setting": 0.1})
+    new = config.model_copy(update={"training": other})
+    assert compared(new, "training")["training"] == {
+        **compared(config, "training")["training"],
+        "a_new_setting": 0.1,
+    }
+    assert compared(new, "training.a_new_setting") == {"training.a_new_setting": 0.1}
+
+
+def test_settings_with_an_old_name_work_and_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    old = {
+        "corpus": {"minimum_genes": 3, "hosts": ["example.org"], "embedded": {"programmes": 7}},
+        "evaluation": {"scib": {"neighbours": 8}},
+        "training": {"log_every": 7},
+        "models": {"sigmoid_128": {"training": {"workers": 0}}},
+        "study": {"s": {"attention": ["sigmoid"], "context": [128], "size": ["tiny"], "seed": [1],
+                        "training": {"checkpoint_every": 9}}},
+    }  # fmt: skip
+    config = loaded(**old)
+    assert (config.tokens.minimum_genes, config.corpus.embedded.programs) == (3, 7)
+    assert config.evaluation.scib.neighbors == 8
+    assert config.corpus.download.hosts == ["example.org"]
+    assert config.training.execution.log_every == 7
+    runs = Plan(config)
+    execution = runs.run_config("sigmoid_128").training.execution
+    assert (execution.log_every, execution.workers) == (7, 0)
+    execution = runs.run_config("s_sigmoid_seed_1").training.execution
+    assert (execution.log_every, execution.checkpoint_every) == (7, 9)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 7
+    assert any("models.sigmoid_128.training.workers is now" in line for line in lines)
+    both = {"log_every": 7, "execution": {"log_every": 8}}
+    with pytest.raises(UserError, match=r"training\.log_every: is now .* also set; remove"):
+        loaded(training=both)
+    with pytest.raises(UserError, match=r"tokens: Input should be settings"):
+        loaded(corpus={"minimum_genes": 3}, tokens=3)
+
+
+def test_the_rule_of_the_training_benchmark_reads_what_a_step_depends_on() -> None:
+    """The results of an interrupted benchmark are also compared in these settings only."""
+    read = read_by_rules()["benchmark_training"]
+    names = {f"training.{name}" for name in STEP_SETTINGS}
+    assert {name for name in read if re.fullmatch(r"training\.\w+", name)} == names

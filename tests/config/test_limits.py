@@ -1,6 +1,5 @@
 """Types and limits of settings, and messages about wrong ones."""
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -57,7 +56,7 @@ def numbers(values: Any, path: str = "") -> Iterator[tuple[Any, Any, str]]:
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -1])
 def test_every_number_has_limits(wrong: float) -> None:
-    values = dataclasses.asdict(load(overrides={"preset": "paper"}))
+    values = load(overrides={"preset": "paper"}).model_dump()
     for section, key, name in numbers(values):
         if name == "seed" and wrong == -1:
             continue  # a seed may be negative

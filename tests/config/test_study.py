@@ -33,12 +33,14 @@ def test_a_family_has_every_combination_of_its_values():
         for seed, clipping, size, arm in itertools.product(*values)
     ]
     assert list(plan.study_runs) == names
-    settings = plan.run_settings("frontier_softmax_size_tiny_32_clipping_none_seed_2")
-    assert (settings["attention"], settings["seed"], settings["context"]) == ("softmax", 2, 128)
-    assert settings["size"]["hidden"] == 32
-    assert settings["architecture"]["size"] == "tiny_32"
+    name = "frontier_softmax_size_tiny_32_clipping_none_seed_2"
+    config = plan.run_config(name)
+    model = config.models[name]
+    assert (model.attention, config.seed, model.context) == ("softmax", 2, 128)
+    assert config.size_of(name).hidden == 32
+    assert config.architecture.size == "tiny_32"
     expected = {"steps": 7, "clipping": None, "learning_rate": 2e-3, "global_batch": 16}
-    assert expected.items() <= settings["training"].items()  # the batch is from the preset
+    assert expected.items() <= vars(config.training).items()  # the batch is from the preset
 
 
 def test_values_may_be_lists_or_depend_on_attention():

@@ -1,6 +1,5 @@
 """A loopback server, settings for it, and small h5ad files."""
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,9 +33,10 @@ def config() -> Config:
 def corpus(server: Loopback) -> Corpus:
     """The settings of a corpus on loopback, with short timeouts."""
     base = load(overrides={"preset": "paper"}).corpus
-    download = dataclasses.replace(base.download, timeout=1.5, longest_pause=0)
-    changes = {"api": server.api, "hosts": HOSTS, "parts": 1, "organisms": ["Homo sapiens"]}
-    return dataclasses.replace(base, download=download, **changes)
+    values = {"hosts": HOSTS, "timeout": 1.5, "longest_pause": 0}
+    download = base.download.model_copy(update=values)
+    changes = {"api": server.api, "parts": 1, "organisms": ["Homo sapiens"]}
+    return base.model_copy(update={"download": download, **changes})
 
 
 @pytest.fixture
@@ -94,4 +94,4 @@ def lock(server, corpus, tmp_path):
     for number in (1, 2, 3):
         server.add(number, b"x" * number)
     build(corpus, HEART, tmp_path / "lock.csv")
-    return dataclasses.replace(corpus, manifest=str(tmp_path / "lock.csv"))
+    return corpus.model_copy(update={"manifest": str(tmp_path / "lock.csv")})

@@ -27,6 +27,21 @@ def choose(cells, label, types=()):
     return choose_label(cells, "heart", Dataset(title="Heart", label=label, types=list(types)))
 
 
+def test_column_of_batches(cells, capsys):
+    def choose_batch(name):
+        dataset = Dataset(title="Heart", label="cell_type", batch=name)
+        return choose_label(cells(plate=["x", "y", None] * 10, one=["x"] * 30), "heart", dataset)
+
+    assert choose_batch("plate") == "cell_type"
+    assert "heart: 2 batches from 'plate'" in capsys.readouterr().err
+    choose_batch("one")
+    assert "warning: heart: 1 batches from 'one'" in capsys.readouterr().err
+    with pytest.raises(UserError, match="no column 'donor' for the batches"):
+        choose_batch("donor")
+    with pytest.raises(UserError, match="'number' has 30 values for 30 evaluated cells"):
+        choose_batch("number")
+
+
 def test_first_existing_label(cells, capsys):
     assert choose(cells(), ["author", "kind", "cell_type"]) == "kind"
     assert choose(cells(cell_type=["a", "b", None] * 10), "cell_type") == "cell_type"

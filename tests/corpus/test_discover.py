@@ -24,7 +24,9 @@ def test_newest_version_of_the_day(service, server):
 
 
 def find(service, identifier):
-    return find_evaluation_dataset(service, "heart", Dataset(title="Heart", id=identifier))
+    return find_evaluation_dataset(
+        service, "heart", Dataset.model_construct(title="Heart", id=identifier)
+    )
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_resuming_in_another_process(fetch, server, tmp_path):
 
 def test_progress_resets_the_count_of_attempts(fetch, server, web, monkeypatch):
     monkeypatch.setattr(web_module, "ADVANCE", 1 << 16)
-    patient = dataclasses.replace(web, settings=dataclasses.replace(web.settings, attempts=3))
+    patient = dataclasses.replace(web, settings=web.settings.model_copy(update={"attempts": 3}))
     server.script[PATH] = ["cut", "cut", "503", "cut"]
     fetch(web=patient)
     # Bytes that were received before are not progress.

@@ -1,7 +1,5 @@
 """The embedded corpus: recovered counts, the generative model, the CELLxGENE layout."""
 
-import dataclasses
-
 import anndata
 import numpy as np
 import pytest
@@ -72,7 +70,7 @@ def test_distribution_of_lengths(sizes):
 
 
 def test_training_files_have_all_types_and_different_donors(tmp_path, sizes):
-    small = dataclasses.replace(sizes, training_cells=400)
+    small = sizes.model_copy(update={"training_cells": 400})
     for row in embedded.list_embedded(small, {})[:2]:
         embedded.write_embedded(row.file, small, 42, tmp_path / f"{row.file}.h5ad")
     first, second = (open_cells(tmp_path / f"simulated_training_0{i}.h5ad") for i in range(2))

@@ -1,6 +1,5 @@
 """Fetching the files of a manifest."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -21,8 +20,8 @@ BLOOD = Dataset(title="Blood")
 
 
 def test_embedded(config, tmp_path):
-    sizes = dataclasses.replace(config.corpus.embedded, training_cells=100)
-    corpus = dataclasses.replace(config.corpus, embedded=sizes)
+    sizes = config.corpus.embedded.model_copy(update={"training_cells": 100})
+    corpus = config.corpus.model_copy(update={"embedded": sizes})
     own = {"mine": Dataset(title="Not a file of the embedded corpus", file="mine.h5ad")}
     make_manifest(corpus, {**own, **config.datasets}, tmp_path)
     rows = read_manifest(tmp_path / "manifest.csv")
@@ -111,8 +110,8 @@ def test_raw_files_are_deleted_and_restored(corpus, server, files, write_h5ad, c
     linked = part / f"{uuid(1003)}.h5ad"  # the user replaces this link to a download
     linked.unlink()
     linked.symlink_to(own)
-    download = dataclasses.replace(corpus.download, keep_files=False)
-    corpus = dataclasses.replace(corpus, download=download)
+    download = corpus.download.model_copy(update={"keep_files": False})
+    corpus = corpus.model_copy(update={"download": download})
     with raw_files(part, corpus, tmp_path / "downloads", last=True):
         pass
     assert own.exists()

@@ -1,6 +1,5 @@
 """Manifests of every source, and locks."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -97,7 +96,7 @@ def test_unknown_and_wrong_sizes(corpus, published, tmp_path):
         build(corpus, HEART, tmp_path / "m.csv")
         assert [r.bytes for r in read_manifest(tmp_path / "m.csv")] == ["2", "5", "3"]
     listed[1]["filesize"] = -1
-    build(dataclasses.replace(corpus, maximum_file_gb=4e-9), HEART, tmp_path / "m.csv")
+    build(corpus.model_copy(update={"maximum_file_gb": 4e-9}), HEART, tmp_path / "m.csv")
     assert [r.bytes for r in read_manifest(tmp_path / "m.csv")] == ["2", "3"]
 
 
@@ -110,7 +109,7 @@ def test_changed_files_of_a_lock(lock, server, tmp_path):
     # The service need not have files that were downloaded before.
     (tmp_path / "downloads").mkdir(exist_ok=True)
     (tmp_path / "downloads" / f"{uuid(1003)}.h5ad").write_bytes(b"xxx")
-    build(dataclasses.replace(lock, leave_out=[uuid(1001)]), HEART, tmp_path / "m.csv")
+    build(lock.model_copy(update={"leave_out": [uuid(1001)]}), HEART, tmp_path / "m.csv")
     assert [r.file for r in read_manifest(tmp_path / "m.csv")] == [uuid(1002), "heart"]
 
 

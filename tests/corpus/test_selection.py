@@ -38,13 +38,13 @@ def test_reasons_to_leave_files_out(corpus):
         "heart": row(9, dataset_id=uuid(50), collection_id=uuid(60)),
         "lung": row(10, collection_id=""),
     }
-    wanted = dataclasses.replace(corpus, leave_out=[uuid(108)])
+    wanted = corpus.model_copy(update={"leave_out": [uuid(108)]})
     training, held_out, left_out = select(versions, evaluation, wanted, 42)
     assert [r.file for r in training] == ["1", "6", "11"]
     assert held_out == {uuid(50): "dataset of heart", uuid(3): "collection of heart"}
     assert left_out == {"other organisms": 3, "named in corpus.leave_out": 1}
     with pytest.raises(UserError, match=rf"corpus\.leave_out: {uuid(99)} is neither a dataset"):
-        select(versions, {}, dataclasses.replace(corpus, leave_out=[uuid(99), uuid(1)]), 42)
+        select(versions, {}, corpus.model_copy(update={"leave_out": [uuid(99), uuid(1)]}), 42)
 
 
 def test_assays_of_rna(corpus):
@@ -62,7 +62,7 @@ def test_assays_of_rna(corpus):
         (["10x 3' v3"], [4]),
         (None, [1, 2, 3, 4]),
     ):
-        training, _, _ = select(versions, {}, dataclasses.replace(corpus, assays=assays), 42)
+        training, _, _ = select(versions, {}, corpus.model_copy(update={"assays": assays}), 42)
         assert [int(r.file) for r in training] == numbers
 
 

@@ -32,8 +32,8 @@ def dataset(tmp_path):
 
 
 def run(paths, cells, **changes):
-    settings = {"neighbours": 5, "variance": 0.95, "controls": ["random", "pca_log_counts"]}
-    scib = Scib(metrics=[], **{**settings, **changes})
+    settings = {"neighbors": 5, "variance": 0.95, "controls": ["random", "pca_log_counts"]}
+    scib = Scib(metrics=["leiden_nmi"], **{**settings, **changes})
     return list(find_neighbours(paths, cells, scib, 42))
 
 
@@ -114,7 +114,7 @@ def test_invalid_input(write_pair, dataset, tmp_path):
         principal_components(np.ones((5, 3)), 0.95, "x")
     paths = write_pair({"a": 20, "b": 20})
     with pytest.raises(UserError, match=r"40 of 40 .* too few: .* more than 40 cells"):
-        run(paths, path, neighbours=40)
+        run(paths, path, neighbors=40)
     with pytest.raises(UserError, match="no such file"):
         run(paths, tmp_path / "toy.h5ad")
     with pytest.raises(UserError, match=r"1 types; .* scIB needs two types"):

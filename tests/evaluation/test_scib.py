@@ -7,17 +7,20 @@ import igraph
 import numpy as np
 import pytest
 from scib_metrics import silhouette_label
+from scipy.optimize import brentq
 from scipy.spatial.distance import cdist
+from scipy.stats import entropy
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, silhouette_score
 from umap.umap_ import fuzzy_simplicial_set
 
 from scsigmoid.config.schema import Scib
-from scsigmoid.evaluation.neighbours import find_neighbours
-from scsigmoid.evaluation.scib import scib, silhouette, split_by_donor
+from scsigmoid.errors import UserError
+from scsigmoid.evaluation.neighbours import find_neighbours, nearest_cells
+from scsigmoid.evaluation.scib import connectivity, ilisi, scib, silhouette, split_by_donor
 from scsigmoid.records.measurements import read_measurements
 from scsigmoid.seeds import derive
 
-SETTINGS = Scib(metrics=[], neighbours=15, variance=0.95, controls=["random"])
+SETTINGS = Scib(metrics=["leiden_nmi"], neighbors=15, variance=0.95, controls=["random"])
 
 
 @pytest.fixture
@@ -96,7 +99,6 @@ def test_silhouette_equals_scib_metrics(pair, counts, representations, tmp_path)
         assert silhouette(distinct, 0) == {"silhouette_label": 0.5}
     assert rows[0].value > rows[1].value > rows[2].value
     assert (rows[0].attention, rows[0].context, rows[2].attention) == ("sigmoid", 256, "")
-    assert all(row.simulated for row in rows)
     sources = ("embeddings/toy/sigmoid_4k.h5ad", "corpus/evaluation/toy.h5ad")
     assert (rows[0].source, rows[2].source) == sources
 
@@ -133,3 +135,84 @@ def test_output_is_reproducible_and_independent_of_other_metrics(pair, counts, t
         scored(pair, counts, tmp_path / "second", name)
         first, second = (tmp_path / run / name / "toy.csv" for run in ("first", "second"))
         assert first.read_bytes() == second.read_bytes()
+
+
+def effective_numbers(points, batches, neighbours):
+    """Return Simpson's effective number of batches near each cell, in float64.
+
+    Weights are exp(-beta * distance) with the perplexity ``neighbours // 3``, as in LISI.
+    """
+    distances = cdist(points, points)
+    numbers = []
+    for cell, order in enumerate(np.argsort(distances, axis=1, kind="stable")[:, :neighbours]):
+        near = order[order != cell]
+
+        def weights(beta, cell=cell, near=near):
+            values = np.exp(-beta * (distances[cell, near] - distances[cell, near].min()))
+            return values / values.sum()
+
+        def excess(beta, weights=weights):
+            return entropy(weights(beta)) - np.log(neighbours // 3)
+
+        shares = weights(brentq(excess, 1e-6, 1e3))
+        numbers.append(1 / sum(shares[batches[near] == name].sum() ** 2 for name in set(batches)))
+    return np.array(numbers)
+
+
+def test_ilisi_equals_its_formula(write_pair, counts, tmp_path):
+    pair = write_pair({"a": 50, "b": 40, "c": 30})
+    settings = SETTINGS.model_copy(update={"neighbors": 15})
+    outputs = {"ilisi": tmp_path / "results/metrics/ilisi/toy.csv"}
+    scib(pair, counts, settings, 42, outputs, donors=True, batch="donor_id")
+    rows = read_measurements(outputs["ilisi"])
+    representations = list(find_neighbours(pair, counts, settings, 42, "donor_id"))
+    assert [row.model for row in rows] == [item.metadata["model"] for item in representations]
+    assert {row.group for row in rows} == {""}  # not by donor
+    for row, cells in zip(rows, representations, strict=True):
+        numbers = effective_numbers(cells.coordinates.astype(float), cells.donors, 90)
+        assert row.value == pytest.approx((np.median(numbers) - 1) / 2, abs=0.02)
+
+
+def clumps(representation, batches):
+    """Return a type in two distant clumps, one for each batch, and a type in one clump."""
+    points = np.random.default_rng(0).normal(size=(90, 2)).astype(np.float32)
+    points[:30] += 100
+    points[60:] -= 100
+    indices, distances = nearest_cells(points, 15)
+    labels = np.repeat(["a", "b"], [60, 30])
+    return replace(
+        representation, coordinates=points, indices=indices, distances=distances, labels=labels,
+        batches=batches,
+    )  # fmt: skip
+
+
+def test_separate_and_mixed_batches(representations):
+    order = np.repeat(["x", "y", "x"], 30)
+    separate = clumps(representations[0], order)
+    # Half of the cells of type a are connected, and all cells of type b.
+    assert connectivity(separate, 0) == {"graph_connectivity": pytest.approx((0.5 + 1) / 2)}
+    assert ilisi(clumps(representations[0], np.tile(["x", "y"], 45)), 0)["ilisi"] > 0.9
+    # The 30 nearest of 31 cells of a clump with a batch of its own.
+    near = replace(separate, coordinates=separate.coordinates * 100)
+    assert ilisi(near, 0)["ilisi"] < 0.1
+
+
+def test_cells_without_a_batch_are_left_out(representations, capfd):
+    batches = np.tile(["x", "y", ""], 30)
+    cells = clumps(representations[0], batches)
+    is_known = batches != ""
+    fields = ("coordinates", "labels", "batches")
+    known = replace(cells, **{field: getattr(cells, field)[is_known] for field in fields})
+    assert ilisi(cells, 0) == ilisi(known, 0)
+    assert "30 cells without a batch are left out" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("batches", [np.array([]), np.array([""] * 90), np.array(["x"] * 90)])
+def test_fewer_than_two_batches_have_no_score(representations, batches):
+    cells = replace(representations[0], batches=batches.astype(str))
+    assert ilisi(cells, 0) == connectivity(cells, 0) == {}
+
+
+def test_a_missing_column_of_batches(pair, counts):
+    with pytest.raises(UserError, match="no column 'plate'"):
+        list(find_neighbours(pair, counts, SETTINGS, 42, "plate"))

@@ -1,6 +1,5 @@
 """UMAP: reproducible bytes, coordinates of umap-learn and invalid input."""
 
-import json
 import os
 import subprocess
 import sys
@@ -9,6 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import umap
+from configurations import write_configuration
 
 from scsigmoid.config.schema import Umap
 from scsigmoid.errors import UserError
@@ -17,16 +17,16 @@ from scsigmoid.evaluation.neighbours import principal_components
 from scsigmoid.evaluation.umap import umap_dataset
 from scsigmoid.seeds import derive
 
-SETTINGS = Umap(datasets=None, neighbours=15, minimum_distance=0.5, variance=0.95)
+SETTINGS = Umap(datasets=None, neighbors=15, minimum_distance=0.5, variance=0.95)
 
 
 def test_two_processes_write_the_same_bytes(write_pair, tmp_path):
     paths = write_pair({"a": 30, "b": 30, "c": 30})
     folders = [{model: tmp_path / run / f"{model}.parquet" for model in paths} for run in "ab"]
     umap_dataset(paths, "toy", SETTINGS, 42, folders[0])
-    settings = json.dumps({"evaluation.umap": vars(SETTINGS), "seed": 42})
+    configuration = write_configuration(tmp_path, evaluation={"umap": SETTINGS.model_dump()})
     command = [sys.executable, "-m", "scsigmoid", "umap", "--dataset", "toy"]
-    command += ["--settings", settings]
+    command += ["--configuration", configuration]
     command += ["--embeddings", *paths.values(), "--output", *folders[1].values()]
     # Python's hash seed differs between processes.
     subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": "1"}, check=True)
@@ -42,7 +42,7 @@ def test_settings_reach_the_library(write_pair, tmp_path):
     """The coordinates equal umap-learn's for the same components and seed."""
     paths = write_pair({"a": 30, "": 30}, hidden=8)
     outputs = {model: tmp_path / f"{model}.parquet" for model in paths}
-    settings = Umap(datasets=None, neighbours=7, minimum_distance=0.25, variance=0.8)
+    settings = Umap(datasets=None, neighbors=7, minimum_distance=0.25, variance=0.8)
     umap_dataset(paths, "toy", settings, 42, outputs)
     for model, embedding in read_embeddings(paths, "toy", labeled_only=False).items():
         components = principal_components(embedding.values, 0.8, "x")
@@ -55,6 +55,14 @@ def test_settings_reach_the_library(write_pair, tmp_path):
         points = np.column_stack([table["x"], table["y"]])
         np.testing.assert_array_equal(points, expected.astype(np.float32))
         assert table["cell_type"].to_pylist() == embedding.labels.tolist()
+
+
+def test_batches_are_stored(write_pair, tmp_path):
+    paths = write_pair({"a": 10, "b": 10})
+    outputs = {model: tmp_path / f"{model}.parquet" for model in paths}
+    umap_dataset(paths, "toy", SETTINGS, 42, outputs, "donor_id")
+    donors = [f"donor {row % 3}" for row in range(20)]
+    assert all(pq.read_table(path)["batch"].to_pylist() == donors for path in outputs.values())
 
 
 def test_invalid_input(write_pair, tmp_path):

@@ -1,13 +1,12 @@
 """Validation loss compared with a loop over cells, trials and masked positions."""
 
-import json
 import math
-from dataclasses import asdict, replace
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from configurations import write_configuration
 from scipy import stats
 from torch.nn.functional import cross_entropy
 
@@ -72,19 +71,18 @@ def test_equals_brute_force(make_model, store, tmp_path, arm):
     np.testing.assert_allclose(table["loss"].to_numpy(), expected, rtol=2e-5)
     assert row.value == pytest.approx(expected.mean(), rel=1e-5)
     assert (row.metric, row.n, row.seed, row.context) == ("validation_loss", 12, 42, 16)
-    assert (row.attention, row.simulated) == (arm.split()[0], True)
+    assert row.attention == arm.split()[0]
 
 
 def test_intervals(checkpoint, make_store, tmp_path):
     """The interval over donors, and the interval over trials, which have different masks."""
     donors = ["A"] * 5 + ["B"] * 4 + ["C"] * 3
-    store = make_store(donors=donors, simulated=False)
-    _, table = run(checkpoint, store, tmp_path, replace(SETTINGS, confidence=0.9))
+    store = make_store(donors=donors)
+    _, table = run(checkpoint, store, tmp_path, SETTINGS.model_copy(update={"confidence": 0.9}))
     assert table["donor"].to_pylist() == donors
     cells, over_donors, masks = read_measurements(tmp_path / f"{checkpoint.parent.name}.csv")
     names = ("validation_loss", "validation_loss_over_donors", "validation_loss_over_masks")
     assert (cells.metric, over_donors.metric, masks.metric) == names
-    assert not cells.simulated
     losses = table["loss"].to_numpy()
     assert cells.value == losses.mean()
     assert math.isnan(cells.low)
@@ -94,7 +92,7 @@ def test_intervals(checkpoint, make_store, tmp_path):
     tokens, trials = TokenStore.open(store), []
     # The loss of trial i is the difference of the sums over i and over i - 1 trials.
     for count in range(1, 4):
-        settings = replace(SETTINGS, trials=count)
+        settings = SETTINGS.model_copy(update={"trials": count})
         loss_sum = cell_losses(encoder, tokens, settings, MASK_SEED)[0].mean() * count
         trials.append(loss_sum - sum(trials))
     low, high = stats.t.interval(0.9, 2, np.mean(trials), stats.sem(trials))
@@ -111,9 +109,10 @@ def test_model_without_output_layer(make_model, store, tmp_path):
 
 def test_command_for_several_models_equals_separate_calls(make_model, store, tmp_path, capsys):
     models = {f"{name}_toy": make_model(name) for name in ("sigmoid", "softmax")}
-    settings = {"evaluation.validation_loss": asdict(SETTINGS), "seed": 42, "device": "cpu"}
-    command = ["validation-loss", "--dataset", "toy", "--tokens", str(store), "--settings"]
-    command += [json.dumps(settings), "--checkpoint", *map(str, models.values()), "--output"]
+    evaluation = {"validation_loss": SETTINGS.model_dump()}
+    configuration = write_configuration(tmp_path, evaluation=evaluation)
+    command = ["validation-loss", "--dataset", "toy", "--tokens", str(store), "--configuration"]
+    command += [str(configuration), "--checkpoint", *map(str, models.values()), "--output"]
     together = tmp_path / "results/together"
     assert main([*command, *(str(together / f"{name}.csv") for name in models)]) == 0
     for name, checkpoint in models.items():

@@ -1,6 +1,5 @@
 """Hours, parameters, disk space and files of a configuration."""
 
-import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -108,9 +107,9 @@ def test_a_manifest_replaces_estimates(tmp_path):
     volume = estimate_volume(config, tmp_path)
     assert (volume.files, volume.cells) == (3, 1500)
     assert volume.bytes == pytest.approx(10**12 + 5 + 500 * Lengths(1830, 0.65).mean() * 5.7)
-    corpus = dataclasses.replace(config.corpus, manifest=str(tmp_path / "none.csv"))
+    corpus = config.corpus.model_copy(update={"manifest": str(tmp_path / "none.csv")})
     with pytest.raises(UserError, match="no such manifest"):
-        estimate_volume(dataclasses.replace(config, corpus=corpus), tmp_path)
+        estimate_volume(config.model_copy(update={"corpus": corpus}), tmp_path)
 
 
 def test_settings_as_for_snakemake():

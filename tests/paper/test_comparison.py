@@ -270,7 +270,7 @@ def with_setting(config: Any, path: list[str], value: object) -> Any:
     key, *rest = path
     if isinstance(config, dict):
         return {**config, key: with_setting(config[key], rest, value)}
-    return replace(config, **{key: with_setting(getattr(config, key), rest, value)})
+    return config.model_copy(update={key: with_setting(getattr(config, key), rest, value)})
 
 
 #: Settings of training with values that differ from the paper.
@@ -326,8 +326,10 @@ def test_the_papers_models_may_have_any_names(paper_results: Results) -> None:
         write_cells(path, dict(pq.read_table(path).to_pydict()))
     models = {names[name]: model for name, model in config.models.items()}
     pair = [names[name] for name in config.evaluation.pair]
-    evaluation = replace(config.evaluation, pair=pair)
-    renamed = Results(folder, replace(config, models=models, evaluation=evaluation))
+    evaluation = config.evaluation.model_copy(update={"pair": pair})
+    renamed = Results(
+        folder, config.model_copy(update={"models": models, "evaluation": evaluation})
+    )
     assert differences(renamed.config, renamed) == []
     assert [number for number in numbers(renamed) if number.verdict != REPRODUCED] == []
 
@@ -335,5 +337,5 @@ def test_the_papers_models_may_have_any_names(paper_results: Results) -> None:
 def test_a_missing_model_and_dataset_are_named(paper_config: Config) -> None:
     models, datasets = {**paper_config.models}, {**paper_config.datasets}
     del models["softmax_8k"], datasets["lung_acr"]
-    rows = differences(replace(paper_config, models=models, datasets=datasets))
+    rows = differences(paper_config.model_copy(update={"models": models, "datasets": datasets}))
     assert {row.name for row in rows} == {"datasets.lung_acr", "models.softmax_8k"}

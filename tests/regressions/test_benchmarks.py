@@ -3,13 +3,13 @@
 import json
 import subprocess
 import weakref
-from dataclasses import asdict, replace
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
 import torch
 from benchmarks.small_benchmarks import KERNEL, run_kernel
+from configurations import write_configuration
 from torch import Tensor
 
 from scsigmoid.benchmarks import machine
@@ -19,7 +19,9 @@ from scsigmoid.benchmarks.providers import Provider
 from scsigmoid.cli import main
 from scsigmoid.errors import UserError
 
-ONE = replace(KERNEL, lengths=[32], head_dimensions=[8], padding=[0.0], jagged=False)
+ONE = KERNEL.model_copy(
+    update={"lengths": [32], "head_dimensions": [8], "padding": [0.0], "jagged": False}
+)
 
 
 def test_an_error_of_our_own_kernel_fails_the_command(
@@ -29,10 +31,11 @@ def test_an_error_of_our_own_kernel_fails_the_command(
         return (q + k + v) * 0
 
     monkeypatch.setattr("scsigmoid.benchmarks.providers.sigmoid_attention", attend)
-    settings = json.dumps({"device": "cpu", "benchmarks.kernel": asdict(ONE)})
+    configuration = write_configuration(tmp_path / "run", benchmarks={"kernel": ONE.model_dump()})
     files = ["--output", str(tmp_path / "kernel.csv"), "--machine", str(tmp_path / "kernel.json")]
     log = tmp_path / "log"
-    assert main(["benchmark-kernel", "--settings", settings, *files, "--log", str(log)]) == 1
+    command = ["benchmark-kernel", "--configuration", str(configuration)]
+    assert main([*command, *files, "--log", str(log)]) == 1
     reason = "wrong: output has a relative error of 1"
     message = f"reference_sigmoid (packed, head dimension 8, 32 tokens): {reason}"
     assert message in capsys.readouterr().err
@@ -50,11 +53,11 @@ def test_our_own_kernel_may_run_out_of_memory(
 
 def test_shapes_that_do_not_divide_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"benchmarks.kernel.lengths: 32 does not divide tokens 8"):
-        run_kernel(replace(ONE, tokens=8), tmp_path)
+        run_kernel(ONE.model_copy(update={"tokens": 8}), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-SHORT = replace(KERNEL, providers=["sdpa"], iterations=1, head_dimensions=[8])
+SHORT = KERNEL.model_copy(update={"providers": ["sdpa"], "iterations": 1, "head_dimensions": [8]})
 
 
 def test_a_table_without_all_groups_is_incomplete_in_the_machine_file(

@@ -20,7 +20,7 @@ BLOOD_ONLY = {"datasets": ["blood"]}
     [
         ([6, 6, 2], {"mmd": BLOOD_ONLY}, r"13 of 14 .*6 'a', 5 'b'\).*scIB.*15.*; MMD.*10"),
         ([40, 9], {"mmd": {**BLOOD_ONLY, "minimum_cells": 8}}, ""),
-        ([8, 7], {"umap": BLOOD_ONLY, "scib": {"neighbours": 13}}, "UMAP needs more than 15"),
+        ([8, 7], {"umap": BLOOD_ONLY, "scib": {"neighbors": 13}}, "UMAP needs more than 15"),
     ],
 )
 def test_too_few_cells_for_a_metric(types, settings, message, write_h5ad, tmp_path, capfd):

@@ -10,10 +10,13 @@ from small_training import row
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from training.checkpoint_files import IDENTITY, save
 
+from scsigmoid.config.check import load
+from scsigmoid.config.plan import Plan
 from scsigmoid.errors import UserError
 from scsigmoid.files import parsing
 from scsigmoid.training.checkpoints import Checkpoints
 from scsigmoid.training.records import Events
+from scsigmoid.training.run import TrainingRun
 
 
 def test_parsing_names_damage_but_passes_errors_of_the_file_system():
@@ -108,3 +111,33 @@ def test_events_of_a_resumed_run_replace_later_events(tmp_path):
     assert "mfu" not in read.Tags()["scalars"]
     assert [(e.step, e.value) for e in read.Scalars("loss")][:3] == [(1, 4.0), (2, 3.5), (3, 3.0)]
     assert read.Scalars("loss")[-1].step == 4
+
+
+#: The identity of the model `sigmoid_384` of the demo (then `sigmoid_8k`) in its checkpoints, as
+#: version 0.3 wrote it before settings were left out at their default.
+EARLIER_IDENTITY = {
+    "attention": '"sigmoid"', "context": "384", "size.layers": "2", "size.hidden": "64",
+    "size.heads": "2", "size.feed_forward": "256", "architecture.dropout": "0.02",
+    "architecture.layer_norm_epsilon": "1e-05", "architecture.initializer_range": "0.02",
+    "training.global_batch": "16", "training.learning_rate": "0.01", "training.warmup_steps": "20",
+    "training.weight_decay": "0.1", "training.betas": "[0.9, 0.999]", "training.epsilon": "1e-08",
+    "training.gradient": '"mean"', "training.clipping": "null", "training.mask_fraction": "0.15",
+    "training.mask_replacement": '"mask"', "training.validation_cells": "0", "seed": "42",
+    "tokens.cls": "true", "vocabulary": "v", "training cells": "c",
+}  # fmt: skip
+
+
+def test_checkpoints_of_earlier_code_are_resumed():
+    """New settings, which have a default, and settings of the execution are not compared."""
+    sizes = {"tiny": {"layers": 2, "hidden": 64, "heads": 2, "feed_forward": 256}}
+    training = {"patience": 0, "snapshots": [7], "execution": {"micro_batch_tokens": 4096}}
+    training |= {"learning_rate": 0.01, "clipping": None}
+    overrides = {"preset": "demo", "sizes": sizes, "training": training}
+    config = Plan(load(overrides=overrides)).run_config("sigmoid_384")
+    config = config.model_copy(update={"models": {"m": config.models["sigmoid_384"]}})
+    assert TrainingRun.of(config, "m").identity("v", "c") == EARLIER_IDENTITY
+    changed = config.architecture.model_copy(update={"variants": ["qk_norm"]})
+    other = TrainingRun.of(config.model_copy(update={"architecture": changed}), "m")
+    assert other.identity("v", "c").items() - EARLIER_IDENTITY.items() == {
+        ("architecture.variants", '["qk_norm"]')
+    }

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from configurations import write_configuration
 from fake_stage import command_that
 from small_disk import small_disk
 
@@ -23,9 +24,12 @@ def test_a_plan_may_be_cut_short() -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_an_evaluation_dataset_needs_the_manifest(capsys: pytest.CaptureFixture[str]) -> None:
-    names = ("cells", "metadata", "vocabulary", "configuration", "output")
-    assert main(["tokenize", "--settings={}", *(f"--{name}=absent" for name in names)]) == 1
+def test_an_evaluation_dataset_needs_the_manifest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("cells", "metadata", "vocabulary", "output")
+    configuration = f"--configuration={write_configuration(tmp_path)}"
+    assert main(["tokenize", configuration, *(f"--{name}=absent" for name in names)]) == 1
     assert "--metadata without --manifest; add the manifest" in capsys.readouterr().err
 
 

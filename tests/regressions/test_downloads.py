@@ -1,6 +1,5 @@
 """A resumed download is one file: never the start of one file and the rest of another."""
 
-import dataclasses
 import hashlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,7 +27,7 @@ HALF, SIZE = len(OLD) // 2, len(OLD)
 def web(server: Loopback) -> Web:
     """A client with three attempts and without pauses between them."""
     corpus = load(overrides={"preset": "paper"}).corpus
-    quick = dataclasses.replace(corpus.download, attempts=3, timeout=1.5, longest_pause=0)
+    quick = corpus.download.model_copy(update={"attempts": 3, "timeout": 1.5, "longest_pause": 0})
     return Web(HOSTS, quick)
 
 

@@ -162,7 +162,7 @@ def numbers(values: Any, path: str = "") -> Iterator[tuple[Any, Any, str]]:
 
 
 def test_every_number_has_an_upper_limit() -> None:
-    values = dataclasses.asdict(load(overrides={"preset": "paper"}))
+    values = load(overrides={"preset": "paper"}).model_dump()
     for section, key, name in numbers(values):
         for number in (10**19, -(10**19), 2**63 if name == "seed" else 2**31, 10**400, 1e300):
             valid, section[key] = section[key], number

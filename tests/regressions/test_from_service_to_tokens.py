@@ -110,7 +110,7 @@ def make_tokens(corpus: Corpus, folder: Path) -> tuple[Path, TokenStore, list[st
 
 
 def test_tokens_of_a_corpus(published, corpus, spots, tmp_path, capfd):
-    wanted = dataclasses.replace(corpus, snapshot=DAY, assays=["rna", "EFO:0022857"])
+    wanted = corpus.model_copy(update={"snapshot": DAY, "assays": ["rna", "EFO:0022857"]})
     lock, store, lines = make_tokens(wanted, tmp_path / "first")
     printed, log = "\n".join(lines), capfd.readouterr().err
 
@@ -158,7 +158,7 @@ def test_tokens_of_a_corpus(published, corpus, spots, tmp_path, capfd):
 
     # The lock gives the same tokens without the service's list of datasets.
     published.answers.clear()
-    locked = dataclasses.replace(wanted, manifest=str(lock))
+    locked = wanted.model_copy(update={"manifest": str(lock)})
     again = make_tokens(locked, tmp_path / "second")[0]
     without_part = [dataclasses.replace(row, part="") for row in read_manifest(again)]
     assert without_part == [dataclasses.replace(row, part="") for row in rows.values()]

@@ -1,7 +1,6 @@
 """Labels of models and runs are unique, and figures draw every model differently."""
 
 import itertools
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,8 +24,8 @@ DATASETS = dict.fromkeys(
 SLOW = {"training": {"learning_rate": 1e-5}}
 CHANGES = {
     "rate": SLOW,
-    "size": {"size": "400M"},
-    "size and rate": {"size": "400M", **SLOW},
+    "size": {"size": "tiny_96"},
+    "size and rate": {"size": "tiny_96", **SLOW},
     "backend": {"backend": "reference"},
     "nothing": {},
 }
@@ -67,7 +66,7 @@ def test_labels_of_equal_attention_and_context_differ(change: str) -> None:
     for label in (model_label, short_label):
         labels = {name: label(config, name) for name in config.models}
         assert len(set(labels.values())) == len(labels) == 12
-    words = {"rate": "1e-05", "size": "400M", "nothing": "other_sigmoid_256"}
+    words = {"rate": "1e-05", "size": "tiny_96", "nothing": "other_sigmoid_256"}
     assert words.get(change, "") in model_label(config, "other_sigmoid_256")
 
 
@@ -136,10 +135,10 @@ def test_labels_of_contexts_differ(tmp_path: Path, names: tuple[str, str]) -> No
     """The names of the models do not decide between contexts of different lengths."""
     demo = configuration()
     models = {
-        name: replace(demo.models["sigmoid_128"], context=context)
+        name: demo.models["sigmoid_128"].model_copy(update={"context": context})
         for name, context in zip(names, (128, 256), strict=True)
     }
-    same = replace(demo, models=models | {"c_4k": models[names[0]]})
+    same = demo.model_copy(update={"models": models | {"c_4k": models[names[0]]}})
     results = made_up(tmp_path, same)
     with styled():
         axes = registry.make("figure", "loss", results).axes[-1]  # of the last dataset

@@ -1,6 +1,5 @@
 """A manifest that lost, gained or changed a row is refused by every job that reads it."""
 
-import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -140,11 +139,12 @@ def remote() -> Iterator[Config]:
     for number in (1, 2, 3):
         server.add(number, b"x" * number)
     config = load(overrides={"preset": "paper"})
-    changes = {"api": server.api, "hosts": HOSTS, "parts": 1, "organisms": ["Homo sapiens"]}
-    download = dataclasses.replace(config.corpus.download, timeout=1.5, longest_pause=0)
-    corpus = dataclasses.replace(config.corpus, download=download, **changes)
+    changes = {"api": server.api, "parts": 1, "organisms": ["Homo sapiens"]}
+    values = {"hosts": HOSTS, "timeout": 1.5, "longest_pause": 0}
+    download = config.corpus.download.model_copy(update=values)
+    corpus = config.corpus.model_copy(update={"download": download, **changes})
     heart = {"heart": Dataset(title="Heart", id=uuid(1003))}
-    yield dataclasses.replace(config, corpus=corpus, datasets=heart)
+    yield config.model_copy(update={"corpus": corpus, "datasets": heart})
     server.close()
 
 
@@ -154,8 +154,8 @@ def test_a_lock_may_be_edited(remote, tmp_path):
     summary = json.loads((tmp_path / "manifest.json").read_text())
     assert summary["manifest"]["rows"] == 3
     edit(tmp_path / "manifest.csv", lose_first)
-    corpus = dataclasses.replace(remote.corpus, manifest=str(tmp_path / "manifest.csv"))
-    edited = dataclasses.replace(remote, corpus=corpus)
+    corpus = remote.corpus.model_copy(update={"manifest": str(tmp_path / "manifest.csv")})
+    edited = remote.model_copy(update={"corpus": corpus})
     assert estimate_volume(edited, tmp_path / "results").files == 2
     (tmp_path / "results").mkdir()
     make_manifest(corpus, remote.datasets, tmp_path / "results")

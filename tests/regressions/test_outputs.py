@@ -152,7 +152,7 @@ def test_input_and_model_are_not_replaced(which, way, cells, model, tmp_path, ca
 
 @pytest.mark.parametrize("option", ["--output", "--log"])
 def test_no_stage_replaces_its_input(option, victim, tmp_path, capfd):
-    command = ["vocabulary", "--statistics", str(victim), "--settings", "{}"]
+    command = ["vocabulary", "--statistics", str(victim), "--configuration", "c"]
     outputs = {"--output": str(tmp_path / "o"), "--log": str(tmp_path / "l")}
     outputs[option] = str(victim)
     assert main([*command, *(word for pair in outputs.items() for word in pair)]) == 1
@@ -170,7 +170,7 @@ def test_a_log_is_not_appended_to_the_model(cells, model, tmp_path, capfd):
 def test_outputs_of_one_command_are_different_files(tmp_path, capfd):
     command = ["embeddings", "--checkpoint", "a", "b", "--tokens", "t", "--cells", "c"]
     output = str(tmp_path / "out.h5ad")
-    assert main([*command, "--settings", "{}", "--output", output, output]) == 1
+    assert main([*command, "--configuration", "c", "--output", output, output]) == 1
     assert "twice" in error_line(capfd)
 
 

@@ -1,6 +1,5 @@
 """Cells that occur twice are trained on once, and never if one of them is held out."""
 
-import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -116,10 +115,10 @@ def test_a_processed_copy_with_fewer_genes(run, tmp_path):
     raw = sp.csr_matrix(counts[:40, 10:50].astype(np.float32))
     write(tmp_path / "copy.h5ad", np.log1p(counts[:40, 10:50]), genes=GENES[10:50], raw=raw)
     copy = LocalFiles(files=str(tmp_path / "copy.h5ad"))
-    training, _, summary = run(whole, dataclasses.replace(copy, held_out=True))
+    training, _, summary = run(whole, copy.model_copy(update={"held_out": True}))
     assert sorted(training) == sorted(map(tuple, counts[40:].tolist()))
     assert summary["excluded"][whole.files] == {"held_out": 40, "repeated": 0}
-    tested = dataclasses.replace(whole, held_out=True)
+    tested = whole.model_copy(update={"held_out": True})
     training, _, _ = run(tested, copy, write(tmp_path / "c.h5ad", draw(9, seed=1)))
     assert len(training) == 9
     # Of cells that are trained on twice, those with more genes are kept.

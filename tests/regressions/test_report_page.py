@@ -44,7 +44,7 @@ def test_the_loss_figure_of_one_model_without_donors(
         return replace(row, low=np.nan, high=np.nan) if metric.endswith("donors") else row
 
     models = {"sigmoid_256": results.config.models["sigmoid_256"]}
-    one = Results(results.folder, replace(results.config, models=models))
+    one = Results(results.folder, results.config.model_copy(update={"models": models}))
     monkeypatch.setattr(one, "validation_loss", without_donors)
     with style.styled():
         figure = draw("loss", one)
@@ -79,8 +79,10 @@ def test_labels_of_clusters_do_not_overlap(
 @pytest.mark.parametrize("contexts", [(128, 130), (2048, 2049), (2000, 2100, 2200), (16, 16384)])
 def test_labels_of_any_contexts_do_not_overlap(contexts: tuple[int, ...], results: Results) -> None:
     model = results.config.models["sigmoid_128"]
-    models = {f"model_{context}": replace(model, context=context) for context in contexts}
-    changed = Results(results.folder, replace(results.config, models=models))
+    models = {
+        f"model_{context}": model.model_copy(update={"context": context}) for context in contexts
+    }
+    changed = Results(results.folder, results.config.model_copy(update={"models": models}))
     with style.styled():
         figure = draw("sequence_lengths", changed)
         FigureCanvasAgg(figure).draw()
@@ -93,15 +95,22 @@ def test_labels_of_any_contexts_do_not_overlap(contexts: tuple[int, ...], result
         assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
 
 
-def test_only_the_papers_cells_have_the_papers_figure(results: Results) -> None:
-    own = replace(results.config, corpus=replace(results.config.corpus, source="local"))
+def test_only_the_papers_cells_have_the_papers_figure(
+    results: Results, paper_results: Results
+) -> None:
+    local = results.config.corpus.model_copy(update={"source": "local"})
+    own = paper_results.config.model_copy(update={"corpus": local})
     captions = [
         registry.caption("figure", name, Plan(config))
-        for config in (results.config, own)
-        for name in ("umap_simulated_heart", "umap_pbmc68k", "scib")
+        for config, names in (
+            (paper_results.config, ("umap_heart_oft", "umap_lung_acr", "scib")),
+            (results.config, ("umap_simulated_heart", "umap_pbmc68k", "scib")),
+            (own, ("umap_heart_oft", "umap_lung_acr", "scib")),
+        )
+        for name in names
     ]
     paper_figures = [re.findall(r"\(The paper's (.*)\.\)$", caption) for caption in captions]
-    assert paper_figures == [["Figure 7"], [], ["Figure 5"], [], [], []]
+    assert paper_figures == [["Figure 7"], [], ["Figure 5"], [], [], ["Figure 5"], [], [], []]
 
 
 def test_cells_without_a_label_are_grey(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,10 +151,10 @@ def test_own_cells_have_scores_by_donor(whole: Results) -> None:
         rows = read_measurements(whole.folder / f"metrics/{scored[0]}/{dataset}.csv")
         logistic = [replace(row, metric="logistic") for row in rows]
         write_measurements(whole.folder / f"metrics/logistic/{dataset}.csv", logistic)
-    scib = replace(whole.config.evaluation.scib, metrics=["logistic", *scored])
-    evaluation = replace(whole.config.evaluation, scib=scib)
-    corpus = replace(whole.config.corpus, source="local")
-    config = replace(whole.config, corpus=corpus, evaluation=evaluation)
+    scib = whole.config.evaluation.scib.model_copy(update={"metrics": ["logistic", *scored]})
+    evaluation = whole.config.evaluation.model_copy(update={"scib": scib})
+    corpus = whole.config.corpus.model_copy(update={"source": "local"})
+    config = whole.config.model_copy(update={"corpus": corpus, "evaluation": evaluation})
     own = Results(whole.folder, config)
     registry.write("table", "scib", own, own.folder / "tables/scib")
     before = content(own)["sections"][0]["items"]
@@ -201,7 +210,7 @@ def test_validation_loss_of_one_model_without_donors(
     results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models = {"sigmoid_256": results.config.models["sigmoid_256"]}
-    one = Results(results.folder, replace(results.config, models=models))
+    one = Results(results.folder, results.config.model_copy(update={"models": models}))
     monkeypatch.setattr(one, "donor_count", lambda dataset, model: 0)
     table = registry.make("table", "validation_loss", one)
     assert not any(cell.bold for row in table.cells for cell in row)
@@ -228,11 +237,13 @@ def test_pairs_without_an_interval_are_named(copied: Path, config: Config) -> No
 
 def test_missing_models_have_no_verdict(paper_results: Results) -> None:
     models = {**paper_results.config.models}
-    for name in ("sigmoid_128", "softmax_128"):
+    for name in ("sigmoid_2k", "softmax_2k"):
         del models[name]
         for file in paper_results.folder.glob(f"metrics/validation_loss/*/{name}.*"):
             file.unlink()
-    without_2k = Results(paper_results.folder, replace(paper_results.config, models=models))
+    without_2k = Results(
+        paper_results.folder, paper_results.config.model_copy(update={"models": models})
+    )
     of_2k = [row for row in numbers(without_2k) if "2K: softmax's validation loss" in row.title]
     assert {(number.verdict, number.n) for number in of_2k} == {(NO_VERDICT, 0)}
 

@@ -1,15 +1,16 @@
 """A run stores its configuration in its results folder, and replaces no other file there."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from workflow.conftest import TINY, Project
 
+from scsigmoid.cli import main
+from scsigmoid.cli.arguments import read_configuration
 from scsigmoid.config import check
-from scsigmoid.config.stored import store
+from scsigmoid.config.stored import checksum, store
 from scsigmoid.errors import UserError
 
 
@@ -29,14 +30,14 @@ def test_a_stored_configuration_is_replaced(config, path):
     before = path.stat().st_mtime_ns
     store(config, path, [])
     assert path.stat().st_mtime_ns == before
-    store(replace(config, seed=config.seed + 1), path, [])
+    store(config.model_copy(update={"seed": config.seed + 1}), path, [])
     assert check.read_yaml(path)["seed"] == config.seed + 1
 
 
 def test_a_configuration_stored_by_an_earlier_version_is_replaced(config, path):
     """It has all sections and no comments."""
     path.write_text(check.as_yaml(config), encoding="utf-8")
-    store(replace(config, seed=config.seed + 1), path, [])
+    store(config.model_copy(update={"seed": config.seed + 1}), path, [])
     assert check.read_yaml(path)["seed"] == config.seed + 1
 
 
@@ -77,7 +78,7 @@ def test_a_given_file_is_kept_although_a_run_stored_it(way, config, path, tmp_pa
     store(config, path, [given])  # nothing to write
     before = path.read_bytes()
     with pytest.raises(UserError, match="this run reads it"):
-        store(replace(config, seed=config.seed + 1), path, [given])
+        store(config.model_copy(update={"seed": config.seed + 1}), path, [given])
     assert path.read_bytes() == before
 
 
@@ -85,7 +86,7 @@ def test_the_base_configuration_is_kept_although_a_run_stored_it(config, path, m
     store(config, path, [])
     monkeypatch.setattr("scsigmoid.config.stored.SHIPPED", path.parent)
     with pytest.raises(UserError, match="this run reads it"):
-        store(replace(config, seed=config.seed + 1), path, [])
+        store(config.model_copy(update={"seed": config.seed + 1}), path, [])
 
 
 def test_links_and_pipes(config, path, tmp_path):
@@ -110,3 +111,30 @@ def test_a_run_does_not_replace_the_base_configuration(tmp_path):
     assert "Traceback" not in run.stderr
     assert file.read_bytes() == before
     assert not (project.folder / "corpus").exists()
+
+
+# Jobs read the stored configuration.
+
+
+@pytest.mark.parametrize("preset", ["demo", "small", "paper"])
+def test_a_job_reads_the_configuration_that_was_planned(preset, path):
+    planned = check.load(overrides={"preset": preset, "seed": 7})
+    store(planned, path, [])
+    expected = checksum(planned.model_dump())
+    assert read_configuration(path, expected).config == planned
+    # The reasons of chosen values may differ on another machine.
+    store(planned.model_copy(update={"choices": {"device": "cpu: no GPU"}}), path, [])
+    assert read_configuration(path, expected).config.seed == 7
+
+
+def test_a_job_does_not_read_the_configuration_of_another_run(path, tmp_path, capsys):
+    """For example a job that waited on a cluster while its Snakemake was killed."""
+    planned = check.load(overrides={"preset": "demo"})
+    store(planned.model_copy(update={"seed": planned.seed + 1}), path, [])
+    (tmp_path / "statistics").mkdir()
+    command = ["vocabulary", "--statistics", str(tmp_path / "statistics")]
+    command += ["--configuration", str(path), "--checksum", checksum(planned.model_dump())]
+    assert main([*command, "--output", str(tmp_path / "vocabulary.parquet")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "config.yaml: another run has replaced the configuration" in line
+    assert not (tmp_path / "vocabulary.parquet").exists()

@@ -33,7 +33,7 @@ def test_a_study_embeds_one_dataset():
         name: {**SEEDS, "purpose": None, "embedded": name}
         for name in ("simulated_heart", "pbmc68k")
     }
-    with pytest.raises(UserError, match=r"study: families embed simulated_heart, pbmc68k; choose"):
+    with pytest.raises(UserError, match=r"study: families embed pbmc68k, simulated_heart; choose"):
         load(overrides={"study": study})
 
 

@@ -5,7 +5,6 @@ import math
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -146,8 +145,10 @@ def config() -> Config:
     """The demo's configuration with one dataset, whose title is markup with invisible marks."""
     demo = load(overrides={"preset": "demo", "datasets": DATASETS})
     title = f"=A{MARKS}<i>x</i> [a](http://a.example)"
-    datasets = {name: replace(entry, title=title) for name, entry in demo.datasets.items()}
-    return replace(demo, datasets=datasets)
+    datasets = {
+        name: entry.model_copy(update={"title": title}) for name, entry in demo.datasets.items()
+    }
+    return demo.model_copy(update={"datasets": datasets})
 
 
 @pytest.fixture(scope="module")
@@ -238,7 +239,7 @@ def test_numbers_above_the_bars_are_described(results: Results) -> None:
 
 # GPU-hours of completed runs.
 
-RUNS = ("sigmoid_128", "softmax_128", "sigmoid_256", "softmax_256")
+RUNS = ("sigmoid_2k", "softmax_2k", "sigmoid_4k", "softmax_4k")
 Change = Callable[[str], str]
 
 
@@ -253,12 +254,14 @@ def real_journals(folder: Path, change: Change = str) -> Results:
         steps[model] = int(text.splitlines()[-1].split(",")[0])
     demo = load(overrides={"preset": "paper"})
     models = {
-        name: replace(demo.models[name], training=demo.models[name].training | {"steps": count})
+        name: demo.models[name].model_copy(
+            update={"training": demo.models[name].training | {"steps": count}}
+        )
         for name, count in steps.items()
     }
     writer = MadeUp(folder, demo)
     writer.write_corpus()
-    return Results(folder, replace(demo, models=models))
+    return Results(folder, demo.model_copy(update={"models": models}))
 
 
 def hours(results: Results) -> dict[str, tuple[float, str]]:

@@ -72,7 +72,9 @@ def test_redirects_to_other_hosts_are_refused(server, web):
 def test_pauses_between_attempts(server, web, monkeypatch):
     pauses = []
     monkeypatch.setattr(web.stopping, "wait", pauses.append)
-    patient = dataclasses.replace(web, settings=dataclasses.replace(web.settings, longest_pause=9))
+    patient = dataclasses.replace(
+        web, settings=web.settings.model_copy(update={"longest_pause": 9})
+    )
     server.files[PATH] = CONTENT
     server.script[PATH] = ["503", "429 7", "503", "500", "429 3600"]
     assert patient.size(server.address + PATH) == 1000
@@ -85,7 +87,7 @@ def test_pauses_between_attempts(server, web, monkeypatch):
 @pytest.mark.parametrize("chunked", [True, False])
 def test_a_server_that_sends_a_byte_at_a_time(chunked, server, web, monkeypatch):
     monkeypatch.setattr("scsigmoid.corpus.web.SLOWEST", 0.3)
-    web = dataclasses.replace(web, settings=dataclasses.replace(web.settings, attempts=1))
+    web = dataclasses.replace(web, settings=web.settings.model_copy(update={"attempts": 1}))
 
     def slow(handler) -> None:
         handler.send_response(200)
@@ -226,7 +228,7 @@ def test_bodies_of_redirects_and_errors_are_not_read(status, server, web):
 
 def test_headers_that_arrive_a_byte_at_a_time(server, web):
     """The time-out is for all headers, not for each byte."""
-    quick = dataclasses.replace(web.settings, attempts=1, timeout=0.5)
+    quick = web.settings.model_copy(update={"attempts": 1, "timeout": 0.5})
 
     def slow(handler) -> None:
         with suppress(OSError):
@@ -276,7 +278,7 @@ def test_odd_headers(name, value, server, web):
         handler.end_headers()
 
     server.script[PATH] = [odd] * 9
-    quick = dataclasses.replace(web.settings, attempts=2)
+    quick = web.settings.model_copy(update={"attempts": 2})
     client = dataclasses.replace(web, settings=quick)
     try:
         assert client.size(server.address + PATH) in (None, 10**18)

@@ -15,14 +15,14 @@ from typing import Any
 
 import psutil
 import pytest
+from configurations import store
 from projects import TINY, Project
 from slurm_cluster import Slurm, missing
 from small_disk import mount, small_disk
 
 from scsigmoid.benchmarks.simulated import write_simulated_tokens
 from scsigmoid.cli import main
-from scsigmoid.config.check import as_json, load, merge
-from scsigmoid.config.plan import Plan
+from scsigmoid.config.check import load, merge
 
 MANIFEST = "results/demo/corpus/manifest.csv"
 EVALUATION = "results/demo/corpus/evaluation/simulated_heart.h5ad"
@@ -70,12 +70,12 @@ def place_tokens(project: Project, overrides: dict[str, Any]) -> None:
 
 def train_command(project: Project, overrides: dict[str, Any], model: str) -> list[str]:
     """Return the arguments of ``scsigmoid`` that train a model."""
-    settings = as_json({f"models.{model}": Plan(load(overrides=overrides)).run_settings(model)})
+    configuration = store(load(overrides=overrides), project.folder / "stored")
     tokens = project.folder / "results/demo/tokens"
     output = (project.folder / MODELS[model]).parent
     arguments = ["train", "--model", model, "--tokens", str(tokens / "training/part-00000")]
-    arguments += ["--vocabulary", str(tokens / "vocabulary.parquet"), "--settings", settings]
-    return [*arguments, "--output", str(output)]
+    arguments += ["--vocabulary", str(tokens / "vocabulary.parquet"), "--configuration"]
+    return [*arguments, str(configuration), "--output", str(output)]
 
 
 def test_a_model_with_other_settings_than_the_configuration_is_trained_again(
@@ -88,7 +88,7 @@ def test_a_model_with_other_settings_than_the_configuration_is_trained_again(
         assert main(train_command(project, overrides, model)) == 0
     # A setting that does not affect models, and one that affects one model.
     changes = {
-        "training": {"checkpoint_every": 7},
+        "training": {"execution": {"checkpoint_every": 7}},
         "models": {"softmax_128": {"training": {"learning_rate": 0.5}}},
     }
     project.configure(merge(overrides, changes))
@@ -160,7 +160,7 @@ def test_jobs_on_slurm_end_without_snakemake(
 @pytest.mark.parametrize("receiver", ["Snakemake", "all processes"])
 def test_sigint_stops_training_with_a_checkpoint(project: Project, receiver: str) -> None:
     """``kill -INT`` of Snakemake alone, and Ctrl-C."""
-    training = {"steps": 1_000_000, "checkpoint_every": 1_000_000}
+    training = {"steps": 1_000_000, "execution": {"checkpoint_every": 1_000_000}}
     place_tokens(project, merge(TINY, {"corpus": {"parts": 1}, "training": training}))
     model = project.folder / MODELS["sigmoid_128"]
     command = project.command(MODELS["sigmoid_128"], "--allowed-rules", "train")

@@ -4,6 +4,7 @@ import itertools
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from made_up_results import copy_inputs, draw
 from matplotlib.axes import Axes
@@ -16,6 +17,7 @@ from scsigmoid.report import registry
 from scsigmoid.report.figures import style
 from scsigmoid.report.figures.training_figures import covered_share, moving_mean
 from scsigmoid.results.folder import Results
+from scsigmoid.results.labels import METRIC_TITLES, representation_label
 
 NAMES = (
     "sequence_lengths", "tflops", "latency", "gpu_hours", "loss", "scib", "stability",
@@ -53,6 +55,8 @@ def test_text_is_legible_and_does_not_overlap(
     name: str, scale: str, request: pytest.FixtureRequest
 ) -> None:
     results = request.getfixturevalue("results" if scale == "demo" else "paper_results")
+    if scale == "paper":
+        name = name.replace("simulated_heart", "heart_oft")
     with style.styled():
         figure = draw(name, results)
         canvas = FigureCanvasAgg(figure)
@@ -107,14 +111,19 @@ def test_scores_of_models_and_controls(results: Results) -> None:
     assert labels[2:] == ["Random embedding", "PCA of log counts"]
     panel = figure.axes[0]
     names = ("sigmoid_256", "softmax_256", "random", "pca_log_counts")
-    for line, name in zip(panel.lines, names, strict=True):
+    mean_texts = [text.get_text() for text in panel.texts]
+    lines = panel.lines[:-1]  # without the line above the means
+    for line, name in zip(lines[::2], names, strict=True):
         scores = [
             results.scores(dataset)["leiden_nmi"][name].value for dataset in results.config.datasets
         ]
         assert list(line.get_xdata()) == scores
         low, high = panel.get_xlim()
         assert low < min(scores) <= max(scores) < high
-        assert f"{np.mean(scores):.2f}" in panel.get_xlabel()
+        assert f"{np.mean(scores):.2f}" == mean_texts[names.index(name)]
+    assert [line.get_xdata()[0] for line in lines[1::2]] == pytest.approx(
+        [np.mean(line.get_xdata()) for line in lines[::2]]
+    )
 
 
 def test_marks_of_the_length_figure(results: Results) -> None:
@@ -130,3 +139,57 @@ def test_moving_mean_narrows_at_the_ends() -> None:
     squares = np.arange(40.0) ** 2  # the window has three values
     expected = [0.0, *(n**2 + 2 / 3 for n in range(1, 39)), 39.0**2]
     assert moving_mean(squares) == pytest.approx(expected)
+
+
+@pytest.fixture
+def single(results: Results) -> Results:
+    """Return the results of one model on one dataset, as of a user's own cells."""
+    config = results.config
+    evaluation = config.evaluation.model_copy(update={"pair": ["sigmoid_256"]})
+    datasets, models = (
+        {name: values[name]}
+        for name, values in (("simulated_heart", config.datasets), ("sigmoid_256", config.models))
+    )
+    changed = config.model_copy(
+        update={"datasets": datasets, "models": models, "evaluation": evaluation}
+    )
+    return Results(results.folder, changed)
+
+
+def test_scores_of_one_dataset_are_in_one_panel(single: Results) -> None:
+    (axes,) = draw("scib", single).axes
+    scores = single.scores("simulated_heart")
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        METRIC_TITLES[metric] for metric in scores
+    ]
+    drawn = {line.get_label(): line.get_xdata().tolist() for line in axes.lines}
+    for name in ("sigmoid_256", "random", "pca_log_counts"):
+        label = representation_label(single.config, name)
+        assert drawn[label] == [by_model[name].value for by_model in scores.values()]
+
+
+def test_loss_of_one_model_on_one_dataset_is_in_one_panel(single: Results) -> None:
+    figure = draw("loss", single)
+    (axes,) = figure.axes
+    assert len(axes.lines[0].get_xdata()) == len(single.journal("sigmoid_256")["loss"])
+    loss = single.validation_loss("simulated_heart", "sigmoid_256").value
+    assert any(f"{loss:.3f}" in text.get_text() for text in figure.texts)
+
+
+def test_umap_is_also_colored_by_batch(results: Results, monkeypatch) -> None:
+    def with_batches(dataset: str, model: str) -> pd.DataFrame:
+        cells = read(dataset, model)
+        return cells.assign(batch=["x", "y", ""] * (len(cells) // 3) + [""] * (len(cells) % 3))
+
+    read = results.umap
+    monkeypatch.setattr(results, "umap", with_batches)
+    figure = draw("umap_simulated_heart", results)
+    assert len(figure.axes) == 4
+    legends = [figure.legends[0], figure.axes[2].get_legend()]
+    types, batches = ([text.get_text() for text in each.get_texts()] for each in legends)
+    assert types == sorted({*read("simulated_heart", "sigmoid_256").cell_type})
+    assert batches == ["no batch", "x", "y"]
+    for axes, model in zip(figure.axes[2:], ("softmax_256", "sigmoid_256"), strict=True):
+        cells = with_batches("simulated_heart", model)
+        points = axes.collections[1].get_offsets()  # of batch x
+        np.testing.assert_allclose(points, cells.loc[cells.batch == "x", ["x", "y"]])

@@ -2,7 +2,6 @@
 
 import base64
 import shutil
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -106,8 +105,8 @@ def test_a_comparable_run_shows_the_comparison_first(paper_results: Results) -> 
 
 
 def test_own_cells_come_first(whole: Results) -> None:
-    corpus = replace(whole.config.corpus, source="local")
-    own = Results(whole.folder, replace(whole.config, corpus=corpus))
+    corpus = whole.config.corpus.model_copy(update={"source": "local"})
+    own = Results(whole.folder, whole.config.model_copy(update={"corpus": corpus}))
     make_report(own, own.folder / "report.html")
     page = Page((own.folder / "report.html").read_text(encoding="utf-8"))
     assert not page.open
@@ -137,7 +136,7 @@ def test_a_study_has_a_section_of_its_own(whole: Results) -> None:
     assert "study" not in {section["id"] for section in content(whole)["sections"]}
     size = whole.config.architecture.size
     seeds = StudyFamily(attention=["sigmoid"], context=[128], size=[size], seed=[1])
-    with_study = Results(whole.folder, replace(whole.config, study={"seeds": seeds}))
+    with_study = Results(whole.folder, whole.config.model_copy(update={"study": {"seeds": seeds}}))
     folder = whole.folder / "study/page"
     folder.mkdir(parents=True)
     (folder / "study_claims.csv").write_text(

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -53,10 +52,14 @@ def test_the_mean_score_is_over_the_papers_metrics(tmp_path: Path, config: Confi
         write_measurements(tmp_path / f"metrics/{metric}/simulated_heart.csv", rows)
 
     def means(*metrics: str) -> dict[str, float]:
-        scib = replace(config.evaluation.scib, metrics=metrics)
-        settings = replace(config, evaluation=replace(config.evaluation, scib=scib))
+        scib = config.evaluation.scib.model_copy(update={"metrics": metrics})
+        settings = config.model_copy(
+            update={"evaluation": config.evaluation.model_copy(update={"scib": scib})}
+        )
         # Without models: the rows lack the context, which would be compared.
-        scores = Results(tmp_path, replace(settings, models={})).scores("simulated_heart")
+        scores = Results(tmp_path, settings.model_copy(update={"models": {}})).scores(
+            "simulated_heart"
+        )
         return {model: row.value for model, row in scores["bio_conservation"].items()}
 
     assert means(*scores) == {"sigmoid_256": pytest.approx(0.4)}

@@ -81,7 +81,7 @@ def test_cells_with_few_genes(write_part, tmp_path, capsys):
         for number, rows in enumerate(few)
     }
     log = capsys.readouterr().err
-    assert f"4 of 4 cells express fewer than {least} genes (corpus.minimum_genes)" in log
+    assert f"4 of 4 cells express fewer than {least} genes (tokens.minimum_genes)" in log
 
 
 def test_lengths(vocabulary, write_part, tmp_path):

@@ -41,7 +41,7 @@ def make_vocabulary(write_part, tmp_path):
     def make(minimum_cells=1, **choice):
         path = tmp_path / "v.parquet"
         path.unlink(missing_ok=True)
-        build_vocabulary(statistics, minimum_cells, path, replace(EXPRESSED, **choice))
+        build_vocabulary(statistics, minimum_cells, path, EXPRESSED.model_copy(update=choice))
         metadata = pq.read_schema(path).metadata
         return Vocabulary.read(path), json.loads(metadata[b"organisms"])
 

@@ -1,7 +1,6 @@
 """A small vocabulary, token stores, and runs of a small model."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from small_training import ARCHITECTURE, TRAINING
+from small_training import ARCHITECTURE, TRAINING, with_values
 from training.checkpoint_files import checkpoints  # noqa: F401
 
 from scsigmoid.config.schema import Size, Training
@@ -59,7 +58,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 @pytest.fixture(scope="session")
 def training() -> Training:
-    return replace(
+    return with_values(
         TRAINING,
         steps=20,
         global_batch=8,
@@ -81,7 +80,7 @@ def run(training: Training) -> TrainingRun:
         cls_token=True,
         backend="auto",
         size=Size(layers=1, hidden=16, heads=2, feed_forward=32),
-        architecture=replace(ARCHITECTURE, dropout=0.1),
+        architecture=ARCHITECTURE.model_copy(update={"dropout": 0.1}),
         training=training,
         seed=42,
         device="cpu",
@@ -95,7 +94,7 @@ def make_batches(corpus: Corpus) -> Callable[..., GlobalBatches]:
     def make(run: TrainingRun, rank: int = 0, processes: int = 1, **training: Any) -> GlobalBatches:
         store = TokenStore.open(corpus.stores)
         settings = run.encoder_settings(store.vocabulary_size)
-        changed = replace(run.training, **training)
+        changed = with_values(run.training, **training)
         return GlobalBatches(store, settings, changed, 42, rank=rank, processes=processes)
 
     return make

@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_training import assert_same_run, changed, masked_batch, train_command
+from small_training import (
+    assert_same_run,
+    changed,
+    masked_batch,
+    train_command,
+    with_values,
+)
 
 from scsigmoid.config.schema import Size
 from scsigmoid.model.devices import be_deterministic
@@ -50,8 +56,8 @@ def on_gpu(run: TrainingRun, attention: str, dropout: float, **training: Any) ->
         attention=attention,
         device="cuda",
         size=Size(layers=2, hidden=64, heads=1, feed_forward=128),
-        architecture=replace(run.architecture, dropout=dropout),
-        training=replace(run.training, log_every=1, learning_rate=1e-3, **training),
+        architecture=run.architecture.model_copy(update={"dropout": dropout}),
+        training=with_values(run.training, log_every=1, learning_rate=1e-3, **training),
     )
 
 

@@ -1,6 +1,5 @@
 """Training in several processes (torchrun and gloo, on the CPU) or one, and stopped processes."""
 
-import json
 import os
 import shutil
 import signal
@@ -9,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -18,6 +17,7 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
+from pydantic import TypeAdapter
 from small_training import assert_same_run, changed, train_command
 
 from scsigmoid.cli import main
@@ -25,6 +25,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.training.journal import read_journal
 from scsigmoid.training.loop import train
 from scsigmoid.training.processes import STOPPED, joined, stop_requests
+from scsigmoid.training.run import TrainingRun
 
 # Name, `attention` and `training.gradient` of each tested model.
 OBJECTIVES = [(" ".join(pair), *pair) for pair in product(("sigmoid", "softmax"), ("mean", "sum"))]
@@ -84,11 +85,16 @@ def test_three_processes_have_the_loss_and_gradient_of_one(run, corpus, make, tm
     (tmp_path / "worker.py").write_text(WORKER)
     divided = changed(run, clipping=None, micro_batch_tokens=24)
     runs = [
-        asdict(replace(changed(divided, gradient=gradient), attention=attention, model=name))
+        replace(changed(divided, gradient=gradient), attention=attention, model=name)
         for name, attention, gradient in OBJECTIVES
     ]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
-    command += [tmp_path / "worker.py", tmp_path, json.dumps(runs), *corpus.stores]
+    command += [
+        tmp_path / "worker.py",
+        tmp_path,
+        TypeAdapter(list[TrainingRun]).dump_json(runs),
+        *corpus.stores,
+    ]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     results = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(3)]
 

@@ -13,10 +13,10 @@ from scsigmoid.training.step import Trainer, learning_rate
 
 
 def test_warm_up_is_linear_then_constant(training):
-    settings = replace(training, learning_rate=1e-4, warmup_steps=4)
+    settings = training.model_copy(update={"learning_rate": 1e-4, "warmup_steps": 4})
     rates = [learning_rate(step, settings) for step in range(1, 7)]
     assert rates == pytest.approx([0.25e-4, 0.5e-4, 0.75e-4, 1e-4, 1e-4, 1e-4])
-    assert learning_rate(1, replace(settings, warmup_steps=0)) == 1e-4
+    assert learning_rate(1, settings.model_copy(update={"warmup_steps": 0})) == 1e-4
 
 
 def eager_logits(trainer: Trainer, batch: Batch, step: int = 1) -> torch.Tensor:

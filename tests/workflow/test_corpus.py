@@ -1,6 +1,5 @@
 """From a loopback CELLxGENE service to training tokens, and the graph of the full corpus."""
 
-import dataclasses
 import hashlib
 import json
 import shutil
@@ -44,12 +43,11 @@ def server() -> Iterator[Loopback]:
 
 def source(server: Loopback, **changes: Any) -> dict[str, Any]:
     """Return the configuration of a corpus from the loopback service."""
-    download = {"timeout": 2, "longest_pause": 0, **changes.pop("download", {})}
+    download = {"hosts": HOSTS, "timeout": 2, "longest_pause": 0, **changes.pop("download", {})}
     return {
         "corpus": {
             "source": "cellxgene",
             "api": server.api,
-            "hosts": HOSTS,
             "organisms": ["Homo sapiens"],
             "parts": 2,
             "download": download,
@@ -68,8 +66,8 @@ def test_from_the_service_to_tokens(
     server: Loopback, make_project: Callable[..., Any], tmp_path: Path
 ) -> None:
     """Requests fail at first. Checksums are right, and raw files are deleted after tokenization."""
-    sizes = dataclasses.replace(
-        load().corpus.embedded, training_cells=150, training_files=3, evaluation_cells=64
+    sizes = load().corpus.embedded.model_copy(
+        update={"training_cells": 150, "training_files": 3, "evaluation_cells": 64}
     )
     paths = []
     for number in range(3):
@@ -134,7 +132,7 @@ def test_1600_datasets_make_few_jobs(
     config = load(overrides=overrides)
     folder = project.folder / "results" / "paper" / "corpus"
     build_manifest(
-        dataclasses.replace(config.corpus, manifest=None),
+        config.corpus.model_copy(update={"manifest": None}),
         config.datasets,
         42,
         tmp_path / "downloads",

@@ -22,7 +22,7 @@ def test_local_files_from_cells_to_tables(
             "preset": "demo",
             "corpus": {"source": "local", "parts": 2, "local": files},
             "tokens": {"minimum_cells": 20},
-            "training": {"steps": 200, "checkpoint_every": 100},
+            "training": {"steps": 200, "execution": {"checkpoint_every": 100}},
             "models": dict.fromkeys(models),
             "evaluation": tiny["evaluation"],
         }

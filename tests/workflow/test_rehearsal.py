@@ -62,7 +62,7 @@ def server(tmp_path: Path) -> Iterator[Loopback]:
     """Training datasets of June 2024, and six evaluation datasets of 2025."""
     running = Loopback()
     sizes = EmbeddedCorpus(
-        training_cells=300, training_files=3, evaluation_cells=CELLS, genes=900, programmes=24,
+        training_cells=300, training_files=3, evaluation_cells=CELLS, genes=900, programs=24,
         regulators=3, median_length=115, donors=4,
     )  # fmt: skip
     human, mouse = ("Homo sapiens",), ("Mus musculus",)
@@ -108,19 +108,19 @@ def with_authors_types(path: Path) -> None:
 def overrides(server: Loopback) -> dict[str, Any]:
     """Return settings that replace those of the preset: the service, and sizes."""
     tiny = {"layers": 1, "hidden": 32, "heads": 1, "feed_forward": 64}
+    execution = {"log_every": 1, "checkpoint_every": 2}
     stress = {"training": {"steps": 2}}
     return {
         "preset": "paper",
         "device": "cpu",
         "corpus": {
             "api": server.api,
-            "hosts": HOSTS,
             "parts": 2,
-            "download": {"timeout": 5, "longest_pause": 0},
+            "download": {"hosts": HOSTS, "timeout": 5, "longest_pause": 0},
         },
         "datasets": {name: {"id": uuid(1010 + i)} for i, name in enumerate(DATASETS)},
         "sizes": {"160M": tiny},
-        "training": {"steps": 2, "global_batch": 8, "log_every": 1, "checkpoint_every": 2},
+        "training": {"steps": 2, "global_batch": 8, "execution": execution},
         "models": {"sigmoid_8k": stress, "softmax_8k": stress},
         "evaluation": {"mmd": {"minimum_cells": 2}},
         "benchmarks": {

@@ -18,7 +18,11 @@ DEMO: dict[str, Any] = {
 OWN_CELLS = {"files": "cells.h5ad", "held_out": 0.3}
 LOCAL: dict[str, Any] = {"corpus": {"source": "local", "local": [OWN_CELLS]}}
 HELD_OUT = {"corpus": {"local": [OWN_CELLS, {"files": "mine.h5ad", "held_out": True}]}}
-LARGER_MODEL = {"attention": "sigmoid", "context": 256, "size": "160M"}
+LARGER_MODEL = {"attention": "sigmoid", "context": 256, "size": "tiny_96"}
+EXECUTION = {"training": {"execution": {"log_every": 7, "checkpoint_every": 7, "workers": 1}}}
+#: Lines of the schema, and the same lines with a setting that a later version may add.
+STEPS = "    steps: Annotated[int, Field(ge=1, le=MOST_STEPS), NUMBER]\n"
+NEW_SETTING = f"    a_new_setting: NotNegative | None = None\n{STEPS}"
 MODEL = "results/demo/training/sigmoid_128/model.safetensors"
 
 PAGE = {"report_page": 1, "all": 1}
@@ -76,7 +80,8 @@ CHANGES: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
         {"evaluation": {"validation_loss": {"trials": 3}}},
         {"validation_loss_of_model": 8, "table": 2, "figure": 1, **PAGE},
     ),
-    "version of MMD": ("demo", {}, {"mmd_of_dataset": 1, "table": 2, **PAGE}),
+    "how training is executed": ("demo", EXECUTION, PAGE),
+    "new setting of training": ("demo", {}, {}),
     "style of figures": ("demo", {"figures": {"dpi": 90}}, {"figure": 8, **PAGE}),
 }
 
@@ -115,9 +120,10 @@ def test_a_change_plans_the_jobs_that_it_needs(
     run, settings, needed = CHANGES[change]
     project, before = runs[run]
     project.configure(merge(before, settings))
-    if change == "version of MMD":
-        versions = project.folder / "src/scsigmoid/config/versions.py"
-        text = versions.read_text()
-        versions.write_text(text.replace("= {}", '= {"mmd_of_dataset": 2}'))
-        request.addfinalizer(lambda: versions.write_text(text))
+    if change == "new setting of training":
+        schema = project.folder / "src/scsigmoid/config/schema.py"
+        text = schema.read_text()
+        assert text.count(STEPS) == 1
+        schema.write_text(text.replace(STEPS, NEW_SETTING))
+        request.addfinalizer(lambda: schema.write_text(text))
     assert project.jobs(*(["--forcerun", MODEL] if change == "model forced" else [])) == needed

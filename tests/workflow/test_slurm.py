@@ -14,11 +14,11 @@ from typing import Any
 
 import psutil
 import pytest
+from configurations import store
 from slurm_cluster import Slurm, missing
 
 from scsigmoid.benchmarks.simulated import write_simulated_tokens
-from scsigmoid.config.check import as_json, load
-from scsigmoid.config.plan import Plan
+from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config
 
 pytestmark = [
@@ -90,10 +90,10 @@ def outcome(project: Any, run: "subprocess.Popen[bytes]", seconds: float = 120.0
 
 def train(config: Config, model: str, tokens: Path, vocabulary: Path) -> list[str]:
     """Return the command that trains a model, without its output."""
-    settings = as_json({f"models.{model}": Plan(config).run_settings(model)})
+    configuration = store(config, tokens.parent / "stored")
     return [
         *(sys.executable, "-m", "scsigmoid", "train", "--model", model, "--tokens", str(tokens)),
-        *("--vocabulary", str(vocabulary), "--settings", settings),
+        *("--vocabulary", str(vocabulary), "--configuration", str(configuration)),
     ]
 
 
@@ -192,7 +192,7 @@ def test_two_nodes_stop_in_time_and_continue(
     cluster: Slurm, tiny: dict[str, Any], tmp_path: Path
 ) -> None:
     """After SIGTERM, training writes a checkpoint and Slurm requeues the job."""
-    tiny["training"] |= {"steps": 60, "checkpoint_every": 10, "log_every": 20}
+    tiny["training"] |= {"steps": 60, "execution": {"checkpoint_every": 10, "log_every": 20}}
     config = load(overrides=tiny)
     write_simulated_tokens(tmp_path, config.benchmarks.training, 64, 127, 1)
     command = train(config, "sigmoid_128", tmp_path / "tokens", tmp_path / "vocabulary.parquet")

@@ -19,9 +19,10 @@ rule benchmark_kernel:
         alone=1,
     params:
         name="kernel",
-        settings=settings_of("benchmark_kernel"),
+        settings=read("benchmarks.kernel", "device"),
+        configuration=stored_configuration,
     shell:
-        "python -m scsigmoid benchmark-{params.name:q} --settings {params.settings:q}"
+        "python -m scsigmoid benchmark-{params.name:q} --configuration {params.configuration:q}"
         " --output {output.table:q} --machine {output.machine:q} --log {log:q}"
 
 
@@ -36,4 +37,23 @@ use rule benchmark_kernel as benchmark_training with:
         f"{RESULTS}/resources/benchmark_training.tsv"
     params:
         name="training",
-        settings=settings_of("benchmark_training"),
+        settings=read(
+            "benchmarks.training",
+            "architecture.dropout",
+            "architecture.layer_norm_epsilon",
+            "architecture.initializer_range",
+            "architecture.variants",
+            *[f"sizes.{name}" for name in CONFIG.benchmarks.training.sizes],
+            "training.weight_decay",
+            "training.betas",
+            "training.epsilon",
+            "training.gradient",
+            "training.clipping",
+            "training.mask_fraction",
+            "training.mask_replacement",
+            "training.execution.threads",
+            "training.execution.deterministic",
+            "device",
+            "seed",
+        ),
+        configuration=stored_configuration,

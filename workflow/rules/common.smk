@@ -66,7 +66,7 @@ try:
     import psutil
 
     from scsigmoid.config import check, combinations, local_files, plan, stored
-    from scsigmoid.config.versions import version_setting
+    from scsigmoid.config.compared import compared
     from scsigmoid.errors import UserError
     from scsigmoid.forecast.choices import choose
     from scsigmoid.report import registry
@@ -91,6 +91,7 @@ except ModuleNotFoundError as error:  # of the modules that read own files
 
 RESULTS = (CONFIG.results or f"results/{CONFIG.preset}").rstrip("/")
 PLAN = plan.Plan(CONFIG)
+CHECKSUM = stored.checksum(CONFIG.model_dump())
 if workflow.is_main_process:
     for setting, choice in CONFIG.choices.items():
         print(f"{setting} = {choice}", file=sys.stderr)
@@ -100,7 +101,9 @@ LOCK_FILE = [f"{RESULTS}/corpus/lock.csv"] if CONFIG.corpus.source == "cellxgene
 GPUS = int(CONFIG.device != "cpu")
 TRAINING_GPUS = GPUS * CONFIG.gpus
 # For each GPU, training has a process and the threads that load its batches.
-TRAINING_THREADS = TRAINING_GPUS * (1 + CONFIG.training.workers) or CONFIG.training.threads
+TRAINING_THREADS = (
+    TRAINING_GPUS * (1 + CONFIG.training.execution.workers) or CONFIG.training.execution.threads
+)
 ENVIRONMENT = "../../envs/scsigmoid.yaml"
 
 
@@ -121,18 +124,27 @@ wildcard_constraints:
     snapshot=r"(-step-\d{8})?",  # suffix of a snapshot's file, or empty for the final model
 
 
-def settings_of(rule):
-    """Return a function of wildcards: it returns the settings that affect a rule, as JSON."""
-    return lambda wildcards: check.as_json(PLAN.settings_of(rule, wildcards.get("dataset")))
+def read(*names, run=None):
+    """Return a function for `params`: it returns the values of settings that a job reads, as JSON.
 
-
-def get_device(wildcards, output):
-    """Return the device.
-
-    Jobs are not rerun if the device changes, because Snakemake does not compare parameters whose
-    functions have the argument `output`.
+    Snakemake compares them with those of the last run, and runs the job again if they differ. Jobs
+    themselves read the stored configuration. Names are dotted, and may contain wildcards, as in
+    `datasets.{dataset}`. A section has only its own settings, so sections in it are named, too.
+    Settings at their default in the schema are left out (`scsigmoid.config.compared`). `run` is a
+    model or a run of a study. Its own values then replace the general ones (`Plan.run_config`).
     """
-    return CONFIG.device
+
+    def settings(wildcards):
+        values = dict(wildcards.items())
+        config = PLAN.run_config(run.format(**values)) if run else CONFIG
+        return check.as_json(compared(config, *[name.format(**values) for name in names]))
+
+    return settings
+
+
+def read_by_entry(kind):
+    """Return a function for `params`: `read` with the settings of a table or figure."""
+    return lambda wildcards: read(*registry.find(kind, wildcards.name, PLAN).settings)(wildcards)
 
 
 def default_resource(name):
@@ -321,11 +333,13 @@ def pass_on_interrupts():
 
 
 def stored_configuration(wildcards, output):
-    """Return the path of the stored configuration, from which jobs read titles, labels and so on.
+    """Return the path of the stored configuration, which jobs read, and its expected checksum.
 
-    The path is in `params`, not `input`, so that a job is rerun only if its `settings` change.
-    `onstart` writes the file. If the workflow is a module, `onstart` does not run, so this function
-    writes the file before jobs start.
+    Snakemake does not compare this parameter, because its function has the argument `output`: jobs
+    are rerun only if the settings that they `read` change. `onstart` writes the file. If the
+    workflow is a module, `onstart` does not run, so this function writes the file before jobs
+    start. A job stops if another run has replaced the file, for example after this Snakemake was
+    killed while its jobs waited on a cluster.
     """
     prefix = output[0].partition(RESULTS)[0]  # the paths of a module may have a prefix
     path = f"{prefix}{RESULTS}/config.yaml"
@@ -333,7 +347,7 @@ def stored_configuration(wildcards, output):
     if IS_MODULE and workflow.is_main_process and workflow.executor_plugin:
         if not (workflow.dryrun or workflow.touch):
             store_configuration(path)
-    return path
+    return [path, "--checksum", CHECKSUM]
 
 
 def store_configuration(path):
@@ -363,7 +377,7 @@ def remove_old_checkpoints():
             continue
         folder = Path(job.output.model).parent / "checkpoints"
         finished = folder / "finished"
-        steps = PLAN.run_settings(job.wildcards.model)["training"]["steps"]
+        steps = PLAN.run_config(job.wildcards.model).training.steps
         if finished.is_file() and finished.read_text() == f"{steps}\n":
             for path in (*folder.glob("step-*.pt"), *folder.glob("step-*.sha256"), finished):
                 path.unlink()
@@ -372,10 +386,3 @@ def remove_old_checkpoints():
 def inputs_of(kind):
     """Return a function of wildcards: it returns the inputs of a table or figure."""
     return lambda wildcards: result("{path}", path=registry.find(kind, wildcards.name, PLAN).inputs)
-
-
-def entry_settings(kind):
-    """Return a function of wildcards: it returns the settings of a table or figure, as JSON."""
-    return lambda wildcards: check.as_json(
-        PLAN.settings(*registry.find(kind, wildcards.name, PLAN).settings) | version_setting(kind)
-    )

@@ -1,7 +1,6 @@
 # Cells: the manifest that lists all files, the files, and the lock file with their checksums.
 #
-# Jobs read download settings from the stored configuration. Snakemake does not compare this file,
-# so a change of these settings does not rerun jobs.
+# No rule names `corpus.download`, so a change of these settings does not rerun jobs.
 
 
 rule manifest:
@@ -23,7 +22,8 @@ rule manifest:
         **limits(mem_mb=4000, runtime=240, minutes_per_gb=10),  # hashes all cells of own files
     params:
         configuration=stored_configuration,
-        settings=settings_of("manifest"),
+        settings=read("corpus", "corpus.embedded", "seed"),
+        files=check.as_json(PLAN.training_entries),  # of `corpus.local`
     shell:
         "python -m scsigmoid manifest --configuration {params.configuration:q}"
         " --output {output.manifest:q} --summary {output.summary:q} --log {log:q}"
@@ -46,7 +46,7 @@ rule training_cells:
         **limits(mem_mb=8000),
     params:
         configuration=stored_configuration,
-        settings=settings_of("training_cells"),
+        settings=read("corpus.embedded", "seed"),
     shell:
         "python -m scsigmoid fetch --manifest {input:q} --part {wildcards.part}"
         " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
@@ -74,7 +74,15 @@ rule evaluation_cells:
         **limits(mem_mb=16000),
     params:
         configuration=stored_configuration,
-        settings=settings_of("evaluation_cells"),
+        settings=read(
+            "datasets.{dataset}.id",
+            "datasets.{dataset}.file",
+            "datasets.{dataset}.label",
+            "datasets.{dataset}.types",
+            "corpus.embedded",
+            "seed",
+        ),
+        file=lambda wildcards: check.as_json(PLAN.held_out_cells(wildcards.dataset)),
     shell:
         "python -m scsigmoid fetch --dataset {wildcards.dataset}"
         " --configuration {params.configuration:q} --output {output.cells:q}"

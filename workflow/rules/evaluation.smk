@@ -21,11 +21,11 @@ rule embeddings_of_pair:
         **limits(mem_mb=16000, runtime=240, input_factor=2),
     params:
         checkpoints=lambda wildcards, input: input.models,
-        settings=settings_of("embeddings_of_pair"),
-        device=get_device,
+        settings=read("evaluation.embeddings"),
+        configuration=stored_configuration,
     shell:
         "python -m scsigmoid embeddings --checkpoint {params.checkpoints:q} --tokens {input.tokens:q}"
-        " --cells {input.cells:q} --settings {params.settings:q} --device {params.device:q}"
+        " --cells {input.cells:q} --configuration {params.configuration:q}"
         " --output {output:q} --log {log:q}"
 
 
@@ -71,12 +71,12 @@ rule validation_loss_of_model:
         **gpu_resources(GPUS),
         **limits(mem_mb=16000, runtime=240),
     params:
-        settings=settings_of("validation_loss_of_model"),
-        device=get_device,
+        settings=read("evaluation.validation_loss", "seed"),
+        configuration=stored_configuration,
     shell:
         "python -m scsigmoid validation-loss --dataset {wildcards.dataset}"
-        " --checkpoint {input.model:q} --tokens {input.tokens:q} --settings {params.settings:q}"
-        " --device {params.device:q} --output {output.summary:q} --log {log:q}"
+        " --checkpoint {input.model:q} --tokens {input.tokens:q}"
+        " --configuration {params.configuration:q} --output {output.summary:q} --log {log:q}"
 
 
 rule scib_of_dataset:
@@ -95,10 +95,20 @@ rule scib_of_dataset:
     resources:
         **limits(mem_mb=16000, runtime=240, input_factor=4),
     params:
-        settings=settings_of("scib_of_dataset"),
+        settings=read(
+            # Not `metrics`: each has its output. A metric that is added has none.
+            "evaluation.scib.neighbors",
+            "evaluation.scib.variance",
+            "evaluation.scib.controls",
+            "datasets.{dataset}.batch",
+            "evaluation.pair",
+            "corpus.source",
+            "seed",
+        ),
+        configuration=stored_configuration,
     shell:
         "python -m scsigmoid scib --embeddings {input.embeddings:q} --cells {input.cells:q}"
-        " --settings {params.settings:q} --output {output:q} --log {log:q}"
+        " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
 
 
 rule mmd_of_dataset:
@@ -117,12 +127,19 @@ rule mmd_of_dataset:
         **gpu_resources(GPUS),
         **limits(mem_mb=16000, runtime=240, input_factor=4),
     params:
-        settings=settings_of("mmd_of_dataset"),
-        device=get_device,
+        settings=read(
+            # Not `estimator`, which the tables show, nor `datasets`, which choose the jobs.
+            "evaluation.mmd.resamples",
+            "evaluation.mmd.confidence",
+            "evaluation.mmd.minimum_cells",
+            "evaluation.mmd.block_cells",
+            "datasets.{dataset}.types",
+            "seed",
+        ),
+        configuration=stored_configuration,
     shell:
         "python -m scsigmoid mmd --dataset {wildcards.dataset} --embeddings {input:q}"
-        " --settings {params.settings:q} --device {params.device:q} --output {output:q}"
-        " --log {log:q}"
+        " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
 
 
 rule umap_of_dataset:
@@ -140,7 +157,14 @@ rule umap_of_dataset:
     resources:
         **limits(mem_mb=16000, runtime=240, input_factor=4),
     params:
-        settings=settings_of("umap_of_dataset"),
+        settings=read(
+            "evaluation.umap.neighbors",
+            "evaluation.umap.minimum_distance",
+            "evaluation.umap.variance",
+            "datasets.{dataset}.batch",
+            "seed",
+        ),
+        configuration=stored_configuration,
     shell:
         "python -m scsigmoid umap --dataset {wildcards.dataset} --embeddings {input:q}"
-        " --settings {params.settings:q} --output {output:q} --log {log:q}"
+        " --configuration {params.configuration:q} --output {output:q} --log {log:q}"

@@ -1,8 +1,7 @@
 # Tables, figures, and the report page.
 
 
-# Jobs read titles and labels from the stored configuration, which every run writes when it starts.
-# Jobs are rerun only if their inputs or the settings in `params` change.
+# The registry of tables and figures names the settings that each reads.
 rule table:
     """Make one table."""
     input:
@@ -28,7 +27,7 @@ rule table:
         **limits(mem_mb=2000, runtime=10),
         at_once=1,
     params:
-        settings=entry_settings("table"),
+        settings=read_by_entry("table"),
         caption=lambda wildcards: registry.caption("table", wildcards.name, PLAN),
         configuration=stored_configuration,
     shell:
@@ -60,7 +59,7 @@ rule figure:
         **limits(mem_mb=2000, runtime=10),
         at_once=1,
     params:
-        settings=entry_settings("figure"),
+        settings=read_by_entry("figure"),
         caption=lambda wildcards: registry.caption("figure", wildcards.name, PLAN),
         configuration=stored_configuration,
     shell:
@@ -83,7 +82,7 @@ rule report_page:
     resources:
         **limits(mem_mb=2000, runtime=10),
     params:
-        settings=check.as_json(PLAN.settings()),
+        settings=check.as_json(CONFIG.model_dump(exclude_defaults=True)),  # all
         configuration=stored_configuration,
     shell:
         "python -m scsigmoid report --configuration {params.configuration:q} --output {output:q} --log {log:q}"

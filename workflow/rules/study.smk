@@ -22,7 +22,7 @@ rule study_runs:
         **limits(mem_mb=16000, runtime=60),
     params:
         configuration=stored_configuration,
-        settings=check.as_json(PLAN.settings("study")),
+        settings=read("study"),
     shell:
         "python -m scsigmoid study-runs --configuration {params.configuration:q}"
         ' --output "$(dirname {output.runs:q})" --log {log:q}'
@@ -44,10 +44,11 @@ rule study_scores:
     resources:
         **limits(mem_mb=16000, runtime=240),
     params:
-        settings=settings_of("study_scores"),
+        settings=read("seed"),
+        configuration=stored_configuration,
     shell:
         "python -m scsigmoid study-scores --embeddings {input.embeddings:q} --cells {input.cells:q}"
-        " --settings {params.settings:q} --output {output:q} --log {log:q}"
+        " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
 
 
 # Run a study with `snakemake --cores all --configfile workflow/studies/arms.yaml -- study`

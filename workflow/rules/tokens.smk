@@ -17,9 +17,9 @@ rule gene_statistics:
         **limits(mem_mb=8000, runtime=240),
     params:
         configuration=stored_configuration,
-        settings=settings_of("gene_statistics"),
+        settings=read("tokens.target_sum", "tokens.minimum_genes"),
     shell:
-        "python -m scsigmoid statistics --cells {input:q} --settings {params.settings:q}"
+        "python -m scsigmoid statistics --cells {input:q}"
         " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
 
 
@@ -40,10 +40,11 @@ rule vocabulary:
         # Two seconds for each part, 2 GB for any number of parts.
         **limits(mem_mb=4000, runtime=30 + len(PLAN.parts) // 10),
     params:
-        settings=settings_of("vocabulary"),
+        configuration=stored_configuration,
+        settings=read("tokens.minimum_cells", "tokens.vocabulary"),
     shell:
-        "python -m scsigmoid vocabulary --statistics {input.statistics:q} --settings {params.settings:q}"
-        " --output {output:q} --log {log:q}"
+        "python -m scsigmoid vocabulary --statistics {input.statistics:q}"
+        " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
 
 
 rule training_tokens:
@@ -63,11 +64,10 @@ rule training_tokens:
         **limits(mem_mb=8000, runtime=240),
     params:
         configuration=stored_configuration,
-        settings=settings_of("training_tokens"),
+        settings=read("tokens.target_sum", "tokens.minimum_genes", "tokens.shard_cells"),
     shell:
         "python -m scsigmoid tokenize --cells {input.cells:q} --vocabulary {input.vocabulary:q}"
-        " --settings {params.settings:q} --configuration {params.configuration:q}"
-        " --output {output:q} --log {log:q}"
+        " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
 
 
 rule evaluation_tokens:
@@ -91,12 +91,11 @@ rule evaluation_tokens:
         **limits(mem_mb=8000, runtime=240),
     params:
         configuration=stored_configuration,
-        settings=settings_of("evaluation_tokens"),
+        settings=read("tokens.target_sum", "tokens.shard_cells"),
     shell:
         "python -m scsigmoid tokenize --cells {input.cells:q} --metadata {input.metadata:q}"
         " --manifest {input.manifest:q} --vocabulary {input.vocabulary:q}"
-        " --settings {params.settings:q} --configuration {params.configuration:q}"
-        " --output {output:q} --log {log:q}"
+        " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
 
 
 rule sequence_lengths:

@@ -34,14 +34,23 @@ rule train:
         slurm_extra=default_resource("training_extra"),
         cpus_per_task=TRAINING_GPUS * (default_resource("training_cpus_per_gpu") or 0) or None,
     params:
-        # Snakemake does not compare parameters that depend on outputs, so only a change of
-        # `compared` reruns training.
-        settings=lambda wildcards, output: check.as_json(
-            {f"models.{wildcards.model}": PLAN.run_settings(wildcards.model)}
+        settings=read(
+            "models.{model}.attention",
+            "models.{model}.context",
+            "models.{model}.size",
+            "models.{model}.backend",
+            "models.{model}.training",
+            "study",
+            "architecture",
+            "sizes",
+            "training",
+            "tokens.cls",
+            "seed",
+            run="{model}",  # the values of this model or run of the study only
         ),
-        compared=lambda wildcards: check.as_json(PLAN.compared_settings(wildcards.model)),
+        configuration=stored_configuration,
     shell:
         "exec python -m scsigmoid train --model {wildcards.model} --tokens {input.tokens:q}"
-        " --vocabulary {input.vocabulary:q} --settings {params.settings:q}"
+        " --vocabulary {input.vocabulary:q} --configuration {params.configuration:q}"
         ' --output "$(dirname {output.model:q})" --gpus {resources.processes}'
         " --nodes {resources.nodes} --log {log:q}"

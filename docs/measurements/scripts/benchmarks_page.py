@@ -17,9 +17,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, median_interval, read_rows
-from scsigmoid.config.check import read_yaml
-from scsigmoid.config.schema import Config
-from scsigmoid.config.validate import validate
+from scsigmoid.config.check import check, read_yaml
 from scsigmoid.files import atomic_path, write_text
 from scsigmoid.paper.reported import reported
 from scsigmoid.report.figures.benchmark_figures import looks
@@ -350,7 +348,7 @@ def benchmark_tables(measurements: Path) -> dict[str, str]:
     )
     two_cells = read_rows(h100 / "training_2_cells.csv", TrainingRow)
     sizes = read_rows(h100 / "training_sizes.csv", TrainingRow)
-    config = validate(read_yaml(measurements / "h200/config.yaml"), Config)
+    config = check(read_yaml(measurements / "h200/config.yaml"))
     evaluation = read(cpu, "evaluation.csv")
     is_part = evaluation["what"].str.startswith("its ")  # a part of the step in the row above
     pairs = [(key, SOFTMAX[0]) for key in OURS[:2]]  # our Hopper kernels, and FlashAttention-4
@@ -419,6 +417,16 @@ REPRESENTATIONS = {
 }
 
 
+#: Methods in the table of predicted types.
+METHODS = {
+    "logistic": "`blood`, logistic",
+    "neighbors": "`blood`, neighbors",
+    "pca_logistic": "50 components, logistic",
+    "pca_neighbors": "50 components, neighbors",
+    "celltypist": "CellTypist",
+}
+
+
 def evaluation_tables(measurements: Path) -> dict[str, str]:
     """Return the tables of docs/evaluation.md by name."""
     scores = read(measurements, "cpu/blood_scores.csv").groupby(["representation", "metric"])
@@ -430,6 +438,14 @@ def evaluation_tables(measurements: Path) -> dict[str, str]:
         places = [(name, metric) for metric in metrics]
         cells = [f"{number(means[at], 3)} ± {number(deviations[at], 3)}" for at in places]
         lines.append([REPRESENTATIONS[name], *cells])
+    annotation = read(measurements, "cpu/annotation.csv")
+    accuracy = annotation.pivot(
+        index=["reference", "query", "cells"], columns="method", values="accuracy"
+    )
+    annotated = [
+        [f"`{reference}`", f"`{query}`", str(cells), *(number(row[name], 2) for name in METHODS)]
+        for (reference, query, cells), row in accuracy.iterrows()
+    ]
     coverage = read(measurements, "cpu/donor_coverage.csv")
     shares = coverage.pivot(index=["donors", "deviation"], columns="interval", values="coverage")
     order = ("donors", "clusters")
@@ -440,6 +456,7 @@ def evaluation_tables(measurements: Path) -> dict[str, str]:
     header = ["donors", "standard deviation between donors", "Student's t over donor means"]
     return {
         "blood": markdown(["PBMC 3k: 2,638 cells, 9 types", *metrics.values()], lines),
+        "annotation": markdown(["reference", "query", "cells", *METHODS.values()], annotated),
         "donor_coverage": markdown([*header, "over cells, donors as clusters (CR1)"], covered),
     }
 

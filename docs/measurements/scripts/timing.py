@@ -7,7 +7,6 @@ python docs/measurements/scripts/timing.py mmd --device cpu --output mmd.csv
 """
 
 import argparse
-import json
 import multiprocessing
 import shutil
 import subprocess
@@ -16,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
-from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,10 +29,11 @@ WARM_STEPS = 10  # first training steps, not timed: compilation, start of the da
 HEART_OFT = (15_000, 5_200, 3_800, 2_600, 1_500, 1_100, 600, 325)
 
 
-def configuration(preset: str) -> Any:
+def configuration(preset: str, **overrides: Any) -> Any:
     from scsigmoid.config.check import load
 
-    return load(ROOT / "config.yaml", ROOT / "workflow/presets", {"preset": preset})
+    overrides["preset"] = preset
+    return load(ROOT / "config.yaml", ROOT / "workflow/presets", overrides)
 
 
 def statistics(part: Path) -> None:
@@ -132,7 +131,7 @@ def time_loading(options: argparse.Namespace) -> Rows:
     simulation, context = config.benchmarks.training, config.models[model].context
     size, architecture = config.sizes[config.architecture.size], config.architecture
     encoder = EncoderSettings.of(size, architecture, "sigmoid", context, simulation.vocabulary)
-    training = replace(model_training(config, model), workers=options.workers)
+    training = model_training(config, model)
     step_count = (options.rounds + 1) * options.steps  # with a warm-up round
     cells, steps = step_count * training.global_batch, range(1, step_count + 1)
     with TemporaryDirectory() as folder:
@@ -161,30 +160,30 @@ def time_scaling(options: argparse.Namespace) -> Rows:
     from scsigmoid.benchmarks.machine import machine_facts
     from scsigmoid.benchmarks.rows import median_interval
     from scsigmoid.benchmarks.simulated import write_simulated_tokens
-    from scsigmoid.config.plan import Plan
+    from scsigmoid.config.check import as_yaml, model_training
     from scsigmoid.files import write_json
     from scsigmoid.model.devices import resolve_device
     from scsigmoid.training.journal import read_journal
 
-    config = configuration(options.preset)
-    model = options.model or next(iter(config.models))
-    key = f"models.{model}"
-    settings = {key: Plan(replace(config, device=options.device)).run_settings(model)}
-    changes = {"steps": options.steps, "log_every": 5, "checkpoint_every": options.steps}
-    settings[key]["training"] |= changes
-    cells = options.steps * settings[key]["training"]["global_batch"]
+    model = options.model or next(iter(configuration(options.preset).models))
+    execution = {"log_every": 5, "checkpoint_every": options.steps}
+    own = {model: {"training": {"steps": options.steps, "execution": execution}}}
+    config = configuration(options.preset, device=options.device, models=own)
+    cells = options.steps * model_training(config, model).global_batch
     facts = machine_facts(resolve_device(options.device), "timing.py")
     write_json(options.output.with_suffix(".json"), facts)
     one_process: Any = None  # columns of the journal of the run with one process
     with TemporaryDirectory() as temporary:
-        folder, context = Path(temporary), settings[key]["context"]
+        folder, context = Path(temporary), config.models[model].context
+        (folder / "config.yaml").write_text(as_yaml(config), encoding="utf-8")
         write_simulated_tokens(folder, config.benchmarks.training, cells, context - 1, config.seed)
         for count in options.processes:
             command = [
                 *(sys.executable, "-m", "scsigmoid", "train", "--model", model),
                 *("--gpus", str(count), "--tokens", str(folder / "tokens")),
                 *("--vocabulary", str(folder / "vocabulary.parquet")),
-                *("--settings", json.dumps(settings), "--output", str(folder / "model")),
+                *("--configuration", str(folder / "config.yaml")),
+                *("--output", str(folder / "model")),
             ]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             columns, header = read_journal(folder / "model/journal.csv")
@@ -193,7 +192,7 @@ def time_scaling(options: argparse.Namespace) -> Rows:
             columns = {column: values[is_timed] for column, values in columns.items()}
             one_process = columns if count == 1 else one_process
             row = {name: header[name] for name in ("model", "parameters", "device", "backend")}
-            row |= {"processes": count, "context": context, **changes}
+            row |= {"processes": count, "context": context, "steps": options.steps, **execution}
             ratios = efficiencies(count, columns, one_process) if one_process else [np.nan]
             rates = columns["cells_per_second"].tolist()
             row |= median_interval(rates, confidence=0.99).columns("cells_per_second")

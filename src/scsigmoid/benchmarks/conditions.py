@@ -11,6 +11,11 @@ from scsigmoid.config.schema import Training, TrainingBenchmark
 from scsigmoid.model.batches import Batch
 from scsigmoid.model.sizes import EncoderSettings
 
+#: Settings of ``training`` that the computation of a step depends on.
+STEP_SETTINGS = (
+    "weight_decay", "betas", "epsilon", "gradient", "clipping", "mask_fraction", "mask_replacement",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Conditions:

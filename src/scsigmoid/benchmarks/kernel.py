@@ -9,7 +9,7 @@ import math
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -121,7 +121,12 @@ def run_kernel_benchmark(
     if torch_device.type == "cpu":
         torch.set_num_threads(1)
     facts = machine_facts(torch_device, "scsigmoid benchmark-kernel")
-    sweep = Sweep(KernelRow, output_csv, facts, [machine_identity(torch_device), asdict(settings)])
+    sweep = Sweep(
+        KernelRow,
+        output_csv,
+        facts,
+        [machine_identity(torch_device), settings.model_dump(exclude_defaults=True)],
+    )
     done = {row.shape[:4] for row in sweep.rows}
     missing = [group for group in groups(settings) if not done.issuperset(map(shape_of, group))]
     if torch_device.type == "cuda" and missing:

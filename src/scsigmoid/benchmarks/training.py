@@ -12,7 +12,7 @@ import math
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from scsigmoid.benchmarks.cases import TOLERANCE, dtype_of, relative_error
 from scsigmoid.benchmarks.compiling import compile_steps_ahead, limit_autotuning
-from scsigmoid.benchmarks.conditions import Conditions
+from scsigmoid.benchmarks.conditions import STEP_SETTINGS, Conditions
 from scsigmoid.benchmarks.machine import machine_facts, machine_identity
 from scsigmoid.benchmarks.rows import Sweep, TrainingGroup, TrainingRow, median_interval
 from scsigmoid.benchmarks.timing import Stopwatch, WrongResult, record_failure, release, rounds
@@ -125,16 +125,20 @@ def run_training_benchmark(
         OwnKernelError: if a kernel of this project fails.
     """
     deadline = time.monotonic() + seconds
-    torch.set_num_threads(training.threads)
+    torch.set_num_threads(training.execution.threads)
     torch_device = resolve_device(device)
     variants = choose_variants(settings.kernels, torch_device.type)
     facts = machine_facts(torch_device, "scsigmoid benchmark-training")
-    used_sizes = {name: asdict(sizes[name]) for name in settings.sizes}
-    sections = [asdict(section) for section in (settings, architecture, training)]
+    used_sizes = {name: sizes[name].model_dump() for name in settings.sizes}
+    sections = [
+        settings.model_dump(exclude_defaults=True),
+        architecture.model_dump(exclude={"size"}, exclude_defaults=True),
+        training.model_dump(include={*STEP_SETTINGS}, exclude_defaults=True),
+    ]
     all_settings = [machine_identity(torch_device), sections, used_sizes, seed]
     sweep = Sweep(TrainingRow, output_csv, facts, all_settings)
     done = {row.group for row in sweep.rows}
-    unchanging = replace(training, learning_rate=0.0)
+    unchanging = training.model_copy(update={"learning_rate": 0.0})
     groups = [*product(settings.sizes, settings.cells_per_gpu, settings.contexts)]
     missing: dict[str, Conditions] = {}  # by name of the group
     for size, cells, context in groups:

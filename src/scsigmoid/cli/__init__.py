@@ -1,7 +1,7 @@
 """The command line: one subcommand for each stage, called by the rules of the workflow.
 
-``--settings`` takes JSON: the settings that affect the stage, by dotted name (see
-``scsigmoid.config.plan``). An error that a user can correct is printed as one line.
+A stage reads its settings from the file ``--configuration``, the ``config.yaml`` that each run
+stores in its results folder. An error that a user can correct is printed as one line.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 from scsigmoid import progress
-from scsigmoid.cli.arguments import STAGES
+from scsigmoid.cli.arguments import STAGES, add_stage, call
 from scsigmoid.errors import UserError, shortened
 from scsigmoid.files import check_writable
 from scsigmoid.version import __version__
@@ -86,7 +86,7 @@ def run_stage(options: argparse.Namespace, log: Path | None, terminal: TextIO) -
         outputs = getattr(options, "output", None) or []
         check_writable([outputs] if isinstance(outputs, Path) else outputs)
         with interruptible():
-            options.run(options)
+            call(options)
     except KeyboardInterrupt as interruption:
         numbers = [number for number in interruption.args if isinstance(number, signal.Signals)]
         return 128 + (numbers or [signal.SIGINT])[0]
@@ -234,6 +234,6 @@ def make_parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="scsigmoid", description=summary)
     top.add_argument("--version", action="version", version=f"scsigmoid {__version__}")
     stages = top.add_subparsers(title="stages", metavar="STAGE", required=True)
-    for name, stage in STAGES.items():
-        stage.add_to(stages, name)
+    for name in STAGES:
+        add_stage(stages, name)
     return top

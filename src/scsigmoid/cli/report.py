@@ -1,78 +1,78 @@
 """Subcommands for tables, figures, the report page, and studies."""
 
-import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from scsigmoid.cli.arguments import read_config, stage
+from scsigmoid.cli.arguments import Cells, Configuration, EmbeddingFiles, Name, Output, stage
 from scsigmoid.errors import first_few
 
 if TYPE_CHECKING:
     from scsigmoid.results.folder import Results
 
 
-def results_of(configuration: Path) -> "Results":
+def results_of(configuration: Configuration) -> "Results":
     from scsigmoid.results.folder import Results
 
-    return Results(configuration.parent, read_config(configuration))
+    return Results(configuration.folder, configuration.config)
 
 
-def write(kind: str, options: argparse.Namespace) -> None:
-    """Write a table or figure to files that are named like ``options.output`` without suffix."""
+def write(kind: str, name: str, configuration: Configuration, output: Path) -> None:
+    """Write a table or figure to files that are named like ``output`` without suffix."""
     from scsigmoid.report import registry
 
-    results = results_of(options.configuration)
-    registry.write(kind, options.name, results, options.output.with_suffix(""))
+    registry.write(kind, name, results_of(configuration), output.with_suffix(""))
 
 
-@stage("name --configuration --output")
-def table(options: argparse.Namespace) -> None:
+@stage
+def table(name: Name, /, configuration: Configuration, output: Output) -> None:
     """Make one table."""
-    write("table", options)
+    write("table", name, configuration, output)
 
 
-@stage("name --configuration --output")
-def figure(options: argparse.Namespace) -> None:
+@stage
+def figure(name: Name, /, configuration: Configuration, output: Output) -> None:
     """Draw one figure."""
-    write("figure", options)
+    write("figure", name, configuration, output)
 
 
-@stage("--configuration --output")
-def report(options: argparse.Namespace) -> None:
+@stage
+def report(configuration: Configuration, output: Output) -> None:
     """Write the report page."""
     from scsigmoid.report.page import make_report
 
-    make_report(results_of(options.configuration), options.output)
+    make_report(results_of(configuration), output)
 
 
-@stage("--configuration --output")
-def study_runs(options: argparse.Namespace) -> None:
+@stage
+def study_runs(configuration: Configuration, output: Output) -> None:
     """Collect the runs of a study in CSV files."""
     from scsigmoid.study.baselines import baselines
     from scsigmoid.study.runs import collect
 
-    config, folder = read_config(options.configuration), options.configuration.parent
-    collect(config, folder, options.output)
-    baselines(config, folder, options.output / "baselines.csv")
+    config, folder = configuration.config, configuration.folder
+    collect(config, folder, output)
+    baselines(config, folder, output / "baselines.csv")
 
 
-@stage("--embeddings+ --cells --settings --output")
-def study_scores(options: argparse.Namespace) -> None:
+@stage
+def study_scores(
+    embeddings: EmbeddingFiles, cells: Cells, configuration: Configuration, output: Output
+) -> None:
     """Score the embeddings of a study's runs."""
     from scsigmoid.study.scores import score
 
-    score(options.embeddings, options.cells, options.settings["seed"], options.output)
+    score(embeddings, cells, configuration.config.seed, output)
 
 
-@stage("--runs --output")
-def study(options: argparse.Namespace) -> None:
+@stage
+def study(runs: Annotated[Path, "folder written by the stage study-runs"], output: Output) -> None:
     """Make the tables and figures of a study."""
     from scsigmoid.study.figures import draw
     from scsigmoid.study.runs import Study
     from scsigmoid.study.tables import write_tables
 
-    collected = Study(options.runs)
-    for path in (*write_tables(collected, options.output), *draw(collected, options.output)):
+    collected = Study(runs)
+    for path in (*write_tables(collected, output), *draw(collected, output)):
         print(path)
     if collected.unfinished:
         names = first_few(collected.unfinished)

@@ -5,7 +5,6 @@ Values of ``config.yaml`` are replaced by the preset, then by ``--configfile``, 
 ``datasets``, ``sizes``, ``models`` or ``study``.
 """
 
-import dataclasses
 import json
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -15,11 +14,14 @@ from typing import Any
 import yaml
 
 from scsigmoid.config.combinations import check_combinations
-from scsigmoid.config.local_files import expand
+from scsigmoid.config.local_files import expand, slug
+from scsigmoid.config.metrics import METRICS
+from scsigmoid.config.moved import move
 from scsigmoid.config.schema import Config, Dataset, Training
 from scsigmoid.config.study import study_runs
 from scsigmoid.config.validate import check_known, normalize, validate
 from scsigmoid.errors import UserError
+from scsigmoid.progress import warn
 
 REMOVABLE = ("datasets", "sizes", "models", "study")  # sections whose entries `null` removes
 SHIPPED = Path(__file__).parent / "shipped"
@@ -41,15 +43,16 @@ def load(
         choose: function that replaces ``auto`` with values that suit the user's own files
             (:func:`scsigmoid.forecast.choices.choose`). By default, ``auto`` is kept.
     """
-    base = read_yaml(path)
-    overrides = normalize(overrides or {})
+    base = with_new_names(read_yaml(path))
+    overrides = with_new_names(normalize(overrides or {}))
     corpus = overrides.get("corpus")
     is_local = isinstance(corpus, Mapping) and corpus.get("source") == "local"
-    preset = overrides.get("preset", "own" if is_local else base.get("preset"))
+    preset: Any = overrides.get("preset", "own" if is_local else base.get("preset"))
     preset_names = sorted(file.stem for file in Path(presets).glob("*.yaml"))
     check_known("preset", "preset", [preset], preset_names)
     base["preset"] = preset
-    merged = merge(merge(base, read_yaml(Path(presets) / f"{preset}.yaml")), overrides)
+    replaced = with_new_names(read_yaml(Path(presets) / f"{preset}.yaml"))
+    merged = merge(merge(base, replaced), overrides)
     for section in REMOVABLE:
         entries = merged.get(section)
         if isinstance(entries, dict):
@@ -59,16 +62,26 @@ def load(
 
 def check(values: Mapping[str, Any]) -> Config:
     """Check a merged configuration. Raise a UserError that names the first wrong setting."""
+    values, _ = move(values)  # of a configuration that an earlier version stored
     datasets = values.get("datasets")
     if isinstance(datasets, Mapping):
         values = {**values, "datasets": dict(map(with_title, datasets, datasets.values()))}
     config = validate(values, Config)
     if config.corpus.source == "local":
         config = with_local_datasets(config)
+    config = with_batch_metrics(config)
     runs = {name: (model, model_training(config, name)) for name, model in config.models.items()}
     runs |= {name: (run.model, run.training) for name, run in study_runs(config).items()}
     check_combinations(config, runs)
     return config
+
+
+def with_new_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with the new names of those that were renamed, and print a line for each."""
+    values, messages = move(values)
+    for message in messages:
+        warn(message)
+    return values
 
 
 def with_title(name: Any, dataset: Any) -> tuple[Any, Any]:
@@ -105,25 +118,41 @@ def with_local_datasets(config: Config) -> Config:
         name = file.dataset
         if name in datasets:
             raise UserError(f"corpus.local: two datasets are called {name!r}; set name of one")
-        title, description = name.replace("_", " "), file.path.name
-        datasets[name] = Dataset(title=title, label=file.labels, description=description)
-    return dataclasses.replace(config, datasets=datasets)
+        title = name.replace("_", " ")
+        # The name of the file, unless the title already says it.
+        description = "" if name == slug(file.path.stem) else file.path.name
+        datasets[name] = Dataset(
+            title=title, label=file.labels, batch=file.batch or None, description=description
+        )
+    return config.model_copy(update={"datasets": datasets})
+
+
+def with_batch_metrics(config: Config) -> Config:
+    """Return a configuration with the metrics of batches, if a dataset has a batch."""
+    scib = config.evaluation.scib
+    if not any(dataset.batch for dataset in config.datasets.values()):
+        return config
+    added = [name for name, metric in METRICS.items() if metric.needs_batch]
+    metrics = [*dict.fromkeys([*scib.metrics, *added])]
+    scib = scib.model_copy(update={"metrics": metrics})
+    evaluation = config.evaluation.model_copy(update={"scib": scib})
+    return config.model_copy(update={"evaluation": evaluation})
 
 
 def model_training(config: Config, name: str) -> Training:
     """Return ``training`` with the values of ``models.<name>.training``, checked."""
-    values = dataclasses.asdict(config.training) | config.models[name].training
+    values = merge(config.training.model_dump(), config.models[name].training)
     return validate(values, Training, f"models.{name}.training")
 
 
 def as_json(values: Any) -> str:
-    """Return settings (plain values or dataclasses) as one line of JSON."""
-    return json.dumps(values, default=dataclasses.asdict, sort_keys=True, separators=(",", ":"))
+    """Return plain values as one line of JSON."""
+    return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
 
 def as_yaml(config: Config) -> str:
     """Return a configuration as YAML, in the order of the schema."""
-    return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(config.model_dump(), sort_keys=False, allow_unicode=True)
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:

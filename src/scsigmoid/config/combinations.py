@@ -64,11 +64,20 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
         yield from find_model_problems(name, model, training, config.device)
     if config.evaluation.embeddings.pooling == "cls" and not config.tokens.cls:
         yield "evaluation.embeddings.pooling: cls needs tokens.cls: true; set it, or pooling: mean"
-    needs = {name: METRICS[name].minimum_cells for name in config.evaluation.scib.metrics}
-    if all(needs.values()):  # a dataset may have no score at all
+    metrics = config.evaluation.scib.metrics
+    needs = {name: METRICS[name].minimum_cells for name in metrics if not METRICS[name].needs_batch}
+    if not needs:
+        yield "evaluation.scib.metrics: has only metrics of batches; add another metric"
+    elif all(needs.values()):  # a dataset may have no score at all
         name, cells = max(needs.items(), key=itemgetter(1))
         problem = f"{name} needs {cells} cells of two types; add another metric"
         yield f"evaluation.scib.metrics: {problem}"
+    needing = [name for name in metrics if METRICS[name].needs_batch]
+    if needing and not any(dataset.batch for dataset in config.datasets.values()):
+        yield (
+            f"evaluation.scib.metrics: {needing[0]} needs a dataset with a batch; set batch of a "
+            "dataset, or remove the metric"
+        )
     for name in config.evaluation.pair:
         if config.models[name].stress:
             yield f"evaluation.pair: {name!r} is a stress-test model; choose another"
@@ -115,8 +124,9 @@ def find_model_problems(name: str, model: Model, training: Training, device: str
         yield f"training.validate_every and training.validation_cells ({name}): set both or neither"
     if training.patience and not training.validate_every:
         yield f"training.patience ({name}): needs validate_every; set it, or patience: 0"
-    if training.micro_batch_tokens < model.context:
-        yield f"training.micro_batch_tokens: set at least {model.context}, the context of {name}"
+    if training.execution.micro_batch_tokens < model.context:
+        setting, minimum = "training.execution.micro_batch_tokens", model.context
+        yield f"{setting}: set at least {minimum}, the context of {name}"
 
 
 def find_mmd_problems(config: Config) -> Iterator[str]:

@@ -28,6 +28,7 @@ class LocalFile:
     dataset: str  # evaluation dataset of the held-out cells. Empty if no cells are held out.
     layer: str = ""
     genes: str = ""
+    batch: str = ""  # column of obs with the batch. Empty if there is none.
 
 
 def files_of(path: Path) -> list[Path]:
@@ -95,6 +96,7 @@ def expand(entries: Sequence[LocalFiles]) -> list[LocalFile]:
                 dataset=slug(entry.name or path.stem) if entry.held_out else "",
                 layer=entry.layer or "",
                 genes=entry.genes or "",
+                batch=entry.batch or "",
             )
     return list(files.values())
 

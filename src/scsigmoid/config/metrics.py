@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ScibMetric:
-    """A metric that measures how well an embedding separates cell types."""
+    """A metric that measures how well an embedding separates cell types or mixes batches."""
 
     title: str  # name in tables and figures
     function: str  # key of :data:`scsigmoid.evaluation.scib.FUNCTIONS`
@@ -18,6 +18,7 @@ class ScibMetric:
     per_donor: bool = True  # whether own cells of each donor are scored, too
     minimum_cells: int = 0  # cells that each of two types must have, or else there is no score
     in_verdict: bool = False  # whether the verdict on own cells is about this metric, not `MEAN`
+    needs_batch: bool = False  # whether only datasets with a batch have the metric
 
 
 #: Metrics by name, in the order of the panels of the figure ``scib``.
@@ -35,6 +36,23 @@ METRICS = {
     "leiden_nmi": ScibMetric("Leiden NMI", "leiden", in_paper=True, seeded=True),
     "leiden_ari": ScibMetric("Leiden ARI", "leiden", in_paper=True, seeded=True),
     "silhouette_label": ScibMetric("Silhouette label", "silhouette", in_paper=True),
+    "ilisi": ScibMetric(
+        "iLISI (batches)",
+        "ilisi",
+        caption="iLISI is the scaled effective number of batches among the 90 nearest cells, 0 if "
+        "they are separate and 1 if all batches are equally frequent. If batches differ in size, "
+        "mixed batches are below 1, too: compare with the random embedding.",
+        per_donor=False,  # a donor is often a batch
+        needs_batch=True,
+    ),
+    "graph_connectivity": ScibMetric(
+        "Graph connectivity",
+        "connectivity",
+        caption="Graph connectivity is the largest share of a type's cells that neighbors of the "
+        "same type connect, averaged over types.",
+        per_donor=False,
+        needs_batch=True,
+    ),
 }
 #: Name and title of the mean of the paper's metrics.
 MEAN, MEAN_TITLE = "bio_conservation", "Bio conservation"

@@ -1,30 +1,27 @@
-"""Files and job settings of a configuration, for the rules of the workflow.
+"""Files and training runs of a configuration, for the rules of the workflow.
 
 Paths are relative to the results folder. Plain values are dicts, lists, text, numbers, booleans
 and None, as in YAML. Tables and figures are in :mod:`scsigmoid.report.registry`.
 """
 
-import dataclasses
 import json
 from collections.abc import Iterator, Mapping
-from functools import cached_property, reduce
-from operator import getitem
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from scsigmoid.config.check import as_json, model_training
-from scsigmoid.config.effects import effects, find_settings, values_for
+from scsigmoid.config.check import model_training
 from scsigmoid.config.local_files import LocalFile, own_files
-from scsigmoid.config.schema import Config, Training
+from scsigmoid.config.schema import Architecture, Config, Section, Training
 from scsigmoid.config.study import study_runs
-from scsigmoid.config.versions import version_setting
+from scsigmoid.config.validate import check_known
 from scsigmoid.files import METADATA_KEY
 
 LARGEST_HEADER = 100_000_000  # bytes, the limit of safetensors
 
 
 class Plan:
-    """The parts, datasets, models and job settings of one configuration."""
+    """The parts, datasets, models and training runs of one configuration."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -81,97 +78,88 @@ class Plan:
         evaluation = self.config.evaluation
         has_mmd, has_umap = (dataset in self.datasets_of(name) for name in ("mmd", "umap"))
         return {
-            "scib": evaluation.scib.neighbours,
+            "scib": evaluation.scib.neighbors,
             "mmd": evaluation.mmd.minimum_cells if has_mmd else 0,
-            "umap": evaluation.umap.neighbours if has_umap else 0,
+            "umap": evaluation.umap.neighbors if has_umap else 0,
         }
 
-    def settings(self, *keys: str) -> dict[str, Any]:
-        """Return settings by dotted name as plain values. Without names, return all settings."""
-        values = dataclasses.asdict(self.config)
-        return {key: reduce(getitem, key.split("."), values) for key in keys} if keys else values
+    @property
+    def training_entries(self) -> list[dict[str, Any]]:
+        """The entries of ``corpus.local`` with cells to train on, as far as training uses them.
 
-    def settings_of(self, rule: str, dataset: str | None = None) -> dict[str, Any]:
-        """Return the settings that affect a rule, by dotted name, as plain values.
-
-        ``dataset`` is the job's evaluation dataset (default: all). The settings of ``train`` are in
-        :meth:`run_settings`.
+        A new file whose cells are all held out should not rerun training, nor should a new label.
         """
-        settings = dict(find_settings(self.config, rule, None if dataset is None else [dataset]))
-        settings |= version_setting(rule)
-        if rule == "manifest":  # A new file whose cells are all held out should not rerun training.
-            corpus = settings["corpus"]
-            corpus["local"] = [entry for entry in corpus["local"] if entry["held_out"] is not True]
-        if rule == "evaluation_cells" and dataset in self.held_out_files:
-            file = self.held_out_files[dataset]  # `corpus.local` itself affects only `manifest`
-            settings["file"] = [str(file.path), file.held_out, file.layer, file.genes]
-        if "sizes" in settings:  # the rule is `benchmark_training`: only the sizes that it times
-            names = self.config.benchmarks.training.sizes
-            settings["sizes"] = {name: settings["sizes"][name] for name in names}
-        return settings
+        return [
+            entry.model_dump(exclude={"label", "name"}, exclude_defaults=True)
+            for entry in self.config.corpus.local
+            if entry.held_out is not True
+        ]
 
-    def run_settings(self, name: str) -> dict[str, Any]:
-        """Return all training settings of a model, or of a run of the study, as plain values.
+    def held_out_cells(self, dataset: str) -> list[Any]:
+        """Return path, ``held_out``, layer and genes of the user's file of a dataset, or []."""
+        file = self.held_out_files.get(dataset)
+        return [str(file.path), file.held_out, file.layer, file.genes] if file else []
 
-        The keys are the attributes of :class:`scsigmoid.training.run.TrainingRun`.
+    def run_config(self, name: str) -> Config:
+        """Return the configuration of the training of one model, or of one run of a study.
+
+        ``training``, ``architecture`` and ``seed`` have the run's own values, which are therefore
+        left out of its entry in ``models``. Other models, sizes and studies are left out.
         """
-        architecture, seed = self.config.architecture, self.config.seed
+        config = self.config
+        check_known("model", "model", [name], [*config.models, *self.study_runs])
         if name in self.study_runs:
             run = self.study_runs[name]
             model, training, seed = run.model, run.training, run.seed
-            architecture = dataclasses.replace(architecture, size=run.size, variants=run.variants)
+            size, variants = run.size, run.variants
         else:
-            model, training = self.config.models[name], model_training(self.config, name)
-            architecture = dataclasses.replace(architecture, size=model.size or architecture.size)
-        return {
-            "attention": model.attention,
-            "context": model.context,
-            "cls_token": self.config.tokens.cls,
-            "backend": model.backend,
-            "size": dataclasses.asdict(self.config.sizes[architecture.size]),
-            "architecture": dataclasses.asdict(architecture),
-            "training": dataclasses.asdict(training),
-            "seed": seed,
-            "device": self.config.device,
-        }
-
-    def compared_settings(self, name: str) -> dict[str, Any]:
-        """Return the settings of a model's run that affect it, and the version of the code.
-
-        Snakemake compares them with the last run, and trains again if they changed.
-        """
-        settings = self.run_settings(name)
-        del settings["device"]  # changes results by rounding only
-        training = values_for(Training(**settings["training"]), "train")
-        return settings | {"training": training, **version_setting("train")}
+            model, training = config.models[name], model_training(config, name)
+            size, variants = model.size or config.architecture.size, config.architecture.variants
+            seed = config.seed
+        return config.model_copy(
+            update={
+                "models": {name: model.model_copy(update={"size": None, "training": {}})},
+                "study": {},
+                "sizes": {size: config.sizes[size]},
+                "architecture": config.architecture.model_copy(
+                    update={"size": size, "variants": variants}
+                ),
+                "training": training,
+                "seed": seed,
+            }
+        )
 
     def changed_settings(self, name: str, path: str | Path) -> list[str]:
         """Compare the settings in the header of a finished model with the settings of its run.
 
-        Return the settings that differ, with both values, for messages. Settings that the header
-        does not contain, and settings that do not affect the model, are not compared. If the file
-        is missing or not a model, return an empty list.
+        Return the settings that differ, with both values, for messages. A setting that the header
+        does not contain has its default, or is not compared if it has none. If the file is missing
+        or not a model, return an empty list.
         """
         try:
             # Without the package safetensors, because Snakemake may be installed without it.
             with open(path, "rb") as file:
                 size = int.from_bytes(file.read(8), "little")
                 header = json.loads(file.read(min(size, LARGEST_HEADER)))
-            header = json.loads(header["__metadata__"][METADATA_KEY])
+            metadata = json.loads(header["__metadata__"][METADATA_KEY])
+            defaults = {"training": defaults_of(Training), **defaults_of(Architecture)}
+            there = dict(leaves(defaults)) | dict(leaves(metadata))
         except (OSError, KeyError, TypeError, ValueError):
             return []
-        now = json.loads(as_json(self.compared_settings(name)))
-        now.pop("version", None)  # of the code. The header contains the version of the format.
-        architecture = now.pop("architecture")
-        del architecture["size"]  # a name. The dimensions are in `size`.
-        for setting, effect in effects(Training).items():
-            if effect is not None and "train" not in effect.rules:
-                now["training"].pop(setting, None)  # a constant
-        values = dict(leaves(now | architecture))
+        run = self.run_config(name)
+        now: dict[str, Any] = {
+            "attention": run.models[name].attention,
+            "context": run.models[name].context,
+            "cls_token": run.tokens.cls,
+            "size": run.size_of(name).model_dump(),
+            "training": run.training.model_dump(exclude={"execution"}),
+            "seed": run.seed,
+            **run.architecture.model_dump(exclude={"size"}),  # a name. `size` has the dimensions.
+        }
         return [
-            f"{setting} ({there} there, {values[setting]} now)"
-            for setting, there in leaves(header)
-            if setting in values and there != values[setting]
+            f"{setting} ({there[setting]} there, {value} now)"
+            for setting, value in leaves(now)
+            if setting in there and there[setting] != value
         ]
 
 
@@ -182,3 +170,9 @@ def leaves(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
             yield from leaves(value, f"{path}{key}.")
         else:
             yield f"{path}{key}", value
+
+
+def defaults_of(section: type[Section]) -> dict[str, Any]:
+    """Return the defaults of the settings in a section that have one."""
+    fields = section.model_fields.items()
+    return {name: field.get_default() for name, field in fields if not field.is_required()}

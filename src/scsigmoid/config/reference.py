@@ -1,18 +1,17 @@
 """The reference of all settings. ``make configuration`` writes it to docs/configuration.md."""
 
-import ast
-import dataclasses
-import inspect
 import json
+import re
 import typing
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+from pydantic.fields import FieldInfo
+
 from scsigmoid.config.check import SHIPPED, read_yaml
-from scsigmoid.config.effects import effects
-from scsigmoid.config.schema import Config
-from scsigmoid.config.validate import validator
+from scsigmoid.config.compared import sections_in
+from scsigmoid.config.schema import LARGEST, Config, Section
 
 INTRODUCTION = """\
 # Configuration
@@ -24,82 +23,92 @@ INTRODUCTION = """\
 key by key. Lists are replaced. `null` removes an entry of `datasets`, `sizes`, `models` or `study`.
 
 - *Default*: the value in `config.yaml`.
-- *Reruns*: the Snakemake rules that run again if the setting changes. The rules that use their
-  results also run again, as do tables and figures that print the setting.
-- *(continues)*: an unfinished training run continues with the new value instead of starting over.
+- *Reruns*: the Snakemake rules that `read` the setting (`workflow/rules`) and run again if it
+  changes. The rules that use their results also run again, as do tables and figures that print the
+  setting.
 """
+RULES = Path(__file__).parents[3] / "workflow" / "rules"
 
 
 def reference() -> str:
     """Return the text of docs/configuration.md."""
     defaults = read_yaml(SHIPPED / "config.yaml")
-    return "\n".join([INTRODUCTION, *sections(Config, "", defaults, frozenset())])
+    return "\n".join([INTRODUCTION, *sections(Config, "", defaults)])
 
 
-def sections(section: Any, path: str, defaults: Any, inherited: frozenset[str]) -> Iterator[str]:
+def read_by_rules(folder: Path = RULES) -> dict[str, set[str]]:
+    """Return the names of the settings and sections that each rule of the workflow reads.
+
+    A wildcard is written as ``<name>``, as in the titles of sections.
+    """
+    names: dict[str, set[str]] = {}
+    for path in sorted(folder.glob("*.smk")):
+        rules = re.split(r"^(?:use )?rule (?:\w+ as )?(\w+)", path.read_text(), flags=re.MULTILINE)
+        for rule, block in zip(rules[1::2], rules[2::2], strict=True):
+            call = re.search(r"=read\((.*?)\),$", block, re.DOTALL | re.MULTILINE)
+            if call:
+                texts = re.findall(r'"(\w[\w.{}]*)"', call[1])
+                names[rule] = {re.sub(r"\{\w+\}", "<name>", text) for text in texts}
+    return names
+
+
+def readers(setting: str) -> list[str]:
+    """Return the rules that read a setting, the section or mapping with it, or entries of it."""
+    section = setting.rpartition(".")[0]
+    names = {setting, section, section.removesuffix(".<name>")}
+    return sorted(
+        rule
+        for rule, read in read_by_rules().items()
+        if any(name in names or name.startswith(f"{setting}.<name>") for name in read)
+    )
+
+
+def sections(section: type[Section], path: str, defaults: Any) -> Iterator[str]:
     """Yield the lines about a section, then the lines about the sections that it contains.
 
-    ``path`` is the dotted name of the section, and ``inherited`` are the rules that it affects.
-    ``defaults`` are its values in ``config.yaml``, or None for an entry of a mapping or list.
+    ``path`` is the dotted name of the section. ``defaults`` are its values in ``config.yaml``, or
+    None for an entry of a mapping or list.
     """
-    properties = validator(section).json_schema()["properties"]
-    meanings, effect_of = descriptions(section), effects(section)
-    hints = typing.get_type_hints(section)
-    nested_sections = []
+    properties = section.model_json_schema()["properties"]
+    inner = sections_in(section)
     title = f"`{path}`" if path else "Top level"
     yield f"## {title}\n\n{as_markdown(section.__doc__)}\n"
     rows = []
-    for field in dataclasses.fields(section):
-        name, effect = field.name, effect_of[field.name]
-        rules = inherited if effect is None else effect.rules
-        kind = hints[name]
-        suffix = {dict: ".<name>", list: ".<number>"}.get(typing.get_origin(kind), "")
-        # A section has a table instead of a row. A mapping or list of sections has both.
-        for nested in filter(dataclasses.is_dataclass, (kind, *typing.get_args(kind))):
-            values = None if suffix or defaults is None else defaults[name]
-            nested_sections.append((nested, f"{path}.{name}".lstrip(".") + suffix, values, rules))
-        if dataclasses.is_dataclass(kind):
-            continue
-        reruns = ", ".join(f"`{rule}`" for rule in sorted(rules))
-        if effect is not None and not effect.model:
-            reruns += " (continues)"
-        start = (f"`{name}`", type_of(properties[name]), default_of(field, defaults))
-        rows.append(f"| {' | '.join((*start, meanings.get(name, ''), reruns))} |")
+    for name, field in section.model_fields.items():
+        if name in inner and field.annotation is inner[name]:
+            continue  # A section has a table instead of a row. A mapping or list has both.
+        setting = f"{path}.{name}".lstrip(".")
+        reruns = ", ".join(f"`{rule}`" for rule in readers(setting))
+        default = default_of(name, field, defaults)
+        meaning = as_markdown(field.description)
+        rows.append(
+            f"| `{name}` | {type_of(properties[name])} | {default} | {meaning} | {reruns} |"
+        )
     if rows:
         header = "| setting | type | default | meaning | reruns |\n| --- | --- | --- | --- | --- |"
         yield "\n".join([header, *rows, ""])
-    for arguments in nested_sections:
-        yield from sections(*arguments)
+    for name, kind in inner.items():
+        origin = typing.get_origin(section.model_fields[name].annotation)
+        suffix = ".<name>" if origin is dict else ".<number>" if origin is list else ""
+        values = None if suffix or defaults is None else defaults[name]
+        yield from sections(kind, f"{path}.{name}".lstrip(".") + suffix, values)
 
 
-def as_markdown(docstring: str) -> str:
+def as_markdown(docstring: str | None) -> str:
     """Return a docstring as one line of Markdown."""
-    return " ".join(docstring.replace("``", "`").split())
+    return " ".join((docstring or "").replace("``", "`").split())
 
 
-def descriptions(section: type) -> dict[str, str]:
-    """Return the docstring below each setting in the schema, by the name of the setting."""
-    (definition,) = ast.parse(inspect.getsource(section)).body
-    assert isinstance(definition, ast.ClassDef)
-    return {
-        ast.unparse(setting.target): as_markdown(ast.literal_eval(docstring.value))
-        for setting, docstring in pairwise(definition.body)
-        if isinstance(setting, ast.AnnAssign) and isinstance(docstring, ast.Expr)
-    }
-
-
-def default_of(field: "dataclasses.Field[Any]", defaults: Any) -> str:
+def default_of(name: str, field: FieldInfo, defaults: Any) -> str:
     """Return the default of a setting as YAML. For a mapping of sections, return their names."""
-    if defaults is not None and field.name in defaults:
-        value = defaults[field.name]
+    if defaults is not None and name in defaults:
+        value = defaults[name]
         if isinstance(value, Mapping) and any(isinstance(item, dict) for item in value.values()):
             return ", ".join(f"`{name}`" for name in value)
-    elif field.default_factory is not dataclasses.MISSING:
-        value = field.default_factory()
-    elif field.default is not dataclasses.MISSING:
-        value = field.default
-    else:
+    elif field.is_required():
         return "required"
+    else:
+        value = field.default
     return f"`{value}`" if isinstance(value, str) and value else f"`{json.dumps(value)}`"
 
 
@@ -115,7 +124,11 @@ def type_of(schema: Mapping[str, Any]) -> str:
     if kind == "null":
         return "`null`"
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    limits = [f"{sign} {schema[key]:g}" for key, sign in signs.items() if key in schema]
+    limits = [
+        f"{sign} {schema[key]:,}"
+        for key, sign in signs.items()
+        if key in schema and abs(schema[key]) < LARGEST
+    ]
     words = {"string": "text", "object": "mapping"}.get(kind, kind)
     return f"{words} {', '.join(limits)}".strip()
 

@@ -1,68 +1,33 @@
-"""Every setting of the experiment with its type, limits, meaning and the rules that it affects.
+"""Every setting of the experiment with its type, limits and meaning, as pydantic models.
 
-Sections are plain dataclasses, so that jobs do not import pydantic: a bare GPU image does not have
-it, and importing it takes longer than some jobs. :mod:`scsigmoid.config.validate` uses pydantic
-before a job runs. Few settings have a default here, because ``config.yaml`` states all values.
+Few settings have a default here, because ``config.yaml`` states all values. A default here means
+that nothing is set: a setting with this value is left out of all comparisons of settings.
 """
 
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from scsigmoid.config.effects import Affects
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+
 from scsigmoid.config.metrics import METRICS
 
 T = TypeVar("T")
 
 
-class Limits:
-    """Annotation of a setting with its limits, which pydantic checks.
-
-    Booleans are refused for numbers, although pydantic would convert them.
-
-    Args:
-        expected: description of valid values, for the error message (default: pydantic's message).
-        is_distinct: whether the items of a list must differ.
-        largest: largest absolute value of a number. With the default, neither the product of two
-            integers nor a time in seconds overflows.
-        constraints: arguments of pydantic's ``Field``, for example ``ge=1``.
-    """
-
-    def __init__(
-        self,
-        expected: str = "",
-        *,
-        is_distinct: bool = False,
-        largest: int = 2**31 - 1,
-        **constraints: Any,
-    ) -> None:
-        self.expected = expected
-        self.is_distinct = is_distinct
-        self.largest = largest
-        self.constraints = constraints
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic import AfterValidator, BeforeValidator, Field
-        from pydantic_core.core_schema import custom_error_schema
-
-        annotations: list[Any] = [Field(**self.constraints)]
-        if source in (int, float):
-            annotations += [BeforeValidator(refuse_boolean), AfterValidator(self.refuse_larger)]
-        if self.is_distinct:
-            annotations.append(AfterValidator(refuse_duplicates))
-        schema = handler.generate_schema(Annotated[source, *annotations])
-        if not self.expected:
-            return schema
-        message = f"Input should be {self.expected}"
-        return custom_error_schema(schema, "expected", custom_error_message=message)
-
-    def refuse_larger(self, value: float) -> float:
-        if abs(value) > self.largest:
-            raise ValueError(f"Input should be at most {self.largest:,}")
-        return value
+LARGEST = 2**31 - 1  # of a number: no product of two integers, or time in seconds, overflows
 
 
-def refuse_boolean(value: T) -> T:
+def refuse_boolean(value: Any) -> Any:
+    """Refuse booleans for numbers. Pydantic would convert them."""
     if isinstance(value, bool):
         raise ValueError("Input should be a number")
     return value
@@ -74,24 +39,40 @@ def refuse_duplicates(values: list[T]) -> list[T]:
     return values
 
 
+def expecting(values: str) -> WrapValidator:
+    """Replace pydantic's message about a wrong value by a description of valid ``values``."""
+
+    def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            raise ValueError(f"Input should be {values}") from None
+
+    return WrapValidator(validate)
+
+
 IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # CELLxGENE id
 # Name that is safe in paths and keys. Names of the configuration are shorter (`Name`).
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
 
 MOST_STEPS = 99_999_999  # names of snapshots and checkpoints contain eight digits
 
-Seed = Annotated[int, Limits(largest=2**63 - 1)]
-Count = Annotated[int, Limits(ge=1)]
-CountOrZero = Annotated[int, Limits(ge=0)]
-Context = Annotated[int, Limits(ge=8)]
-Positive = Annotated[float, Limits(gt=0)]
-NotNegative = Annotated[float, Limits(ge=0)]
-Fraction = Annotated[float, Limits(gt=0, lt=1)]
-FractionOrZero = Annotated[float, Limits(ge=0, lt=1)]
-Text = Annotated[str, Limits("text on one line", pattern=r"^[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$")]
-Distinct = Annotated[list[T], Limits(is_distinct=True)]
-DistinctNotEmpty = Annotated[list[T], Limits(is_distinct=True, min_length=1)]
-Identifier = Annotated[str, Limits("a CELLxGENE id", pattern=f"^{IDENTIFIER.pattern}$")]
+NUMBER = BeforeValidator(refuse_boolean)
+DISTINCT = AfterValidator(refuse_duplicates)
+Seed = Annotated[int, Field(ge=1 - 2**63, le=2**63 - 1), NUMBER]
+Count = Annotated[int, Field(ge=1, le=LARGEST), NUMBER]
+CountOrZero = Annotated[int, Field(ge=0, le=LARGEST), NUMBER]
+Context = Annotated[int, Field(ge=8, le=LARGEST), NUMBER]
+Positive = Annotated[float, Field(gt=0, le=LARGEST), NUMBER]
+NotNegative = Annotated[float, Field(ge=0, le=LARGEST), NUMBER]
+Fraction = Annotated[float, Field(gt=0, lt=1), NUMBER]
+FractionOrZero = Annotated[float, Field(ge=0, lt=1), NUMBER]
+Text = Annotated[
+    str, Field(pattern=r"^[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$"), expecting("text on one line")
+]
+Distinct = Annotated[list[T], DISTINCT]
+DistinctNotEmpty = Annotated[list[T], Field(min_length=1), DISTINCT]
+Identifier = Annotated[str, Field(pattern=f"^{IDENTIFIER.pattern}$"), expecting("a CELLxGENE id")]
 
 Attention = Literal["sigmoid", "softmax"]
 Variant = Literal["qk_norm", "centred_values", "hybrid_norm"]
@@ -104,56 +85,54 @@ if TYPE_CHECKING:
 else:
     Metric = Literal[tuple(METRICS)]
 # Names of datasets, models and families are parts of file names.
-Name = Annotated[str, Limits("at most 80 of a-z, 0-9 and '_'", pattern="^[a-z0-9][a-z0-9_]{0,79}$")]
-Label = Annotated[Text | DistinctNotEmpty[Text], Limits("a column, or a list of different columns")]
+Name = Annotated[
+    str,
+    Field(pattern="^[a-z0-9][a-z0-9_]{0,79}$"),
+    expecting("at most 80 of a-z, 0-9 and '_'"),
+]
+Label = Annotated[
+    Text | DistinctNotEmpty[Text], expecting("a column, or a list of different columns")
+]
 # Braces are refused because Snakemake would replace them, "~" because it is not expanded, and a
 # first "-" because it marks options.
 Folder = Annotated[
     str,
-    Limits(
-        "a path without braces or '~' that does not start with '-'",
-        pattern=r"^[^\x00-\x20\x7f{}~-][^\x00-\x1f\x7f{}]*$",
-    ),
+    Field(pattern=r"^[^\x00-\x20\x7f{}~-][^\x00-\x1f\x7f{}]*$"),
+    expecting("a path without braces or '~' that does not start with '-'"),
 ]
-Host = Annotated[str, Limits("a host without https://", pattern="^([a-z0-9.-]+|::1)$")]
-
-# Names of rules in `workflow/rules`, for `Affects`.
-TRAIN = "train benchmark_training"  # rules that train models, or time training steps
-# Rules that use random numbers.
-SEEDED = f"manifest training_cells evaluation_cells {TRAIN} validation_loss_of_model"
-SEEDED += " scib_of_dataset mmd_of_dataset umap_of_dataset study_scores"
+Host = Annotated[str, Field(pattern="^([a-z0-9.-]+|::1)$"), expecting("a host without https://")]
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
-class Settings:
-    """Base class of all sections. Each subclass becomes a frozen dataclass with keyword arguments.
+class Section(BaseModel):
+    """Base class of all sections. Unknown settings, infinity and NaN are errors."""
 
-    Pydantic refuses unknown settings, infinity and NaN.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class LocalFiles(Section):
+    """One entry of ``corpus.local``: your own h5ad files, 10x ``.h5`` files or 10x folders.
+
+    A change reruns ``manifest`` if the file has training cells, and ``evaluation_cells`` if it has
+    held-out cells.
     """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "allow_inf_nan": False}
-    __dataclass_fields__: ClassVar[dict[str, Any]]  # tells mypy that subclasses are dataclasses
-
-    def __init_subclass__(cls) -> None:
-        dataclass(frozen=True, kw_only=True)(cls)
-
-
-class LocalFiles(Settings):
-    """One entry of ``corpus.local``: your own h5ad files, 10x ``.h5`` files or 10x folders."""
 
     files: Text
     """Path or glob, relative to the working directory."""
-    # `label` and `name` affect rules through the entry of `datasets` that is made from them.
-    label: Annotated[Label, Affects()] = "cell_type"
+    label: Label = "cell_type"
     """Column of ``obs`` with the cell type. Takes the same values as ``datasets.<name>.label``."""
+    batch: Text | None = None
+    """Column of ``obs`` with the batch. See ``datasets.<name>.batch``."""
     held_out: Annotated[
-        bool | Fraction | Annotated[str, Limits(pattern="^[^=]+=.+$")],
-        Limits("true, false, a fraction below 1, or 'column=value'", union_mode="left_to_right"),
+        bool | Fraction | Annotated[str, Field(pattern="^[^=]+=.+$")],
+        Field(union_mode="left_to_right"),
+        expecting("true, false, a fraction below 1, or 'column=value'"),
     ] = False
     """Cells that are evaluated and not trained on: ``true`` (all), ``false`` (none), a fraction
     between 0 and 1 (random cells), or ``column=value`` (the cells with this value in a column of
     ``obs``)."""
-    name: Annotated[Text | None, Affects()] = None
+    name: Text | None = None
     """Name of the evaluation dataset of held-out cells. ``null`` means the name of the file."""
     layer: Text | None = None
     """Layer with the raw counts. ``null`` means ``raw.X`` if it exists, otherwise ``X``."""
@@ -161,7 +140,7 @@ class LocalFiles(Settings):
     """Column of ``var`` with gene ids. ``null``: the index, or the only column with Ensembl ids."""
 
 
-class EmbeddedCorpus(Settings):
+class EmbeddedCorpus(Section):
     """Sizes of the corpus that the package contains: simulated cells and 700 real blood cells."""
 
     training_cells: Count
@@ -172,7 +151,7 @@ class EmbeddedCorpus(Settings):
     """Number of cells of each simulated evaluation dataset."""
     genes: Count
     """Number of genes of the simulated cells."""
-    programmes: Count
+    programs: Count
     """Number of gene programs. A cell type is a sparse mixture of them."""
     regulators: Count
     """Number of genes that jointly regulate each gene (section 1 of the paper)."""
@@ -182,15 +161,17 @@ class EmbeddedCorpus(Settings):
     """Number of donors of each dataset."""
 
 
-class Download(Settings):
-    """How files are downloaded. These settings do not change results."""
+class Download(Section):
+    """How and from where files are downloaded. These settings do not change results."""
 
+    hosts: DistinctNotEmpty[Host]
+    """Hosts from which files may be downloaded."""
     folder: Folder | None
     """Folder that presets may share. ``null`` means ``corpus/downloads`` in the results folder."""
     keep_files: bool
     """Whether to keep raw files. If false, a training file is deleted when its tokens are written,
     even from a shared folder."""
-    connections: Annotated[int, Limits(ge=1, le=64)]
+    connections: Annotated[int, Field(ge=1, le=64), NUMBER]
     """Maximum number of simultaneous downloads or requests per job."""
     attempts: Count
     """Number of attempts without progress after which a job fails."""
@@ -200,19 +181,18 @@ class Download(Settings):
     """Longest pause between two attempts in seconds, even if ``Retry-After`` is longer."""
 
 
-class Corpus(Settings):
+class Corpus(Section):
     """Source of all cells, and selection of the training cells."""
 
-    source: Annotated[Source, Affects("manifest scib_of_dataset")]
+    source: Source
     """Source of the cells: ``embedded`` (in the package, works offline), ``local`` (your own files)
     or ``cellxgene`` (downloads from CELLxGENE Discover)."""
-    parts: Annotated[int, Limits(ge=1, le=100_000)]
+    parts: Annotated[int, Field(ge=1, le=100_000), NUMBER]
     """Number of parts of the training files. One job per part downloads, counts or tokenizes."""
     snapshot: Annotated[
         str,
-        Limits(
-            "a date such as 2024-06-11", pattern="^[0-9]{4}-(0[0-9]|1[0-2])-([0-2][0-9]|3[01])$"
-        ),
+        Field(pattern="^[0-9]{4}-(0[0-9]|1[0-2])-([0-2][0-9]|3[01])$"),
+        expecting("a date such as 2024-06-11"),
     ]
     """Date. Of each training dataset, the newest version published until this date is used."""
     organisms: DistinctNotEmpty[Text]
@@ -220,50 +200,48 @@ class Corpus(Settings):
     assays: DistinctNotEmpty[Text] | None
     """Assays of the training files, by label or ontology id. Files with other assays are left out.
     ``rna`` means the assays in ``src/scsigmoid/corpus/rna_assays.csv``. ``null`` means all."""
-    minimum_genes: Annotated[CountOrZero, Affects("gene_statistics training_tokens")]
-    """Smallest number of expressed genes of a training cell. Other cells are left out."""
     leave_out: list[Identifier]
     """CELLxGENE ids of datasets or dataset versions that are not trained on."""
     manifest: Text | None
     """Lock file of an earlier run, to use the same files. ``null`` asks the service for files."""
     api: Text
     """Address of the curation API of CELLxGENE Discover."""
-    hosts: Annotated[DistinctNotEmpty[Host], Affects()]
-    """Hosts from which files may be downloaded."""
     maximum_file_gb: Positive | None
     """Largest size of a training file in GB (1e9 bytes). ``null`` means no limit."""
     maximum_cells: Count | None
     """Number of cells at which the random selection of training files stops. ``null``: no limit."""
     maximum_gb: Positive | None
     """Total GB of training files at which the random selection stops. ``null`` means no limit."""
-    download: Annotated[Download, Affects()]
+    download: Download
     local: list[LocalFiles]
     """Your own files."""
-    embedded: Annotated[EmbeddedCorpus, Affects("manifest training_cells evaluation_cells")]
+    embedded: EmbeddedCorpus
 
 
-class Dataset(Settings):
+class Dataset(Section):
     """An evaluation dataset (Table 4 of the paper)."""
 
-    title: Annotated[str, Limits("text that is not blank", pattern=r"\S")]
+    title: Annotated[str, Field(pattern=r"\S"), expecting("text that is not blank")]
     """Title in tables and figures. For a dataset with ``file``, the default is its name."""
-    id: Annotated[Identifier | None, Affects("evaluation_cells")] = None
+    id: Identifier | None = None
     """CELLxGENE id of the dataset."""
-    file: Annotated[Text | None, Affects("evaluation_cells")] = None
+    file: Text | None = None
     """Your own h5ad file, instead of an ``id``. All its cells are evaluated. 10x files do not
     contain a label, so they cannot be evaluated. Works with every ``corpus.source``."""
-    label: Annotated[Label, Affects("evaluation_cells")] = "cell_type"
+    label: Label = "cell_type"
     """Column of ``obs`` with the cell type, or a list of columns. Of a list, the first column that
     exists is used or, if ``types`` is set, the column with most of these types. ``"*"`` means all
     text columns."""
-    types: Annotated[Distinct[Text], Affects("evaluation_cells mmd_of_dataset")] = field(
-        default_factory=list
-    )
+    types: Distinct[Text] = []
     """Cell types that the file must contain, in the order of the MMD table. Case, word order and
     the word "cell" are ignored."""
+    batch: Text | None = None
+    """Column of ``obs`` with the batch, such as the donor or the condition. With it, the scores
+    ``ilisi`` and ``graph_connectivity`` are added to ``evaluation.scib.metrics``, and UMAP is also
+    colored by batch."""
     description: str = ""
     """Description in one sentence, for the table of datasets."""
-    compared: list[Literal["mmd", "umap"]] = field(default_factory=list)
+    compared: list[Literal["mmd", "umap"]] = []
     """Analyses of this dataset: ``mmd`` and ``umap``. An analysis that no dataset lists is made for
     all datasets. ``evaluation.mmd.datasets`` and ``evaluation.umap.datasets``, if set, replace this
     setting."""
@@ -273,7 +251,7 @@ class Dataset(Settings):
         return [self.label] if isinstance(self.label, str) else self.label
 
 
-class VocabularyChoice(Settings):
+class VocabularyChoice(Section):
     """Selection of the genes that get a token."""
 
     genes: Text | None
@@ -284,24 +262,24 @@ class VocabularyChoice(Settings):
     preferred. ``other`` limits genes without an Ensembl id. ``null`` means no limit."""
 
 
-class Tokens(Settings):
+class Tokens(Section):
     """How a cell becomes a sequence of gene tokens."""
 
-    target_sum: Annotated[Positive, Affects("gene_statistics training_tokens evaluation_tokens")]
+    target_sum: Positive
     """Sum to which the counts of a cell are scaled."""
-    cls: Annotated[bool, Affects("train")]
+    minimum_genes: CountOrZero
+    """Smallest number of expressed genes of a training cell. Other cells are left out."""
+    cls: bool
     """Whether a sequence starts with the token ``<cls>``. It counts toward the context."""
-    minimum_cells: Annotated[Count, Affects("vocabulary")]
+    minimum_cells: Count
     """Smallest number of training cells that express a gene of the vocabulary."""
-    vocabulary: Annotated[VocabularyChoice, Affects("vocabulary")]
+    vocabulary: VocabularyChoice
     # The largest value keeps the number of tokens of a file within Arrow's 32-bit offsets.
-    shard_cells: Annotated[
-        int, Limits(ge=1, le=32_768), Affects("training_tokens evaluation_tokens")
-    ]
+    shard_cells: Annotated[int, Field(ge=1, le=32_768), NUMBER]
     """Cells per file of the token store."""
 
 
-class Size(Settings):
+class Size(Section):
     """Dimensions of an encoder (Table 2 of the paper, other sizes are inferred)."""
 
     layers: Count
@@ -314,10 +292,10 @@ class Size(Settings):
     """Width of the feed-forward layer."""
 
 
-class Architecture(Settings):
+class Architecture(Section):
     """Settings of the encoder that all models share (Table 2 of the paper)."""
 
-    size: Annotated[str, Affects("train", otherwise="")]
+    size: str
     """Name of an entry of ``sizes``."""
     dropout: FractionOrZero
     """Dropout probability."""
@@ -325,28 +303,45 @@ class Architecture(Settings):
     """Epsilon of the layer normalizations."""
     initializer_range: Positive
     """Standard deviation of the initial weights."""
-    variants: list[Variant] = field(default_factory=list)
+    variants: list[Variant] = []
     """Changes to attention that are not in the paper. See ``src/scsigmoid/model/encoder.py``."""
 
 
-class Training(Settings):
-    """How a model is trained (Tables 2 and 3 of the paper)."""
+class Execution(Section):
+    """How a training run is executed and recorded. These settings change a model by rounding only.
+    A finished model is not trained again, and an unfinished run continues with new values."""
 
-    steps: Annotated[
-        int, Limits(ge=1, largest=MOST_STEPS), Affects("train", model=False, otherwise=1)
-    ]
-    """Number of optimizer steps, at most 99,999,999."""
-    global_batch: Annotated[Count, Affects("train", otherwise=1)]
-    """Number of cells per optimizer step, summed over all GPUs."""
-    micro_batch_tokens: Annotated[Count, Affects("train", model=False, otherwise=1)]
+    micro_batch_tokens: Count
     """Largest number of tokens in a forward pass. Lower it to save memory."""
-    learning_rate: Annotated[Positive, Affects("train", otherwise=1e-4)]
+    log_every: Count
+    """Number of steps between two rows of ``journal.csv``."""
+    checkpoint_every: Count
+    """Number of steps between two checkpoints."""
+    keep_checkpoints: Count
+    """Number of checkpoints to keep."""
+    threads: Annotated[int, Field(ge=1, le=1024), NUMBER]
+    """Number of CPU threads. It changes results by rounding only."""
+    workers: Annotated[int, Field(ge=0, le=1024), NUMBER]
+    """Number of threads that prepare batches in advance. 0 means that the main thread does."""
+    deterministic: bool
+    """Whether runs on a GPU give identical results, as runs on a CPU always do. This is slower."""
+
+
+class Training(Section):
+    """How a model is trained (Tables 2 and 3 of the paper). An unfinished run continues with other
+    values of ``steps``, ``validate_every``, ``patience`` and ``snapshots``."""
+
+    steps: Annotated[int, Field(ge=1, le=MOST_STEPS), NUMBER]
+    """Number of optimizer steps, at most 99,999,999."""
+    global_batch: Count
+    """Number of cells per optimizer step, summed over all GPUs."""
+    learning_rate: Positive
     """Learning rate of AdamW after the warm-up."""
-    warmup_steps: Annotated[CountOrZero, Affects("train", otherwise=0)]
+    warmup_steps: CountOrZero
     """Number of steps of linear warm-up."""
     weight_decay: NotNegative
     """Weight decay of AdamW."""
-    betas: Annotated[list[FractionOrZero], Limits(min_length=2, max_length=2)]
+    betas: Annotated[list[FractionOrZero], Field(min_length=2, max_length=2)]
     """Beta 1 and beta 2 of AdamW."""
     epsilon: Positive
     """Epsilon of AdamW."""
@@ -360,30 +355,17 @@ class Training(Settings):
     mask_replacement: Literal["mask", "bert"]
     """Replacement of masked tokens: ``mask`` (always ``<mask>``) or ``bert`` (80 % ``<mask>``, 10 %
     random genes, 10 % unchanged)."""
-    log_every: Annotated[Count, Affects("train", model=False, otherwise=1)]
-    """Number of steps between two rows of ``journal.csv``."""
-    validate_every: Annotated[CountOrZero, Affects("train", model=False, otherwise=0)]
+    validate_every: CountOrZero
     """Number of steps between two validations. 0 means no validation."""
-    validation_cells: Annotated[CountOrZero, Affects("train", otherwise=0)]
+    validation_cells: CountOrZero
     """Number of cells of the training files that are kept for the validation loss and not trained
     on. They are the same for every seed."""
-    patience: Annotated[CountOrZero, Affects("train", model=False, otherwise=0)] = 0
+    patience: CountOrZero = 0
     """Training stops early if none of the last ``patience`` validation losses is 0.2 % below the
     lowest loss before them. 0 means that training never stops early."""
-    checkpoint_every: Annotated[Count, Affects(model=False, otherwise=1)]
-    """Number of steps between two checkpoints."""
-    keep_checkpoints: Annotated[Count, Affects(model=False, otherwise=1)]
-    """Number of checkpoints to keep."""
-    threads: Annotated[int, Limits(ge=1, le=1024), Affects(TRAIN, model=False)]
-    """Number of CPU threads. It changes results by rounding only."""
-    workers: Annotated[int, Limits(ge=0, le=1024), Affects(model=False, otherwise=0)]
-    """Number of threads that prepare batches in advance. 0 means that the main thread does."""
-    deterministic: Annotated[bool, Affects(TRAIN, model=False)]
-    """Whether runs on a GPU give identical results, as runs on a CPU always do. This is slower."""
-    snapshots: Annotated[list[Count], Affects("train", model=False, otherwise=[])] = field(
-        default_factory=list
-    )
+    snapshots: list[Count] = []
     """Steps after which a copy of the model is written, if they are below ``steps``."""
+    execution: Execution
 
     @property
     def snapshot_suffixes(self) -> dict[int, str]:
@@ -391,7 +373,7 @@ class Training(Settings):
         return {step: f"-step-{step:08d}" for step in sorted(self.snapshots) if step < self.steps}
 
 
-class Model(Settings):
+class Model(Section):
     """A model to train."""
 
     attention: Attention
@@ -400,18 +382,18 @@ class Model(Settings):
     """Maximum number of tokens of a sequence. Longer cells are truncated."""
     size: str | None = None
     """Name of an entry of ``sizes``. ``null`` means ``architecture.size``."""
-    stress: Annotated[bool, Affects()] = False
+    stress: bool = False
     """Whether the model is only trained, for the stress test (figure ``stability``)."""
     backend: str = "auto"
     """Attention backend (docs/architecture.md). ``auto``: the fastest that the device supports."""
-    training: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = {}
     """Settings that replace values of ``training`` for this model."""
 
 
-class StudyFamily(Settings):
+class StudyFamily(Section):
     """A family of training runs, one for every combination of the listed values."""
 
-    purpose: Annotated[Purpose | None, Affects()] = None
+    purpose: Purpose | None = None
     """Comparison in the tables and figures of the family: ``rates`` (learning rates), ``seeds``
     (sigmoid and softmax), ``variants`` (variants of attention and the runs of ``seeds``),
     ``stability`` (collapsed runs at each learning rate) or ``sizes`` (sizes of the model). The
@@ -425,16 +407,16 @@ class StudyFamily(Settings):
     """Names of entries of ``sizes``."""
     seed: DistinctNotEmpty[Seed]
     """Seeds of weights, order of cells, masks and dropout. All seeds use the same cells."""
-    variants: list[list[Variant]] = field(default_factory=lambda: [[]])
+    variants: list[list[Variant]] = [[]]
     """Values of ``architecture.variants``. Each value is a list."""
-    training: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = {}
     """Settings that replace values of ``training`` for this family. A list gives one run per value.
     A mapping gives a value for each attention mechanism."""
     embedded: str | None = None
     """Evaluation dataset that is embedded and scored with the final model and each snapshot."""
 
 
-class Embeddings(Settings):
+class Embeddings(Section):
     """How cells are embedded."""
 
     pooling: Pooling
@@ -444,7 +426,7 @@ class Embeddings(Settings):
     """Number of tokens per forward pass. Lower it to save memory."""
 
 
-class ValidationLoss(Settings):
+class ValidationLoss(Section):
     """Validation loss over random masks (appendix "Validation Loss")."""
 
     trials: Count
@@ -457,12 +439,13 @@ class ValidationLoss(Settings):
     """Number of tokens per forward pass. Lower it to save memory."""
 
 
-class Scib(Settings):
+class Scib(Section):
     """scIB metrics (appendix "SCIB Biological Conservation Metrics")."""
 
-    metrics: Annotated[DistinctNotEmpty[Metric], Affects(otherwise=[])]
-    """Metrics to compute. Their mean uses only the paper's three metrics."""
-    neighbours: Annotated[int, Limits(ge=2)]
+    metrics: DistinctNotEmpty[Metric]
+    """Metrics to compute. Their mean uses only the paper's three metrics. ``ilisi`` and
+    ``graph_connectivity`` need a dataset with ``batch``, which adds them."""
+    neighbors: Annotated[int, Field(ge=2, le=LARGEST), NUMBER]
     """Number of nearest neighbors of a cell, including itself."""
     variance: Fraction
     """Fraction of the variance that the principal components keep."""
@@ -470,49 +453,49 @@ class Scib(Settings):
     """Embeddings scored next to the models: random values, or the PCA of log counts."""
 
 
-class Mmd(Settings):
+class Mmd(Section):
     """Maximum mean discrepancy between cell types (appendix "Maximum Mean Discrepancy")."""
 
-    datasets: Annotated[Distinct[str] | None, Affects(otherwise=None)]
+    datasets: Distinct[str] | None
     """Evaluation datasets. ``null``: all with ``compared: [mmd]``, or all if there are none."""
-    resamples: Annotated[int, Limits(ge=1, le=100_000)]
+    resamples: Annotated[int, Field(ge=1, le=100_000), NUMBER]
     """Number of bootstrap resamples of each pair of cell types. All are in memory at once."""
     confidence: Fraction
     """Confidence level of the percentile intervals."""
-    estimator: Annotated[Literal["unbiased", "biased"], Affects(otherwise="unbiased")]
+    estimator: Literal["unbiased", "biased"]
     """Estimator that the tables show. Both estimators are computed."""
-    minimum_cells: Annotated[int, Limits(ge=2)]
+    minimum_cells: Annotated[int, Field(ge=2, le=LARGEST), NUMBER]
     """Smallest number of cells of a cell type. Cell types with fewer cells are left out."""
     block_cells: Count
     """Number of rows of the kernel matrix computed at once. Lower it to save memory."""
 
 
-class Umap(Settings):
+class Umap(Section):
     """UMAP (appendix "UMAP Visualization")."""
 
-    datasets: Annotated[Distinct[str] | None, Affects(otherwise=None)]
+    datasets: Distinct[str] | None
     """Evaluation datasets. ``null``: all with ``compared: [umap]``, or all if there are none."""
-    neighbours: Annotated[int, Limits(ge=2)]
+    neighbors: Annotated[int, Field(ge=2, le=LARGEST), NUMBER]
     """Number of nearest neighbors of a cell."""
-    minimum_distance: Annotated[float, Limits(ge=0, le=1)]
+    minimum_distance: Annotated[float, Field(ge=0, le=1), NUMBER]
     """Smallest distance between cells in the plot (``min_dist`` of umap-learn)."""
     variance: Fraction
     """Fraction of the variance that the principal components keep."""
 
 
-class Evaluation(Settings):
+class Evaluation(Section):
     """How trained models are evaluated."""
 
-    pair: Annotated[DistinctNotEmpty[str], Affects("scib_of_dataset")]
+    pair: DistinctNotEmpty[str]
     """Models that scIB, MMD and UMAP compare. MMD needs both attentions at the same context."""
-    embeddings: Annotated[Embeddings, Affects("embeddings_of_pair")]
-    validation_loss: Annotated[ValidationLoss, Affects("validation_loss_of_model")]
-    scib: Annotated[Scib, Affects("scib_of_dataset")]
-    mmd: Annotated[Mmd, Affects("mmd_of_dataset")]
-    umap: Annotated[Umap, Affects("umap_of_dataset")]
+    embeddings: Embeddings
+    validation_loss: ValidationLoss
+    scib: Scib
+    mmd: Mmd
+    umap: Umap
 
 
-class KernelBenchmark(Settings):
+class KernelBenchmark(Section):
     """The benchmark of attention kernels (section "Kernel Performance")."""
 
     tokens: Count
@@ -544,7 +527,7 @@ class KernelBenchmark(Settings):
     """Confidence level of the intervals."""
 
 
-class TrainingBenchmark(Settings):
+class TrainingBenchmark(Section):
     """The training benchmark (section "Training Speed Performance"). It times every combination of
     size, context, number of cells and kernel."""
 
@@ -552,11 +535,11 @@ class TrainingBenchmark(Settings):
     """Names of entries of ``sizes``."""
     contexts: DistinctNotEmpty[Context]
     """Context lengths."""
-    cells_per_gpu: DistinctNotEmpty[Annotated[int, Limits(ge=2)]]
+    cells_per_gpu: DistinctNotEmpty[Annotated[int, Field(ge=2, le=LARGEST), NUMBER]]
     """Numbers of cells per step on one GPU."""
     kernels: DistinctNotEmpty[Text] | None
     """Attention kernels to time. ``null`` means all."""
-    vocabulary: Annotated[int, Limits(ge=8)]
+    vocabulary: Annotated[int, Field(ge=8, le=LARGEST), NUMBER]
     """Size of the vocabulary, including special tokens."""
     steps: Count
     """Number of timed steps in a round."""
@@ -574,53 +557,51 @@ class TrainingBenchmark(Settings):
     """Confidence level of the intervals."""
 
 
-class Benchmarks(Settings):
+class Benchmarks(Section):
     """Benchmarks of speed."""
 
-    kernel: Annotated[KernelBenchmark, Affects("benchmark_kernel")]
-    training: Annotated[TrainingBenchmark, Affects("benchmark_training")]
+    kernel: KernelBenchmark
+    training: TrainingBenchmark
 
 
-class Figures(Settings):
+class Figures(Section):
     """Style of the figures."""
 
-    dpi: Annotated[int, Limits(ge=50, le=1200)]
+    dpi: Annotated[int, Field(ge=50, le=1200), NUMBER]
     """Resolution of the PNG files in dots per inch."""
 
 
-class Config(Settings):
+class Config(Section):
     """Settings outside of sections."""
 
     preset: str
     """Preset: name of a file in ``workflow/presets`` that replaces values of ``config.yaml``."""
     results: Folder | None
     """Folder of the results. ``null`` means ``results/<preset>``."""
-    seed: Annotated[Seed, Affects(SEEDED)]
+    seed: Seed
     """Seed from which all other seeds are derived."""
-    device: Annotated[Device, Affects("benchmark_kernel benchmark_training")]
+    device: Device
     """Device of the models. ``auto``: a GPU if there is one. Changes results by rounding only."""
-    gpus: Annotated[int, Limits(ge=1, le=64)]
+    gpus: Annotated[int, Field(ge=1, le=64), NUMBER]
     """Number of GPUs per machine that train one model. It changes results by rounding only."""
-    nodes: Annotated[int, Limits(ge=1, le=10_000)]
+    nodes: Annotated[int, Field(ge=1, le=10_000), NUMBER]
     """Number of machines that train one model, on Slurm only (see docs/running.md)."""
-    corpus: Annotated[Corpus, Affects("manifest")]
-    datasets: Annotated[dict[Name, Dataset], Limits(min_length=1)]
+    corpus: Corpus
+    datasets: Annotated[dict[Name, Dataset], Field(min_length=1)]
     """The evaluation datasets, by name. ``<name>: null`` removes a dataset."""
     tokens: Tokens
-    sizes: Annotated[dict[str, Size], Affects(TRAIN)]
+    sizes: dict[str, Size]
     """Sizes of encoders, by name."""
-    architecture: Annotated[Architecture, Affects(TRAIN)]
-    training: Annotated[Training, Affects(TRAIN)]
-    models: Annotated[dict[Name, Model], Limits(min_length=1), Affects("train")]
+    architecture: Architecture
+    training: Training
+    models: Annotated[dict[Name, Model], Field(min_length=1)]
     """The models to train, by name. ``<name>: null`` removes a model."""
     evaluation: Evaluation
     benchmarks: Benchmarks
     figures: Figures
-    study: Annotated[dict[Name, StudyFamily], Affects("train study_runs")] = field(
-        default_factory=dict
-    )
+    study: dict[Name, StudyFamily] = {}
     """Families of training runs that are compared, by name (see docs/reproduction.md)."""
-    choices: dict[str, str] = field(default_factory=dict)
+    choices: dict[str, str] = {}
     """Values chosen for settings that were ``auto``, with reasons. The program writes them."""
 
     def size_of(self, model: str) -> Size:

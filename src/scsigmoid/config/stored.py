@@ -1,18 +1,28 @@
 """The configuration that each run stores in its results folder."""
 
-from collections.abc import Iterable
-from dataclasses import fields
+import hashlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from scsigmoid.config.check import SHIPPED, as_yaml, parse_yaml
+from scsigmoid.config.check import SHIPPED, as_json, as_yaml, parse_yaml
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_text
 
 #: First line of a stored configuration. A file without it is not replaced.
 MARKER = "# Stored by a run of scsigmoid. The next run replaces this file.\n"
+
+
+def checksum(values: Mapping[str, Any]) -> str:
+    """Return a checksum of a stored configuration, without the reasons in ``choices``.
+
+    The reasons may differ between a run and its jobs on a cluster, which choose the same values.
+    """
+    values = {key: value for key, value in values.items() if key != "choices"}
+    return hashlib.sha256(as_json(values).encode()).hexdigest()[:16]
 
 
 def store(config: Config, path: Path, given: Iterable[str | Path]) -> None:
@@ -47,6 +57,6 @@ def is_stored(text: str, path: Path) -> bool:
         values = parse_yaml(text, str(path))
     except UserError:
         return False
-    if not isinstance(values, dict) or [*values] != [field.name for field in fields(Config)]:
+    if not isinstance(values, dict) or [*values] != [*Config.model_fields]:
         return False
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True) == text

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from scsigmoid.config.schema import Config, Model, Purpose, Training, Variant
@@ -56,7 +56,7 @@ def check_averages(config: Config, runs: Mapping[str, StudyRun]) -> None:
         purpose = config.study[run.family].purpose
         if purpose is None:
             continue
-        values = asdict(run) | {"context": run.model.context} | asdict(run.training)
+        values = vars(run) | {"context": run.model.context} | run.training.model_dump()
         compared = COMPARED[purpose]
         compared_values = [str(values[setting]) for setting in compared]
         key = (purpose, run.model.attention, run.seed, *compared_values)
@@ -75,7 +75,10 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
     embedded = [] if settings.embedded is None else [settings.embedded]
     check_known(f"{path}.embedded", "dataset", embedded, config.datasets)
     training_options = {}
+    execution = settings.training.get("execution", {})  # the same for all runs
     for key, value in settings.training.items():
+        if key == "execution":
+            continue
         training_options[key] = value if isinstance(value, list) else [value]
         if not training_options[key]:
             raise UserError(f"{path}.training.{key}: expected at least one value, found []")
@@ -98,7 +101,10 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
         chosen = dict(zip(options, combination, strict=True))
         attention = chosen["attention"]
         # Without early stopping, all runs take the same number of steps.
-        training = asdict(config.training) | {"patience": 0}
+        training = config.training.model_dump() | {"patience": 0}
+        if isinstance(execution, Mapping):
+            execution = training["execution"] | execution
+        training["execution"] = execution  # validated below
         for key in training_options:
             training[key] = value_for(chosen[key], attention, f"{path}.training.{key}")
         run = StudyRun(

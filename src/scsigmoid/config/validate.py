@@ -1,16 +1,16 @@
 """Validation of settings with pydantic, and messages for its errors."""
 
-import dataclasses
 import datetime
 import difflib
 import typing
 from collections.abc import Collection, Iterable, Mapping
-from functools import cache
 from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from scsigmoid.errors import UserError
 
-T = TypeVar("T")
+T = TypeVar("T", bound=BaseModel)
 
 # Values of a configuration, where 50 characters of text count as a value. Aliases of YAML (`*name`)
 # can repeat a value exponentially often. PyYAML stores one copy, but later steps visit all.
@@ -18,25 +18,15 @@ MOST_VALUES = 200_000
 
 
 def validate(values: Any, kind: type[T], path: str = "") -> T:
-    """Return settings from YAML as an instance of ``kind``, a dataclass of the schema.
+    """Return settings from YAML as a section ``kind`` of the schema.
 
     Raise a UserError if a setting is unknown, missing, or has a wrong type or value. ``path`` is
     the dotted name of the section, or empty for the whole configuration.
     """
-    from pydantic import ValidationError
-
     try:
-        return validator(kind).validate_python(normalize(values))  # type: ignore[arg-type]
+        return kind.model_validate(normalize(values))
     except ValidationError as error:
         raise UserError(error_message(error.errors(include_url=False), kind, path)) from None
-
-
-@cache
-def validator(kind: type) -> Any:
-    """Return pydantic's validator of a dataclass. Making it takes long, so it is cached."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind)
 
 
 def normalize(values: Any, source: str = "configuration") -> Any:
@@ -71,7 +61,7 @@ def error_message(errors: list[Any], kind: Any, path: str) -> str:
     missing.
     """
     # pydantic's types of errors for a name that is not a field, or not text
-    unknown_types = ("unexpected_keyword_argument", "invalid_key")
+    unknown_types = ("extra_forbidden", "invalid_key")
     unknown_errors = [error for error in errors if error["type"] in unknown_types]
     error = (unknown_errors or errors)[0]
     location = error["loc"]
@@ -91,7 +81,7 @@ def error_message(errors: list[Any], kind: Any, path: str) -> str:
     if error["type"] == "missing":
         return f"{setting}: missing; add it"
     problem = error["msg"].removeprefix("Value error, ")
-    if error["type"] in ("dataclass_type", "dict_type"):
+    if error["type"] in ("model_type", "dict_type"):
         problem = "Input should be settings as 'key: value'"
     return f"{setting}: {problem}; found {error['input']!r}"
 
@@ -99,14 +89,14 @@ def error_message(errors: list[Any], kind: Any, path: str) -> str:
 def names_next_to(kind: Any, place: list[str]) -> list[str]:
     """Return the names of the settings in the same section as the setting at ``place``.
 
-    ``place`` contains the names of the sections from the dataclass ``kind`` to the setting.
+    ``place`` contains the names of the sections from the section ``kind`` to the setting.
     """
     for name in place[:-1]:
-        if dataclasses.is_dataclass(kind):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
             kind = typing.get_type_hints(kind)[name]
         else:  # a list or a mapping of sections
             kind = typing.get_args(kind)[-1]
-    return [field.name for field in dataclasses.fields(kind)]
+    return [*kind.model_fields]
 
 
 def suggest(name: object, known: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ from scsigmoid.config.schema import Dataset
 from scsigmoid.corpus.counts import Cells
 from scsigmoid.corpus.genes import Strings, check_column
 from scsigmoid.errors import UserError
-from scsigmoid.progress import log
+from scsigmoid.progress import log, warn
 
 ANY = "*"  # label that stands for all columns of text
 ABSENT = ("", "na", "nan", "unknown")  # no type: "unknown" in CELLxGENE's schema, "NA" in R
@@ -52,7 +52,7 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
 
     The label with most of the dataset's ``types`` is chosen, in a tie the first. Without ``types``,
     it is the first label that the file has. Raise an error if there is none, or if the chosen label
-    lacks one of ``types`` or has fewer than two cell types.
+    lacks one of ``types`` or has fewer than two cell types, or if the column ``batch`` is missing.
     """
     wanted = dataset.labels  # in order of preference
     with cells.source.opened() as tables:
@@ -93,7 +93,30 @@ def choose_label(cells: Cells, name: str, dataset: Dataset) -> str:
     )
     for cell_type in sorted({*types_in_file} - {*present, ""}):
         log(f"{name}: {cell_type!r} is spelled as datasets.{name}.types spells it")
+    if dataset.batch:
+        check_batch(cells, name, dataset.batch)
     return chosen
+
+
+def check_batch(cells: Cells, name: str, column: str) -> None:
+    """Log the number of batches of an evaluation dataset.
+
+    Raise an error if the column is missing, or has more than one value for every two cells.
+    """
+    with cells.source.opened() as tables:
+        purpose = "the batches (set 'batch' to one of its columns, or remove it)"
+        check_column(tables.frame("obs"), column, cells.title, purpose)
+    batches = {*cell_types(cells, column)}
+    if 2 * len(batches) > cells.n_cells:
+        raise UserError(
+            f"{cells.title}: {column!r} has {len(batches)} values for {cells.n_cells} evaluated "
+            "cells; set 'batch' to a column with fewer values, or remove it"
+        )
+    message = f"{name}: {len(batches - {''})} batches from {column!r}"
+    if len(batches - {""}) < 2:
+        warn(f"{message}; scores of batches need two and are left out")
+    else:
+        log(message)
 
 
 def check_enough(
@@ -111,12 +134,12 @@ def check_enough(
     del size_of[""]
     lacking = []
     if scib and (size_of.total() <= scib or len(size_of) < 2):
-        needed = f"two types and more than {scib} cells (evaluation.scib.neighbours)"
+        needed = f"two types and more than {scib} cells (evaluation.scib.neighbors)"
         lacking.append(f"scIB needs {needed}")
     if mmd and sum(size >= mmd for size in size_of.values()) < 2:
         lacking.append(f"MMD needs two types of at least {mmd} (evaluation.mmd.minimum_cells)")
     if umap and len(types) <= umap:  # UMAP also shows cells without type
-        lacking.append(f"UMAP needs more than {umap} cells in all (evaluation.umap.neighbours)")
+        lacking.append(f"UMAP needs more than {umap} cells in all (evaluation.umap.neighbors)")
     if lacking:
         largest = ", ".join(f"{size} {name!r}" for name, size in size_of.most_common(2))
         raise UserError(

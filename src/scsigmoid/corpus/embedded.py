@@ -238,8 +238,8 @@ def draw_genes(sizes: EmbeddedCorpus, seed: int) -> tuple[NDArray[np.float64], N
     """
     generator = np.random.default_rng(derive(seed, "simulated", "genome"))
     base = generator.normal(0.0, BASE_SPREAD, sizes.genes)
-    weights = np.zeros((sizes.genes, sizes.programmes))
-    regulators = min(sizes.regulators, sizes.programmes)
+    weights = np.zeros((sizes.genes, sizes.programs))
+    regulators = min(sizes.regulators, sizes.programs)
     # (genes, regulators): the regulators of each gene, drawn without replacement.
     regulators_of = generator.random(weights.shape).argsort(axis=1)[:, :regulators]
     strength = generator.gamma(ENHANCER_SHAPE, ENHANCER_SCALE, regulators_of.shape)
@@ -287,9 +287,9 @@ def simulate(
     types = generator.permutation(np.repeat(np.arange(len(cell_types)), cells_per_type))
     donors = generator.integers(sizes.donors, size=cells)
 
-    by_type = [type_activity(cell_type, sizes.programmes, seed) for cell_type in cell_types]
-    noise = np.exp(generator.normal(0.0, ACTIVITY_NOISE, (cells, sizes.programmes)))
-    background = generator.exponential(BACKGROUND, (cells, sizes.programmes))
+    by_type = [type_activity(cell_type, sizes.programs, seed) for cell_type in cell_types]
+    noise = np.exp(generator.normal(0.0, ACTIVITY_NOISE, (cells, sizes.programs)))
+    background = generator.exponential(BACKGROUND, (cells, sizes.programs))
     activity = np.stack(by_type)[types] * noise + background
     log_rates = base + (activity / (1.0 + activity)) @ weights.T
     log_rates += generator.normal(0.0, DONOR_SHIFT, (sizes.donors, sizes.genes))[donors]

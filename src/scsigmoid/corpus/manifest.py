@@ -240,7 +240,7 @@ def list_file(
             name, dataset = local.dataset, datasets[local.dataset]
             held_out_cells = select_role(cells, held_out, "evaluation")
             held_out_rows = held_out_cells.rows
-            choose_label(held_out_cells, name, dataset)  # raises if labels are missing
+            choose_label(held_out_cells, name, dataset)  # raises if labels or batches are missing
             row = replace(common, role="evaluation", label="", cells=str(len(held_out_rows)))
             rows.append(replace(row, file=name, dataset=name, title=dataset.title))
     return rows, LocalCells(local.path, cells, training_rows, held_out_rows)
@@ -339,7 +339,7 @@ def list_remote(
     }
     # `versions` lacks the ids in `unavailable`. For them, `select` would raise an error.
     leave_out = [identifier for identifier in corpus.leave_out if identifier not in unavailable]
-    corpus = replace(corpus, leave_out=leave_out)
+    corpus = corpus.model_copy(update={"leave_out": leave_out})
     chosen, held_out, left_out = select(versions, evaluation, corpus, seed)
     training = [replace(row, snapshot=corpus.snapshot) for row in chosen]
     offered_cells = sum(int(version.row.cells) for version in versions)

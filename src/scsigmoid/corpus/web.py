@@ -137,7 +137,7 @@ class Web:
     @classmethod
     def of(cls, corpus: Corpus) -> "Web":
         """Return a client with the settings of a corpus."""
-        return cls(tuple(corpus.hosts), corpus.download)
+        return cls(tuple(corpus.download.hosts), corpus.download)
 
     def json(self, url: str, patience: float = 1.0) -> Any:
         """Return the JSON document at an address. ``patience`` is a factor of the timeout."""
@@ -266,8 +266,8 @@ def check_address(url: str, hosts: Collection[str]) -> None:
     host = (parsed.host or "").strip("[]")
     if host not in hosts:
         raise UserError(
-            f"{one_line(url)}: host {one_line(host)!r} is not allowed; add it to corpus.hosts "
-            "if you trust it"
+            f"{one_line(url)}: host {one_line(host)!r} is not allowed; add it to "
+            "corpus.download.hosts if you trust it"
         )
     if parsed.scheme != "https" and not (parsed.scheme == "http" and host in LOOPBACK):
         raise UserError(f"{one_line(url)}: expected an https address; correct it")

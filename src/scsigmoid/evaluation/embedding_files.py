@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scsigmoid.corpus.cell_types import ABSENT
 from scsigmoid.corpus.counts import OWN_ROW
 from scsigmoid.corpus.h5ad_writer import storing
 from scsigmoid.corpus.hdf5 import check_contents
@@ -30,6 +31,7 @@ class Embedding:
         labels: cell type of each cell, ``""`` if it has no label.
         cells: row of each cell in the dataset's h5ad file, int64.
         donors: ``obs["donor_id"]`` of each cell, ``""`` if it is unknown.
+        batches: batch of each cell, ``""`` if it is unknown or the dataset has no batches.
         metadata: ``model``, ``attention``, ``context``, ``step``, ``pooling``, ``checkpoint``,
             ``vocabulary``, ``dataset``, ``cells`` (SHA-256 of the dataset's h5ad file) and
             ``simulated``.
@@ -40,6 +42,7 @@ class Embedding:
     labels: NDArray[np.str_]
     cells: NDArray[np.int64]
     donors: NDArray[np.str_]
+    batches: NDArray[np.str_]
     metadata: dict[str, Any]
 
 
@@ -64,12 +67,15 @@ def write_embedding(
         adata.write_h5ad(temporary)
 
 
-def read_embedding(path: Path, **expected: Any) -> Embedding:
+def read_embedding(path: Path, *, batch: str = "", **expected: Any) -> Embedding:
     """Read an embedding that :func:`write_embedding` wrote.
+
+    ``batch`` is the column of ``obs`` with the batch, or "".
 
     Raises:
         UserError: if the file is missing, damaged or not an embedding, if metadata differ from
-            ``expected`` (such as ``dataset``), or if values are not finite.
+            ``expected`` (such as ``dataset``), if the column is missing, or if values are not
+            finite.
     """
     import anndata
     import h5py
@@ -86,21 +92,29 @@ def read_embedding(path: Path, **expected: Any) -> Embedding:
             for key, value in adata.uns["scsigmoid"].items()
         }
         values = np.asarray(adata.obsm[f"X_{metadata['model']}"], dtype=np.float32)
-        obs = adata.obs.reindex(columns=[LABEL, DONOR]).astype(object).fillna("")
-        labels, donors = obs[LABEL].to_numpy().astype(str), obs[DONOR].to_numpy().astype(str)
+        obs = adata.obs.reindex(columns=[*dict.fromkeys([LABEL, DONOR, batch])])
+        obs = obs.astype(object).fillna("").astype(str)
+        labels, donors, batches = (obs[name].to_numpy(str) for name in (LABEL, DONOR, batch))
         cells = np.asarray(metadata.pop("rows"), dtype=np.int64)
     check_identity(path, metadata, **expected)
+    if batch and batch not in adata.obs:
+        raise UserError(
+            f"{path}: obs has no column {batch!r} for the batches of the dataset; correct "
+            f"datasets.{metadata['dataset']}.batch"
+        )
+    batches[np.isin(np.char.lower(np.char.strip(batches)), ABSENT)] = ""
     check_finite(values, adata.obs.index, f"{path}: contains", adata.obs.get(OWN_ROW))
-    return Embedding(path, values, labels, cells, donors, metadata)
+    return Embedding(path, values, labels, cells, donors, batches, metadata)
 
 
 def read_embeddings(
-    paths: Mapping[str, Path], dataset: str, *, labeled_only: bool = True
+    paths: Mapping[str, Path], dataset: str, *, labeled_only: bool = True, batch: str = ""
 ) -> dict[str, Embedding]:
     """Read the embeddings of a dataset by several models, with the same cells in the same order.
 
     Args:
         paths: files by key of the result. Each file must be named after its model.
+        batch: column of ``obs`` with the batch, or "".
         labeled_only: whether to leave out cells without a label. The log states their number.
 
     Raises:
@@ -108,7 +122,7 @@ def read_embeddings(
             types or their donors differ between models, or if no cell has a label.
     """
     embeddings = {
-        name: read_embedding(path, **model_of(path), dataset=dataset)
+        name: read_embedding(path, batch=batch, **model_of(path), dataset=dataset)
         for name, path in paths.items()
     }
     first, *others = embeddings.values()
@@ -127,7 +141,7 @@ def read_embeddings(
     log(f"{first.path}: {(~has_label).sum()} cells without a label are left out")
     if not has_label.any():
         raise UserError(f"{first.path}: no cell has a label; choose another label column")
-    fields = ("values", "labels", "cells", "donors")
+    fields = ("values", "labels", "cells", "donors", "batches")
     return {
         name: replace(item, **{field: getattr(item, field)[has_label] for field in fields})
         for name, item in embeddings.items()

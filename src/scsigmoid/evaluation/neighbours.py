@@ -5,7 +5,7 @@ normal values) and ``pca_log_counts`` (principal components of log counts, witho
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class Neighbours:
         donors: donor of each cell, ``""`` if it is unknown.
         metadata: ``model`` (or the control's name), ``attention``, ``context`` and ``vocabulary``.
         source: the file of the embedding, or of the dataset for a control.
+        batches: batch of each cell, ``""`` if it is unknown. Empty if the dataset has no batches.
     """
 
     values: NDArray[np.float32]
@@ -52,24 +53,27 @@ class Neighbours:
     donors: NDArray[np.str_]
     metadata: dict[str, Any]
     source: Path
+    batches: NDArray[np.str_] = field(default_factory=lambda: np.array([], dtype=str))
 
 
 def find_neighbours(
-    embeddings: Mapping[str, Path], cells: Path, settings: Scib, seed: int
-) -> Iterator[Neighbours]:
+    embeddings: Mapping[str, Path], cells: Path, settings: Scib, seed: int,
+    batch: str = "",
+) -> Iterator[Neighbours]:  # fmt: skip
     """Yield every representation of a dataset with the neighbors of its cells.
 
     Args:
         embeddings: embedding files by model name, with the same cells in the same order.
         cells: the dataset's h5ad file, named after the dataset.
+        batch: column of ``obs`` with the batch, or "".
 
     Raises:
         UserError: if embeddings and cells do not match, or have too few cells or one cell type.
     """
-    by_model = read_embeddings(embeddings, cells.stem)
+    by_model = read_embeddings(embeddings, cells.stem, batch=batch)
     first = next(iter(by_model.values()))
     check_cells(cells, first.metadata["cells"])
-    check_enough(first.path, first.labels, scib=settings.neighbours)
+    check_enough(first.path, first.labels, scib=settings.neighbors)
     for name, values in representations(by_model, cells, settings.controls, seed):
         if name in by_model:
             source, metadata = by_model[name].path, by_model[name].metadata
@@ -78,10 +82,11 @@ def find_neighbours(
         coordinates = principal_components(values, settings.variance, str(source))
         log(f"{cells.stem} {name}: {len(coordinates)} cells, {coordinates.shape[1]} components")
         fields = ("attention", "context", "vocabulary")
-        indices, distances = nearest_cells(coordinates, settings.neighbours)
+        indices, distances = nearest_cells(coordinates, settings.neighbors)
         yield Neighbours(
             values=np.asarray(values, dtype=np.float32), coordinates=coordinates, indices=indices,
             distances=distances, labels=first.labels, donors=first.donors, source=source,
+            batches=first.batches if batch else np.array([], dtype=str),
             metadata={"model": name} | {field: metadata[field] for field in fields},
         )  # fmt: skip
 

@@ -1,9 +1,9 @@
-"""scIB biological-conservation metrics (appendix, "SCIB Biological Conservation Metrics").
+"""scIB metrics (appendix, "SCIB Biological Conservation Metrics"), and metrics of batches.
 
 Higher scores are better. Representations are embeddings and controls (:mod:`~.neighbours`). The
 silhouette uses their PCA coordinates, the Leiden scores use the neighbors in the PCA space, and
 logistic regression uses the representation itself. The package scib-metrics computes the Leiden
-scores, scikit-learn the other scores.
+scores, iLISI and graph connectivity, scikit-learn the other scores.
 
 To add a metric, write its function, add the function to :data:`FUNCTIONS`, and describe the metric
 in ``scsigmoid.config.metrics``.
@@ -31,11 +31,12 @@ from scsigmoid.seeds import derive
 
 Scores = Mapping[str, float]  # scores by name of the metric
 FOLDS = 5  # number of folds of cross-validation
+LISI_NEIGHBOURS = 90  # number of neighbors for iLISI in the Benchmarker of scib-metrics
 
 
 def scib(
     embeddings: Mapping[str, Path], cells: Path, settings: Scib, seed: int,
-    outputs: Mapping[str, Path], *, donors: bool = False,
+    outputs: Mapping[str, Path], *, donors: bool = False, batch: str = "",
 ) -> None:  # fmt: skip
     """Score every representation of a dataset.
 
@@ -44,13 +45,14 @@ def scib(
         cells: the dataset's h5ad file, named after the dataset.
         seed: the configuration's seed. All representations share the seeds derived from it.
         outputs: CSV file of measurements by metric. ``group`` is the donor, or empty for all cells.
+        batch: column of ``obs`` with the batch. Metrics of batches have no rows without it.
         donors: whether to score the cells of each donor, too (:func:`split_by_donor`).
 
     Raises:
         UserError: as for :func:`~.neighbours.find_neighbours`.
     """
     dataset = cells.stem
-    representations = list(find_neighbours(embeddings, cells, settings, seed))
+    representations = list(find_neighbours(embeddings, cells, settings, seed, batch))
     # Pairs (donor, representation of its cells). The donor "" stands for all cells.
     parts = [("", item) for item in representations]
     if donors:
@@ -93,7 +95,8 @@ def split_by_donor(cells: Neighbours) -> Iterator[tuple[str, Neighbours]]:
         return
     for donor, rows in rows_of.items():
         indices, distances = nearest_cells(cells.coordinates[rows], neighbours)
-        fields = ("values", "coordinates", "labels", "donors")
+        fields = ["values", "coordinates", "labels", "donors"]
+        fields += ["batches"] if len(cells.batches) else []
         selected = {field: getattr(cells, field)[rows] for field in fields}
         yield donor, replace(cells, indices=indices, distances=distances, **selected)
 
@@ -161,7 +164,44 @@ def cross_validated(
     return float(balanced_accuracy_score(types, predicted))
 
 
+def ilisi(cells: Neighbours, seed: int) -> Scores:
+    """Return the iLISI of the batches, from 0 (separate) to 1 (equally frequent near each cell).
+
+    It is the median over cells of the effective number of batches among the 90 nearest cells (or
+    all, if there are fewer), minus 1, divided by the number of batches minus 1. Cells without a
+    batch are left out. The result is empty if there are fewer than two batches.
+    """
+    is_known = cells.batches != ""
+    batches = cells.batches[is_known]
+    if len(np.unique(batches)) < 2:
+        return {}
+    if len(batches) < len(is_known):
+        log(f"iLISI: {len(is_known) - len(batches)} cells without a batch are left out")
+    from scib_metrics import ilisi_knn
+    from scib_metrics.nearest_neighbors import NeighborsResults
+
+    neighbours = min(LISI_NEIGHBOURS, len(batches))
+    indices, distances = nearest_cells(cells.coordinates[is_known], neighbours)
+    return {"ilisi": float(ilisi_knn(NeighborsResults(indices, distances), batches))}
+
+
+def connectivity(cells: Neighbours, seed: int) -> Scores:
+    """Return the graph connectivity of the cell types, from 0 to 1.
+
+    It is the share of a type's cells in the largest connected component of the neighbor graph of
+    these cells, averaged over types. It is low if batches of a type are separate. The result is
+    empty if there are fewer than two batches.
+    """
+    if len(np.unique(cells.batches[cells.batches != ""])) < 2:
+        return {}
+    from scib_metrics import graph_connectivity
+    from scib_metrics.nearest_neighbors import NeighborsResults
+
+    nearest = NeighborsResults(indices=cells.indices, distances=cells.distances)
+    return {"graph_connectivity": float(graph_connectivity(nearest, cells.labels))}
+
+
 #: Functions that compute metrics, by name. Arguments: representation and seed.
 FUNCTIONS: Mapping[str, Callable[[Neighbours, int], Scores]] = {
-    function.__name__: function for function in (silhouette, leiden, logistic)
+    function.__name__: function for function in (silhouette, leiden, logistic, ilisi, connectivity)
 }

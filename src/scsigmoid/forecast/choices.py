@@ -7,12 +7,13 @@ from the stored configuration of the first run.
 import ctypes
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scsigmoid.config.check import read_yaml
+from scsigmoid.config.moved import move
 from scsigmoid.config.schema import Corpus
 from scsigmoid.config.validate import validate
 
@@ -79,7 +80,7 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     # The warm-up follows from the number of steps, but unlike that it determines the trained model.
     # It is kept on the same corpus, so that a run with another number of steps can be continued.
     warmup = "training.warmup_steps"
-    if warmup in first_run.get("choices", {}) and first_run.get("corpus") == asdict(corpus):
+    if warmup in first_run.get("choices", {}) and first_run.get("corpus") == corpus.model_dump():
         settings.fill(warmup, AutoSettings(first_run)[warmup], "as in the first run")
     scale = SCALES["cpu" if settings["device"] == "cpu" else "cuda"]
     choose_model(settings, scale, sample)
@@ -140,7 +141,7 @@ def stored_configuration(settings: AutoSettings) -> dict[str, Any]:
     """Return the stored configuration of the first run in the results folder, {} before it."""
     preset, results = settings["preset"], settings["results"]
     path = Path(results if isinstance(results, str) else f"results/{preset}") / "config.yaml"
-    return read_yaml(path) if path.is_file() else {}
+    return move(read_yaml(path))[0] if path.is_file() else {}
 
 
 def choose_device(settings: AutoSettings, device: Any) -> None:
@@ -190,7 +191,7 @@ def choose_training(settings: AutoSettings, scale: Scale, sample: "Sample") -> N
     fill("learning_rate", scale.rate, size_reason)
     contexts = [model.get("context") for model in settings.models.values()]
     longest = max((context for context in contexts if isinstance(context, int)), default=0)
-    fill("micro_batch_tokens", max(scale.tokens, longest), "bounds the memory")
+    fill("execution.micro_batch_tokens", max(scale.tokens, longest), "bounds the memory")
     batch = settings.positive("training.global_batch", scale.batch)
     if sample.cells is None:
         cells, passes_text, validation_cells = scale.cells, "", 256
@@ -210,5 +211,5 @@ def choose_training(settings: AutoSettings, scale: Scale, sample: "Sample") -> N
     fill("validation_cells", validation_cells if is_validated else 0, reason)
     reason = f"ends training if {PATIENCE} validation losses are not 0.2 % below the lowest before"
     fill("patience", PATIENCE if is_validated else 0, reason)
-    fill("log_every", max(1, steps // 100), "100 rows in the journal")
-    fill("checkpoint_every", interval, "as often as the validation loss")
+    fill("execution.log_every", max(1, steps // 100), "100 rows in the journal")
+    fill("execution.checkpoint_every", interval, "as often as the validation loss")

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from scsigmoid.config.plan import Plan
-from scsigmoid.config.schema import Config, Size, Training
+from scsigmoid.config.schema import Config, Size
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
 
 QUANTILES = 500  # number of lengths that represent a distribution
@@ -80,9 +80,9 @@ def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
     operations per cell. Changes to attention (``architecture.variants``) are ignored.
     ``vocabulary`` is the number of tokens.
     """
-    run, config = plan.run_settings(name), plan.config
-    training, attention = Training(**run["training"]), run["attention"]
-    size, context = Size(**run["size"]), run["context"]
+    config, run = plan.config, plan.run_config(name)
+    training, size = run.training, run.size_of(name)
+    attention, context = run.models[name].attention, run.models[name].context
     encoder = EncoderSettings.of(size, config.architecture, attention, context, vocabulary)
     operations = mean_operations(encoder, lengths_of(config), training.mask_fraction)
     hours, embedding_rate = {}, {}
@@ -104,8 +104,10 @@ def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
         # The backward pass has twice the operations of the forward pass.
         embedding_rate[entry["machine"]] = 3 * cells_per_second
     parameters = count_parameters(encoder)
-    checkpoints, models = training.keep_checkpoints, 1 + len(training.snapshot_suffixes)
-    activations = rates()["memory_bytes"] * training.micro_batch_tokens * size.layers * size.hidden
+    execution = training.execution
+    checkpoints, models = execution.keep_checkpoints, 1 + len(training.snapshot_suffixes)
+    tokens = execution.micro_batch_tokens
+    activations = rates()["memory_bytes"] * tokens * size.layers * size.hidden
     return Effort(
         model=name,
         parameters=parameters,

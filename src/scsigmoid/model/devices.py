@@ -198,7 +198,7 @@ def out_of_memory_advice(context: int, micro_batch_tokens: int) -> Iterator[None
     except torch.OutOfMemoryError:
         # The memory used, except for the model and its optimizer, is proportional to the tokens.
         raise UserError(
-            f"training.micro_batch_tokens: {micro_batch_tokens} tokens do not fit in the GPU's "
-            f"memory; halve it (this changes results by rounding only) down to {context} tokens, a "
-            "single cell, then use a smaller context or model"
+            f"training.execution.micro_batch_tokens: {micro_batch_tokens} tokens do not fit in the "
+            "GPU's memory; halve it (this changes results by rounding only) down to "
+            f"{context} tokens, a single cell, then use a smaller context or model"
         ) from None

@@ -1,7 +1,7 @@
 """Dimensions of an encoder, and its number of parameters and floating-point operations."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from scsigmoid.config.schema import Architecture, Size
 from scsigmoid.errors import UserError
@@ -68,7 +68,7 @@ class EncoderSettings:
         return cls(
             attention=attention,
             context=context,
-            **asdict(size),
+            **size.model_dump(),
             vocabulary_size=vocabulary_size,
             dropout=architecture.dropout,
             layer_norm_epsilon=architecture.layer_norm_epsilon,

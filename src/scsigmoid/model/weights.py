@@ -31,6 +31,7 @@ MODEL = "model.safetensors"
 PREFIX = "vocabulary/"  # prefix of the names of the vocabulary's tensors
 OUTPUT = "output."  # prefix of the names of the output layer's weights
 VERSION = 2  # of the file format
+ALWAYS_WRITTEN = ("cls_token", "variants")  # also with their default, as earlier versions expect
 BLOCK = re.compile(r"blocks\.(\d+)\.")  # names of the weights of a block
 
 
@@ -44,7 +45,11 @@ def save_encoder(
     """
     settings = asdict(encoder.settings)
     del settings["backend"]  # the reader chooses it
-    size = {field.name: settings.pop(field.name) for field in fields(Size)}
+    for field in fields(EncoderSettings):
+        # Settings at their default are left out, so that a new one does not change other files.
+        if field.name not in ALWAYS_WRITTEN and settings.get(field.name) == field.default:
+            del settings[field.name]
+    size = {name: settings.pop(name) for name in Size.model_fields}
     metadata = {
         **origin,
         **settings,
@@ -150,7 +155,8 @@ def settings_of(
         raise ValueError(f"its header names the model {metadata['model']!r}")
     variants = tuple(metadata["variants"])
     values = {**metadata, **metadata["size"], "variants": variants, "backend": backend}
-    settings = EncoderSettings(**{f.name: values[f.name] for f in fields(EncoderSettings)})
+    names = [field.name for field in fields(EncoderSettings) if field.name in values]
+    settings = EncoderSettings(**{name: values[name] for name in names})
     for name in ("context", "layers", "hidden", "heads", "feed_forward", "vocabulary_size"):
         if type(size := getattr(settings, name)) is not int or size < 1:
             raise ValueError(f"{name} is {size!r} in its header, expected a whole number above 0")

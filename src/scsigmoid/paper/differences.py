@@ -6,7 +6,7 @@ differences.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
 from operator import attrgetter
 from typing import Any
@@ -106,10 +106,10 @@ def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Ite
             continue
         model = models[name]
         here: Mapping[str, Any] = {
-            **asdict(config.size_of(model)),
-            **asdict(config.architecture),
-            **asdict(model_training(config, model)),
-            **asdict(config.models[model]),
+            **config.size_of(model).model_dump(),
+            **config.architecture.model_dump(),
+            **model_training(config, model).model_dump(),
+            **config.models[model].model_dump(),
             # On a GPU, the precision is always the paper's.
             "precision": "float32 on a CPU" if config.device == "cpu" else common["precision"],
         }

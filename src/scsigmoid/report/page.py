@@ -93,7 +93,7 @@ def content(results: Results) -> dict[str, Any]:
     return {
         "paper": reported()["source"],
         "own": plan.is_own,
-        "conclusion": verdicts(table_rows(results, "scib")) if plan.is_own else "",
+        "conclusion": verdicts(table_rows(results, "scib")),
         "overview": overview(results),
         "simulated": simulated_data(results),
         "compared": "" if plan.is_own else comparison_sentence(results),

@@ -141,6 +141,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
     kernel, training = plan.config.benchmarks.kernel, plan.config.benchmarks.training
     confidence = plan.config.evaluation.validation_loss.confidence
     pair = plan.config.evaluation.pair
+    is_single = len(plan.datasets) == len(plan.evaluated_models) == 1
     stability = Entry(
         module="figures.training_figures", title="Training stability", paper="Figure 6",
         caption="Stress test: training at the longest context without gradient clipping, one run "
@@ -191,12 +192,17 @@ def figures(plan: Plan) -> dict[str, Entry]:
         "loss": Entry(
             module="figures.training_figures", title="Training and validation loss",
             paper="Figure 4",
-            caption="One training run per model. Left: training loss (nats per masked gene) by "
-            "step, as logged (faint) and as a moving mean over 5 % of the logged steps (strong). "
-            "The dotted line is the gene-frequency baseline. Right: validation loss (nats per "
-            "masked gene) on each dataset: mean over donors with Student's "
-            f"{confidence * 100:g} % interval if at least three donors are known, otherwise mean "
-            "over cells.",
+            caption=("One training run. " if is_single else "One training run per model. Left: ")
+            + "Training loss (nats per masked gene) by step, as logged (faint) and as a moving "
+            "mean over 5 % of the logged steps (strong). The dotted line is the gene-frequency "
+            "baseline."
+            + (
+                " Right: validation loss (nats per masked gene) on each dataset: mean over donors "
+                f"with Student's {confidence * 100:g} % interval if at least three donors are "
+                "known, otherwise mean over cells."
+                if not is_single
+                else ""
+            ),
             inputs=[
                 *validation_losses(plan), *journals(plan.evaluated_models),
                 "tokens/vocabulary.parquet",
@@ -206,8 +212,13 @@ def figures(plan: Plan) -> dict[str, Entry]:
         "scib": Entry(
             module="figures.embedding_figures", title="Biological conservation", paper="Figure 5",
             caption="Scores of the embeddings of one training run per model, and of controls "
-            "without a model. One panel for each metric, one row for each dataset. Scores have no "
-            "unit and no intervals. Higher is better.",
+            "without a model. "
+            + (
+                "One panel for each metric, one row for each dataset. "
+                if len(plan.datasets) > 1
+                else "One row for each metric. "
+            )
+            + "Scores have no unit and no intervals. Higher is better.",
             inputs=scib_scores(plan), own_place=2,
             settings=["datasets", "models", "figures", "evaluation.pair"],
         ),
@@ -218,6 +229,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
                 title=f"UMAP: {dataset.title}",
                 caption="UMAP coordinates (no unit) of the embeddings, one point per cell, one "
                 "panel per model (one training run each). Colors and labels are cell types."
+                + (f" Further panels: colored by batch ({dataset.batch})." if dataset.batch else "")
                 + (f" {dataset.title}: {dataset.description}" if dataset.description else ""),
                 paper="Figure 7" if name == "heart_oft" else "",
                 inputs=[f"metrics/umap/{name}/{model}.parquet" for model in pair],

@@ -222,11 +222,17 @@ class Results:
         return sorted({row.group for row in rows} - {""})  # "" is the group of all cells
 
     def umap(self, dataset: str, model: str) -> pd.DataFrame:
-        """Return the UMAP coordinates of a model's embeddings: ``x``, ``y`` and ``cell_type``."""
+        """Return the UMAP coordinates of a model's embeddings: ``x``, ``y`` and ``cell_type``.
+
+        If the dataset has a batch, also ``batch``.
+        """
 
         def read(path: Path) -> pd.DataFrame:
             table = read_table(path, dataset=dataset, model=model)
-            return table.select(["x", "y", "cell_type"]).to_pandas()
+            names = [
+                name for name in ("x", "y", "cell_type", "batch") if name in table.column_names
+            ]
+            return table.select(names).to_pandas()
 
         return self.cached(f"metrics/umap/{dataset}/{model}.parquet", read)
 

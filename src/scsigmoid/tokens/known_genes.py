@@ -49,7 +49,8 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
         f"{100 * found / known:.3g}% of the model's {known:,} genes, "
         f"{100 * found / in_file:.3g}% of the file's {in_file:,}"
     )
-    log(f"{cells.title}: {len(found_by_id):,} genes found by id, {len(unique):,} by name: {shares}")
+    by_id = sum(map(is_id, found_by_id))  # without names that are the ids of the vocabulary
+    log(f"{cells.title}: {by_id:,} genes found by id, {found - by_id:,} by name: {shares}")
     if ambiguous := sorted(counts_in_file.keys() - unique):
         log(
             f"{cells.title}: {len(ambiguous)} names belong to several genes, in the file or in the "

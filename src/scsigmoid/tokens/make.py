@@ -120,7 +120,7 @@ class Tokenizer:
         self.left_out[file] = {"cells": len(rows), "few_genes": few_genes, "rows": listed}
         reasons = []
         if few_genes:
-            too_few = f"fewer than {self.minimum_genes} genes (corpus.minimum_genes)"
+            too_few = f"fewer than {self.minimum_genes} genes (tokens.minimum_genes)"
             reasons.append(f"{few_genes} of {total} cells express {too_few}")
         if no_token := len(rows) - few_genes:
             reasons.append(f"{no_token} of {total} cells express no gene of the vocabulary")

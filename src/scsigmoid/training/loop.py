@@ -49,11 +49,11 @@ def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Pa
     """Train a model, or continue from its last checkpoint.
 
     Under torchrun, all processes train the model together, and all need access to the files. On the
-    CPU, and on GPUs with ``training.deterministic``, a resumed run has bitwise the same results as
-    an uninterrupted run. If the loss is not finite, it is logged and training continues, because
-    divergence is a result. With ``training.patience`` a run ends before its last step if the
-    validation loss has flattened (:func:`has_flattened`). SIGTERM, SIGUSR1 and SIGINT end the run
-    after the current step, with a checkpoint.
+    CPU, and on GPUs with ``training.execution.deterministic``, a resumed run has bitwise the same
+    results as an uninterrupted run. If the loss is not finite, it is logged and training continues,
+    because divergence is a result. With ``training.patience`` a run ends before its last step if
+    the validation loss has flattened (:func:`has_flattened`). SIGTERM, SIGUSR1 and SIGINT end the
+    run after the current step, with a checkpoint.
 
     Args:
         run: settings of the run.
@@ -66,8 +66,8 @@ def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Pa
             missing or damaged, the device or backend is not available, or memory or disk is full.
         SystemExit: with code 75 after a signal, or code 1 if another process raised a UserError.
     """
-    torch.set_num_threads(run.training.threads)
-    if run.training.deterministic:
+    torch.set_num_threads(run.training.execution.threads)
+    if run.training.execution.deterministic:
         be_deterministic()
     with joined(run.device) as processes, ExitStack() as stack:
         # Two runs in the same folder would overwrite each other's checkpoints.
@@ -85,14 +85,14 @@ def train_together(
     """Train as one of several processes. Return True if the run is complete."""
     vocabulary, batches = processes.in_turn(lambda: prepare(run, stores, parquet, processes))
     identity = run.identity(vocabulary.fingerprint, fingerprint(stores))
-    checkpoints = Checkpoints(output / CHECKPOINTS, run.training.keep_checkpoints)
+    checkpoints = Checkpoints(output / CHECKPOINTS, run.training.execution.keep_checkpoints)
     suffixes = run.training.snapshot_suffixes
     snapshots = {step: output / f"model{suffix}.safetensors" for step, suffix in suffixes.items()}
     resumed = processes.on_first(lambda: resume(run, checkpoints, identity, snapshots))
     # `resumed` is None on the other ranks, so the sum over all ranks is the step of rank 0.
     (completed,) = processes.total([resumed or 0])
 
-    with out_of_memory_advice(run.context, run.training.micro_batch_tokens):
+    with out_of_memory_advice(run.context, run.training.execution.micro_batch_tokens):
         encoder = Encoder(batches.settings).initialise(derive(run.seed, "weights"))
         trainer = Trainer(encoder, run.training, run.seed, processes.device, processes)
         seconds, rows = restore(trainer, checkpoints.path(completed)) if completed else (0.0, "")
@@ -222,7 +222,7 @@ def loop(
 
     with (
         stop_requests() as signals,
-        closing(prefetch(batches, steps, training.workers, trainer.device)) as shares,
+        closing(prefetch(batches, steps, training.execution.workers, trainer.device)) as shares,
     ):
         for step in steps:
             begin = time.perf_counter()
@@ -248,7 +248,7 @@ def loop(
                 losses.append(validation_loss)
                 if records is not None:
                     append_rows(records.layers, validation.layers(trainer, step))
-            is_due = is_first_or_last or step % training.log_every == 0
+            is_due = is_first_or_last or step % training.execution.log_every == 0
             is_logged = is_due or validation_loss is not None
             score = trainer.attention_score_max(share.micro_batches) if is_logged else 0.0
             result = trainer.step(step, share.micro_batches, masked)
@@ -261,7 +261,7 @@ def loop(
                 if is_logged:
                     row = records.meter.row(step, result, score, validation_loss)
                     records.append(row, is_last)
-                if is_last or step % training.checkpoint_every == 0:
+                if is_last or step % training.execution.checkpoint_every == 0:
                     records.checkpoint(trainer, step, is_last)
                 if is_flat:
                     announce(f"{run.model}: the validation loss is flat: done after step {step}")
@@ -300,7 +300,7 @@ class Validation:
         stride = math.ceil(len(cells) / WATCHED_CELLS)
         self.watched = pack(store, cells[::stride], settings, masking)  # on every rank
         lengths = np.minimum(store.lengths[cells], settings.genes) + settings.cls_token
-        parts = split_by_tokens(lengths, training.micro_batch_tokens)
+        parts = split_by_tokens(lengths, training.execution.micro_batch_tokens)
         own_parts = parts[batches.rank :: batches.processes]
         self._batches = [pack(store, cells[part], settings, masking) for part in own_parts]
 

@@ -3,7 +3,7 @@
 import json
 import platform
 import subprocess
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +11,20 @@ import numpy as np
 import torch
 
 from scsigmoid.attention import sdpa
-from scsigmoid.config.effects import effects
-from scsigmoid.config.schema import Architecture, Size, Training
-from scsigmoid.config.versions import version_setting
+from scsigmoid.config.schema import Architecture, Config, Size, Training
 from scsigmoid.kernels import BACKENDS
 from scsigmoid.model.devices import backend_of, device_name
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
 from scsigmoid.training.processes import Processes
 from scsigmoid.version import __version__
 
+#: Settings of ``training`` with other values of which an unfinished run continues.
+CONTINUED = {"steps", "validate_every", "patience", "snapshots", "execution"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRun:
-    """Settings of the training of one model (:meth:`scsigmoid.config.plan.Plan.run_settings`)."""
+    """Settings of the training of one model."""
 
     model: str  # name of the model
     attention: str  # "sigmoid" or "softmax"
@@ -35,6 +36,23 @@ class TrainingRun:
     training: Training
     seed: int  # seed of the configuration, or of the run in a study
     device: str  # "auto", "cpu" or "cuda"
+
+    @classmethod
+    def of(cls, config: Config, name: str) -> "TrainingRun":
+        """Return the run of a model, from :meth:`scsigmoid.config.plan.Plan.run_config`."""
+        model = config.models[name]
+        return cls(
+            model=name,
+            attention=model.attention,
+            context=model.context,
+            cls_token=config.tokens.cls,
+            backend=model.backend,
+            size=config.size_of(name),
+            architecture=config.architecture,
+            training=config.training,
+            seed=config.seed,
+            device=config.device,
+        )
 
     def encoder_settings(self, vocabulary_size: int) -> EncoderSettings:
         return EncoderSettings.of(
@@ -53,32 +71,27 @@ class TrainingRun:
             "model": self.model,
             "step": step,
             "seed": self.seed,
-            "training": asdict(self.training),
+            "training": self.training.model_dump(exclude={"execution"}, exclude_defaults=True),
         }
 
     def identity(self, vocabulary: str, data: str) -> dict[str, str]:
         """Return the names and values of all settings and data that determine the trained model.
 
         A checkpoint is resumed only by a run with the same identity. ``vocabulary`` and ``data``
-        are fingerprints of the vocabulary and of the training cells.
+        are fingerprints of the vocabulary and of the training cells. Settings at their default are
+        left out, so that a new setting does not keep old checkpoints from being resumed.
         """
-        architecture = asdict(self.architecture)
-        del architecture["size"]  # a name, replaced by the dimensions below
-        if not self.architecture.variants:  # so that checkpoints of version 0.1 can be resumed
-            del architecture["variants"]
-        training = asdict(self.training)
-        for name, effect in effects(Training).items():
-            if effect is not None and not effect.model:  # e.g. the number of steps
-                del training[name]
+        # The name of the size is replaced by the dimensions below.
+        architecture = self.architecture.model_dump(exclude={"size"}, exclude_defaults=True)
+        training = self.training.model_dump(exclude=CONTINUED, exclude_defaults=True)
         settings = {
             "attention": self.attention,
             "context": self.context,
-            **{f"size.{key}": value for key, value in asdict(self.size).items()},
+            **{f"size.{key}": value for key, value in self.size.model_dump().items()},
             **{f"architecture.{key}": value for key, value in architecture.items()},
             **{f"training.{key}": value for key, value in training.items()},
             "seed": self.seed,
             "tokens.cls": self.cls_token,
-            **version_setting("train"),
         }
         return {
             **{key: json.dumps(value) for key, value in settings.items()},
@@ -106,9 +119,9 @@ def header(run: TrainingRun, settings: EncoderSettings, processes: Processes) ->
         "context": str(run.context),
         "parameters": str(count_parameters(settings)),
         "seed": str(run.seed),
-        "size": json.dumps(asdict(run.size)),
-        "architecture": json.dumps(asdict(run.architecture)),
-        "training": json.dumps(asdict(run.training)),
+        "size": json.dumps(run.size.model_dump()),
+        "architecture": json.dumps(run.architecture.model_dump()),
+        "training": json.dumps(run.training.model_dump()),
     }
 
 

@@ -141,7 +141,7 @@ class GlobalBatches:
         gene_counts = np.minimum(self.store.lengths[cells], settings.genes).astype(np.int64)
         lengths = gene_counts + settings.cls_token
         work = work_of_cells(lengths, settings, training.mask_fraction)
-        budget = training.micro_batch_tokens
+        budget = training.execution.micro_batch_tokens
         # All processes compute the same division, so that they need not communicate.
         division = []  # division[process][micro-batch]: indices into `cells`
         for members in divide(work, self.processes):

@@ -1,7 +1,7 @@
 """Figures of embeddings: scIB scores and UMAP coordinates."""
 
 import math
-import textwrap
+from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -22,37 +22,77 @@ if TYPE_CHECKING:
 OFFSETS = sorted(
     product(range(-60, 61, 6), range(-60, 61, 10)), key=lambda pair: pair[0] ** 2 + pair[1] ** 2
 )
+#: Legend of cells without a cell type or batch.
+NO_GROUP = {"cell_type": "no label", "batch": "no batch"}
 #: Marker of each control. Controls are gray and not filled.
 CONTROL_MARKERS = {"random": "o", "pca_log_counts": "D"}
 
 
 def scib(results: Results) -> "Figure":
-    """Draw every score as a mark: one panel per metric, one row of marks per dataset."""
+    """Draw every score as a mark: one panel per metric, one row of marks per dataset.
+
+    The lowest rows are means over the datasets, with their values.
+    """
     config = results.config
     scores = {dataset: results.scores(dataset) for dataset in config.datasets}
     metrics = list(next(iter(scores.values())))
+    if len(scores) == 1:
+        return scib_of_one(results, next(iter(scores)))
     columns = min(len(metrics), 4)
     rows = math.ceil(len(metrics) / columns)
-    figure = style.new_figure(DOUBLE, 1.04 + rows * (0.95 + 0.19 * len(scores)))
+    all_looks = looks(results)
+    means_at = len(scores) + 0.5 + 0.7 * np.arange(len(all_looks))  # places of the means
+    figure = style.new_figure(DOUBLE, 1.04 + rows * (0.8 + 0.22 * means_at[-1]))
     grid = style.panels(figure, len(metrics), columns, sharey=True)
     for axes, metric in zip(grid, metrics, strict=True):
-        means = []
-        for name, look in looks(results).items():
+        for index, (name, look) in enumerate(all_looks.items()):
             by_dataset = [dataset_scores[metric].get(name) for dataset_scores in scores.values()]
             values = [score.value if score else np.nan for score in by_dataset]
-            axes.plot(values, range(len(values)), linestyle="none", markersize=4.5, **look)
-            means.append(fixed(float(np.mean(values)), 2))
+            # Marks of a dataset are next to each other, so that none hides another.
+            offset = 0.21 * (index - (len(all_looks) - 1) / 2)
+            places = np.arange(len(values)) + offset
+            axes.plot(values, places, linestyle="none", markersize=3.8, **look)
+            # Datasets without a batch do not have the scores of batches of any model.
+            is_scored = [bool(dataset_scores[metric]) for dataset_scores in scores.values()]
+            mean = float(np.mean(np.array(values)[is_scored])) if any(is_scored) else math.nan
+            if np.isfinite(mean):
+                of_mean = look | {"label": "_nolegend_", "linestyle": "none", "markersize": 3.8}
+                axes.plot([mean], [means_at[index]], **of_mean)
+                axes.annotate(
+                    fixed(mean, 2), (mean, means_at[index]), xytext=(5, 0),
+                    textcoords="offset points", va="center", fontsize=7,
+                )  # fmt: skip
+        axes.axhline(len(scores) - 0.25, color=MUTED, linewidth=0.6)
         axes.set_title(METRIC_TITLES[metric])
-        axes.set_xlabel(textwrap.fill(f"Score (mean {', '.join(means)})", 22), fontsize=7)
+        axes.set_xlabel("Score", fontsize=7)
         axes.grid(axis="both")
-        axes.margins(x=0.08)
+        axes.margins(x=0.26)
         axes.locator_params(axis="x", nbins=4)
     titles = [dataset.title for dataset in config.datasets.values()]
-    grid[0].set_yticks(range(len(titles)), titles)
-    grid[0].set_ylim(len(titles) - 0.5, -0.5)  # the first dataset is at the top
+    grid[0].set_yticks([*range(len(titles)), float(means_at.mean())], [*titles, "Mean"])
+    grid[0].set_ylim(means_at[-1] + 0.6, -0.5)  # the first dataset is at the top
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
-    order = "Means over the datasets are in the order of the legend, read down its columns."
-    style.remark(figure, "Higher is better.", order)
+    style.remark(figure, "Higher is better.")
+    return figure
+
+
+def scib_of_one(results: Results, dataset: str) -> "Figure":
+    """Draw the scores of the only dataset in one panel, with one row of marks per metric."""
+    scores = results.scores(dataset)
+    figure = style.new_figure(DOUBLE, 1.2 + 0.26 * len(scores))
+    axes = figure.add_subplot()
+    for name, look in looks(results).items():
+        by_metric = [by_model.get(name) for by_model in scores.values()]
+        values = [score.value if score else np.nan for score in by_metric]
+        axes.plot(values, range(len(values)), linestyle="none", markersize=5.5, **look)
+    axes.set_yticks(range(len(scores)), [METRIC_TITLES[metric] for metric in scores])
+    axes.set_ylim(len(scores) - 0.5, -0.5)  # the first metric is at the top
+    axes.set_xlabel("Score")
+    axes.grid(axis="both")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=3)
+    cells = max(score.n for by_model in scores.values() for score in by_model.values())
+    title = results.config.datasets[dataset].title
+    style.remark(figure, f"{title}: {cells:,} cells. Higher is better.")
     return figure
 
 
@@ -71,46 +111,68 @@ def looks(results: Results) -> dict[str, dict[str, Any]]:
 
 
 def umap(results: Results, dataset: str) -> "Figure":
-    """Draw the UMAP of the models' embeddings, softmax left, sigmoid right."""
+    """Draw the UMAP of the models' embeddings, softmax left, sigmoid right.
+
+    If the dataset has a batch, further panels have the same points, colored by batch.
+    """
     config = results.config
     pair = config.evaluation.pair
     cells_by_model = {name: results.umap(dataset, name) for name in reversed(pair)}
-    types = sorted({name for cells in cells_by_model.values() for name in cells.cell_type} - {""})
-    # Color and marker. Cells without a type are gray.
-    looks_by_type = {"": (RULE, style.marker(0))}
-    for index, cell_type in enumerate(types):
-        repetition, color_index = divmod(index, len(CELL_TYPE_COLORS))
-        looks_by_type[cell_type] = (CELL_TYPE_COLORS[color_index], style.marker(repetition))
-    height = 4.2 if len(pair) == 1 else 3.0 * math.ceil(len(pair) / 2)
-    figure = style.new_figure(DOUBLE, 0.45 + height + 0.14 * math.ceil(len(types) / 4))
-    grid = style.panels(figure, len(pair), min(len(pair), 2))
-    for axes, (name, cells) in zip(grid, cells_by_model.items(), strict=True):
+    columns = ["cell_type"]
+    columns += ["batch"] if all("batch" in cells for cells in cells_by_model.values()) else []
+    panels = [(name, column) for column in columns for name in cells_by_model]
+    looks_by_column = {
+        column: group_looks([cells[column] for cells in cells_by_model.values()])
+        for column in columns
+    }
+    height = 4.2 if len(panels) == 1 else 3.0 * math.ceil(len(panels) / 2)
+    rows_of_legends = sum(math.ceil((len(looks) - 1) / 4) for looks in looks_by_column.values())
+    figure = style.new_figure(DOUBLE, 0.45 + height + 0.14 * rows_of_legends)
+    grid = dict(zip(panels, style.panels(figure, len(panels), min(len(panels), 2)), strict=True))
+    for (name, column), axes in grid.items():
+        cells = cells_by_model[name]
         size = float(np.clip(6000 / len(cells), 0.3, 14))
-        for cell_type, (color, marker) in looks_by_type.items():
-            typed = cells[cells.cell_type == cell_type]
-            if cell_type or not typed.empty:  # "no label" is in the legend only if needed
+        for group, (color, marker) in looks_by_column[column].items():
+            chosen = cells[cells[column] == group]
+            if group or not chosen.empty:  # "no label" is in the legend only if needed
                 axes.scatter(
-                    typed.x, typed.y, s=size, color=color, marker=marker, linewidths=0, alpha=0.85,
-                    label=cell_type or "no label", rasterized=True,
+                    chosen.x, chosen.y, s=size, color=color, marker=marker, linewidths=0,
+                    alpha=0.85, label=group or NO_GROUP[column], rasterized=True,
                 )  # fmt: skip
-        axes.set_title(model_label(config, name))
+        axes.set_title(model_label(config, name) + (", batches" if column == "batch" else ""))
         axes.set_xlabel("UMAP 1")
         axes.set(xticks=[], yticks=[])
         axes.set_aspect("equal", adjustable="datalim")
-    grid[0].set_ylabel("UMAP 2")
-    handles, labels = grid[0].get_legend_handles_labels()
-    legend = figure.legend(handles, labels, loc="outside upper left", ncols=4)
-    # Markers of the legend are larger than the dots of many cells, and opaque.
-    for handle in legend.legend_handles:
-        if handle is not None and hasattr(handle, "set_sizes"):
-            handle.set_sizes([22])
-            handle.set_alpha(1.0)
+    next(iter(grid.values())).set_ylabel("UMAP 2")
+    for column in columns:
+        axes = next(axes for (_, shown), axes in grid.items() if shown == column)
+        handles, labels = axes.get_legend_handles_labels()
+        if column == "cell_type":
+            legend = figure.legend(handles, labels, loc="outside upper left", ncols=4)
+        else:  # below the panel
+            place = (0, -0.09)
+            legend = axes.legend(handles, labels, loc="upper left", bbox_to_anchor=place, ncols=3)
+        # Markers of the legend are larger than the dots of many cells, and opaque.
+        for handle in legend.legend_handles:
+            if handle is not None and hasattr(handle, "set_sizes"):
+                handle.set_sizes([22])
+                handle.set_alpha(1.0)
     title = config.datasets[dataset].title
     style.remark(figure, f"{title}: {len(cells_by_model[pair[0]]):,} cells.")
     figure.draw_without_rendering()  # computes the layout, which label_clusters needs
-    for axes, cells in zip(grid, cells_by_model.values(), strict=True):
-        label_clusters(axes, cells)
+    for (name, column), axes in grid.items():
+        if column == "cell_type":
+            label_clusters(axes, cells_by_model[name])
     return figure
+
+
+def group_looks(columns: "Sequence[pd.Series[str]]") -> dict[str, tuple[Any, str]]:
+    """Return color and marker of each cell type or batch. Cells without one ("") are gray."""
+    looks = {"": (RULE, style.marker(0))}
+    for index, group in enumerate(sorted({name for values in columns for name in values} - {""})):
+        repetition, color_index = divmod(index, len(CELL_TYPE_COLORS))
+        looks[group] = (CELL_TYPE_COLORS[color_index], style.marker(repetition))
+    return looks
 
 
 def label_clusters(axes: "Axes", cells: "pd.DataFrame") -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from scsigmoid.config.check import model_training
 from scsigmoid.report.figures import style
 from scsigmoid.report.figures.style import COLORS, DOUBLE, INK, MUTED, SINGLE
+from scsigmoid.report.tables.writing import fixed
 from scsigmoid.results.folder import Results
 from scsigmoid.results.labels import context_label, group_of, model_label
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 WINDOW = 0.05
 #: Line style of each context, the shortest first.
 LINE_STYLES = ("--", "-", ":", "-.")
+BASELINE = (
+    "The dotted line is the gene-frequency baseline: the loss if each gene is predicted by its "
+    "share of the training data."
+)
 
 
 def loss(results: Results) -> "Figure":
@@ -30,6 +35,18 @@ def loss(results: Results) -> "Figure":
     datasets = list(config.datasets)
     columns = math.ceil(len(datasets) / 2) if len(datasets) > 3 else 1
     figure = style.new_figure(DOUBLE, 3.5)
+    if len(datasets) == len(models) == 1:  # a panel would have one point
+        draw_training(figure.add_subplot(), results, models)
+        loss = results.validation_loss(datasets[0], models[0])
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper left")
+        style.remark(
+            figure,
+            BASELINE,
+            f"Validation loss of {loss.n:,} cells of {config.datasets[datasets[0]].title}: "
+            f"{fixed(loss.value, 3)} (mean over cells).",
+            style.trained_on(config),
+        )
+        return figure
     width_ratios = (2.1, 0.95 * columns + 0.6)
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=width_ratios)[0]
     draw_training(left.add_subplot(), results, models)
@@ -51,8 +68,7 @@ def loss(results: Results) -> "Figure":
     )
     style.remark(
         figure,
-        "The dotted line is the gene-frequency baseline: the loss if each gene is predicted by its "
-        "share of the training data.",
+        BASELINE,
         donor_bars if has_bars else "Validation losses are means over cells.",
         style.trained_on(config),
     )

@@ -13,6 +13,7 @@ from scsigmoid.report.tables.writing import (
     Cell,
     Table,
     decimals_for,
+    excludes_zero,
     fixed,
     interval,
     millions,
@@ -129,7 +130,8 @@ def training_cost(results: Results) -> Table:
     for cost in speed.costs(results):
         paper_row = paper.get((size_in_paper(cost.sigmoid.parameters), cost.context))
         arms = (cost.sigmoid, cost.softmax)
-        best = min(arms, key=lambda arm: arm.gpu_hours)
+        lower = min(arms, key=lambda arm: arm.gpu_hours)
+        best = lower if excludes_zero(cost.saved_percent) else None
         hours = [interval(*estimate(arm, "gpu_hours"), decimals_for(arm.gpu_hours)) for arm in arms]
         rows.append(
             [
@@ -147,8 +149,8 @@ def training_cost(results: Results) -> Table:
         caption=f"Training cost on {machine}. Hours that one device needs to train on "
         f"{settings.projected_cells / 1e6:,.1f} million cells, extrapolated from the median time "
         f"of a step over timed rounds. Brackets are {settings.confidence * 100:g} % intervals of "
-        "the median. The lower hours of each pair are bold. Percentages compare both arms in the "
-        "same rounds.",
+        "the median. Percentages compare both arms in the same rounds. The lower hours of a pair "
+        "are bold if the interval of the percentage excludes 0.",
         records=[
             {
                 **pick(row, "size parameters context cells_per_step attention kernel layout"),

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from scsigmoid.paper.reported import cell_types, reported
 from scsigmoid.records.measurements import Interval, Measurement
-from scsigmoid.report.tables.writing import Cell, Table, fixed, interval
+from scsigmoid.report.tables.writing import Cell, Table, excludes_zero, fixed, interval
 from scsigmoid.results.folder import Results
 from scsigmoid.results.labels import ATTENTIONS, model_label
 
@@ -65,9 +65,10 @@ def mmd(results: Results, dataset: str) -> Table:
         f"{settings.resamples:,} resamples of the cells (the paper prints this mean), and in "
         f"brackets the central {settings.confidence * 100:g} % of the resamples. The brackets are "
         "a bootstrap interval for the unbiased estimator only, because resamples of the biased "
-        "estimator are above its estimate (docs/evaluation.md). The higher MMD of each pair is "
-        "bold. The ratio is sigmoid divided by softmax, the difference is sigmoid minus softmax, "
-        "both paired by resample." + (f" {description}" if description else ""),
+        "estimator are above its estimate (docs/evaluation.md). The ratio is sigmoid divided by "
+        "softmax, the difference is sigmoid minus softmax, both paired by resample. The higher MMD "
+        "of a pair is bold if the brackets of the difference exclude 0."
+        + (f" {description}" if description else ""),
         records=records,
         header=(
             "Cell type pair",
@@ -109,9 +110,14 @@ def pair_columns(
 
 
 def mmd_cells(measured: PairMeasurements) -> list[Cell]:
-    """Return a table cell for each attention. The cell with the higher MMD is bold."""
+    """Return a table cell for each attention.
+
+    The cell with the higher MMD is bold if the interval of the difference excludes 0.
+    """
     cells = []
     lower = min(measured[attention].value for attention in ATTENTIONS)
+    if not excludes_zero(measured["difference"].interval):
+        lower = math.inf
     for attention in ATTENTIONS:
         mean = fixed(measured[f"{attention}_mean"].value, 3)
         # Insert the mean over resamples in parentheses: "0.467 (0.466) [0.461, 0.472]".

@@ -8,7 +8,16 @@ import numpy as np
 from scsigmoid.config.metrics import METRICS
 from scsigmoid.paper.reported import models_in_paper, reported
 from scsigmoid.records.measurements import Interval, mean_interval
-from scsigmoid.report.tables.writing import DASH, MINUS, Cell, Table, fixed, interval, plus_minus
+from scsigmoid.report.tables.writing import (
+    DASH,
+    MINUS,
+    Cell,
+    Table,
+    excludes_zero,
+    fixed,
+    interval,
+    plus_minus,
+)
 from scsigmoid.results.folder import Results
 from scsigmoid.results.labels import (
     METRIC_TITLES,
@@ -30,7 +39,13 @@ def validation_loss(results: Results) -> Table:
         losses = {model: results.validation_loss(dataset, model) for model in models}
         donors = results.donor_count(dataset, models[0])
         donor_counts.append(f"{entry.title} {donors or 'unknown'}")
-        best = min(losses, key=lambda model: losses[model].value)
+        paired = {pair: results.paired_difference(dataset, *pair) for pair in compared}
+        # Models of different contexts mask different genes, so only pairs are compared.
+        best = {
+            pair[0] if difference.value < 0 else pair[1]
+            for pair, difference in paired.items()
+            if excludes_zero(difference)
+        }
         # By model: the mean and half the width of its interval in the paper, if it is in the paper.
         of_paper = reported()["validation_loss"].get(dataset, {})
         paper = {
@@ -49,18 +64,17 @@ def validation_loss(results: Results) -> Table:
                 | over_donors.interval.columns("donor_mean")
                 | {"masks_low": over_masks.low, "masks_high": over_masks.high}
                 | {"cells": loss.n, "donors": donors}
-                | {"best": model == best}
+                | {"best": model in best}
                 | {"paper_mean": paper_mean, "paper_half_width": paper_half_width}
             )
             text = plus_minus(loss.value, over_masks.low, over_masks.high, 3)
             text += in_parentheses(over_donors.interval)
-            row.append(Cell(text, bold=model == best and len(models) > 1))
+            row.append(Cell(text, bold=model in best))
         paper_row: list[Cell | str] = ["in the paper"]
         for model in models:
             paper_row.append("{:.3f} ± {:.3f}".format(*paper[model]) if model in paper else "")
-        for first, second in compared:
+        for (first, second), difference in paired.items():
             mean = losses[first].value - losses[second].value
-            paired = results.paired_difference(dataset, first, second)
             paper_difference = None
             if first in paper and second in paper:
                 # Rounding removes the floating-point error of the subtraction.
@@ -68,11 +82,11 @@ def validation_loss(results: Results) -> Table:
             records.append(
                 {"dataset": dataset, "title": entry.title}
                 | {"model": first, "compared_with": second, "mean": mean}
-                | paired.columns("donor_mean")
+                | difference.columns("donor_mean")
                 | {"cells": losses[first].n, "donors": donors}
                 | {"paper_mean": paper_difference}
             )
-            row.append(fixed(mean, 3, "+") + in_parentheses(paired, "+"))
+            row.append(fixed(mean, 3, "+") + in_parentheses(difference, "+"))
             paper_row.append("" if paper_difference is None else fixed(paper_difference, 3, "+"))
         rows.append(row)
         if paper:
@@ -84,10 +98,9 @@ def validation_loss(results: Results) -> Table:
         f"half the width of Student's {settings.confidence * 100:g} % interval over masks, which "
         "is as narrow as the paper's interval. In parentheses is the mean over donors, ± half the "
         "width of Student's interval over donors, if at least three donors are known."
-        + (" The lowest loss of each dataset is bold." if len(models) > 1 else "")
         + (
             " Differences are paired by cell, and have an interval over donors only. Below 0, "
-            "sigmoid is better."
+            "sigmoid is better. The lower loss of a pair is bold if this interval excludes 0."
             if compared
             else ""
         ),
@@ -133,14 +146,18 @@ def scib(results: Results) -> Table:
                     | score.interval._asdict()
                     | {"cells": score.n, "best": is_best}
                 )
-                row.append(Cell(interval(*score.interval, 3), bold=is_best))
+                row.append(interval(*score.interval, 3))
             rows.append(row)
     return Table(
         caption="Biological conservation (scIB scores, no unit) of the embeddings, one training "
-        "run per model. Higher is better, and the best of several models is bold. Silhouette is "
+        "run per model, so scores have no interval. Higher is better. Silhouette is "
         "rescaled to 0 to 1. Bio conservation is the mean of the paper's metrics (silhouette, NMI "
         "and ARI). Random embedding and PCA are controls without a model."
-        + "".join(f" {METRICS[name].caption}" for name in metrics if name in METRICS).rstrip(),
+        + "".join(
+            f" {METRICS[name].caption}"
+            for name in metrics
+            if name in METRICS and METRICS[name].caption
+        ),
         records=records,
         header=("Representation", *(METRIC_TITLES[metric] for metric in metrics)),
         rows=rows,

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pandas as pd
 
 from scsigmoid.files import write_text
 from scsigmoid.records.csv_rows import escape_formula
+from scsigmoid.records.measurements import Interval
 
 DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 INFINITY = "\N{INFINITY}"
@@ -89,8 +90,29 @@ def pick(row: object, names: str) -> dict[str, Any]:
     return {name: getattr(row, name) for name in names.split()}
 
 
+def without_empty_columns(table: Table) -> Table:
+    """Return a table without formatted columns that have only dashes or empty cells."""
+    rows = [row for row in table.cells if len(row) > 1]  # without titles of rows below
+    kept = [
+        index
+        for index in range(len(table.header))
+        if index == 0 or not rows or any(row[index].text not in ("", DASH) for row in rows)
+    ]
+    return replace(
+        table,
+        header=[table.header[index] for index in kept],
+        rows=[[row[i] for i in kept] if len(row) > 1 else row for row in table.rows],
+        align="".join(table.sides[index] for index in kept),
+        latex_columns=sum(index < (table.latex_columns or len(table.header)) for index in kept),
+    )
+
+
 def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
-    """Write ``<stem>.csv``, ``<stem>.md`` and ``<stem>.tex`` (with the label ``tab:<name>``)."""
+    """Write ``<stem>.csv``, ``<stem>.md`` and ``<stem>.tex`` (with the label ``tab:<name>``).
+
+    Formatted columns without values are left out of the Markdown and LaTeX files.
+    """
+    table = without_empty_columns(table)
     texts = {"csv": as_csv(table), "md": as_markdown(table), "tex": as_latex(table, name)}
     for suffix, text in texts.items():
         write_text(f"{stem}.{suffix}", text)
@@ -218,9 +240,16 @@ def fixed(value: float, digits: int, sign: str = "-") -> str:
 
 
 def interval(value: float, low: float, high: float, digits: int, sign: str = "-") -> str:
-    """Return ``0.467 [0.461, 0.472]``, or only the value if there is no interval."""
+    """Return ``0.467 [0.461, 0.472]``, or only the value if the interval is missing or infinite."""
     middle, lower, upper = (fixed(number, digits, sign) for number in (value, low, high))
-    return middle if any(map(math.isnan, (value, low, high))) else f"{middle} [{lower}, {upper}]"
+    return f"{middle} [{lower}, {upper}]" if math.isfinite(low + value + high) else middle
+
+
+def excludes_zero(difference: Interval) -> bool:
+    """Return True if the interval of a difference has finite ends and does not contain 0."""
+    return math.isfinite(difference.high - difference.low) and not (
+        difference.low <= 0 <= difference.high
+    )
 
 
 def plus_minus(value: float, low: float, high: float, digits: int, sign: str = "-") -> str:

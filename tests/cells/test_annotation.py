@@ -1,0 +1,236 @@
+"""Types of new cells, compared with scikit-learn's classifiers, and embeddings of genes."""
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+from cells.conftest import GENES
+from safetensors.numpy import load_file
+from scipy.sparse import csr_matrix
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from small_models import write_model
+
+import scsigmoid as ss
+from scsigmoid.cli import main
+from scsigmoid.errors import UserError
+
+TYPES = ["B", "CD4/CD8 T", "NK"]
+CLASSIFIERS = {
+    "logistic": lambda: make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=1000)),
+    "neighbors": lambda: KNeighborsClassifier(15),
+}
+
+
+def draw(types, seed, strength=8.0):
+    """Return cells whose type has the highest rates at 12 of the 36 genes."""
+    generator = np.random.default_rng(seed)
+    rates = np.full((len(types), 36), 0.4)
+    for row, name in enumerate(types):
+        start = 12 * TYPES.index(name)
+        rates[row, start : start + 12] *= strength
+    counts = generator.poisson(rates).astype(np.float32)
+    counts[:, 0] += 1  # no cell is empty
+    obs = pd.DataFrame({"kind": types}, index=[f"{seed}-{row}" for row in range(len(types))])
+    return anndata.AnnData(csr_matrix(counts), obs, pd.DataFrame(index=GENES))
+
+
+@pytest.fixture
+def labeled():
+    return draw(np.repeat(TYPES, 40).tolist(), seed=1)
+
+
+@pytest.fixture
+def query():
+    return draw(np.tile(TYPES, 20).tolist(), seed=2)
+
+
+def annotate(query, reference, model, label="kind", **options):
+    ss.annotate(query, reference, model, label=label, verbose=False, **options)
+    return query.uns[f"predicted_{label}"]
+
+
+@pytest.mark.parametrize("classifier", CLASSIFIERS)
+def test_equals_the_classifiers_of_scikit_learn(classifier, query, labeled, loaded) -> None:
+    result = annotate(query, labeled, loaded, classifier=classifier)
+    values, types = labeled.obsm["X_scsigmoid"], labeled.obs["kind"].to_numpy(str)
+    # Predict each reference cell from the other folds.
+    held_out = np.empty((len(types), 3))
+    for rest, fold in StratifiedKFold(5, shuffle=True, random_state=0).split(values, types):
+        fitted = CLASSIFIERS[classifier]().fit(values[rest], types[rest])
+        held_out[fold] = fitted.predict_proba(values[fold])
+    guess, best = np.array(TYPES)[held_out.argmax(1)], held_out.max(1)
+    right = np.sort(best[guess == types])
+    threshold = right[int(0.05 * (len(right) - 1))]
+    assert result["threshold"] == threshold
+    assert (right >= threshold).mean() >= 0.95
+    row = result["scores"].loc[classifier]
+    recall = [(guess == types)[types == name].mean() for name in TYPES]
+    assert row["accuracy"] == pytest.approx((guess == types).mean())
+    assert row["balanced_accuracy"] == pytest.approx(np.mean(recall))
+    assert row["unknown"] == pytest.approx((best < threshold).mean())
+    known = np.where(best < threshold, "unknown", guess)
+    assert row["accuracy_of_known"] == pytest.approx((known == types)[best >= threshold].mean())
+    table = result["confusion"].set_index(["type", "predicted"])["cells"]
+    assert table.to_dict() == pd.Series(zip(types, known, strict=True)).value_counts().to_dict()
+    # Predict the query from the whole reference.
+    probabilities = (
+        CLASSIFIERS[classifier]().fit(values, types).predict_proba(query.obsm["X_scsigmoid"])
+    )
+    expected = np.array(TYPES)[probabilities.argmax(1)]
+    expected[probabilities.max(1) < threshold] = "unknown"
+    assert query.obs["predicted_kind"].tolist() == expected.tolist()
+    np.testing.assert_allclose(query.obs["predicted_kind_probability"], probabilities.max(1))
+    assert (expected == query.obs["kind"]).mean() > 0.5  # chance is 1/3
+
+
+def test_without_a_threshold_every_cell_has_a_type(query, labeled, loaded) -> None:
+    result = annotate(query, labeled, loaded, threshold=0)
+    assert set(query.obs["predicted_kind"]) == set(TYPES)
+    assert "unknown" not in set(result["confusion"]["predicted"])
+
+
+def test_the_same_cells_give_the_same_types(query, labeled, loaded) -> None:
+    results = []
+    for _ in range(2):
+        cells, reference = query.copy(), labeled.copy()
+        annotate(cells, reference, loaded)
+        results.append(cells.obs)
+    pd.testing.assert_frame_equal(*results)
+
+
+def test_cells_without_type_and_rare_types_are_left_out(query, labeled, loaded, capfd) -> None:
+    labeled.obs["kind"] = pd.Categorical(
+        [*["rare"] * 9, "NA", None, "", "Unknown", *labeled.obs["kind"][13:]]
+    )
+    result = annotate(query, labeled, loaded)
+    assert result["reference_cells"] == 120 - 13
+    assert query.obs["predicted_kind"].cat.categories.tolist() == [*TYPES, "unknown"]
+    error = capfd.readouterr().err
+    assert "4 of 120 cells have no kind" in error
+    assert "1 of 4 types have fewer than 10 cells" in error
+    assert "9 cells (rare: 9)" in error
+
+
+def test_query_cells_that_are_in_the_reference(query, labeled, loaded, capfd) -> None:
+    with pytest.raises(UserError, match="query: all 30 cells are also in the reference"):
+        annotate(labeled[30:60].copy(), labeled, loaded)
+    both = anndata.concat([query, labeled[:7]])
+    annotate(both, labeled, loaded)
+    assert "7 of 67 cells are also in the reference" in capfd.readouterr().err
+
+
+def test_genes_that_query_and_reference_do_not_share(query, labeled, loaded, capfd) -> None:
+    reference = labeled[:, :18].copy()
+    annotate(query, reference, loaded)
+    assert "warning: query and reference have 18 " not in capfd.readouterr().err  # one half
+    other = labeled[:, 6:18].copy()
+    other = other[np.asarray(other.X.sum(axis=1)).ravel() > 0].copy()
+    fresh = query.copy()
+    del fresh.obsm["X_scsigmoid"]
+    annotate(fresh, other, loaded)
+    assert "warning: query and reference have 12 " in capfd.readouterr().err
+    del other.obsm["X_scsigmoid"]
+    disjoint = query[:, 18:].copy()
+    del disjoint.obsm["X_scsigmoid"]
+    disjoint = disjoint[np.asarray(disjoint.X.sum(axis=1)).ravel() > 0].copy()
+    with pytest.raises(UserError, match="have 0 of the model's genes in common"):
+        annotate(disjoint, other, loaded)
+
+
+def test_an_embedding_is_used_again(query, labeled, loaded, make_model, tmp_path) -> None:
+    result = annotate(query, labeled, loaded)
+    bare = anndata.AnnData(obs=query.obs, obsm=query.obsm, uns={"X_scsigmoid": {}})
+    bare.uns["X_scsigmoid"] = query.uns["X_scsigmoid"]
+    again = annotate(bare, labeled, loaded)  # has no counts
+    pd.testing.assert_frame_equal(result["scores"], again["scores"])
+    other = ss.load(write_model(tmp_path / "other", "softmax"), device="cpu")
+    with pytest.raises(UserError, match=r"query: the origin of obsm\['X_scsigmoid'\]"):
+        annotate(query, labeled, other)
+    del query.uns["X_scsigmoid"]
+    with pytest.raises(UserError, match="unknown, not sigmoid_toy"):
+        annotate(query, labeled, loaded)
+
+
+def test_embeddings_of_two_poolings(query, labeled, loaded) -> None:
+    ss.embed(query, loaded, pooling="cls", verbose=False)
+    with pytest.raises(UserError, match="pooling 'cls'"):
+        annotate(query, labeled, loaded)
+
+
+def one_type(labeled):
+    labeled.obs["kind"] = ["B"] * 111 + ["NK"] * 9
+
+
+def no_label(labeled):
+    labeled.obs = labeled.obs.rename(columns={"kind": "kinds"})
+
+
+def normalized(labeled):
+    labeled.X = labeled.X * 0.5
+
+
+PROBLEMS = {
+    "one type": (one_type, {}, "reference: 1 types in the column 'kind' have at least 10"),
+    "no such column": (no_label, {}, "reference: obs has no column 'kind'.*'kinds'"),
+    "no counts": (normalized, {}, "^reference: "),
+    "classifier": (lambda _: None, {"classifier": "forest"}, "expected logistic or neighbors"),
+    "threshold": (lambda _: None, {"threshold": 50}, "probability from 0 to 1"),
+    "key": (lambda _: None, {"key": "a/b"}, "^key: "),
+}
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_problems(problem, query, labeled, loaded) -> None:
+    change, options, message = PROBLEMS[problem]
+    change(labeled)
+    with pytest.raises(UserError, match=message):
+        annotate(query, labeled, loaded, **options)
+    assert list(query.obs) == ["kind"]
+
+
+@pytest.mark.parametrize("name", ["query", "reference", "model"])
+def test_wrong_types_of_arguments(name, query, labeled, loaded) -> None:
+    arguments = {"query": query, "reference": labeled, "model": loaded} | {name: "cells.h5ad"}
+    with pytest.raises(UserError, match=f"^{name}: expected"):
+        ss.annotate(**arguments, label="kind")
+
+
+def test_the_command_equals_the_function(query, labeled, loaded, model, tmp_path, capfd) -> None:
+    for name, adata in {"query": query, "reference": labeled}.items():
+        adata.write_h5ad(tmp_path / f"{name}.h5ad")
+    annotate(query, labeled, loaded)
+    paths = {name: str(tmp_path / f"{name}.h5ad") for name in ("query", "reference", "output")}
+    options = ["--checkpoint", str(model), "--label", "kind", "--device", "cpu"]
+    command = ["annotate", *paths.values(), *options]
+    assert main(command) == 0
+    result = anndata.read_h5ad(paths["output"])
+    columns = ["kind", "predicted_kind", "predicted_kind_probability"]
+    for column in columns:
+        assert result.obs[column].tolist() == query.obs[column].tolist()
+    np.testing.assert_array_equal(result.obsm["X_scsigmoid"], query.obsm["X_scsigmoid"])
+    for table in ("scores", "confusion"):
+        stored, expected = (a.uns["predicted_kind"][table] for a in (result, query))
+        pd.testing.assert_frame_equal(stored, expected, check_dtype=False, check_index_type=False)
+    capfd.readouterr()
+    assert main(command) == 1
+    assert "output.h5ad: exists" in capfd.readouterr().err
+    assert main([*command[:-2], "--label", "type", "--force"]) == 1
+    assert "no column 'type'" in capfd.readouterr().err
+    assert anndata.read_h5ad(paths["output"]).obs["predicted_kind"].tolist()  # is kept
+
+
+def test_gene_embeddings_are_weights_of_the_file(loaded, model, vocabulary) -> None:
+    frame = ss.gene_embeddings(loaded)
+    weights = load_file(model)["token_embedding.weight"]
+    np.testing.assert_array_equal(frame.to_numpy(), weights[4:])
+    assert frame.index.get_level_values("gene_id").tolist() == list(vocabulary.gene_ids[4:])
+    assert frame.index.get_level_values("name").tolist() == list(vocabulary.names[4:])
+    assert frame.xs("HLA-DRA", level="name").shape == (1, weights.shape[1])
+    frame.iloc[0, 0] = 99  # a copy
+    assert not (loaded.encoder.token_embedding.weight == 99).any()
+    with pytest.raises(UserError, match="load the model"):
+        ss.gene_embeddings(str(model))

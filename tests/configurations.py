@@ -1,0 +1,40 @@
+"""Stored configurations for commands of tests."""
+
+from pathlib import Path
+from typing import Any
+
+from scsigmoid.config.check import as_yaml, load
+from scsigmoid.config.schema import Config
+
+
+def write_configuration(folder: Path, **overrides: Any) -> Path:
+    """Write the configuration of the demo with overrides to ``config.yaml`` in a folder."""
+    return store(load(overrides={"preset": "demo", **overrides}), folder)
+
+
+def store(config: Config, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "config.yaml"
+    path.write_text(as_yaml(config), encoding="utf-8")
+    return path
+
+
+def write_configuration_of(run: Any, folder: Path) -> Path:
+    """Write a configuration whose model ``run.model`` is trained as a ``TrainingRun``."""
+    other = "softmax" if run.attention == "sigmoid" else "sigmoid"
+    names = {run.attention: run.model, other: "other"}
+    shared = {"context": run.context, "training": {}}
+    models = {name: {"attention": arm, **shared} for arm, name in names.items()}
+    models[run.model]["backend"] = run.backend
+    unused = load(overrides={"preset": "demo"}).models.keys() - models.keys()
+    return write_configuration(
+        folder,
+        seed=run.seed,
+        device=run.device,
+        tokens={"cls": run.cls_token},
+        sizes={run.architecture.size: run.size.model_dump()},
+        architecture=run.architecture.model_dump(),
+        training=run.training.model_dump(),
+        models=dict.fromkeys(unused) | models,
+        evaluation={"pair": [names["sigmoid"], names["softmax"]]},
+    )
