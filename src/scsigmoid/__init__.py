@@ -37,11 +37,11 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import torch and anndata when first needed, so that the command line starts quickly.
+    """Import the module of a name when it is first used, so that the command line starts quickly.
 
     Raise ModuleNotFoundError, in one line, if only the kernels are installed.
     """
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         module = import_module(f"scsigmoid.cells.{_MODULES[name]}")

@@ -111,8 +111,8 @@ class Matrix:
                 values = slice(pointers[start], pointers[stop])
                 # Unlike this, slicing a SciPy matrix would leave out counts with wrong indices.
                 bounds = pointers[start : stop + 1] - pointers[start]
-                arrays = (data[values], indices[values], bounds)
-                block = csr_matrix(arrays, shape=(stop - start, self.shape[1]))
+                shape = (stop - start, self.shape[1])
+                block = csr_matrix((data[values], indices[values], bounds), shape=shape)
                 block.check_format(full_check=True)  # wrong indices crash SciPy
                 yield start, block
 
