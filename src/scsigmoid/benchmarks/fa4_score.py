@@ -1,6 +1,7 @@
 """Functions of scores that make sigmoid attention of FlashAttention-4 (:func:`fa4_sigmoid`).
 
-FlashAttention-4 compiles them into its kernels, from the source in this file.
+FlashAttention-4 compiles them into its kernels, from the source in this file. It passes some of the
+arguments by name.
 """
 
 import math
@@ -16,12 +17,12 @@ def score_functions(bias: float) -> tuple[Callable[..., Any], Callable[..., Any]
     """Return log sigmoid(score + bias) for the forward pass, and its derivative times grad."""
 
     @cute.jit
-    def forward(score, batch, head, q, kv, lengths, tensors):  # type: ignore[no-untyped-def]
+    def forward(score, batch, head, q_idx, kv_idx, seqlen_info, aux_tensors):  # type: ignore[no-untyped-def]
         exponential = cute.math.exp2((score + bias) * -LOG2E, fastmath=True)
         return -LN2 * cute.math.log2(1.0 + exponential, fastmath=True)
 
     @cute.jit
-    def backward(grad, score, batch, head, q, kv, lengths, tensors):  # type: ignore[no-untyped-def]
+    def backward(grad, score, batch, head, q_idx, kv_idx, seqlen_info, aux_tensors):  # type: ignore[no-untyped-def]
         return grad * (0.5 - 0.5 * cute.math.tanh((score + bias) * 0.5, fastmath=True))
 
     return forward, backward
