@@ -176,6 +176,23 @@ def stability(arms: Study, measurements: Path) -> Iterator[Statement]:
         yield page, f"{100 * warmup:.1f} %"
 
 
+def identity(measurements: Path) -> Iterator[Statement]:
+    """Yield how much longer FlashAttention-4 takes for sigmoid attention, after one warm-up round."""
+    rows = pd.read_csv(measurements / "h100/log_sigmoid_identity.csv").query("round > 0")
+    by_round = rows.pivot(
+        index=["head_dimension", "length", "round"], columns="provider",
+        values=["forward_ms", "backward_ms"],
+    )  # fmt: skip
+    spans = []
+    for direction in ("forward_ms", "backward_ms"):
+        times = by_round[direction]
+        ratios = (times["fa4_sigmoid"] / times["hopper"]).groupby(level=[0, 1]).median()
+        spans.append(f"{fixed(ratios.min(), 1)} to {fixed(ratios.max(), 1)} times")
+    for page in (README, "docs/benchmarks.md"):
+        yield page, f"takes {spans[0]} as long"
+        yield page, f"{spans[1]} backward"
+
+
 def converged(folder: Path) -> Iterator[Statement]:
     """Yield the results of the small models that were trained until the loss was nearly flat."""
     curves = pd.read_csv(folder / "pairs.csv")
@@ -239,6 +256,7 @@ def statements(root: Path) -> Iterator[Statement]:
     yield from scores(embeddings, measurements)
     yield from stability(arms, measurements)
     yield from speed(measurements)
+    yield from identity(measurements)
     yield from converged(measurements / "h100/converged")
     yield from gpu_time((root / PREREGISTRATION).read_text("utf-8"))
 
