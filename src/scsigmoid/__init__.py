@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from scsigmoid.cells.model import Model, load
 
 __all__ = ["Model", "annotate", "embed", "gene_embeddings", "load", "tokenize"]
-# Module of each name in scsigmoid.cells.
+#: Module of each name in :mod:`scsigmoid.cells`.
 _MODULES = {
     "Model": "model",
     "annotate": "annotation",

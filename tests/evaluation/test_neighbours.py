@@ -97,7 +97,7 @@ def test_all_representations_in_order(write_pair, dataset):
     representations = run(paths, path)
     names = [*paths, "random", "pca_log_counts"]
     assert [part.source for part in representations] == [*paths.values(), path, path]
-    common = {"vocabulary": VOCABULARY, "simulated": True}
+    common = {"vocabulary": VOCABULARY}
     models = [{"attention": name, "context": 256} for name in ("sigmoid", "softmax")]
     controls = [{"attention": "", "context": 0}] * 2
     for neighbours, name, expected in zip(representations, names, models + controls, strict=True):

@@ -113,8 +113,8 @@ def test_events_of_a_resumed_run_replace_later_events(tmp_path):
     assert read.Scalars("loss")[-1].step == 4
 
 
-#: The identity of the model `sigmoid_384` of the demo (then `sigmoid_8k`) in its checkpoints, as
-#: version 0.3 wrote it before settings were left out at their default.
+#: The identity of the model `sigmoid_384` of the demo in its checkpoints, as earlier code wrote it,
+#: which compared all settings.
 EARLIER_IDENTITY = {
     "attention": '"sigmoid"', "context": "384", "size.layers": "2", "size.hidden": "64",
     "size.heads": "2", "size.feed_forward": "256", "architecture.dropout": "0.02",

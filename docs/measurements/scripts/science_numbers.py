@@ -7,6 +7,7 @@ compared without regard to line breaks. The tables between ``<!-- table NAME -->
 benchmarks_page.py.
 """
 
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -175,6 +176,38 @@ def stability(arms: Study, measurements: Path) -> Iterator[Statement]:
         yield page, f"{100 * warmup:.1f} %"
 
 
+def converged(folder: Path) -> Iterator[Statement]:
+    """Yield the results of the small models that were trained until the loss was nearly flat."""
+    curves = pd.read_csv(folder / "pairs.csv")
+    arms = comparisons.final_losses(curves, ["seed", "attention"]).unstack()
+    difference = arms["sigmoid"] - arms["softmax"]
+    yield PREREGISTRATION, f"{span(difference, 4)}, higher in {(difference > 0).sum()} of"
+    yield PREREGISTRATION, f"paired difference is {fixed(difference.std(), 3)} nats"
+    yield PREREGISTRATION, f"find a difference of {fixed(detectable(difference), 3)} nats"
+    scores = pd.read_csv(folder / "scores.csv").query("dataset != 'pbmc_3k'")
+    by_arm = scores.pivot_table("value", ["metric", "seed"], "attention")
+    differences = by_arm["sigmoid"] - by_arm["softmax"]
+    for metric in sorted(set(scores["metric"])):
+        yield PREREGISTRATION, span(differences.loc[metric], 4)
+    mmd = np.log(
+        scores.query("metric == 'mmd'").set_index(["seed", "dataset", "attention"])["value"]
+    )
+    ratio = mmd.unstack().groupby("seed").mean()
+    ratio = ratio["sigmoid"] - ratio["softmax"]
+    half = stats.t.ppf(0.975, len(ratio) - 1) * ratio.sem()
+    values = [math.exp(ratio.mean() + shift) for shift in (0, -half, half)]
+    low, high = (fixed(value, 3) for value in values[1:])
+    yield PREREGISTRATION, f"{fixed(values[0], 3)} [{low}, {high}]"
+    held_out = pd.read_csv(folder / "held_out.csv").pivot_table("loss", "seed", "attention")
+    other = held_out["sigmoid"] - held_out["softmax"]
+    yield PREREGISTRATION, span(other, 4, sign="")
+    for page in (README, REPRODUCTION):
+        yield page, span(difference)
+        yield page, span(other, sign="")
+        yield page, span(differences.groupby("seed").mean())
+    yield REPRODUCTION, f"{fixed(values[0], 2)} [{', '.join(fixed(x, 2) for x in values[1:])}]"
+
+
 def gpu_time(preregistration: str) -> Iterator[Statement]:
     """Yield the sum of the times of the blocks near the paper's rate, which their notes state."""
     section = preregistration.split("\n## ")[1]
@@ -206,6 +239,7 @@ def statements(root: Path) -> Iterator[Statement]:
     yield from scores(embeddings, measurements)
     yield from stability(arms, measurements)
     yield from speed(measurements)
+    yield from converged(measurements / "h100/converged")
     yield from gpu_time((root / PREREGISTRATION).read_text("utf-8"))
 
 
