@@ -72,10 +72,10 @@ def test_adata_that_h5ad_cannot_store(
     adata.uns["scsigmoid"] = "text"
     ss.embed(adata, loaded)
     check(adata, reference)
-    adata.var_names = ["a\0", "b\udcff", *GENES[2:]]
+    adata.var_names = ["a\0", *GENES[1:]]
     ss.embed(adata, loaded)
-    check(adata, expected(counts, model, vocabulary, range(2, 36)))
-    assert "2 of 36 genes have no Ensembl id (a\\x00, b\\udcff)" in capfd.readouterr().err
+    check(adata, expected(counts, model, vocabulary, range(1, 36)))
+    assert "1 of 36 genes have no Ensembl id (a\\x00)" in capfd.readouterr().err
 
 
 def test_model_name_with_a_path(model, tmp_path):
