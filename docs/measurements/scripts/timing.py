@@ -237,6 +237,7 @@ def time_mmd(options: argparse.Namespace) -> Rows:
         arms[model] = Embedding(
             path=Path(model), values=values, labels=labels, cells=np.arange(len(labels)),
             donors=np.zeros(len(labels), dtype="U1"), metadata=facts,
+            batches=np.zeros(len(labels), dtype="U1"),
         )  # fmt: skip
     pairs = list(combinations(np.unique(labels).tolist(), 2))
     for repetition in range(options.repetitions):
