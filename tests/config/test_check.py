@@ -289,6 +289,10 @@ class TestPlan:
         one, two = (Plan(loaded(preset="demo", corpus=corpus)) for corpus in corpora)
         assert changed_rules(one, two, "a") == {"evaluation_cells"}
         assert one.training_entries == two.training_entries
+        corpora = ({"source": "local", "local": [entry | {"batch": name}]} for name in "ab")
+        one, two = (Plan(loaded(preset="demo", corpus=corpus)) for corpus in corpora)
+        assert changed_rules(one, two, "a") == {"scib_of_dataset", "umap_of_dataset"}
+        assert one.training_entries == two.training_entries
 
     def test_files_without_training_cells_do_not_affect_the_manifest(self, tmp_path: Path) -> None:
         for name in "ab":

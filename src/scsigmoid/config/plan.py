@@ -87,10 +87,11 @@ class Plan:
     def training_entries(self) -> list[dict[str, Any]]:
         """The entries of ``corpus.local`` with cells to train on, as far as training uses them.
 
-        A new file whose cells are all held out should not rerun training, nor should a new label.
+        A new file whose cells are all held out should not rerun training, nor should a new label
+        or batch.
         """
         return [
-            entry.model_dump(exclude={"label", "name"}, exclude_defaults=True)
+            entry.model_dump(exclude={"label", "batch", "name"}, exclude_defaults=True)
             for entry in self.config.corpus.local
             if entry.held_out is not True
         ]
