@@ -177,7 +177,7 @@ def stability(arms: Study, measurements: Path) -> Iterator[Statement]:
 
 
 def identity(measurements: Path) -> Iterator[Statement]:
-    """Yield how much longer FlashAttention-4 takes for sigmoid attention, after one warm-up round."""
+    """Yield how much longer FlashAttention-4 takes for sigmoid attention. Round 0 warms up."""
     rows = pd.read_csv(measurements / "h100/log_sigmoid_identity.csv").query("round > 0")
     by_round = rows.pivot(
         index=["head_dimension", "length", "round"], columns="provider",
