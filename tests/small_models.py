@@ -47,7 +47,7 @@ def write_model(
         ),
         training=TRAINING, seed=1, device="cpu",
     )  # fmt: skip
-    encoder = Encoder(run.encoder_settings(VOCABULARY_SIZE)).initialise(run.seed)
+    encoder = Encoder(run.encoder_settings(VOCABULARY_SIZE)).initialize(run.seed)
     path = folder / run.model / "model.safetensors"
     path.parent.mkdir(parents=True, exist_ok=True)
     save_encoder(encoder, run.origin(0), vocabulary, path)

@@ -192,7 +192,7 @@ def test_a_broken_gpu_stops_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> No
     """Otherwise all later kernels would fail, too."""
 
     fail = MagicMock(side_effect=RuntimeError("no kernel image\nis available"))
-    monkeypatch.setattr(timing, "synchronise", fail)
+    monkeypatch.setattr(timing, "synchronize", fail)
     provider = Provider("failing", "sigmoid", "padded", fail, runs_on_cpu=True)
     with pytest.raises(UserError, match=r"failing \(padded, .*no kernel image; leave it out"):
         prepare_case(INPUTS, [provider], 0)

@@ -220,7 +220,7 @@ def test_models_share_weights_that_no_step_changes() -> None:
         entry = TimedVariant(variant)
         training.prepare(entry, group, shared, [next(group.batches())], {})
         assert entry.trainer is not None
-        assert entry.trainer.optimiser is shared.optimiser
+        assert entry.trainer.optimizer is shared.optimizer
         pairs = zip(entry.trainer.encoder.parameters(), shared.encoder.parameters(), strict=True)
         assert all(own is common for own, common in pairs)
     torch.testing.assert_close(shared.encoder.state_dict(), before, rtol=0, atol=0)

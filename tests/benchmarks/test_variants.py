@@ -62,7 +62,7 @@ def trainer_of(variant: Variant) -> Trainer:
 
 
 def loss_and_gradients(trainer: Trainer, batch: Batch) -> tuple[Tensor, list[Tensor]]:
-    trainer.optimiser.zero_grad()
+    trainer.optimizer.zero_grad()
     loss = trainer.summed_loss(batch, 1)
     loss.backward()
     return loss.detach(), [p.grad for p in trainer.encoder.parameters() if p.grad is not None]

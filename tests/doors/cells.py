@@ -14,7 +14,7 @@ from scipy.sparse import random as random_matrix
 import scsigmoid as ss
 from scsigmoid.cli import main
 from scsigmoid.evaluation import mmd, scib, umap, validation_loss
-from scsigmoid.evaluation.neighbours import Neighbours, nearest_cells
+from scsigmoid.evaluation.neighbors import Neighbors, nearest_cells
 
 model = ss.load("blood", device="cpu")
 counts = random_matrix(40, 500, density=0.2, format="csr", dtype=np.float32, random_state=0)
@@ -36,6 +36,6 @@ with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(sys.std
 labels = np.array(["a", "b"] * 20)
 indices, distances = nearest_cells(values, 10)
 donors = np.full(40, "")
-space = Neighbours(values, values, indices, distances, labels, donors, {}, Path())
+space = Neighbors(values, values, indices, distances, labels, donors, {}, Path())
 print({name: function(space, 0) for name, function in scib.FUNCTIONS.items()})
 print(mmd.__name__, umap.__name__, validation_loss.__name__)

@@ -15,7 +15,7 @@ from umap.umap_ import fuzzy_simplicial_set
 
 from scsigmoid.config.schema import Scib
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.neighbours import find_neighbours, nearest_cells
+from scsigmoid.evaluation.neighbors import find_neighbors, nearest_cells
 from scsigmoid.evaluation.scib import connectivity, ilisi, scib, silhouette, split_by_donor
 from scsigmoid.records.measurements import read_measurements
 from scsigmoid.seeds import derive
@@ -40,7 +40,7 @@ def pair(write_pair, counts):
 
 @pytest.fixture
 def representations(pair, counts):
-    return list(find_neighbours(pair, counts, SETTINGS, 42))
+    return list(find_neighbors(pair, counts, SETTINGS, 42))
 
 
 def scored(pair, counts, folder, *metrics, **options):
@@ -54,12 +54,12 @@ def test_donors_are_scored_separately(pair, counts, representations, tmp_path):
     (rows,) = scored(pair, counts, tmp_path / "results/metrics", "silhouette_label", donors=True)
     scores = {(row.model, row.group): row for row in rows}
     assert {group for _, group in scores} == {"", "donor 0", "donor 1", "donor 2"}
-    for neighbours in representations:
-        for donor, part in split_by_donor(neighbours):
-            own = neighbours.donors == donor
-            points = neighbours.coordinates[own].astype(float)
-            expected = (silhouette_score(points, neighbours.labels[own]) + 1) / 2
-            row = scores[neighbours.metadata["model"], donor]
+    for neighbors in representations:
+        for donor, part in split_by_donor(neighbors):
+            own = neighbors.donors == donor
+            points = neighbors.coordinates[own].astype(float)
+            expected = (silhouette_score(points, neighbors.labels[own]) + 1) / 2
+            row = scores[neighbors.metadata["model"], donor]
             assert (row.value, row.n) == (pytest.approx(expected, abs=1e-12), 30)
             # Neighbors are cells of the donor. Each cell is its own first neighbor.
             nearest = np.argsort(cdist(points, points), axis=1)[:, :15]
@@ -91,11 +91,11 @@ def test_silhouette_equals_scib_metrics(pair, counts, representations, tmp_path)
     (rows,) = scored(pair, counts, tmp_path / "results/metrics", "silhouette_label")
     assert {row.group for row in rows} == {""}
     assert [row.model for row in rows] == ["sigmoid_4k", "softmax_4k", "random"]
-    for row, neighbours in zip(rows, representations, strict=True):
-        library = silhouette_label(neighbours.coordinates, neighbours.labels)
+    for row, neighbors in zip(rows, representations, strict=True):
+        library = silhouette_label(neighbors.coordinates, neighbors.labels)
         assert row.value == pytest.approx(float(library), abs=1e-6)
         assert (row.metric, row.n, row.seed) == ("silhouette_label", 90, -1)
-        distinct = replace(neighbours, labels=np.arange(90).astype(str))
+        distinct = replace(neighbors, labels=np.arange(90).astype(str))
         assert silhouette(distinct, 0) == {"silhouette_label": 0.5}
     assert rows[0].value > rows[1].value > rows[2].value
     assert (rows[0].attention, rows[0].context, rows[2].attention) == ("sigmoid", 256, "")
@@ -105,10 +105,10 @@ def test_silhouette_equals_scib_metrics(pair, counts, representations, tmp_path)
 
 def test_leiden_equals_igraph_and_scikit_learn(pair, counts, representations, tmp_path):
     scores = scored(pair, counts, tmp_path, "leiden_nmi", "leiden_ari")
-    for row_nmi, row_ari, neighbours in zip(*scores, representations, strict=True):
+    for row_nmi, row_ari, neighbors in zip(*scores, representations, strict=True):
         weights = fuzzy_simplicial_set(
             np.zeros((90, 1)), n_neighbors=15, random_state=None, metric=None,
-            knn_indices=neighbours.indices, knn_dists=neighbours.distances,
+            knn_indices=neighbors.indices, knn_dists=neighbors.distances,
         )[0].tocoo()  # fmt: skip
         graph = igraph.Graph(zip(weights.row, weights.col, strict=True), n=90, directed=True)
         graph.es["weight"] = weights.data
@@ -119,9 +119,9 @@ def test_leiden_equals_igraph_and_scikit_learn(pair, counts, representations, tm
             clusters = graph.community_leiden(
                 "modularity", weights="weight", resolution=resolution
             ).membership
-            score = normalized_mutual_info_score(neighbours.labels, clusters)
+            score = normalized_mutual_info_score(neighbors.labels, clusters)
             if score > best[0]:
-                best = (score, adjusted_rand_score(neighbours.labels, clusters))
+                best = (score, adjusted_rand_score(neighbors.labels, clusters))
         assert row_nmi.value == pytest.approx(best[0], abs=1e-9)
         assert row_ari.value == pytest.approx(best[1], abs=1e-9)
         assert (row_nmi.metric, row_ari.metric) == ("leiden_nmi", "leiden_ari")
@@ -137,14 +137,14 @@ def test_output_is_reproducible_and_independent_of_other_metrics(pair, counts, t
         assert first.read_bytes() == second.read_bytes()
 
 
-def effective_numbers(points, batches, neighbours):
+def effective_numbers(points, batches, neighbors):
     """Return Simpson's effective number of batches near each cell, in float64.
 
-    Weights are exp(-beta * distance) with the perplexity ``neighbours // 3``, as in LISI.
+    Weights are exp(-beta * distance) with the perplexity ``neighbors // 3``, as in LISI.
     """
     distances = cdist(points, points)
     numbers = []
-    for cell, order in enumerate(np.argsort(distances, axis=1, kind="stable")[:, :neighbours]):
+    for cell, order in enumerate(np.argsort(distances, axis=1, kind="stable")[:, :neighbors]):
         near = order[order != cell]
 
         def weights(beta, cell=cell, near=near):
@@ -152,7 +152,7 @@ def effective_numbers(points, batches, neighbours):
             return values / values.sum()
 
         def excess(beta, weights=weights):
-            return entropy(weights(beta)) - np.log(neighbours // 3)
+            return entropy(weights(beta)) - np.log(neighbors // 3)
 
         shares = weights(brentq(excess, 1e-6, 1e3))
         numbers.append(1 / sum(shares[batches[near] == name].sum() ** 2 for name in set(batches)))
@@ -165,7 +165,7 @@ def test_ilisi_equals_its_formula(write_pair, counts, tmp_path):
     outputs = {"ilisi": tmp_path / "results/metrics/ilisi/toy.csv"}
     scib(pair, counts, settings, 42, outputs, donors=True, batch="donor_id")
     rows = read_measurements(outputs["ilisi"])
-    representations = list(find_neighbours(pair, counts, settings, 42, "donor_id"))
+    representations = list(find_neighbors(pair, counts, settings, 42, "donor_id"))
     assert [row.model for row in rows] == [item.metadata["model"] for item in representations]
     assert {row.group for row in rows} == {""}  # not by donor
     for row, cells in zip(rows, representations, strict=True):
@@ -215,4 +215,4 @@ def test_fewer_than_two_batches_have_no_score(representations, batches):
 
 def test_a_missing_column_of_batches(pair, counts):
     with pytest.raises(UserError, match="no column 'plate'"):
-        list(find_neighbours(pair, counts, SETTINGS, 42, "plate"))
+        list(find_neighbors(pair, counts, SETTINGS, 42, "plate"))

@@ -13,7 +13,7 @@ from configurations import write_configuration
 from scsigmoid.config.schema import Umap
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_embeddings
-from scsigmoid.evaluation.neighbours import principal_components
+from scsigmoid.evaluation.neighbors import principal_components
 from scsigmoid.evaluation.umap import umap_dataset
 from scsigmoid.seeds import derive
 

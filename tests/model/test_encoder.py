@@ -17,7 +17,7 @@ ARMS = ("sigmoid", "softmax")
 
 
 def encoder(attention="sigmoid", seed=1, **changes):
-    return Encoder(replace(SETTINGS, attention=attention, **changes)).initialise(seed)
+    return Encoder(replace(SETTINGS, attention=attention, **changes)).initialize(seed)
 
 
 def batch():

@@ -37,13 +37,13 @@ ORIGIN = {"model": "sigmoid_2k", "step": 20, "seed": 42, "training": {"learning_
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     path = tmp_path / "model.safetensors"
-    save_encoder(Encoder(SETTINGS).initialise(1), ORIGIN, VOCABULARY, path)
+    save_encoder(Encoder(SETTINGS).initialize(1), ORIGIN, VOCABULARY, path)
     return path
 
 
 def test_round_trip(model):
     encoder, metadata = load_encoder(model)
-    expected = Encoder(SETTINGS).initialise(1)
+    expected = Encoder(SETTINGS).initialize(1)
     assert encoder.settings == expected.settings
     assert not encoder.training
     torch.testing.assert_close(encoder.state_dict(), expected.state_dict(), rtol=0, atol=0)

@@ -23,7 +23,7 @@ corpus, make, make_batches, run, training = (
 
 
 def trainer_of() -> Trainer:
-    return Trainer(Encoder(TINY).initialise(1), TRAINING, 42, torch.device("cpu"))
+    return Trainer(Encoder(TINY).initialize(1), TRAINING, 42, torch.device("cpu"))
 
 
 def test_a_graph_has_memory_for_many_short_cells_with_many_masked_genes():

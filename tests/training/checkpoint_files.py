@@ -19,7 +19,7 @@ def save(checkpoints: Checkpoints, step: int, steps: int = 100) -> None:
             identity=IDENTITY,
             journal="",
             model={"weight": torch.full((3,), float(step))},
-            optimiser={"state": {}, "param_groups": []},
+            optimizer={"state": {}, "param_groups": []},
         )
     )
 

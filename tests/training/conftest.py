@@ -106,7 +106,7 @@ def make(make_batches: Any) -> Callable[..., tuple[Trainer, GlobalBatches]]:
 
     def make(run: TrainingRun, **training: Any) -> tuple[Trainer, GlobalBatches]:
         batches = make_batches(run, **training)
-        encoder = Encoder(batches.settings).initialise(1)
+        encoder = Encoder(batches.settings).initialize(1)
         return Trainer(encoder, batches.training, 42, torch.device("cpu")), batches
 
     return make

@@ -86,7 +86,7 @@ def test_one_graph_serves_all_lengths(run, attention):
     size = Size(layers=1, hidden=768, heads=12, feed_forward=768)
     run = replace(on_gpu(run, attention, dropout=0.02), size=size, context=1000)
     settings = run.encoder_settings(2000)
-    trainer = Trainer(Encoder(settings).initialise(1), run.training, 42, torch.device("cuda"))
+    trainer = Trainer(Encoder(settings).initialize(1), run.training, 42, torch.device("cuda"))
     cells = [[999] * 20, [1], [4, 9], [999] * 60, [999], [999] * 3, [1, 1, 1], [500, 30, 7]]
     batches = [masked_batch(genes, settings.vocabulary_size) for genes in cells]
     # Each batch alone (small batches by CUDA graphs), then all as micro-batches of a step.
@@ -110,7 +110,7 @@ def test_cuda_graphs_are_bit_identical_to_their_kernels(run, attention):
     be_deterministic()
     losses = {}
     for mode in ("graphs", "kernels", "unpadded"):
-        trainer = Trainer(Encoder(settings).initialise(1), run.training, 42, torch.device("cuda"))
+        trainer = Trainer(Encoder(settings).initialize(1), run.training, 42, torch.device("cuda"))
         if mode == "unpadded":
             trainer.graphed_tokens = 0
         trainer.prepare(batches[:1])

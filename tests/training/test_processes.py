@@ -63,7 +63,7 @@ with module.joined("cpu") as processes:
         batches = GlobalBatches(
             store, settings, run.training, 42, rank=processes.rank, processes=processes.count
         )
-        encoder = Encoder(settings).initialise(1)
+        encoder = Encoder(settings).initialize(1)
         trainer = Trainer(encoder, run.training, 42, torch.device("cpu"), processes)
         share = batches[1]
         (masked,) = processes.total([share.masked])

@@ -78,7 +78,7 @@ def test_steps_equal_a_plain_torch_loop(run, make):
     ours, batches = make(run, **options, micro_batch_tokens=32)
     whole, wholes = make(run, micro_batch_tokens=10**6)
     parameters = list(whole.encoder.parameters())
-    optimiser = torch.optim.AdamW(
+    optimizer = torch.optim.AdamW(
         [
             {"params": [p for p in parameters if p.ndim == 2], "weight_decay": 0.1},
             {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0},
@@ -89,12 +89,12 @@ def test_steps_equal_a_plain_torch_loop(run, make):
     for step, rate in ((1, 5e-3), (2, 1e-2), (3, 1e-2)):
         ours.step(step, batches[step].micro_batches)
         (batch,) = wholes[step].micro_batches
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         cross_entropy(eager_logits(whole, batch, step), batch.targets).backward()
         assert torch.nn.utils.clip_grad_norm_(parameters, 0.5) > 0.5
-        for group in optimiser.param_groups:
+        for group in optimizer.param_groups:
             group["lr"] = rate
-        optimiser.step()
+        optimizer.step()
     own = list(ours.encoder.parameters())
     torch.testing.assert_close(own, parameters, rtol=1e-4, atol=1e-5)
 

@@ -27,6 +27,12 @@ OTHERS = {
         f" --checkpoint {RESULTS}/training/sigmoid_128/model.safetensors",
         ["embedded.h5ad"],
     ),
+    "annotate": (
+        f"{RESULTS}/corpus/evaluation/simulated_heart.h5ad"
+        f" {RESULTS}/corpus/evaluation/simulated_lung.h5ad annotated.h5ad --label cell_type"
+        f" --checkpoint {RESULTS}/training/sigmoid_128/model.safetensors",
+        ["annotated.h5ad"],
+    ),
     "simulate-tokens": (
         f"--configuration {RESULTS}/config.yaml --cells 64 --output simulated",
         ["simulated/tokens", "simulated/vocabulary.parquet"],

@@ -155,7 +155,7 @@ def names(folder: Path) -> set[Path]:
 def test_killed_runs_end_in_the_same_tables(
     finished: Any, make_project: Callable[..., Any], tiny: dict[str, Any]
 ) -> None:
-    """Another preset runs between the kills. Two runs at the same time are refused."""
+    """Another configuration runs between the kills. Two runs at the same time are refused."""
     project = make_project(tiny)
     with project.killed("results/demo/tokens/vocabulary.parquet"):
         second = project.run()
@@ -164,14 +164,14 @@ def test_killed_runs_end_in_the_same_tables(
 
     embedded = {"training_cells": 60, "training_files": 1, "evaluation_cells": 128}
     corpus = {"source": "embedded", "parts": 1, "embedded": embedded}
-    other = {"preset": "small", "corpus": corpus, "seed": 7}
+    other = {"preset": "demo", "results": "results/other", "corpus": corpus, "seed": 7}
     alone = make_project(other)
     project.configure(other)
     for each in (alone, project):
-        run = each.run("results/small/tokens/vocabulary.parquet")
+        run = each.run("results/other/tokens/vocabulary.parquet")
         assert run.returncode == 0, run.stdout + run.stderr
     project.configure(tiny)
-    results, expected_results = (each.folder / "results/small" for each in (project, alone))
+    results, expected_results = (each.folder / "results/other" for each in (project, alone))
     assert names(results) == names(expected_results)
     for name in names(expected_results):
         if name.parts[0] in ("corpus", "tokens"):

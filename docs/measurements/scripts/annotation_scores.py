@@ -33,7 +33,7 @@ from sklearn.decomposition import PCA
 
 import scsigmoid as ss
 from scsigmoid.cells.annotation import hold_out, make_classifier
-from scsigmoid.evaluation.neighbours import COMPONENTS, VARIABLE_GENES, log_normalized
+from scsigmoid.evaluation.neighbors import COMPONENTS, VARIABLE_GENES, log_normalized
 
 #: Common name of the types whose name starts with a text. "" means that a cell is left out.
 TYPES = {

@@ -24,9 +24,9 @@ from sklearn.decomposition import PCA
 from sklearn.neighbors import KNeighborsClassifier
 
 import scsigmoid as ss
-from scsigmoid.evaluation.neighbours import (
+from scsigmoid.evaluation.neighbors import (
     VARIABLE_GENES,
-    Neighbours,
+    Neighbors,
     log_normalized,
     nearest_cells,
     principal_components,
@@ -59,14 +59,14 @@ def scores(
     """Yield seed, metric and score of a representation."""
     types = np.unique(labels, return_inverse=True)[1]
     coordinates = principal_components(values, 0.95, "")
-    neighbours = Neighbours(
+    neighbors = Neighbors(
         values, coordinates, *nearest_cells(coordinates, 15), labels, np.array([]), {}, Path()
     )
     for seed in seeds:
         yield seed, "logistic", probe(values, types, seed)
         neighbors = KNeighborsClassifier(15)
         yield seed, "knn", cross_validated(neighbors, coordinates, types, seed)
-        yield seed, "leiden_nmi", leiden(neighbours, seed)["leiden_nmi"]
+        yield seed, "leiden_nmi", leiden(neighbors, seed)["leiden_nmi"]
 
 
 def main(arguments: list[str] | None = None) -> None:

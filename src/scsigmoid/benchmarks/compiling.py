@@ -22,7 +22,7 @@ from scsigmoid.benchmarks.conditions import Conditions
 from scsigmoid.benchmarks.providers import PROVIDERS, Provider
 from scsigmoid.benchmarks.timing import release, run_passes
 from scsigmoid.benchmarks.variants import Variant
-from scsigmoid.model.devices import synchronise
+from scsigmoid.model.devices import synchronize
 from scsigmoid.model.sizes import count_parameters
 from scsigmoid.progress import log
 from scsigmoid.training.step import Trainer
@@ -118,7 +118,7 @@ def compile_kernel(index: int, case: Case, device: torch.device) -> None:
     with silenced():
         inputs = Inputs(case, device)
         run_passes(provider.prepare(inputs), inputs.in_layout(provider.layout))
-        synchronise(device)
+        synchronize(device)
 
 
 MEMORY_SHARE = 0.85  # fraction of the GPU's memory that all processes together may use
@@ -166,5 +166,5 @@ def compile_step(variant: Variant, conditions: Conditions, memory_share: float) 
         batch = variant.batch(next(conditions.batches()), conditions.encoder.context)
         encoder = variant.encoder(conditions.encoder, device)
         Trainer(encoder, conditions.training, conditions.seed, device).step(1, [batch])
-        synchronise(device)
+        synchronize(device)
     release(device)

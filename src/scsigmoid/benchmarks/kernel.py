@@ -35,7 +35,7 @@ from scsigmoid.benchmarks.timing import (
 from scsigmoid.config.combinations import find_kernel_benchmark_problems
 from scsigmoid.config.schema import KernelBenchmark
 from scsigmoid.errors import UserError
-from scsigmoid.model.devices import device_name, resolve_device, synchronise
+from scsigmoid.model.devices import device_name, resolve_device, synchronize
 from scsigmoid.progress import log
 
 CPU_NOTE = "CPU, reference attention, tiny shapes: not comparable with the paper"
@@ -220,7 +220,7 @@ def timer_of(clocked: Clocked, provider: Provider) -> tuple[Timer, str]:
             raise
         note = f"{provider.name} is timed without a CUDA graph ({first_line(error)})"
         release_frames(error)
-    synchronise(clocked.device)
+    synchronize(clocked.device)
     release(clocked.device)
     return Queued(clocked.kernel, clocked.tensors), note
 

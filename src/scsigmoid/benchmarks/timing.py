@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from scsigmoid.errors import UserError
-from scsigmoid.model.devices import synchronise
+from scsigmoid.model.devices import synchronize
 from scsigmoid.progress import log
 from scsigmoid.seeds import derive
 from scsigmoid.training.graphs import capture
@@ -110,7 +110,7 @@ def record_failure(entry: Entry, setting: str, device: torch.device) -> Iterator
         log(f"{entry.name}: {why}")
         release_frames(error)
         try:
-            synchronise(device)
+            synchronize(device)
         except RuntimeError as broken:
             raise UserError(
                 f"{setting}: {entry.name} broke the GPU's context: {first_line(broken)}; "
@@ -144,13 +144,13 @@ class Clocked:
     def once(self) -> tuple[float, float]:
         """Return the milliseconds of a forward and of a backward pass."""
         q, k, v, gradient = self.tensors
-        synchronise(self.device)
+        synchronize(self.device)
         begin = time.perf_counter()
         output = self.kernel(q, k, v)
-        synchronise(self.device)
+        synchronize(self.device)
         middle = time.perf_counter()
         torch.autograd.grad(output, (q, k, v), gradient)
-        synchronise(self.device)
+        synchronize(self.device)
         end = time.perf_counter()
         return (middle - begin) * 1e3, (end - middle) * 1e3
 
@@ -266,7 +266,7 @@ class Stopwatch:
     """
 
     def __init__(self, device: torch.device) -> None:
-        synchronise(device)
+        synchronize(device)
         self._device = device
         self._marks: list[tuple[torch.cuda.Event | None, float]] = []
         self.mark()

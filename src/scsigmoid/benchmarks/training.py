@@ -28,7 +28,7 @@ from scsigmoid.benchmarks.timing import Stopwatch, WrongResult, record_failure, 
 from scsigmoid.benchmarks.variants import KERNELS_SETTING, Variant, choose_variants
 from scsigmoid.config.schema import Architecture, Size, Training, TrainingBenchmark
 from scsigmoid.model.batches import Batch
-from scsigmoid.model.devices import autocast, device_name, peak_flops, resolve_device, synchronise
+from scsigmoid.model.devices import autocast, device_name, peak_flops, resolve_device, synchronize
 from scsigmoid.model.encoder import Block, Encoder
 from scsigmoid.model.loss import summed_loss
 from scsigmoid.model.sizes import EncoderSettings, count_flops, count_parameters
@@ -225,12 +225,12 @@ def prepare(
     # Share the parameters instead of copying them.
     encoder.load_state_dict(shared.encoder.state_dict(keep_vars=True), assign=True)
     trainer = Trainer(encoder, conditions.training, conditions.seed, device)
-    trainer.optimiser = shared.optimiser
+    trainer.optimizer = shared.optimizer
     losses = [
         trainer.step(step, [variant.batch(batch, group.context)]).loss
         for step, batch in enumerate(batches, start=1)
     ]
-    synchronise(device)
+    synchronize(device)
     if device.type == "cuda":
         entry.memory = torch.cuda.max_memory_allocated(device) - memory_of_others
     entry.trainer, entry.loss = trainer, float(losses[0])
@@ -273,8 +273,8 @@ def reset_peak_memory(shared: Trainer) -> int:
     """
     if shared.device.type != "cuda":
         return 0
-    shared.optimiser.zero_grad()
-    states = [tensor for state in shared.optimiser.state.values() for tensor in state.values()]
+    shared.optimizer.zero_grad()
+    states = [tensor for state in shared.optimizer.state.values() for tensor in state.values()]
     own = sum(tensor.nbytes for tensor in [*shared.encoder.parameters(), *states])
     torch.cuda.reset_peak_memory_stats(shared.device)
     return torch.cuda.memory_allocated(shared.device) - own

@@ -247,21 +247,21 @@ def draw_genes(sizes: EmbeddedCorpus, seed: int) -> tuple[NDArray[np.float64], N
     return base, weights
 
 
-def type_activity(cell_type: str, programmes: int, seed: int) -> NDArray[np.float64]:
+def type_activity(cell_type: str, programs: int, seed: int) -> NDArray[np.float64]:
     """Return the regulator activities of a cell type, (programs,).
 
     Programs are assigned to facets in turn, so facets share programs only if there are too few.
     """
-    order = np.random.default_rng(derive(seed, "simulated", "programmes")).permutation(programmes)
+    order = np.random.default_rng(derive(seed, "simulated", "programmes")).permutation(programs)
     facets = list(dict.fromkeys(facet for names in FACETS.values() for facet in names))
-    activity = np.zeros(programmes)
+    activity = np.zeros(programs)
     for facet in FACETS[cell_type]:
         first = PROGRAMS_PER_FACET * facets.index(facet)
-        positions = np.arange(first, first + PROGRAMS_PER_FACET) % programmes
+        positions = np.arange(first, first + PROGRAMS_PER_FACET) % programs
         # Unlike `+=`, adds several times at a repeated position.
         np.add.at(activity, order[positions], FACET_ACTIVITY)
     generator = np.random.default_rng(derive(seed, "simulated", "type", cell_type))
-    own_programs = generator.permutation(programmes)[:PROGRAMS_PER_FACET]
+    own_programs = generator.permutation(programs)[:PROGRAMS_PER_FACET]
     activity[own_programs] += TYPE_ACTIVITY
     return activity
 

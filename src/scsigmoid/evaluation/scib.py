@@ -1,6 +1,6 @@
 """scIB metrics (appendix, "SCIB Biological Conservation Metrics"), and metrics of batches.
 
-Higher scores are better. Representations are embeddings and controls (:mod:`~.neighbours`). The
+Higher scores are better. Representations are embeddings and controls (:mod:`~.neighbors`). The
 silhouette uses their PCA coordinates, the Leiden scores use the neighbors in the PCA space, and
 logistic regression uses the representation itself. The package scib-metrics computes the Leiden
 scores, iLISI and graph connectivity, scikit-learn the other scores.
@@ -24,14 +24,14 @@ from sklearn.preprocessing import StandardScaler
 
 from scsigmoid.config.metrics import METRICS
 from scsigmoid.config.schema import Scib
-from scsigmoid.evaluation.neighbours import Neighbours, find_neighbours, nearest_cells
+from scsigmoid.evaluation.neighbors import Neighbors, find_neighbors, nearest_cells
 from scsigmoid.progress import log
 from scsigmoid.records.measurements import Measurement, known_donors, source_of, write_measurements
 from scsigmoid.seeds import derive
 
 Scores = Mapping[str, float]  # scores by name of the metric
 FOLDS = 5  # number of folds of cross-validation
-LISI_NEIGHBOURS = 90  # number of neighbors for iLISI in the Benchmarker of scib-metrics
+LISI_NEIGHBORS = 90  # number of neighbors for iLISI in the Benchmarker of scib-metrics
 
 
 def scib(
@@ -49,10 +49,10 @@ def scib(
         donors: whether to score the cells of each donor, too (:func:`split_by_donor`).
 
     Raises:
-        UserError: as for :func:`~.neighbours.find_neighbours`.
+        UserError: as for :func:`~.neighbors.find_neighbors`.
     """
     dataset = cells.stem
-    representations = list(find_neighbours(embeddings, cells, settings, seed, batch))
+    representations = list(find_neighbors(embeddings, cells, settings, seed, batch))
     # Pairs (donor, representation of its cells). The donor "" stands for all cells.
     parts = [("", item) for item in representations]
     if donors:
@@ -79,29 +79,29 @@ def scib(
         write_measurements(output, rows[metric])
 
 
-def split_by_donor(cells: Neighbours) -> Iterator[tuple[str, Neighbours]]:
+def split_by_donor(cells: Neighbors) -> Iterator[tuple[str, Neighbors]]:
     """Yield each donor with the representation of its cells. Neighbors are of the same donor.
 
     Donors are left out if they have one cell type, or too few cells for the neighbors of a cell.
     Yield nothing if fewer than three donors are left.
     """
-    neighbours = cells.indices.shape[1]  # per cell, including the cell itself
+    neighbors = cells.indices.shape[1]  # per cell, including the cell itself
     rows_of = {}
     for donor in known_donors(cells.donors):
         rows = np.flatnonzero(cells.donors == donor)
-        if len(rows) > neighbours and len(np.unique(cells.labels[rows])) > 1:
+        if len(rows) > neighbors and len(np.unique(cells.labels[rows])) > 1:
             rows_of[donor] = rows
     if len(rows_of) < 3:
         return
     for donor, rows in rows_of.items():
-        indices, distances = nearest_cells(cells.coordinates[rows], neighbours)
+        indices, distances = nearest_cells(cells.coordinates[rows], neighbors)
         fields = ["values", "coordinates", "labels", "donors"]
         fields += ["batches"] if len(cells.batches) else []
         selected = {field: getattr(cells, field)[rows] for field in fields}
         yield donor, replace(cells, indices=indices, distances=distances, **selected)
 
 
-def silhouette(cells: Neighbours, seed: int) -> Scores:
+def silhouette(cells: Neighbors, seed: int) -> Scores:
     """Return the silhouette of the cell types, (s + 1) / 2, from 0 to 1.
 
     s is the mean silhouette of the cells, with Euclidean distances in the PCA space. The only
@@ -114,7 +114,7 @@ def silhouette(cells: Neighbours, seed: int) -> Scores:
     return {"silhouette_label": (float(score) + 1) / 2}
 
 
-def leiden(cells: Neighbours, seed: int) -> Scores:
+def leiden(cells: Neighbors, seed: int) -> Scores:
     """Return NMI and ARI of the cell types with Leiden clusters of the neighbor graph.
 
     Clusters are computed at ten resolutions from 0.2 to 2. As in scIB, both scores are of the
@@ -130,7 +130,7 @@ def leiden(cells: Neighbours, seed: int) -> Scores:
     return {f"leiden_{name}": float(scores[name]) for name in ("nmi", "ari")}
 
 
-def logistic(cells: Neighbours, seed: int) -> Scores:
+def logistic(cells: Neighbors, seed: int) -> Scores:
     """Return the cross-validated balanced accuracy of logistic regression on the representation.
 
     Types with fewer cells than the metric's minimum, two per fold, are left out. The result is
@@ -164,7 +164,7 @@ def cross_validated(
     return float(balanced_accuracy_score(types, predicted))
 
 
-def ilisi(cells: Neighbours, seed: int) -> Scores:
+def ilisi(cells: Neighbors, seed: int) -> Scores:
     """Return the iLISI of the batches, from 0 (separate) to 1 (equally frequent near each cell).
 
     It is the median over cells of the effective number of batches among the 90 nearest cells (or
@@ -180,12 +180,12 @@ def ilisi(cells: Neighbours, seed: int) -> Scores:
     from scib_metrics import ilisi_knn
     from scib_metrics.nearest_neighbors import NeighborsResults
 
-    neighbours = min(LISI_NEIGHBOURS, len(batches))
-    indices, distances = nearest_cells(cells.coordinates[is_known], neighbours)
+    neighbors = min(LISI_NEIGHBORS, len(batches))
+    indices, distances = nearest_cells(cells.coordinates[is_known], neighbors)
     return {"ilisi": float(ilisi_knn(NeighborsResults(indices, distances), batches))}
 
 
-def connectivity(cells: Neighbours, seed: int) -> Scores:
+def connectivity(cells: Neighbors, seed: int) -> Scores:
     """Return the graph connectivity of the cell types, from 0 to 1.
 
     It is the share of a type's cells in the largest connected component of the neighbor graph of
@@ -202,6 +202,6 @@ def connectivity(cells: Neighbours, seed: int) -> Scores:
 
 
 #: Functions that compute metrics, by name. Arguments: representation and seed.
-FUNCTIONS: Mapping[str, Callable[[Neighbours, int], Scores]] = {
+FUNCTIONS: Mapping[str, Callable[[Neighbors, int], Scores]] = {
     function.__name__: function for function in (silhouette, leiden, logistic, ilisi, connectivity)
 }

@@ -8,7 +8,7 @@ import pyarrow as pa
 from scsigmoid.config.schema import Umap
 from scsigmoid.corpus.cell_types import check_enough
 from scsigmoid.evaluation.embedding_files import read_embeddings
-from scsigmoid.evaluation.neighbours import principal_components
+from scsigmoid.evaluation.neighbors import principal_components
 from scsigmoid.progress import log
 from scsigmoid.records.identity import write_table
 from scsigmoid.seeds import derive

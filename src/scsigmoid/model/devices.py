@@ -175,7 +175,7 @@ def be_deterministic() -> None:
     config.deterministic = True
 
 
-def synchronise(device: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
     """Wait until a GPU has finished its work, so that a time measured afterwards includes it."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

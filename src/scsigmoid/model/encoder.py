@@ -119,7 +119,7 @@ class Encoder(nn.Module):
         self.output = nn.Linear(settings.hidden, settings.vocabulary_size)
 
     @torch.no_grad()
-    def initialise(self, seed: int) -> "Encoder":
+    def initialize(self, seed: int) -> "Encoder":
         """Initialize weights with N(0, initializer_range), biases with 0 and gains with 1.
 
         Each parameter has its own generator on the CPU, seeded by ``seed`` and the parameter's

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_embeddings
 from scsigmoid.evaluation.mmd import choose_types, measure_mmd
-from scsigmoid.evaluation.neighbours import (
-    Neighbours,
+from scsigmoid.evaluation.neighbors import (
+    Neighbors,
     nearest_cells,
     principal_components,
     representations,
@@ -79,10 +79,10 @@ def metrics(
     coordinates = principal_components(values, 0.95, name)
     nearest = nearest_cells(coordinates, 15)
     # Donors, metadata and source are empty, because these metrics do not use them.
-    neighbours = Neighbours(values, coordinates, *nearest, labels, np.array([]), {}, Path())
+    neighbors = Neighbors(values, coordinates, *nearest, labels, np.array([]), {}, Path())
     return {
-        **silhouette(neighbours, seed),
-        **leiden(neighbours, derive(seed, "leiden")),
+        **silhouette(neighbors, seed),
+        **leiden(neighbors, derive(seed, "leiden")),
         "linear_probe": probe(values, types, seed),
         "knn": cross_validated(KNeighborsClassifier(15), coordinates, types, seed),
         "mmd": mean_mmd(values, types),

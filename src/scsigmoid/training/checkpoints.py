@@ -37,7 +37,7 @@ class Checkpoint:
     identity: dict[str, str]  # see TrainingRun.identity
     journal: str  # rows of the journal so far, as CSV
     model: dict[str, Any]  # state of the encoder
-    optimiser: dict[str, Any]  # state of the optimizer
+    optimizer: dict[str, Any]  # state of the optimizer
 
 
 class Checkpoints:
@@ -65,7 +65,7 @@ class Checkpoints:
         """Wait for the previous write, copy the state to host memory, and start to write it."""
         self.wait()
         copy = replace(
-            checkpoint, model=on_host(checkpoint.model), optimiser=on_host(checkpoint.optimiser)
+            checkpoint, model=on_host(checkpoint.model), optimizer=on_host(checkpoint.optimizer)
         )
         self._writing = self._pool.submit(self.write, copy)
 
@@ -185,6 +185,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
         values = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         if values.pop("version") != VERSION:
             raise ValueError("another version")
+        if "optimiser" in values:  # the name until version 0.3
+            values["optimizer"] = values.pop("optimiser")
         return Checkpoint(**values)
     except (ValueError, LookupError, TypeError, AttributeError, EOFError, UnpicklingError) as error:
         raise UserError(

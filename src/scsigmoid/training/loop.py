@@ -93,7 +93,7 @@ def train_together(
     (completed,) = processes.total([resumed or 0])
 
     with out_of_memory_advice(run.context, run.training.execution.micro_batch_tokens):
-        encoder = Encoder(batches.settings).initialise(derive(run.seed, "weights"))
+        encoder = Encoder(batches.settings).initialize(derive(run.seed, "weights"))
         trainer = Trainer(encoder, run.training, run.seed, processes.device, processes)
         seconds, rows = restore(trainer, checkpoints.path(completed)) if completed else (0.0, "")
         if completed and processes.is_first:
@@ -189,7 +189,7 @@ def restore(trainer: Trainer, path: Path) -> tuple[float, str]:
     """Restore a checkpoint. Return the training time in seconds and the journal's rows so far."""
     checkpoint = read_checkpoint(path)
     trainer.encoder.load_state_dict(checkpoint.model)
-    trainer.optimiser.load_state_dict(checkpoint.optimiser)
+    trainer.optimizer.load_state_dict(checkpoint.optimizer)
     return checkpoint.seconds, checkpoint.journal
 
 

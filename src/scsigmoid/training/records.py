@@ -11,7 +11,7 @@ import torch
 from tqdm import tqdm
 
 from scsigmoid.files import report_full_disk
-from scsigmoid.model.devices import device_name, peak_flops, peak_memory_gb, synchronise
+from scsigmoid.model.devices import device_name, peak_flops, peak_memory_gb, synchronize
 from scsigmoid.model.sizes import EncoderSettings, count_flops
 from scsigmoid.progress import announce, log
 from scsigmoid.training.checkpoints import Checkpoint, Checkpoints
@@ -74,7 +74,7 @@ class Records(ExitStack):
                 identity=self.identity,
                 journal=self.journal.rows,
                 model=trainer.encoder.state_dict(),
-                optimiser=trainer.optimiser.state_dict(),
+                optimizer=trainer.optimizer.state_dict(),
             )
         )
         self._saved_step = step
@@ -183,7 +183,7 @@ class Meter:
         self, step: int, result: StepResult, score: float, validation_loss: float | None
     ) -> Row:
         """Wait for the device, return the row of a logging step, and start the next interval."""
-        synchronise(self.device)
+        synchronize(self.device)
         now = time.perf_counter()
         elapsed = max(now - self._last_row, 1e-9)
         row = Row(

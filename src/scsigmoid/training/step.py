@@ -34,7 +34,7 @@ class StepResult:
     graphed: bool  # whether a CUDA graph computed the gradient
 
 
-def make_optimiser(model: nn.Module, training: Training) -> torch.optim.AdamW:
+def make_optimizer(model: nn.Module, training: Training) -> torch.optim.AdamW:
     """Return AdamW with weight decay for matrices and embeddings only, not for biases and gains.
 
     This is the common choice for encoders. The paper does not say which parameters are decayed.
@@ -77,7 +77,7 @@ class Trainer:
         """
         self.processes = processes or Processes(device=device)
         self.encoder = encoder.to(device)
-        self.optimiser = make_optimiser(encoder, training)
+        self.optimizer = make_optimizer(encoder, training)
         self.training = training
         self.seed = seed
         self.device = device
@@ -169,9 +169,9 @@ class Trainer:
         divided. The step is also taken if the loss or norm is not finite: divergence is a result.
         """
         rate = learning_rate(step, self.training)
-        for group in self.optimiser.param_groups:
+        for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         if masked is None:
             masked = sum(len(batch.masked) for batch in batches)
         masked = max(1, masked)  # the loss is divided by it
@@ -186,7 +186,7 @@ class Trainer:
         norm = get_total_norm(gradients)
         if self.training.clipping is not None:
             clip_grads_with_norm_(self._parameters, self.training.clipping, norm)
-        self.optimiser.step()
+        self.optimizer.step()
         graphed = bool(bucket and self._graphs and self._graphs.replayed)
         return StepResult(loss=loss, gradient_norm=norm, learning_rate=rate, graphed=graphed)
 

@@ -29,7 +29,7 @@ def model_architecture(results: Results) -> Table:
         "vocabulary": f"{results.vocabulary_size:,} tokens",
         "head_dimension": size.hidden // size.heads,
         "activation": "GELU",
-        "normalisation": ", ".join(["LayerNorm (pre-norm)", *config.architecture.variants]),
+        "normalization": ", ".join(["LayerNorm (pre-norm)", *config.architecture.variants]),
         "precision": "BF16 (automatic mixed precision) on GPUs, FP32 on CPUs",
         "seed": config.seed,
     }
@@ -60,7 +60,7 @@ def format_architecture(values: Mapping[str, Any]) -> dict[str, str]:
         "Head dimension": str(values["head_dimension"]),
         "FFN intermediate dimension": str(values["feed_forward"]),
         "Activation function": values["activation"],
-        "Normalisation": values["normalisation"],
+        "Normalization": values["normalization"],
         "Dropout": compact(values["dropout"]),
         "Layer norm epsilon": compact(values["layer_norm_epsilon"]),
         "Initializer range": compact(values["initializer_range"]),

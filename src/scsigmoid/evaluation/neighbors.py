@@ -30,7 +30,7 @@ COMPONENTS = 50
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class Neighbors:
     """One representation of a dataset, with the nearest neighbors of each cell.
 
     Attributes:
@@ -56,10 +56,10 @@ class Neighbours:
     batches: NDArray[np.str_] = field(default_factory=lambda: np.array([], dtype=str))
 
 
-def find_neighbours(
+def find_neighbors(
     embeddings: Mapping[str, Path], cells: Path, settings: Scib, seed: int,
     batch: str = "",
-) -> Iterator[Neighbours]:  # fmt: skip
+) -> Iterator[Neighbors]:  # fmt: skip
     """Yield every representation of a dataset with the neighbors of its cells.
 
     Args:
@@ -83,7 +83,7 @@ def find_neighbours(
         log(f"{cells.stem} {name}: {len(coordinates)} cells, {coordinates.shape[1]} components")
         fields = ("attention", "context", "vocabulary")
         indices, distances = nearest_cells(coordinates, settings.neighbors)
-        yield Neighbours(
+        yield Neighbors(
             values=np.asarray(values, dtype=np.float32), coordinates=coordinates, indices=indices,
             distances=distances, labels=first.labels, donors=first.donors, source=source,
             batches=first.batches if batch else np.array([], dtype=str),
@@ -167,16 +167,16 @@ def principal_components(
 
 
 def nearest_cells(
-    coordinates: NDArray[np.float32], neighbours: int
+    coordinates: NDArray[np.float32], neighbors: int
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Return indices and Euclidean distances of the nearest neighbors of each cell, exactly.
 
-    Both results are cells x ``neighbours``, sorted by distance, then index. The first neighbor is
+    Both results are cells x ``neighbors``, sorted by distance, then index. The first neighbor is
     the cell itself, as scib-metrics expects. ``coordinates`` are cells x components.
     """
     # Centered, in float64, which reduces the rounding errors of distances.
     points = coordinates - coordinates.mean(axis=0, dtype=np.float64)
-    search = NearestNeighbors(n_neighbors=neighbours - 1, algorithm="brute").fit(points)
+    search = NearestNeighbors(n_neighbors=neighbors - 1, algorithm="brute").fit(points)
     # Without an argument, kneighbors leaves out the cell itself. Sort by index, because the stable
     # sort by distance keeps this order of neighbors at equal distance.
     indices = np.sort(search.kneighbors(return_distance=False), axis=1)

@@ -8,8 +8,8 @@ from scipy.spatial.distance import cdist, pdist
 from scsigmoid.config.schema import Scib
 from scsigmoid.corpus.h5ad_writer import CellTable, write_cells
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.neighbours import (
-    find_neighbours,
+from scsigmoid.evaluation.neighbors import (
+    find_neighbors,
     log_count_components,
     nearest_cells,
     principal_components,
@@ -34,7 +34,7 @@ def dataset(tmp_path):
 def run(paths, cells, **changes):
     settings = {"neighbors": 5, "variance": 0.95, "controls": ["random", "pca_log_counts"]}
     scib = Scib(metrics=["leiden_nmi"], **{**settings, **changes})
-    return list(find_neighbours(paths, cells, scib, 42))
+    return list(find_neighbors(paths, cells, scib, 42))
 
 
 def test_pca_has_the_fewest_components_for_the_variance():
@@ -73,7 +73,7 @@ def test_cell_is_its_own_first_neighbor_among_duplicates():
 @pytest.mark.parametrize("kept", [30, 6])
 def test_log_counts_control_uses_the_most_variable_genes(dataset, monkeypatch, kept):
     path, counts = dataset
-    monkeypatch.setattr("scsigmoid.evaluation.neighbours.VARIABLE_GENES", kept)
+    monkeypatch.setattr("scsigmoid.evaluation.neighbors.VARIABLE_GENES", kept)
     rows = np.arange(40)[::-1][:35]
     components = log_count_components(path, rows)
     values = np.log1p(counts / counts.sum(1, keepdims=True) * 10_000)
@@ -100,12 +100,12 @@ def test_all_representations_in_order(write_pair, dataset):
     common = {"vocabulary": VOCABULARY}
     models = [{"attention": name, "context": 256} for name in ("sigmoid", "softmax")]
     controls = [{"attention": "", "context": 0}] * 2
-    for neighbours, name, expected in zip(representations, names, models + controls, strict=True):
-        assert neighbours.metadata == {"model": name, **expected, **common}
-        assert neighbours.indices.shape == neighbours.distances.shape == (40, 5)
-        assert (neighbours.indices.dtype, neighbours.distances.dtype) == (np.int32, np.float32)
-        assert sorted(neighbours.labels) == ["a"] * 20 + ["b"] * 20
-        assert neighbours.donors.tolist() == [f"donor {row % 3}" for row in range(40)]
+    for neighbors, name, expected in zip(representations, names, models + controls, strict=True):
+        assert neighbors.metadata == {"model": name, **expected, **common}
+        assert neighbors.indices.shape == neighbors.distances.shape == (40, 5)
+        assert (neighbors.indices.dtype, neighbors.distances.dtype) == (np.int32, np.float32)
+        assert sorted(neighbors.labels) == ["a"] * 20 + ["b"] * 20
+        assert neighbors.donors.tolist() == [f"donor {row % 3}" for row in range(40)]
 
 
 def test_invalid_input(write_pair, dataset, tmp_path):
