@@ -358,7 +358,7 @@ def test_a_new_setting_at_its_default_changes_nothing_that_is_compared() -> None
 def test_settings_with_an_old_name_work_and_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     old = {
         "corpus": {"minimum_genes": 3, "hosts": ["example.org"], "embedded": {"programmes": 7}},
-        "evaluation": {"scib": {"neighbors": 8}},
+        "evaluation": {"scib": {"neighbours": 8}},
         "training": {"log_every": 7},
         "models": {"sigmoid_128": {"training": {"workers": 0}}},
         "study": {"s": {"attention": ["sigmoid"], "context": [128], "size": ["tiny"], "seed": [1],

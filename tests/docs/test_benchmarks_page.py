@@ -35,6 +35,7 @@ def test_a_wrong_number_is_found(tmp_path: Path) -> None:
     }
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/measurements").symlink_to(MEASUREMENTS)
+    (tmp_path / "docs/benchmarks.md").symlink_to(ROOT / "docs/benchmarks.md")
     for page, (right, replacement) in wrong.items():
         text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
         assert right in text

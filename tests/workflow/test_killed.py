@@ -29,7 +29,8 @@ OTHERS = {
     ),
     "annotate": (
         f"{RESULTS}/corpus/evaluation/simulated_heart.h5ad"
-        f" {RESULTS}/corpus/evaluation/simulated_lung.h5ad annotated.h5ad --label cell_type"
+        f" {RESULTS}/corpus/training/part-00001/simulated_training_00.h5ad annotated.h5ad"
+        " --label cell_type"
         f" --checkpoint {RESULTS}/training/sigmoid_128/model.safetensors",
         ["annotated.h5ad"],
     ),

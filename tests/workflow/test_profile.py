@@ -26,8 +26,7 @@ def requested(project: Any, *arguments: str) -> dict[str, dict[str, str]]:
 @pytest.mark.parametrize("gres", [False, True])
 def test_jobs_request_resources_of_the_site(make_project: Callable[..., Any], gres: bool) -> None:
     """The command line sets a resource, which replaces ``set-resources`` of a profile."""
-    corpus = {"source": "cellxgene", "parts": 2}
-    project = make_project({"corpus": corpus, "datasets": {"pbmc68k": None}, "device": "auto"})
+    project = make_project({"preset": "paper", "corpus": {"parts": 2}})
     site = {"gpu_partition": "accelerated", "data_partition": "data", "gres": gres, "hours": 12}
     site |= {"account": "lab", "cpus_per_gpu": 3, "extra": "--nice=7"}
     (project.folder / PROFILE / "config.yaml").write_text(profile_of(site))
