@@ -189,7 +189,7 @@ def test_umap_is_also_colored_by_batch(results: Results, monkeypatch) -> None:
     types, batches = ([text.get_text() for text in each.get_texts()] for each in legends)
     assert types == sorted({*read("simulated_heart", "sigmoid_256").cell_type})
     assert batches == ["no batch", "x", "y"]
-    for axes, model in zip(figure.axes[2:], ("softmax_256", "sigmoid_256"), strict=True):
+    for axes, model in zip(figure.axes[2:], ("sigmoid_256", "softmax_256"), strict=True):
         cells = with_batches("simulated_heart", model)
         points = axes.collections[1].get_offsets()  # of batch x
         np.testing.assert_allclose(points, cells.loc[cells.batch == "x", ["x", "y"]])

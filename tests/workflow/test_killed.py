@@ -28,9 +28,8 @@ OTHERS = {
         ["embedded.h5ad"],
     ),
     "annotate": (
-        f"{RESULTS}/corpus/evaluation/simulated_heart.h5ad"
-        f" {RESULTS}/corpus/training/part-00001/simulated_training_00.h5ad annotated.h5ad"
-        " --label cell_type"
+        f"{RESULTS}/corpus/training/part-00001/simulated_training_00.h5ad"
+        f" {RESULTS}/corpus/evaluation/simulated_heart.h5ad annotated.h5ad --label cell_type"
         f" --checkpoint {RESULTS}/training/sigmoid_128/model.safetensors",
         ["annotated.h5ad"],
     ),

@@ -111,13 +111,13 @@ def looks(results: Results) -> dict[str, dict[str, Any]]:
 
 
 def umap(results: Results, dataset: str) -> "Figure":
-    """Draw the UMAP of the models' embeddings, softmax left, sigmoid right.
+    """Draw the UMAP of the models' embeddings, in the order of the pair.
 
     If the dataset has a batch, further panels have the same points, colored by batch.
     """
     config = results.config
     pair = config.evaluation.pair
-    cells_by_model = {name: results.umap(dataset, name) for name in reversed(pair)}
+    cells_by_model = {name: results.umap(dataset, name) for name in pair}
     columns = ["cell_type"]
     columns += ["batch"] if all("batch" in cells for cells in cells_by_model.values()) else []
     panels = [(name, column) for column in columns for name in cells_by_model]

@@ -24,7 +24,7 @@ COLORS = {"sigmoid": "#0072B2", "softmax": "#D55E00"}
 #: Tol's wine instead of the pale yellow. The lines below are distant from the first in CIELAB.
 CELL_TYPE_COLORS = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#000000",
-    "#0000FF", "#00EB00", "#FF27EB", "#000076", "#4E4E00", "#B1D84E", "#FF0062", "#9D76FF",
+    "#332288", "#999933", "#AA4499", "#88CCEE", "#4E4E00", "#B1D84E", "#FF0062", "#9D76FF",
     "#626262", "#760000", "#C48962", "#008900",
 )  # fmt: skip
 MARKERS = "osD^vp<>*"

@@ -1,6 +1,7 @@
 """Figures of training: sequence lengths, losses and stability."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING
@@ -54,7 +55,12 @@ def loss(results: Results) -> "Figure":
     grid = style.panels(right, len(datasets), columns, sharex=True)
     for axes, dataset in zip(grid, datasets, strict=True):
         draw_validation(axes, results, dataset, models)
-        axes.set_title(config.datasets[dataset].title, fontsize=7.2)
+        axes.set_title(textwrap.fill(config.datasets[dataset].title, 14), fontsize=7.2)
+    # Differences of losses have the same height in all panels.
+    span = max(float(np.ptp(axes.get_ylim())) for axes in grid)
+    for axes in grid:
+        middle = float(np.mean(axes.get_ylim()))
+        axes.set_ylim(middle - span / 2, middle + span / 2)
     right.supylabel("Validation loss (nats per masked gene)", fontsize=7.5)
     figure.legend(*left.axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     has_bars = any(
