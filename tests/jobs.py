@@ -17,7 +17,7 @@ from scsigmoid.files import sha256
 # already be imported in a forked process.
 NEW_PROCESS = {"scib", "umap"}
 NORMAL = "import sys; from scsigmoid.cli import main; sys.exit(main(sys.argv[1:]))"
-KILLED = f"import os; os.replace = lambda *names: os.kill(os.getpid(), 9); {NORMAL}"
+KILLED = f"import os; os.replace = os.link = lambda *names: os.kill(os.getpid(), 9); {NORMAL}"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Job:
         def work() -> int:
             os.chdir(self.folder)
             if is_killed:
-                os.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)
+                os.replace = os.link = lambda *names, **_: os.kill(os.getpid(), signal.SIGKILL)
             return main(self.arguments)
 
         return forked(work)

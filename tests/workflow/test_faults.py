@@ -95,7 +95,7 @@ def test_a_disk_without_room_or_permission_is_one_line(
         ("truncated", "corpus/evaluation/simulated_heart.json", "tables/evaluation_datasets.csv"),
         ("truncated", "tokens/training/part-00000/shard-00000.arrow", MODEL),
         ("flipped", MODEL, "embeddings/simulated_heart/sigmoid_256.h5ad"),
-        ("truncated", LOSSES, "tables/comparison.csv"),
+        ("truncated", LOSSES, "tables/validation_loss.csv"),
         (
             "truncated",
             "metrics/umap/simulated_heart/sigmoid_256.parquet",
