@@ -71,6 +71,7 @@ rule report_page:
     """Write report.html: all tables and figures on one page."""
     input:
         tables=result("tables/{name}.csv", name=TABLES),
+        pages=result("tables/{name}.md", name=TABLES),
         figures=result("figures/{name}.png", name=FIGURES),
         study=rules.study.output if PLAN.study_runs else [],
     output:

@@ -135,7 +135,7 @@ def fetch_evaluation(
     """Make, link, copy or download the cells of an evaluation dataset, and write its metadata.
 
     ``row_file`` is a manifest with one row. ``needed`` contains keyword arguments for
-    :func:`~.labels.check_enough`.
+    :func:`~.cell_types.check_enough`.
     """
     row = read_row(row_file)
     # Do not replace files that are not an earlier output.

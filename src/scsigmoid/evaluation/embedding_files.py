@@ -102,6 +102,11 @@ def read_embedding(path: Path, *, batch: str = "", **expected: Any) -> Embedding
             f"{path}: obs has no column {batch!r} for the batches of the dataset; correct "
             f"datasets.{metadata['dataset']}.batch"
         )
+    if batch and 2 * len(set(batches)) > len(batches):
+        raise UserError(
+            f"{path}: {batch!r} has {len(set(batches))} values for {len(batches)} cells; set "
+            f"datasets.{metadata['dataset']}.batch to a column with fewer values"
+        )
     batches[np.isin(np.char.lower(np.char.strip(batches)), ABSENT)] = ""
     check_finite(values, adata.obs.index, f"{path}: contains", adata.obs.get(OWN_ROW))
     return Embedding(path, values, labels, cells, donors, batches, metadata)

@@ -65,7 +65,8 @@ def mmd_dataset(
     """Measure the MMD of all pairs of cell types in both models.
 
     Args:
-        embeddings: embedding files of the sigmoid and of the softmax model, by model name.
+        embeddings: embedding files of the sigmoid and of the softmax model, in this order, by
+            model name.
         output: CSV file of measurements, see below.
         device: device that computes the kernels, in float64.
         order: cell types whose pairs come first, in this order. Other types are sorted by name.
@@ -85,6 +86,12 @@ def mmd_dataset(
         UserError: if the embeddings do not match, or fewer than two types have enough cells.
     """
     by_model = read_embeddings(embeddings, dataset)
+    attentions = [embedding.metadata["attention"] for embedding in by_model.values()]
+    if attentions != ["sigmoid", "softmax"]:
+        raise UserError(
+            f"--embeddings: of models with {', '.join(attentions)}; name the embeddings of a "
+            "sigmoid and of a softmax model, in this order"
+        )
     sigmoid, softmax = by_model  # names of the models
     first = by_model[sigmoid]  # all models have the same cells and types
     check_enough(first.path, first.labels, mmd=settings.minimum_cells)

@@ -38,6 +38,7 @@ def make_optimizer(model: nn.Module, training: Training) -> torch.optim.AdamW:
     """Return AdamW with weight decay for matrices and embeddings only, not for biases and gains.
 
     This is the common choice for encoders. The paper does not say which parameters are decayed.
+    The number and the order of the groups are part of the format of checkpoints.
     """
     decayed = [p for p in model.parameters() if p.ndim >= 2]
     others = [p for p in model.parameters() if p.ndim < 2]

@@ -40,7 +40,7 @@ def mmd(results: Results, dataset: str) -> Table:
             means[estimator][mean] = ratio
             records.append(
                 {"pair": mean, "estimator": estimator}
-                | {"cells": ratio.n}
+                | {"pairs": ratio.n}
                 | ratio.interval.columns("ratio")
             )
     rows: list[list[Cell | str]] = []

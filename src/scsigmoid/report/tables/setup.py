@@ -10,7 +10,7 @@ from scsigmoid.model.sizes import EncoderSettings, count_parameters
 from scsigmoid.paper.reported import models_in_paper, reported
 from scsigmoid.report.tables.writing import DASH, Table, millions, pick
 from scsigmoid.results.folder import Results
-from scsigmoid.results.labels import model_label, own_settings, pairs
+from scsigmoid.results.labels import model_label, own_settings, pairs, setting_text
 
 
 def model_architecture(results: Results) -> Table:
@@ -75,6 +75,10 @@ def format_architecture(values: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+#: Settings of a model that have columns of their own, or do not change the trained model.
+SHOWN = {"context", "backend", "clipping", "steps", "learning_rate", "execution"}
+
+
 def hyperparameters(results: Results) -> Table:
     config = results.config
     records, rows = [], []
@@ -83,6 +87,10 @@ def hyperparameters(results: Results) -> Table:
         training = model_training(config, name)
         paper = reported()["models"].get(in_paper.get(name), {})  # empty if it is not in the paper
         paper_clipping = (paper["clipping"] or "none") if paper else None
+        own = own_settings(config, name).items()
+        others = [
+            f"{key} {setting_text(value)}" for key, value in own if key not in SHOWN and value
+        ]
         records.append(
             {"model": name, **pick(model, "attention context")}
             | {"clipping": training.clipping or "none"}
@@ -98,6 +106,7 @@ def hyperparameters(results: Results) -> Table:
                 f"{training.steps:,} steps",
                 f"{training.global_batch * training.steps:,}",
                 compact(training.learning_rate),
+                "; ".join(others) or DASH,
                 f"{paper['context']:,} tokens, clipping {paper_clipping}, {paper['steps']:,} steps"
                 if paper
                 else DASH,
@@ -118,11 +127,11 @@ def hyperparameters(results: Results) -> Table:
         records=records,
         header=(
             *("Model", "Context length", "Gradient clipping", "Duration", "Cells seen"),
-            *("Learning rate", "Paper"),
+            *("Learning rate", "Other settings", "Paper"),
         ),
         rows=rows,
-        align="lllrrll",
-        latex_columns=6,
+        align="lllrrlll",
+        latex_columns=7,
     )
 
 
