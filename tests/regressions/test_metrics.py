@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from scsigmoid.config.check import load
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_embedding, read_embeddings
+from scsigmoid.evaluation.mmd import mmd_dataset
 from scsigmoid.records.measurements import donor_mean
 
 
@@ -60,3 +62,27 @@ def test_nan_in_a_file(write_arm):
     message = r"sigmoid_4k\.h5ad: contains 1 of 4 cells .* first is 'cell 2'\)"
     with pytest.raises(UserError, match=message):
         read_embedding(path)
+
+
+def test_mmd_of_swapped_models(write_arm, tmp_path):
+    """The ratio would be inverted."""
+    values, labels = np.random.default_rng(0).normal(size=(40, 3)), ["a", "b"] * 20
+    names = ("softmax_4k", "sigmoid_4k")
+    paths = {name: write_arm(name, values, labels) for name in names}
+    settings = load(overrides={"preset": "demo"}).evaluation.mmd
+    for chosen in (paths, {"sigmoid_4k": paths["sigmoid_4k"]}):
+        with pytest.raises(UserError, match="a sigmoid and of a softmax model, in this order"):
+            mmd_dataset(chosen, "toy", settings, 0, tmp_path / "mmd.csv")
+    assert not (tmp_path / "mmd.csv").exists()
+
+
+def test_a_batch_that_is_a_barcode(write_arm):
+    """The batch of a dataset may be set after its cells were copied and checked."""
+    path = write_arm("sigmoid_4k", np.ones((6, 2)), list("aabbab"))
+    file = anndata.read_h5ad(path)
+    file.obs["barcode"] = [f"cell {row}" for row in range(6)]
+    file.obs["run"] = list("xxyyyx")
+    file.write_h5ad(path)
+    assert read_embedding(path, batch="run").batches.tolist() == list("xxyyyx")
+    with pytest.raises(UserError, match=r"'barcode' has 6 values for 6 cells; .*toy\.batch"):
+        read_embedding(path, batch="barcode")

@@ -325,3 +325,22 @@ def test_every_number_of_the_training_cost_can_get_a_verdict(tmp_path: Path) -> 
     comparison = registry.make("table", "comparison", results)
     shown = [record for record in comparison.records if record["group"] == "hours"]
     assert [record["here"] > 0 for record in shown[:2]] == [True, True]
+
+
+def test_means_of_mmd_have_a_number_of_pairs(results: Results, tmp_path: Path) -> None:
+    csv_file, *_ = registry.write("table", "mmd_simulated_heart", results, tmp_path / "mmd")
+    table = pd.read_csv(csv_file)
+    pairs = table[table["pairs"].isna()]
+    means = table[table["pairs"].notna()]
+    assert means["cells"].isna().all()
+    assert set(means["pairs"]) == {len(pairs) / 2}  # there is a row for each of two estimators
+
+
+def test_settings_of_one_model_are_in_the_table(results: Results, tmp_path: Path) -> None:
+    models = dict(results.config.models)
+    training = {**models["sigmoid_256"].training, "weight_decay": 0.5}
+    models["sigmoid_256"] = models["sigmoid_256"].model_copy(update={"training": training})
+    changed = Results(results.folder, results.config.model_copy(update={"models": models}))
+    paths = registry.write("table", "hyperparameters", changed, tmp_path / "hyperparameters")
+    (line,) = (line for line in paths[1].read_text().splitlines() if "Sigmoid 256 |" in line)
+    assert "decay 0.5" in line
