@@ -4,7 +4,8 @@
 #                    it starts itself: as root, with Debian's slurmctld, slurmd, slurm-client and
 #                    munge; what is missing is skipped
 # make docs   the documentation site, in site/, with the Python interface; a broken link is an error
-# make configuration   docs/configuration.md, after a change of src/scsigmoid/config/schema.py
+# make configuration   docs/configuration.md and workflow/schemas/config.schema.json, after a change
+#                      of src/scsigmoid/config/schema.py
 # .ci/versions tests the oldest and the newest versions of the dependencies.
 # All make the environment (.venv) first, if need be.
 PYTHON ?= python3
@@ -40,6 +41,7 @@ docs: $(READY)
 
 configuration: $(READY)
 	$(BIN)/python -m scsigmoid.config.reference > docs/configuration.md
+	$(BIN)/python -m scsigmoid.config.reference --schema > workflow/schemas/config.schema.json
 
 environment: $(READY)
 

@@ -1,11 +1,18 @@
 """The reference of all settings."""
 
+import json
 import re
 from pathlib import Path
 
-from scsigmoid.config.reference import reference
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
 
-PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+from scsigmoid.config.reference import json_schema, reference
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "configuration.md"
+SCHEMA = ROOT / "workflow" / "schemas" / "config.schema.json"
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -16,3 +23,24 @@ def test_every_setting_has_a_meaning() -> None:
     rows = re.findall(r"^\| `(\w+)` \|.*\| (.*) \| .* ?\|$", reference(), re.MULTILINE)
     assert len(rows) > 100
     assert [name for name, meaning in rows if not meaning.strip()] == []
+
+
+def test_the_schema_is_up_to_date() -> None:
+    assert json.loads(SCHEMA.read_text(encoding="utf-8")) == json_schema(), "make configuration"
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["config.yaml", "config/config.yaml", ".test/config/config.yaml"]
+    + [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("workflow/[ps]*/*.yaml"))],
+)
+def test_the_schema_describes_our_files(file: str) -> None:
+    values = yaml.safe_load((ROOT / file).read_text(encoding="utf-8")) or {}
+    assert [*Draft202012Validator(json_schema()).iter_errors(values)] == []
+
+
+@pytest.mark.parametrize(
+    "values", [{"training": {"stepz": 1}}, {"training": {"steps": -1}}, {"models": {"A B": {}}}]
+)
+def test_the_schema_refuses_what_the_check_refuses(values: dict[str, object]) -> None:
+    assert [*Draft202012Validator(json_schema()).iter_errors(values)]

@@ -1,7 +1,11 @@
-"""The reference of all settings. ``make configuration`` writes it to docs/configuration.md."""
+"""The reference of all settings, as a page and as a JSON schema.
+
+``make configuration`` writes docs/configuration.md and workflow/schemas/config.schema.json.
+"""
 
 import json
 import re
+import sys
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,7 +13,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from scsigmoid.config.check import SHIPPED, read_yaml
+from scsigmoid.config.check import REMOVABLE, SHIPPED, read_yaml
 from scsigmoid.config.compared import sections_in
 from scsigmoid.config.schema import LARGEST, Config, Section
 
@@ -133,5 +137,47 @@ def type_of(schema: Mapping[str, Any]) -> str:
     return f"{words} {', '.join(limits)}".strip()
 
 
+def json_schema() -> dict[str, Any]:
+    """Return a JSON schema of configuration files, for editors and the workflow catalog.
+
+    A file needs no setting, because presets and the base configuration have all. ``null`` removes
+    an entry, and the settings that the preset ``own`` chooses from the cells may be ``auto``.
+    """
+    schema = Config.model_json_schema()
+    for section in (schema, *schema["$defs"].values()):
+        section.pop("required", None)
+    for name in REMOVABLE:
+        entries = schema["properties"][name]
+        # A mapping whose names have a pattern has `patternProperties` with one pattern.
+        key = "additionalProperties"
+        if "patternProperties" in entries:
+            entries["additionalProperties"] = False  # other names are wrong
+            entries = entries["patternProperties"]
+            (key,) = entries
+        entries[key] = {"anyOf": [entries[key], {"type": "null"}]}
+    allow_auto(schema, schema, read_yaml(SHIPPED / "presets" / "own.yaml"))
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def allow_auto(schema: dict[str, Any], node: Any, values: Mapping[str, Any]) -> None:
+    """Let settings be ``auto`` that are ``auto`` in ``values``. ``node`` describes these values."""
+    for option in node.get("anyOf", []):
+        allow_auto(schema, option, values)
+    if "$ref" in node:
+        allow_auto(schema, schema["$defs"][node["$ref"].rpartition("/")[2]], values)
+    entries = node.get("additionalProperties") or next(
+        iter(node.get("patternProperties", {}).values()), None
+    )
+    for name, value in values.items():
+        child = node.get("properties", {}).get(name, entries)
+        if isinstance(child, dict) and isinstance(value, Mapping):
+            allow_auto(schema, child, value)
+        elif value == "auto" and name in node.get("properties", {}):
+            node["properties"][name] = {"anyOf": [child, {"const": "auto"}]}
+
+
 if __name__ == "__main__":
-    print(reference(), end="")
+    if "--schema" in sys.argv:
+        print(json.dumps(json_schema(), indent=1))
+    else:
+        print(reference(), end="")
