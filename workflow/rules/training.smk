@@ -34,6 +34,8 @@ rule train:
         slurm_extra=default_resource("training_extra"),
         cpus_per_task=TRAINING_GPUS * (default_resource("training_cpus_per_gpu") or 0) or None,
     params:
+        # `run` merges the values of the model or of the study into the general settings. `size`,
+        # `training` and `study` are named for docs/configuration.md.
         settings=read(
             "models.{model}.attention",
             "models.{model}.context",
