@@ -11,7 +11,7 @@ from tokens.conftest import token_table
 
 from scsigmoid.config.schema import Embeddings
 from scsigmoid.evaluation.embedding_files import write_embedding
-from scsigmoid.evaluation.embeddings import embed
+from scsigmoid.evaluation.embeddings import embed_dataset
 from scsigmoid.files import sha256
 from scsigmoid.tokens.store import grouped, write_shards
 
@@ -117,5 +117,5 @@ def run(checkpoint, store, cells, folder, pooling="mean", batch_tokens=40):
     """Embed the cells and return the file, which is named after the model."""
     output = folder / f"{checkpoint.parent.name}.h5ad"
     settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
-    embed(checkpoint, store, cells, settings, "cpu", output)
+    embed_dataset(checkpoint, store, cells, settings, "cpu", output)
     return output

@@ -19,10 +19,10 @@ from scsigmoid.corpus.manifest import write_lock
 from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
-from scsigmoid.tokens.make import Tokenizer
-from scsigmoid.tokens.stage import tokenize_evaluation, tokenize_part
+from scsigmoid.tokens.make_stores import tokenize_evaluation, tokenize_part
 from scsigmoid.tokens.statistics import gather, read_statistics
 from scsigmoid.tokens.store import TokenStore
+from scsigmoid.tokens.tokenizer import Tokenizer
 from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 DAY = "2024-06-11"

@@ -19,8 +19,8 @@ from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
-from scsigmoid.tokens.make import Tokenizer
 from scsigmoid.tokens.statistics import gather
+from scsigmoid.tokens.tokenizer import Tokenizer
 from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 SETTINGS = Embeddings(pooling="mean", batch_tokens=9999)

@@ -12,9 +12,9 @@ from stages import local_corpus, make_evaluation, make_manifest, make_part
 from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.errors import UserError
-from scsigmoid.tokens.make import Tokenizer
-from scsigmoid.tokens.stage import tokenize_evaluation, tokenize_part
+from scsigmoid.tokens.make_stores import tokenize_evaluation, tokenize_part
 from scsigmoid.tokens.statistics import gather
+from scsigmoid.tokens.tokenizer import Tokenizer
 from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 

@@ -19,7 +19,7 @@ from training import conftest as training_fixtures
 from scsigmoid.cli import main
 from scsigmoid.config.schema import Embeddings, ValidationLoss
 from scsigmoid.errors import UserError
-from scsigmoid.evaluation.embeddings import embed
+from scsigmoid.evaluation.embeddings import embed_dataset
 from scsigmoid.evaluation.validation_loss import validation_loss
 from scsigmoid.tokens import store as store_module
 from scsigmoid.tokens.packed import cumulative
@@ -91,7 +91,9 @@ def test_evaluation_refuses_changed_tokens(
     change_tokens(store / f"shard-{number:05d}.arrow")
     output = tmp_path / "sigmoid_toy.h5ad"
     with pytest.raises(UserError, match=rf"shard-0000{number}\.arrow.*damaged"):
-        embed(checkpoint, store, cells, Embeddings(pooling="mean", batch_tokens=40), "cpu", output)
+        embed_dataset(
+            checkpoint, store, cells, Embeddings(pooling="mean", batch_tokens=40), "cpu", output
+        )
     settings = ValidationLoss(trials=1, mask_fraction=0.3, confidence=0.95, batch_tokens=40)
     outputs = tmp_path / "sigmoid_toy.csv", tmp_path / "sigmoid_toy.parquet"
     with pytest.raises(UserError, match=rf"shard-0000{number}\.arrow.*damaged"):

@@ -13,10 +13,10 @@ from stages import write_cells
 
 from scsigmoid.corpus.metadata import FILES, ManifestRow, Metadata, write_manifest
 from scsigmoid.files import sha256, write_json
-from scsigmoid.tokens.make import Tokenizer
-from scsigmoid.tokens.stage import tokenize_evaluation, tokenize_part
+from scsigmoid.tokens.make_stores import tokenize_evaluation, tokenize_part
 from scsigmoid.tokens.statistics import gather
 from scsigmoid.tokens.store import TokenStore, grouped, store_schema, write_shards
+from scsigmoid.tokens.tokenizer import Tokenizer
 from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
 

@@ -44,7 +44,7 @@ import importlib, json, sys
 from forked import forked
 from scsigmoid.cli import main
 for name in (
-    "scsigmoid.tokens.stage", "scsigmoid.tokens.vocabulary",
+    "scsigmoid.tokens.make_stores", "scsigmoid.tokens.vocabulary",
     "scsigmoid.training.loop", "scsigmoid.evaluation.validation_loss", "scsigmoid.evaluation.mmd",
     "scsigmoid.evaluation.scib", "scsigmoid.paper.all_numbers",
     "scsigmoid.benchmarks.kernel", "scsigmoid.benchmarks.training", "torch._dynamo",

@@ -48,8 +48,8 @@ def statistics(part: Path) -> None:
 
 def tokens(part: Path) -> None:
     """Write the token store of a part."""
-    from scsigmoid.tokens.make import Tokenizer
-    from scsigmoid.tokens.stage import tokenize_part
+    from scsigmoid.tokens.make_stores import tokenize_part
+    from scsigmoid.tokens.tokenizer import Tokenizer
     from scsigmoid.tokens.vocabulary import Vocabulary
 
     vocabulary = Vocabulary.read(part / "vocabulary.parquet")

@@ -30,9 +30,9 @@ from scsigmoid.model.embedding import check_pooling, embed_cells, provenance, re
 from scsigmoid.model.finite import check_finite
 from scsigmoid.progress import log
 from scsigmoid.tokens.known_genes import with_known_genes
-from scsigmoid.tokens.make import Tokenizer
 from scsigmoid.tokens.ranks import TARGET_SUM
 from scsigmoid.tokens.store import TokenStore, grouped, write_shards
+from scsigmoid.tokens.tokenizer import Tokenizer
 
 SHARD_CELLS = 8192  # maximum number of cells per shard of the temporary token store
 

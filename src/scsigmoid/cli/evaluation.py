@@ -123,12 +123,12 @@ def embeddings(
     output: Outputs,
 ) -> None:
     """Embed the cells of a token store."""
-    from scsigmoid.evaluation.embeddings import embed as embed_cells
+    from scsigmoid.evaluation.embeddings import embed_dataset
 
     config = configuration.config
     settings = config.evaluation.embeddings
     for model, file in checkpoints_and_outputs(checkpoint, output):
-        embed_cells(model, tokens, cells, settings, config.device, file)
+        embed_dataset(model, tokens, cells, settings, config.device, file)
 
 
 @stage

@@ -150,8 +150,8 @@ def tokenize(
     """Turn cells into ranked gene tokens."""
     from scsigmoid.corpus.fetch import raw_files
     from scsigmoid.corpus.manifest import check_not_trained_on
-    from scsigmoid.tokens.make import Tokenizer
-    from scsigmoid.tokens.stage import UNLIMITED, tokenize_evaluation, tokenize_part
+    from scsigmoid.tokens.make_stores import UNLIMITED, tokenize_evaluation, tokenize_part
+    from scsigmoid.tokens.tokenizer import Tokenizer
     from scsigmoid.tokens.vocabulary import Vocabulary
 
     if metadata and not manifest:

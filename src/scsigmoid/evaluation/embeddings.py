@@ -14,7 +14,7 @@ from scsigmoid.records.identity import check_cells, check_identity, model_of
 from scsigmoid.tokens.store import TokenStore
 
 
-def embed(
+def embed_dataset(
     checkpoint: Path, store: Path, cells: Path, settings: Embeddings, device: str, output: Path
 ) -> None:
     """Embed the cells of a token store with a trained model.

@@ -127,7 +127,7 @@ def read_shards(shards: Sequence[Shard]) -> list[ShardCells]:
 class TokenStore:
     """One or several token stores, read as one. Cells are in the order of folders and shards."""
 
-    # `dataset`, `vocabulary` and `cells`, see :meth:`scsigmoid.tokens.make.Tokenizer.metadata`.
+    # `dataset`, `vocabulary` and `cells`, see :meth:`~.tokenizer.Tokenizer.metadata`.
     identity: Mapping[str, str]
     vocabulary_size: int  # number of tokens, including special tokens
     maximum_length: int  # number of tokens that cells were truncated to (smallest of the stores)

@@ -5,9 +5,9 @@ from pathlib import Path
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.corpus.metadata import read_metadata
-from scsigmoid.tokens.make import Tokenizer
 from scsigmoid.tokens.scatter import scatter
 from scsigmoid.tokens.store import grouped, store_schema, write_shards
+from scsigmoid.tokens.tokenizer import Tokenizer
 
 UNLIMITED = 2**31 - 1  # `maximum_length` of a store that models of any context can use
 

@@ -10,9 +10,9 @@ from tokens.conftest import by_definition, draw, evaluated, tokenized, vocabular
 
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.files import sha256
-from scsigmoid.tokens.make import Tokenizer
-from scsigmoid.tokens.stage import tokenize_part
+from scsigmoid.tokens.make_stores import tokenize_part
 from scsigmoid.tokens.store import TokenStore, read_index, write_length_counts
+from scsigmoid.tokens.tokenizer import Tokenizer
 
 
 @pytest.mark.parametrize("primary", [[True, False], ["TRUE", "FALSE"], [1, 0], [1.0, 0.0]])
