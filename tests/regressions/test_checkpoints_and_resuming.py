@@ -6,6 +6,7 @@ import sys
 from unittest.mock import Mock
 
 import pytest
+import torch
 from small_training import row
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from training.checkpoint_files import IDENTITY, save
@@ -14,7 +15,7 @@ from scsigmoid.config.check import load
 from scsigmoid.config.plan import Plan
 from scsigmoid.errors import UserError
 from scsigmoid.files import parsing
-from scsigmoid.training.checkpoints import Checkpoints
+from scsigmoid.training.checkpoints import Checkpoints, read_checkpoint
 from scsigmoid.training.records import Events
 from scsigmoid.training.run import TrainingRun
 
@@ -141,3 +142,12 @@ def test_checkpoints_of_earlier_code_are_resumed():
     assert other.identity("v", "c").items() - EARLIER_IDENTITY.items() == {
         ("architecture.variants", '["qk_norm"]')
     }
+
+
+def test_the_state_of_the_optimizer_had_another_name(tmp_path):
+    values = {
+        "version": 3, "step": 2, "steps": 4, "seconds": 1.0, "identity": {}, "journal": "",
+        "model": {}, "optimiser": {"state": torch.ones(2)},
+    }  # fmt: skip
+    torch.save(values, tmp_path / "step-00000002.pt")
+    assert read_checkpoint(tmp_path / "step-00000002.pt").optimizer["state"].tolist() == [1, 1]
