@@ -131,3 +131,14 @@ def test_a_damaged_file_is_named_before_any_job(own: Any, tmp_path: Path) -> Non
     (tmp_path / "a.h5ad").write_text("not HDF5")
     with pytest.raises(UserError, match=r"a\.h5ad"):
         own({"files": str(tmp_path / "a.h5ad"), "held_out": 0.5})
+
+
+@pytest.mark.parametrize("option", ["--price-per-gpu-hour", "--download-rate"])
+@pytest.mark.parametrize("value", ["-3", "0", "nan", "inf"])
+def test_a_price_or_rate_that_is_none(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "--config", "preset=small", f"{option}={value}"]) == 1
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert f"{option}: is {float(value):g}; name a finite number above 0" in error

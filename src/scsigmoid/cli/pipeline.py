@@ -1,5 +1,6 @@
 """Subcommands from the corpus to a trained model, and ``plan``."""
 
+import math
 import os
 import sys
 from functools import reduce
@@ -38,6 +39,10 @@ def plan(
     from scsigmoid.forecast.page import DOWNLOAD_RATE, forecast
     from scsigmoid.forecast.volume import check_own_files
 
+    options = {"--download-rate": download_rate, "--price-per-gpu-hour": price_per_gpu_hour}
+    for name, value in options.items():
+        if value is not None and not 0 < value < math.inf:  # also refuses NaN
+            raise UserError(f"{name}: is {value:g}; name a finite number above 0")
     base, presets = Path("config.yaml"), Path("workflow/presets")
     if not (base.is_file() and presets.is_dir()):
         print("no workflow in this folder: using the presets of the package", file=sys.stderr)
