@@ -26,11 +26,19 @@ from scsigmoid.config.metrics import METRICS
 from scsigmoid.config.schema import Scib
 from scsigmoid.evaluation.neighbors import Neighbors, find_neighbors, nearest_cells
 from scsigmoid.progress import log
-from scsigmoid.records.measurements import Measurement, known_donors, source_of, write_measurements
+from scsigmoid.records.measurements import (
+    Interval,
+    Measurement,
+    known_donors,
+    mean_interval,
+    source_of,
+    write_measurements,
+)
 from scsigmoid.seeds import derive
 
 Scores = Mapping[str, float]  # scores by name of the metric
 FOLDS = 5  # number of folds of cross-validation
+CONFIDENCE = 0.95  # of intervals over seeds of a metric
 LISI_NEIGHBORS = 90  # number of neighbors for iLISI in the Benchmarker of scib-metrics
 
 
@@ -64,19 +72,37 @@ def scib(
         for donor, part in parts:
             if donor and not described.per_donor:
                 continue
-            scores = FUNCTIONS[function](part, derive(seed, function, dataset))
-            text = ", ".join(f"{metric} {score:.4f}" for metric, score in scores.items())
+            repeats = 1 if donor else described.repeats  # scores of donors are averaged anyway
+            scores = averaged(FUNCTIONS[function], part, seed, dataset, repeats)
+            text = ", ".join(f"{metric} {score.value:.4f}" for metric, score in scores.items())
             suffix = f" ({donor})" if donor else ""
             log(f"{dataset} {part.metadata['model']}{suffix}: {text}")
             for metric in scores.keys() & rows.keys():
                 row = Measurement(
-                    dataset=dataset, group=donor, metric=metric, value=scores[metric],
+                    dataset=dataset, group=donor, metric=metric, **scores[metric]._asdict(),
                     n=len(part.labels), seed=seed if METRICS[metric].seeded else -1,
                     source=source_of(outputs[metric], part.source), **part.metadata,
                 )  # fmt: skip
                 rows[metric].append(row)
     for metric, output in outputs.items():
         write_measurements(output, rows[metric])
+
+
+def averaged(
+    function: Callable[[Neighbors, int], Scores], cells: Neighbors, seed: int, dataset: str,
+    repeats: int,
+) -> dict[str, Interval]:  # fmt: skip
+    """Return the mean of each score over several seeds, with Student's 95 % interval.
+
+    A score of a single seed has no interval.
+    """
+    first = derive(seed, function.__name__, dataset)
+    seeds = [first, *(derive(first, number) for number in range(1, repeats))]
+    scores = [function(cells, of_run) for of_run in seeds]
+    return {
+        metric: mean_interval(np.array([run[metric] for run in scores]), CONFIDENCE)
+        for metric in scores[0]
+    }
 
 
 def split_by_donor(cells: Neighbors) -> Iterator[tuple[str, Neighbors]]:

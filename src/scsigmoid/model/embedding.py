@@ -43,7 +43,14 @@ def embed_cells(
     device = next(encoder.parameters()).device
     batches = make_batches(tokens, encoder.settings, batch_tokens)
     values = np.empty((len(tokens), encoder.settings.hidden), dtype=np.float32)
-    for number, rows in enumerate(track(batches, label=label)):
+    progress = track(
+        batches,
+        label=label,
+        unit="cells",
+        total=len(tokens),
+        size=lambda rows: rows.stop - rows.start,
+    )
+    for number, rows in enumerate(progress):
         with torch.inference_mode(), autocast(device):
             batch = pack(tokens, np.arange(rows.start, rows.stop), encoder.settings).to(device)
             hidden = encoder(batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen)

@@ -212,7 +212,8 @@ class Results:
         for model, first_score in scores[averaged[0]].items():
             if all(model in scores[name] for name in averaged):
                 mean = np.mean([scores[name][model].value for name in averaged])
-                means[model] = replace(first_score, metric=MEAN, value=float(mean))
+                mean_score = Interval(float(mean))
+                means[model] = replace(first_score, metric=MEAN, **mean_score._asdict())
         return scores | {MEAN: means}
 
     def scored_donors(self, dataset: str) -> list[str]:
