@@ -219,6 +219,14 @@ def test_fewer_than_two_batches_have_no_score(representations, batches):
     assert ilisi(cells, 0) == connectivity(cells, 0) == {}
 
 
+def test_a_metric_without_a_score_has_a_file(write_pair, counts, tmp_path):
+    """The file had no rows, so that the table of scores stopped: it was "damaged"."""
+    pair = write_pair({"a": 9, "b": 9, "c": 9})
+    for rows in scored(pair, counts, tmp_path / "results/metrics", "logistic", "ilisi"):
+        assert [row.model for row in rows] == ["sigmoid_4k", "softmax_4k", "random"]
+        assert np.isnan([row.value for row in rows]).all()
+
+
 def test_a_missing_column_of_batches(pair, counts):
     with pytest.raises(UserError, match="no column 'plate'"):
         list(find_neighbors(pair, counts, SETTINGS, 42, "plate"))

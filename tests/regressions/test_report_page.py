@@ -163,6 +163,23 @@ def test_the_report_counts_cells_that_were_left_out(whole: Results) -> None:
     assert any(note.startswith("1,023 cells") for note in cells_table(whole).notes)
 
 
+def test_a_metric_without_a_score_has_no_column(whole: Results) -> None:
+    scored = whole.config.evaluation.scib.metrics
+    for dataset in whole.config.datasets:
+        rows = read_measurements(whole.folder / f"metrics/{scored[0]}/{dataset}.csv")
+        logistic = [replace(row, metric="logistic", value=math.nan) for row in rows]
+        write_measurements(whole.folder / f"metrics/logistic/{dataset}.csv", logistic)
+    scib = whole.config.evaluation.scib.model_copy(update={"metrics": ["logistic", *scored]})
+    evaluation = whole.config.evaluation.model_copy(update={"scib": scib})
+    config = whole.config.model_copy(update={"evaluation": evaluation})
+    own = Results(whole.folder, config)
+    csv, markdown, _ = registry.write("table", "scib", own, own.folder / "tables/scib")
+    assert "| Logistic accuracy" not in markdown.read_text()
+    assert set(pd.read_csv(csv)["metric"]) == {*scored, "bio_conservation"}
+    with style.styled():
+        assert all(np.isfinite(axes.get_xlim()).all() for axes in draw("scib", own).axes)
+
+
 def test_own_cells_have_scores_by_donor(whole: Results) -> None:
     scored = whole.config.evaluation.scib.metrics
     # Logistic accuracy, the first metric of the preset `own`, is not computed by donor.

@@ -53,8 +53,11 @@ def scib(
         cells: the dataset's h5ad file, named after the dataset.
         seed: the configuration's seed. All representations share the seeds derived from it.
         outputs: CSV file of measurements by metric. ``group`` is the donor, or empty for all cells.
-        batch: column of ``obs`` with the batch. Metrics of batches have no rows without it.
+        batch: column of ``obs`` with the batch, or "".
         donors: whether to score the cells of each donor, too (:func:`split_by_donor`).
+
+    The value of a metric without a score of all cells is NaN: without batches, or with too few
+    cells of a type.
 
     Raises:
         UserError: as for :func:`~.neighbors.find_neighbors`.
@@ -76,10 +79,14 @@ def scib(
             scores = averaged(FUNCTIONS[function], part, seed, dataset, repeats)
             text = ", ".join(f"{metric} {score.value:.4f}" for metric, score in scores.items())
             suffix = f" ({donor})" if donor else ""
-            log(f"{dataset} {part.metadata['model']}{suffix}: {text}")
-            for metric in scores.keys() & rows.keys():
+            log(f"{dataset} {part.metadata['model']}{suffix}: {text or 'no score'}")
+            computed = [metric for metric in outputs if METRICS[metric].function == function]
+            for metric in computed:
+                if donor and metric not in scores:
+                    continue
+                score = scores.get(metric, Interval(np.nan))
                 row = Measurement(
-                    dataset=dataset, group=donor, metric=metric, **scores[metric]._asdict(),
+                    dataset=dataset, group=donor, metric=metric, **score._asdict(),
                     n=len(part.labels), seed=seed if METRICS[metric].seeded else -1,
                     source=source_of(outputs[metric], part.source), **part.metadata,
                 )  # fmt: skip

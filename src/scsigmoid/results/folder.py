@@ -1,6 +1,7 @@
 """The result files of a run, read on demand."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -204,7 +205,11 @@ class Results:
         """
         metrics = [name for name in METRICS if name in self.config.evaluation.scib.metrics]
         scores = {
-            name: {row.model: row for row in self.measurements(name, dataset) if row.group == donor}
+            name: {
+                row.model: row
+                for row in self.measurements(name, dataset)
+                if row.group == donor and not math.isnan(row.value)  # NaN: there is no score
+            }
             for name in metrics
         }
         averaged = [name for name in metrics if METRICS[name].in_paper] or metrics

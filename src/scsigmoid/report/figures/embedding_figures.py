@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,7 @@ def scib(results: Results) -> "Figure":
     """
     config = results.config
     scores = {dataset: results.scores(dataset) for dataset in config.datasets}
-    metrics = list(next(iter(scores.values())))
+    metrics = scored_metrics(scores.values())
     if len(scores) == 1:
         return scib_of_one(results, next(iter(scores)))
     columns = min(len(metrics), 4)
@@ -78,6 +78,14 @@ def scib(results: Results) -> "Figure":
     return figure
 
 
+def scored_metrics(by_dataset: Collection[Mapping[str, Mapping[str, Any]]]) -> list[str]:
+    """Return the metrics that have a score on at least one dataset."""
+    metrics = dict.fromkeys(
+        name for scores in by_dataset for name, found in scores.items() if found
+    )
+    return list(metrics)
+
+
 def scib_scatter(results: Results) -> "Figure":
     """Draw the scores of the first model by the scores of the second, one panel per metric.
 
@@ -86,7 +94,7 @@ def scib_scatter(results: Results) -> "Figure":
     config = results.config
     first, second = config.evaluation.pair
     scores = {dataset: results.scores(dataset) for dataset in config.datasets}
-    metrics = list(next(iter(scores.values())))
+    metrics = scored_metrics(scores.values())
     columns = min(len(metrics), 4)
     figure = style.new_figure(DOUBLE, 0.5 + 2.0 * math.ceil(len(metrics) / columns))
     grid = style.panels(figure, len(metrics), columns)
@@ -115,7 +123,8 @@ def scib_scatter(results: Results) -> "Figure":
 
 def scib_of_one(results: Results, dataset: str) -> "Figure":
     """Draw the scores of the only dataset in one panel, with one row of marks per metric."""
-    scores = results.scores(dataset)
+    all_scores = results.scores(dataset)
+    scores = {metric: all_scores[metric] for metric in scored_metrics([all_scores])}
     figure = style.new_figure(DOUBLE, 1.2 + 0.26 * len(scores))
     axes = figure.add_subplot()
     for name, look in looks(results).items():
