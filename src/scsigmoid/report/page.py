@@ -42,8 +42,8 @@ PACKAGES = (
 )  # fmt: skip
 #: Note of the table of scIB scores in the report on the user's own cells.
 ONE_RUN = (
-    "Each score is from a single run of training and has no interval. A study with several seeds "
-    "gives the spread over seeds and the interval of the difference."
+    "Each score is from a single run of training. A study with several seeds gives the spread over "
+    "seeds of training and the interval of the difference."
 )
 CURVES = "for sigmoid and softmax (thin lines: single seeds, thick lines: mean over seeds)"
 #: Titles and captions of the figures of a study, by name.

@@ -80,10 +80,8 @@ def scib(results: Results) -> "Figure":
 
 def scored_metrics(by_dataset: Collection[Mapping[str, Mapping[str, Any]]]) -> list[str]:
     """Return the metrics that have a score on at least one dataset."""
-    metrics = dict.fromkeys(
-        name for scores in by_dataset for name, found in scores.items() if found
-    )
-    return list(metrics)
+    metrics = next(iter(by_dataset))  # equal for all datasets
+    return [name for name in metrics if any(scores[name] for scores in by_dataset)]
 
 
 def scib_scatter(results: Results) -> "Figure":

@@ -152,7 +152,7 @@ def scib(results: Results) -> Table:
         "(silhouette, NMI and ARI). Random embedding and PCA are controls without a model."
         + "".join(
             f" {METRICS[name].caption}"
-            for name in metrics
+            for name in dict.fromkeys(str(record["metric"]) for record in records)
             if name in METRICS and METRICS[name].caption
         ),
         records=records,
