@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._dynamo import config as tracing_settings
 from torch.fx.experimental import _config as shape_settings
 from torch.nn.functional import pad
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
@@ -105,6 +106,9 @@ class Trainer:
         # By default, a graph that was compiled for a batch with two equal sizes, for example as
         # many cells as masked genes, is used only for batches in which these sizes are equal.
         shape_settings.use_duck_shape = False
+        # By default, floats such as the epsilon of a layer normalization are first traced as inputs
+        # of the graph. This fails at the end, and everything is traced again with constants.
+        tracing_settings.specialize_float = True
 
     def summed_loss(self, batch: Batch, step: int, weights: Tensor | None = None) -> Tensor:
         """Return :func:`summed_loss` of a batch on the device, with the dropout of a step."""
