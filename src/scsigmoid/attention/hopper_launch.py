@@ -72,16 +72,16 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
         forward_kernel,
         q.get_device(),
         (programs, 1),
-        (
-            make_descriptor(q, PIECE_ROWS, dimension),
-            make_descriptor(k, block_k, dimension),
-            make_descriptor(v, block_k, dimension),
-            make_descriptor(out, PIECE_ROWS, dimension),
-            table,
-            factor * problem.scale,
-        ),
+        (table, factor * problem.scale),
         {**constants, "FORM": form, "num_warps": 4},
-        key=(q.dtype, dimension),
+        key=(q.dtype, heads, dimension),
+        tiles=(
+            (q, PIECE_ROWS, dimension),
+            (k, block_k, dimension),
+            (v, block_k, dimension),
+            (out, PIECE_ROWS, dimension),
+        ),
+        make_descriptor=make_descriptor,
         maxnreg=FORWARD_REGISTERS[dimension],
     )
     return out
@@ -141,20 +141,19 @@ def backward(
         backward_kernel,
         q.get_device(),
         (programs, 1),
-        (
-            make_descriptor(q, block_q, dimension),
-            make_descriptor(grad, block_q, dimension),
-            make_descriptor(k, PIECE_ROWS, dimension),
-            make_descriptor(v, PIECE_ROWS, dimension),
-            make_descriptor(dq_sum, 64, 64),  # half of a block
-            make_descriptor(dk, PIECE_ROWS, dimension),
-            make_descriptor(dv, PIECE_ROWS, dimension),
-            table,
-            factor * problem.scale,
-            problem.scale,
-        ),
+        (table, factor * problem.scale, problem.scale),
         {**constants, "FORM": form, "num_warps": 4},
-        key=(q.dtype, dimension),
+        key=(q.dtype, heads, dimension),
+        tiles=(
+            (q, block_q, dimension),
+            (grad, block_q, dimension),
+            (k, PIECE_ROWS, dimension),
+            (v, PIECE_ROWS, dimension),
+            (dq_sum, 64, 64),  # half of a block
+            (dk, PIECE_ROWS, dimension),
+            (dv, PIECE_ROWS, dimension),
+        ),
+        make_descriptor=make_descriptor,
         maxnreg=BACKWARD_REGISTERS,
     )
     launch(
