@@ -180,7 +180,7 @@ class PreparedLaunch:
                 self.values.pack_into(
                     self.memory, 0, *programs, *self.block, stream, 0, 0, *values, 0, 0
                 )
-            except (struct.error, OverflowError):  # a number is too large for its type
+            except struct.error:  # an integer is too large for its type
                 return False
             configuration, parameters = self.places
             return not driver.launch(configuration, self.function, parameters, None)

@@ -20,6 +20,7 @@ this takes longer than attention of a short batch. The first launch returns the 
 (:mod:`cuda_driver`), or to Triton's launcher if this is not possible.
 """
 
+import functools
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -44,16 +45,20 @@ FUSED = {"enable_fp_fusion": True}
 
 def is_describable(tensor: Tensor) -> bool:
     """Return True if TMA supports the tensor. Tokens and heads must be aligned to 16 bytes."""
-    token_stride, head_stride, inner_stride = tensor.stride()
-    size = tensor.element_size()
     return (
-        inner_stride == 1
-        and token_stride > 0
-        and head_stride > 0
-        and (tensor.data_ptr() | token_stride * size | head_stride * size) % 16 == 0
+        _are_describable(tensor.stride(), tensor.element_size())
+        and tensor.data_ptr() % 16 == 0
         and tensor.shape[0] <= WRAP
         and tensor.numel() > 0
     )
+
+
+@functools.lru_cache
+def _are_describable(strides: tuple[int, int, int], size: int) -> bool:
+    """Return True if TMA supports the strides of a tensor with elements of ``size`` bytes."""
+    token_stride, head_stride, inner_stride = strides
+    is_aligned = (token_stride * size | head_stride * size) % 16 == 0
+    return inner_stride == 1 and token_stride > 0 and head_stride > 0 and is_aligned
 
 
 def describe(tensor: Tensor, rows: int, columns: int) -> tuple[list[int], list[int], list[int]]:
@@ -101,7 +106,7 @@ def allocate_output(like: Tensor, problem: Problem, *, keys: bool = False) -> Te
 
     ``like`` is (tokens, heads, dim). Its tokens are keys if ``keys``, otherwise queries.
     """
-    out = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+    out = torch.empty_like(like, memory_format=torch.contiguous_format)
     if problem.has_gaps and out.numel():
         starts = problem.starts_k if keys else problem.starts_q
         ends = problem.ends_k if keys else problem.ends_q
