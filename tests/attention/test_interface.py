@@ -12,7 +12,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from scsigmoid.attention import (
-    arguments,
     backends,
     choose_backend,
     ops,
@@ -23,6 +22,7 @@ from scsigmoid.attention import (
     softmax_attention,
     softmax_attention_qkv,
 )
+from scsigmoid.attention.arguments import are_valid
 from scsigmoid.attention.problem import Problem, make_packed_problem
 from scsigmoid.errors import UserError
 
@@ -114,15 +114,19 @@ def test_the_quick_check_accepts_only_what_all_checks_accept(is_fused):
     """The quick check is for GPUs. Tensors on the device meta pass and fail it alike."""
 
     def move(value):
-        return value.to("meta") if isinstance(value, torch.Tensor) and not value.is_nested else value
+        return (
+            value.to("meta") if isinstance(value, torch.Tensor) and not value.is_nested else value
+        )
 
     def is_valid(q, k, v, cu_seqlens, max_seqlen, check=False, **ignored):
-        tensors = (move(torch.stack((q, k, v), dim=1)),) if is_fused else tuple(map(move, (q, k, v)))
-        return arguments.are_valid(tensors, 3 + is_fused, move(cu_seqlens), max_seqlen, check)
+        tensors = (
+            (move(torch.stack((q, k, v), dim=1)),) if is_fused else tuple(map(move, (q, k, v)))
+        )
+        return are_valid(tensors, 3 + is_fused, move(cu_seqlens), max_seqlen, check)
 
     valid = {**dict.fromkeys("qkv", Q), "cu_seqlens": cumulative([4, 2]), "max_seqlen": 4}
     assert is_valid(**valid)
-    assert not arguments.are_valid((Q, Q, Q), 3, valid["cu_seqlens"], 4, False)
+    assert not are_valid((Q, Q, Q), 3, valid["cu_seqlens"], 4, False)
     assert not is_valid(**valid, check=True)
     # Whether values are right is not known on a GPU. `_attend` checks scale and backend.
     skipped = ("cu_seqlens: must start", "does at sequence", "number of tokens", "a sequence has")

@@ -12,7 +12,6 @@ from triton import knobs
 from scsigmoid.attention import cuda_driver, launching, triton_internals
 from scsigmoid.attention.launching import WRAP, describe, is_describable
 
-
 Q = torch.zeros(9, 3, 128, dtype=torch.bfloat16)
 
 
@@ -101,13 +100,12 @@ class SimulatedDriver:
 def compiled_kernel(**changes):
     """Return what Triton says of a compiled kernel."""
     tile = {"swizzle": 3, "block_size": [1, 1, 64, 1, 64], "fp4_padded": False}
-    metadata = {
-        **{"num_ctas": 1, "num_warps": 9, "shared": 1000, "tensordesc_meta": [tile]},
-        **{"global_scratch_size": 0, "profile_scratch_size": 0},
-        **{"launch_pdl": False, "launch_cooperative_grid": False, **changes},
-    }
+    unused = ("global_scratch_size", "profile_scratch_size", "launch_pdl")
+    metadata = dict.fromkeys((*unused, "launch_cooperative_grid"), 0)
+    metadata |= {"num_ctas": 1, "num_warps": 9, "shared": 1000, "tensordesc_meta": [tile]}
     source = SimpleNamespace(signature=SIGNATURE)
-    return SimpleNamespace(metadata=SimpleNamespace(**metadata), src=source, function=77)
+    metadata = SimpleNamespace(**(metadata | changes))
+    return SimpleNamespace(metadata=metadata, src=source, function=77)
 
 
 def test_prepared_launches_pass_the_parameters_of_each_call(monkeypatch):

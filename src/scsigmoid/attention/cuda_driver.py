@@ -34,7 +34,7 @@ _FORMATS = {"i32": "i", "u32": "I", "i64": "q", "u64": "Q", "fp32": "f"}
 #: A tensor of a descriptor, and rows and columns of a tile.
 Tile = tuple[Tensor, int, int]
 #: Returns shape, strides and block shape of a tile's descriptor (:func:`launching.describe`).
-Describe = Callable[[Tensor, int, int], tuple[list[int], list[int], list[int]]]
+Describe = Callable[[Tensor, int, int], tuple[list[Any], list[Any], list[Any]]]
 #: Dimensions of each descriptor.
 _RANK = 5
 
@@ -126,7 +126,10 @@ class PreparedLaunch:
         self.places = base, ctypes.addressof(self.parameters)
 
     def _encode(self, index: int, tile: Tile) -> bool:
-        """Write a descriptor's tensor map, shape and strides as Triton does. Return if it worked."""
+        """Write a descriptor's tensor map, shape and strides as Triton does.
+
+        Return False if the driver refuses them.
+        """
         tensor, properties = tile[0], self.descriptors[index]
         shape, strides, _ = self.describe(*tile)
         part = slice(index * _RANK, (index + 1) * _RANK)
@@ -140,7 +143,7 @@ class PreparedLaunch:
         )
         # Not interleaved, 128 bytes are fetched to L2, and elements out of bounds are 0.
         options = (0, properties["swizzle"], 2, 0)
-        pointers = (tensor.data_ptr(), *map(ctypes.addressof, arrays))
+        pointers = (tensor.data_ptr(), *(ctypes.addressof(x) for x in arrays))
         return not self.driver.encode(
             self.maps[index], _MAP_TYPES[tensor.dtype], _RANK, *pointers, *options
         )

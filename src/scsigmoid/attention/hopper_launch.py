@@ -54,9 +54,8 @@ def _make_describable(tensor: Tensor) -> Tensor:
 
 def _can_launch(q: Tensor, k: Tensor, problem: Problem) -> bool:
     """Return True if no tensor is empty and descriptors can address all tokens."""
-    return problem.sequences > 0 and all(
-        [0 < x.shape[0] <= WRAP and x.shape[1] > 0 for x in (q, k)]
-    )
+    queries, keys = q.shape[0], k.shape[0]
+    return problem.sequences > 0 and q.shape[1] > 0 and 0 < queries <= WRAP and 0 < keys <= WRAP
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:

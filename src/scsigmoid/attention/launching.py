@@ -152,9 +152,12 @@ def launch(
     """
     signature = (kernel.fn, device, key, *constants.values())
     compiled, prepared = _compiled.get(signature, (None, None))
-    if prepared is not None and not is_profiled():
-        if prepared(current_stream(device), programs, tiles, arguments):
-            return
+    if (
+        prepared is not None
+        and not is_profiled()
+        and prepared(current_stream(device), programs, tiles, arguments)
+    ):
+        return
     all_arguments = arguments
     if make_descriptor is not None:
         all_arguments = (*(make_descriptor(*tile) for tile in tiles), *arguments)

@@ -33,8 +33,8 @@ _LARGEST_SHARED = 228 * 1024
 def read_parameters(compiled: Any, descriptors: int, arguments: int) -> Parameters | None:
     """Return the parameters of a compiled kernel, or None if its launch needs more than these.
 
-    Triton has no public description of the parameters. ``descriptors`` is the number of descriptors,
-    which are the kernel's first run-time arguments, and ``arguments`` the number of all others.
+    Triton has no public description of the parameters. ``descriptors`` and ``arguments`` are the
+    numbers of descriptors, which come first, and of all other run-time arguments.
     """
     try:
         metadata = compiled.metadata
