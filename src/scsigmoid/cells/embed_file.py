@@ -32,7 +32,7 @@ from scsigmoid.progress import log
 from scsigmoid.tokens.known_genes import with_known_genes
 from scsigmoid.tokens.ranks import TARGET_SUM
 from scsigmoid.tokens.store import TokenStore, grouped, write_shards
-from scsigmoid.tokens.tokenizer import Tokenizer
+from scsigmoid.tokens.tokenizer import LeftOut, Tokenizer
 
 SHARD_CELLS = 8192  # maximum number of cells per shard of the temporary token store
 
@@ -100,8 +100,10 @@ def token_store(model: Model, cells: Cells, name: str) -> Iterator[Path]:
         cells = with_known_genes(cells, model.vocabulary)
         maximum_length = model.encoder.settings.genes  # number of genes in the model's context
         tokenizer = Tokenizer(model.vocabulary, TARGET_SUM, maximum_length, SHARD_CELLS)
-        shards = grouped(tokenizer.batches(cells, label="", file=name), SHARD_CELLS)
-        metadata = tokenizer.metadata(order="file", simulated=False, label="")
+        left_out: LeftOut = {}
+        batches = tokenizer.batches(cells, left_out, label="", file=name)
+        shards = grouped(batches, SHARD_CELLS)
+        metadata = tokenizer.metadata(left_out, order="file", simulated=False, label="")
         write_shards(folder, shards, metadata)
         return_free_memory()
         yield Path(folder)
