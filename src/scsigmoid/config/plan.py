@@ -12,6 +12,7 @@ from typing import Any
 
 from scsigmoid.config.check import model_training
 from scsigmoid.config.local_files import LocalFile, own_files
+from scsigmoid.config.moved import with_new_values
 from scsigmoid.config.schema import Architecture, Config, Section, Training
 from scsigmoid.config.study import study_runs
 from scsigmoid.config.validate import check_known
@@ -143,6 +144,7 @@ class Plan:
                 size = int.from_bytes(file.read(8), "little")
                 header = json.loads(file.read(min(size, LARGEST_HEADER)))
             metadata = json.loads(header["__metadata__"][METADATA_KEY])
+            metadata["variants"] = with_new_values(metadata["variants"])
             defaults = {"training": defaults_of(Training), **defaults_of(Architecture)}
             there = dict(leaves(defaults)) | dict(leaves(metadata))
         except (OSError, KeyError, TypeError, ValueError):
