@@ -160,7 +160,6 @@ def make_row(name: str, title: str, cells: int) -> ManifestRow:
         role="training",
         source="embedded",
         location=name,
-        simulated="false" if name in (REAL, REAL_TRAINING) else "true",
         title=title,
         organism="Homo sapiens",
         cells=str(cells),
@@ -227,7 +226,7 @@ def real_cells(seed: int, *, held_out: bool) -> CellTable:
         **REQUIRED_OBS,
     }
     ids, names = [gene.id for gene in genes], [gene.name for gene in genes]
-    return CellTable(counts[rows], ids, names, obs, REAL_TITLE, simulated=False)
+    return CellTable(counts[rows], ids, names, obs, REAL_TITLE)
 
 
 def draw_genes(sizes: EmbeddedCorpus, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -314,7 +313,7 @@ def simulate(
         "assay": "simulated",
         **REQUIRED_OBS,
     }
-    return CellTable(counts, ids, names, obs, f"{name} (simulated)", simulated=True)
+    return CellTable(counts, ids, names, obs, f"{name} (simulated)")
 
 
 def library_sizes(
