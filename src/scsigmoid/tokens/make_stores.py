@@ -27,9 +27,8 @@ def tokenize_part(part: str | Path, tokenizer: Tokenizer, output: str | Path) ->
     count = sum(cells.n_cells for _, cells in files)
     schema = store_schema(tokenizer.vocabulary.size)
     shards = scatter(batches, count, tokenizer.shard_cells, schema, Path(output))
-    simulated = any(row.simulated == "true" for row, _ in files)
     labels = ", ".join(sorted({row.label for row, _ in files}))
-    write_shards(output, shards, tokenizer.metadata(left_out, "scattered", simulated, labels))
+    write_shards(output, shards, tokenizer.metadata(left_out, "scattered", labels))
 
 
 def tokenize_evaluation(
@@ -45,5 +44,5 @@ def tokenize_evaluation(
     left_out: LeftOut = {}
     batches = tokenizer.batches(cells, left_out, info.label, info.file, info.types)
     shards = grouped(batches, tokenizer.shard_cells)
-    arguments = (info.simulated, info.label, info.dataset, info.sha256)
-    write_shards(output, shards, tokenizer.metadata(left_out, "file", *arguments))
+    entries = tokenizer.metadata(left_out, "file", info.label, info.dataset, info.sha256)
+    write_shards(output, shards, entries)

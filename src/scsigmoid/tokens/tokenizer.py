@@ -41,7 +41,6 @@ class Tokenizer:
         self,
         left_out: LeftOut,
         order: str,
-        simulated: bool,
         label: str,
         dataset: str = "",
         sha256: str = "",
@@ -63,7 +62,6 @@ class Tokenizer:
             "shard_cells": self.shard_cells,
             "minimum_genes": self.minimum_genes,
             "order": order,
-            "simulated": simulated,
             "label": label,
             "left_out": left_out,
         }
