@@ -29,7 +29,7 @@ README = "README.md"
 REPRODUCTION, PREREGISTRATION = "docs/reproduction.md", "docs/preregistration.md"
 #: The step of the paper's divergence (fig:stability), and cells per step in our runs.
 PAPER_STEPS, CELLS = 55_600, 16
-#: Loss of gene frequencies on the cells of workflow/studies/stability.yaml and converged.yaml, nats.
+#: Loss of gene frequencies on the cells of stability.yaml and of converged.yaml, in nats.
 FREQUENCIES, CONVERGED_FREQUENCIES = 9.09, 9.018
 
 #: A page, and a text that it must contain.
