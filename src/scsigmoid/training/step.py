@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._dynamo import config as tracing_settings
 from torch.fx.experimental import _config as shape_settings
 from torch.nn.functional import pad
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
@@ -99,6 +98,8 @@ class Trainer:
 
     def compile(self, backend: str = "inductor") -> None:
         """Compile :func:`summed_loss`, the part of the loss after the embedding."""
+        from torch._dynamo import config as tracing_settings  # takes a second
+
         # Backends other than inductor ignore the options.
         self._summed_loss = torch.compile(
             summed_loss, dynamic=True, backend=backend, options=INDUCTOR_OPTIONS
