@@ -12,6 +12,7 @@ from typing import Any
 
 from scsigmoid.config.check import model_training
 from scsigmoid.config.local_files import LocalFile, own_files
+from scsigmoid.config.moved import with_new_values
 from scsigmoid.config.schema import Architecture, Config, Section, Training
 from scsigmoid.config.study import study_runs
 from scsigmoid.config.validate import check_known
@@ -30,6 +31,7 @@ class Plan:
         self.evaluated_models = [name for name, model in config.models.items() if not model.stress]
         self.stress_models = [name for name, model in config.models.items() if model.stress]
         self.study_runs = study_runs(config)
+        self.trained = [*config.models, *self.study_runs]  # names of all models that are trained
 
     @cached_property
     def held_out_files(self) -> dict[str, LocalFile]:
@@ -108,7 +110,7 @@ class Plan:
         left out of its entry in ``models``. Other models, sizes and studies are left out.
         """
         config = self.config
-        check_known("model", "model", [name], [*config.models, *self.study_runs])
+        check_known("model", "model", [name], self.trained)
         if name in self.study_runs:
             run = self.study_runs[name]
             model, training, seed = run.model, run.training, run.seed
@@ -143,6 +145,7 @@ class Plan:
                 size = int.from_bytes(file.read(8), "little")
                 header = json.loads(file.read(min(size, LARGEST_HEADER)))
             metadata = json.loads(header["__metadata__"][METADATA_KEY])
+            metadata["variants"] = with_new_values(metadata["variants"])
             defaults = {"training": defaults_of(Training), **defaults_of(Architecture)}
             there = dict(leaves(defaults)) | dict(leaves(metadata))
         except (OSError, KeyError, TypeError, ValueError):

@@ -154,11 +154,9 @@ def leiden(cells: Neighbors, seed: int) -> Scores:
     clusters with the highest NMI.
     """
     from scib_metrics import nmi_ari_cluster_labels_leiden
-    from scib_metrics.nearest_neighbors import NeighborsResults
 
-    nearest = NeighborsResults(indices=cells.indices, distances=cells.distances)
     scores = nmi_ari_cluster_labels_leiden(
-        nearest, cells.labels, optimize_resolution=True, seed=seed
+        cells.graph, cells.labels, optimize_resolution=True, seed=seed
     )
     return {f"leiden_{name}": float(scores[name]) for name in ("nmi", "ari")}
 
@@ -228,10 +226,8 @@ def connectivity(cells: Neighbors, seed: int) -> Scores:
     if len(np.unique(cells.batches[cells.batches != ""])) < 2:
         return {}
     from scib_metrics import graph_connectivity
-    from scib_metrics.nearest_neighbors import NeighborsResults
 
-    nearest = NeighborsResults(indices=cells.indices, distances=cells.distances)
-    return {"graph_connectivity": float(graph_connectivity(nearest, cells.labels))}
+    return {"graph_connectivity": float(graph_connectivity(cells.graph, cells.labels))}
 
 
 #: Functions that compute metrics, by name. Arguments: representation and seed.
