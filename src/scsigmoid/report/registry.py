@@ -205,7 +205,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             + "Training loss (nats per masked gene) by step, as logged (faint) and as a moving "
             "mean over 5 % of the logged steps (strong). The dotted line is the gene-frequency "
             "baseline: the loss if each gene is predicted by its share of the training data."
-            + ("" if is_single else " Right: validation losses on each dataset."),
+            + ("" if is_single else " Right: validation loss (nats per masked gene) by dataset."),
             inputs=[
                 *validation_losses(plan), *journals(plan.evaluated_models),
                 "tokens/vocabulary.parquet",

@@ -63,10 +63,10 @@ def loss(results: Results) -> "Figure":
     )
     confidence = config.evaluation.validation_loss.confidence * 100
     donor_bars = (
-        "Those with error bars are means over donors, with Student's "
-        f"{confidence:g} % interval. Others are means over cells."
+        "Validation losses with error bars are means over donors, with Student's "
+        f"{confidence:g} % interval. Other validation losses are means over cells."
     )
-    style.add_notes(figure, donor_bars if has_bars else "They are means over cells.")
+    style.add_notes(figure, donor_bars if has_bars else "Validation losses are means over cells.")
     return figure
 
 
