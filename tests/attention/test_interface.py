@@ -66,6 +66,7 @@ INVALID = (
 INVALID_SIGMOID = (
     ("accurate: must be True or False, is int", TypeError, {"accurate": 1}),
     ("deterministic: must be True or False", TypeError, {"deterministic": torch.tensor(True)}),
+    ("is_causal: must be True or False, is int", TypeError, {"is_causal": 1}),
     ("max_seqlen_k: must not be passed without", ValueError, {"max_seqlen_k": 3}),
     ("max_seqlen_k: must be passed", ValueError, {"cu_seqlens_k": cumulative([4, 2])}),
     ("1 sequences", ValueError, {"cu_seqlens_k": cumulative([6]), "max_seqlen_k": 6}),
@@ -147,7 +148,7 @@ def test_choice_on_the_cpu(capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for attention, backend, device, message in (
         ("sigmoid", "triton", "cpu", "use 'reference' or 'auto'"),
-        ("sigmoid", "hopper", "cpu", "needs a CUDA GPU"),
+        ("sigmoid", "hopper", "cpu", "needs a CUDA GPU .* use 'reference' or 'auto'"),
         ("softmax", "flex", "cpu", "use 'sdpa' or 'auto'"),
         ("linear", "auto", "cpu", "use one of sigmoid, softmax"),
         ("sigmoid", "auto", "cuda:7", "device 'cuda:7': torch sees no CUDA GPU"),
@@ -158,7 +159,7 @@ def test_choice_on_the_cpu(capsys, monkeypatch):
 
 def test_hopper_is_chosen_if_supported(gpu):
     assert gpu.choose() == gpu.choose("hopper") == "hopper"
-    assert gpu.choose(unsupported="it computes head dimensions 64 and 128 only") == "triton"
+    assert gpu.choose(unsupported="it does not compute causal masks") == "triton"
     assert gpu.choose(attention="softmax") == "sdpa"
     gpu.capability = (10, 0)
     assert gpu.choose() == "triton"
@@ -171,12 +172,18 @@ def test_hopper_is_chosen_if_supported(gpu):
     [
         (64, torch.bfloat16, ""),
         (128, torch.float16, ""),
-        (96, torch.float16, "it computes head dimensions 64 and 128 only"),
+        (96, torch.float16, ""),
+        (80, torch.float16, "it computes head dimensions 32, 64, 96 and 128 only"),
         (64, torch.float32, "it computes bfloat16 and float16 only"),
     ],
 )
 def test_shapes_that_hopper_supports(dimension, dtype, reason):
-    assert backends.find_unsupported(torch.zeros(1, 1, dimension, dtype=dtype)) == reason
+    q = torch.zeros(1, 1, dimension, dtype=dtype)
+    assert backends.find_unsupported("sigmoid", q) == reason
+    assert backends.find_unsupported("sigmoid", q, is_causal=True) == (
+        reason or "it does not compute causal masks"
+    )
+    assert (backends.find_unsupported("softmax", q) == "") == (not reason and dimension != 96)
 
 
 def test_warning_if_hopper_kernels_are_missing(gpu):
@@ -271,7 +278,7 @@ def test_operator_is_well_formed(is_fused, kind):
         tensors = [torch.stack(packed(), dim=1).requires_grad_(), None, None]
     bounds = cumulative([4, 2])[:-1], cumulative([4, 2])[1:]
     for bias in (None, torch.zeros(2, requires_grad=True)):
-        problem = Problem(*bounds, *bounds, bias, 4, 4, 0.3, None, False, None, kind)
+        problem = Problem(*bounds, *bounds, bias, 4, 4, 0.3, None, False, None, kind, True)
         torch.library.opcheck(ops.attention, (*tensors, *problem, "reference"))
         if kind == "softmax":
             break

@@ -134,7 +134,7 @@ _ARGUMENTS = (
     "Tensor q, Tensor? k, Tensor? v, "
     "Tensor starts_q, Tensor ends_q, Tensor starts_k, Tensor ends_k, Tensor? bias, "
     "SymInt longest_q, SymInt longest_k, float scale, bool? accurate, bool has_gaps, "
-    "bool? deterministic, str kind, str backend"
+    "bool? deterministic, str kind, bool is_causal, str backend"
 )
 _TENSOR_COUNT = 8
 

@@ -55,6 +55,7 @@ def _attend(
     backend: str,
     accurate: bool | None,
     deterministic: bool | None,
+    is_causal: bool,
     has_gaps: bool = False,
 ) -> Tensor:
     """Compute attention of checked tensors, [q, k, v] or [qkv].
@@ -63,10 +64,12 @@ def _attend(
     ``has_gaps`` are fields of :class:`Problem`. All other arguments are as in
     :func:`sigmoid_attention`.
     """
-    check_booleans(accurate=accurate, deterministic=deterministic)
+    check_booleans(accurate=accurate, deterministic=deterministic, is_causal=is_causal)
     # qkv has the dtype, device and last dimension of q.
     q_or_qkv, k, v = tensors if len(tensors) == 3 else (tensors[0], None, None)
-    backend = choose_backend("sigmoid", backend, q_or_qkv.device, find_unsupported(q_or_qkv))
+    is_causal = bool(is_causal)
+    unsupported = find_unsupported("sigmoid", q_or_qkv, is_causal)
+    backend = choose_backend("sigmoid", backend, q_or_qkv.device, unsupported)
     problem = Problem(
         *spans,
         expand_bias(bias, spans[0].shape[0], q_or_qkv),
@@ -75,6 +78,7 @@ def _attend(
         accurate=accurate,
         has_gaps=has_gaps,
         deterministic=deterministic,
+        is_causal=is_causal,
     )
     return ops.attend(q_or_qkv, k, v, problem, backend)
 
@@ -93,6 +97,7 @@ def sigmoid_attention(
     backend: str = "auto",
     accurate: bool | None = None,
     deterministic: bool | None = None,
+    is_causal: bool = False,
     check: bool = False,
 ) -> Tensor:
     """Compute sigmoid attention, O = sigmoid(Q K^T * scale + b) V, of packed sequences.
@@ -123,6 +128,9 @@ def sigmoid_attention(
         deterministic: compute the same bits in each run, also for gradients. Makes ``hopper``
             slower. ``triton`` and ``reference`` are always deterministic. Default: the setting of
             :func:`torch.use_deterministic_algorithms`.
+        is_causal: query i attends only to keys j <= i, both counted from the start of their
+            sequence (default False). The default bias stays -log(n) with all n keys, as in
+            TritonSigmoid. ``hopper`` does not compute it, and ``auto`` then chooses ``triton``.
         check: also check the values of ``cu_seqlens`` on a GPU (default False). This waits for the
             GPU. On the CPU the values are always checked.
 
@@ -158,7 +166,7 @@ def sigmoid_attention(
             )
         spans = (starts, ends, cu_seqlens_k[:-1], cu_seqlens_k[1:])
         longest = (max_seqlen, max_seqlen_k)
-    options = (scale, bias, backend, accurate, deterministic)
+    options = (scale, bias, backend, accurate, deterministic, is_causal)
     return _attend((q, k, v), spans, longest, *options)
 
 
@@ -172,6 +180,7 @@ def sigmoid_attention_qkv(
     backend: str = "auto",
     accurate: bool | None = None,
     deterministic: bool | None = None,
+    is_causal: bool = False,
     check: bool = False,
 ) -> Tensor:
     """Compute :func:`sigmoid_attention` of q, k and v in one tensor, the output of a projection.
@@ -182,8 +191,8 @@ def sigmoid_attention_qkv(
     Args:
         qkv: (tokens, 3, heads, dim): q, k and v. Any strides, but if the stride along ``dim`` is
             not 1, the kernels copy the tensor.
-        cu_seqlens, max_seqlen, scale, bias, backend, accurate, deterministic, check: as in
-            :func:`sigmoid_attention`.
+        cu_seqlens, max_seqlen, scale, bias, backend, accurate, deterministic, is_causal, check: as
+            in :func:`sigmoid_attention`.
 
     Returns:
         (tokens, heads, dim), contiguous, the dtype of ``qkv``.
@@ -193,7 +202,7 @@ def sigmoid_attention_qkv(
         (qkv,) = cast_for_autocast(qkv=qkv)
         check_fused(qkv, cu_seqlens, max_seqlen, check)
     starts, ends = cu_seqlens[:-1], cu_seqlens[1:]
-    options = (scale, bias, backend, accurate, deterministic)
+    options = (scale, bias, backend, accurate, deterministic, is_causal)
     return _attend((qkv,), (starts, ends, starts, ends), (max_seqlen, max_seqlen), *options)
 
 
@@ -209,6 +218,7 @@ def sigmoid_attention_padded(
     backend: str = "auto",
     accurate: bool | None = None,
     deterministic: bool | None = None,
+    is_causal: bool = False,
     check: bool = False,
 ) -> Tensor:
     """Compute sigmoid attention of padded sequences, the interface of the paper's algorithms.
@@ -223,8 +233,9 @@ def sigmoid_attention_padded(
         k, v: (sequences, key length, heads, dim).
         lengths_q: (sequences,) int32 or int64, number of valid tokens of each sequence.
         lengths_k: number of valid keys of each sequence (default ``lengths_q``).
-        scale, bias, backend, accurate, deterministic, check: as in :func:`sigmoid_attention`.
-            ``key length`` replaces ``max_seqlen_k`` in the default of ``accurate``.
+        scale, bias, backend, accurate, deterministic, is_causal, check: as in
+            :func:`sigmoid_attention`. ``key length`` replaces ``max_seqlen_k`` in the default of
+            ``accurate``.
 
     Returns:
         Contiguous tensor of the shape and dtype of ``q``.
@@ -243,7 +254,7 @@ def sigmoid_attention_padded(
         starts_k = sequences * k.shape[1]
         ends_k = starts_k + lengths_k.to(torch.int32)
     tensors = tuple(x.flatten(0, 1) for x in (q, k, v))
-    options = (scale, bias, backend, accurate, deterministic)
+    options = (scale, bias, backend, accurate, deterministic, is_causal)
     longest = (q.shape[1], k.shape[1])
     out = _attend(tensors, (starts_q, ends_q, starts_k, ends_k), longest, *options, has_gaps=True)
     return out.unflatten(0, q.shape[:2])

@@ -30,7 +30,12 @@ LOOPED: dict[Kernel, tuple[int, int]] = {"forward": (1, 2), "dq": (2, 3), "dkdv"
 
 
 def make_constants(
-    configuration: Configuration, dimension: int, itemsize: int, *, accurate: bool
+    configuration: Configuration,
+    dimension: int,
+    itemsize: int,
+    *,
+    accurate: bool,
+    causal: bool = False,
 ) -> dict[str, Any]:
     """Return the kernels' common compile-time arguments. float32 (4 bytes) is always accurate."""
     return {
@@ -43,6 +48,7 @@ def make_constants(
         "STAGES": configuration.stages,
         "TMA": configuration.tma,
         "TAIL_LAST": configuration.tail_last,
+        "CAUSAL": causal,
     }
 
 
@@ -74,6 +80,7 @@ def _launch(
         dimension,
         4 if is_interpreted() else tensors[0].element_size(),
         accurate=bool(problem.accurate),
+        causal=problem.is_causal,
     )
     descriptors = LOOPED[kernel] if configuration.tma else ()
     rows = configuration.block_q if kernel == "dkdv" else configuration.block_k
