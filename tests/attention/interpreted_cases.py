@@ -50,7 +50,12 @@ def poisoned(monkeypatch):
 
 @pytest.mark.parametrize(
     ("dtype", "dimension", "tolerance"),
-    [(torch.float32, 16, 2e-6), (torch.float32, 96, 2e-6), (torch.float16, 128, 2e-3)],
+    [
+        (torch.float32, 16, 2e-6),
+        (torch.float32, 96, 2e-6),
+        (torch.float16, 128, 2e-3),
+        (torch.float32, 256, 2e-6),
+    ],
 )
 def test_jagged_lengths(dtype, dimension, tolerance):
     tensors = inputs(sum(LENGTHS), dtype, dimension)
@@ -189,7 +194,7 @@ def test_empty_batches():
 @pytest.mark.parametrize(
     ("dimension", "dtype", "error", "message"),
     [
-        (160, torch.float32, ValueError, "head dimension 160 is above 128"),
+        (264, torch.float32, ValueError, "head dimension 264 is above 256"),
         (16, torch.float64, TypeError, "does not support float64"),
     ],
 )

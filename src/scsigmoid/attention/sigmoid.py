@@ -46,6 +46,12 @@ def expand_bias(bias: float | Tensor | None, sequences: int, like: Tensor) -> Te
     return bias.to(dtype).expand(sequences).contiguous()
 
 
+def _repeat_heads(tensor: Tensor, q: Tensor) -> Tensor:
+    """Return keys or values with as many heads as ``q``: each head once for each of its queries."""
+    groups = q.shape[-2] // max(1, tensor.shape[-2])
+    return tensor if groups <= 1 else tensor.repeat_interleave(groups, dim=-2)
+
+
 def _attend(
     tensors: Sequence[Tensor],
     spans: tuple[Tensor, Tensor, Tensor, Tensor],
@@ -107,9 +113,11 @@ def sigmoid_attention(
     ``bias``. Under autocast ``q``, ``k`` and ``v`` are cast like the inputs of a matrix product.
 
     Args:
-        q: (tokens, heads, dim), bfloat16, float16 or float32, dim up to 128. ``reference`` also
+        q: (tokens, heads, dim), bfloat16, float16 or float32, dim up to 256. ``reference`` also
             supports float64 and larger dims. Any strides, for example of a slice of a projection.
-        k, v: (key tokens, heads, dim), the dtype of ``q``.
+        k, v: (key tokens, key heads, dim), the dtype of ``q``. If ``key heads`` is a divisor of
+            ``heads`` (grouped-query attention), ``k`` and ``v`` are copied to all heads: head h of
+            ``q`` attends to head h // (heads / key heads).
         cu_seqlens: (sequences + 1,) int32, cumulative lengths from 0 to ``tokens``.
         max_seqlen: length of the longest sequence, or more.
         cu_seqlens_k: cumulative lengths of the keys (default ``cu_seqlens``).
@@ -146,8 +154,9 @@ def sigmoid_attention(
     has_own_keys = cu_seqlens_k is not None or max_seqlen_k is not None
     if has_own_keys or not are_valid((q, k, v), 3, cu_seqlens, max_seqlen, check):
         q, k, v = cast_for_autocast(q=q, k=k, v=v)
-        check_tensors(q, k, v, dimensions=3)
+        check_tensors(q, k, v, dimensions=3, is_grouped=True)
         check_packing(q, cu_seqlens, max_seqlen, check)
+        k, v = _repeat_heads(k, q), _repeat_heads(v, q)
     starts, ends = cu_seqlens[:-1], cu_seqlens[1:]
     if cu_seqlens_k is None:
         if max_seqlen_k is not None:
@@ -230,7 +239,7 @@ def sigmoid_attention_padded(
 
     Args:
         q: (sequences, length, heads, dim).
-        k, v: (sequences, key length, heads, dim).
+        k, v: (sequences, key length, key heads, dim), as in :func:`sigmoid_attention`.
         lengths_q: (sequences,) int32 or int64, number of valid tokens of each sequence.
         lengths_k: number of valid keys of each sequence (default ``lengths_q``).
         scale, bias, backend, accurate, deterministic, is_causal, check: as in
@@ -241,7 +250,8 @@ def sigmoid_attention_padded(
         Contiguous tensor of the shape and dtype of ``q``.
     """
     q, k, v = cast_for_autocast(q=q, k=k, v=v)
-    check_tensors(q, k, v, dimensions=4)
+    check_tensors(q, k, v, dimensions=4, is_grouped=True)
+    k, v = _repeat_heads(k, q), _repeat_heads(v, q)
     if lengths_k is None and k.shape[1] != q.shape[1]:
         raise ValueError(f"k: length {k.shape[1]} but q has {q.shape[1]}; pass lengths_k")
     check_lengths("lengths_q", lengths_q, q, check)

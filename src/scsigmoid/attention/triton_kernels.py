@@ -161,7 +161,7 @@ def _accumulate_causal(
         else:
             part_start = first if part == 0 else bound
             part_end = free if part == 0 else end
-            for at in tl.range(part_start, part_end, BLOCK, num_stages=1):
+            for at in tl.range(part_start, part_end, BLOCK, num_stages=STAGES):
                 a = _load_block(
                     A, a_row, a_head, start, length, at, head, D, BLOCK_D, BLOCK, TMA, TAIL=True
                 )

@@ -23,7 +23,7 @@ from scsigmoid.attention.tuning import (
 )
 
 #: Largest supported head dimension.
-WIDEST = 128
+WIDEST = 256
 KERNELS: dict[Kernel, Any] = {"forward": forward_kernel, "dq": dq_kernel, "dkdv": dkdv_kernel}
 #: Indices of the two tensor arguments that the inner loop reads, by descriptors if possible.
 LOOPED: dict[Kernel, tuple[int, int]] = {"forward": (1, 2), "dq": (2, 3), "dkdv": (0, 1)}
