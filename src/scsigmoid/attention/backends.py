@@ -14,7 +14,6 @@ from scsigmoid.errors import UserError
 from scsigmoid.kernels import BACKENDS, Backend, version_of
 from scsigmoid.progress import log
 
-
 #: Head dimensions of FlashAttention-4 that were tested.
 FA4_DIMENSIONS = (64, 128)
 

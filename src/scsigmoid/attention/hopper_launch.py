@@ -15,11 +15,10 @@ from scsigmoid.attention.launching import WRAP, allocate_output, is_describable,
 from scsigmoid.attention.problem import Problem
 from scsigmoid.attention.schedule import PIECE_ROWS, schedule
 
-#: Compile-time arguments of the forward kernel by columns of a tile, the head dimension rounded up to
-#: 64 or 128. ``PIECES``: consumer groups, with
-#: 64 query rows each. ``BLOCK_K``: keys of a block. ``STAGES``: blocks of keys and of values in
-#: flight. ``REGISTERS``: registers per thread of all consumer groups but the first.
-#: docs/kernel-log.md contains the measurements.
+#: Compile-time arguments of the forward kernel by the columns of a tile, which are 64 or 128.
+#: ``PIECES``: consumer groups, with 64 query rows each. ``BLOCK_K``: keys of a block. ``STAGES``:
+#: blocks of keys and of values in flight. ``REGISTERS``: registers per thread of all consumer
+#: groups but the first. docs/kernel-log.md contains the measurements.
 FORWARD = {
     64: {"PIECES": 4, "BLOCK_K": 64, "STAGES": 4, "REGISTERS": 112},
     128: {"PIECES": 3, "BLOCK_K": 64, "STAGES": 3, "REGISTERS": 160},

@@ -85,7 +85,9 @@ def _weights(
     return scores.add_(bias).sigmoid_()
 
 
-def _causal_row(problem: Problem, rows: slice, spans_q: Sequence[Span], sequence: int) -> int | None:
+def _causal_row(
+    problem: Problem, rows: slice, spans_q: Sequence[Span], sequence: int
+) -> int | None:
     return rows.start - spans_q[sequence][0] if problem.is_causal else None
 
 

@@ -125,11 +125,11 @@ def _accumulate_causal(
     SIGMOID: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr, TMA: tl.constexpr,
     ROWS: tl.constexpr, KEYS_ARE_ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Add the terms of all blocks that are not past the diagonal to ``sums``, as _accumulate.
+    """Add the terms of all blocks that are not past the diagonal, as :func:`_accumulate`.
 
-    The own tiles have ``ROWS`` rows, which are queries, or keys if ``KEYS_ARE_ROWS``. ``row`` is the
-    index of the first in its sequence. Three parts of the loop, any of which may be empty, compute
-    blocks with a mask, blocks without, and blocks with a mask.
+    The own tiles have ``ROWS`` rows, which are queries, or keys if ``KEYS_ARE_ROWS``. ``row`` is
+    the index of the first row in its sequence. The loop has three parts, any of which may be empty:
+    blocks with a mask, blocks without a mask, blocks with a mask.
     """
     whole_rows = (length // BLOCK) * BLOCK
     if KEYS_ARE_ROWS:
