@@ -393,6 +393,9 @@ def test_settings_with_an_old_name_work_and_are_named(capsys: pytest.CaptureFixt
         loaded(training=both)
     with pytest.raises(UserError, match=r"tokens: Input should be settings"):
         loaded(corpus={"minimum_genes": 3}, tokens=3)
+    for name in (1, "a.b"):
+        with pytest.raises(UserError, match=rf"^models(\.{name})?: "):
+            loaded(models={name: {"training": {"log_every": 7}}})
 
 
 def test_the_rule_of_the_training_benchmark_reads_what_a_step_depends_on() -> None:
