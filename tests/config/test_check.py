@@ -1,6 +1,7 @@
 """The configuration: merging, types, and messages about what is wrong."""
 
 import re
+import runpy
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +16,12 @@ from scsigmoid.config.check import as_yaml, check, load, model_training
 from scsigmoid.config.combinations import WIDEST_HEAD
 from scsigmoid.config.compared import compared, sections_in
 from scsigmoid.config.plan import Plan
-from scsigmoid.config.reference import read_by_rules, readers
 from scsigmoid.config.schema import Config, LocalFiles, Section
 from scsigmoid.config.validate import validate
 from scsigmoid.errors import UserError
 
+SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "docs/configuration_page.py"))
+read_by_rules, readers = SCRIPT["read_by_rules"], SCRIPT["readers"]
 ID = "09971952-46c4-410c-8fb1-0afa7b0b225f"  # of a dataset
 
 
@@ -391,6 +393,9 @@ def test_settings_with_an_old_name_work_and_are_named(capsys: pytest.CaptureFixt
         loaded(training=both)
     with pytest.raises(UserError, match=r"tokens: Input should be settings"):
         loaded(corpus={"minimum_genes": 3}, tokens=3)
+    for name in (1, "a.b"):
+        with pytest.raises(UserError, match=rf"^models(\.{name})?: "):
+            loaded(models={name: {"training": {"log_every": 7}}})
 
 
 def test_the_rule_of_the_training_benchmark_reads_what_a_step_depends_on() -> None:

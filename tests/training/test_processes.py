@@ -24,7 +24,7 @@ from scsigmoid.cli import main
 from scsigmoid.errors import UserError
 from scsigmoid.training.journal import read_journal
 from scsigmoid.training.loop import train
-from scsigmoid.training.processes import STOPPED, joined, stop_requests
+from scsigmoid.training.processes import STOPPED, connect, joined, stop_requests
 from scsigmoid.training.run import TrainingRun
 
 # Name, `attention` and `training.gradient` of each tested model.
@@ -172,6 +172,37 @@ def test_two_processes_or_one_resume_a_stopped_run(run, corpus, tmp_path):
 
 
 @pytest.mark.faults
+def test_four_processes_then_two_then_one(run, corpus, tmp_path):
+    """SIGTERM to torchrun, which a user started, stops all processes. Fewer resume the run."""
+    endless = changed(run, steps=10**6, checkpoint_every=10**6)
+    output = tmp_path / "parts"
+    journal = output / "journal.csv"
+    stops = [0]
+    for count in (4, 2):
+        torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={count}", "-m"]
+        child = subprocess.Popen(
+            [sys.executable, "-m", *torchrun, "scsigmoid", *train_command(endless, corpus, output)],
+            env=os.environ | {"TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGUSR1,SIGINT"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        wait_until(
+            lambda: journal.is_file() and len(read_journal(journal)[0]["step"]) > stops[-1] + 5
+        )
+        child.send_signal(signal.SIGTERM)
+        _, errors = child.communicate(timeout=120)
+        assert errors.count("stopped by SIGTERM after step ") == 1, errors
+        stops.append(int(errors.split("after step ")[-1].split(";")[0]))
+        assert read_journal(journal)[1]["processes"] == str(count)
+    finite = changed(run, steps=stops[-1] + 10)
+    train(finite, *corpus, output)
+    train(finite, *corpus, tmp_path / "whole")
+    parts, whole = (read_journal(tmp_path / name / "journal.csv")[0] for name in ("parts", "whole"))
+    np.testing.assert_array_equal(parts["step"], whole["step"])
+    np.testing.assert_allclose(parts["loss"], whole["loss"], rtol=1e-4)
+
+
+@pytest.mark.faults
 def test_a_run_resumes_after_a_lost_process(run, corpus, tmp_path):
     long = changed(run, steps=80, checkpoint_every=10)
     lost, whole = tmp_path / "lost", tmp_path / "whole"
@@ -210,6 +241,7 @@ def test_an_error_is_one_line(run, corpus, tmp_path, capfd):
 
 def test_missing_gpus_nccl_and_peers(monkeypatch):
     """In the first of two processes of torchrun on a machine with two GPUs."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,2")  # so that the change is undone
     for name, value in {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": 0, "RANK": 0}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -231,6 +263,28 @@ def test_missing_gpus_nccl_and_peers(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "1")
     with pytest.raises(SystemExit), joined("auto"):
         pass
+
+
+@pytest.mark.parametrize(("rank", "gpu"), [(0, "7"), (1, "GPU-2")])
+def test_a_process_sees_its_gpu_only(monkeypatch, rank, gpu):
+    """Compiled code contains the number of the GPU, so it is 0 in all processes."""
+    names = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": rank, "RANK": rank}
+    for name, value in (names | {"CUDA_VISIBLE_DEVICES": "7,GPU-2"}).items():
+        monkeypatch.setenv(name, str(value))
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(
+        torch.cuda, "device_count", lambda: len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
+    )
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(dist, "init_process_group", lambda backend: None)
+    monkeypatch.setattr(dist, "new_group", lambda **options: None)
+    monkeypatch.setattr(dist, "get_rank", lambda: rank)
+    processes = connect(2, "auto")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == gpu
+    assert processes.device == torch.device("cuda", 0)
+    assert chosen == [processes.device]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])

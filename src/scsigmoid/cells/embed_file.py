@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
 import torch
 from anndata import AnnData
 from anndata.io import write_elem
@@ -83,7 +82,7 @@ def embed_file(
         as_h5ad(path) as source,
         started(model.path, devices) as workers,  # they load the model while this process reads
     ):
-        obs, is_simulated = read_obs(source, str(path))
+        obs = read_obs(source, str(path))
         cells = open_cells(source, layer=layer, genes=genes, title=str(path))
         with token_store(model, cells, path.stem) as store:
             tokens = TokenStore.open(store)
@@ -99,7 +98,7 @@ def embed_file(
             else:
                 values = embed_cells(model.encoder, tokens, *how)
         check_finite(values, obs.index, f"{model.path}: embeds", obs.get(OWN_ROW))
-        metadata = provenance(model.path, model.metadata, settings.pooling, is_simulated)
+        metadata = provenance(model.path, model.metadata, settings.pooling)
         with h5py.File(temporary, "r+") as file:
             write_elem(file["obsm"], key, values)
             write_elem(file["uns"], key, metadata)
@@ -114,17 +113,15 @@ def token_store(model: Model, cells: Cells, name: str) -> Iterator[Path]:
         maximum_length = model.encoder.settings.genes  # number of genes in the model's context
         tokenizer = Tokenizer(model.vocabulary, TARGET_SUM, maximum_length, SHARD_CELLS)
         left_out: LeftOut = {}
-        batches = tokenizer.batches(cells, left_out, label="", file=name)
+        batches = tokenizer.batches(cells, label="", file=name, left_out=left_out)
         shards = grouped(batches, SHARD_CELLS)
-        metadata = tokenizer.metadata(left_out, order="file", simulated=False, label="")
+        metadata = tokenizer.metadata(left_out, order="file", label="")
         write_shards(folder, shards, metadata)
         return_free_memory()
         yield Path(folder)
 
 
-def read_obs(path: Path, title: str = "") -> tuple[Any, bool]:
-    """Return a file's ``obs``, and True if its ``uns`` marks the cells as simulated."""
+def read_obs(path: Path, title: str = "") -> Any:
+    """Return a file's ``obs``."""
     with opened(path, title) as file:
-        mark = file.get("uns/scsigmoid/simulated")
-        is_simulated = isinstance(mark, h5py.Dataset) and bool(np.any(mark[()]))
-        return read_data_frame(file["obs"], title or str(path)), is_simulated
+        return read_data_frame(file["obs"], title or str(path))

@@ -106,16 +106,13 @@ def check_pooling(pooling: Pooling, model: EncoderSettings, checkpoint: Path) ->
         )
 
 
-def provenance(
-    checkpoint: Path, metadata: Mapping[str, Any], pooling: Pooling, simulated: bool
-) -> dict[str, Any]:
+def provenance(checkpoint: Path, metadata: Mapping[str, Any], pooling: Pooling) -> dict[str, Any]:
     """Return the model and the pooling of an embedding, for ``uns`` of its file."""
     return {
         **{name: metadata[name] for name in ("model", "attention", "context", "step")},
         "pooling": pooling,
         "checkpoint": sha256(checkpoint),
         "vocabulary": metadata["vocabulary"],
-        "simulated": simulated,
     }
 
 

@@ -32,6 +32,8 @@ class StepResult:
     gradient_norm: Tensor  # L2 norm, before clipping, of the gradient that the step follows
     learning_rate: float
     graphed: bool  # whether a CUDA graph computed the gradient
+    # Events before and after the gradient, before the sum over processes. None on a CPU.
+    events: tuple[torch.cuda.Event, torch.cuda.Event] | None
 
 
 def make_optimizer(model: nn.Module, training: Training) -> torch.optim.AdamW:
@@ -98,6 +100,8 @@ class Trainer:
 
     def compile(self, backend: str = "inductor") -> None:
         """Compile :func:`summed_loss`, the part of the loss after the embedding."""
+        from torch._dynamo import config as tracing_settings  # takes a second
+
         # Backends other than inductor ignore the options.
         self._summed_loss = torch.compile(
             summed_loss, dynamic=True, backend=backend, options=INDUCTOR_OPTIONS
@@ -105,6 +109,9 @@ class Trainer:
         # By default, a graph that was compiled for a batch with two equal sizes, for example as
         # many cells as masked genes, is used only for batches in which these sizes are equal.
         shape_settings.use_duck_shape = False
+        # By default, floats such as the epsilon of a layer normalization are first traced as inputs
+        # of the graph. This fails at the end, and everything is traced again with constants.
+        tracing_settings.specialize_float = True
 
     def summed_loss(self, batch: Batch, step: int, weights: Tensor | None = None) -> Tensor:
         """Return :func:`summed_loss` of a batch on the device, with the dropout of a step."""
@@ -178,10 +185,12 @@ class Trainer:
         masked = max(1, masked)  # the loss is divided by it
         self._seen_kinds.add(self._kind(batches))
         bucket = self._bucket(batches)
+        begin = self._record_event()
         if bucket:
             loss = self._differentiate(step, batches[0], bucket, masked)
         else:
             loss = self._accumulate(step, batches, masked)
+        end = self._record_event()
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         self.processes.sum([*gradients, loss])
         norm = get_total_norm(gradients)
@@ -189,7 +198,17 @@ class Trainer:
             clip_grads_with_norm_(self._parameters, self.training.clipping, norm)
         self.optimizer.step()
         graphed = bool(bucket and self._graphs and self._graphs.replayed)
-        return StepResult(loss=loss, gradient_norm=norm, learning_rate=rate, graphed=graphed)
+        events = (begin, end) if begin and end else None
+        return StepResult(
+            loss=loss, gradient_norm=norm, learning_rate=rate, graphed=graphed, events=events
+        )
+
+    def _record_event(self) -> torch.cuda.Event | None:
+        if self.device.type != "cuda":
+            return None
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
 
     def _accumulate(self, step: int, batches: Sequence[Batch], masked: int) -> Tensor:
         """Add the gradients of micro-batches to ``grad`` of the parameters.
