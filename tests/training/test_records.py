@@ -22,11 +22,7 @@ def test_rates_count_the_whole_global_batch(run, make_batches, monkeypatch):
     for share, masked in zip(shares, (20, 21), strict=True):
         meter.count(share, masked, waited=0.5, graphed=True)
     result = StepResult(
-        loss=torch.tensor(3.0),
-        gradient_norm=torch.tensor(0.5),
-        learning_rate=1e-3,
-        graphed=True,
-        events=None,
+        loss=torch.tensor(3.0), gradient_norm=torch.tensor(0.5), learning_rate=1e-3, graphed=True
     )
     row = meter.row(2, result, 7.0, None)
     lengths = [length for share in shares for length in share.lengths.tolist()]

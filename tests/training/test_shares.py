@@ -56,33 +56,6 @@ def test_processes_share_the_same_global_batch(run, make_batches, processes):
         assert share.capacity == 48 * len(parts)
 
 
-def test_work_in_proportion_to_speeds():
-    """Also if a process is three times as fast as another."""
-    work = np.random.default_rng(0).lognormal(0, 0.5, 400)
-    speeds = [1.0, 3.0, 1.2, 0.96]
-    parts = divide(work, speeds)
-    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(400))
-    times = [work[part].sum() / speed for part, speed in zip(parts, speeds, strict=True)]
-    assert max(times) < 1.02 * min(times)
-
-
-def test_speeds_are_used_from_their_first_step_on(run, make_batches):
-    """Two processes divide the same cells before and after the change."""
-    shares = [make_batches(run, rank, 2) for rank in range(2)]
-    before = [[share[step].work for share in shares] for step in (1, 2, 3, 4)]
-    for share in shares:
-        share.set_speeds(3, [1.0, 2.0])
-        share.set_speeds(4, [5.0, 1.0])
-    after = [[share[step].work for share in shares] for step in (1, 2, 3, 4)]
-    assert after[:2] == before[:2]
-    assert after[2][1] > 1.5 * after[2][0]
-    assert after[3][0] > 2.5 * after[3][1]
-    for step in (3, 4):
-        (whole,) = make_batches(run, micro_batch_tokens=100_000)[step].micro_batches
-        parts = [batch for share in shares for batch in share[step].micro_batches]
-        assert by_cell(parts) == by_cell([whole])
-
-
 def test_contexts_have_the_same_cells(run, make_batches):
     short, long = (make_batches(replace(run, context=context)) for context in (8, 32))
     assert short.cells(3).tolist() == long.cells(3).tolist()
@@ -132,7 +105,7 @@ def test_processes_and_micro_batches_have_equal_work(context, ranks):
         drawn = np.random.default_rng(seed).lognormal(math.log(1830), 0.65, 256)
         lengths = np.clip(np.rint(drawn), 200, context).astype(np.int64)
         work = work_of_cells(lengths, PAPER, 0.15)
-        shares = divide(work, [1.0] * ranks)
+        shares = divide(work, ranks)
         assert sorted(np.concatenate(shares).tolist()) == list(range(256))
         loads = [work[share].sum() for share in shares]
         assert max(loads) < 1.02 * min(loads)

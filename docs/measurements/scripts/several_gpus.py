@@ -8,15 +8,11 @@ Writes to the folder ``OUTPUT``, after each part, so that an interruption loses 
   process and with several, without and with compiled code on the disk.
 - ``resume.csv``: losses of a run without interruption, and of a run that is stopped by SIGTERM and
   resumed with one process. ``stop.csv``: seconds from the signal to the exit, and the exit code.
-- ``rates.csv``: cells per second of training, for each ``LOGGED`` steps, with several processes and
-  with one. After some steps, work is divided by the measured speeds of the GPUs
-  (``scsigmoid.training.speeds``), so rates before and after can be compared.
 - ``embedding.csv``: cells per second and SHA-256 of the embeddings, with one GPU and with several.
 - ``machine.json``: versions and devices.
 
-The cells are simulated: lengths as in the paper's Fig. 1, random genes. Parts: ``train`` (start,
-stop and resume), ``rates``, ``embed``, and ``alone`` (one process without compiled code, in
-``start_alone.csv``). ``--small`` tries the program on a CPU.
+The cells are simulated: lengths as in the paper's Fig. 1, random genes. Parts: ``train``, ``embed``
+and ``alone`` (one process without compiled code). ``--small`` tries the program on a CPU.
 """
 
 import argparse
@@ -50,12 +46,9 @@ from scsigmoid.model.weights import load_encoder, save_encoder
 from scsigmoid.tokens.store import TokenStore, store_schema, write_shards
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.training.run import TrainingRun, commit
-from scsigmoid.training.speeds import MEASURED_STEPS
 
 MODEL = "sigmoid_2k"
-PARTS = ("train", "rates", "embed", "alone")
-#: Steps of the part ``rates`` with several processes and with one, and steps for each reading.
-RATE_STEPS, RATE_STEPS_ALONE, LOGGED = 128, 40, 8
+PARTS = ("train", "embed", "alone")
 SHARD_CELLS = 8192
 #: Limits of the number of genes of a cell.
 SHORTEST, LONGEST = 200, 16_000
@@ -114,9 +107,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 class Training:
     """A process of ``scsigmoid train``, which starts the others."""
 
-    def __init__(
-        self, folder: Path, output: str, processes: int, cache: str, config: str = "config.yaml"
-    ) -> None:
+    def __init__(self, folder: Path, output: str, processes: int, cache: str) -> None:
         """Train in ``folder/output`` with compiled code in ``folder/cache``."""
         self.journal = folder / output / "journal.csv"
         caches = {
@@ -126,7 +117,7 @@ class Training:
         self.log = folder / f"{output}_{processes}.log"
         words = ["train", "--model", MODEL, "--tokens", str(folder / "tokens")]
         words += ["--vocabulary", str(folder / "vocabulary.parquet"), "--gpus", str(processes)]
-        words += ["--configuration", str(folder / config), "--output", str(folder / output)]
+        words += ["--configuration", str(folder / "config.yaml"), "--output", str(folder / output)]
         self.begin = time.perf_counter()
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
@@ -135,15 +126,11 @@ class Training:
 
     def losses(self) -> dict[int, float]:
         """Return the losses in the journal so far by step."""
-        return self.read("loss")
-
-    def read(self, column: str) -> dict[int, float]:
-        """Return a column of the journal so far by step."""
         if not self.journal.is_file():
             return {}
         text = self.journal.read_text()
         lines = [line for line in text.splitlines()[: text.count("\n")] if line[:1] != "#"]
-        return {int(row["step"]): float(row[column]) for row in csv.DictReader(lines)}
+        return {int(row["step"]): float(row["loss"]) for row in csv.DictReader(lines)}
 
     def wait_for(self, step: int) -> float:
         """Wait until a step is logged. Return the seconds since the start of the process."""
@@ -201,36 +188,6 @@ def measure_training(folder: Path, output: Path, gpus: int, steps: int, stop: in
     write_csv(output / "resume.csv", rows)
     largest = max(abs(row["relative_difference"]) for row in rows)
     print(f"losses differ by at most {largest:.1e} over {steps} steps", flush=True)
-
-
-def measure_rates(folder: Path, output: Path, gpus: int, change: int) -> None:
-    """Train with several processes, then with one. ``change``: step of the first new division."""
-    rows = []
-    rates: dict[str, float] = {}
-    for processes in (gpus, 1):
-        name = f"rates_{processes}.yaml"
-        training = Training(folder, f"rates_{processes}", processes, "cache", name)
-        if code := training.finish():
-            raise SystemExit(f"training ended with code {code}: {training.log.read_text()[-2000:]}")
-        readings = training.read("cells_per_second")
-        rows += [
-            {"processes": processes, "step": step, "cells_per_second": round(rate, 2)}
-            for step, rate in readings.items()
-        ]
-        print(*[line for line in training.log.read_text().splitlines() if "speeds" in line])
-        # The first readings contain compilation.
-        steady = {step: rate for step, rate in readings.items() if step > LOGGED}
-        if processes == 1:
-            rates["one process"] = float(np.median([*steady.values()]))
-        else:
-            before = [rate for step, rate in steady.items() if step < change]
-            after = [rate for step, rate in steady.items() if step - LOGGED >= change]
-            rates[f"{gpus} processes, equal work"] = float(np.median(before))
-            rates[f"{gpus} processes, work by speed"] = float(np.median(after))
-    write_csv(output / "rates.csv", rows)
-    for name, rate in rates.items():
-        efficiency = rate / rates["one process"] / (1 if name == "one process" else gpus)
-        print(f"{name}: {rate:.1f} cells/s, efficiency {efficiency:.4f}", flush=True)
 
 
 def measure_alone(folder: Path, output: Path) -> None:
@@ -310,9 +267,9 @@ def measure_embedding(folder: Path, output: Path, devices: Sequence[torch.device
     print("same bytes" if np.array_equal(alone, together) else "the embeddings differ", flush=True)
 
 
-def configuration(device: str, steps: int, logged: int, *, is_small: bool) -> Config:
-    """Return the paper's configuration with few steps. Every ``logged`` steps have a reading."""
-    execution = {"log_every": logged, "checkpoint_every": 10**6}
+def configuration(device: str, steps: int, *, is_small: bool) -> Config:
+    """Return the paper's configuration with few steps, each of which is logged."""
+    execution = {"log_every": 1, "checkpoint_every": 10**6}
     overrides: dict[str, Any] = {
         "preset": "paper",
         "device": device,
@@ -336,8 +293,9 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="a small model on the CPU")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
-    device = "cpu" if options.small else "cuda"
-    config = configuration(device, options.steps, 1, is_small=options.small)
+    config = configuration(
+        "cpu" if options.small else "cuda", options.steps, is_small=options.small
+    )
     lengths = config.benchmarks.training
     run = TrainingRun.of(Plan(config).run_config(MODEL), MODEL)
     settings = run.encoder_settings(lengths.vocabulary)
@@ -355,9 +313,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "config.yaml").write_text(as_yaml(config))
-        for processes, steps in ((options.gpus, RATE_STEPS), (1, RATE_STEPS_ALONE)):
-            long = configuration(device, steps, LOGGED, is_small=options.small)
-            (folder / f"rates_{processes}.yaml").write_text(as_yaml(long))
         begin = time.perf_counter()
         write_tokens(folder, lengths, options.cells, settings.genes)
         if "embed" in options.only:
@@ -367,9 +322,6 @@ def main() -> None:
         print(f"prepared in {time.perf_counter() - begin:.1f} s", flush=True)
         if "train" in options.only:
             measure_training(folder, options.output, options.gpus, options.steps, options.stop)
-        if "rates" in options.only:
-            prepared = 2 * config.training.execution.workers + 1  # steps prepared in advance
-            measure_rates(folder, options.output, options.gpus, MEASURED_STEPS + prepared + 1)
         if "embed" in options.only:
             measure_embedding(folder, options.output, devices)
         if "alone" in options.only:

@@ -31,7 +31,6 @@ from scsigmoid.training.processes import SIGNALS, STOPPED, Processes, joined, st
 from scsigmoid.training.records import Meter, Records
 from scsigmoid.training.run import TrainingRun, header
 from scsigmoid.training.shares import GlobalBatches, prefetch, validation_indices
-from scsigmoid.training.speeds import Speeds
 from scsigmoid.training.step import Trainer
 
 CHECKPOINTS = "checkpoints"
@@ -217,7 +216,6 @@ def loop(
         return completed
     step, steps = completed, range(completed + 1, training.steps + 1)
     validation = Validation(batches) if training.validate_every else None
-    speeds = Speeds(batches, processes)
 
     def stop_after(step: int, signal: str) -> None:
         if records is not None:
@@ -257,8 +255,6 @@ def loop(
             is_logged = is_due or validation_loss is not None
             score = trainer.attention_score_max(share.micro_batches) if is_logged else 0.0
             result = trainer.step(step, share.micro_batches, masked)
-            if speeds.is_measured and result.events:
-                speeds.add(step, share.work, *result.events)
             snapshot(step)  # before the checkpoint, because resuming requires earlier snapshots
             is_flat = validation_loss is not None and has_flattened(losses, training.patience)
             is_last = is_flat or step == training.steps

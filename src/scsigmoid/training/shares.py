@@ -4,8 +4,7 @@ The sequence of global batches depends only on the seed and the number of cells.
 models, and any number of processes, see the same cells in the same order with the same masks.
 
 A cell of n tokens costs a n + b n^2 floating-point operations: a n for linear layers, b n^2 for
-attention. Processes wait for each other once per step, so all of them get equal work, or work in
-proportion to the measured speed of their GPU (:mod:`~.speeds`).
+attention. Processes wait for each other once per step, so all of them get equal work.
 """
 
 import heapq
@@ -43,20 +42,19 @@ def work_of_cells(lengths: Integers, settings: EncoderSettings, mask_fraction: f
     return n * (a + b * n)
 
 
-def divide(work: Float64s, speeds: Sequence[float]) -> list[Int64s]:
-    """Partition cells into parts that take about equal time. Return ascending indices of each part.
+def divide(work: Float64s, parts: int) -> list[Int64s]:
+    """Partition cells into parts of about equal work. Return ascending indices for each part.
 
-    ``speeds`` has the speed of each part, in any unit. Longest processing time first (Graham 1969):
-    the heaviest remaining cell goes to the part that is finished first. With equal speeds, at least
-    8 cells per part, and lengths as in the paper's Fig. 1, the work of the parts differs by less
-    than 2 %. If there are more parts than cells, some are empty.
+    Longest processing time first (Graham 1969): the heaviest remaining cell goes to the part with
+    the least work. With at least 8 cells per part, and lengths as in the paper's Fig. 1, the work
+    of the parts differs by less than 2 %. If there are more parts than cells, some are empty.
     """
-    members: list[list[int]] = [[] for _ in speeds]
-    heap = [(0.0, part) for part in range(len(speeds))]  # (time of the part, part)
+    members: list[list[int]] = [[] for _ in range(parts)]
+    heap = [(0.0, part) for part in range(parts)]  # (work of the part, part)
     for cell in np.argsort(-work, kind="stable").tolist():
-        least_time, part = heap[0]
+        least_work, part = heap[0]
         members[part].append(cell)
-        heapq.heapreplace(heap, (least_time + float(work[cell]) / speeds[part], part))
+        heapq.heapreplace(heap, (least_work + float(work[cell]), part))
     return [np.array(sorted(cells), dtype=np.int64) for cells in members]
 
 
@@ -68,7 +66,7 @@ def micro_batches(lengths: Integers, work: Float64s, budget: int) -> list[Int64s
     """
     count = min(len(lengths), max(1, ceil(int(lengths.sum()) / budget)))
     while True:
-        parts = divide(work, [1.0] * count)
+        parts = divide(work, count)
         if all(len(part) == 1 or lengths[part].sum() <= budget for part in parts):
             return parts
         count += 1
@@ -80,7 +78,6 @@ class Share:
 
     micro_batches: Sequence[Batch]
     lengths: Int64s  # (cells,) number of tokens of every cell of the global batch
-    work: float  # operations of this process
     capacity: int  # sum of the token budgets of all micro-batches of all processes
 
     @property
@@ -128,15 +125,6 @@ class GlobalBatches:
         self._trained_before = validation - np.arange(len(validation))
         self._order = CellOrder(len(store.lengths) - len(validation), seed)
         self._lock = threading.Lock()
-        # Speeds of the processes, with the first step for which they are used.
-        self._speeds = [(0, [1.0] * processes)]
-
-    def set_speeds(self, first_step: int, speeds: Sequence[float]) -> None:
-        """Divide the steps from ``first_step`` on by these speeds, in any unit.
-
-        All processes must call this with the same arguments before any of these steps is prepared.
-        """
-        self._speeds.append((first_step, [*speeds]))
 
     def cells(self, step: int) -> Int64s:
         """Return the indices in the store of the cells of a step. Steps are counted from 1."""
@@ -156,9 +144,7 @@ class GlobalBatches:
         budget = training.execution.micro_batch_tokens
         # All processes compute the same division, so that they need not communicate.
         division = []  # division[process][micro-batch]: indices into `cells`
-        speeds = next(each for first, each in reversed(self._speeds) if first <= step)
-        by_process = divide(work, speeds)
-        for members in by_process:
+        for members in divide(work, self.processes):
             parts = micro_batches(lengths[members], work[members], budget)
             division.append([members[part] for part in parts])
         masking = Masking(
@@ -173,7 +159,6 @@ class GlobalBatches:
                 pack(self.store, cells[part], settings, masking) for part in division[self.rank]
             ],
             lengths=lengths,
-            work=float(work[by_process[self.rank]].sum()),
             capacity=budget * sum(len(parts) for parts in division),
         )
 

@@ -32,8 +32,6 @@ class StepResult:
     gradient_norm: Tensor  # L2 norm, before clipping, of the gradient that the step follows
     learning_rate: float
     graphed: bool  # whether a CUDA graph computed the gradient
-    # Events before and after the gradient, before the sum over processes. None on a CPU.
-    events: tuple[torch.cuda.Event, torch.cuda.Event] | None
 
 
 def make_optimizer(model: nn.Module, training: Training) -> torch.optim.AdamW:
@@ -185,12 +183,10 @@ class Trainer:
         masked = max(1, masked)  # the loss is divided by it
         self._seen_kinds.add(self._kind(batches))
         bucket = self._bucket(batches)
-        begin = self._record_event()
         if bucket:
             loss = self._differentiate(step, batches[0], bucket, masked)
         else:
             loss = self._accumulate(step, batches, masked)
-        end = self._record_event()
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         self.processes.sum([*gradients, loss])
         norm = get_total_norm(gradients)
@@ -198,17 +194,7 @@ class Trainer:
             clip_grads_with_norm_(self._parameters, self.training.clipping, norm)
         self.optimizer.step()
         graphed = bool(bucket and self._graphs and self._graphs.replayed)
-        events = (begin, end) if begin and end else None
-        return StepResult(
-            loss=loss, gradient_norm=norm, learning_rate=rate, graphed=graphed, events=events
-        )
-
-    def _record_event(self) -> torch.cuda.Event | None:
-        if self.device.type != "cuda":
-            return None
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
+        return StepResult(loss=loss, gradient_norm=norm, learning_rate=rate, graphed=graphed)
 
     def _accumulate(self, step: int, batches: Sequence[Batch], masked: int) -> Tensor:
         """Add the gradients of micro-batches to ``grad`` of the parameters.
