@@ -42,6 +42,7 @@ rule vocabulary:
     params:
         configuration=stored_configuration,
         settings=read("tokens.minimum_cells", "tokens.vocabulary"),
+        **({"initial": initial_checksum(PLAN.initial)} if PLAN.initial else {}),
     shell:
         "python -m scsigmoid vocabulary --statistics {input.statistics:q}"
         " --configuration {params.configuration:q} --output {output:q} --log {log:q}"

@@ -50,6 +50,8 @@ rule train:
             "seed",
             run="{model}",  # the values of this model or run of the study only
         ),
+        # By content: a changed file trains again, but not another path of the same file.
+        **({"initial": lambda wildcards: PLAN.initial_checksum(wildcards.model)} if PLAN.initial else {}),
         configuration=stored_configuration,
     shell:
         "exec python -m scsigmoid train --model {wildcards.model} --tokens {input.tokens:q}"
