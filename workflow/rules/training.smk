@@ -34,6 +34,11 @@ rule train:
         slurm_extra=default_resource("training_extra"),
         cpus_per_task=TRAINING_GPUS * (default_resource("training_cpus_per_gpu") or 0) or None,
     params:
+        **(
+            {"initial": lambda wildcards: PLAN.initial_checksum(wildcards.model)}
+            if PLAN.initial
+            else {}
+        ),
         # `run` merges the values of the model or of the study into the general settings. `size`,
         # `training` and `study` are named for docs/configuration.md.
         settings=read(
@@ -51,7 +56,6 @@ rule train:
             run="{model}",  # the values of this model or run of the study only
         ),
         # By content: a changed file trains again, but not another path of the same file.
-        **({"initial": lambda wildcards: PLAN.initial_checksum(wildcards.model)} if PLAN.initial else {}),
         configuration=stored_configuration,
     shell:
         "exec python -m scsigmoid train --model {wildcards.model} --tokens {input.tokens:q}"

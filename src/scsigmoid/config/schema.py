@@ -455,8 +455,10 @@ class Scib(Section):
     """Number of nearest neighbors of a cell, including itself."""
     variance: Fraction
     """Fraction of the variance that the principal components keep."""
-    controls: Distinct[Literal["random", "pca_log_counts"]]
-    """Embeddings scored next to the models: random values, or the PCA of log counts."""
+    controls: Distinct[Literal["initial", "random", "pca_log_counts", "variable_genes"]]
+    """Embeddings scored next to the models: random values, the PCA of log counts, or the log counts
+    of the 2,000 most variable genes. ``initial``, the model that training starts from as it is, is
+    added if ``training.initial`` is set."""
 
 
 class Mmd(Section):

@@ -56,7 +56,7 @@ class Scale:
 SCALES = {
     "cpu": Scale(
         size="tiny", context=128, genes=3000, batch=16, tokens=8192, rate=3e-3, warmup=100,
-        cells=80_000, passes=100, operations=2.5e13,
+        cells=80_000, passes=100, operations=1e13,
     ),
     "cuda": Scale(
         size="small", context=4096, genes=20_000, batch=64, tokens=65_536, rate=1e-3, warmup=200,

@@ -148,6 +148,11 @@ def scib(results: Results) -> Table:
                 )
                 row.append(interval(*score.interval, 3))
             rows.append(row)
+        records += [
+            {"dataset": dataset, "title": entry.title, "model": row.model, "metric": row.metric}
+            | {"compared_with": row.compared_with, **row.interval._asdict(), "cells": row.n}
+            for row in results.score_differences(dataset)
+        ]
     return Table(
         caption="Biological conservation (scIB scores, no unit) of the embeddings, one training "
         "run per model, so scores have no interval. Higher is better. Silhouette is "
