@@ -120,7 +120,9 @@ def difference(rows: pd.DataFrame, first: str, second: str) -> tuple[float, floa
 
 def control_label(name: str) -> str:
     """Return the name of a representation in a sentence."""
-    return in_sentence(CONTROLS[name]) if name in CONTROLS else f"the model {name}"
+    if name == "initial":
+        return f"the {in_sentence(CONTROLS[name])}"
+    return in_sentence(CONTROLS[name]) if name in CONTROLS else f"the trained model {name}"
 
 
 def verdicts(scores: pd.DataFrame) -> str:
