@@ -40,8 +40,8 @@ docs: $(READY)
 	$(BIN)/sphinx-build -W --keep-going -q docs site
 
 configuration: $(READY)
-	$(BIN)/python -m scsigmoid.config.reference > docs/configuration.md
-	$(BIN)/python -m scsigmoid.config.reference --schema > workflow/schemas/config.schema.json
+	$(BIN)/python docs/configuration_page.py > docs/configuration.md
+	$(BIN)/python docs/configuration_page.py --schema > workflow/schemas/config.schema.json
 
 environment: $(READY)
 

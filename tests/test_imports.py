@@ -30,7 +30,7 @@ ALLOWED = {
     "evaluation": "config corpus model records tokens",
     "benchmarks": "attention config kernels model records tokens training",
     "results": "benchmarks config corpus kernels records training",
-    "paper": "benchmarks config records results",
+    "paper": "benchmarks config model records results",
     "report": "benchmarks config kernels model paper records results",
     "study": "config evaluation model records report results tokens training",
     "forecast": "config corpus model tokens",

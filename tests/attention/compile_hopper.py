@@ -60,6 +60,24 @@ def inspect(kernel) -> dict:
     }
 
 
+def parameter_sizes(ptx: str) -> list[int]:
+    """Return the bytes of each parameter of the kernel in ``ptx``."""
+    sizes = re.findall(r"\.param (?:\.align \d+ )?\.[bfsu](\d+)[^\[,\n]*(?:\[(\d+)\])?", ptx)
+    return [int(bits) // 8 * int(count or 1) for bits, count in sizes]
+
+
+def is_launched_directly(kernel, tiles: int, arguments: int) -> bool:
+    """Return True if the kernel has the parameters that :mod:`cuda_driver` passes to it."""
+    from scsigmoid.attention import cuda_driver
+
+    class SimulatedLibrary:
+        def parameter_sizes(self, function):
+            return parameter_sizes(kernel.asm["ptx"])
+
+    cuda_driver.load_driver = SimulatedLibrary
+    return cuda_driver.prepare(kernel, [None] * tiles, [None] * arguments, None) is not None
+
+
 def main() -> None:
     driver.set_active(SimulatedDriver())
     from scsigmoid.attention import hopper_launch
@@ -101,8 +119,9 @@ def main() -> None:
             **options,
             maxnreg=hopper_launch.BACKWARD_REGISTERS,
         )
-        for name, kernel in (("forward", forward), ("backward", backward)):
+        for name, kernel, *counts in (("forward", forward, 4, 2), ("backward", backward, 7, 3)):
             row = {"kernel": name, "dimension": dimension, "form": form}
+            row["direct"] = is_launched_directly(kernel, *counts)
             print(json.dumps(row | inspect(kernel)))
 
 

@@ -37,9 +37,12 @@ def poisoned(monkeypatch):
     def empty(*arguments, **options):
         return torch.full(*arguments, float("nan"), **options)
 
+    def empty_like(*arguments, **options):
+        return torch.full_like(*arguments, float("nan"), **options)
+
     class Torch:
         def __getattr__(self, name):
-            return empty if name == "empty" else getattr(torch, name)
+            return {"empty": empty, "empty_like": empty_like}.get(name, getattr(torch, name))
 
     monkeypatch.setattr(triton_launch, "torch", Torch())
     monkeypatch.setattr(launching, "torch", Torch())

@@ -48,6 +48,7 @@ def test_kernels_fit_and_do_not_serialize(version):
         # and loop bounds do not fit, and are read once for each block of queries.
         assert row["spilled"] <= 128 * is_backward, row
         assert row["products"] > 0, row
+        assert row["direct"], row
         assert (row["reductions"] > 0) == is_backward, row
         assert (row["tanh"] > 0) == (row["form"] in ("tanh", "vote")), row
         assert (row["votes"] > 0) == (row["form"] == "vote"), row

@@ -22,6 +22,7 @@ from scsigmoid.attention import (
     softmax_attention,
     softmax_attention_qkv,
 )
+from scsigmoid.attention.arguments import are_valid
 from scsigmoid.attention.problem import Problem, make_packed_problem
 from scsigmoid.errors import UserError
 
@@ -106,6 +107,36 @@ def test_invalid_arguments():
         changes = {k: torch.tensor(v) if "lengths" in k else v for k, v in changes.items()}
         with pytest.raises(error, match=message):
             function(**{**arguments, **changes})
+
+
+@pytest.mark.parametrize("is_fused", [False, True])
+def test_the_quick_check_accepts_only_what_all_checks_accept(is_fused):
+    """The quick check is for GPUs. Tensors on the device meta pass and fail it alike."""
+
+    def move(value):
+        return (
+            value.to("meta") if isinstance(value, torch.Tensor) and not value.is_nested else value
+        )
+
+    def is_valid(q, k, v, cu_seqlens, max_seqlen, check=False, **ignored):
+        tensors = (
+            (move(torch.stack((q, k, v), dim=1)),) if is_fused else tuple(map(move, (q, k, v)))
+        )
+        return are_valid(tensors, 3 + is_fused, move(cu_seqlens), max_seqlen, check)
+
+    valid = {**dict.fromkeys("qkv", Q), "cu_seqlens": cumulative([4, 2]), "max_seqlen": 4}
+    assert is_valid(**valid)
+    assert not are_valid((Q, Q, Q), 3, valid["cu_seqlens"], 4, False)
+    assert not is_valid(**valid, check=True)
+    # Whether values are right is not known on a GPU. `_attend` checks scale and backend.
+    skipped = ("cu_seqlens: must start", "does at sequence", "number of tokens", "a sequence has")
+    skipped += ("scale", r"backend ")
+    for message, _, changes in INVALID:
+        if message.startswith(skipped) or (is_fused and set(changes) & set("qkv")):
+            continue
+        assert not is_valid(**{**valid, **changes}), message
+    with torch.autocast("cpu", torch.bfloat16):
+        assert is_valid(**valid)  # the device meta has no autocast
 
 
 def test_choice_on_the_cpu(capsys, monkeypatch):

@@ -1,5 +1,7 @@
 """Addresses and bounds of descriptors, and repeated launches of a kernel."""
 
+import ctypes
+import struct
 from types import SimpleNamespace
 from unittest.mock import MagicMock, call
 
@@ -7,8 +9,10 @@ import pytest
 import torch
 from triton import knobs
 
-from scsigmoid.attention import launching, triton_internals
+from scsigmoid.attention import cuda_driver, launching, triton_internals
 from scsigmoid.attention.launching import WRAP, describe, is_describable
+
+Q = torch.zeros(9, 3, 128, dtype=torch.bfloat16)
 
 
 def address(tensor, coordinates):
@@ -51,6 +55,113 @@ def test_describable_tensors():
     # Rows that start 8 bytes after an aligned address, and rows of 8 bytes.
     assert not is_describable(tensor.flatten()[4:2308].view(9, 4, 64))
     assert not is_describable(torch.zeros(10, 4, 4, dtype=torch.bfloat16))
+
+
+SIGNATURE = {
+    "tile": "tensordesc<bf16[1,1,64,1,128]>",
+    "pointer": "*i32",
+    "absent": "constexpr",
+    "count": "i32",
+    "scale": "fp32",
+    "BLOCK": "constexpr",
+}
+#: The bytes of each parameter: tensor map, five sizes, five strides, others, scratch memory.
+SIZES = [128, *[4] * 5, *[8] * 5, 8, 4, 4, 8, 8]
+
+
+class SimulatedDriver:
+    """Functions of a CUDA driver that record launches. Tensor maps contain two numbers."""
+
+    def __init__(self):
+        self.launches, self.encoded, self.code = [], 0, 0
+
+    def parameter_sizes(self, function):
+        return SIZES
+
+    def encode(self, place, dtype, rank, address, dims, strides, box, ones, *options):
+        self.encoded += 1
+        first_stride = ctypes.c_uint64.from_address(strides + 16).value  # of tokens, in bytes
+        ctypes.memmove(place, struct.pack("QQ", address, first_stride), 16)
+        return 0
+
+    def replace_address(self, place, address):
+        ctypes.memmove(place, struct.pack("Q", address), 8)
+        return 0
+
+    def launch(self, configuration, function, places, extra):
+        fields = struct.unpack("7I4xQQI4x", ctypes.string_at(configuration, 56))
+        pointers = struct.unpack(f"{len(SIZES)}Q", ctypes.string_at(places, 8 * len(SIZES)))
+        pairs = zip(pointers, SIZES, strict=True)
+        values = [ctypes.string_at(pointer, size) for pointer, size in pairs]
+        self.launches.append((function, fields, values))
+        return self.code
+
+
+def compiled_kernel(**changes):
+    """Return what Triton says of a compiled kernel."""
+    tile = {"swizzle": 3, "block_size": [1, 1, 64, 1, 64], "fp4_padded": False}
+    unused = ("global_scratch_size", "profile_scratch_size", "launch_pdl")
+    metadata = dict.fromkeys((*unused, "launch_cooperative_grid"), 0)
+    metadata |= {"num_ctas": 1, "num_warps": 9, "shared": 1000, "tensordesc_meta": [tile]}
+    source = SimpleNamespace(signature=SIGNATURE)
+    metadata = SimpleNamespace(**(metadata | changes))
+    return SimpleNamespace(metadata=metadata, src=source, function=77)
+
+
+def test_prepared_launches_pass_the_parameters_of_each_call(monkeypatch):
+    driver = SimulatedDriver()
+    monkeypatch.setattr(cuda_driver, "load_driver", lambda: driver)
+    pointer = torch.zeros(4, dtype=torch.int32)
+    narrow, other = (torch.zeros(9, 3, 128, dtype=torch.bfloat16) for _ in range(2))
+    wide = torch.zeros(9, 2, 3, 128, dtype=torch.bfloat16)[:, 1]
+    arguments = (pointer, None, 5, 0.25)
+    prepared = cuda_driver.prepare(compiled_kernel(), [(narrow, 64, 128)], arguments, describe)
+    for tensor, encoded in ((narrow, 1), (narrow, 1), (other, 1), (wide, 2), (other, 3)):
+        assert prepared(123, (7, 2), [(tensor, 64, 128)], (pointer, None, 6, 0.5))
+        assert driver.encoded == encoded
+        function, fields, values = driver.launches[-1]
+        assert function == 77
+        assert fields == (7, 2, 1, 32 * 9, 1, 1, 1000, 123, 0, 0)
+        assert struct.unpack("QQ", values[0][:16]) == (tensor.data_ptr(), 2 * tensor.stride(0))
+        shape, strides, _ = describe(tensor, 64, 128)
+        assert [int.from_bytes(x, "little") for x in values[1:6]] == shape
+        assert [int.from_bytes(x, "little") for x in values[6:11]] == strides
+        assert struct.unpack("QifQQ", b"".join(values[11:])) == (pointer.data_ptr(), 6, 0.5, 0, 0)
+
+
+def test_launches_that_fail_are_left_to_triton(monkeypatch):
+    driver = SimulatedDriver()
+    monkeypatch.setattr(cuda_driver, "load_driver", lambda: driver)
+    tensor, arguments = torch.zeros(9, 3, 128, dtype=torch.bfloat16), (Q, None, 5, 0.25)
+    prepared = cuda_driver.prepare(compiled_kernel(), [(tensor, 64, 128)], arguments, describe)
+    assert not prepared(1, (1, 1), [(tensor, 64, 128)], (Q, None, 2**31, 0.25))
+    assert driver.launches == []
+    driver.code = 201  # no context in this thread
+    assert not prepared(1, (1, 1), [(tensor, 64, 128)], arguments)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_ctas": 2},
+        {"launch_pdl": True},
+        {"launch_cooperative_grid": True},
+        {"global_scratch_size": 8},
+        {"profile_scratch_size": 8},
+        {"shared": 2**18},
+        {"tensordesc_meta": None},
+        {"tensordesc_meta": [{"fp4_padded": True}]},
+    ],
+)
+def test_unexpected_kernels_are_left_to_triton(monkeypatch, changes):
+    monkeypatch.setattr(cuda_driver, "load_driver", SimulatedDriver)
+    tiles, arguments = [(Q, 64, 128)], (Q, None, 5, 0.25)
+    assert cuda_driver.prepare(compiled_kernel(), tiles, arguments, describe) is not None
+    assert cuda_driver.prepare(compiled_kernel(**changes), tiles, arguments, describe) is None
+    monkeypatch.setattr(SimulatedDriver, "parameter_sizes", lambda *_: SIZES[:-1])
+    assert cuda_driver.prepare(compiled_kernel(), tiles, arguments, describe) is None
+    monkeypatch.setattr(cuda_driver, "load_driver", lambda: None)
+    assert cuda_driver.prepare(compiled_kernel(), tiles, arguments, describe) is None
 
 
 @pytest.fixture

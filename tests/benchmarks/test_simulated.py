@@ -48,7 +48,6 @@ def test_training_reads_simulated_tokens(tmp_path: Path, config: Config):
     vocabulary = Vocabulary.read(tmp_path / "vocabulary.parquet")
     store = TokenStore.open(tmp_path / "tokens", vocabulary=vocabulary.fingerprint)
     assert (len(store), store.maximum_length, vocabulary.size) == (40, 300, 44_000)
-    assert store.simulated
     again = tmp_path / "again"
     write_simulated_tokens(again, config.benchmarks.training, 40, 300, 1)
     for name in ("tokens/shard-00000.arrow", "vocabulary.parquet"):

@@ -36,7 +36,6 @@ def test_equals_single_forward_passes(counts, write, model, vocabulary, referenc
     assert dict(result.uns["X_scsigmoid"]) == {
         "model": "sigmoid_toy", "attention": "sigmoid", "context": 16, "step": 0,
         "pooling": "mean", "checkpoint": sha256(model), "vocabulary": vocabulary.fingerprint,
-        "simulated": False,
     }  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """The configuration: merging, types, and messages about what is wrong."""
 
 import re
+import runpy
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +16,12 @@ from scsigmoid.config.check import as_yaml, check, load, model_training
 from scsigmoid.config.combinations import WIDEST_HEAD
 from scsigmoid.config.compared import compared, sections_in
 from scsigmoid.config.plan import Plan
-from scsigmoid.config.reference import read_by_rules, readers
 from scsigmoid.config.schema import Config, LocalFiles, Section
 from scsigmoid.config.validate import validate
 from scsigmoid.errors import UserError
 
+SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "docs/configuration_page.py"))
+read_by_rules, readers = SCRIPT["read_by_rules"], SCRIPT["readers"]
 ID = "09971952-46c4-410c-8fb1-0afa7b0b225f"  # of a dataset
 
 
@@ -117,6 +119,10 @@ def test_a_stored_configuration_round_trips() -> None:
         ({"corpus": {"embedded": {"training_cells": 1}}}, ["embedded.training_files", "1 cells"]),
         ({"datasets": {"mine": {"file": "absent.h5ad"}}}, ["datasets.mine.file", "no such file"]),
         ({"training": {"patience": 2}}, ["training.patience", "validate_every"]),
+        (
+            {"preset": "small", "corpus": {"source": "embedded"}},
+            ["datasets.adolescent_brain: ", "adolescent_brain: null", "preset=demo"],
+        ),
     ],
 )
 def test_an_error_is_one_line_with_a_setting(overrides: dict[str, Any], words: list[str]) -> None:
@@ -361,7 +367,9 @@ def test_settings_with_an_old_name_work_and_are_named(capsys: pytest.CaptureFixt
         "evaluation": {"scib": {"neighbours": 8}},
         "training": {"log_every": 7},
         "models": {"sigmoid_128": {"training": {"workers": 0}}},
+        "architecture": {"variants": ["centred_values"]},
         "study": {"s": {"attention": ["sigmoid"], "context": [128], "size": ["tiny"], "seed": [1],
+                        "variants": [[], ["qk_norm", "centred_values"]],
                         "training": {"checkpoint_every": 9}}},
     }  # fmt: skip
     config = loaded(**old)
@@ -372,10 +380,13 @@ def test_settings_with_an_old_name_work_and_are_named(capsys: pytest.CaptureFixt
     runs = Plan(config)
     execution = runs.run_config("sigmoid_128").training.execution
     assert (execution.log_every, execution.workers) == (7, 0)
-    execution = runs.run_config("s_sigmoid_seed_1").training.execution
+    assert config.architecture.variants == ["centered_values"]
+    assert config.study["s"].variants == [[], ["qk_norm", "centered_values"]]
+    execution = runs.run_config("s_sigmoid_variants_none_seed_1").training.execution
     assert (execution.log_every, execution.checkpoint_every) == (7, 9)
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 7
+    assert len(lines) == 9
+    assert any("study.s.variants: centred_values is now centered_values" in line for line in lines)
     assert any("models.sigmoid_128.training.workers is now" in line for line in lines)
     both = {"log_every": 7, "execution": {"log_every": 8}}
     with pytest.raises(UserError, match=r"training\.log_every: is now .* also set; remove"):

@@ -2,15 +2,16 @@
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from scsigmoid.config.reference import json_schema, reference
-
 ROOT = Path(__file__).parents[2]
+SCRIPT = runpy.run_path(str(ROOT / "docs/configuration_page.py"))
+json_schema, reference = SCRIPT["json_schema"], SCRIPT["reference"]
 PAGE = ROOT / "docs" / "configuration.md"
 SCHEMA = ROOT / "workflow" / "schemas" / "config.schema.json"
 

@@ -26,7 +26,6 @@ def test_embedded(config, tmp_path):
     make_manifest(corpus, {**own, **config.datasets}, tmp_path)
     rows = read_manifest(tmp_path / "manifest.csv")
     assert [row.dataset for row in rows if row.role == "evaluation"] == list(config.datasets)
-    assert [row.file for row in rows if row.simulated == "false"] == ["pbmc68k_training", "pbmc68k"]
     cells = {}
     for part in range(corpus.parts):
         folder = make_part(corpus, tmp_path, part)
@@ -38,7 +37,7 @@ def test_embedded(config, tmp_path):
     path, metadata = make_evaluation(corpus, "simulated_heart", Dataset(title="Heart"), tmp_path)
     assert json.loads(metadata.read_text()) == {
         "dataset": "simulated_heart", "file": "simulated_heart",
-        "simulated": True, "label": "cell_type",
+        "label": "cell_type",
         "types": [], "title": "Simulated heart", "cells": corpus.embedded.evaluation_cells,
         "genes": corpus.embedded.genes, "sha256": sha256(path), "location": "simulated_heart",
     }  # fmt: skip

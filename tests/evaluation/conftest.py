@@ -46,7 +46,7 @@ def make_store(tmp_path: Path, cells: Path):
         metadata = {
             "dataset": "toy", "cells": sha256(cells), "vocabulary": VOCABULARY,
             "vocabulary_size": size, "maximum_length": 30, "shard_cells": 5,
-            "simulated": True, "label": "cell_type", **identity,
+            "label": "cell_type", **identity,
         }  # fmt: skip
         path = tmp_path / "results/tokens/evaluation/toy"
         write_shards(path, grouped(batches, 5), metadata)
@@ -82,7 +82,7 @@ def write_arm(tmp_path: Path):
         metadata = {
             "model": model, "attention": model.split("_")[0], "context": 256, "pooling": "mean",
             "checkpoint": "c" * 64, "vocabulary": VOCABULARY, "dataset": "toy",
-            "cells": sha256(counts) if counts.is_file() else "c" * 64, "simulated": True,
+            "cells": sha256(counts) if counts.is_file() else "c" * 64,
             **identity,
         }  # fmt: skip
         donors = [f"donor {row % 3}" for row in range(len(labels))]

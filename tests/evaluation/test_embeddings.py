@@ -57,10 +57,10 @@ def test_metadata_and_reproducible_bytes(checkpoint, store, cells, tmp_path):
     assert dict(adata.uns["scsigmoid"]) == {
         "model": f"{attention}_toy", "attention": attention, "context": 16, "step": 0,
         "pooling": "mean", "checkpoint": sha256(checkpoint), "dataset": "toy",
-        "vocabulary": VOCABULARY, "cells": sha256(cells), "simulated": True,
+        "vocabulary": VOCABULARY, "cells": sha256(cells),
     }  # fmt: skip
     metadata = read_embedding(outputs[0]).metadata
-    assert [type(metadata[key]) for key in ("context", "simulated")] == [int, bool]
+    assert type(metadata["context"]) is int
 
 
 @pytest.mark.parametrize(

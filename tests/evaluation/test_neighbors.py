@@ -23,7 +23,7 @@ def write_dataset(folder, cells=40, genes=30):
     path = folder / "results/corpus/evaluation/toy.h5ad"
     names = [f"ENSG{number:011d}" for number in range(genes)]
     obs = {"cell_type": ["a", "b"] * (cells // 2)}
-    write_cells(path, CellTable(counts, names, names, obs, "toy", True))
+    write_cells(path, CellTable(counts, names, names, obs, "toy"))
     return path, counts
 
 

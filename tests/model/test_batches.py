@@ -31,7 +31,7 @@ def test_pack_genes_starts_every_cell_with_cls():
 def test_pack_truncates_to_the_context(first, tmp_path):
     cells = [np.arange(4, 4 + length) for length in (3, 20, 6, 9)]
     metadata = {"vocabulary": "", "vocabulary_size": 50, "maximum_length": 31, "shard_cells": 3}
-    metadata |= {"simulated": True, "label": ""}
+    metadata |= {"label": ""}
     write_shards(tmp_path, grouped(token_table(cells, 50).to_batches(), 3), metadata)
     rows = np.array([3, 1, 1, 0])
     settings = replace(TINY, context=6, cls_token=bool(first))

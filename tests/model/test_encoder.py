@@ -57,7 +57,7 @@ def compute_by_hand(model, tokens, keys=None):
         scores = torch.einsum("ihd,jhd->hij", q, k) / math.sqrt(8)
         is_sigmoid = model.settings.attention == "sigmoid"
         attended = 1 / (1 + n * torch.exp(-scores)) if is_sigmoid else torch.softmax(scores, -1)
-        mean = v.mean(0) if "centred_values" in model.settings.variants else 0
+        mean = v.mean(0) if "centered_values" in model.settings.variants else 0
         out = torch.einsum("hij,jhd->ihd", attended, v - mean) + mean
         out = linear(out.flatten(1), f"{block}.projection")
         if "hybrid_norm" in model.settings.variants:
@@ -71,7 +71,7 @@ def compute_by_hand(model, tokens, keys=None):
 
 @pytest.mark.parametrize("attention", ARMS)
 @pytest.mark.parametrize(
-    "variants", [(), ("qk_norm",), ("centred_values",), ("hybrid_norm",)], ids="_".join
+    "variants", [(), ("qk_norm",), ("centered_values",), ("hybrid_norm",)], ids="_".join
 )
 def test_packed_cells_do_not_depend_on_each_other(attention, variants):
     # Weights ten times larger than usual, so that attention matters.

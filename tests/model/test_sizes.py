@@ -18,7 +18,7 @@ def test_parameters_of_the_160m_model():
     assert count_parameters(PAPER) == 33_792_000 + 3_145_728 + blocks + 1_536 + 33_836_000
 
 
-@pytest.mark.parametrize("variants", [(), ("qk_norm", "centred_values", "hybrid_norm")])
+@pytest.mark.parametrize("variants", [(), ("qk_norm", "centered_values", "hybrid_norm")])
 def test_parameters_equal_the_module(variants):
     settings = replace(TINY, variants=variants)
     assert count_parameters(settings) == sum(p.numel() for p in Encoder(settings).parameters())

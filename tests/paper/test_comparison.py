@@ -334,6 +334,26 @@ def test_the_papers_models_may_have_any_names(paper_results: Results) -> None:
     assert [number for number in numbers(renamed) if number.verdict != REPRODUCED] == []
 
 
+def test_sizes_of_the_training_benchmark_may_have_any_names(paper_config: Config) -> None:
+    sizes = {f"size_{name}": size for name, size in paper_config.sizes.items()}
+    sizes["160M"] = paper_config.sizes["1.4B"]
+
+    def with_sizes(names: list[str]) -> Config:
+        training = paper_config.benchmarks.training.model_copy(update={"sizes": names})
+        benchmarks = paper_config.benchmarks.model_copy(update={"training": training})
+        return paper_config.model_copy(
+            update={"sizes": sizes | paper_config.sizes | sizes, "benchmarks": benchmarks}
+        )
+
+    names = paper_config.benchmarks.training.sizes
+    cost = [
+        row for row in differences(with_sizes([f"size_{x}" for x in names])) if row.group == "cost"
+    ]
+    assert cost == []
+    (row,) = [row for row in differences(with_sizes(names)) if row.group == "cost"]
+    assert (row.name, row.here) == ("benchmarks.training.sizes", "1.4B, 400M, 600M, 1.4B")
+
+
 def test_a_missing_model_and_dataset_are_named(paper_config: Config) -> None:
     models, datasets = {**paper_config.models}, {**paper_config.datasets}
     del models["softmax_8k"], datasets["lung_acr"]

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from small_training import row
+from small_training import TINY, TRAINING, row
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from training.checkpoint_files import IDENTITY, save
 
@@ -15,9 +15,12 @@ from scsigmoid.config.check import load
 from scsigmoid.config.plan import Plan
 from scsigmoid.errors import UserError
 from scsigmoid.files import parsing
-from scsigmoid.training.checkpoints import Checkpoints, read_checkpoint
+from scsigmoid.model.encoder import Encoder
+from scsigmoid.training.checkpoints import Checkpoint, Checkpoints, read_checkpoint
+from scsigmoid.training.loop import restore
 from scsigmoid.training.records import Events
 from scsigmoid.training.run import TrainingRun
+from scsigmoid.training.step import Trainer
 
 
 def test_parsing_names_damage_but_passes_errors_of_the_file_system():
@@ -144,10 +147,27 @@ def test_checkpoints_of_earlier_code_are_resumed():
     }
 
 
-def test_the_state_of_the_optimizer_had_another_name(tmp_path):
+def test_names_in_checkpoints_of_earlier_versions(tmp_path):
     values = {
-        "version": 3, "step": 2, "steps": 4, "seconds": 1.0, "identity": {}, "journal": "",
+        "version": 3, "step": 2, "steps": 4, "seconds": 1.0, "journal": "",
+        "identity": {"architecture.variants": '["qk_norm", "centred_values"]'},
         "model": {}, "optimiser": {"state": torch.ones(2)},
     }  # fmt: skip
     torch.save(values, tmp_path / "step-00000002.pt")
-    assert read_checkpoint(tmp_path / "step-00000002.pt").optimizer["state"].tolist() == [1, 1]
+    checkpoint = read_checkpoint(tmp_path / "step-00000002.pt")
+    assert checkpoint.optimizer["state"].tolist() == [1, 1]
+    assert checkpoint.identity == {"architecture.variants": '["qk_norm", "centered_values"]'}
+
+
+def test_a_checkpoint_with_other_groups_of_parameters_is_one_line(tmp_path):
+    trainer = Trainer(Encoder(TINY), TRAINING, 1, torch.device("cpu"))
+    state = trainer.optimizer.state_dict()
+    one_group = {**state, "param_groups": state["param_groups"][:1]}
+    checkpoint = Checkpoint(
+        step=2, steps=4, seconds=1.0, identity={}, journal="",
+        model=trainer.encoder.state_dict(), optimizer=one_group,
+    )  # fmt: skip
+    checkpoints = Checkpoints(tmp_path, 1)
+    checkpoints.write(checkpoint)
+    with pytest.raises(UserError, match=r"step-00000002\.pt: written by another version .*delete"):
+        restore(trainer, checkpoints.path(2))

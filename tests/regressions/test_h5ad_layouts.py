@@ -88,7 +88,7 @@ def test_anndata07(path: Path, recwarn: pytest.WarningsRecorder) -> None:
     assert cells.obs(["stage"])["stage"].tolist() == ["", "x", "y"] * 10
     label = Dataset(title="Mine", label="*", types=["T cell", "B cell"])
     assert choose_label(cells, "mine", label) == "cell_type"
-    check_obs(read_obs(path)[0], path)
+    check_obs(read_obs(path), path)
     assert not [str(warning.message) for warning in recwarn if "encoding" in str(warning.message)]
 
 
@@ -109,7 +109,7 @@ def test_nullable_strings(name: str, path: Path) -> None:
     cells = open_cells(path)
     assert (cells.genes, cells.names) == (before.genes, before.names)
     assert cells.obs(["cell_type"])["cell_type"].tolist() == TYPES
-    check_obs(read_obs(path)[0], path)
+    check_obs(read_obs(path), path)
 
 
 def test_nullable_strings_as_categories_of_anndata07(path: Path) -> None:
@@ -119,14 +119,14 @@ def test_nullable_strings_as_categories_of_anndata07(path: Path) -> None:
             as_nullable(file, f"obs/__categories/{name}")
         file["obs/__categories/stage"].attrs["ordered"] = True
     assert open_cells(path).obs(["cell_type"])["cell_type"].tolist() == TYPES
-    check_obs(read_obs(path)[0], path)
+    check_obs(read_obs(path), path)
 
 
 def test_missing_nullable_strings(path: Path) -> None:
     with h5py.File(path, "r+") as file:
         as_nullable(file, "obs/note", missing=3)
     assert open_cells(path).obs(["note"])["note"].tolist() == [*NOTES[:3], "", *NOTES[4:]]
-    obs, _ = read_obs(path)
+    obs = read_obs(path)
     anndata.AnnData(obs=obs).write_h5ad(path)
     note = anndata.read_h5ad(path).obs.note
     assert note.isna().tolist() == [number == 3 for number in range(30)]

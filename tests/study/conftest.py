@@ -32,7 +32,7 @@ STUDY = {
     },
     "seeds": SEEDS,
     "variants": SEEDS | {
-        "purpose": "variants", "attention": ["sigmoid"], "variants": [["centred_values"]],
+        "purpose": "variants", "attention": ["sigmoid"], "variants": [["centered_values"]],
     },
     "scale": SEEDS | {"purpose": "sizes", "size": ["tiny_32", "tiny_96"], "seed": [1, 2]},
     "scale_large": SEEDS | {
@@ -95,7 +95,7 @@ def study(config: Config, tmp_path: Path) -> Study:
 @pytest.fixture
 def rivals(tmp_path: Path) -> Study:
     """A study of two variants of sigmoid, and of softmax with normalized queries and keys."""
-    variants = STUDY["variants"] | {"variants": [["centred_values"], ["hybrid_norm"]]}
+    variants = STUDY["variants"] | {"variants": [["centered_values"], ["hybrid_norm"]]}
     rival = STUDY["variants"] | {"attention": ["softmax"], "variants": [["qk_norm"]]}
     families = {"seeds": SEEDS, "variants": variants, "rival": rival}
     return make_study(load(overrides={"study": families}), tmp_path)

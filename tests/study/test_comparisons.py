@@ -15,6 +15,13 @@ from scsigmoid.study.runs import Study
 from scsigmoid.study.tables import rivals_table
 
 
+def test_tables_of_earlier_versions_have_another_spelling_of_a_variant(rivals: Study) -> None:
+    path = rivals.folder / "runs.csv"
+    text = path.read_text()
+    path.write_text(text.replace("centered_values", "centred_values"))
+    assert Study(rivals.folder).runs["variants"].tolist() == rivals.runs["variants"].tolist()
+
+
 def test_the_best_rate_has_the_lowest_mean_over_the_seeds(study: Study):
     losses, best, step = comparisons.best_rates(study)
     assert best.to_dict() == {"sigmoid": 2e-3, "softmax": 1e-3}
@@ -147,7 +154,7 @@ def test_detectable_differences_of_the_seeds(study: Study):
 
 def test_a_variant_wins_by_loss_and_by_scores(rivals: Study):
     curves = rivals.curves
-    curves.loc[curves["variants"] == "centred_values", "validation_loss"] -= 5
+    curves.loc[curves["variants"] == "centered_values", "validation_loss"] -= 5
     runs = rivals.runs.loc[:, ["purpose", "attention", "variants", "seed"]]
     is_sigmoid = runs["attention"] == "sigmoid"
     # The scores of sigmoid are lower at step 50 and higher at step 100.
@@ -160,15 +167,15 @@ def test_a_variant_wins_by_loss_and_by_scores(rivals: Study):
     rows = rows.set_index("variant")
     assert last_step == 100
     # The difference of seed n is the shift of the variant minus 0.15 n.
-    shifts = {"centred_values": -5.0, "hybrid_norm": 0.0}
+    shifts = {"centered_values": -5.0, "hybrid_norm": 0.0}
     p = [stats.ttest_1samp([shift - 0.15 * n for n in (1, 2, 3)], 0).pvalue
          for shift in shifts.values()]  # fmt: skip
     corrected = multipletests(p, method="holm")[1]
     assert rows["difference"].tolist() == pytest.approx([shift - 0.3 for shift in shifts.values()])
     assert rows["p"].tolist() == pytest.approx(corrected)
-    assert rows["p"]["centred_values"] < 0.05 < rows["p"]["hybrid_norm"]
-    assert rows["wins"].to_dict() == {"centred_values": True, "hybrid_norm": False}
-    assert rivals_table(rivals).rows[0][0] == "centred_values"
+    assert rows["p"]["centered_values"] < 0.05 < rows["p"]["hybrid_norm"]
+    assert rows["wins"].to_dict() == {"centered_values": True, "hybrid_norm": False}
+    assert rivals_table(rivals).rows[0][0] == "centered_values"
     rivals.scores["value"] *= -1
     assert not comparisons.rival_differences(rivals)[0]["wins"].any()
     rivals.scores = rivals.scores[:0]

@@ -32,7 +32,7 @@ def test_scores_are_high_only_if_types_are_apart():
 def test_scores_have_the_run_and_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(scoring, "CONTROLS", ("random",))
     (tmp_path / "toy.h5ad").touch()
-    common = {"attention": "sigmoid", "context": 128, "simulated": True, "dataset": "toy"}
+    common = {"attention": "sigmoid", "context": 128, "dataset": "toy"}
     common |= {"vocabulary": "v", "cells": sha256(tmp_path / "toy.h5ad")}
     paths = [tmp_path / f"{name}.h5ad" for name in ("seeds_1-step-00000050", "seeds_1", "old")]
     for path, step in zip(paths, ({"step": 50}, {"step": 2_000_000}, {}), strict=True):

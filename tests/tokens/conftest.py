@@ -95,7 +95,7 @@ def write_store(folder, count=13, vocabulary_size=5000, first=0, **entries):
     truncated = {"cell": cells, "genes": lengths + (lengths == 8), "cell_type": types}
     table = token_table(tokens, vocabulary_size, **truncated)
     metadata = {"vocabulary": "abc", "vocabulary_size": vocabulary_size, "maximum_length": 8}
-    metadata |= {"shard_cells": 4, "simulated": False, "label": "cell_type"}
+    metadata |= {"shard_cells": 4, "label": "cell_type"}
     write_shards(folder, grouped(table.to_batches(max_chunksize=5), 4), metadata | entries)
     return table
 
@@ -109,7 +109,7 @@ def tokenized(folder, vocabulary, output, maximum_length=9) -> TokenStore:
 def evaluated(h5ad, vocabulary, output) -> TokenStore:
     """Tokenize an evaluation dataset that is named like its h5ad file, and open its store."""
     metadata = Metadata(
-        dataset=h5ad.stem, file=h5ad.stem, simulated=False, label="cell_type", title="Cells",
+        dataset=h5ad.stem, file=h5ad.stem, label="cell_type", title="Cells",
         types=[], cells=30, genes=20, sha256=sha256(h5ad), location="",
     )  # fmt: skip
     path = h5ad.with_suffix(".json")

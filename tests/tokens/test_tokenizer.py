@@ -21,13 +21,12 @@ def test_part(primary, write_part, tmp_path):
     for cells in counts:
         cells[2:, [6, 11]] = 0  # below the vocabulary's minimum number of cells
     obs = {"cell_type": ["a", "b"] * 15, "donor_id": ["d"] * 30, "is_primary_data": primary * 15}
-    folder = write_part("part", counts, obs=obs, simulated="true")
+    folder = write_part("part", counts, obs=obs)
     vocabulary = vocabulary_of(folder, 7)
     assert vocabulary.size == 42
     store, _ = (tokenized(folder, vocabulary, tmp_path / name) for name in ("a", "b"))
     for path in (tmp_path / "a").iterdir():
         assert sha256(path) == sha256(tmp_path / "b" / path.name)
-    assert store.simulated
     assert store.maximum_length == 9
     tokens = vocabulary.tokens(f"ENSG{index:011d}" for index in range(40))
     columns = ["file", "cell", "genes", "cell_type", "is_primary", "donor", "tissue", "assay"]

@@ -40,7 +40,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
         "vocabulary_size": 64,
         "maximum_length": 31,
         "shard_cells": 10,
-        "simulated": True,
         "label": "cell_type",
     }
     schema = store_schema(64)

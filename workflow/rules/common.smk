@@ -113,7 +113,7 @@ MODEL_FILES = {
     name: str(
         workflow.modifier.path_modifier.modify(f"{RESULTS}/training/{name}/model.safetensors")
     )
-    for name in [*CONFIG.models, *PLAN.study_runs]
+    for name in PLAN.trained
 }
 OUTDATED = set()  # model files that are trained again, because their settings differ
 
@@ -121,7 +121,7 @@ OUTDATED = set()  # model files that are trained again, because their settings d
 wildcard_constraints:
     part=r"\d{5}",
     dataset="|".join(PLAN.datasets),
-    model="|".join([*CONFIG.models, *PLAN.study_runs]),
+    model="|".join(PLAN.trained),
     snapshot=r"(-step-\d{8})?",  # suffix of a snapshot's file, or empty for the final model
 
 

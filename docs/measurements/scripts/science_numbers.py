@@ -9,6 +9,7 @@ benchmarks_page.py.
 
 import math
 import re
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +29,8 @@ README = "README.md"
 REPRODUCTION, PREREGISTRATION = "docs/reproduction.md", "docs/preregistration.md"
 #: The step of the paper's divergence (fig:stability), and cells per step in our runs.
 PAPER_STEPS, CELLS = 55_600, 16
-#: Loss of gene frequencies on the cells of workflow/studies/stability.yaml, in nats.
-FREQUENCIES = 9.09
+#: Loss of gene frequencies on the cells of stability.yaml and of converged.yaml, in nats.
+FREQUENCIES, CONVERGED_FREQUENCIES = 9.09, 9.018
 
 #: A page, and a text that it must contain.
 Statement = tuple[str, str]
@@ -225,6 +226,33 @@ def converged(folder: Path) -> Iterator[Statement]:
     yield REPRODUCTION, f"{fixed(values[0], 2)} [{', '.join(fixed(x, 2) for x in values[1:])}]"
 
 
+def rising(folder: Path) -> Iterator[Statement]:
+    """Yield the results of the models whose learning rate rises, by the rules of their study."""
+    judge = runpy.run_path(str(Path(__file__).with_name("rising_rate.py")))
+    runs = pd.read_csv(folder / "curves.csv").groupby(["attention", "seed"])
+    broken, lost = (
+        runs.apply(judge["breaking_rate"], CONVERGED_FREQUENCIES, counts, include_groups=False)
+        for counts in (True, False)
+    )
+    assert np.isinf(broken).all()
+    lower, higher, ties, p = judge["sign_test"](lost["softmax"], lost["sigmoid"])
+    pairs = lower + higher + ties
+    yield (
+        PREREGISTRATION,
+        f"in {higher} of {pairs} pairs (sign test: p = {fixed(p, 3)}; {3 * p:.2f}",
+    )
+    yield REPRODUCTION, f"none of {pairs} diverged in either arm"
+    yield REPRODUCTION, f"in {higher} of {pairs} pairs (p = {3 * p:.2f}, corrected)"
+    yield README, f"neither diverges ({pairs} seeds), and softmax keeps"
+    yield README, f"higher rate in {higher} of {pairs}"
+    counts = lost.groupby("attention").value_counts()
+    for attention, rate in (("sigmoid", 0.032), ("softmax", 0.045)):
+        by_rate = counts[attention].to_dict()
+        number = sum(count for value, count in by_rate.items() if abs(value - rate) < 1e-3)
+        names = {8: "eight", 10: "ten"}
+        yield PREREGISTRATION, f"{rate} ({names[number]})"
+
+
 def gpu_time(preregistration: str) -> Iterator[Statement]:
     """Yield the sum of the times of the blocks near the paper's rate, which their notes state."""
     section = preregistration.split("\n## ")[1]
@@ -258,6 +286,7 @@ def statements(root: Path) -> Iterator[Statement]:
     yield from speed(measurements)
     yield from identity(measurements)
     yield from converged(measurements / "h100/converged")
+    yield from rising(measurements / "h200/rising")
     yield from gpu_time((root / PREREGISTRATION).read_text("utf-8"))
 
 

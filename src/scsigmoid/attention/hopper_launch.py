@@ -54,34 +54,35 @@ def _make_describable(tensor: Tensor) -> Tensor:
 
 def _can_launch(q: Tensor, k: Tensor, problem: Problem) -> bool:
     """Return True if no tensor is empty and descriptors can address all tokens."""
-    return problem.sequences > 0 and all(x.numel() and x.shape[0] <= WRAP for x in (q, k))
+    queries, keys = q.shape[0], k.shape[0]
+    return problem.sequences > 0 and q.shape[1] > 0 and 0 < queries <= WRAP and 0 < keys <= WRAP
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     """Launch the forward pass. Arguments are as in :func:`triton_launch.forward`."""
     if not _can_launch(q, k, problem):
         return triton_launch.forward(q, k, v, problem)
-    heads, dimension = q.shape[1:]
+    tokens, heads, dimension = q.shape
     constants = FORWARD[dimension]
     block_k = constants["BLOCK_K"]
     form, factor = _choose_form(problem, q.dtype)
-    q, k, v = (_make_describable(x) for x in (q, k, v))
+    q, k, v = _make_describable(q), _make_describable(k), _make_describable(v)
     out = allocate_output(q, problem)
-    table, programs = schedule(problem, len(q), heads, constants["PIECES"], block_k, factor)
+    table, programs = schedule(problem, tokens, heads, constants["PIECES"], block_k, factor)
     launch(
         forward_kernel,
         q.get_device(),
         (programs, 1),
-        (
-            make_descriptor(q, PIECE_ROWS, dimension),
-            make_descriptor(k, block_k, dimension),
-            make_descriptor(v, block_k, dimension),
-            make_descriptor(out, PIECE_ROWS, dimension),
-            table,
-            factor * problem.scale,
-        ),
+        (table, factor * problem.scale),
         {**constants, "FORM": form, "num_warps": 4},
-        key=(q.dtype, dimension),
+        key=(q.dtype, heads, dimension),
+        tiles=(
+            (q, PIECE_ROWS, dimension),
+            (k, block_k, dimension),
+            (v, block_k, dimension),
+            (out, PIECE_ROWS, dimension),
+        ),
+        make_descriptor=make_descriptor,
         maxnreg=FORWARD_REGISTERS[dimension],
     )
     return out
@@ -122,47 +123,48 @@ def backward(
     """
     if problem.deterministic or bias_grad or not _can_launch(q, k, problem):
         return triton_launch.backward(grad, q, k, v, problem, bias_grad, into)
-    heads, dimension = q.shape[1:]
+    _, heads, dimension = q.shape
     constants = BACKWARD[dimension]
     block_q = constants["BLOCK_Q"]
     form, factor = _choose_form(problem, q.dtype)
-    grad, q, k, v = (_make_describable(x) for x in (grad, q, k, v))
+    grad, q = _make_describable(grad), _make_describable(q)
+    k, v = _make_describable(k), _make_describable(v)
     dq_sum = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
     if into is None:
         # `scale_dq_kernel` writes all tokens of dQ, so only dK and dV need zeros in gaps.
-        dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        dk, dv = (allocate_output(x, problem, keys=True) for x in (k, v))
+        dq = torch.empty_like(q, memory_format=torch.contiguous_format)
+        dk = allocate_output(k, problem, keys=True)
+        dv = allocate_output(v, problem, keys=True)
     else:
         dq, dk, dv = into
     table, programs = schedule(
-        problem, len(k), heads, KEY_PIECES, block_q, factor, keys_are_rows=True
+        problem, k.shape[0], heads, KEY_PIECES, block_q, factor, keys_are_rows=True
     )
     launch(
         backward_kernel,
         q.get_device(),
         (programs, 1),
-        (
-            make_descriptor(q, block_q, dimension),
-            make_descriptor(grad, block_q, dimension),
-            make_descriptor(k, PIECE_ROWS, dimension),
-            make_descriptor(v, PIECE_ROWS, dimension),
-            make_descriptor(dq_sum, 64, 64),  # half of a block
-            make_descriptor(dk, PIECE_ROWS, dimension),
-            make_descriptor(dv, PIECE_ROWS, dimension),
-            table,
-            factor * problem.scale,
-            problem.scale,
-        ),
+        (table, factor * problem.scale, problem.scale),
         {**constants, "FORM": form, "num_warps": 4},
-        key=(q.dtype, dimension),
+        key=(q.dtype, heads, dimension),
+        tiles=(
+            (q, block_q, dimension),
+            (grad, block_q, dimension),
+            (k, PIECE_ROWS, dimension),
+            (v, PIECE_ROWS, dimension),
+            (dq_sum, 64, 64),  # half of a block
+            (dk, PIECE_ROWS, dimension),
+            (dv, PIECE_ROWS, dimension),
+        ),
+        make_descriptor=make_descriptor,
         maxnreg=BACKWARD_REGISTERS,
     )
     launch(
         scale_dq_kernel,
         q.get_device(),
-        (triton.cdiv(dq.numel(), _ELEMENTS), 1),
+        (-(-dq.numel() // _ELEMENTS), 1),
         (dq_sum, dq, problem.scale, dq.shape[0]),
-        {"WIDTH": dq.shape[1] * dq.shape[2], "STRIDE": dq.stride(0), "BLOCK": _ELEMENTS},
+        {"WIDTH": heads * dimension, "STRIDE": dq.stride(0), "BLOCK": _ELEMENTS},
         key=q.dtype,
     )
     return dq, dk, dv, None

@@ -14,12 +14,14 @@ descriptor, created on the host, serves all sequences and heads.
 **Zeros in the padding.** Attention kernels write only the tokens in sequences. Another kernel sets
 the padding to 0. For short sequences, zeroing the whole result would take a tenth more time.
 
-**Direct launches.** ``kernel[grid](...)`` inspects each argument in each call. With descriptors
+**Prepared launches.** ``kernel[grid](...)`` inspects each argument in each call. With descriptors
 this takes longer than attention of a short batch. The first launch returns the compiled kernel, and
-:func:`launch` passes it to the driver directly in later launches with the same signature.
+:func:`launch` passes it to the CUDA driver in later launches with the same signature
+(:mod:`cuda_driver`), or to Triton's launcher if this is not possible.
 """
 
-from collections.abc import Hashable
+import functools
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -27,8 +29,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from scsigmoid.attention.cuda_driver import PreparedLaunch, Tile, prepare
 from scsigmoid.attention.problem import Problem
-from scsigmoid.attention.triton_internals import launch_compiled
+from scsigmoid.attention.triton_internals import current_stream, is_profiled, launch_compiled
 
 #: Ragged (third) coordinate of the end of each sequence, and size of this dimension. Therefore also
 #: the maximum number of tokens of a batch.
@@ -42,16 +45,20 @@ FUSED = {"enable_fp_fusion": True}
 
 def is_describable(tensor: Tensor) -> bool:
     """Return True if TMA supports the tensor. Tokens and heads must be aligned to 16 bytes."""
-    token_stride, head_stride, inner_stride = tensor.stride()
-    size = tensor.element_size()
     return (
-        inner_stride == 1
-        and token_stride > 0
-        and head_stride > 0
-        and (tensor.data_ptr() | token_stride * size | head_stride * size) % 16 == 0
+        _are_describable(tensor.stride(), tensor.element_size())
+        and tensor.data_ptr() % 16 == 0
         and tensor.shape[0] <= WRAP
         and tensor.numel() > 0
     )
+
+
+@functools.lru_cache
+def _are_describable(strides: tuple[int, int, int], size: int) -> bool:
+    """Return True if TMA supports the strides of a tensor with elements of ``size`` bytes."""
+    token_stride, head_stride, inner_stride = strides
+    is_aligned = (token_stride * size | head_stride * size) % 16 == 0
+    return inner_stride == 1 and token_stride > 0 and head_stride > 0 and is_aligned
 
 
 def describe(tensor: Tensor, rows: int, columns: int) -> tuple[list[int], list[int], list[int]]:
@@ -99,7 +106,7 @@ def allocate_output(like: Tensor, problem: Problem, *, keys: bool = False) -> Te
 
     ``like`` is (tokens, heads, dim). Its tokens are keys if ``keys``, otherwise queries.
     """
-    out = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+    out = torch.empty_like(like, memory_format=torch.contiguous_format)
     if problem.has_gaps and out.numel():
         starts = problem.starts_k if keys else problem.starts_q
         ends = problem.ends_k if keys else problem.ends_q
@@ -111,8 +118,8 @@ def allocate_output(like: Tensor, problem: Problem, *, keys: bool = False) -> Te
     return out
 
 
-# Compiled kernels by signature, see the argument ``key`` of :func:`launch`.
-_compiled: dict[Hashable, Any] = {}
+# Compiled kernels, and their prepared launches if possible, by signature (:func:`launch`).
+_compiled: dict[Hashable, tuple[Any, PreparedLaunch | None]] = {}
 
 
 def launch(
@@ -122,6 +129,8 @@ def launch(
     arguments: tuple[Any, ...],
     constants: dict[str, Any],
     key: Hashable,
+    tiles: tuple[Tile, ...] = (),
+    make_descriptor: Callable[[Tensor, int, int], Any] | None = None,
     **options: int,
 ) -> None:
     """Launch ``kernel`` on the current stream of the current device.
@@ -130,16 +139,30 @@ def launch(
         kernel: a function of ``triton.jit`` or ``gluon.jit``.
         device: index of the current device.
         programs: the first two dimensions of the grid.
-        arguments: the run-time arguments, which are the kernel's first parameters.
+        arguments: the run-time arguments after the descriptors.
         constants: the compile-time arguments, in the order of the parameters that follow.
         key: part of the signature of a launch, in addition to kernel, device and ``constants``:
             the other properties for which Triton compiles separate kernels. These are dtypes, and
-            the alignment of pointers unless the kernel is declared not to depend on it.
+            the alignment of pointers unless the kernel is declared not to depend on it, and the
+            heads and head dimension of the tensors in ``tiles``.
+        tiles: tensor, rows and columns of each descriptor. Descriptors are the kernel's first
+            parameters. Tensors must be describable (:func:`is_describable`).
+        make_descriptor: creates a descriptor of tensor, rows and columns.
         options: options of the compiler, such as ``maxnreg``. Equal for equal signatures.
     """
     signature = (kernel.fn, device, key, *constants.values())
-    compiled = _compiled.get(signature)
-    if compiled is None:
-        _compiled[signature] = kernel[programs](*arguments, **constants, **options, **FUSED)
-    else:
-        launch_compiled(compiled, device, programs, (*arguments, *constants.values()))
+    compiled, prepared = _compiled.get(signature, (None, None))
+    if (
+        prepared is not None
+        and not is_profiled()
+        and prepared(current_stream(device), programs, tiles, arguments)
+    ):
+        return
+    all_arguments = arguments
+    if make_descriptor is not None:
+        all_arguments = (*(make_descriptor(*tile) for tile in tiles), *arguments)
+    if compiled is not None:
+        launch_compiled(compiled, device, programs, (*all_arguments, *constants.values()))
+        return
+    compiled = kernel[programs](*all_arguments, **constants, **options, **FUSED)
+    _compiled[signature] = compiled, prepare(compiled, tiles, arguments, describe)

@@ -173,15 +173,21 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.options = inputs[_TENSOR_COUNT:]
 
 
-def _differentiate(backward: Callable[..., Gradients], ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+def _restore_none(gradients: tuple[Tensor, ...], k: Tensor | None, bias_grad: bool) -> Gradients:
+    """Replace the empty tensors among the results of the operator by None."""
+    dq, dk, dv, dbias = gradients
+    return dq, *((None, None) if k is None else (dk, dv)), dbias if bias_grad else None
+
+
+def _differentiate(
+    backward: Callable[..., tuple[Tensor, ...]], ctx: Any, grad: Tensor
+) -> tuple[Any, ...]:
     tensors, bias_grad = ctx.saved_tensors, ctx.needs_input_grad[_TENSOR_COUNT - 1]
-    dq, dk, dv, dbias = backward(grad, *tensors, *ctx.options, bias_grad)
-    if tensors[1] is None:  # for qkv, the operator returns empty tensors as dk and dv
-        dk = dv = None
+    gradients = backward(grad, *tensors, *ctx.options, bias_grad)
+    dq, dk, dv, dbias = _restore_none(gradients, tensors[1], bias_grad)
     # Autograd expects one value for each argument: None for the backend, and for all fields of the
     # problem but the bias.
-    field_grads = dict.fromkeys(Problem._fields) | {"bias": dbias if bias_grad else None}
-    return dq, dk, dv, *field_grads.values(), None
+    return dq, dk, dv, *(dict.fromkeys(Problem._fields) | {"bias": dbias}).values(), None
 
 
 attention, attention_backward = register(
@@ -198,20 +204,41 @@ attention, attention_backward = register(
 
 
 class _Attention(torch.autograd.Function):
-    """The computation and gradients of the operator without its overhead."""
+    """The computation and gradients of the operator without its overhead.
+
+    The problem is one argument, because autograd spends time on each argument. Its bias is another
+    argument, because it may require a gradient.
+    """
 
     @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> Tensor:
-        out = _forward(*inputs)
-        _save(ctx, inputs, out)
-        return out
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
+        bias: Tensor | None,
+        problem: Problem,
+        backend: str,
+    ) -> Tensor:
+        # Spans are saved so that autograd finds changes of them. Ends share memory with starts.
+        ctx.save_for_backward(q, k, v, bias, problem.starts_q, problem.starts_k)
+        ctx.problem, ctx.backend = problem, backend
+        return compute(q, k, v, problem, backend)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
+        q, k, v, bias, _, _ = ctx.saved_tensors
+        problem, backend, bias_grad = ctx.problem, ctx.backend, ctx.needs_input_grad[3]
+        if bias is not None:
+            problem = problem._replace(bias=bias)
         # With create_graph=True gradients are enabled here. Then autograd records the operator,
         # which raises an error if it is differentiated.
-        needs_operator = torch.is_grad_enabled() or not is_eager(grad)
-        return _differentiate(attention_backward if needs_operator else _backward, ctx, grad)
+        if torch.is_grad_enabled() or not is_eager(grad):
+            gradients = attention_backward(grad, q, k, v, *problem, backend, bias_grad)
+            dq, dk, dv, dbias = _restore_none(gradients, k, bias_grad)
+        else:
+            dq, dk, dv, dbias = compute_gradients(grad, q, k, v, problem, backend, bias_grad)
+        return dq, dk, dv, dbias, None, None
 
 
 def attend(q: Tensor, k: Tensor | None, v: Tensor | None, problem: Problem, backend: str) -> Tensor:
@@ -223,7 +250,7 @@ def attend(q: Tensor, k: Tensor | None, v: Tensor | None, problem: Problem, back
     """
     if is_eager(q, k, v):
         if torch.is_grad_enabled():
-            out: Tensor = _Attention.apply(q, k, v, *problem, backend)
+            out: Tensor = _Attention.apply(q, k, v, problem.bias, problem, backend)
             return out
         return compute(q, k, v, problem, backend)
     if not torch.compiler.is_compiling():

@@ -267,14 +267,15 @@ def schedule(
     spans = (*key_spans, *query_spans) if keys_are_rows else (*query_spans, *key_spans)
     # Lengths are not known on the host. Each sequence has at most one tile with fewer rows.
     max_entries = heads * (problem.sequences + tokens // (PIECE_ROWS * pieces))
-    device = spans[0].device
-    programs = max(1, min(_count_multiprocessors(device), max_entries))
-    table = torch.empty((max_entries + 1) * WORDS, dtype=torch.int32, device=device)
+    starts = spans[0]
+    programs = max(1, min(_count_multiprocessors(starts.device), max_entries))
+    table = starts.new_empty((max_entries + 1) * WORDS)
+    sequences = starts.shape[0]
     launch(
         schedule_kernel,
-        table.get_device(),
-        (problem.sequences, heads),
-        (*spans, problem.bias, table, problem.sequences, programs, bias_factor),
+        starts.get_device(),
+        (sequences, heads),
+        (*spans, problem.bias, table, sequences, programs, bias_factor),
         {"PIECES": pieces, "COLUMN_BLOCK": column_block, "KEYS_ARE_ROWS": keys_are_rows},
         key=problem.bias is None,  # The dtypes are always the same, and alignment does not matter.
         num_warps=1,

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from scsigmoid.attention import ops
 from scsigmoid.attention.arguments import (
+    are_valid,
     cast_for_autocast,
     check_booleans,
     check_device,
@@ -134,15 +135,18 @@ def sigmoid_attention(
         RuntimeError: for derivatives by :func:`torch.func.grad`, ``vjp`` and ``jacrev``.
         UserError: if the backend does not run on the device.
     """
-    q, k, v = cast_for_autocast(q=q, k=k, v=v)
-    check_tensors(q, k, v, dimensions=3)
-    check_packing(q, cu_seqlens, max_seqlen, check)
+    has_own_keys = cu_seqlens_k is not None or max_seqlen_k is not None
+    if has_own_keys or not are_valid((q, k, v), 3, cu_seqlens, max_seqlen, check):
+        q, k, v = cast_for_autocast(q=q, k=k, v=v)
+        check_tensors(q, k, v, dimensions=3)
+        check_packing(q, cu_seqlens, max_seqlen, check)
+    starts, ends = cu_seqlens[:-1], cu_seqlens[1:]
     if cu_seqlens_k is None:
         if max_seqlen_k is not None:
             raise ValueError("max_seqlen_k: must not be passed without cu_seqlens_k")
         if k.shape[0] != q.shape[0]:
             raise ValueError(f"k: {k.shape[0]} tokens but q has {q.shape[0]}; pass cu_seqlens_k")
-        cu_seqlens_k, max_seqlen_k = cu_seqlens, max_seqlen
+        spans, longest = (starts, ends, starts, ends), (max_seqlen, max_seqlen)
     else:
         if max_seqlen_k is None:
             raise ValueError("max_seqlen_k: must be passed with cu_seqlens_k")
@@ -152,9 +156,10 @@ def sigmoid_attention(
                 f"cu_seqlens_k: {cu_seqlens_k.shape[0] - 1} sequences but cu_seqlens has "
                 f"{cu_seqlens.shape[0] - 1}"
             )
-    spans = (cu_seqlens[:-1], cu_seqlens[1:], cu_seqlens_k[:-1], cu_seqlens_k[1:])
+        spans = (starts, ends, cu_seqlens_k[:-1], cu_seqlens_k[1:])
+        longest = (max_seqlen, max_seqlen_k)
     options = (scale, bias, backend, accurate, deterministic)
-    return _attend((q, k, v), spans, (max_seqlen, max_seqlen_k), *options)
+    return _attend((q, k, v), spans, longest, *options)
 
 
 def sigmoid_attention_qkv(
@@ -183,8 +188,10 @@ def sigmoid_attention_qkv(
     Returns:
         (tokens, heads, dim), contiguous, the dtype of ``qkv``.
     """
-    (qkv,) = cast_for_autocast(qkv=qkv)
-    check_fused(qkv, cu_seqlens, max_seqlen, check)
+    is_valid = are_valid((qkv,), 4, cu_seqlens, max_seqlen, check) and qkv.shape[1] == 3
+    if not is_valid:
+        (qkv,) = cast_for_autocast(qkv=qkv)
+        check_fused(qkv, cu_seqlens, max_seqlen, check)
     starts, ends = cu_seqlens[:-1], cu_seqlens[1:]
     options = (scale, bias, backend, accurate, deterministic)
     return _attend((qkv,), (starts, ends, starts, ends), (max_seqlen, max_seqlen), *options)

@@ -21,14 +21,18 @@ def is_eager(*tensors: Tensor | None) -> bool:
     transform, forward-mode level or tensor subclass sees it, or so that it computes the shape of
     meta tensors. PyTorch has no public test for modes, transforms and levels.
     """
-    return not (
+    if (
         torch.compiler.is_compiling()
         or is_in_torch_dispatch_mode()
         or _are_functorch_transforms_active()
         or forward_ad._current_level >= 0
         or torch.jit.is_tracing()
-        or any(type(x) not in _ORDINARY or (x is not None and x.is_meta) for x in tensors)
-    )
+    ):
+        return False
+    for x in tensors:  # noqa: SIM110, all() takes twice as long
+        if type(x) not in _ORDINARY or (x is not None and x.is_meta):
+            return False
+    return True
 
 
 def mark_constant(function: Function) -> Function:

@@ -65,7 +65,6 @@ def write_simulated_tokens(
             "vocabulary_size": size,
             "maximum_length": longest,
             "shard_cells": cells,
-            "simulated": True,
             "label": "",
         },
     )

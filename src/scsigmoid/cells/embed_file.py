@@ -5,13 +5,13 @@ Cells are first written as tokens to a temporary token store (:mod:`scsigmoid.to
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
+import torch
 from anndata import AnnData
 from anndata.io import write_elem
 
@@ -27,12 +27,13 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
 from scsigmoid.model.devices import own_defaults
 from scsigmoid.model.embedding import check_pooling, embed_cells, provenance, return_free_memory
+from scsigmoid.model.embedding_processes import embed_store, started
 from scsigmoid.model.finite import check_finite
 from scsigmoid.progress import log
 from scsigmoid.tokens.known_genes import with_known_genes
 from scsigmoid.tokens.ranks import TARGET_SUM
 from scsigmoid.tokens.store import TokenStore, grouped, write_shards
-from scsigmoid.tokens.tokenizer import Tokenizer
+from scsigmoid.tokens.tokenizer import LeftOut, Tokenizer
 
 SHARD_CELLS = 8192  # maximum number of cells per shard of the temporary token store
 
@@ -48,6 +49,7 @@ def embed_file(
     layer: str = "",
     genes: str = "",
     force: bool = False,
+    devices: Sequence[torch.device] = (),
 ) -> None:
     """Embed the cells of an h5ad file, or of a 10x file or folder, in bounded memory.
 
@@ -58,10 +60,13 @@ def embed_file(
             vocabulary are left out, and the log lists them.
         key, layer, genes: as for :func:`scsigmoid.embed`.
         force: whether to replace an output that exists now. An output that appears later is kept.
+        devices: devices that embed the cells together, each in a process of its own, which loads
+            ``model.path`` (default: the device of ``model``, in this process).
 
     Raises:
         UserError: as for :func:`scsigmoid.embed`, or if a file is damaged, the output exists or
-            appears meanwhile, or the output is the input, the model, a pipe or a device.
+            appears meanwhile, the output is the input, the model, a pipe or a device, or a process
+            of ``devices`` fails.
     """
     check_options(key, settings.batch_tokens)
     for name, file in {"input": path, "model": model.path}.items():
@@ -71,9 +76,13 @@ def embed_file(
     if exists and not force:
         raise UserError(f"{output}: exists; give another file, or --force to replace it")
     check_pooling(settings.pooling, model.encoder.settings, model.path)
-    # An output that appears meanwhile, perhaps of another command, is kept.
-    with atomic_path(output, overwrite=exists) as temporary, as_h5ad(path) as source:
-        obs, is_simulated = read_obs(source, str(path))
+    with (
+        # An output that appears meanwhile, perhaps of another command, is kept.
+        atomic_path(output, overwrite=exists) as temporary,
+        as_h5ad(path) as source,
+        started(model.path, devices) as workers,  # they load the model while this process reads
+    ):
+        obs = read_obs(source, str(path))
         cells = open_cells(source, layer=layer, genes=genes, title=str(path))
         with token_store(model, cells, path.stem) as store:
             tokens = TokenStore.open(store)
@@ -83,10 +92,13 @@ def embed_file(
             with storing(str(path)):
                 AnnData(obs=obs).write_h5ad(temporary)
             label = f"embedding {path.name}"
-            pooling, batch_tokens = settings.pooling, settings.batch_tokens
-            values = embed_cells(model.encoder, tokens, pooling, batch_tokens, label)
+            how = settings.pooling, settings.batch_tokens, label
+            if workers:
+                values = embed_store(workers, store, model.encoder.settings, *how)
+            else:
+                values = embed_cells(model.encoder, tokens, *how)
         check_finite(values, obs.index, f"{model.path}: embeds", obs.get(OWN_ROW))
-        metadata = provenance(model.path, model.metadata, settings.pooling, is_simulated)
+        metadata = provenance(model.path, model.metadata, settings.pooling)
         with h5py.File(temporary, "r+") as file:
             write_elem(file["obsm"], key, values)
             write_elem(file["uns"], key, metadata)
@@ -100,16 +112,16 @@ def token_store(model: Model, cells: Cells, name: str) -> Iterator[Path]:
         cells = with_known_genes(cells, model.vocabulary.name_of, model.vocabulary.retired)
         maximum_length = model.encoder.settings.genes  # number of genes in the model's context
         tokenizer = Tokenizer(model.vocabulary, TARGET_SUM, maximum_length, SHARD_CELLS)
-        shards = grouped(tokenizer.batches(cells, label="", file=name), SHARD_CELLS)
-        metadata = tokenizer.metadata(order="file", simulated=False, label="")
+        left_out: LeftOut = {}
+        batches = tokenizer.batches(cells, left_out, label="", file=name)
+        shards = grouped(batches, SHARD_CELLS)
+        metadata = tokenizer.metadata(left_out, order="file", label="")
         write_shards(folder, shards, metadata)
         return_free_memory()
         yield Path(folder)
 
 
-def read_obs(path: Path, title: str = "") -> tuple[Any, bool]:
-    """Return a file's ``obs``, and True if its ``uns`` marks the cells as simulated."""
+def read_obs(path: Path, title: str = "") -> Any:
+    """Return a file's ``obs``."""
     with opened(path, title) as file:
-        mark = file.get("uns/scsigmoid/simulated")
-        is_simulated = isinstance(mark, h5py.Dataset) and bool(np.any(mark[()]))
-        return read_data_frame(file["obs"], title or str(path)), is_simulated
+        return read_data_frame(file["obs"], title or str(path))

@@ -1,6 +1,5 @@
 """Tokenize and embed your own cells with a trained model, in memory."""
 
-from collections.abc import Mapping
 from numbers import Integral
 
 import numpy as np
@@ -87,8 +86,6 @@ def embed(
     if adata.isbacked and adata.is_view:  # anndata cannot write to such views
         raise UserError("adata: is a view of a backed file; embed adata.to_memory() instead")
     check_pooling(pooling, model.encoder.settings, model.path)
-    origin = adata.uns.get("scsigmoid")  # metadata of files that this package wrote
-    is_simulated = isinstance(origin, Mapping) and bool(origin.get("simulated", False))
     with verbosity(verbose):
         tokens = read_tokens(adata, model, layer, genes)
         label = f"embedding with {model.name}"
@@ -96,7 +93,7 @@ def embed(
     subject = f"{model.path}: embeds"
     check_finite(values, adata.obs.index, subject, adata.obs.get(OWN_ROW))
     adata.obsm[key] = values
-    adata.uns[key] = provenance(model.path, model.metadata, pooling, is_simulated)
+    adata.uns[key] = provenance(model.path, model.metadata, pooling)
 
 
 def read_tokens(adata: AnnData, model: Model, layer: str, genes: str) -> CellTokens:

@@ -37,6 +37,7 @@ def embed(
     key: Key = "X_scsigmoid",
     pooling: Annotated[Pooling, "mean over the gene tokens of a cell, or the token <cls>"] = "mean",
     device: DeviceChoice = "auto",
+    devices: Annotated[int, "number of GPUs of this machine that embed the cells together"] = 1,
     batch_tokens: Annotated[int, "tokens per forward pass; bounds the memory"] = 16_384,
     layer: Annotated[
         str, "layer with the raw counts (default: raw.X if it exists, otherwise X)"
@@ -51,17 +52,20 @@ def embed(
     """Embed your own cells (h5ad, or 10x) with a trained model."""
     from scsigmoid.cells.embed_file import embed_file
     from scsigmoid.cells.model import load
+    from scsigmoid.model.devices import choose_gpus
 
     check_h5ad(output)
+    gpus = choose_gpus(device, devices) if devices != 1 else []
     embed_file(
         input,
-        load(checkpoint, device=device),
+        load(checkpoint, device="cpu" if gpus else device),
         Embeddings(pooling=pooling, batch_tokens=batch_tokens),
         output,
         key=key,
         layer=layer,
         genes=genes,
         force=force,
+        devices=gpus,
     )
 
 

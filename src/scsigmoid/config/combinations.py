@@ -123,6 +123,9 @@ def find_corpus_problems(config: Config) -> Iterator[str]:
             yield f"datasets.{name}.label: '*' needs {name}.types; add them, or name a column"
         if dataset.file and dataset.id:
             yield f"datasets.{name}: has a file and an id; set one of them to null"
+        if corpus.source == "embedded" and dataset.id:
+            problem = f"in CELLxGENE, not in the embedded corpus; remove it with {name}: null"
+            yield f"datasets.{name}: {problem}, or use --config preset=demo"
         if corpus.source == "cellxgene" and not (dataset.file or dataset.id):
             yield f"datasets.{name}.id: missing; add it, or remove the dataset with {name}: null"
 

@@ -42,6 +42,8 @@ def find(section: Section, name: str) -> Any:
         raise KeyError(name)
     value = getattr(section, first)
     if rest and isinstance(value, Mapping):  # names of its sections may contain dots, e.g. 1.4B
+        if not value:  # the studies, in the configuration of one run
+            return None
         keys = [key for key in value if f"{rest}.".startswith(f"{key}.")]
         if not keys:
             raise KeyError(name)

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from scsigmoid.config.moved import with_new_values
 from scsigmoid.config.schema import Config, Model, Size
 from scsigmoid.errors import UserError
 from scsigmoid.files import METADATA_KEY, sha256
@@ -29,7 +30,9 @@ def read_header(path: str | Path) -> dict[str, Any]:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(min(size, LARGEST_HEADER)))
     try:
-        return dict(json.loads(header["__metadata__"][METADATA_KEY]))
+        metadata = dict(json.loads(header["__metadata__"][METADATA_KEY]))
+        metadata["variants"] = with_new_values(metadata["variants"])
+        return metadata
     except (KeyError, TypeError) as error:
         raise ValueError("it has no metadata of scsigmoid") from error
 

@@ -1,4 +1,4 @@
-"""Settings that have another name since version 0.3. The old names work until version 0.4."""
+"""Settings and values with another name since version 0.3. Old names work until version 0.4."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -22,9 +22,13 @@ MOVED = {
     },
 }
 
+#: Settings whose lists contain values with another name, and new names of the values by old name.
+LISTS = ("architecture.variants", "study.*.variants")
+VALUES = {"centred_values": "centered_values"}
+
 
 def move(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return settings with new names, and a message for each setting that has its old name.
+    """Return settings and values with new names, and a message for each old name.
 
     ``values`` are nested, and not yet checked. Raise a UserError if a setting has both names.
     """
@@ -49,7 +53,25 @@ def move(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
                 raise UserError(f"{before}: is now {now}, which is also set; remove {before}")
             target[new_name] = section.pop(name)
             messages.append(f"{before} is now {now}; the old name works until version 0.4")
+    for setting in LISTS:
+        *path, name = setting.split(".")
+        for section, names in sections_at(moved, path):
+            renamed = with_new_values(section.get(name))
+            if renamed != section.get(name):
+                section[name] = renamed
+                before = ", ".join(VALUES)
+                now, setting = ", ".join(VALUES.values()), ".".join([*names, name])
+                messages.append(
+                    f"{setting}: {before} is now {now}; the old name works until version 0.4"
+                )
     return moved, messages
+
+
+def with_new_values(value: Any) -> Any:
+    """Return a value, or the values in nested lists, with new names (:data:`VALUES`)."""
+    if isinstance(value, list):
+        return [with_new_values(item) for item in value]
+    return VALUES.get(value, value) if isinstance(value, str) else value
 
 
 def section_of(values: Any, path: Sequence[str]) -> dict[str, Any] | None:

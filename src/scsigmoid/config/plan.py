@@ -27,6 +27,7 @@ class Plan:
         self.evaluated_models = [name for name, model in config.models.items() if not model.stress]
         self.stress_models = [name for name, model in config.models.items() if model.stress]
         self.study_runs = study_runs(config)
+        self.trained = [*config.models, *self.study_runs]  # names of all models that are trained
 
     @cached_property
     def held_out_files(self) -> dict[str, LocalFile]:
@@ -105,7 +106,7 @@ class Plan:
         left out of its entry in ``models``. Other models, sizes and studies are left out.
         """
         config = self.config
-        check_known("model", "model", [name], [*config.models, *self.study_runs])
+        check_known("model", "model", [name], self.trained)
         if name in self.study_runs:
             run = self.study_runs[name]
             model, training, seed = run.model, run.training, run.seed

@@ -75,7 +75,7 @@ DistinctNotEmpty = Annotated[list[T], Field(min_length=1), DISTINCT]
 Identifier = Annotated[str, Field(pattern=f"^{IDENTIFIER.pattern}$"), expecting("a CELLxGENE id")]
 
 Attention = Literal["sigmoid", "softmax"]
-Variant = Literal["qk_norm", "centred_values", "hybrid_norm"]
+Variant = Literal["qk_norm", "centered_values", "hybrid_norm"]
 Source = Literal["embedded", "local", "cellxgene"]
 Device = Literal["auto", "cpu", "cuda"]
 Pooling = Literal["mean", "cls"]
@@ -123,7 +123,8 @@ class LocalFiles(Section):
     label: Label = "cell_type"
     """Column of ``obs`` with the cell type. Takes the same values as ``datasets.<name>.label``."""
     batch: Text | None = None
-    """Column of ``obs`` with the batch. See ``datasets.<name>.batch``."""
+    """Column of ``obs`` with the batch: ``datasets.<name>.batch`` of the held-out cells. A change
+    reruns ``scib_of_dataset`` and ``umap_of_dataset``."""
     held_out: Annotated[
         bool | Fraction | Annotated[str, Field(pattern="^[^=]+=.+$")],
         Field(union_mode="left_to_right"),

@@ -29,10 +29,12 @@ and of made-up genes, ``ENSG90000000000`` and up, a range that Ensembl does not 
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
 from scsigmoid.config.schema import Dataset, EmbeddedCorpus
@@ -67,71 +69,9 @@ BASE_SPREAD = 0.8  # standard deviation of log-rates without regulators
 ENHANCER_SHAPE, ENHANCER_SCALE = 2.0, 0.8  # gamma distribution of the weights of enhancers
 DRIVE = 5.0  # a gene's n weights are multiplied by DRIVE / n: their expected sum is constant
 
-# Facets of each cell type: first the types of the paper's Table 1, then of the Cell Ontology.
-FACETS: dict[str, tuple[str, ...]] = {
-    "Mesenchymal": ("stromal", "fetal"),
-    "Cardiac": ("muscle", "fetal"),
-    "Endothelial": ("vascular", "fetal"),
-    "Immune": ("immune", "fetal"),
-    "Neural": ("neural", "fetal"),
-    "Adult endothelial": ("vascular", "adult"),
-    "Adult valve interstitial": ("stromal", "adult"),
-    "Adult immune": ("immune", "adult"),
-    "glutamatergic neuron": ("neural", "neuron", "adult"),
-    "GABAergic neuron": ("neural", "neuron", "adult"),
-    "astrocyte": ("neural", "glia", "adult"),
-    "oligodendrocyte": ("neural", "glia", "adult"),
-    "oligodendrocyte precursor cell": ("neural", "glia"),
-    "microglial cell": ("immune", "myeloid", "adult"),
-    "CD4-positive, alpha-beta T cell": ("immune", "lymphoid", "T cell"),
-    "CD8-positive, alpha-beta T cell": ("immune", "lymphoid", "T cell"),
-    "natural killer cell": ("immune", "lymphoid"),
-    "B cell": ("immune", "lymphoid", "B lineage"),
-    "plasma cell": ("immune", "B lineage"),
-    "CD14-positive monocyte": ("immune", "myeloid"),
-    "CD16-positive monocyte": ("immune", "myeloid"),
-    "dendritic cell": ("immune", "myeloid"),
-    "alveolar macrophage": ("immune", "myeloid", "adult"),
-    "platelet": ("megakaryocyte",),
-    "enterocyte": ("epithelial", "gut"),
-    "intestinal goblet cell": ("epithelial", "gut"),
-    "intestinal stem cell": ("epithelial", "gut", "fetal"),
-    "pulmonary alveolar type 1 cell": ("epithelial", "lung"),
-    "pulmonary alveolar type 2 cell": ("epithelial", "lung"),
-    "ciliated epithelial cell": ("epithelial", "lung"),
-    "fibroblast": ("stromal", "adult"),
-    "capillary endothelial cell": ("vascular", "adult"),
-}
-
-# Tissue and cell types of the simulated evaluation datasets.
-DATASETS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "simulated_brain": ("brain", (
-        "glutamatergic neuron", "GABAergic neuron", "astrocyte", "oligodendrocyte",
-        "oligodendrocyte precursor cell", "microglial cell",
-    )),
-    "simulated_blood": ("blood", (
-        "CD4-positive, alpha-beta T cell", "CD8-positive, alpha-beta T cell",
-        "natural killer cell", "B cell", "CD14-positive monocyte", "CD16-positive monocyte",
-        "dendritic cell",
-    )),
-    "simulated_colon": ("colon", (
-        "enterocyte", "intestinal goblet cell", "intestinal stem cell", "fibroblast",
-        "plasma cell", "CD4-positive, alpha-beta T cell",
-    )),
-    "simulated_heart": ("outflow tract", (
-        "Mesenchymal", "Cardiac", "Endothelial", "Immune", "Neural", "Adult endothelial",
-        "Adult valve interstitial", "Adult immune",
-    )),
-    "simulated_blood_2": ("blood", (
-        "CD4-positive, alpha-beta T cell", "CD8-positive, alpha-beta T cell",
-        "natural killer cell", "B cell", "CD14-positive monocyte", "platelet",
-    )),
-    "simulated_lung": ("lung", (
-        "pulmonary alveolar type 1 cell", "pulmonary alveolar type 2 cell",
-        "ciliated epithelial cell", "alveolar macrophage", "capillary endothelial cell",
-        "fibroblast", "CD8-positive, alpha-beta T cell",
-    )),
-}  # fmt: skip
+SIMULATED = yaml.safe_load(files(__package__).joinpath("simulated_types.yaml").read_text("utf-8"))
+FACETS: dict[str, list[str]] = SIMULATED["facets"]  # of each cell type
+DATASETS: dict[str, dict[str, Any]] = SIMULATED["datasets"]  # tissue and types by name
 
 
 def list_embedded(sizes: EmbeddedCorpus, datasets: Mapping[str, Dataset]) -> list[ManifestRow]:
@@ -160,7 +100,6 @@ def make_row(name: str, title: str, cells: int) -> ManifestRow:
         role="training",
         source="embedded",
         location=name,
-        simulated="false" if name in (REAL, REAL_TRAINING) else "true",
         title=title,
         organism="Homo sapiens",
         cells=str(cells),
@@ -182,10 +121,9 @@ def write_embedded(name: str, sizes: EmbeddedCorpus, seed: int, path: str | Path
     tissue_of_type: dict[str, str] = {}
     # A training file has the cell types of all evaluation datasets.
     for dataset in [name] if name in DATASETS else DATASETS:
-        tissue, cell_types = DATASETS[dataset]
-        for cell_type in cell_types:
+        for cell_type in DATASETS[dataset]["types"]:
             # Training cells of a type that occurs in several tissues are from the first tissue.
-            tissue_of_type.setdefault(cell_type, tissue)
+            tissue_of_type.setdefault(cell_type, DATASETS[dataset]["tissue"])
     write_cells(path, simulate(name, cells, tissue_of_type, sizes, seed))
 
 
@@ -227,7 +165,7 @@ def real_cells(seed: int, *, held_out: bool) -> CellTable:
         **REQUIRED_OBS,
     }
     ids, names = [gene.id for gene in genes], [gene.name for gene in genes]
-    return CellTable(counts[rows], ids, names, obs, REAL_TITLE, simulated=False)
+    return CellTable(counts[rows], ids, names, obs, REAL_TITLE)
 
 
 def draw_genes(sizes: EmbeddedCorpus, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -314,7 +252,7 @@ def simulate(
         "assay": "simulated",
         **REQUIRED_OBS,
     }
-    return CellTable(counts, ids, names, obs, f"{name} (simulated)", simulated=True)
+    return CellTable(counts, ids, names, obs, f"{name} (simulated)")
 
 
 def library_sizes(

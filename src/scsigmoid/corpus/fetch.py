@@ -153,7 +153,6 @@ def fetch_evaluation(
         metadata = Metadata(
             dataset=row.dataset,
             file=row.file,
-            simulated=row.simulated == "true",
             label=label,
             types=dataset.types,
             title=row.title,

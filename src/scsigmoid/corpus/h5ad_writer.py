@@ -33,13 +33,12 @@ class CellTable:
     names: Sequence[str]  # symbols
     obs: Mapping[str, Sequence[str] | str]  # a value per cell, or a value for all cells
     title: str  # of the dataset
-    simulated: bool
 
 
 def write_cells(path: str | Path, table: CellTable) -> None:
     """Write cells as CELLxGENE does: counts in ``raw.X``, log-normalized values in ``X``.
 
-    Cells are named ``cell_000000`` and so on. ``uns["scsigmoid"]`` says whether they are simulated.
+    Cells are named ``cell_000000`` and so on.
     """
     import anndata
     import pandas as pd
@@ -59,12 +58,11 @@ def write_cells(path: str | Path, table: CellTable) -> None:
         "feature_reference": HUMAN["organism_ontology_term_id"],
     }
     var = pd.DataFrame(columns, index=pd.Index(table.genes)).astype("category")
-    metadata = {"simulated": table.simulated, "label": "cell_type", "title": table.title}
     adata = anndata.AnnData(
         X=normalized,
         obs=obs.assign(is_primary_data=True),
         var=var.assign(feature_is_filtered=False),
-        uns={"title": table.title, "schema_version": SCHEMA_VERSION, "scsigmoid": metadata},
+        uns={"title": table.title, "schema_version": SCHEMA_VERSION},
     )
     adata.raw = anndata.AnnData(X=counts, var=var, obs=obs[[]])
     with storing(str(path)), atomic_path(path) as temporary:
@@ -110,8 +108,7 @@ def copy_cells(cells: Cells, source: Path, path: Path, title: str) -> None:
         obs[name] = obs[name].cat.remove_unused_categories()
     obs[OWN_ROW] = cells.rows
     var = pd.DataFrame({"feature_name": cells.names}, index=pd.Index(cells.genes))
-    metadata = {"simulated": False, "title": title}
-    uns = {"title": title, "schema_version": SCHEMA_VERSION, "scsigmoid": metadata}
+    uns = {"title": title, "schema_version": SCHEMA_VERSION}
     adata = anndata.AnnData(X=counts.astype(np.float32), obs=obs, var=var, uns=uns)
     with storing(str(source)):
         adata.write_h5ad(path, compression="gzip", compression_opts=1)

@@ -33,7 +33,6 @@ class ManifestRow:
     source: str  # "embedded", "local" or "cellxgene"
     snapshot: str = ""  # of a training file from CELLxGENE: corpus.snapshot
     location: str  # name in the embedded corpus, absolute path, or URL
-    simulated: str = "false"  # "true" or "false"
     title: str = ""
     doi: str = ""
     organism: str = ""  # organisms, joined by " || "
@@ -61,7 +60,6 @@ class Metadata:
 
     dataset: str  # name of the dataset
     file: str  # name in the manifest
-    simulated: bool
     label: str  # column of obs with the cell type
     types: list[str]  # cell types with the spelling to use; others are spelled as in the file
     title: str
@@ -85,7 +83,6 @@ PATTERNS = {
     "role": re.compile("training|evaluation|skipped"),
     "part": NUMBER,
     "source": re.compile("embedded|local|cellxgene"),
-    "simulated": re.compile("true|false"),
     "cells": NUMBER,
     "bytes": NUMBER,
     "sha256": re.compile("([0-9a-f]{64})?"),
@@ -105,7 +102,8 @@ def read_manifest(path: str | Path, *, may_be_edited: bool = False) -> list[Mani
     if not path.is_file():
         raise UserError(f"{path}: no such manifest; correct the path or make it again")
     try:
-        rows = read_rows(path, ManifestRow, exact=True)
+        # Manifests of earlier versions have the column `simulated`.
+        rows = read_rows(path, ManifestRow, exact=True, ignored={"simulated"})
     except KeyError:
         expected = ", ".join(field.name for field in fields(ManifestRow))
         raise UserError(f"{path}: not a manifest; its columns must be {expected}") from None

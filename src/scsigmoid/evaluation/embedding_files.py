@@ -33,8 +33,7 @@ class Embedding:
         donors: ``obs["donor_id"]`` of each cell, ``""`` if it is unknown.
         batches: batch of each cell, ``""`` if it is unknown or the dataset has no batches.
         metadata: ``model``, ``attention``, ``context``, ``step``, ``pooling``, ``checkpoint``,
-            ``vocabulary``, ``dataset``, ``cells`` (SHA-256 of the dataset's h5ad file) and
-            ``simulated``.
+            ``vocabulary``, ``dataset`` and ``cells`` (SHA-256 of the dataset's h5ad file).
     """
 
     path: Path

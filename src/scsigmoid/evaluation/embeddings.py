@@ -55,7 +55,7 @@ def embed_dataset(
         obs = read_data_frame(file["obs"], str(cells))
     obs = obs.iloc[columns["cell"]]
     check_finite(values, obs.index, f"{checkpoint}: embeds", obs.get(OWN_ROW))
-    origin = provenance(checkpoint, metadata, settings.pooling, tokens.simulated)
+    origin = provenance(checkpoint, metadata, settings.pooling)
     identity = {**origin, **tokens.identity}
     write_embedding(output, values, columns["cell_type"], columns["cell"], identity, obs)
 

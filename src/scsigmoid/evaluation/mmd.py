@@ -41,6 +41,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import Embedding, read_embeddings
 from scsigmoid.progress import log, track
 from scsigmoid.records.measurements import Measurement, source_of, write_measurements
+from scsigmoid.records.mmd_metrics import LEFT_OUT, MmdMetric
 from scsigmoid.seeds import derive
 
 BANDWIDTH_CELLS = 4096  # a bandwidth uses at most this number of cells (8.4 million distances)
@@ -71,16 +72,10 @@ def mmd_dataset(
         device: device that computes the kernels, in float64.
         order: cell types whose pairs come first, in this order. Other types are sorted by name.
 
-    The file has these metrics, where ``<e>`` is ``unbiased`` or ``biased``:
-
-    - of each pair and model: ``mmd_<e>`` and ``mmd_<e>_bootstrap_mean`` (the mean over resamples,
-      which the paper prints),
-    - of each pair: ``mmd_<e>_ratio`` (sigmoid / softmax) and ``mmd_<e>_difference`` (sigmoid -
-      softmax), where ``model`` is the sigmoid model and ``compared_with`` the softmax model,
-    - of all pairs (empty group, ``n`` is the number of pairs): ``mmd_<e>_mean_of_ratios`` (mean of
-      the ratios), ``mmd_<e>_mean_ratio_of_means`` (ratio of the mean MMDs), and
-      ``mmd_<e>_bootstrap_mean_ratio_of_means`` (ratio of the mean MMDs over resamples),
-    - of each type with too few cells: ``mmd_left_out``, the number of its cells.
+    The file has the metrics of :class:`MmdMetric` for both estimators, and ``mmd_left_out`` for
+    each type with too few cells. Of a metric of both models, ``model`` is the sigmoid model and
+    ``compared_with`` the softmax model. Of a metric of all pairs, ``group`` is empty and ``n`` is
+    the number of pairs.
 
     Raises:
         UserError: if the embeddings do not match, or fewer than two types have enough cells.
@@ -98,7 +93,7 @@ def mmd_dataset(
     types, left_out = choose_types(first.labels, settings.minimum_cells, order)
     # Fields that rows share. The metric is for left-out types, `row` below replaces it.
     common = Measurement(
-        dataset=dataset, model="", metric="mmd_left_out", value=0,
+        dataset=dataset, model="", metric=LEFT_OUT, value=0,
         vocabulary=first.metadata["vocabulary"],
         source=source_of(output, *embeddings.values()),
     )  # fmt: skip
@@ -132,20 +127,21 @@ def mmd_dataset(
         for name, (x, y) in zip(Estimates._fields, mmds, strict=True):
             for model, values in ((sigmoid, x), (softmax, y)):
                 mean = float(values[1:].mean())
-                rows.append(pair_row(f"mmd_{name}", model, "", values))
-                rows.append(pair_row(f"mmd_{name}_bootstrap_mean", model, "", values, mean))
-            rows.append(pair_row(f"mmd_{name}_ratio", sigmoid, softmax, ratio(x, y)))
-            rows.append(pair_row(f"mmd_{name}_difference", sigmoid, softmax, x - y))
+                rows.append(pair_row(MmdMetric.VALUE.of(name), model, "", values))
+                mean_name = MmdMetric.BOOTSTRAP_MEAN.of(name)
+                rows.append(pair_row(mean_name, model, "", values, mean))
+            rows.append(pair_row(MmdMetric.RATIO.of(name), sigmoid, softmax, ratio(x, y)))
+            rows.append(pair_row(MmdMetric.DIFFERENCE.of(name), sigmoid, softmax, x - y))
     all_mmds = np.stack(pairs, axis=2)  # estimators x models x pairs x (1 + resamples)
     for name, (x, y) in zip(Estimates._fields, all_mmds, strict=True):
         ratio_of_means = ratio(x.mean(0), y.mean(0))
         bootstrap_ratio = float(ratio(x[:, 1:].mean(), y[:, 1:].mean()))
         for metric, values, estimate in (
-            ("mean_ratio_of_means", ratio_of_means, None),
-            ("mean_of_ratios", ratio(x, y).mean(0), None),
-            ("bootstrap_mean_ratio_of_means", ratio_of_means, bootstrap_ratio),
+            (MmdMetric.MEAN_RATIO_OF_MEANS, ratio_of_means, None),
+            (MmdMetric.MEAN_OF_RATIOS, ratio(x, y).mean(0), None),
+            (MmdMetric.BOOTSTRAP_MEAN_RATIO_OF_MEANS, ratio_of_means, bootstrap_ratio),
         ):
-            mean_row = partial(row, "", len(pairs), f"mmd_{name}_{metric}")
+            mean_row = partial(row, "", len(pairs), metric.of(name))
             rows.append(mean_row(sigmoid, softmax, values, estimate))
     rows += [replace(common, group=name, value=count, n=count) for name, count in left_out.items()]
     write_measurements(output, rows)

@@ -89,6 +89,20 @@ def claim_gpus(count: int) -> list[int]:
     return sorted(chosen)
 
 
+def choose_gpus(device: str, count: int) -> list[torch.device]:
+    """Return ``count`` GPUs of this machine, those with the fewest jobs (:func:`claim_gpus`).
+
+    Raise a UserError if there are fewer, or if ``device`` is ``cpu``.
+    """
+    if count < 1:
+        raise UserError(f"devices: is {count}; use an integer of at least 1")
+    if device == "cpu":
+        raise UserError(f"devices: {count} GPUs, but the device is cpu; remove one of the options")
+    if count > (found := torch.cuda.device_count()):
+        raise UserError(f"devices: {count} GPUs, but PyTorch finds {found}; use at most {found}")
+    return [torch.device("cuda", index) for index in claim_gpus(count)]
+
+
 def claims_folder() -> Path:
     """Return the folder with the claims of this user, in the folder of temporary files.
 

@@ -6,7 +6,7 @@ with it. The paper does not say which pooling it used.
 """
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -40,17 +40,49 @@ def embed_cells(
         batch_tokens: maximum number of tokens per forward pass.
         label: text of the progress bar.
     """
-    device = next(encoder.parameters()).device
     batches = make_batches(tokens, encoder.settings, batch_tokens)
     values = np.empty((len(tokens), encoder.settings.hidden), dtype=np.float32)
-    for number, rows in enumerate(track(batches, label=label)):
+    parts = embed_batches(encoder, tokens, batches, pooling)
+    for rows, part in track(parts, label=label, total=len(batches)):
+        values[rows] = part
+    return values
+
+
+def embed_batches(
+    encoder: Encoder, tokens: TokenizedCells, batches: Iterable[slice], pooling: Pooling
+) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    """Yield batches, slices of consecutive cells, with their embeddings, (cells, hidden), float32.
+
+    On a GPU, a batch is read and its kernels are launched while the GPU computes the batch before.
+    """
+    device = next(encoder.parameters()).device
+    is_gpu = device.type == "cuda"
+    waiting: list[tuple[slice, Tensor, torch.cuda.Event | None]] = []  # the batch before
+    for number, rows in enumerate(batches):
         with torch.inference_mode(), autocast(device):
-            batch = pack(tokens, np.arange(rows.start, rows.stop), encoder.settings).to(device)
+            batch = pack(tokens, np.arange(rows.start, rows.stop), encoder.settings)
+            # The copies to and from page-locked memory do not wait for the GPU.
+            batch = (batch.pinned() if is_gpu else batch).to(device)
             hidden = encoder(batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen)
-            values[rows] = pool(hidden.float(), batch, pooling).cpu().numpy()
+            values = pool(hidden.float(), batch, pooling).to("cpu", non_blocking=True)
+        waiting.append(
+            (rows, values, torch.cuda.current_stream().record_event() if is_gpu else None)
+        )
+        if len(waiting) > 1 or not is_gpu:
+            yield finished(*waiting.pop(0))
         if number % TRIM_EVERY == 0:
             return_free_memory()
-    return values
+    for last in waiting:
+        yield finished(*last)
+
+
+def finished(
+    rows: slice, values: Tensor, copied: "torch.cuda.Event | None"
+) -> tuple[slice, NDArray[np.float32]]:
+    """Return a batch and its values on the CPU after the event ``copied``."""
+    if copied is not None:
+        copied.synchronize()
+    return rows, values.numpy()
 
 
 def return_free_memory() -> None:
@@ -74,16 +106,13 @@ def check_pooling(pooling: Pooling, model: EncoderSettings, checkpoint: Path) ->
         )
 
 
-def provenance(
-    checkpoint: Path, metadata: Mapping[str, Any], pooling: Pooling, simulated: bool
-) -> dict[str, Any]:
+def provenance(checkpoint: Path, metadata: Mapping[str, Any], pooling: Pooling) -> dict[str, Any]:
     """Return the model and the pooling of an embedding, for ``uns`` of its file."""
     return {
         **{name: metadata[name] for name in ("model", "attention", "context", "step")},
         "pooling": pooling,
         "checkpoint": sha256(checkpoint),
         "vocabulary": metadata["vocabulary"],
-        "simulated": simulated,
     }
 
 
@@ -102,7 +131,8 @@ def pool(hidden: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
     if pooling == "cls":
         return hidden[starts]
     lengths = batch.cu_seqlens.diff().long()
-    sums = torch.segment_reduce(hidden, "sum", lengths=lengths, axis=0)
+    # unsafe: without the checks of the lengths, for which the host would wait for the GPU
+    sums = torch.segment_reduce(hidden, "sum", lengths=lengths, axis=0, unsafe=True)
     if not batch.cls_token:
         return sums / lengths.unsqueeze(1)
     return (sums - hidden[starts]) / (lengths - 1).unsqueeze(1)

@@ -9,7 +9,7 @@ attention function. With the same seed they have the same initial weights and th
 Variants of attention for studies, none of which is in the paper:
 
 - ``qk_norm``: RMS normalization of q and k of each head with a learned gain.
-- ``centred_values``: subtract the mean over the cell from the values and add it to the result,
+- ``centered_values``: subtract the mean over the cell from the values and add it to the result,
   O = P (V - mean) + mean. This does not change softmax attention, whose rows sum to 1.
 - ``hybrid_norm``: layer normalization of the output of attention (after the projection) in
   addition to its input.
@@ -68,7 +68,7 @@ class Block(nn.Module):
         backend = self.settings.backend
         if self.settings.attention == "softmax":
             return softmax_attention_qkv(qkv, cu_seqlens, max_seqlen, backend=backend, mask=mask)
-        if "centred_values" not in self.settings.variants:
+        if "centered_values" not in self.settings.variants:
             return sigmoid_attention_qkv(qkv, cu_seqlens, max_seqlen, backend=backend)
         q, k, v = qkv.unbind(1)
         mean = cell_means(v, cu_seqlens)

@@ -22,6 +22,7 @@ from scsigmoid.paper.reported import (
     models_in_paper,
     reported,
     size_in_paper,
+    timed_sizes,
 )
 from scsigmoid.results.folder import Results
 from scsigmoid.results.labels import context_label, setting_text
@@ -72,6 +73,8 @@ def setting_differences(config: Config) -> Iterator[Difference]:
             here = attrgetter(name)(config)
             if name == "evaluation.pair":
                 here = [models_in_paper(config).get(model, model) for model in here]
+            if name == "benchmarks.training.sizes":
+                here = timed_sizes(config)
             may_have_more = isinstance(paper, list) and name != "evaluation.pair"
             is_same = set(paper) <= set(here) if may_have_more else here == paper
             if not is_same:
@@ -190,7 +193,7 @@ def training_benchmark_differences(results: Results) -> Iterator[Difference]:
         if (size, context) not in timed
     ]
     # Other sizes in the settings are named by :func:`setting_differences`.
-    if missing and set(sizes) <= set(results.config.benchmarks.training.sizes):
+    if missing and set(sizes) <= set(timed_sizes(results.config)):
         yield Difference("cost", "sizes and contexts", f"without {', '.join(missing)}", "all timed")
     for cost in all_costs:
         for arm in (cost.sigmoid, cost.softmax):

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from scsigmoid.config.schema import Config
+from scsigmoid.model.sizes import EncoderSettings, count_parameters
 
 #: Largest relative difference of the number of parameters from the size in a name such as ``160M``.
 SIZE_TOLERANCE = 0.15
@@ -41,6 +42,25 @@ def models_in_paper(config: Config) -> dict[str, str]:
 def models_here(config: Config) -> dict[str, str]:
     """Return the configured models that are in the paper, by the paper's names."""
     return {paper_name: name for name, paper_name in models_in_paper(config).items()}
+
+
+def timed_sizes(config: Config) -> list[str]:
+    """Return the sizes of the training benchmark: the paper's names, or ours for other sizes."""
+    benchmark = config.benchmarks.training
+    names = []
+    for name in benchmark.sizes:
+        encoder = EncoderSettings.of(
+            config.sizes[name],
+            config.architecture,
+            "sigmoid",
+            max(benchmark.contexts),
+            benchmark.vocabulary,
+        )
+        paper_name = size_in_paper(count_parameters(encoder))
+        if not paper_name and name in reported()["settings"]["cost"]["benchmarks.training.sizes"]:
+            name = f"{name} with {count_parameters(encoder) / 1e6:.3g}M parameters"
+        names.append(paper_name or name)
+    return names
 
 
 def size_in_paper(parameters: int) -> str:

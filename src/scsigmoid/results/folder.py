@@ -15,6 +15,7 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.files import parsing
+from scsigmoid.records import mmd_metrics
 from scsigmoid.records.identity import check_identity, read_table
 from scsigmoid.records.measurements import (
     Interval,
@@ -23,24 +24,15 @@ from scsigmoid.records.measurements import (
     known_donors,
     read_measurements,
 )
+from scsigmoid.records.mmd_metrics import MmdMetric
 from scsigmoid.training.journal import read_journal
 
 T = TypeVar("T")
 #: Metrics in the files of metrics that have several. The files of other metrics have one.
 FILE_METRICS = {
     "validation_loss": {f"validation_loss{end}" for end in ("", "_over_donors", "_over_masks")},
-    "mmd": {
-        "mmd_left_out",
-        *(
-            f"mmd_{estimator}{end}"
-            for estimator in ("unbiased", "biased")
-            for end in (
-                "", "_bootstrap_mean", "_ratio", "_difference", "_mean_of_ratios",
-                "_mean_ratio_of_means", "_bootstrap_mean_ratio_of_means",
-            )
-        ),
-    },
-}  # fmt: skip
+    "mmd": mmd_metrics.NAMES,
+}
 EXPECTED_CONTENT = "a result file of this version"  # for messages about damaged files
 
 
@@ -146,15 +138,16 @@ class Results:
         model), ``ratio`` and ``difference`` (sigmoid / softmax and sigmoid - softmax, paired by
         resample), ``sigmoid_mean`` and ``softmax_mean`` (means over resamples).
         """
-        metric = f"mmd_{estimator or self.config.evaluation.mmd.estimator}"
+        estimator = estimator or self.config.evaluation.mmd.estimator
+        metric = MmdMetric.VALUE.of(estimator)
         sigmoid, softmax = self.config.evaluation.pair
         keys = {  # columns `model`, `compared_with` and `metric` in the file
             "sigmoid": (sigmoid, "", metric),
             "softmax": (softmax, "", metric),
-            "ratio": (sigmoid, softmax, f"{metric}_ratio"),
-            "difference": (sigmoid, softmax, f"{metric}_difference"),
-            "sigmoid_mean": (sigmoid, "", f"{metric}_bootstrap_mean"),
-            "softmax_mean": (softmax, "", f"{metric}_bootstrap_mean"),
+            "ratio": (sigmoid, softmax, MmdMetric.RATIO.of(estimator)),
+            "difference": (sigmoid, softmax, MmdMetric.DIFFERENCE.of(estimator)),
+            "sigmoid_mean": (sigmoid, "", MmdMetric.BOOTSTRAP_MEAN.of(estimator)),
+            "softmax_mean": (softmax, "", MmdMetric.BOOTSTRAP_MEAN.of(estimator)),
         }
         rows = self.measurements("mmd", dataset)
         by_key = {(row.group, row.model, row.compared_with, row.metric): row for row in rows}

@@ -7,7 +7,7 @@ from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.corpus.metadata import read_metadata
 from scsigmoid.tokens.scatter import scatter
 from scsigmoid.tokens.store import grouped, store_schema, write_shards
-from scsigmoid.tokens.tokenizer import Tokenizer
+from scsigmoid.tokens.tokenizer import LeftOut, Tokenizer
 
 UNLIMITED = 2**31 - 1  # `maximum_length` of a store that models of any context can use
 
@@ -18,15 +18,17 @@ def tokenize_part(part: str | Path, tokenizer: Tokenizer, output: str | Path) ->
     ``part`` is a folder with h5ad files and ``files.csv``, and ``output`` the folder of the store.
     """
     files = cells_of_part(part)  # list of (row of files.csv, cells of this file)
-    batches = (  # read by write_shards, after the call of `metadata`
-        batch for row, cells in files for batch in tokenizer.batches(cells, row.label, row.file)
+    left_out: LeftOut = {}
+    batches = (
+        batch
+        for row, cells in files
+        for batch in tokenizer.batches(cells, left_out, row.label, row.file)
     )
     count = sum(cells.n_cells for _, cells in files)
     schema = store_schema(tokenizer.vocabulary.size)
     shards = scatter(batches, count, tokenizer.shard_cells, schema, Path(output))
-    simulated = any(row.simulated == "true" for row, _ in files)
     labels = ", ".join(sorted({row.label for row, _ in files}))
-    write_shards(output, shards, tokenizer.metadata("scattered", simulated, labels))
+    write_shards(output, shards, tokenizer.metadata(left_out, "scattered", labels))
 
 
 def tokenize_evaluation(
@@ -39,7 +41,8 @@ def tokenize_evaluation(
     info = read_metadata(metadata)
     # Reading the counts compares the file with the SHA-256, and names `remake` in the error.
     cells = open_cells(h5ad, sha256=info.sha256, remake=Path(h5ad))
-    batches = tokenizer.batches(cells, info.label, info.file, info.types)
+    left_out: LeftOut = {}
+    batches = tokenizer.batches(cells, left_out, info.label, info.file, info.types)
     shards = grouped(batches, tokenizer.shard_cells)
-    entries = tokenizer.metadata("file", info.simulated, info.label, info.dataset, info.sha256)
+    entries = tokenizer.metadata(left_out, "file", info.label, info.dataset, info.sha256)
     write_shards(output, shards, entries)

@@ -131,7 +131,6 @@ class TokenStore:
     identity: Mapping[str, str]
     vocabulary_size: int  # number of tokens, including special tokens
     maximum_length: int  # number of tokens that cells were truncated to (smallest of the stores)
-    simulated: bool  # whether any cell is simulated
     lengths: NDArray[np.int32]  # number of tokens of each cell
     _shards: list[Shard]
     _starts: NDArray[np.int64]  # first row of each shard
@@ -172,7 +171,6 @@ class TokenStore:
             identity={name: indices[0][name] for name in ("dataset", "vocabulary", "cells")},
             vocabulary_size=indices[0]["vocabulary_size"],
             maximum_length=min(index["maximum_length"] for index in indices),
-            simulated=any(index["simulated"] for index in indices),
             lengths=lengths,
             _shards=shards,
             _starts=np.cumsum(rows) - rows,

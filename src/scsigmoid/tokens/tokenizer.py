@@ -1,7 +1,7 @@
 """Cells of an h5ad file as tokens: the genes of each cell, ranked."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,14 @@ OBS_COLUMNS = {"donor": "donor_id", "tissue": "tissue", "assay": "assay"}
 PRIMARY = "is_primary_data"  # column of obs
 MAX_LISTED = 100  # maximum number of rows in a list of left-out cells
 
+#: For each file with left-out cells: `cells` (their number), `few_genes` (number of left-out cells
+#: with too few genes, the others have no token), `rows` (of the first MAX_LISTED cells).
+LeftOut = dict[str, dict[str, Any]]
 
-@dataclass
+
+@dataclass(frozen=True)
 class Tokenizer:
-    """Settings of the tokenization, and the cells that are left out."""
+    """Settings of the tokenization."""
 
     vocabulary: Vocabulary
     target_sum: float  # sum that the counts of a cell are scaled to
@@ -32,21 +36,22 @@ class Tokenizer:
     shard_cells: int  # maximum number of cells per shard of the store
     # Cells that express fewer genes are left out. Genes outside the vocabulary count, too.
     minimum_genes: int = 0
-    # For each file with left-out cells: `cells` (their number), `few_genes` (number of left-out
-    # cells with too few genes, the others have no token), `rows` (of the first MAX_LISTED cells).
-    left_out: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
 
     def metadata(
-        self, order: str, simulated: bool, label: str, dataset: str = "", sha256: str = ""
+        self,
+        left_out: LeftOut,
+        order: str,
+        label: str,
+        dataset: str = "",
+        sha256: str = "",
     ) -> Mapping[str, Any]:
-        """Clear ``left_out`` for a new store, and return entries for the index of the store.
+        """Return entries for the index of a store.
 
-        Call this before the first batch of :meth:`batches` is read. Reading the batches fills the
-        returned entry ``left_out``. ``order`` is ``"file"`` or ``"scattered"``, and ``label`` names
-        the columns of ``obs`` with the cell types. ``dataset`` is the name of the evaluation
-        dataset and ``sha256`` the SHA-256 of its h5ad file. Both are empty for training cells.
+        ``left_out`` is the argument of :meth:`batches`. ``order`` is ``"file"`` or ``"scattered"``,
+        and ``label`` names the columns of ``obs`` with the cell types. ``dataset`` is the name of
+        the evaluation dataset and ``sha256`` the SHA-256 of its h5ad file. Both are empty for
+        training cells.
         """
-        self.left_out = {}
         return {
             "dataset": dataset,
             "cells": sha256,
@@ -57,19 +62,22 @@ class Tokenizer:
             "shard_cells": self.shard_cells,
             "minimum_genes": self.minimum_genes,
             "order": order,
-            "simulated": simulated,
             "label": label,
-            "left_out": self.left_out,
+            "left_out": left_out,
         }
 
     def batches(
-        self, cells: Cells, label: str, file: str, types: Sequence[str] = ()
+        self, cells: Cells, left_out: LeftOut, label: str, file: str, types: Sequence[str] = ()
     ) -> Iterator[pa.RecordBatch]:
         """Yield cells with their rank tokens and metadata, without the cells that are left out.
 
-        ``label`` and ``types`` are as for :func:`scsigmoid.corpus.cell_types.cell_types`. ``file``
-        is the name of the file in the store. Raise a UserError if the file has too few genes of
-        the vocabulary, or if it has cells with enough genes but all of these cells lack tokens.
+        After the last batch, the cells that are left out are added to ``left_out``. ``file`` is the
+        name of the file in the store. ``label`` and ``types`` are as for
+        :func:`scsigmoid.corpus.cell_types.cell_types`.
+
+        Raises:
+            UserError: if the file has too few genes of the vocabulary, or if it has cells with
+                enough genes but all of these cells lack tokens.
         """
         obs = cells.obs([*OBS_COLUMNS.values(), PRIMARY])
         type_of_cell = cell_types(cells, label, types)
@@ -102,10 +110,13 @@ class Tokenizer:
             yield batch
         log_truncated(cells, truncated, self.maximum_length)
         if left_out_rows:
-            self._leave_out(cells, file, np.concatenate(left_out_rows).tolist(), few_genes)
+            rows = np.concatenate(left_out_rows).tolist()
+            self._log_left_out(cells, rows, few_genes)
+            entry = {"cells": len(rows), "few_genes": few_genes, "rows": rows[:MAX_LISTED]}
+            left_out[file] = entry
 
-    def _leave_out(self, cells: Cells, file: str, rows: Sequence[int], few_genes: int) -> None:
-        """Log the cells in ``rows`` and add them to ``left_out``.
+    def _log_left_out(self, cells: Cells, rows: Sequence[int], few_genes: int) -> None:
+        """Log the cells in ``rows``, which are left out.
 
         ``few_genes`` is the number of these cells with too few genes. Raise a UserError if all
         cells are left out, unless all have too few genes: ``minimum_genes`` may exclude a file.
@@ -117,7 +128,6 @@ class Tokenizer:
                 "a gene of the vocabulary; leave the file out or lower tokens.minimum_cells"
             )
         listed = rows[:MAX_LISTED]
-        self.left_out[file] = {"cells": len(rows), "few_genes": few_genes, "rows": listed}
         reasons = []
         if few_genes:
             too_few = f"fewer than {self.minimum_genes} genes (tokens.minimum_genes)"

@@ -20,6 +20,7 @@ from zipfile import is_zipfile
 import torch
 from torch import Tensor
 
+from scsigmoid.config.moved import VALUES
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, sha256, write_text
 from scsigmoid.progress import log, warn
@@ -187,15 +188,25 @@ def read_checkpoint(path: Path) -> Checkpoint:
             raise ValueError("another version")
         if "optimiser" in values:  # the name until version 0.3
             values["optimizer"] = values.pop("optimiser")
+        for old, new in VALUES.items():
+            values["identity"] = {
+                name: value.replace(f'"{old}"', f'"{new}"')
+                for name, value in values["identity"].items()
+            }
         return Checkpoint(**values)
     except (ValueError, LookupError, TypeError, AttributeError, EOFError, UnpicklingError) as error:
-        raise UserError(
-            f"{path}: written by another version of scsigmoid; resume with that version, or delete "
-            f"{path.parent} to train from the beginning"
-        ) from error
+        raise of_another_version(path) from error
     except RuntimeError as error:  # also raised by torch for errors of the file system
         reason = str(error).partition("\n")[0][:200]
         raise UserError(f"{path}: cannot be read ({reason}); it is kept, run again") from error
+
+
+def of_another_version(path: Path) -> UserError:
+    """Return the error about a checkpoint that this version cannot resume."""
+    return UserError(
+        f"{path}: written by another version of scsigmoid; resume with that version, or delete "
+        f"{path.parent} to train from the beginning"
+    )
 
 
 def remove(path: Path) -> None:

@@ -26,7 +26,7 @@ from scsigmoid.progress import announce, log
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore, read_index
 from scsigmoid.tokens.vocabulary import Vocabulary
-from scsigmoid.training.checkpoints import Checkpoints, read_checkpoint
+from scsigmoid.training.checkpoints import Checkpoints, of_another_version, read_checkpoint
 from scsigmoid.training.journal import LAYERS, Layer, append_rows, validation_losses
 from scsigmoid.training.processes import SIGNALS, STOPPED, Processes, joined, stop_requests
 from scsigmoid.training.records import Meter, Records
@@ -225,7 +225,10 @@ def restore(trainer: Trainer, path: Path) -> tuple[float, str]:
     """Restore a checkpoint. Return the training time in seconds and the journal's rows so far."""
     checkpoint = read_checkpoint(path)
     trainer.encoder.load_state_dict(checkpoint.model)
-    trainer.optimizer.load_state_dict(checkpoint.optimizer)
+    try:
+        trainer.optimizer.load_state_dict(checkpoint.optimizer)
+    except ValueError as error:  # other groups of parameters
+        raise of_another_version(path) from error
     return checkpoint.seconds, checkpoint.journal
 
 

@@ -92,8 +92,8 @@ class Trainer:
             self.compile()
             settings = encoder.settings
             can_record = backend_of(settings, device) in GRAPHED
-            # The cell means of `centred_values` are not tested in graphs.
-            if can_record and "centred_values" not in settings.variants:
+            # The cell means of `centered_values` are not tested in graphs.
+            if can_record and "centered_values" not in settings.variants:
                 self.graphed_tokens = most_tokens(settings)
 
     def compile(self, backend: str = "inductor") -> None:

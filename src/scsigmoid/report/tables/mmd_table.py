@@ -5,16 +5,20 @@ from collections.abc import Mapping
 
 from scsigmoid.paper.reported import cell_types, reported
 from scsigmoid.records.measurements import Interval, Measurement
+from scsigmoid.records.mmd_metrics import LEFT_OUT, MmdMetric
 from scsigmoid.report.tables.writing import Cell, Table, excludes_zero, fixed, interval
 from scsigmoid.results.folder import Results
 from scsigmoid.results.labels import ATTENTIONS, model_label
 
-#: Mean ratios over pairs of cell types, by name in the CSV file: suffix of the metric's name, and
-#: title in the notes. The paper's mean improvement of 25.0 % is probably ``over_resamples``.
+#: Mean ratios over pairs of cell types, by name in the CSV file: the metric, and its title in the
+#: notes. The paper's mean improvement of 25.0 % is probably ``over_resamples``.
 MEANS = {
-    "ratio_of_means": ("mean_ratio_of_means", "ratio of the means"),
-    "mean_of_ratios": ("mean_of_ratios", "mean of the pairs' ratios"),
-    "over_resamples": ("bootstrap_mean_ratio_of_means", "ratio of the means over resamples"),
+    "ratio_of_means": (MmdMetric.MEAN_RATIO_OF_MEANS, "ratio of the means"),
+    "mean_of_ratios": (MmdMetric.MEAN_OF_RATIOS, "mean of the pairs' ratios"),
+    "over_resamples": (
+        MmdMetric.BOOTSTRAP_MEAN_RATIO_OF_MEANS,
+        "ratio of the means over resamples",
+    ),
 }
 #: Measurements of one pair of cell types, by the names of :meth:`Results.mmd`.
 PairMeasurements = Mapping[str, Measurement]
@@ -35,8 +39,8 @@ def mmd(results: Results, dataset: str) -> Table:
         for pair, measured in by_pair.items():
             columns = pair_columns(measured, paper[pair], models)
             records.append({"pair": pair, "estimator": estimator} | columns)
-        for mean, (suffix, _) in MEANS.items():
-            ratio = results.measurement(f"mmd_{estimator}_{suffix}", "mmd", dataset)
+        for mean, (metric, _) in MEANS.items():
+            ratio = results.measurement(metric.of(estimator), "mmd", dataset)
             means[estimator][mean] = ratio
             records.append(
                 {"pair": mean, "estimator": estimator}
@@ -148,7 +152,7 @@ def notes(
             improvements.append(f"{interval(*percent, 1, '+')} % ({estimator})")
         sentences.append(f"Mean improvement as the {title}: {', '.join(improvements)}.")
     rows = results.measurements("mmd", dataset)  # the value of `mmd_left_out` is a number of cells
-    if left_out := [row for row in rows if row.metric == "mmd_left_out"]:
+    if left_out := [row for row in rows if row.metric == LEFT_OUT]:
         types = ", ".join(f"{row.group} ({row.value:.0f})" for row in left_out)
         minimum = settings.minimum_cells
         sentences.append(f"Left out for having fewer than {minimum} cells: {types}.")

@@ -1,6 +1,8 @@
 """The reference of all settings, as a page and as a JSON schema.
 
-``make configuration`` writes docs/configuration.md and workflow/schemas/config.schema.json.
+    python docs/configuration_page.py [--schema]
+
+prints docs/configuration.md or workflow/schemas/config.schema.json (``make configuration``).
 """
 
 import json
@@ -31,7 +33,7 @@ key by key. Lists are replaced. `null` removes an entry of `datasets`, `sizes`, 
   changes. The rules that use their results also run again, as do tables and figures that print the
   setting.
 """
-RULES = Path(__file__).parents[3] / "workflow" / "rules"
+RULES = Path(__file__).parents[1] / "workflow" / "rules"
 
 
 def reference() -> str:
