@@ -34,6 +34,7 @@ rule train:
         slurm_extra=default_resource("training_extra"),
         cpus_per_task=TRAINING_GPUS * (default_resource("training_cpus_per_gpu") or 0) or None,
     params:
+        # The content of the initial model, whose file may be newer, e.g. after an installation.
         **(
             {"initial": lambda wildcards: PLAN.initial_checksum(wildcards.model)}
             if PLAN.initial
@@ -60,7 +61,6 @@ rule train:
             "seed",
             run="{model}",  # the values of this model or run of the study only
         ),
-        # By content: a changed file trains again, but not another path of the same file.
         configuration=stored_configuration,
     shell:
         "exec python -m scsigmoid train --model {wildcards.model} --tokens {input.tokens:q}"

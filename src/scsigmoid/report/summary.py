@@ -94,7 +94,8 @@ def recommendations(scores: pd.DataFrame) -> str:
         is_scored = (scores["dataset"] == dataset) & (scores["metric"] == metric) & ~is_difference
         values = scores[is_scored].set_index("model")["value"].drop("random", errors="ignore")
         best = values.idxmax()
-        better, equal = [], []
+        better: list[str] = []
+        equal: list[str] = []
         for name in values.drop(best).sort_values(ascending=False, kind="stable").index:
             mean, low, high = difference(differences, best, name)
             text = f"{control_label(name)} by {mean:z.3f} [{low:z.3f}, {high:z.3f}]"
