@@ -108,3 +108,25 @@ def test_coverage(tmp_path: Path) -> None:
     assert rows["coverage"]["unbiased"] > 0.85
     assert rows["coverage"]["biased"] < 0.5
     assert rows["point_outside"]["unbiased"] == 0
+
+
+@pytest.mark.faults
+def test_several_gpus(tmp_path: Path) -> None:
+    """Two processes on the CPU, which are stopped and resumed as one, and which embed cells."""
+    options = "--small --cells 60 --steps 30 --stop 2 --only train embed"
+    command = [sys.executable, SCRIPTS / "several_gpus.py", tmp_path, *options.split()]
+    subprocess.run(command, check=True, capture_output=True)
+    names = ("start", "stop", "resume", "embedding")
+    start, stop, resume, embedding = (pd.read_csv(tmp_path / f"{name}.csv") for name in names)
+    assert start["processes"].tolist() == [2, 2, 1]
+    assert (start["seconds"] > 0).all()
+    assert stop["exit_code"].tolist() == [75]
+    assert start["resumed_from"].tolist() == [0, 0, stop["step"][0]]
+    assert resume["step"].tolist() == [*range(1, 31)]
+    assert resume["processes"].tolist() == [
+        2 if step <= stop["step"][0] else 1 for step in range(1, 31)
+    ]
+    assert resume["relative_difference"].abs().max() < 1e-5
+    assert embedding["devices"].tolist() == [1, 1, 2]
+    assert embedding["cells"].tolist() == [60] * 3
+    assert embedding["sha256"].nunique() == 1

@@ -340,6 +340,40 @@ def seeds_table(rows: pd.DataFrame) -> str:
     return markdown(header, lines)
 
 
+def host_table(rows: pd.DataFrame) -> str:
+    """Return microseconds of eager calls, of our kernel before and after and of the others.
+
+    The time of the host is the best of all rounds, of whole calls the median.
+    """
+    first, last = rows["commit"].unique()
+    columns = {
+        "ours before": ("scsigmoid", [first]),
+        "ours": ("scsigmoid", [last]),
+        "FlashAttention-4": ("fa4", [first, last]),
+        "FlashAttention-2 (`varlen_attn`)": ("varlen_attn", [first, last]),
+    }
+    lines = []
+    for (batch, kind), group in rows.groupby(["batch", "kind"], sort=False):
+        line = [f"{batch}, {'host' if kind == 'host' else 'whole call'}"]
+        for kernel, commits in columns.values():
+            of_kernel = group[(group["kernel"] == kernel) & group["commit"].isin(commits)]
+            times = of_kernel.groupby("part")["microseconds"]
+            time = times.min() if kind == "host" else times.median()
+            line.append(slashed([time["forward"], time["forward and backward"]], 0))
+        lines.append(line)
+    return markdown(["", *columns], lines)
+
+
+def embedding_table(rows: pd.DataFrame) -> str:
+    """Return cells per second on several GPUs. The rate of one GPU is the mean of its readings."""
+    rate = rows[rows["how"] != "waits for each batch"].groupby("devices")["cells_per_second"].mean()
+    lines = [
+        [str(devices), number(cells), number(cells / rate[1] / devices, 2)]
+        for devices, cells in rate.items()
+    ]
+    return markdown(["H200s", "cells/s", "efficiency"], lines)
+
+
 def benchmark_tables(measurements: Path) -> dict[str, str]:
     """Return the tables of docs/benchmarks.md by name, made from the files in docs/measurements."""
     h100, h200, cpu = (measurements / name for name in ("h100", "h200/benchmarks", "cpu"))
@@ -375,6 +409,8 @@ def benchmark_tables(measurements: Path) -> dict[str, str]:
              "share of time waiting for data": ("data_wait", 4),
              "GB per GPU": ("peak_memory_gb", 1)},
         ),
+        "host_time": host_table(read(h100, "host_time.csv")),
+        "embedding_gpus": embedding_table(read(measurements, "h200/several_gpus/embedding.csv")),
         "sizes": sizes_table(costs(Results(measurements / "h200", config))),
         "small": small_table(read(h200, "small_steps.csv")),
         "small_fa4": pairs_table(of_cells(first_run, 2)),
