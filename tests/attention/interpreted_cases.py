@@ -50,7 +50,12 @@ def poisoned(monkeypatch):
 
 @pytest.mark.parametrize(
     ("dtype", "dimension", "tolerance"),
-    [(torch.float32, 16, 2e-6), (torch.float32, 96, 2e-6), (torch.float16, 128, 2e-3)],
+    [
+        (torch.float32, 16, 2e-6),
+        (torch.float32, 96, 2e-6),
+        (torch.float16, 128, 2e-3),
+        (torch.float32, 256, 2e-6),
+    ],
 )
 def test_jagged_lengths(dtype, dimension, tolerance):
     tensors = inputs(sum(LENGTHS), dtype, dimension)
@@ -124,6 +129,37 @@ def test_random_shapes(pairs, heads, dimension, seed):
     check(tensors, lengths, lengths_k, **OPTIONS)
 
 
+@pytest.mark.parametrize("mode", [{}, {"tma": True}])
+@pytest.mark.parametrize("blocks", [(16, 16), (32, 16), (16, 32)])
+@pytest.mark.parametrize(
+    ("lengths", "lengths_k"), [(LENGTHS, None), ([50, 7, 20, 0], [20, 40, 0, 3]), ([49], None)]
+)
+def test_causal_mask(mode, blocks, lengths, lengths_k, monkeypatch):
+    monkeypatch.setattr(triton_launch, "INTERPRETED", Configuration(*blocks, 4, 1, **mode))
+    tensors = inputs(sum(lengths), torch.float32, 24, key_tokens=sum(lengths_k or lengths))
+    check(tensors, lengths, lengths_k, is_causal=True, **OPTIONS)
+
+
+def test_gradient_of_the_bias_with_a_causal_mask():
+    tensors, bias = inputs(40, torch.float32, 16), torch.tensor([-1.5, 0.5])
+    check_bias_gradient(tensors, [33, 7], bias, is_causal=True, **OPTIONS)
+
+
+def test_padded_batch_with_a_causal_mask():
+    packed = inputs(4 * 35, torch.float32, 16)
+    tensors = [x.unflatten(0, (4, -1)) for x in packed]
+    check_padded(tensors, [3, 0, 33, 16], is_causal=True, **OPTIONS)
+
+
+def test_hidden_keys_are_never_read():
+    """A query does not depend on NaN in later blocks of keys."""
+    q, k, v, _ = inputs(48, torch.float32, 16)
+    clean = sigmoid_attention(q, k, v, cumulative([48]), 48, backend="triton", is_causal=True)
+    k[16:], v[16:] = float("nan"), float("nan")
+    out = sigmoid_attention(q, k, v, cumulative([48]), 48, backend="triton", is_causal=True)
+    assert torch.equal(out[:16], clean[:16])
+
+
 def test_upstream_gradient_of_a_sum():
     # All its strides are 0, so it must be copied.
     q, k, v, upstream = inputs(22, torch.float32, 16)
@@ -158,7 +194,7 @@ def test_empty_batches():
 @pytest.mark.parametrize(
     ("dimension", "dtype", "error", "message"),
     [
-        (160, torch.float32, ValueError, "head dimension 160 is above 128"),
+        (264, torch.float32, ValueError, "head dimension 264 is above 256"),
         (16, torch.float64, TypeError, "does not support float64"),
     ],
 )

@@ -5,7 +5,9 @@ import math
 import torch
 
 
-def attention(q, k, v, lengths_q, lengths_k=None, *, kind="sigmoid", scale=None, bias=None):
+def attention(
+    q, k, v, lengths_q, lengths_k=None, *, kind="sigmoid", scale=None, bias=None, is_causal=False
+):
     """Compute attention of packed q, k and v (tokens, heads, dim) of any dtype, differentiable."""
     lengths_k = lengths_q if lengths_k is None else lengths_k
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
@@ -19,6 +21,8 @@ def attention(q, k, v, lengths_q, lengths_k=None, *, kind="sigmoid", scale=None,
         else:
             b = -math.log(max(n_k, 1)) if bias is None else bias[sequence]
             weights = torch.sigmoid(scores + b)
+        if is_causal:
+            weights = torch.tril(weights)
         outputs.append((weights @ values).transpose(0, 1))
         row, column = row + n_q, column + n_k
     return torch.cat(outputs)

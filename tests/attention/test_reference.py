@@ -25,6 +25,17 @@ def test_gradient_of_the_bias(bias):
     check_bias_gradient(tensors, LENGTHS, bias, tolerance=1e-7, backend="reference")
 
 
+@pytest.mark.parametrize("block", [1, 2**24])
+@pytest.mark.parametrize("keys", [None, [7, 3, 0, 40, 16]])
+def test_causal_mask(block, keys, monkeypatch):
+    monkeypatch.setattr(reference, "BLOCK_ELEMENTS", block)
+    tensors = inputs(sum(LENGTHS), torch.float64, 8, key_tokens=sum(keys or LENGTHS))
+    options = {"is_causal": True, "backend": "reference"}
+    check(tensors, LENGTHS, keys, tolerance=1e-14, **options)
+    bias = torch.tensor(-1.5)
+    check_bias_gradient(tensors, LENGTHS, bias, keys, tolerance=1e-7, **options)
+
+
 def test_queries_and_keys_of_different_lengths():
     keys = [7, 3, 0, 40, 16]
     tensors = inputs(sum(LENGTHS), torch.float64, 8, key_tokens=sum(keys))

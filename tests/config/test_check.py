@@ -265,14 +265,6 @@ def changed_rules(before: Plan, after: Plan, dataset: str = "simulated_lung") ->
 class TestPlan:
     """The settings of each job, which decide whether it runs again."""
 
-    def test_selection_of_datasets_and_estimator_affects_no_metric(self) -> None:
-        chosen = {"datasets": ["simulated_lung"]}
-        evaluation = {"mmd": {"estimator": "biased", **chosen}, "umap": chosen}
-        changes: dict[str, Any] = {"tokens": {"minimum_genes": 7}, "evaluation": evaluation}
-        before, after = loaded(), loaded(**changes)
-        assert changed_rules(Plan(before), Plan(after)) == {"gene_statistics", "training_tokens"}
-        assert compared(before, "evaluation.mmd") != compared(after, "evaluation.mmd")
-
     def test_datasets_list_the_analyses_that_compare_them(self) -> None:
         plan = Plan(loaded(evaluation={"mmd": {"minimum_cells": 9}, "umap": {"neighbors": 7}}))
         assert plan.datasets_of("mmd") == ["simulated_heart"]
@@ -314,13 +306,6 @@ class TestPlan:
         assert one.held_out_cells("a") == two.held_out_cells("a") != three.held_out_cells("a")
         assert two.held_out_cells("b")[:2] == [held_out["files"], True]
 
-    def test_download_settings_do_not_affect_the_manifest(self) -> None:
-        before = Plan(loaded())
-        download = {"timeout": 1, "folder": "elsewhere", "hosts": ["example.org"]}
-        after = Plan(loaded(corpus={"download": download}))
-        assert changed_rules(before, after) == set()
-        assert "manifest" in changed_rules(before, Plan(loaded(corpus={"organisms": ["A b"]})))
-
     def test_a_models_own_settings_replace_the_general_ones(self) -> None:
         own = {"models": {"sigmoid_128": {"training": {"steps": 7}}}}
         before, after = Plan(loaded(**own)), Plan(loaded(**own, training={"steps": 9}))
@@ -329,11 +314,6 @@ class TestPlan:
         assert changed_rules(before, Plan(loaded(training={"steps": 7}))) == set()
         assert changed_rules(before, Plan(loaded())) == {"train"}
         assert changed_rules(before, Plan(loaded(**own, sizes={"new": SIZE}))) == set()
-
-    def test_how_training_is_executed_affects_no_model(self) -> None:
-        execution = {"log_every": 7, "workers": 1, "micro_batch_tokens": 99_999}
-        before, after = Plan(loaded()), Plan(loaded(training={"execution": execution}))
-        assert changed_rules(before, after) == set()
 
 
 SIZE = {"layers": 1, "hidden": 16, "heads": 1, "feed_forward": 16}
@@ -393,6 +373,9 @@ def test_settings_with_an_old_name_work_and_are_named(capsys: pytest.CaptureFixt
         loaded(training=both)
     with pytest.raises(UserError, match=r"tokens: Input should be settings"):
         loaded(corpus={"minimum_genes": 3}, tokens=3)
+    for name in (1, "a.b"):
+        with pytest.raises(UserError, match=rf"^models(\.{name})?: "):
+            loaded(models={name: {"training": {"log_every": 7}}})
 
 
 def test_the_rule_of_the_training_benchmark_reads_what_a_step_depends_on() -> None:

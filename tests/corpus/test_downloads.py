@@ -124,21 +124,6 @@ def test_interrupted_downloads(fetch, server, tmp_path):
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [BYTES]
 
 
-def test_resuming_in_another_process(fetch, server, tmp_path):
-    server.script[PATH] = ["cut", "410"]
-    with pytest.raises(UserError, match="withdrawn"):
-        fetch()
-    received = (tmp_path / "a.partial").stat().st_size
-    assert received > len(BYTES) / 3
-    fetch(size=len(BYTES))
-    assert server.ranges(PATH) == ["", f"bytes={received}-", f"bytes={received}-"]
-    assert (tmp_path / "a.h5ad").read_bytes() == BYTES
-    # A partial file without ETag is replaced.
-    (tmp_path / "a.partial").write_bytes(BYTES[:1000])
-    fetch()
-    assert server.ranges(PATH)[-1] == ""
-
-
 def test_progress_resets_the_count_of_attempts(fetch, server, web, monkeypatch):
     monkeypatch.setattr(web_module, "ADVANCE", 1 << 16)
     patient = dataclasses.replace(web, settings=web.settings.model_copy(update={"attempts": 3}))

@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
@@ -54,13 +53,6 @@ def test_a_damaged_row_is_named(tmp_path: Path, change: tuple[str, str]) -> None
     path.write_text(path.read_text().replace(*change))
     with pytest.raises(UserError, match=r"m\.csv: damaged"):
         read_measurements(path)
-
-
-def test_a_table_written_by_pandas_is_read(tmp_path: Path) -> None:
-    write_measurements(tmp_path / "m.csv", ROWS)
-    table = pd.read_csv(tmp_path / "m.csv", float_precision="round_trip")
-    table.to_csv(tmp_path / "pandas.csv", index=False)
-    assert repr(read_measurements(tmp_path / "pandas.csv")) == repr(ROWS)
 
 
 def test_interval_of_independent_values():

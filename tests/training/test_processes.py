@@ -172,6 +172,37 @@ def test_two_processes_or_one_resume_a_stopped_run(run, corpus, tmp_path):
 
 
 @pytest.mark.faults
+def test_four_processes_then_two_then_one(run, corpus, tmp_path):
+    """SIGTERM to torchrun, which a user started, stops all processes. Fewer resume the run."""
+    endless = changed(run, steps=10**6, checkpoint_every=10**6)
+    output = tmp_path / "parts"
+    journal = output / "journal.csv"
+    stops = [0]
+    for count in (4, 2):
+        torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={count}", "-m"]
+        child = subprocess.Popen(
+            [sys.executable, "-m", *torchrun, "scsigmoid", *train_command(endless, corpus, output)],
+            env=os.environ | {"TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGUSR1,SIGINT"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        wait_until(
+            lambda: journal.is_file() and len(read_journal(journal)[0]["step"]) > stops[-1] + 5
+        )
+        child.send_signal(signal.SIGTERM)
+        _, errors = child.communicate(timeout=120)
+        assert errors.count("stopped by SIGTERM after step ") == 1, errors
+        stops.append(int(errors.split("after step ")[-1].split(";")[0]))
+        assert read_journal(journal)[1]["processes"] == str(count)
+    finite = changed(run, steps=stops[-1] + 10)
+    train(finite, *corpus, output)
+    train(finite, *corpus, tmp_path / "whole")
+    parts, whole = (read_journal(tmp_path / name / "journal.csv")[0] for name in ("parts", "whole"))
+    np.testing.assert_array_equal(parts["step"], whole["step"])
+    np.testing.assert_allclose(parts["loss"], whole["loss"], rtol=1e-4)
+
+
+@pytest.mark.faults
 def test_a_run_resumes_after_a_lost_process(run, corpus, tmp_path):
     long = changed(run, steps=80, checkpoint_every=10)
     lost, whole = tmp_path / "lost", tmp_path / "whole"

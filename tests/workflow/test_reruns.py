@@ -19,7 +19,13 @@ OWN_CELLS = {"files": "cells.h5ad", "held_out": 0.3}
 LOCAL: dict[str, Any] = {"corpus": {"source": "local", "local": [OWN_CELLS]}}
 HELD_OUT = {"corpus": {"local": [OWN_CELLS, {"files": "mine.h5ad", "held_out": True}]}}
 LARGER_MODEL = {"attention": "sigmoid", "context": 256, "size": "tiny_96"}
-EXECUTION = {"training": {"execution": {"log_every": 7, "checkpoint_every": 7, "workers": 1}}}
+EXECUTION = {
+    "training": {
+        "execution": {
+            "log_every": 7, "checkpoint_every": 7, "workers": 1, "micro_batch_tokens": 99_999
+        }
+    }
+}  # fmt: skip
 #: Lines of the schema, and the same lines with a setting that a later version may add.
 STEPS = "    steps: Annotated[int, Field(ge=1, le=MOST_STEPS), NUMBER]\n"
 NEW_SETTING = f"    a_new_setting: NotNegative | None = None\n{STEPS}"

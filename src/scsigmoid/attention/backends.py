@@ -14,6 +14,9 @@ from scsigmoid.errors import UserError
 from scsigmoid.kernels import BACKENDS, Backend, version_of
 from scsigmoid.progress import log
 
+#: Head dimensions of FlashAttention-4 that were tested.
+FA4_DIMENSIONS = (64, 128)
+
 
 def is_interpreted() -> bool:
     """Return True if Triton interprets its kernels on the CPU (``TRITON_INTERPRET=1``)."""
@@ -24,14 +27,16 @@ def is_interpreted() -> bool:
     return bool(triton.knobs.runtime.interpret)
 
 
-def find_unsupported(q: Tensor) -> str:
-    """Return why backends ``hopper`` and ``fa4`` do not support ``q``, or "" if they do."""
+def find_unsupported(attention: str, q: Tensor, is_causal: bool = False) -> str:
+    """Return why ``hopper`` (of sigmoid attention) or ``fa4`` does not support ``q``, or ""."""
     if q.dtype not in (torch.bfloat16, torch.float16):
         return "it computes bfloat16 and float16 only"
+    dimensions = DIMENSIONS if attention == "sigmoid" else FA4_DIMENSIONS
     # Comparing with `in` makes torch.compile treat the dimension as a constant.
-    if q.shape[-1] not in DIMENSIONS:
-        return "it computes head dimensions 64 and 128 only"
-    return ""
+    if q.shape[-1] not in dimensions:
+        *most, last = map(str, dimensions)
+        return f"it computes head dimensions {', '.join(most)} and {last} only"
+    return "it does not compute causal masks" if is_causal else ""
 
 
 @functools.cache

@@ -134,7 +134,7 @@ _ARGUMENTS = (
     "Tensor q, Tensor? k, Tensor? v, "
     "Tensor starts_q, Tensor ends_q, Tensor starts_k, Tensor ends_k, Tensor? bias, "
     "SymInt longest_q, SymInt longest_k, float scale, bool? accurate, bool has_gaps, "
-    "bool? deterministic, str kind, str backend"
+    "bool? deterministic, str kind, bool is_causal, str backend"
 )
 _TENSOR_COUNT = 8
 
@@ -220,17 +220,15 @@ class _Attention(torch.autograd.Function):
         problem: Problem,
         backend: str,
     ) -> Tensor:
-        # Spans are saved so that autograd finds changes of them. Ends share memory with starts.
-        ctx.save_for_backward(q, k, v, bias, problem.starts_q, problem.starts_k)
+        ctx.save_for_backward(q, k, v, bias, *problem[:4])  # the spans
         ctx.problem, ctx.backend = problem, backend
         return compute(q, k, v, problem, backend)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        q, k, v, bias, _, _ = ctx.saved_tensors
-        problem, backend, bias_grad = ctx.problem, ctx.backend, ctx.needs_input_grad[3]
-        if bias is not None:
-            problem = problem._replace(bias=bias)
+        q, k, v, bias, *spans = ctx.saved_tensors
+        backend, bias_grad = ctx.backend, ctx.needs_input_grad[3]
+        problem = Problem(*spans, bias, *ctx.problem[5:])
         # With create_graph=True gradients are enabled here. Then autograd records the operator,
         # which raises an error if it is differentiated.
         if torch.is_grad_enabled() or not is_eager(grad):

@@ -29,6 +29,8 @@ class Problem(NamedTuple):
         deterministic: compute the same bits in each run. None: as set by
             :func:`torch.use_deterministic_algorithms`.
         kind: ``sigmoid`` or, with backend ``reference`` only, ``softmax``, which ignores the bias.
+        is_causal: whether query i attends only to keys j <= i, counted from the start of their
+            sequence. The default bias still is -log(number of keys of the sequence).
     """
 
     starts_q: Tensor
@@ -43,6 +45,7 @@ class Problem(NamedTuple):
     has_gaps: bool = False
     deterministic: bool | None = None
     kind: Kind = "sigmoid"
+    is_causal: bool = False
 
     def resolve(self) -> "Problem":
         """Return a copy with defaults in place of None in ``accurate`` and ``deterministic``."""
@@ -52,7 +55,7 @@ class Problem(NamedTuple):
         if deterministic is None:
             deterministic = torch.are_deterministic_algorithms_enabled()
         # `_replace` takes several times as long.
-        return Problem(*self[:8], accurate, self.has_gaps, deterministic, self.kind)
+        return Problem(*self[:8], accurate, self.has_gaps, deterministic, *self[11:])
 
     @property
     def sequences(self) -> int:

@@ -63,23 +63,45 @@ def _bias(bias: Tensor | None, sequence: int, keys: int) -> Tensor | float:
     return -math.log(keys) if bias is None else bias[sequence]
 
 
-def _weights(kind: Kind, q: Tensor, k: Tensor, scale: float, bias: Tensor | float) -> Tensor:
-    """Compute attention weights (heads, queries, keys) of ``q`` (heads, queries, dim) and ``k``."""
+def _weights(
+    kind: Kind,
+    q: Tensor,
+    k: Tensor,
+    scale: float,
+    bias: Tensor | float,
+    causal_row: int | None = None,
+) -> Tensor:
+    """Compute attention weights (heads, queries, keys) of ``q`` (heads, queries, dim) and ``k``.
+
+    ``causal_row``: index of the first query in its sequence, if a causal mask is applied.
+    """
     scores = torch.matmul(q, k.mT).mul_(scale)
+    if causal_row is not None:
+        rows = torch.arange(causal_row, causal_row + q.shape[1], device=q.device)
+        hidden = rows[:, None] < torch.arange(k.shape[1], device=q.device)
+        scores.masked_fill_(hidden, -math.inf)
     if kind == "softmax":
         return torch.softmax(scores, dim=-1)
     return scores.add_(bias).sigmoid_()
+
+
+def _causal_row(
+    problem: Problem, rows: slice, spans_q: Sequence[Span], sequence: int
+) -> int | None:
+    return rows.start - spans_q[sequence][0] if problem.is_causal else None
 
 
 @_without_autocast
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     """Compute attention. Results are 0 outside sequences and in sequences without keys."""
     out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
-    for sequence, key_rows, blocks in _query_blocks(*_spans(problem), q.shape[1]):
+    spans_q, spans_k = _spans(problem)
+    for sequence, key_rows, blocks in _query_blocks(spans_q, spans_k, q.shape[1]):
         keys, values = (_by_head(x[key_rows]) for x in (k, v))
         bias = _bias(problem.bias, sequence, keys.shape[1])
         for rows in blocks:
-            weights = _weights(problem.kind, _by_head(q[rows]), keys, problem.scale, bias)
+            row = _causal_row(problem, rows, spans_q, sequence)
+            weights = _weights(problem.kind, _by_head(q[rows]), keys, problem.scale, bias, row)
             out[rows] = torch.matmul(weights, values).transpose(0, 1).to(out.dtype)
     return out
 
@@ -103,13 +125,15 @@ def backward(
     for gradient in (dq, dk, dv):
         gradient.zero_()
     dbias = torch.zeros(problem.sequences, dtype=dtype, device=q.device) if bias_grad else None
-    for sequence, key_rows, blocks in _query_blocks(*_spans(problem), q.shape[1]):
+    spans_q, spans_k = _spans(problem)
+    for sequence, key_rows, blocks in _query_blocks(spans_q, spans_k, q.shape[1]):
         keys, values = (_by_head(x[key_rows]) for x in (k, v))
         bias = _bias(problem.bias, sequence, keys.shape[1])
         dkeys, dvalues = (torch.zeros(keys.shape, dtype=dtype, device=q.device) for _ in range(2))
         for rows in blocks:
             queries, upstream = (_by_head(x[rows]) for x in (q, grad))
-            weights = _weights(problem.kind, queries, keys, scale, bias)
+            row = _causal_row(problem, rows, spans_q, sequence)
+            weights = _weights(problem.kind, queries, keys, scale, bias, row)
             dvalues += torch.matmul(weights.mT, upstream)
             dweights = torch.matmul(upstream, values.mT)
             if problem.kind == "softmax":

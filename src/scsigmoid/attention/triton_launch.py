@@ -23,14 +23,19 @@ from scsigmoid.attention.tuning import (
 )
 
 #: Largest supported head dimension.
-WIDEST = 128
+WIDEST = 256
 KERNELS: dict[Kernel, Any] = {"forward": forward_kernel, "dq": dq_kernel, "dkdv": dkdv_kernel}
 #: Indices of the two tensor arguments that the inner loop reads, by descriptors if possible.
 LOOPED: dict[Kernel, tuple[int, int]] = {"forward": (1, 2), "dq": (2, 3), "dkdv": (0, 1)}
 
 
 def make_constants(
-    configuration: Configuration, dimension: int, itemsize: int, *, accurate: bool
+    configuration: Configuration,
+    dimension: int,
+    itemsize: int,
+    *,
+    accurate: bool,
+    causal: bool = False,
 ) -> dict[str, Any]:
     """Return the kernels' common compile-time arguments. float32 (4 bytes) is always accurate."""
     return {
@@ -43,6 +48,7 @@ def make_constants(
         "STAGES": configuration.stages,
         "TMA": configuration.tma,
         "TAIL_LAST": configuration.tail_last,
+        "CAUSAL": causal,
     }
 
 
@@ -74,6 +80,7 @@ def _launch(
         dimension,
         4 if is_interpreted() else tensors[0].element_size(),
         accurate=bool(problem.accurate),
+        causal=problem.is_causal,
     )
     descriptors = LOOPED[kernel] if configuration.tma else ()
     rows = configuration.block_q if kernel == "dkdv" else configuration.block_k

@@ -113,7 +113,7 @@ def token_store(model: Model, cells: Cells, name: str) -> Iterator[Path]:
         maximum_length = model.encoder.settings.genes  # number of genes in the model's context
         tokenizer = Tokenizer(model.vocabulary, TARGET_SUM, maximum_length, SHARD_CELLS)
         left_out: LeftOut = {}
-        batches = tokenizer.batches(cells, left_out, label="", file=name)
+        batches = tokenizer.batches(cells, label="", file=name, left_out=left_out)
         shards = grouped(batches, SHARD_CELLS)
         metadata = tokenizer.metadata(left_out, order="file", label="")
         write_shards(folder, shards, metadata)

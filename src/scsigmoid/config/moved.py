@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from itertools import zip_longest
 from typing import Any
 
 from scsigmoid.config.schema import Execution
@@ -38,17 +37,13 @@ def move(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         for section, names in sections_at(moved, path):
             if name not in section:
                 continue
-            # `names` is `path` with names in place of `*`.
-            *new_path, new_name = (
-                at if part == "*" else part
-                for part, at in zip_longest(new.split("."), names)
-                if part is not None
-            )
+            wildcards = (at for part, at in zip(path, names, strict=True) if part == "*")
+            *new_path, new_name = (next(wildcards) if x == "*" else x for x in new.split("."))
             target = section_of(moved, new_path)
             if target is None:  # a wrong value, which is reported when settings are checked
                 del section[name]
                 continue
-            now, before = ".".join([*new_path, new_name]), ".".join([*names, name])
+            now, before = dotted(*new_path, new_name), dotted(*names, name)
             if new_name in target:
                 raise UserError(f"{before}: is now {now}, which is also set; remove {before}")
             target[new_name] = section.pop(name)
@@ -59,12 +54,15 @@ def move(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
             renamed = with_new_values(section.get(name))
             if renamed != section.get(name):
                 section[name] = renamed
-                before = ", ".join(VALUES)
-                now, setting = ", ".join(VALUES.values()), ".".join([*names, name])
-                messages.append(
-                    f"{setting}: {before} is now {now}; the old name works until version 0.4"
-                )
+                changes = ", ".join(f"{old} is now {new}" for old, new in VALUES.items())
+                before = dotted(*names, name)
+                messages.append(f"{before}: {changes}; the old name works until version 0.4")
     return moved, messages
+
+
+def dotted(*names: object) -> str:
+    """Return the dotted name of a setting. Names of sections may be wrong, for example numbers."""
+    return ".".join(map(str, names))
 
 
 def with_new_values(value: Any) -> Any:

@@ -163,7 +163,8 @@ def backend_of(settings: EncoderSettings, device: torch.device) -> str:
     """Return the attention backend for training an encoder on a device."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     query = torch.empty(0, settings.heads, settings.head_dimension, dtype=dtype)
-    obstacle = find_unsupported(query)  # depends on the dtype and the head dimension only
+    # Depends on the dtype and the head dimension of the query only.
+    obstacle = find_unsupported(settings.attention, query)
     return choose_backend(settings.attention, settings.backend, device, obstacle)
 
 

@@ -22,7 +22,7 @@ def tokenize_part(part: str | Path, tokenizer: Tokenizer, output: str | Path) ->
     batches = (
         batch
         for row, cells in files
-        for batch in tokenizer.batches(cells, left_out, row.label, row.file)
+        for batch in tokenizer.batches(cells, row.label, row.file, left_out=left_out)
     )
     count = sum(cells.n_cells for _, cells in files)
     schema = store_schema(tokenizer.vocabulary.size)
@@ -42,7 +42,7 @@ def tokenize_evaluation(
     # Reading the counts compares the file with the SHA-256, and names `remake` in the error.
     cells = open_cells(h5ad, sha256=info.sha256, remake=Path(h5ad))
     left_out: LeftOut = {}
-    batches = tokenizer.batches(cells, left_out, info.label, info.file, info.types)
+    batches = tokenizer.batches(cells, info.label, info.file, info.types, left_out)
     shards = grouped(batches, tokenizer.shard_cells)
     entries = tokenizer.metadata(left_out, "file", info.label, info.dataset, info.sha256)
     write_shards(output, shards, entries)

@@ -67,13 +67,18 @@ class Tokenizer:
         }
 
     def batches(
-        self, cells: Cells, left_out: LeftOut, label: str, file: str, types: Sequence[str] = ()
+        self,
+        cells: Cells,
+        label: str,
+        file: str,
+        types: Sequence[str] = (),
+        left_out: LeftOut | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield cells with their rank tokens and metadata, without the cells that are left out.
 
-        After the last batch, the cells that are left out are added to ``left_out``. ``file`` is the
-        name of the file in the store. ``label`` and ``types`` are as for
-        :func:`scsigmoid.corpus.cell_types.cell_types`.
+        ``label`` and ``types`` are as for :func:`scsigmoid.corpus.cell_types.cell_types`. ``file``
+        is the name of the file in the store. After the last batch, the cells that are left out are
+        added to ``left_out``, if it is given.
 
         Raises:
             UserError: if the file has too few genes of the vocabulary, or if it has cells with
@@ -113,7 +118,8 @@ class Tokenizer:
             rows = np.concatenate(left_out_rows).tolist()
             self._log_left_out(cells, rows, few_genes)
             entry = {"cells": len(rows), "few_genes": few_genes, "rows": rows[:MAX_LISTED]}
-            left_out[file] = entry
+            if left_out is not None:
+                left_out[file] = entry
 
     def _log_left_out(self, cells: Cells, rows: Sequence[int], few_genes: int) -> None:
         """Log the cells in ``rows``, which are left out.
