@@ -32,7 +32,7 @@ from torch import Tensor
 from scsigmoid.attention import sigmoid_attention
 
 Attend = Callable[..., Any]
-HOST_ROUNDS, HOST_CALLS = 5, 300
+HOST_ROUNDS, HOST_CALLS = 10, 300
 ROUNDS, CALLS = 12, 6
 
 

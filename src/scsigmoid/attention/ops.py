@@ -228,7 +228,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         q, k, v, bias, *spans = ctx.saved_tensors
         backend, bias_grad = ctx.backend, ctx.needs_input_grad[3]
-        problem = Problem(*spans, bias, *ctx.problem[5:])
+        problem = Problem._make((*spans, bias, *ctx.problem[5:]))
         # With create_graph=True gradients are enabled here. Then autograd records the operator,
         # which raises an error if it is differentiated.
         if torch.is_grad_enabled() or not is_eager(grad):

@@ -201,7 +201,8 @@ class Results:
             name: {
                 row.model: row
                 for row in self.measurements(name, dataset)
-                if row.group == donor and not math.isnan(row.value)  # NaN: there is no score
+                # The value of a metric without a score is NaN.
+                if row.group == donor and not row.compared_with and not math.isnan(row.value)
             }
             for name in metrics
         }
@@ -213,6 +214,12 @@ class Results:
                 mean_score = Interval(float(mean))
                 means[model] = replace(first_score, metric=MEAN, **mean_score._asdict())
         return scores | {MEAN: means}
+
+    def score_differences(self, dataset: str) -> list[Measurement]:
+        """Return the differences of scores between two representations, over splits of cells."""
+        metrics = self.config.evaluation.scib.metrics
+        rows = [row for metric in metrics for row in self.measurements(metric, dataset)]
+        return [row for row in rows if row.compared_with]
 
     def scored_donors(self, dataset: str) -> list[str]:
         """Return the donors of a dataset whose cells were scored separately."""
