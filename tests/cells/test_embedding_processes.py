@@ -126,6 +126,10 @@ def test_a_signal_leaves_no_process(cells, model, tmp_path, number):
     wait_until((tmp_path / "ready").exists)
     workers = spawned(psutil.Process(child.pid))
     assert len(workers) == 2
+    for worker in workers:  # only the process that started them handles signals
+        status = Path(f"/proc/{worker.pid}/status").read_text()
+        blocked = int(status.split("SigBlk:")[1].split()[0], 16)
+        assert all(blocked >> (each - 1) & 1 for each in (signal.SIGINT, signal.SIGTERM))
     # Ctrl-C reaches all processes.
     os.killpg(child.pid, number) if number == signal.SIGINT else child.send_signal(number)
     _, errors = child.communicate(timeout=60)

@@ -36,16 +36,16 @@ def cells(tmp_path: Path) -> Path:
 def make_store(tmp_path: Path, cells: Path):
     """Return a function that writes the token store of the dataset, in shards of 5 cells."""
 
-    def make(lengths=LENGTHS, donors=None, **identity) -> Path:
+    def make(lengths=LENGTHS, donors=None, size=VOCABULARY_SIZE, **identity) -> Path:
         random = np.random.default_rng(0)
-        genes = [random.permutation(np.arange(4, VOCABULARY_SIZE))[:length] for length in lengths]
+        genes = [random.permutation(np.arange(4, size))[:length] for length in lengths]
         rows = np.arange(len(lengths))
         columns = {"cell": rows * 3, "cell_type": [f"type {row % 3}" for row in rows]}
         columns["donor"] = donors or [""] * len(rows)
-        batches = token_table(genes, VOCABULARY_SIZE, **columns).to_batches()
+        batches = token_table(genes, size, **columns).to_batches()
         metadata = {
             "dataset": "toy", "cells": sha256(cells), "vocabulary": VOCABULARY,
-            "vocabulary_size": VOCABULARY_SIZE, "maximum_length": 30, "shard_cells": 5,
+            "vocabulary_size": size, "maximum_length": 30, "shard_cells": 5,
             "label": "cell_type", **identity,
         }  # fmt: skip
         path = tmp_path / "results/tokens/evaluation/toy"

@@ -1,17 +1,22 @@
 """Embeddings compared with one forward pass per cell, and invalid input."""
 
+from dataclasses import replace
+
 import anndata
 import numpy as np
 import pytest
 import torch
 from evaluation.conftest import VOCABULARY, run
-from small_models import one_by_one
+from small_models import TOY, one_by_one
 
+from scsigmoid.config.schema import Embeddings
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_embedding, read_embeddings
+from scsigmoid.evaluation.embeddings import embed_dataset
 from scsigmoid.files import sha256
 from scsigmoid.model.weights import load_encoder
 from scsigmoid.tokens.store import TokenStore
+from scsigmoid.tokens.vocabulary import Vocabulary
 
 
 def expected(checkpoint, store, pooling="mean"):
@@ -69,6 +74,30 @@ def test_unsuitable_tokens(checkpoint, make_store, cells, tmp_path, change, mess
     with pytest.raises(UserError, match=rf"tokens/evaluation/toy: {message}"):
         run(checkpoint, make_store(**change), cells, tmp_path)
     assert not list(tmp_path.glob("*.h5ad"))
+
+
+def test_a_model_does_not_see_genes_that_follow_its_vocabulary(
+    make_model, make_store, cells, tmp_path
+):
+    """The store has tokens 0 to 47, the model 0 to 39. Cells are cut after this selection."""
+    checkpoint = make_model("sigmoid")
+    columns = ((*TOY.gene_ids, *"abcdefgh"), (*TOY.names, *"abcdefgh"))
+    more = Vocabulary(*columns, np.ones(48, int), np.ones(48))
+    more.write(tmp_path / "vocabulary.parquet")
+    store = make_store(size=48, vocabulary=more.fingerprint)
+    output = tmp_path / "initial.h5ad"
+    settings = Embeddings(pooling="mean", batch_tokens=40)
+    arguments = (checkpoint, store, cells, settings, "cpu", output)
+    embed_dataset(*arguments, tmp_path / "vocabulary.parquet")
+    tokens = TokenStore.open(store)
+    all_tokens = [tokens.cells([row], 30).tokens.tolist() for row in range(len(tokens))]
+    known = [[token for token in cell if token < 40] for cell in all_tokens]
+    assert sum(map(len, known)) < sum(map(len, all_tokens))
+    embedding = read_embedding(output, model="initial", vocabulary=more.fingerprint)
+    np.testing.assert_allclose(embedding.values, one_by_one(checkpoint, known), atol=2e-5)
+    replace(more, medians=more.medians + 1).write(tmp_path / "vocabulary.parquet")
+    with pytest.raises(UserError, match="does not begin with the genes"):
+        embed_dataset(*arguments, tmp_path / "vocabulary.parquet")
 
 
 def test_diverged_model(checkpoint, store, cells, tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from scsigmoid.evaluation.neighbors import (
     log_count_components,
     nearest_cells,
     principal_components,
+    variable_log_counts,
 )
 
 
@@ -81,6 +82,14 @@ def test_log_counts_control_uses_the_most_variable_genes(dataset, monkeypatch, k
     # All components are kept, so distances do not change.
     assert components.shape == (35, kept)
     np.testing.assert_allclose(pdist(components), pdist(expected), atol=1e-8)
+
+
+def test_variable_genes_control_has_the_log_counts(dataset, monkeypatch):
+    path, counts = dataset
+    monkeypatch.setattr("scsigmoid.evaluation.neighbors.VARIABLE_GENES", 6)
+    values = np.log1p(counts / counts.sum(1, keepdims=True) * 10_000)
+    expected = values[[7, 2, 30]][:, np.sort(np.argsort(values.var(0))[-6:])]
+    np.testing.assert_allclose(variable_log_counts(path, np.array([7, 2, 30])), expected)
 
 
 def test_log_counts_control_has_the_first_fifty_components(tmp_path):

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import combinations
 
 import igraph
 import numpy as np
@@ -10,7 +11,17 @@ from scib_metrics import silhouette_label
 from scipy.optimize import brentq
 from scipy.spatial.distance import cdist
 from scipy.stats import entropy
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, silhouette_score
+from scipy.stats import t as student
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import (
+    adjusted_rand_score,
+    balanced_accuracy_score,
+    normalized_mutual_info_score,
+    silhouette_score,
+)
+from sklearn.model_selection import StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from umap.umap_ import fuzzy_simplicial_set
 
 from scsigmoid.config.schema import Scib
@@ -64,6 +75,33 @@ def test_donors_are_scored_separately(pair, counts, representations, tmp_path):
             # Neighbors are cells of the donor. Each cell is its own first neighbor.
             nearest = np.argsort(cdist(points, points), axis=1)[:, :15]
             np.testing.assert_array_equal(part.indices, nearest)
+
+
+def test_differences_of_logistic_accuracy_over_splits(pair, counts, representations, tmp_path):
+    """The scores of the folds, and the interval by the formula of Nadeau and Bengio."""
+    (rows,) = scored(pair, counts, tmp_path / "results/metrics", "logistic")
+    types = np.unique(representations[0].labels, return_inverse=True)[1]
+    seed = derive(42, "logistic", "toy")
+    folds = StratifiedKFold(5, shuffle=True, random_state=derive(seed, "probe") % 2**32)
+    accuracies = {}
+    for part in representations:
+        classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, C=0.1))
+        accuracies[part.metadata["model"]] = np.array(
+            [
+                balanced_accuracy_score(
+                    types[test],
+                    classifier.fit(part.values[train], types[train]).predict(part.values[test]),
+                )
+                for train, test in folds.split(part.values, types)
+            ]
+        )
+    differences = [row for row in rows if row.compared_with]
+    assert [(row.model, row.compared_with) for row in differences] == [*combinations(accuracies, 2)]
+    for row in differences:
+        values = accuracies[row.model] - accuracies[row.compared_with]
+        half = student.ppf(0.975, 4) * np.sqrt((1 / 5 + 1 / 4) * values.var(ddof=1))
+        assert row.value == pytest.approx(values.mean())
+        assert (row.low, row.high) == pytest.approx((values.mean() - half, values.mean() + half))
 
 
 @pytest.mark.parametrize(

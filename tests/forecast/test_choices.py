@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from forecast.conftest import write_lengths
 from scipy.sparse import csc_matrix, csr_matrix
+from small_models import CONTEXT, write_model
+from stages import write_cells
 
 from scsigmoid.config.plan import Plan
 from scsigmoid.errors import UserError
@@ -65,3 +67,31 @@ def test_values_that_are_set_are_kept(own: Any, tmp_path: Path) -> None:
     assert not {"training.steps", "models.sigmoid.context"} & config.choices.keys()
     with pytest.raises(UserError, match=r"training.global_batch: .* found 'many'"):
         own(entry, training={"global_batch": "many"})
+
+
+def test_an_initial_model_sets_size_and_context(own: Any, tmp_path: Path) -> None:
+    model = write_model(tmp_path, "sigmoid", cls_token=False)
+    write_lengths(tmp_path / "a.h5ad", list(range(1, 101)))
+    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.2}
+    config = own(entry, training={"initial": str(model)})
+    assert config.size_of("sigmoid").hidden == 16
+    assert config.models["sigmoid"].context == CONTEXT
+    assert config.training.initial == str(model)
+    assert config.training.learning_rate < own(entry).training.learning_rate
+    with pytest.raises(UserError, match=r"sizes\.tiny: is .* the initial model"):
+        own(entry, training={"initial": str(model)}, architecture={"size": "tiny"})
+
+
+def test_cells_of_other_genes_are_trained_from_scratch(own: Any, tmp_path: Path) -> None:
+    """Also if only one of two files has genes of another organism. The reason names the file."""
+    genes = [f"ENSMUSG{gene:011d}" for gene in range(30)]
+    write_cells(tmp_path / "mouse.h5ad", csr_matrix(np.ones((30, 30), np.float32)), genes=genes)
+    write_lengths(tmp_path / "human.h5ad", list(range(1, 101)))
+    entries = [{"files": f"{tmp_path}/{name}.h5ad", "held_out": 0.2} for name in ("human", "mouse")]
+    initial = str(write_model(tmp_path, "sigmoid", cls_token=False))
+    config = own(*entries, training={"initial": initial})
+    assert config.training.initial is None
+    assert config.architecture.size == "tiny"
+    reason = config.choices["training.initial"]
+    assert "from scratch" in reason
+    assert "mouse.h5ad: genes of another organism" in reason

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from scsigmoid.report.summary import summary, verdicts
+from scsigmoid.report.summary import recommendations, summary, verdicts
 
 
 def lines(folder: Path) -> dict[str, str]:
@@ -64,3 +64,24 @@ def test_models_with_the_same_result_share_a_sentence() -> None:
 def test_without_scores_there_are_no_sentences() -> None:
     assert "bio conservation 0.50" in verdicts(table("bio_conservation", one=0.5, random=0.1))
     assert verdicts(table("leiden_nmi", one=0.5)) == verdicts(table()) == ""
+
+
+def test_which_representation_to_use() -> None:
+    """Differences have the sign of the best one, whichever is named first in the table."""
+    scores = table(model=0.90, initial=0.93, random=0.1, pca_log_counts=0.80).assign(title="Blood")
+    rows = [
+        ("model", "initial", -0.03, -0.07, 0.01),
+        ("initial", "pca_log_counts", 0.13, 0.09, 0.17),
+        ("model", "pca_log_counts", 0.1, 0.05, 0.15),
+        ("initial", "random", 0.83, 0.8, 0.86),
+    ]
+    differences = pd.DataFrame(rows, columns=["model", "compared_with", "value", "low", "high"])
+    shared = {"dataset": "a", "title": "Blood", "metric": "logistic"}
+    both = pd.concat([scores, differences.assign(**shared)])
+    assert recommendations(both) == (
+        "Blood: use the initial model as it is, logistic accuracy 0.930, better than PCA of log "
+        "counts by 0.130 [0.090, 0.170]; not distinguishable from the trained model model by 0.030 "
+        "[-0.010, 0.070] (95 % intervals over 5 splits)."
+    )
+    assert verdicts(both) == verdicts(scores)
+    assert recommendations(scores) == recommendations(scores.assign(compared_with="")) == ""

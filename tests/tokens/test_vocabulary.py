@@ -131,3 +131,44 @@ def test_invalid_lists(tmp_path):
         path.write_bytes(content)
         with pytest.raises(UserError, match=words):
             read_gene_list(path)
+
+
+def test_vocabulary_of_an_initial_model(write_part, tmp_path):
+    """Its genes keep tokens and medians. Genes that it lacks are appended, if they are chosen."""
+    initial = Vocabulary(
+        (*SPECIAL, HUMAN[5], HUMAN[1], "ENSG00000000099"),
+        (*SPECIAL, "CD3D", "HLA-A", "ABSENT"),
+        np.array([0] * 4 + [70, 80, 90]),
+        np.array([1.0] * 4 + [3.0, 0.5, 7.0]),
+        {HUMAN[9]: HUMAN[5]},  # an id of another Ensembl release
+    )
+    # The first file has R's spelling of HLA-A in place of an id, and both ids of CD3D.
+    files = {"a": ["HLA.A", HUMAN[9], HUMAN[0], HUMAN[3]], "b": [HUMAN[5], HUMAN[0]]}
+    counts = {"a": [[1, 1, 1, 1], [1, 0, 1, 0]], "b": [[2, 4], [0, 4]]}
+    statistics = [tmp_path / f"{name}.arrow" for name in files]
+    for path, genes in zip(statistics, files.values(), strict=True):
+        gather(write_part(path.stem, [counts[path.stem]], genes=genes), 1e4, path)
+    output = tmp_path / "v.parquet"
+    build_vocabulary(statistics, 2, output, EXPRESSED, initial)
+    vocabulary = Vocabulary.read(output)
+    # HUMAN[3] is expressed in one cell only.
+    assert vocabulary.gene_ids == (*initial.gene_ids, HUMAN[0])
+    assert vocabulary.names[4:7] == ("CD3D", "HLA-A", "ABSENT")
+    assert vocabulary.cells[4:].tolist() == [2, 2, 0, 4]
+    assert vocabulary.medians[:7].tolist() == initial.medians.tolist()
+    # Of the shares 1/4, 1/2, 2/3 and 1 of the counts of a cell, the mean of the middle two.
+    assert vocabulary.medians[7] == pytest.approx(1e4 * (1 / 2 + 2 / 3) / 2, rel=0.01)
+    assert vocabulary.retired == {"HLA.A": HUMAN[1], HUMAN[9]: HUMAN[5]}
+    assert vocabulary.starts_with(initial)
+    assert not vocabulary.starts_with(replace(initial, medians=initial.medians + 1))
+    assert not initial.starts_with(vocabulary)
+
+
+def test_initial_model_of_other_genes(make_vocabulary, tmp_path):
+    make_vocabulary()
+    other = Vocabulary((*SPECIAL, "ENSDARG01"), (*SPECIAL, "abc"), np.ones(5, int), np.ones(5))
+    with pytest.raises(UserError, match="training cells: genes of another organism"):
+        build_vocabulary(
+            [tmp_path / "a.arrow", tmp_path / "b.arrow"], 1, tmp_path / "w.parquet", initial=other
+        )
+    assert not (tmp_path / "w.parquet").exists()

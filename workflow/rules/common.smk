@@ -67,6 +67,7 @@ try:
 
     from scsigmoid.config import check, combinations, local_files, plan, stored
     from scsigmoid.config.compared import compared
+    from scsigmoid.config.initial import initial_checksum, initial_path
     from scsigmoid.errors import UserError
     from scsigmoid.forecast.choices import choose
     from scsigmoid.report import registry

@@ -49,6 +49,29 @@ use rule embeddings_of_pair as embeddings_of_model with:
         ),
 
 
+if PLAN.initial:
+
+    use rule embeddings_of_pair as embeddings_of_initial with:
+        """Embed the cells of one dataset with the model that training starts from."""
+        input:
+            tokens=f"{RESULTS}/tokens/evaluation/{{dataset}}",
+            cells=f"{RESULTS}/corpus/evaluation/{{dataset}}.h5ad",
+            vocabulary=f"{RESULTS}/tokens/vocabulary.parquet",
+        output:
+            f"{RESULTS}/embeddings/{{dataset}}/initial.h5ad",
+        log:
+            f"{RESULTS}/logs/embeddings/{{dataset}}/initial.log",
+        benchmark:
+            f"{RESULTS}/resources/embeddings_of_initial/{{dataset}}.tsv"
+        params:
+            initial=initial_checksum(PLAN.initial),
+            checkpoints=lambda wildcards, input: [
+                initial_path(PLAN.initial),
+                "--vocabulary",
+                input.vocabulary,
+            ],
+
+
 ruleorder: embeddings_of_pair > embeddings_of_model
 
 
@@ -82,7 +105,10 @@ rule validation_loss_of_model:
 rule scib_of_dataset:
     """Compute the scIB metrics of one dataset."""
     input:
-        embeddings=result("embeddings/{{dataset}}/{model}.h5ad", model=CONFIG.evaluation.pair),
+        embeddings=result(
+            "embeddings/{{dataset}}/{model}.h5ad",
+            model=[*CONFIG.evaluation.pair, *(["initial"] if PLAN.initial else [])],
+        ),
         cells=f"{RESULTS}/corpus/evaluation/{{dataset}}.h5ad",
     output:
         result("metrics/{metric}/{{dataset}}.csv", metric=CONFIG.evaluation.scib.metrics),

@@ -40,6 +40,7 @@ rule vocabulary:
         # Two seconds for each part, 2 GB for any number of parts.
         **limits(mem_mb=4000, runtime=30 + len(PLAN.parts) // 10),
     params:
+        **({"initial": initial_checksum(PLAN.initial)} if PLAN.initial else {}),
         configuration=stored_configuration,
         settings=read("tokens.minimum_cells", "tokens.vocabulary"),
     shell:

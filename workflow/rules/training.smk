@@ -34,6 +34,12 @@ rule train:
         slurm_extra=default_resource("training_extra"),
         cpus_per_task=TRAINING_GPUS * (default_resource("training_cpus_per_gpu") or 0) or None,
     params:
+        # The content of the initial model, whose file may be newer, e.g. after an installation.
+        **(
+            {"initial": lambda wildcards: PLAN.initial_checksum(wildcards.model)}
+            if PLAN.initial
+            else {}
+        ),
         # `run` merges the values of the model or of the study into the general settings. `size`,
         # `training` and `study` are named for docs/configuration.md.
         settings=read(

@@ -109,7 +109,7 @@ def embed_file(
 def token_store(model: Model, cells: Cells, name: str) -> Iterator[Path]:
     """Make a temporary token store of a file. ``name`` is the file's name in the store."""
     with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
-        cells = with_known_genes(cells, model.vocabulary)
+        cells = with_known_genes(cells, model.vocabulary.name_of, model.vocabulary.retired)
         maximum_length = model.encoder.settings.genes  # number of genes in the model's context
         tokenizer = Tokenizer(model.vocabulary, TARGET_SUM, maximum_length, SHARD_CELLS)
         left_out: LeftOut = {}

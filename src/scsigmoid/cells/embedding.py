@@ -101,7 +101,9 @@ def read_tokens(adata: AnnData, model: Model, layer: str, genes: str) -> CellTok
 
     Raise a UserError if a cell has no gene of the vocabulary, because ``obsm`` needs all cells.
     """
-    cells = with_known_genes(open_source(AnnDataInMemory(adata), layer, genes), model.vocabulary)
+    vocabulary = model.vocabulary
+    source = open_source(AnnDataInMemory(adata), layer, genes)
+    cells = with_known_genes(source, vocabulary.name_of, vocabulary.retired)
     tokens = ranks.tokenize(cells, model.vocabulary, model.encoder.settings.genes)
     return_free_memory()
     empty = np.flatnonzero(tokens.genes == 0)

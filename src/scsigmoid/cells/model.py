@@ -4,14 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scsigmoid.config.initial import initial_path
 from scsigmoid.errors import UserError
 from scsigmoid.model.devices import check_backend, own_defaults, resolve_device
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.weights import MODEL, load_encoder, load_vocabulary
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
-
-# Files of the models that the package contains, by name.
-PACKAGED = {path.stem: path for path in (Path(__file__).parents[1] / "data").glob("*.safetensors")}
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ def load(path: str | Path, *, device: str = "auto", backend: str = "auto") -> Mo
             f"path: expected a path or a name, found {type(path).__name__}; give the path of "
             f"{MODEL}"
         )
-    path = PACKAGED[path] if isinstance(path, str) and path in PACKAGED else Path(path).expanduser()
+    path = initial_path(path) if isinstance(path, str) else path.expanduser()
     if (path / MODEL).is_file():
         path = path / MODEL
     encoder, metadata = load_encoder(path, resolve_device(device), backend)

@@ -125,6 +125,10 @@ def embeddings(
     cells: Cells,
     configuration: Configuration,
     output: Outputs,
+    vocabulary: Annotated[
+        Path, "vocabulary.parquet of the token store, if it begins with the model's genes"
+    ]
+    | None = None,
 ) -> None:
     """Embed the cells of a token store."""
     from scsigmoid.evaluation.embeddings import embed_dataset
@@ -132,7 +136,7 @@ def embeddings(
     config = configuration.config
     settings = config.evaluation.embeddings
     for model, file in checkpoints_and_outputs(checkpoint, output):
-        embed_dataset(model, tokens, cells, settings, config.device, file)
+        embed_dataset(model, tokens, cells, settings, config.device, file, vocabulary)
 
 
 @stage

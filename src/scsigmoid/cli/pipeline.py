@@ -137,10 +137,16 @@ def vocabulary(
     output: Output,
 ) -> None:
     """Make vocabulary and medians."""
+    from scsigmoid.config.plan import Plan
     from scsigmoid.tokens.vocabulary import build_vocabulary
 
-    tokens = configuration.config.tokens
-    build_vocabulary(statistics, tokens.minimum_cells, output, tokens.vocabulary)
+    tokens, initial = configuration.config.tokens, None
+    if name := Plan(configuration.config).initial:
+        from scsigmoid.config.initial import initial_path
+        from scsigmoid.model.weights import load_vocabulary
+
+        initial = load_vocabulary(initial_path(name))
+    build_vocabulary(statistics, tokens.minimum_cells, output, tokens.vocabulary, initial)
 
 
 @stage

@@ -69,7 +69,7 @@ def check(values: Mapping[str, Any]) -> Config:
     config = validate(values, Config)
     if config.corpus.source == "local":
         config = with_local_datasets(config)
-    config = with_batch_metrics(config)
+    config = with_initial_control(with_batch_metrics(config))
     runs = {name: (model, model_training(config, name)) for name, model in config.models.items()}
     runs |= {name: (run.model, run.training) for name, run in study_runs(config).items()}
     check_combinations(config, runs)
@@ -135,6 +135,17 @@ def with_batch_metrics(config: Config) -> Config:
     added = [name for name, metric in METRICS.items() if metric.needs_batch]
     metrics = [*dict.fromkeys([*scib.metrics, *added])]
     scib = scib.model_copy(update={"metrics": metrics})
+    evaluation = config.evaluation.model_copy(update={"scib": scib})
+    return config.model_copy(update={"evaluation": evaluation})
+
+
+def with_initial_control(config: Config) -> Config:
+    """Return a configuration in which the initial model is scored, if a model starts from one."""
+    scib = config.evaluation.scib
+    if not any(model_training(config, name).initial for name in config.models):
+        return config
+    controls = [*dict.fromkeys(["initial", *scib.controls])]
+    scib = scib.model_copy(update={"controls": controls})
     evaluation = config.evaluation.model_copy(update={"scib": scib})
     return config.model_copy(update={"evaluation": evaluation})
 

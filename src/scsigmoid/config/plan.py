@@ -4,21 +4,17 @@ Paths are relative to the results folder. Plain values are dicts, lists, text, n
 and None, as in YAML. Tables and figures are in :mod:`scsigmoid.report.registry`.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from scsigmoid.config.check import model_training
+from scsigmoid.config.initial import initial_checksum, read_header
 from scsigmoid.config.local_files import LocalFile, own_files
-from scsigmoid.config.moved import with_new_values
 from scsigmoid.config.schema import Architecture, Config, Section, Training
 from scsigmoid.config.study import study_runs
 from scsigmoid.config.validate import check_known
-from scsigmoid.files import METADATA_KEY
-
-LARGEST_HEADER = 100_000_000  # bytes, the limit of safetensors
 
 
 class Plan:
@@ -132,6 +128,17 @@ class Plan:
             }
         )
 
+    @property
+    def initial(self) -> str | None:
+        """The model file that models start from (``training.initial``), or None."""
+        names = (model_training(self.config, name).initial for name in self.config.models)
+        return next(filter(None, names), None)
+
+    def initial_checksum(self, name: str) -> str | None:
+        """Return the SHA-256 of the file that the training of a model starts from, if any."""
+        initial = self.run_config(name).training.initial
+        return initial_checksum(initial) if initial else None
+
     def changed_settings(self, name: str, path: str | Path) -> list[str]:
         """Compare the settings in the header of a finished model with the settings of its run.
 
@@ -140,23 +147,21 @@ class Plan:
         or not a model, return an empty list.
         """
         try:
-            # Without the package safetensors, because Snakemake may be installed without it.
-            with open(path, "rb") as file:
-                size = int.from_bytes(file.read(8), "little")
-                header = json.loads(file.read(min(size, LARGEST_HEADER)))
-            metadata = json.loads(header["__metadata__"][METADATA_KEY])
-            metadata["variants"] = with_new_values(metadata["variants"])
-            defaults = {"training": defaults_of(Training), **defaults_of(Architecture)}
-            there = dict(leaves(defaults)) | dict(leaves(metadata))
-        except (OSError, KeyError, TypeError, ValueError):
+            metadata = read_header(path)
+        except (OSError, ValueError):
             return []
+        defaults = {
+            "training": defaults_of(Training), **defaults_of(Architecture), "initial": None
+        }  # fmt: skip
+        there = dict(leaves(defaults)) | dict(leaves(metadata))
         run = self.run_config(name)
         now: dict[str, Any] = {
             "attention": run.models[name].attention,
             "context": run.models[name].context,
             "cls_token": run.tokens.cls,
             "size": run.size_of(name).model_dump(),
-            "training": run.training.model_dump(exclude={"execution"}),
+            "training": run.training.model_dump(exclude={"execution", "initial"}),
+            "initial": self.initial_checksum(name),
             "seed": run.seed,
             **run.architecture.model_dump(exclude={"size"}),  # a name. `size` has the dimensions.
         }

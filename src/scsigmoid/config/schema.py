@@ -364,6 +364,12 @@ class Training(Section):
     patience: CountOrZero = 0
     """Training stops early if none of the last ``patience`` validation losses is 0.2 % below the
     lowest loss before them. 0 means that training never stops early."""
+    initial: Text | None = None
+    """Model file that training starts from: ``blood``, the model in the package, or the path of a
+    ``model.safetensors``. Its genes keep their tokens and medians, and genes that it lacks are
+    added. Attention, context and size must be those of this model. A file with other content trains
+    again. All models that start from a file share it; for a model from scratch, set
+    ``models.<name>.training.initial: null``. ``null`` means random weights."""
     snapshots: list[Count] = []
     """Steps after which a copy of the model is written, if they are below ``steps``."""
     execution: Execution
@@ -450,8 +456,10 @@ class Scib(Section):
     """Number of nearest neighbors of a cell, including itself."""
     variance: Fraction
     """Fraction of the variance that the principal components keep."""
-    controls: Distinct[Literal["random", "pca_log_counts"]]
-    """Embeddings scored next to the models: random values, or the PCA of log counts."""
+    controls: Distinct[Literal["initial", "random", "pca_log_counts", "variable_genes"]]
+    """Embeddings scored next to the models: random values, the PCA of log counts, or the log counts
+    of the 2,000 most variable genes. ``initial``, the model that training starts from as it is, is
+    added if ``training.initial`` is set."""
 
 
 class Mmd(Section):

@@ -1,7 +1,8 @@
 """PCA coordinates and nearest neighbors of every representation of a dataset, for scIB metrics.
 
 Representations are the embeddings of the compared models, and controls: ``random`` (independent
-normal values) and ``pca_log_counts`` (principal components of log counts, without a model).
+normal values), ``variable_genes`` (log counts of the most variable genes) and ``pca_log_counts``
+(principal components of these), without a model. The control ``initial`` has an embedding file.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -99,18 +100,31 @@ def representations(
         yield name, embedding.values
     first = next(iter(by_model.values()))
     for name in controls:
-        if name == "random":
+        if name == "variable_genes":
+            yield name, variable_log_counts(cells, first.cells)
+        elif name == "random":
             generator = np.random.default_rng(derive(seed, "random embedding", cells.stem))
             yield name, generator.standard_normal(first.values.shape)
-        else:  # pca_log_counts
+        elif name == "pca_log_counts":
             yield name, log_count_components(cells, first.cells)
 
 
 def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the control ``pca_log_counts``, cells x components, for ``rows`` of the file.
 
-    The PCA uses the 2,000 genes with the largest variance and keeps up to 50 components. The file
-    is read twice, in chunks, so that only these genes are in memory for all cells.
+    The PCA uses :func:`variable_log_counts` and keeps up to 50 components.
+    """
+    dense = variable_log_counts(path, rows)
+    # This solver is exact, uses little memory and no random numbers.
+    pca = PCA(min(COMPONENTS, *dense.shape), svd_solver="covariance_eigh", copy=False)
+    return pca.fit_transform(dense)
+
+
+def variable_log_counts(path: Path, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the log counts of the 2,000 genes with the largest variance, for ``rows`` of the file.
+
+    The shape is (cells, genes). The file is read twice, in chunks, so that only these genes are in
+    memory for all cells.
     """
     dataset = open_cells(path)
     total, total_square = np.zeros((2, len(dataset.genes)))  # of each gene's log counts
@@ -129,9 +143,7 @@ def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.floa
         is_embedded = position[chunk.rows] >= 0
         values = log_normalized(chunk.counts)[:, genes]
         dense[position[chunk.rows[is_embedded]]] = values[is_embedded].toarray()
-    # This solver is exact, uses little memory and no random numbers.
-    pca = PCA(min(COMPONENTS, *dense.shape), svd_solver="covariance_eigh", copy=False)
-    return pca.fit_transform(dense)
+    return dense
 
 
 def log_normalized(counts: Any) -> Any:

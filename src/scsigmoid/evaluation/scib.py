@@ -9,8 +9,9 @@ To add a metric, write its function, add the function to :data:`FUNCTIONS`, and 
 in ``scsigmoid.config.metrics``.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,26 @@ from scsigmoid.config.metrics import METRICS
 from scsigmoid.config.schema import Scib
 from scsigmoid.evaluation.neighbors import Neighbors, find_neighbors, nearest_cells
 from scsigmoid.progress import log
-from scsigmoid.records.measurements import Measurement, known_donors, source_of, write_measurements
+from scsigmoid.records.measurements import (
+    Measurement,
+    known_donors,
+    source_of,
+    split_interval,
+    write_measurements,
+)
 from scsigmoid.seeds import derive
 
 Scores = Mapping[str, float]  # scores by name of the metric
+
+
+class CrossValidated(float):
+    """A score of the predictions of all folds, with the scores of the single folds."""
+
+    splits: NDArray[np.float64]
+
+
 FOLDS = 5  # number of folds of cross-validation
+CONFIDENCE = 0.95  # of intervals over the folds
 LISI_NEIGHBORS = 90  # number of neighbors for iLISI in the Benchmarker of scib-metrics
 
 
@@ -45,6 +61,7 @@ def scib(
         cells: the dataset's h5ad file, named after the dataset.
         seed: the configuration's seed. All representations share the seeds derived from it.
         outputs: CSV file of measurements by metric. ``group`` is the donor, or empty for all cells.
+            Rows with ``compared_with`` are differences between two representations, over splits.
         batch: column of ``obs`` with the batch. Metrics of batches have no rows without it.
         donors: whether to score the cells of each donor, too (:func:`split_by_donor`).
 
@@ -58,6 +75,7 @@ def scib(
     if donors:
         parts += [part for item in representations for part in split_by_donor(item)]
     rows: dict[str, list[Measurement]] = {metric: [] for metric in outputs}
+    splits: dict[tuple[str, str], NDArray[np.float64]] = {}  # by metric and representation
     # A function may compute several metrics: call it once, and keep the requested metrics.
     by_function = {METRICS[metric].function: METRICS[metric] for metric in outputs}
     for function, described in by_function.items():
@@ -69,6 +87,8 @@ def scib(
             suffix = f" ({donor})" if donor else ""
             log(f"{dataset} {part.metadata['model']}{suffix}: {text}")
             for metric in scores.keys() & rows.keys():
+                if not donor and isinstance(score := scores[metric], CrossValidated):
+                    splits[metric, part.metadata["model"]] = score.splits
                 row = Measurement(
                     dataset=dataset, group=donor, metric=metric, value=scores[metric],
                     n=len(part.labels), seed=seed if METRICS[metric].seeded else -1,
@@ -76,7 +96,24 @@ def scib(
                 )  # fmt: skip
                 rows[metric].append(row)
     for metric, output in outputs.items():
-        write_measurements(output, rows[metric])
+        write_measurements(output, [*rows[metric], *split_differences(rows[metric], splits)])
+
+
+def split_differences(
+    rows: Sequence[Measurement], splits: Mapping[tuple[str, str], NDArray[np.float64]]
+) -> Iterator[Measurement]:
+    """Yield the difference of each pair of representations, with its interval over splits.
+
+    ``rows`` are scores, and ``splits`` the scores of each split by metric and representation.
+    """
+    scored = [row for row in rows if not row.group and (row.metric, row.model) in splits]
+    for first, second in combinations(scored, 2):
+        values = splits[first.metric, first.model] - splits[second.metric, second.model]
+        _, low, high = split_interval(values, 1 / FOLDS, CONFIDENCE)
+        yield replace(
+            first, compared_with=second.model, attention="", context=0, low=low, high=high,
+            value=float(values.mean()), source=f"{first.source} {second.source}",
+        )  # fmt: skip
 
 
 def split_by_donor(cells: Neighbors) -> Iterator[tuple[str, Neighbors]]:
@@ -145,7 +182,7 @@ def logistic(cells: Neighbors, seed: int) -> Scores:
     return {"logistic": probe(cells.values[is_kept], types, seed)}
 
 
-def probe(values: NDArray[np.floating], types: NDArray[np.int64], seed: int) -> float:
+def probe(values: NDArray[np.floating], types: NDArray[np.int64], seed: int) -> CrossValidated:
     """Return the cross-validated balanced accuracy of logistic regression on standardized values.
 
     ``values`` are cells x dimensions. ``types`` is the index of each cell's type. Also called by
@@ -157,11 +194,14 @@ def probe(values: NDArray[np.floating], types: NDArray[np.int64], seed: int) -> 
 
 def cross_validated(
     model: Any, values: NDArray[np.floating], types: NDArray[np.int64], seed: int
-) -> float:
+) -> CrossValidated:
     """Return the balanced accuracy of a scikit-learn classifier, cross-validated in 5 folds."""
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=derive(seed, "probe") % 2**32)
     predicted = cross_val_predict(model, values, types, cv=folds)
-    return float(balanced_accuracy_score(types, predicted))
+    score = CrossValidated(balanced_accuracy_score(types, predicted))
+    tested = (test for _, test in folds.split(values, types))
+    score.splits = np.array([balanced_accuracy_score(types[t], predicted[t]) for t in tested])
+    return score
 
 
 def ilisi(cells: Neighbors, seed: int) -> Scores:

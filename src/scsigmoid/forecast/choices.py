@@ -7,15 +7,21 @@ from the stored configuration of the first run.
 import ctypes
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scsigmoid.config.check import read_yaml
+from scsigmoid.config.initial import initial_header, initial_path
+from scsigmoid.config.local_files import expand
 from scsigmoid.config.moved import move
 from scsigmoid.config.schema import Corpus
 from scsigmoid.config.validate import validate
+from scsigmoid.corpus.tenx import is_tenx
+from scsigmoid.errors import UserError
+from scsigmoid.model.sizes import EncoderSettings, count_flops
+from scsigmoid.progress import verbosity
 
 if TYPE_CHECKING:
     from scsigmoid.forecast.sample import Sample
@@ -24,8 +30,9 @@ AUTO = "auto"
 #: Fraction of the cells that fit into the chosen context, unless :attr:`Scale.context` limits it.
 COVERED = 0.95
 MULTIPLE = 64  # contexts are multiples of this
-#: Number of validations of a run, and number of validations without progress that end training.
-VALIDATIONS, PATIENCE = 30, 5
+MASKED = 0.15  # share of masked genes, for the number of operations
+PATIENCE = 5  # number of validations without progress that end training
+CONTINUED_RATE = 3e-4  # learning rate of training that starts from a model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,16 +48,19 @@ class Scale:
     warmup: int  # steps of linear warm-up
     cells: int  # largest number of training cells, over all passes
     passes: int  # largest number of passes over the training cells
+    operations: float  # floating-point operations of training that starts from a model
+    validations: int = 30  # number of validations of a run
+    trials: int = 15  # number of masks of each held-out cell
 
 
 SCALES = {
     "cpu": Scale(
         size="tiny", context=128, genes=3000, batch=16, tokens=8192, rate=3e-3, warmup=100,
-        cells=80_000, passes=100,
+        cells=80_000, passes=100, operations=1e13,
     ),
     "cuda": Scale(
         size="small", context=4096, genes=20_000, batch=64, tokens=65_536, rate=1e-3, warmup=200,
-        cells=250_000, passes=100,
+        cells=250_000, passes=100, operations=2e17,
     ),
 }  # fmt: skip
 
@@ -73,6 +83,7 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     from scsigmoid.forecast.sample import sample_cells
 
     corpus = validate(values["corpus"], Corpus, "corpus")
+    choose_initial(settings, corpus)
     seed = values.get("seed", 0)  # not yet checked, as all sections but `corpus`
     sample = sample_cells(corpus, seed if isinstance(seed, int) else 0)
     first_run = stored_configuration(settings)
@@ -84,7 +95,7 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
         settings.fill(warmup, AutoSettings(first_run)[warmup], "as in the first run")
     scale = SCALES["cpu" if settings["device"] == "cpu" else "cuda"]
     choose_model(settings, scale, sample)
-    choose_training(settings, scale, sample)
+    choose_training(settings, continued(settings, scale), sample)
     settings.fill("benchmarks.training.median_length", max(1, sample.quantile(0.5)), "of the cells")
     scored = [name for name, model in settings.models.items() if not model.get("stress")]
     settings.fill("evaluation.pair", scored, "all models")
@@ -144,6 +155,68 @@ def stored_configuration(settings: AutoSettings) -> dict[str, Any]:
     return move(read_yaml(path))[0] if path.is_file() else {}
 
 
+def choose_initial(settings: AutoSettings, corpus: Corpus) -> None:
+    """Choose size and contexts of the initial model, or no initial model for cells of other genes.
+
+    The setting ``training.initial`` is removed, and the reason recorded, if a file has no gene of
+    the model. Files of 10x, which are not opened here, are compared when the vocabulary is made.
+    """
+    initial = settings["training.initial"]
+    if not isinstance(initial, str):
+        return
+    header = initial_header(initial)
+    if reason := find_other_genes(initial, corpus):
+        settings.values["training"]["initial"] = None
+        settings.values["choices"]["training.initial"] = f"none, training from scratch: {reason}"
+        return
+    if settings["architecture.size"] == AUTO and isinstance(settings["sizes"], dict):
+        settings.values["sizes"]["initial"] = header["size"]
+        settings.fill("architecture.size", "initial", f"the size of {initial}")
+    for name in settings.models:
+        settings.fill(f"models.{name}.context", header["context"], f"the context of {initial}")
+
+
+def find_other_genes(initial: str, corpus: Corpus) -> str:
+    """Return why own files cannot be tokens of an initial model, "" if they can."""
+    from scsigmoid.corpus.h5ad import open_cells
+    from scsigmoid.model.weights import load_vocabulary
+    from scsigmoid.tokens.known_genes import with_known_genes
+
+    vocabulary = load_vocabulary(initial_path(initial))
+    for file in expand(corpus.local):
+        if is_tenx(file.path):
+            continue
+        with verbosity(False):
+            cells = open_cells(file.path, layer=file.layer, genes=file.genes)
+            try:
+                with_known_genes(cells, vocabulary.name_of, vocabulary.retired)
+            except UserError as error:
+                return str(error).partition(";")[0]  # without the remedy
+    return ""
+
+
+def continued(settings: AutoSettings, scale: Scale) -> Scale:
+    """Return the scale of training that starts from an initial model, if there is one.
+
+    Its number of cells has :attr:`Scale.operations`. If this is less than the usual number of
+    cells, there are fewer validations and masks, which would take longer than training.
+    """
+    initial = settings["training.initial"]
+    if not isinstance(initial, str):
+        return scale
+    header = initial_header(initial)
+    encoder = EncoderSettings(
+        attention=header["attention"], context=header["context"], **header["size"],
+        vocabulary_size=header["vocabulary_size"], dropout=0.0, layer_norm_epsilon=0.0,
+        initializer_range=0.0,
+    )  # fmt: skip
+    operations = count_flops(encoder, [encoder.context], round(MASKED * encoder.context))
+    cells = round(scale.operations / operations)
+    if cells < scale.cells:
+        scale = replace(scale, cells=max(1, cells), validations=10, trials=3)
+    return replace(scale, rate=CONTINUED_RATE)
+
+
 def choose_device(settings: AutoSettings, device: Any) -> None:
     """Choose the ``device`` of the first run, or else a GPU if there is one."""
     if device not in SCALES:  # there was no run, or its device was `auto`
@@ -193,23 +266,26 @@ def choose_training(settings: AutoSettings, scale: Scale, sample: "Sample") -> N
     longest = max((context for context in contexts if isinstance(context, int)), default=0)
     fill("execution.micro_batch_tokens", max(scale.tokens, longest), "bounds the memory")
     batch = settings.positive("training.global_batch", scale.batch)
+    most_validated = min(256, max(1, scale.cells // 20))
     if sample.cells is None:
-        cells, passes_text, validation_cells = scale.cells, "", 256
+        cells, passes_text, validation_cells = scale.cells, "", most_validated
     else:
         cells = min(scale.cells, scale.passes * sample.cells)
         passes_text = f", {cells / sample.cells:.3g} passes over all,"
-        validation_cells = max(1, min(256, sample.cells // 10))
+        validation_cells = max(1, min(most_validated, sample.cells // 10))
     reason = f"{cells:,} cells{passes_text} at most; fewer if the validation loss is flat"
     steps = ceil(cells / batch)
     fill("steps", steps, reason)
     steps = settings.positive("training.steps", steps)
     fill("warmup_steps", min(scale.warmup, ceil(steps / 5)), size_reason)
-    interval = max(1, steps // VALIDATIONS)
-    fill("validate_every", interval, f"{VALIDATIONS} validation losses")
+    interval = max(1, steps // scale.validations)
+    fill("validate_every", interval, f"{scale.validations} validation losses")
     is_validated = settings["training.validate_every"] != 0
-    reason = "a tenth of the training cells, at most 256"
+    reason = f"a tenth of the training cells, at most {most_validated}"
     fill("validation_cells", validation_cells if is_validated else 0, reason)
     reason = f"ends training if {PATIENCE} validation losses are not 0.2 % below the lowest before"
     fill("patience", PATIENCE if is_validated else 0, reason)
+    reason = "masks of each held-out cell" + ("" if scale.trials == 15 else "; more take longer")
+    settings.fill("evaluation.validation_loss.trials", scale.trials, reason)
     fill("execution.log_every", max(1, steps // 100), "100 rows in the journal")
     fill("execution.checkpoint_every", interval, "as often as the validation loss")

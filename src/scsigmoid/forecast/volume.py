@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from scsigmoid.config.initial import initial_header
 from scsigmoid.config.local_files import expand, files_of, own_files
+from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.cell_types import choose_label
 from scsigmoid.corpus.counts import Cells
@@ -70,6 +72,8 @@ def vocabulary_size(config: Config, results: Path) -> int:
     choice = config.tokens.vocabulary
     if path.is_file():
         return Vocabulary.read(path).size
+    if initial := Plan(config).initial:  # without the genes that it lacks, which are few
+        return int(initial_header(initial)["vocabulary_size"])
     if choice.genes is not None:
         return len(read_gene_list(choice.genes)) + len(SPECIAL)
     sizes = {str(organism): size for organism, size in (choice.sizes or {}).items()}

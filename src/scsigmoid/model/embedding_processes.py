@@ -11,6 +11,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -57,6 +58,9 @@ def started(checkpoint: Path, devices: Sequence[torch.device]) -> Iterator[list[
     spawn = multiprocessing.get_context("spawn")
     workers: list[Worker] = []
     try:
+        if devices:
+            # Otherwise the first start would start the tracker, which unblocks signals.
+            resource_tracker.ensure_running()
         # Processes inherit the blocked signals. This process handles them when the block ends.
         previous = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:

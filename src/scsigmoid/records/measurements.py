@@ -105,6 +105,21 @@ def mean_interval(values: NDArray[np.float64], confidence: float) -> Interval:
     return Interval(mean, mean - half_width, mean + half_width)
 
 
+def split_interval(values: NDArray[np.float64], test_share: float, confidence: float) -> Interval:
+    """Return the mean of scores, or of differences of scores, over splits, and its interval.
+
+    Each split divides the same cells into ``test_share`` to test and the others to train on, so the
+    values are correlated. Student's interval with the corrected variance of Nadeau and Bengio
+    (2003): the factor 1 / splits becomes 1 / splits + test cells / training cells.
+    """
+    from scipy.special import stdtrit
+
+    count, mean = len(values), float(values.mean())
+    variance = float(values.var(ddof=1)) * (1 / count + test_share / (1 - test_share))
+    half_width = float(stdtrit(count - 1, (1 + confidence) / 2)) * math.sqrt(variance)
+    return Interval(mean, mean - half_width, mean + half_width)
+
+
 class DonorMean(NamedTuple):
     """A mean over the means of donors."""
 

@@ -19,7 +19,7 @@ from scsigmoid.paper.reported import reported
 from scsigmoid.records.csv_rows import read_frame
 from scsigmoid.report import registry
 from scsigmoid.report.figures.training_figures import covered_share
-from scsigmoid.report.summary import verdicts
+from scsigmoid.report.summary import recommendations, verdicts
 from scsigmoid.report.tables.quality_tables import donor_scores
 from scsigmoid.report.tables.writing import DASH, Table, read_markdown, visible
 from scsigmoid.results.folder import Results
@@ -93,7 +93,7 @@ def content(results: Results) -> dict[str, Any]:
     return {
         "paper": reported()["source"],
         "own": plan.is_own,
-        "conclusion": verdicts(table_rows(results, "scib")),
+        "conclusion": conclusion(results),
         "overview": overview(results),
         "simulated": simulated_data(results),
         "compared": "" if plan.is_own else comparison_sentence(results),
@@ -103,6 +103,17 @@ def content(results: Results) -> dict[str, Any]:
         "provenance": provenance(results),
         "configuration": as_yaml(results.config),
     }
+
+
+def conclusion(results: Results) -> str:
+    """Return which representation to use, how the models compare with controls, and why a model was
+    trained from scratch although ``training.initial`` was set.
+    """
+    scores = table_rows(results, "scib")
+    from_scratch = results.config.choices.get("training.initial")
+    note = f"training.initial: {from_scratch}." if from_scratch else ""
+    texts = recommendations(scores) if results.plan.is_own else "", verdicts(scores), note
+    return " ".join(filter(None, texts))
 
 
 def table_file(results: Results, name: str) -> Table:

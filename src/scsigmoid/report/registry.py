@@ -212,7 +212,8 @@ def figures(plan: Plan) -> dict[str, Entry]:
         "scib": Entry(
             module="figures.embedding_figures", title="Biological conservation", paper="Figure 5",
             caption="Scores of the embeddings of one training run per model, and of controls "
-            "without a model. "
+            "without a model"
+            + (", and of the initial model as it is. " if plan.initial else ". ")
             + (
                 "One panel for each metric, one row for each dataset. "
                 if len(plan.datasets) > 1

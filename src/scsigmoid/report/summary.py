@@ -38,7 +38,7 @@ def summary(results: str | Path, since: float) -> str:
 
     lines = []  # (title, text)
     for _, scores in new_tables("scib"):
-        lines.append(("Result", verdicts(scores)))
+        lines.append(("Result", f"{recommendations(scores)} {verdicts(scores)}".strip()))
     for _, losses in new_tables("validation_loss"):
         is_difference = losses["compared_with"].notna()
         lines.append(("Validation loss, nats", means(losses[~is_difference], "mean")))
@@ -78,12 +78,62 @@ def separation(name: str, table: pd.DataFrame) -> str:
     return f"{mean['ratio']:.3f} ({dataset}, {is_pair.sum()} pairs of cell types)"
 
 
+def recommendations(scores: pd.DataFrame) -> str:
+    """Return which representation to use on each dataset, and by how much it is better.
+
+    ``scores`` are records of the table ``scib``. Datasets without differences over splits are left
+    out. The representation with the highest score is named first. If the interval of its difference
+    to others includes 0, they are named as equally good.
+    """
+    if "compared_with" not in scores:
+        return ""
+    is_difference = scores["compared_with"].notna() & (scores["compared_with"] != "")
+    sentences = []
+    for dataset, differences in scores[is_difference].groupby("dataset", sort=False):
+        metric = differences["metric"].iloc[0]
+        is_scored = (scores["dataset"] == dataset) & (scores["metric"] == metric) & ~is_difference
+        values = scores[is_scored].set_index("model")["value"].drop("random", errors="ignore")
+        best = values.idxmax()
+        better: list[str] = []
+        equal: list[str] = []
+        for name in values.drop(best).sort_values(ascending=False, kind="stable").index:
+            mean, low, high = difference(differences, best, name)
+            text = f"{control_label(name)} by {mean:z.3f} [{low:z.3f}, {high:z.3f}]"
+            (better if low > 0 else equal).append(text)
+        title = scores[is_scored]["title"].iloc[0]
+        text = f"{title}: use {control_label(best)}, {in_sentence(METRIC_TITLES[metric])} "
+        text += f"{values[best]:z.3f}"
+        text += f", better than {', '.join(better)}" if better else ""
+        text += f"; not distinguishable from {', '.join(equal)}" if equal else ""
+        sentences.append(f"{text} (95 % intervals over 5 splits).")
+    return " ".join(sentences)
+
+
+def difference(rows: pd.DataFrame, first: str, second: str) -> tuple[float, float, float]:
+    """Return the mean of first - second and the ends of its interval, from rows of differences."""
+    for one, other, sign in ((first, second, 1), (second, first, -1)):
+        row = rows[(rows["model"] == one) & (rows["compared_with"] == other)]
+        if len(row):
+            mean, *ends = (sign * float(row[name].iloc[0]) for name in ("value", "low", "high"))
+            return mean, min(ends), max(ends)
+    return math.nan, math.nan, math.nan
+
+
+def control_label(name: str) -> str:
+    """Return the name of a representation in a sentence."""
+    if name == "initial":
+        return f"the {in_sentence(CONTROLS[name])}"
+    return in_sentence(CONTROLS[name]) if name in CONTROLS else f"the trained model {name}"
+
+
 def verdicts(scores: pd.DataFrame) -> str:
     """Return sentences that compare the models with the controls, by mean score over the datasets.
 
     ``scores`` are records of the table ``scib``. The first computed metric with ``in_verdict`` is
     compared, otherwise bio conservation. Models with the same verdict share a sentence.
     """
+    if "compared_with" in scores:
+        scores = scores[scores["compared_with"].isna() | (scores["compared_with"] == "")]
     metrics = scores["metric"].unique()
     preferred = [*(name for name, metric in METRICS.items() if metric.in_verdict), MEAN]
     metric = next((name for name in preferred if name in metrics), "")
@@ -115,7 +165,7 @@ def verdict(value: float, controls: Mapping[str, float], cells: int) -> str:
     accuracy = min(max(value, 0.0), 1.0)
     tolerance = max(MINIMUM_TOLERANCE, 2 * math.sqrt(accuracy * (1 - accuracy) / max(cells, 1)))
     # A control without a score is NaN: comparisons with NaN are False.
-    random, pca = (controls.get(name, math.nan) for name in CONTROLS)
+    random, pca = (controls.get(name, math.nan) for name in ("random", "pca_log_counts"))
     better_than_random = "" if math.isnan(random) else "better than a random embedding"
     if value < random + tolerance:
         return f"not better than a random embedding: {ADVICE}"

@@ -197,7 +197,11 @@ class Results:
         """
         metrics = [name for name in METRICS if name in self.config.evaluation.scib.metrics]
         scores = {
-            name: {row.model: row for row in self.measurements(name, dataset) if row.group == donor}
+            name: {
+                row.model: row
+                for row in self.measurements(name, dataset)
+                if row.group == donor and not row.compared_with
+            }
             for name in metrics
         }
         averaged = [name for name in metrics if METRICS[name].in_paper] or metrics
@@ -207,6 +211,12 @@ class Results:
                 mean = np.mean([scores[name][model].value for name in averaged])
                 means[model] = replace(first_score, metric=MEAN, value=float(mean))
         return scores | {MEAN: means}
+
+    def score_differences(self, dataset: str) -> list[Measurement]:
+        """Return the differences of scores between two representations, over splits of cells."""
+        metrics = self.config.evaluation.scib.metrics
+        rows = [row for metric in metrics for row in self.measurements(metric, dataset)]
+        return [row for row in rows if row.compared_with]
 
     def scored_donors(self, dataset: str) -> list[str]:
         """Return the donors of a dataset whose cells were scored separately."""

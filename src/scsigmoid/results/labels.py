@@ -14,7 +14,12 @@ PASSES = ("forward", "backward")
 METRIC_TITLES = {name: metric.title for name, metric in metrics.METRICS.items()}
 METRIC_TITLES[metrics.MEAN] = metrics.MEAN_TITLE
 # Embeddings that do not use a model, scored for comparison with the models.
-CONTROLS = {"random": "Random embedding", "pca_log_counts": "PCA of log counts"}
+CONTROLS = {
+    "initial": "Initial model as it is",
+    "random": "Random embedding",
+    "pca_log_counts": "PCA of log counts",
+    "variable_genes": "Log counts of variable genes",
+}
 
 
 def context_label(context: int) -> str:

@@ -21,8 +21,9 @@ from scsigmoid.evaluation.scib import FOLDS, cross_validated, leiden, probe, sil
 from scsigmoid.progress import log
 from scsigmoid.records.csv_rows import write_frame
 from scsigmoid.records.identity import check_cells
-from scsigmoid.results.labels import CONTROLS
 from scsigmoid.seeds import derive
+
+CONTROLS = ("random", "pca_log_counts")
 
 
 def score(embeddings: Sequence[Path], cells: Path, seed: int, output: Path) -> None:

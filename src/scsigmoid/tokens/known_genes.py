@@ -2,41 +2,53 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from scsigmoid.corpus.counts import Cells
 from scsigmoid.corpus.genes import has_ids, is_id, organism_of
 from scsigmoid.errors import UserError, first_few
 from scsigmoid.progress import log, warn
-from scsigmoid.tokens.vocabulary import Vocabulary
 
 FEW_FOUND = 0.1  # share of the model's genes below which there is a warning
 
 
-def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
-    """Replace gene names by the ids of the vocabulary. Genes with an id of the vocabulary keep it.
+def with_known_genes(cells: Cells, name_of: Mapping[str, str], retired: Mapping[str, str]) -> Cells:
+    """Replace gene names by the ids of a vocabulary (:func:`known_ids`).
 
-    A name is replaced only if exactly one gene of the file and one gene of the vocabulary have it.
-    Names in R's spelling are replaced, too, such as ``HLA.A`` for ``HLA-A``. Log the shares
-    of the model's and of the file's genes that are found. Warn if less than a tenth of the model's
-    genes are found. Raise a UserError if genes are of another organism, or if no gene of the file
-    is in the vocabulary.
+    ``name_of`` and ``retired`` are attributes of the vocabulary.
     """
-    cells = cells.with_ids(vocabulary.retired)
-    found_by_id = vocabulary.token_of.keys() & set(cells.genes)
-    organisms = {*map(organism_of, cells.genes)} - {"other"}
-    expected = {*map(organism_of, vocabulary.gene_ids)} - {"other"}
+    cells = cells.with_ids(retired)
+    ids = known_ids(cells.genes, cells.names, name_of, cells.title)
+    return dataclasses.replace(cells, genes=ids)
+
+
+def known_ids(
+    genes: Sequence[str], symbols: Sequence[str], name_of: Mapping[str, str], title: str
+) -> list[str]:
+    """Return the vocabulary's id of each gene, or the gene itself if it has an id or is not found.
+
+    ``symbols`` has the symbol of each gene, ``name_of`` the symbol of each gene of the vocabulary
+    by its id, and ``title`` names the file in messages. A name is
+    replaced only if exactly one gene of the file and one gene of the vocabulary have it. Names in
+    R's spelling are replaced, too, such as ``HLA.A`` for ``HLA-A``. Log the shares of the model's
+    and of the file's genes that are found. Warn if less than a tenth of the model's genes are
+    found. Raise a UserError if genes are of another organism, or if no gene of the file is in the
+    vocabulary.
+    """
+    found_by_id = name_of.keys() & set(genes)
+    organisms = {*map(organism_of, genes)} - {"other"}
+    expected = {*map(organism_of, name_of)} - {"other"}
     if not found_by_id and organisms and expected and not organisms & expected:
         raise UserError(
-            f"{cells.title}: genes of another organism ({', '.join(sorted(organisms))} instead of "
+            f"{title}: genes of another organism ({', '.join(sorted(organisms))} instead of "
             f"{', '.join(sorted(expected))}); map them to orthologs or use a model of that "
             "organism"
         )
-    id_of = {name: gene_id for gene_id, name in vocabulary.name_of.items()}
-    names = known_names(cells, found_by_id, id_of)  # "" for genes that keep their id
+    id_of = {name: gene_id for gene_id, name in name_of.items()}
+    names = known_names(genes, symbols, found_by_id, id_of)  # "" for genes that keep their id
     # Number of genes of each name.
     counts_in_file = Counter(filter(None, names))
-    counts_in_vocabulary = Counter(vocabulary.name_of.values())
+    counts_in_vocabulary = Counter(name_of.values())
     unique = {
         name
         for name, count in counts_in_file.items()
@@ -44,39 +56,40 @@ def with_known_genes(cells: Cells, vocabulary: Vocabulary) -> Cells:
         if count == counts_in_vocabulary[name] == 1 and id_of[name] not in found_by_id
     }
     found = len(found_by_id) + len(unique)
-    known, in_file = len(vocabulary.token_of), len(cells.genes)
+    known, in_file = len(name_of), len(genes)
     shares = (
         f"{100 * found / known:.3g}% of the model's {known:,} genes, "
         f"{100 * found / in_file:.3g}% of the file's {in_file:,}"
     )
     by_id = sum(map(is_id, found_by_id))  # without names that are the ids of the vocabulary
-    log(f"{cells.title}: {by_id:,} genes found by id, {found - by_id:,} by name: {shares}")
+    log(f"{title}: {by_id:,} genes found by id, {found - by_id:,} by name: {shares}")
     if ambiguous := sorted(counts_in_file.keys() - unique):
         log(
-            f"{cells.title}: {len(ambiguous)} names belong to several genes, in the file or in the "
+            f"{title}: {len(ambiguous)} names belong to several genes, in the file or in the "
             f"vocabulary, and are left out ({first_few(ambiguous)})"
         )
     if not found_by_id and not unique:
-        kind = "Ensembl id" if has_ids([*vocabulary.token_of]) else "symbol"
+        last = [*name_of][-1]
+        kind = "Ensembl id" if has_ids([*name_of]) else "symbol"
         raise UserError(
-            f"{cells.title}: no gene in common with the vocabulary, by id or by name (the file "
-            f"has {cells.genes[0]!r}, the vocabulary {vocabulary.gene_ids[-1]!r}, "
-            f"{vocabulary.names[-1]!r}); name genes by {kind}, as the vocabulary does, set 'genes' "
+            f"{title}: no gene in common with the vocabulary, by id or by name (the file "
+            f"has {genes[0]!r}, the vocabulary {last!r}, {name_of[last]!r}); "
+            f"name genes by {kind}, as the vocabulary does, set 'genes' "
             f"to the column of var with the {kind}s, or use a model of their organism"
         )
     if found < FEW_FOUND * known:
         warn(
-            f"{cells.title}: only {found:,} genes were found, {shares}; an embedding of so few "
+            f"{title}: only {found:,} genes were found, {shares}; an embedding of so few "
             "is not reliable: keep all genes of the cells, or train a model on these genes"
         )
-    genes = [
-        id_of[name] if name in unique else gene
-        for gene, name in zip(cells.genes, names, strict=True)
+    return [
+        id_of[name] if name in unique else gene for gene, name in zip(genes, names, strict=True)
     ]
-    return dataclasses.replace(cells, genes=genes)
 
 
-def known_names(cells: Cells, found_by_id: set[str], id_of: Mapping[str, str]) -> list[str]:
+def known_names(
+    genes: Sequence[str], symbols: Sequence[str], found_by_id: set[str], id_of: Mapping[str, str]
+) -> list[str]:
     """Return the name of each gene of a file, as the vocabulary spells it.
 
     The name is "" if the gene is found by id, or if the vocabulary does not have the name. A gene
@@ -84,14 +97,14 @@ def known_names(cells: Cells, found_by_id: set[str], id_of: Mapping[str, str]) -
     id.
 
     Args:
-        cells: the file.
+        genes, symbols: id and symbol of each gene of the file.
         found_by_id: the genes of the file that are in the vocabulary.
         id_of: the ids of the vocabulary's genes by name.
     """
     # Names by spelling. A name's own spelling replaces the R spelling of another name.
     by_spelling = {name.replace("-", "."): name for name in id_of} | {name: name for name in id_of}
     known = []
-    for gene, symbol in zip(cells.genes, cells.names, strict=True):
+    for gene, symbol in zip(genes, symbols, strict=True):
         # Without an id, the file's gene may itself be a name.
         name = by_spelling.get(gene) or by_spelling.get(symbol, "")
         has_other_id = name and is_id(gene) and is_id(id_of[name])

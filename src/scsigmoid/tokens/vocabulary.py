@@ -4,6 +4,7 @@ The genes are read from a list, or selected from the gene statistics of the trai
 (:mod:`scsigmoid.tokens.statistics`).
 """
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -84,6 +85,15 @@ class Vocabulary:
         """Gene names by gene id, without special tokens."""
         return {gene: self.names[token] for gene, token in self.token_of.items()}
 
+    def starts_with(self, other: "Vocabulary") -> bool:
+        """Return whether the first tokens are the tokens of another vocabulary, with its medians.
+
+        Cells then have the same ranks in both, apart from the genes that the other does not have.
+        """
+        size = other.size
+        has_medians = np.array_equal(self.medians[:size], other.medians)
+        return self.gene_ids[:size] == other.gene_ids and has_medians
+
     def tokens(self, genes: Iterable[str]) -> NDArray[np.int64]:
         """Return the tokens of gene ids, and -1 for genes outside the vocabulary."""
         return np.array([self.token_of.get(gene, -1) for gene in genes], dtype=np.int64)
@@ -132,6 +142,7 @@ def build_vocabulary(
     minimum_cells: int,
     output: str | Path,
     choice: VocabularyChoice = EXPRESSED,
+    initial: Vocabulary | None = None,
 ) -> None:
     """Write the vocabulary as Parquet, and log the share of non-zero counts without a token.
 
@@ -141,16 +152,23 @@ def build_vocabulary(
         output: Parquet file to write.
         choice: a list of genes, used instead of ``minimum_cells``, or the maximum number of genes
             of each organism (default: neither).
+        initial: vocabulary of the model that training starts from. Its genes come first, in its
+            order and with its medians. Genes of the training cells that it has under another id or
+            name get its id. Chosen genes that it lacks are appended.
 
     Raises:
-        UserError: if the vocabulary would have no gene that a training cell expresses.
+        UserError: if the vocabulary would have no gene that a training cell expresses, or if the
+            training cells have no gene of ``initial``.
     """
     listed = [] if choice.genes is None else read_gene_list(choice.genes)
     # Training imports this module without the packages that statistics need.
     from scsigmoid.tokens.statistics import merge, merge_by_name, read_statistics
 
     all_parts = reduce(merge, map(read_statistics, statistics))
-    merged, retired = merge_by_name(all_parts, preferred=set(listed))
+    preferred = {*listed, *(initial.token_of if initial else ())}
+    merged, retired = merge_by_name(all_parts, preferred)
+    if initial:
+        merged, retired = with_initial_ids(merged, retired, initial)
     if retired:
         log(f"vocabulary: {len(retired):,} ids are merged with another id of the same gene name")
     # By gene id, how many training cells express the gene.
@@ -170,6 +188,18 @@ def build_vocabulary(
         )
     medians = np.nan_to_num(merged.medians(), nan=1.0)  # 1.0 for genes that are not expressed
     median_of_gene = dict(zip(merged.genes, medians.tolist(), strict=True))
+    names = merged.names
+    if initial:
+        added = [gene for gene in genes if gene not in initial.token_of]
+        expressed = sum(cells_of_gene.get(gene, 0) > 0 for gene in initial.token_of)
+        log(
+            f"vocabulary: {len(initial.token_of):,} genes of the initial model, {expressed:,} of "
+            f"which training cells express; {len(added):,} genes that it lacks are added"
+        )
+        genes = [*initial.token_of, *added]
+        median_of_gene |= dict(zip(initial.gene_ids, initial.medians.tolist(), strict=True))
+        names = names | initial.name_of
+        retired = {**retired, **initial.retired}
     organisms = count_genes(cells_of_gene, genes)
     for organism, summary in organisms.items():
         outside = summary["outside"] / max(summary["counts"], 1)
@@ -182,11 +212,36 @@ def build_vocabulary(
     with_token = set(genes)
     Vocabulary(
         gene_ids=gene_ids,
-        names=tuple(merged.names.get(gene, gene) for gene in gene_ids),
+        names=tuple(names.get(gene, gene) for gene in gene_ids),
         cells=np.array([cells_of_gene.get(gene, 0) for gene in gene_ids], dtype=np.int64),
         medians=np.array([median_of_gene.get(gene, 1.0) for gene in gene_ids]),
         retired={other: gene for other, gene in retired.items() if gene in with_token},
     ).write(output, organisms)
+
+
+def with_initial_ids(
+    statistics: "GeneStatistics", retired: Mapping[str, str], initial: Vocabulary
+) -> tuple["GeneStatistics", dict[str, str]]:
+    """Give the genes of the training cells the ids of an initial model, found by id or by name.
+
+    ``retired`` maps ids of the files to ids of ``statistics``. Return the new statistics, and the
+    mapping from ids of the files to the new ids.
+    """
+    # As for `build_vocabulary`: these modules need more packages than training.
+    from scsigmoid.tokens.known_genes import known_ids
+    from scsigmoid.tokens.statistics import sum_rows
+
+    genes = [initial.retired.get(gene, gene) for gene in statistics.names]
+    ids = known_ids(genes, [*statistics.names.values()], initial.name_of, "training cells")
+    id_of = dict(zip(statistics.names, ids, strict=True))
+    names = dict(sorted((id_of[gene], name) for gene, name in statistics.names.items()))
+    histogram = sum_rows(statistics, names, id_of)
+    mapping = id_of | {other: id_of[gene] for other, gene in retired.items()}
+    return dataclasses.replace(statistics, names=names, histogram=histogram), {
+        other: gene
+        for other, gene in sorted(mapping.items())
+        if other != gene and other not in initial.token_of
+    }
 
 
 def count_genes(cells_of_gene: dict[str, int], genes: Iterable[str]) -> dict[str, dict[str, int]]:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from scsigmoid.attention.reference import weight_statistics
+from scsigmoid.config.initial import initial_path
 from scsigmoid.errors import UserError
 from scsigmoid.files import locked, write_text
 from scsigmoid.model.batches import pack, split_by_tokens
@@ -20,7 +21,7 @@ from scsigmoid.model.devices import autocast, backend_of, be_deterministic, out_
 from scsigmoid.model.encoder import Block, Encoder
 from scsigmoid.model.loss import compute_loss, summed_loss
 from scsigmoid.model.masking import Masking
-from scsigmoid.model.weights import MODEL, save_encoder
+from scsigmoid.model.weights import MODEL, load_encoder, load_vocabulary, save_encoder
 from scsigmoid.progress import announce, log
 from scsigmoid.seeds import derive
 from scsigmoid.tokens.store import TokenStore, read_index
@@ -94,6 +95,8 @@ def train_together(
 
     with out_of_memory_advice(run.context, run.training.execution.micro_batch_tokens):
         encoder = Encoder(batches.settings).initialize(derive(run.seed, "weights"))
+        if (initial := run.training.initial) and not completed:
+            processes.in_turn(lambda: start_from(encoder, initial, vocabulary))
         trainer = Trainer(encoder, run.training, run.seed, processes.device, processes)
         seconds, rows = restore(trainer, checkpoints.path(completed)) if completed else (0.0, "")
         if completed and processes.is_first:
@@ -177,6 +180,39 @@ def prepare(
         store, settings, run.training, run.seed, rank=processes.rank, processes=processes.count
     )
     return vocabulary, batches
+
+
+def start_from(encoder: Encoder, initial: str, vocabulary: Vocabulary) -> None:
+    """Copy the weights of an initial model (``training.initial``) into an encoder.
+
+    Genes that the initial model lacks keep their rows in ``encoder``. If the file does not contain
+    an output layer (:func:`~scsigmoid.model.weights.shrink`), the layer keeps its weights, and its
+    biases become the logarithms of the shares of the genes among the tokens of the training cells.
+
+    Raises:
+        UserError: if the file is missing or damaged, or if its genes do not come first in the
+            vocabulary, with the same medians.
+    """
+    path = initial_path(initial)
+    there, _ = load_encoder(path)
+    genes = load_vocabulary(path)
+    if not vocabulary.starts_with(genes):
+        raise UserError(
+            f"training.initial: {path}: its genes or medians differ from the vocabulary of the "
+            "tokens; delete tokens/vocabulary.parquet and run again"
+        )
+    state = there.state_dict()
+    with torch.no_grad():
+        for name, parameter in encoder.state_dict().items():
+            if name in state:  # a matrix or bias with a row for each gene has more rows here
+                parameter[: len(state[name])] = state[name]
+        if "output.bias" not in state:
+            # Without this, the first hundreds of steps would only learn the shares.
+            counts = torch.from_numpy(vocabulary.cells + 0.5)
+            encoder.output.bias.copy_((counts / counts.sum()).log())
+    added = vocabulary.size - genes.size
+    output = "" if "output.bias" in state else "; the output layer, which it lacks, is new"
+    log(f"starting from {path}: {added:,} genes that it lacks have new rows{output}")
 
 
 def fingerprint(stores: Sequence[Path]) -> str:

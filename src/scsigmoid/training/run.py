@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from scsigmoid.attention import sdpa
+from scsigmoid.config.initial import initial_checksum
 from scsigmoid.config.schema import Architecture, Config, Size, Training
 from scsigmoid.kernels import BACKENDS
 from scsigmoid.model.devices import backend_of, device_name
@@ -20,6 +21,8 @@ from scsigmoid.version import __version__
 
 #: Settings of ``training`` with other values of which an unfinished run continues.
 CONTINUED = {"steps", "validate_every", "patience", "snapshots", "execution"}
+#: Settings of ``training`` that the content of a file replaces in the identity of a run.
+FILES = {"initial"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,13 +68,22 @@ class TrainingRun:
             self.cls_token,
         )
 
+    @property
+    def initial_identity(self) -> dict[str, str]:
+        """The SHA-256 ``initial`` of the file that training starts from, {} if there is none."""
+        initial = self.training.initial
+        return {"initial": initial_checksum(initial)} if initial else {}
+
     def origin(self, step: int) -> dict[str, Any]:
         """Return the metadata of the encoder after ``step`` steps, for its file."""
         return {
             "model": self.model,
             "step": step,
             "seed": self.seed,
-            "training": self.training.model_dump(exclude={"execution"}, exclude_defaults=True),
+            "training": self.training.model_dump(
+                exclude={"execution", *FILES}, exclude_defaults=True
+            ),
+            **self.initial_identity,
         }
 
     def identity(self, vocabulary: str, data: str) -> dict[str, str]:
@@ -83,7 +95,7 @@ class TrainingRun:
         """
         # The name of the size is replaced by the dimensions below.
         architecture = self.architecture.model_dump(exclude={"size"}, exclude_defaults=True)
-        training = self.training.model_dump(exclude=CONTINUED, exclude_defaults=True)
+        training = self.training.model_dump(exclude=CONTINUED | FILES, exclude_defaults=True)
         settings = {
             "attention": self.attention,
             "context": self.context,
@@ -92,6 +104,7 @@ class TrainingRun:
             **{f"training.{key}": value for key, value in training.items()},
             "seed": self.seed,
             "tokens.cls": self.cls_token,
+            **self.initial_identity,
         }
         return {
             **{key: json.dumps(value) for key, value in settings.items()},

@@ -25,7 +25,7 @@ OFFSETS = sorted(
 #: Legend of cells without a cell type or batch.
 NO_GROUP = {"cell_type": "no label", "batch": "no batch"}
 #: Marker of each control. Controls are gray and not filled.
-CONTROL_MARKERS = {"random": "o", "pca_log_counts": "D"}
+CONTROL_MARKERS = {"initial": "s", "random": "o", "pca_log_counts": "D", "variable_genes": "v"}
 
 
 def scib(results: Results) -> "Figure":

@@ -20,6 +20,7 @@ from scsigmoid.report.tables.writing import (
 )
 from scsigmoid.results.folder import Results
 from scsigmoid.results.labels import (
+    CONTROLS,
     METRIC_TITLES,
     model_label,
     pairs,
@@ -148,11 +149,17 @@ def scib(results: Results) -> Table:
                 )
                 row.append(interval(*score.interval, 3))
             rows.append(row)
+        records += [
+            {"dataset": dataset, "title": entry.title, "model": row.model, "metric": row.metric}
+            | {"compared_with": row.compared_with, **row.interval._asdict(), "cells": row.n}
+            for row in results.score_differences(dataset)
+        ]
+    controls = [CONTROLS[name] for name in config.evaluation.scib.controls if name != "initial"]
     return Table(
         caption="Biological conservation (scIB scores, no unit) of the embeddings, one training "
         "run per model, so scores have no interval. Higher is better. Silhouette is "
         "rescaled to 0 to 1. Bio conservation is the mean of the paper's metrics (silhouette, NMI "
-        "and ARI). Random embedding and PCA are controls without a model."
+        f"and ARI). {' and '.join(controls)} are controls without a model."
         + "".join(
             f" {METRICS[name].caption}"
             for name in metrics

@@ -1,0 +1,94 @@
+"""The model file that training starts from (``training.initial``), read without PyTorch."""
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from scsigmoid.config.moved import with_new_values
+from scsigmoid.config.schema import Config, Model, Size
+from scsigmoid.errors import UserError
+from scsigmoid.files import METADATA_KEY, sha256
+
+LARGEST_HEADER = 100_000_000  # bytes, the limit of safetensors
+# Files of the models that the package contains, by name.
+PACKAGED = {path.stem: path for path in (Path(__file__).parents[1] / "data").glob("*.safetensors")}
+
+
+def initial_path(name: str) -> Path:
+    """Return the model file that ``training.initial`` names: a packaged model, or a path."""
+    return PACKAGED[name] if name in PACKAGED else Path(name).expanduser()
+
+
+def read_header(path: str | Path) -> dict[str, Any]:
+    """Return the metadata of a model file. Raise OSError, or ValueError if it is not a model.
+
+    The package safetensors is not used, because Snakemake may be installed without it.
+    """
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(min(size, LARGEST_HEADER)))
+    try:
+        metadata = dict(json.loads(header["__metadata__"][METADATA_KEY]))
+        metadata["variants"] = with_new_values(metadata["variants"])
+        return metadata
+    except (KeyError, TypeError) as error:
+        raise ValueError("it has no metadata of scsigmoid") from error
+
+
+def initial_header(name: str) -> dict[str, Any]:
+    """Return the metadata of an initial model. Raise a UserError if it is missing or no model."""
+    path = initial_path(name)
+    try:
+        header = read_header(path)
+        Size(**header["size"])
+        return header
+    except OSError as error:
+        raise UserError(
+            f"training.initial: {path}: {error.strerror}; give a model.safetensors, or the name "
+            f"of a packaged model ({', '.join(sorted(PACKAGED))})"
+        ) from None
+    except (ValueError, KeyError, TypeError):
+        raise UserError(
+            f"training.initial: {path}: damaged, or not a model of this project; give a "
+            "model.safetensors that training wrote"
+        ) from None
+
+
+def initial_checksum(name: str) -> str:
+    """Return the SHA-256 of the file of an initial model. Raise a UserError if it is missing."""
+    initial_header(name)
+    path = initial_path(name)
+    state = path.stat()
+    return checksum_of(path, state.st_mtime_ns, state.st_size)
+
+
+@cache
+def checksum_of(path: Path, changed: int, size: int) -> str:
+    """Return the SHA-256 of a file. A file that has changed is read again."""
+    return sha256(path)
+
+
+def find_initial_problems(config: Config, name: str, model: Model, initial: str) -> Iterator[str]:
+    """Yield messages about settings of a model that differ from its initial model."""
+    header = initial_header(initial)
+    size = config.size_of(name)
+    architecture = config.architecture
+    settings = {
+        f"models.{name}.attention": (model.attention, header.get("attention")),
+        f"models.{name}.context": (model.context, header.get("context")),
+        f"sizes.{model.size or architecture.size}": (size.model_dump(), header["size"]),
+        "tokens.cls": (config.tokens.cls, header.get("cls_token")),
+        "architecture.variants": (architecture.variants, header.get("variants")),
+        "architecture.layer_norm_epsilon": (
+            architecture.layer_norm_epsilon,
+            header.get("layer_norm_epsilon"),
+        ),
+    }
+    for setting, (value, expected) in settings.items():
+        if value != expected:
+            yield (
+                f"{setting}: is {value}, but the initial model {initial} has {expected}; set this "
+                "value, or training.initial: null"
+            )
