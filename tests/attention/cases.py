@@ -141,14 +141,23 @@ def check_bias_gradient(
     assert relative_error(got, wanted if bias.dim() else wanted.sum()) < tolerance
 
 
-def check_key_bias(tensors, lengths, lengths_k=None, *, tolerance, is_causal=False, **options):
+def check_key_bias(
+    tensors,
+    lengths,
+    lengths_k=None,
+    *,
+    tolerance,
+    is_causal=False,
+    function=sigmoid_attention,
+    **options,
+):
     """Check attention with a bias of each key, and all gradients."""
     *leaves, upstream = tensors
     key_bias = torch.linspace(-3, 2, len(leaves[1]), device=upstream.device)
     leaves = [x.detach().requires_grad_() for x in (*leaves, key_bias)]
     options |= {"is_causal": is_causal, **key_options(lengths_k, upstream.device)}
     arguments = cumulative(lengths, upstream.device), max(lengths)
-    out = sigmoid_attention(*leaves[:3], *arguments, key_bias=leaves[3], **options)
+    out = function(*leaves[:3], *arguments, key_bias=leaves[3], **options)
     got = [out, *torch.autograd.grad(out, leaves, upstream)]
     exact = [x.detach().double().requires_grad_() for x in leaves]
     formula = {"is_causal": is_causal, "key_bias": exact[3]}

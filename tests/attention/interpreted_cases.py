@@ -168,6 +168,11 @@ def test_bias_of_each_key(mode, is_causal, lengths_k, monkeypatch):
     check_key_bias(tensors, lengths, lengths_k, is_causal=is_causal, **OPTIONS)
 
 
+def test_bias_of_each_key_of_a_fused_projection():
+    tensors = inputs(sum(LENGTHS), torch.float32, 16)
+    check_key_bias(tensors, LENGTHS, function=fused_sigmoid, **OPTIONS)
+
+
 def test_padded_batch_with_a_bias_of_each_key():
     q, k, v, upstream = (x.unflatten(0, (4, -1)) for x in inputs(4 * 35, torch.float32, 16))
     lengths, key_bias = [3, 0, 33, 16], torch.linspace(-3, 2, 4 * 35).unflatten(0, (4, -1))

@@ -120,13 +120,14 @@ def compute_gradients(
     gradients of the biases are None.
     """
     arguments = (grad, *_separate(q, k, v), problem.resolve(), bias_grad)
+    options = {"key_bias_grad": True} if key_bias_grad else {}
     launch: Callable[..., Gradients] = launcher(backend).backward
     with _on_device_of(q):
         if k is not None:
-            return launch(*arguments, key_bias_grad=key_bias_grad)
+            return launch(*arguments, **options)
         # The kernels write into one tensor, so that three gradients need not be concatenated.
         dqkv = q.new_empty(q.shape)
-        *_, dbias, dkey_bias = launch(*arguments, dqkv.unbind(1), key_bias_grad)
+        *_, dbias, dkey_bias = launch(*arguments, dqkv.unbind(1), **options)
         return dqkv, None, None, dbias, dkey_bias
 
 
