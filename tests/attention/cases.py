@@ -1,7 +1,7 @@
 """Inputs, results and comparisons with the formula, for the tests of all backends."""
 
 import torch
-from oracle import bias_gradient, cumulative, gradients, relative_error
+from oracle import attention, bias_gradient, cumulative, gradients, relative_error
 
 from scsigmoid.attention import (
     sigmoid_attention,
@@ -139,6 +139,32 @@ def check_bias_gradient(
     formula = {"bias": bias.expand(len(lengths)), "is_causal": options.get("is_causal", False)}
     wanted = bias_gradient(*tensors, lengths, lengths_k, **formula)
     assert relative_error(got, wanted if bias.dim() else wanted.sum()) < tolerance
+
+
+def check_key_bias(
+    tensors,
+    lengths,
+    lengths_k=None,
+    *,
+    tolerance,
+    is_causal=False,
+    function=sigmoid_attention,
+    **options,
+):
+    """Check attention with a bias of each key, and all gradients."""
+    *leaves, upstream = tensors
+    key_bias = torch.linspace(-3, 2, len(leaves[1]), device=upstream.device)
+    leaves = [x.detach().requires_grad_() for x in (*leaves, key_bias)]
+    options |= {"is_causal": is_causal, **key_options(lengths_k, upstream.device)}
+    arguments = cumulative(lengths, upstream.device), max(lengths)
+    out = function(*leaves[:3], *arguments, key_bias=leaves[3], **options)
+    got = [out, *torch.autograd.grad(out, leaves, upstream)]
+    exact = [x.detach().double().requires_grad_() for x in leaves]
+    formula = {"is_causal": is_causal, "key_bias": exact[3]}
+    wanted = attention(*exact[:3], lengths, lengths_k, **formula)
+    wanted = [wanted, *torch.autograd.grad(wanted, exact, upstream.double())]
+    for name, value, expected in zip((*NAMES, "dkey_bias"), got, wanted, strict=True):
+        assert relative_error(value, expected) < tolerance, name
 
 
 def packed(tokens=6):

@@ -10,6 +10,7 @@ from cases import (
     check,
     check_bias_gradient,
     check_isolation,
+    check_key_bias,
     check_padded,
     compute,
     fused_sigmoid,
@@ -161,6 +162,16 @@ def test_gradient_of_the_bias_with_a_causal_mask():
     tensors = inputs(sum(JAGGED), torch.bfloat16, 64)
     options = {"tolerance": TOLERANCE[torch.bfloat16], "backend": "auto", "is_causal": True}
     check_bias_gradient(tensors, JAGGED, bias, **options)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("dimension", [64, 128])
+@pytest.mark.parametrize("lengths_k", [None, [64, 900, 130, 5, 512, 0, 1300]])
+def test_bias_of_each_key(dimension, is_causal, lengths_k):
+    key_tokens = sum(lengths_k or JAGGED)
+    tensors = inputs(sum(JAGGED), torch.bfloat16, dimension, key_tokens=key_tokens)
+    options = {"tolerance": TOLERANCE[torch.bfloat16], "backend": "auto", "is_causal": is_causal}
+    check_key_bias(tensors, JAGGED, lengths_k, **options)
 
 
 def test_grouped_heads(backend):

@@ -67,6 +67,9 @@ INVALID_SIGMOID = (
     ("accurate: must be True or False, is int", TypeError, {"accurate": 1}),
     ("deterministic: must be True or False", TypeError, {"deterministic": torch.tensor(True)}),
     ("is_causal: must be True or False, is int", TypeError, {"is_causal": 1}),
+    ("key_bias: must be a tensor, is float", TypeError, {"key_bias": 1.0}),
+    ("key_bias: dtype torch.complex64 is not real", TypeError, {"key_bias": torch.zeros(6) * 1j}),
+    (r"one element per key, 6 in all, has shape \(2,\)", ValueError, {"key_bias": torch.zeros(2)}),
     ("max_seqlen_k: must not be passed without", ValueError, {"max_seqlen_k": 3}),
     ("max_seqlen_k: must be passed", ValueError, {"cu_seqlens_k": cumulative([4, 2])}),
     ("1 sequences", ValueError, {"cu_seqlens_k": cumulative([6]), "max_seqlen_k": 6}),
@@ -83,6 +86,7 @@ INVALID_PADDED = (
     ("lengths_q: must be between 0 and 6, contains -1", ValueError, {"lengths_q": [0, -1]}),
     ("lengths_q: must have shape", ValueError, {"lengths_q": [1]}),
     ("lengths_q: must be int32", TypeError, {"lengths_q": [1.0, 1.0]}),
+    (r"key_bias: must have shape \(2, 6\)", ValueError, {"key_bias": torch.zeros(12)}),
     ("lengths_k: must be between 0 and 6", ValueError, {"lengths_k": [7, 0]}),
     (
         "length 5 but q has 6; pass lengths_k",
@@ -183,7 +187,7 @@ def test_hopper_is_chosen_if_supported(gpu):
 def test_shapes_that_hopper_supports(dimension, dtype, reason):
     q = torch.zeros(1, 1, dimension, dtype=dtype)
     assert backends.find_unsupported("sigmoid", q) == reason
-    assert backends.find_unsupported("sigmoid", q, is_causal=True) == (
+    assert backends.find_unsupported("sigmoid", q, "causal masks") == (
         reason or "it does not compute causal masks"
     )
     assert (backends.find_unsupported("softmax", q) == "") == (not reason and dimension != 96)
@@ -313,8 +317,11 @@ def test_operator_is_well_formed(is_fused, kind):
     if is_fused:
         tensors = [torch.stack(packed(), dim=1).requires_grad_(), None, None]
     bounds = cumulative([4, 2])[:-1], cumulative([4, 2])[1:]
-    for bias in (None, torch.zeros(2, requires_grad=True)):
-        problem = Problem(*bounds, *bounds, bias, 4, 4, 0.3, None, False, None, kind, True)
+    biases = [torch.zeros(n, requires_grad=True) for n in (2, 6)]
+    for bias, key_bias in ((None, None), biases):
+        problem = Problem(
+            *bounds, *bounds, bias, key_bias, 4, 4, 0.3, None, False, None, kind, True
+        )
         torch.library.opcheck(ops.attention, (*tensors, *problem, "reference"))
         if kind == "softmax":
             break

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import check, check_bias_gradient, compute, inputs
+from cases import check, check_bias_gradient, check_key_bias, compute, inputs
 from oracle import attention, cumulative, relative_error
 
 from scsigmoid.attention import benchmark, reference, score_max, softmax_attention
@@ -34,6 +34,14 @@ def test_causal_mask(block, keys, monkeypatch):
     check(tensors, LENGTHS, keys, tolerance=1e-14, **options)
     bias = torch.tensor(-1.5)
     check_bias_gradient(tensors, LENGTHS, bias, keys, tolerance=1e-7, **options)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("keys", [None, [7, 3, 0, 40, 16]])
+def test_bias_of_each_key(keys, is_causal):
+    tensors = inputs(sum(LENGTHS), torch.float64, 8, key_tokens=sum(keys or LENGTHS))
+    options = {"is_causal": is_causal, "backend": "reference"}
+    check_key_bias(tensors, LENGTHS, keys, tolerance=1e-6, **options)
 
 
 def test_queries_and_keys_of_different_lengths():

@@ -23,7 +23,15 @@ UNALIGNED = ("scale", "heads", "blocks", "programs", "ENDS_Q", "ENDS_K")
 
 
 def compile_kernel(
-    kernel, dimension, dtype, capability, *, accurate=False, bias_grad=False, causal=False
+    kernel,
+    dimension,
+    dtype,
+    capability,
+    *,
+    accurate=False,
+    bias_grad=False,
+    causal=False,
+    key_bias=False,
 ):
     """Compile a kernel as a launch would for a jagged batch of aligned tensors without bias."""
     itemsize, width = ITEMSIZE[dtype], pad_dimension(dimension)
@@ -31,13 +39,15 @@ def compile_kernel(
     options = {"accurate": accurate, "causal": causal}
     constants = make_constants(configuration, dimension, itemsize, **options)
     constants["BIAS"] = None
-    if kernel == "dq":
+    if not key_bias:
+        constants["KEY_BIAS"] = None
+    if kernel != "forward":
         constants["BIAS_GRAD"] = bias_grad
     rows = configuration.block_q if kernel == "dkdv" else configuration.block_k
     descriptors = LOOPED[kernel] if configuration.tma else ()
     signature, attributes = {}, {}
     for index, name in enumerate(inspect.signature(KERNELS[kernel].fn).parameters):
-        if name == "DBIAS" and bias_grad:
+        if (name == "DBIAS" and bias_grad) or (name == "KEY_BIAS" and key_bias):
             signature[name] = "*fp32"
         elif name == "DBIAS":
             signature[name] = "constexpr"
@@ -117,6 +127,15 @@ def test_masked_and_wide_kernels_spill_little(kernel, capability, dimension, cau
     report = assemble(binary)
     assert count_spilled_bytes(report) <= 256
     assert "serialized" not in report
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("dimension", [64, 128])
+@pytest.mark.parametrize("causal", [False, True])
+def test_bias_of_each_key(kernel, dimension, causal):
+    options = {"key_bias": True, "bias_grad": kernel == "dkdv", "causal": causal}
+    report = assemble(compile_kernel(kernel, dimension, "bf16", 90, **options))
+    assert count_spilled_bytes(report) <= 256
 
 
 def test_gradient_of_the_bias_compiles():

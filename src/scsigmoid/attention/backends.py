@@ -27,8 +27,11 @@ def is_interpreted() -> bool:
     return bool(triton.knobs.runtime.interpret)
 
 
-def find_unsupported(attention: str, q: Tensor, is_causal: bool = False) -> str:
-    """Return why ``hopper`` (of sigmoid attention) or ``fa4`` does not support ``q``, or ""."""
+def find_unsupported(attention: str, q: Tensor, option: str = "") -> str:
+    """Return why ``hopper`` (of sigmoid attention) or ``fa4`` does not support a call, or "".
+
+    ``option``: name of an option of the call that only other backends compute, if any.
+    """
     if q.dtype not in (torch.bfloat16, torch.float16):
         return "it computes bfloat16 and float16 only"
     dimensions = DIMENSIONS if attention == "sigmoid" else FA4_DIMENSIONS
@@ -36,7 +39,7 @@ def find_unsupported(attention: str, q: Tensor, is_causal: bool = False) -> str:
     if q.shape[-1] not in dimensions:
         *most, last = map(str, dimensions)
         return f"it computes head dimensions {', '.join(most)} and {last} only"
-    return "it does not compute causal masks" if is_causal else ""
+    return f"it does not compute {option}" if option else ""
 
 
 @functools.cache

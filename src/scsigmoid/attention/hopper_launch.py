@@ -122,13 +122,14 @@ def backward(
     problem: Problem,
     bias_grad: bool,
     into: tuple[Tensor, Tensor, Tensor] | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    key_bias_grad: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """Launch the backward pass. Arguments and results are as in :func:`triton_launch.backward`.
 
     The Triton kernels compute deterministic gradients and the gradient of the bias.
     """
     if problem.deterministic or bias_grad or not _can_launch(q, k, problem):
-        return triton_launch.backward(grad, q, k, v, problem, bias_grad, into)
+        return triton_launch.backward(grad, q, k, v, problem, bias_grad, into, key_bias_grad)
     _, heads, dimension = q.shape
     width = _width(dimension)
     constants = BACKWARD[width]
@@ -174,4 +175,4 @@ def backward(
         {"WIDTH": heads * dimension, "STRIDE": dq.stride(0), "BLOCK": _ELEMENTS},
         key=q.dtype,
     )
-    return dq, dk, dv, None
+    return dq, dk, dv, None, None

@@ -20,6 +20,7 @@ class Problem(NamedTuple):
         starts_q, ends_q, starts_k, ends_k: (sequences,) int32, first and one-past-last token of
             each sequence in the queries and in the keys, on the device of the queries.
         bias: (sequences,) float32 (float64 for float64 inputs), or None for -log(number of keys).
+        key_bias: (key tokens,) in the dtype of ``bias``, added to all scores of a key, or None.
         longest_q, longest_k: maximum number of queries and of keys of a sequence.
         scale: factor by which q . k is multiplied.
         accurate: compute an exact sigmoid, or one whose error is below the rounding of the results,
@@ -38,6 +39,7 @@ class Problem(NamedTuple):
     starts_k: Tensor
     ends_k: Tensor
     bias: Tensor | None
+    key_bias: Tensor | None
     longest_q: int
     longest_k: int
     scale: float
@@ -55,7 +57,7 @@ class Problem(NamedTuple):
         if deterministic is None:
             deterministic = torch.are_deterministic_algorithms_enabled()
         # `_replace` takes several times as long.
-        return Problem(*self[:8], accurate, self.has_gaps, deterministic, *self[11:])
+        return Problem(*self[:9], accurate, self.has_gaps, deterministic, *self[12:])
 
     @property
     def sequences(self) -> int:
@@ -82,7 +84,7 @@ def make_packed_problem(
     ``longest`` is the maximum number of tokens of a sequence.
     """
     starts, ends = cu_seqlens[:-1], cu_seqlens[1:]
-    return Problem(starts, ends, starts, ends, None, longest, longest, scale, kind=kind)
+    return Problem(starts, ends, starts, ends, None, None, longest, longest, scale, kind=kind)
 
 
 def compute_dtype(like: Tensor) -> torch.dtype:

@@ -46,6 +46,22 @@ def expand_bias(bias: float | Tensor | None, sequences: int, like: Tensor) -> Te
     return bias.to(dtype).expand(sequences).contiguous()
 
 
+def convert_key_bias(key_bias: Tensor | None, k: Tensor) -> Tensor | None:
+    """Return the biases of the tokens of ``k`` in the dtype of :func:`expand_bias`, contiguous."""
+    if key_bias is None:
+        return None
+    check_tensor("key_bias", key_bias)
+    if key_bias.is_complex():
+        raise TypeError(f"key_bias: dtype {key_bias.dtype} is not real")
+    if key_bias.shape != k.shape[:1]:
+        raise ValueError(
+            f"key_bias: must have one element per key, {k.shape[0]} in all, has shape "
+            f"{tuple(key_bias.shape)}"
+        )
+    check_device("key_bias", key_bias, k)
+    return key_bias.to(compute_dtype(k)).contiguous()
+
+
 def _repeat_heads(tensor: Tensor, q: Tensor) -> Tensor:
     """Return keys or values with as many heads as ``q``: each head once for each of its queries."""
     groups = q.shape[-2] // max(1, tensor.shape[-2])
@@ -62,6 +78,7 @@ def _attend(
     accurate: bool | None,
     deterministic: bool | None,
     is_causal: bool,
+    key_bias: Tensor | None,
     has_gaps: bool = False,
 ) -> Tensor:
     """Compute attention of checked tensors, [q, k, v] or [qkv].
@@ -74,11 +91,13 @@ def _attend(
     # qkv has the dtype, device and last dimension of q.
     q_or_qkv, k, v = tensors if len(tensors) == 3 else (tensors[0], None, None)
     is_causal = bool(is_causal)
-    unsupported = find_unsupported("sigmoid", q_or_qkv, is_causal)
+    option = "causal masks" if is_causal else "biases of keys" if key_bias is not None else ""
+    unsupported = find_unsupported("sigmoid", q_or_qkv, option)
     backend = choose_backend("sigmoid", backend, q_or_qkv.device, unsupported)
     problem = Problem(
         *spans,
         expand_bias(bias, spans[0].shape[0], q_or_qkv),
+        convert_key_bias(key_bias, q_or_qkv if k is None else k),
         *longest,
         resolve_scale(scale, q_or_qkv.shape[-1]),
         accurate=accurate,
@@ -104,6 +123,7 @@ def sigmoid_attention(
     accurate: bool | None = None,
     deterministic: bool | None = None,
     is_causal: bool = False,
+    key_bias: Tensor | None = None,
     check: bool = False,
 ) -> Tensor:
     """Compute sigmoid attention, O = sigmoid(Q K^T * scale + b) V, of packed sequences.
@@ -139,6 +159,8 @@ def sigmoid_attention(
         is_causal: query i attends only to keys j <= i, both counted from the start of their
             sequence (default False). The default bias stays -log(n) with all n keys, as in
             TritonSigmoid. ``hopper`` does not compute it, and ``auto`` then chooses ``triton``.
+        key_bias: (key tokens,), added to all scores of a key in addition to ``bias``. May require a
+            gradient. ``hopper`` does not compute it, and ``auto`` then chooses ``triton``.
         check: also check the values of ``cu_seqlens`` on a GPU (default False). This waits for the
             GPU. On the CPU the values are always checked.
 
@@ -175,7 +197,7 @@ def sigmoid_attention(
             )
         spans = (starts, ends, cu_seqlens_k[:-1], cu_seqlens_k[1:])
         longest = (max_seqlen, max_seqlen_k)
-    options = (scale, bias, backend, accurate, deterministic, is_causal)
+    options = (scale, bias, backend, accurate, deterministic, is_causal, key_bias)
     return _attend((q, k, v), spans, longest, *options)
 
 
@@ -190,6 +212,7 @@ def sigmoid_attention_qkv(
     accurate: bool | None = None,
     deterministic: bool | None = None,
     is_causal: bool = False,
+    key_bias: Tensor | None = None,
     check: bool = False,
 ) -> Tensor:
     """Compute :func:`sigmoid_attention` of q, k and v in one tensor, the output of a projection.
@@ -200,8 +223,8 @@ def sigmoid_attention_qkv(
     Args:
         qkv: (tokens, 3, heads, dim): q, k and v. Any strides, but if the stride along ``dim`` is
             not 1, the kernels copy the tensor.
-        cu_seqlens, max_seqlen, scale, bias, backend, accurate, deterministic, is_causal, check: as
-            in :func:`sigmoid_attention`.
+        cu_seqlens, max_seqlen, scale, bias, backend, accurate, deterministic, is_causal, key_bias,
+            check: as in :func:`sigmoid_attention`.
 
     Returns:
         (tokens, heads, dim), contiguous, the dtype of ``qkv``.
@@ -211,7 +234,7 @@ def sigmoid_attention_qkv(
         (qkv,) = cast_for_autocast(qkv=qkv)
         check_fused(qkv, cu_seqlens, max_seqlen, check)
     starts, ends = cu_seqlens[:-1], cu_seqlens[1:]
-    options = (scale, bias, backend, accurate, deterministic, is_causal)
+    options = (scale, bias, backend, accurate, deterministic, is_causal, key_bias)
     return _attend((qkv,), (starts, ends, starts, ends), (max_seqlen, max_seqlen), *options)
 
 
@@ -228,6 +251,7 @@ def sigmoid_attention_padded(
     accurate: bool | None = None,
     deterministic: bool | None = None,
     is_causal: bool = False,
+    key_bias: Tensor | None = None,
     check: bool = False,
 ) -> Tensor:
     """Compute sigmoid attention of padded sequences, the interface of the paper's algorithms.
@@ -242,6 +266,7 @@ def sigmoid_attention_padded(
         k, v: (sequences, key length, key heads, dim), as in :func:`sigmoid_attention`.
         lengths_q: (sequences,) int32 or int64, number of valid tokens of each sequence.
         lengths_k: number of valid keys of each sequence (default ``lengths_q``).
+        key_bias: (sequences, key length), as in :func:`sigmoid_attention`.
         scale, bias, backend, accurate, deterministic, is_causal, check: as in
             :func:`sigmoid_attention`. ``key length`` replaces ``max_seqlen_k`` in the default of
             ``accurate``.
@@ -264,7 +289,14 @@ def sigmoid_attention_padded(
         starts_k = sequences * k.shape[1]
         ends_k = starts_k + lengths_k.to(torch.int32)
     tensors = tuple(x.flatten(0, 1) for x in (q, k, v))
-    options = (scale, bias, backend, accurate, deterministic, is_causal)
+    if key_bias is not None:
+        check_tensor("key_bias", key_bias)
+        if key_bias.shape != k.shape[:2]:
+            raise ValueError(
+                f"key_bias: must have shape {tuple(k.shape[:2])}, has {tuple(key_bias.shape)}"
+            )
+        key_bias = key_bias.flatten()
+    options = (scale, bias, backend, accurate, deterministic, is_causal, key_bias)
     longest = (q.shape[1], k.shape[1])
     out = _attend(tensors, (starts_q, ends_q, starts_k, ends_k), longest, *options, has_gaps=True)
     return out.unflatten(0, q.shape[:2])
