@@ -132,6 +132,14 @@ def test_own_cells_come_first(whole: Results) -> None:
     assert rows["Simulated heart"] == ["160", "1,200", "4", "cell_type", "8"]
 
 
+def test_training_from_scratch_instead_of_from_a_model_is_stated(whole: Results) -> None:
+    reason = "none, training from scratch: a.h5ad: genes of another organism"
+    choices = {"training.initial": reason}
+    changed = Results(whole.folder, whole.config.model_copy(update={"choices": choices}))
+    assert content(changed)["conclusion"].endswith(f"training.initial: {reason}.")
+    assert "from scratch" not in content(whole)["conclusion"]
+
+
 def test_a_study_has_a_section_of_its_own(whole: Results) -> None:
     assert "study" not in {section["id"] for section in content(whole)["sections"]}
     size = whole.config.architecture.size
