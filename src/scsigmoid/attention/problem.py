@@ -9,6 +9,8 @@ from torch import Tensor
 #: bias -log n and scores of standard deviation 1, the approximation makes the error of bfloat16
 #: results 1.05 times as large at 4,096 keys, and 1.4 times at 16,384 (docs/assumptions.md).
 LONGEST_APPROXIMATE = 8192
+#: Options that only some backends compute, as messages name them.
+CAUSAL, KEY_BIAS = "causal masks", "biases of keys"
 
 Kind = Literal["sigmoid", "softmax"]
 

@@ -20,8 +20,12 @@ from scsigmoid.attention.arguments import (
     resolve_scale,
     to_float,
 )
-from scsigmoid.attention.backends import choose_backend, find_unsupported
-from scsigmoid.attention.problem import Problem, compute_dtype
+from scsigmoid.attention.backends import (
+    checked_dimension,
+    choose_backend,
+    find_unsupported,
+)
+from scsigmoid.attention.problem import CAUSAL, KEY_BIAS, Problem, compute_dtype
 from scsigmoid.attention.reference import largest_scores
 
 
@@ -91,9 +95,11 @@ def _attend(
     # qkv has the dtype, device and last dimension of q.
     q_or_qkv, k, v = tensors if len(tensors) == 3 else (tensors[0], None, None)
     is_causal = bool(is_causal)
-    option = "causal masks" if is_causal else "biases of keys" if key_bias is not None else ""
+    option = CAUSAL if is_causal else KEY_BIAS if key_bias is not None else ""
     unsupported = find_unsupported("sigmoid", q_or_qkv, option)
-    backend = choose_backend("sigmoid", backend, q_or_qkv.device, unsupported)
+    checked = checked_dimension(q_or_qkv.shape[-1])
+    device = q_or_qkv.device
+    backend = choose_backend("sigmoid", backend, device, unsupported, checked, option)
     problem = Problem(
         *spans,
         expand_bias(bias, spans[0].shape[0], q_or_qkv),
