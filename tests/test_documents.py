@@ -11,7 +11,8 @@ import pytest
 from scsigmoid.cli import make_parser
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "results/README.md"])
+OTHERS = ("results/README.md", "config/README.md", "workflow/profiles/README.md")
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *map(ROOT.joinpath, OTHERS)])
 # A link or a picture: its file, and its anchor.
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 

@@ -71,7 +71,8 @@ def test_the_version_is_the_same_everywhere() -> None:
         name: (ROOT / name).read_text(encoding="utf-8")
         for name in ("CITATION.cff", "CHANGELOG.md", "docs/releasing.md")
     }
-    of_release = re.findall(r'(?:version: "|scsigmoid:)([\d.]+)', texts["docs/releasing.md"])
+    place = r'(?:version: "|scsigmoid:|\bv|==|It is )(\d+\.\d+\.\d+)'
+    of_release = re.findall(place, texts["docs/releasing.md"])
     found = {
         *of_release,
         tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"],
@@ -79,4 +80,4 @@ def test_the_version_is_the_same_everywhere() -> None:
         next(re.finditer(r"^## (\d[\d.]*)", texts["CHANGELOG.md"], re.MULTILINE))[1],
     }
     assert found == {__version__}
-    assert len(of_release) == 3
+    assert len(of_release) == 11

@@ -4,13 +4,15 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import TextIO, TypeVar
 
 from scsigmoid.errors import printable
 
 T = TypeVar("T")
+LOG_SECONDS, ANNOUNCE_SECONDS = 10, 60  # minimum times between two lines in a log, on a terminal
 
 # The terminal for `announce`, while the command line redirects standard error to a log, or None.
 terminal: TextIO | None = None
@@ -60,11 +62,25 @@ def announce(message: str) -> None:
             os.write(terminal.fileno(), f"{printable(message)}\n".encode())
 
 
-def track(items: Iterable[T], *, label: str, total: int | None = None) -> Iterator[T]:
-    """Iterate over ``items`` and show progress. In a log, print at most one line per 10 seconds.
+def track(
+    items: Iterable[T],
+    *,
+    label: str,
+    unit: str,
+    total: int | None = None,
+    size: Callable[[T], int] = lambda item: 1,
+) -> Iterator[T]:
+    """Iterate over ``items`` and show progress, rate and remaining time.
 
-    ``label`` names the work, e.g. ``"tokenizing"``. ``total`` is the number of items. The default
-    is ``len(items)``, or unknown if ``items`` has no length.
+    On a terminal or in a notebook, progress is a bar, otherwise lines: every 10 seconds in a log,
+    and every minute on :data:`terminal`.
+
+    Args:
+        label: name of the work, e.g. ``"tokenizing"``.
+        unit: what is counted, in the plural, e.g. ``"cells"``.
+        total: number of units. The default is ``len(items)``, or unknown if ``items`` has no
+            length.
+        size: function that returns the number of units of an item (default: 1).
     """
     if not LOGGER.isEnabledFor(logging.INFO):
         yield from items
@@ -74,11 +90,27 @@ def track(items: Iterable[T], *, label: str, total: int | None = None) -> Iterat
     if "ipykernel.kernelapp" in sys.modules or sys.stderr.isatty():  # a notebook, or a terminal
         from tqdm.auto import tqdm
 
-        yield from tqdm(items, desc=label, total=total, leave=False)
+        with tqdm(desc=label, total=total, unit=f" {unit}", leave=False) as bar:
+            for item in items:
+                yield item
+                bar.update(size(item))
         return
-    printed_at = time.monotonic()
-    for done, item in enumerate(items, start=1):
+    began = logged_at = announced_at = time.monotonic()
+    done = 0
+    for item in items:
         yield item
-        if time.monotonic() - printed_at >= 10:
-            printed_at = time.monotonic()
-            log(f"{label}: {done}" + (f" of {total}" if total else ""))
+        done += size(item)
+        now = time.monotonic()
+        if now - logged_at < LOG_SECONDS:
+            continue
+        logged_at = now
+        rate = done / (now - began)
+        line = f"{label}: {done:,}" + (f" of {total:,}" if total else "")
+        line += f" {unit}, {rate:,.0f}/s" if rate >= 10 else f" {unit}, {rate:.2g}/s"
+        if total and rate:
+            line += f", {timedelta(seconds=round((total - done) / rate))} left"
+        if now - announced_at < ANNOUNCE_SECONDS:
+            log(line)
+        else:
+            announced_at = now
+            announce(line)

@@ -16,4 +16,4 @@ def test_one_failure_ends_the_others(web):
             time.sleep(0.01)
 
     with pytest.raises(UserError, match="no"):
-        web.each(work, range(3), label="work")
+        web.each(work, range(3), unit="files")

@@ -23,7 +23,15 @@ from scsigmoid.records.measurements import Interval
 from scsigmoid.report import registry
 from scsigmoid.report.figures.style import styled
 from scsigmoid.report.page import make_report
-from scsigmoid.report.tables.writing import MINUS, Cell, Table, as_csv, as_latex, as_markdown
+from scsigmoid.report.tables.writing import (
+    MINUS,
+    Cell,
+    Table,
+    as_csv,
+    as_latex,
+    as_markdown,
+    without_empty_columns,
+)
 from scsigmoid.results.folder import Results
 from scsigmoid.results.speed import costs
 
@@ -169,7 +177,7 @@ def test_invisible_characters_are_left_out_of_the_page(results: Results, tmp_pat
         registry.write("table", name, copy, copy.folder / f"tables/{name}")
     (copy.folder / "figures").mkdir()
     for name in registry.names("figure", copy.plan):
-        for suffix in ("png", "pdf"):
+        for suffix in ("png", "pdf", "txt"):
             (copy.folder / f"figures/{name}.{suffix}").touch()
     make_report(copy, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
@@ -224,17 +232,26 @@ def test_an_interval_is_around_its_own_value(
         assert bars == pytest.approx(marks)
 
 
-def test_numbers_above_the_bars_are_described(results: Results) -> None:
+def test_captions_name_the_paper_only_with_its_column(
+    results: Results, paper_results: Results
+) -> None:
+    """The captions of the demo ended in "here and in the paper", which had no column."""
+    for name in ("hyperparameters", "evaluation_datasets"):
+        for of_run, is_in_paper in ((results, False), (paper_results, True)):
+            table = without_empty_columns(registry.make("table", name, of_run))
+            assert ("in the paper" in table.caption) == is_in_paper
+            assert any("aper" in title for title in table.header) == is_in_paper
+
+
+def test_numbers_above_the_bars_are_described(results: Results, tmp_path: Path) -> None:
     """The numbers are medians of ratios, which differ from ratios of medians."""
-    caption = registry.caption("figure", "gpu_hours", results.plan)
     with styled():
         figure = registry.make("figure", "gpu_hours", results)
         texts = [text.get_text() for text in figure.findobj(Text)]
     ratios = {f"{cost.hours_ratio.value:.2f}" for cost in costs(results)}
     assert ratios <= set(texts)
-    remark = " ".join(" ".join(texts).split())
-    for description in (caption, remark):
-        assert "median over rounds" in description
+    *_, caption = registry.write("figure", "gpu_hours", results, tmp_path / "gpu_hours")
+    assert "median over rounds, not the ratio of the bars" in caption.read_text()
 
 
 # GPU-hours of completed runs.

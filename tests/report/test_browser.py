@@ -18,7 +18,8 @@ CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
 )
 # Shows the page in a frame as wide as a window. Records the width of the content and the smallest
-# text, with closed and with open tables, then the pictures and the rows of each table.
+# text, with closed and with open tables, then the pictures, the rows of each table, and the place
+# and width of the first column in tables that are scrolled sideways.
 FRAME = """<iframe src="report.html" style="border: 0; width: %dpx; height: 850px"></iframe>
 <pre id="record"></pre>
 <script>
@@ -41,6 +42,13 @@ onload = () => {
         [image.complete && image.naturalWidth > 0, image.getBoundingClientRect().width])
     record.rows = Object.fromEntries([...page.querySelectorAll("[id^=table-]")].map(element =>
         [element.id.slice("table-".length), element.querySelectorAll("tbody tr").length]))
+    record.first_columns = [...page.querySelectorAll(".scroll:has(.plain)")]
+        .filter(frame => frame.scrollWidth > frame.clientWidth)
+        .map(frame => {
+            frame.scrollLeft = 1000
+            const cell = frame.querySelector("tbody tr:not(.section) td").getBoundingClientRect()
+            return [cell.left - frame.getBoundingClientRect().left, cell.width]
+        })
     document.getElementById("record").textContent = JSON.stringify(record)
 }
 </script>"""
@@ -82,6 +90,11 @@ def test_the_page_in_a_browser(page: Path, finished: Results, width: int) -> Non
     for is_loaded, picture_width in record["pictures"]:
         assert is_loaded
         assert 200 < picture_width <= max(width, 640)
+    # On a phone, tables scroll below their first column, which has the names of the rows.
+    assert record["first_columns"] or width > 390
+    for place, column_width in record["first_columns"]:
+        assert place == 0
+        assert column_width < width / 2
     for name in registry.names("table", finished.plan):
         lines = (finished.folder / f"tables/{name}.md").read_text().splitlines()
         assert record["rows"][name] == sum(line.startswith("|") for line in lines) - 2

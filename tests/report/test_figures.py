@@ -20,8 +20,8 @@ from scsigmoid.results.folder import Results
 from scsigmoid.results.labels import METRIC_TITLES, representation_label
 
 NAMES = (
-    "sequence_lengths", "tflops", "latency", "gpu_hours", "loss", "scib", "stability",
-    "umap_simulated_heart",
+    "sequence_lengths", "tflops", "latency", "gpu_hours", "loss", "scib",
+    "scib_scatter", "stability", "umap_simulated_heart",
 )  # fmt: skip
 
 
@@ -34,8 +34,8 @@ def test_figure_from_its_declared_inputs_only(name: str, results: Results, tmp_p
     written = []
     for _ in range(2):
         inputs_only = copy_inputs(results, "figure", name, tmp_path)
-        png, pdf = registry.write("figure", name, inputs_only, tmp_path / "a")
-        written.append((png.read_bytes(), pdf.read_bytes()))
+        png, pdf, caption = registry.write("figure", name, inputs_only, tmp_path / "a")
+        written.append([path.read_bytes() for path in (png, pdf, caption)])
     assert written[0] == written[1]
     with Image.open(png) as image:
         width = image.size[0] / results.config.figures.dpi
@@ -98,9 +98,35 @@ def visible_texts(figure: Figure) -> list[Text]:
 
 @pytest.mark.parametrize("name", ["sequence_lengths", "stability", "loss", "umap_simulated_heart"])
 def test_figures_state_that_cells_are_simulated(name: str, results: Results) -> None:
+    """In the title or the label of an axis, because a slide does not show the caption."""
     with style.styled():
-        words = " ".join(text.get_text() for text in draw(name, results).texts)
+        words = " ".join(text.get_text() for text in draw(name, results).findobj(Text))
     assert "simulated" in words.lower()
+
+
+def test_captions_have_the_notes_of_the_run(results: Results, tmp_path: Path) -> None:
+    """Notes of a run, such as its number of cells, are in the caption file only."""
+    *_, caption = registry.write("figure", "umap_simulated_heart", results, tmp_path / "umap")
+    text = caption.read_text()
+    assert text.startswith(registry.find("figure", "umap_simulated_heart", results.plan).caption)
+    assert text.endswith(" 160 cells.\n")
+    with style.styled():
+        words = [text.get_text() for text in draw("umap_simulated_heart", results).findobj(Text)]
+    assert not any("160" in word for word in words)
+
+
+def test_scores_of_a_pair_are_compared_with_the_diagonal(results: Results) -> None:
+    with style.styled():
+        panels = draw("scib_scatter", results).axes
+    for axes, metric in zip(panels, results.scores("simulated_heart"), strict=True):
+        *marks, diagonal = axes.lines
+        points = [tuple(line.get_xydata()[0]) for line in marks]
+        by_dataset = [results.scores(name)[metric] for name in results.config.datasets]
+        assert points == [
+            (scores["softmax_256"].value, scores["sigmoid_256"].value) for scores in by_dataset
+        ]
+        np.testing.assert_array_equal(*diagonal.get_xydata().T)
+        assert axes.get_xlim() == axes.get_ylim()
 
 
 def test_scores_of_models_and_controls(results: Results) -> None:
@@ -129,7 +155,7 @@ def test_scores_of_models_and_controls(results: Results) -> None:
 def test_marks_of_the_length_figure(results: Results) -> None:
     with style.styled():
         labels = [text.get_text() for text in draw("sequence_lengths", results).axes[1].texts]
-    assert [label.split("\n")[0] for label in labels] == ["128", "256", "384"]
+    assert [label.split("\n")[0] for label in labels] == ["128", "256", "384", "768"]
     lengths, cells = np.array([1, 127, 128, 500]), np.array([1, 2, 3, 4])
     # 127 genes fit next to <cls>. 128 genes do not.
     assert covered_share(lengths, cells, 127) == pytest.approx(0.3)
@@ -173,7 +199,7 @@ def test_loss_of_one_model_on_one_dataset_is_in_one_panel(single: Results) -> No
     (axes,) = figure.axes
     assert len(axes.lines[0].get_xdata()) == len(single.journal("sigmoid_256")["loss"])
     loss = single.validation_loss("simulated_heart", "sigmoid_256").value
-    assert any(f"{loss:.3f}" in text.get_text() for text in figure.texts)
+    assert f"{loss:.3f}" in figure.get_label()
 
 
 def test_umap_is_also_colored_by_batch(results: Results, monkeypatch) -> None:

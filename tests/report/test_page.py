@@ -11,10 +11,10 @@ from made_up_results import write_all_parts
 from scsigmoid.config.schema import Config, StudyFamily
 from scsigmoid.errors import UserError
 from scsigmoid.report import registry
-from scsigmoid.report.page import content, job_time, make_report
+from scsigmoid.report.page import breakable, content, job_time, make_report
 from scsigmoid.results.folder import Results
 
-VOID = {"meta", "img", "br", "link", "input", "hr"}
+VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
 
 
 class Page(HTMLParser):
@@ -151,12 +151,20 @@ def test_a_study_has_a_section_of_its_own(whole: Results) -> None:
         'claim,result,outcome\nLower loss,"-0.1 [-1, 1]",open\n'
     )
     shutil.copy(whole.folder / "figures/loss.png", folder / "study_loss.png")
+    (folder / "study_loss.txt").write_text("Three seeds per arm.\n")
     make_report(with_study, whole.folder / "report.html")
     page = Page((whole.folder / "report.html").read_text(encoding="utf-8"))
     assert not page.open
     assert {"study", "table-study_claims", "figure-study_loss"} <= {*page.ids}
     assert "-0.1 [-1, 1]" in page.words
     assert "figure-study_scale" not in page.ids
+    assert any(text.endswith("keys. Three seeds per arm. ") for text in page.words)
+
+
+def test_long_names_break_at_dots_and_underscores() -> None:
+    """Numbers do not break, and markup of users is text."""
+    expected = "tokens.<wbr>minimum_<wbr>genes: 0.25 &lt;b&gt;"
+    assert breakable("tokens.minimum_genes: 0.25 <b>") == expected
 
 
 def test_job_time(finished: Results, copied: Path, config: Config) -> None:

@@ -5,16 +5,19 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from scsigmoid.cli import make_parser
+from scsigmoid.config.plan import Plan
+from scsigmoid.config.schema import Config
 from scsigmoid.report.summary import recommendations, summary, verdicts
 
 
-def lines(folder: Path) -> dict[str, str]:
+def lines(folder: Path, config: Config) -> dict[str, str]:
     """Return the text of each line of the summary by its title."""
-    parts = [line.split(":", 1) for line in summary(folder, since=10).splitlines()]
+    parts = [line.split(":", 1) for line in summary(folder, 10, Plan(config)).splitlines()]
     return {title: text.strip() for title, text in parts}
 
 
-def test_means_over_datasets_and_counts(tmp_path: Path) -> None:
+def test_means_over_datasets_and_counts(tmp_path: Path, config: Config) -> None:
     losses = [
         {"dataset": dataset, "model": model, "compared_with": other, "mean": mean}
         for dataset, (one, two) in {"a": (1.0, 2.0), "b": (4.0, 6.0)}.items()
@@ -22,10 +25,34 @@ def test_means_over_datasets_and_counts(tmp_path: Path) -> None:
     ]
     (tmp_path / "tables").mkdir()
     pd.DataFrame(losses).to_csv(tmp_path / "tables/validation_loss.csv")
-    texts = lines(tmp_path)
+    texts = lines(tmp_path, config)
     assert texts["Validation loss, nats"] == "one 2.500, two 4.000 (mean of 2 datasets)"
     assert "Bio conservation (scIB)" not in texts
-    assert "Report" not in texts
+    assert not {"Report", "Next"} & texts.keys()
+
+
+@pytest.mark.parametrize(
+    ("source", "preset", "expected"),
+    [
+        ("embedded", "demo", "scsigmoid plan --config preset=small"),
+        ("cellxgene", "paper", None),
+        (
+            "local",
+            "own",
+            "scsigmoid embed --checkpoint {}/training/sigmoid_256 more.h5ad embedded.h5ad",
+        ),
+    ],
+)
+def test_the_next_command_after_a_whole_run(
+    source: str, preset: str, expected: str | None, tmp_path: Path, config: Config
+) -> None:
+    corpus = config.corpus.model_copy(update={"source": source})
+    changed = config.model_copy(update={"corpus": corpus, "preset": preset})
+    (tmp_path / "report.html").touch()
+    command = lines(tmp_path, changed).get("Next")
+    assert command == (expected and expected.format(tmp_path))
+    if command:
+        make_parser().parse_args(command.split()[1:])
 
 
 def table(metric: str = "logistic", cells: int = 1000, **scores: float) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """Tables: values computed by hand, bold best values, and three formats that agree."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from made_up_results import copy_inputs
 from scsigmoid.config.compared import sections_in
 from scsigmoid.config.schema import Benchmarks, Evaluation, Section
 from scsigmoid.errors import UserError
+from scsigmoid.records.measurements import Measurement
 from scsigmoid.report import registry
 from scsigmoid.report.tables.setup import compact
 from scsigmoid.report.tables.writing import (
@@ -158,11 +160,23 @@ def test_the_papers_mmd_is_next_to_ours(paper_results: Results, tmp_path: Path) 
     assert "Softmax in the paper" in markdown
 
 
-def test_the_better_model_of_each_score_is_best(results: Results, tmp_path: Path) -> None:
-    table, _, _ = write("scib", results, tmp_path)
-    models = table[table["model"].isin(["sigmoid_256", "softmax_256"])]
-    highest = models.groupby(["dataset", "metric"])["value"].idxmax()
-    assert set(table.index[table["best"]]) == set(highest)
+def test_scores_over_seeds_have_an_interval(
+    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_interval(dataset: str) -> dict[str, dict[str, Measurement]]:
+        scores = read(dataset)
+        nmi = scores["leiden_nmi"]
+        nmi["sigmoid_256"] = replace(nmi["sigmoid_256"], value=0.5, low=0.48, high=0.52)
+        return scores
+
+    read = results.scores
+    monkeypatch.setattr(results, "scores", with_interval)
+    table, markdown, _ = write("scib", results, tmp_path)
+    of_model = table.query("model == 'sigmoid_256'").set_index(["metric", "dataset"])
+    assert of_model.loc["leiden_nmi", "low"].unique().tolist() == [0.48]
+    assert of_model.loc["silhouette_label", "low"].isna().all()
+    assert markdown.count("0.500 ± 0.020") == len(results.config.datasets)
+    assert markdown.count(" ± 0.") == len(results.config.datasets)
 
 
 def test_kernel_speed_by_hand(results: Results, tmp_path: Path) -> None:

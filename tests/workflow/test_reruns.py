@@ -40,10 +40,10 @@ DATASET = {
     "validation_loss_of_model": 4,
     "scib_of_dataset": 1,
 }
-ALL_DATASETS = {"table": 4, "figure": 2, **PAGE}
+ALL_DATASETS = {"table": 4, "figure": 3, **PAGE}
 # A model that is not of the compared pair, on two datasets. All tables and figures with labels of
 # models are made again if `models` changes.
-ONE_MODEL = {"train": 1, "validation_loss_of_model": 2, "table": 6, "figure": 5, **PAGE}
+ONE_MODEL = {"train": 1, "validation_loss_of_model": 2, "table": 6, "figure": 6, **PAGE}
 FORCED = {"train": 1, "validation_loss_of_model": 2, "table": 2, "figure": 1, **PAGE}
 BENCHMARKS = {"benchmark_kernel": 1, "benchmark_training": 1}
 
@@ -70,7 +70,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
     "title of a dataset": (
         "demo",
         {"datasets": {"simulated_lung": {"title": "Lung"}}},
-        {"table": 3, "figure": 2, **PAGE},
+        {"table": 3, "figure": 3, **PAGE},
     ),
     "model of another size added": ("demo", {"models": {"new": LARGER_MODEL}}, ONE_MODEL),
     "longer context of a model": ("demo", {"models": {"sigmoid_128": {"context": 512}}}, ONE_MODEL),
@@ -88,7 +88,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
     ),
     "how training is executed": ("demo", EXECUTION, PAGE),
     "new setting of training": ("demo", {}, {}),
-    "style of figures": ("demo", {"figures": {"dpi": 90}}, {"figure": 8, **PAGE}),
+    "style of figures": ("demo", {"figures": {"dpi": 90}}, {"figure": 9, **PAGE}),
 }
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pandas as pd
 import pytest
@@ -14,7 +15,7 @@ import yaml
 
 def test_every_table_and_figure_exists(finished: Any) -> None:
     results = finished.folder / "results" / "demo"
-    for folder, count, suffixes in (("tables", 10, "csv md tex"), ("figures", 8, "png pdf")):
+    for folder, count, suffixes in (("tables", 10, "csv md tex"), ("figures", 9, "png pdf txt")):
         for suffix in suffixes.split():
             assert len(list((results / folder).glob(f"*.{suffix}"))) == count
     assert (
@@ -51,6 +52,16 @@ def test_every_rule_and_target_has_a_description(make_project: Callable[..., Any
     rules = make_project({}).run("--list").stdout.splitlines()
     assert len(rules) > 30
     assert [rule for rule in rules if not re.fullmatch(r"\w+ \(\S.*\)", rule)] == []
+
+
+def test_snakemakes_report_contains_the_page(finished: Any) -> None:
+    run = finished.run("--report", "packed.zip")
+    assert run.returncode == 0, run.stdout + run.stderr
+    results = finished.folder / "results/demo"
+    with ZipFile(finished.folder / "packed.zip") as packed:
+        contents = {packed.read(name) for name in packed.namelist()}
+    for path in (results / "report.html", *results.glob("figures/*.png")):
+        assert path.read_bytes() in contents
 
 
 def test_a_second_run_finds_nothing_to_do(finished: Any) -> None:

@@ -47,6 +47,7 @@ rule figure:
             labels={"figure": "{name}"},
         ),
         pdf=f"{RESULTS}/figures/{{name}}.pdf",
+        txt=f"{RESULTS}/figures/{{name}}.txt",
     log:
         f"{RESULTS}/logs/figures/{{name}}.log",
     benchmark:
@@ -72,10 +73,10 @@ rule report_page:
     input:
         tables=result("tables/{name}.csv", name=TABLES),
         pages=result("tables/{name}.md", name=TABLES),
-        figures=result("figures/{name}.png", name=FIGURES),
+        figures=result("figures/{name}.{suffix}", name=FIGURES, suffix=["png", "txt"]),
         study=rules.study.output if PLAN.study_runs else [],
     output:
-        f"{RESULTS}/report.html",
+        report(f"{RESULTS}/report.html", caption="../report/caption.rst", category="Report"),
     log:
         f"{RESULTS}/logs/report.log",
     conda:
@@ -83,6 +84,7 @@ rule report_page:
     resources:
         **limits(mem_mb=2000, runtime=10),
     params:
+        caption="All figures and tables, the settings and the versions on one page.",
         settings=check.as_json(CONFIG.model_dump(exclude_defaults=True)),  # all
         configuration=stored_configuration,
     shell:

@@ -67,5 +67,7 @@ rule study:
         ENVIRONMENT
     resources:
         **limits(mem_mb=4000, runtime=10),
+    params:
+        version=2,
     shell:
         'python -m scsigmoid study --runs "$(dirname {input.runs:q})" --output {output:q} --log {log:q}'

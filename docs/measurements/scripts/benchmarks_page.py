@@ -22,6 +22,7 @@ from scsigmoid.files import atomic_path, write_text
 from scsigmoid.paper.reported import reported
 from scsigmoid.report.figures.benchmark_figures import looks
 from scsigmoid.report.figures.style import DOUBLE, freeze_layout, new_figure, styled
+from scsigmoid.report.page import STUDY_FIGURES
 from scsigmoid.report.tables.writing import DASH, as_markdown, fixed
 from scsigmoid.results.folder import Results
 from scsigmoid.results.labels import PASSES, context_label, provider_label
@@ -166,13 +167,14 @@ def kernel_figure(kernels: RowsByKernel) -> Figure:
     for panels, dimension in zip(grid, (64, 128), strict=True):
         for axes, direction in zip(panels, PASSES, strict=True):
             for key, rows in kernels.items():
-                tflops = {
-                    length: rows[dimension, "paper", length, direction].tflops
+                # Lines have a gap at lengths that were not measured. Single points are on top.
+                tflops = [
+                    getattr(rows.get((dimension, "paper", length, direction)), "tflops", np.nan)
                     for length in lengths
-                    if (dimension, "paper", length, direction) in rows
-                }
+                ]
                 width = 2.0 if key[0] == "hopper" else 1.2
-                axes.plot([*tflops], [*tflops.values()], markersize=3, lw=width, **LOOKS[key])
+                marks = {"ms": 5, "zorder": 3} if np.isnan(tflops).any() else {"ms": 3}
+                axes.plot(lengths, tflops, lw=width, **marks, **LOOKS[key])
             axes.set_xscale("log", base=2)
             axes.set_xticks(lengths, [context_label(length) for length in lengths])
             axes.set_title(f"{direction.capitalize()}, head dimension {dimension}")
@@ -561,6 +563,16 @@ def figures(measurements: Path) -> dict[str, Figure]:
     }
 
 
+def captions(measurements: Path) -> dict[str, str]:
+    """Return the captions of the figures of studies by the name of the figure."""
+    texts = {}
+    for name, figure in figures(measurements).items():
+        if name.startswith("study_"):
+            _, caption = STUDY_FIGURES[name.removeprefix("study_")]
+            texts[name] = f"{caption} {figure.get_label()}".strip()
+    return texts
+
+
 def fill_tables(text: str, tables: Mapping[str, str]) -> str:
     """Replace the text between ``<!-- table NAME -->`` and ``<!-- end -->`` by the table NAME."""
     return re.sub(
@@ -574,7 +586,7 @@ def pages(docs: Path) -> dict[Path, str]:
     """Return the new text of the pages."""
     tables = {
         "benchmarks.md": benchmark_tables(docs / "measurements"),
-        "reproduction.md": study_tables(docs / "measurements"),
+        "reproduction.md": study_tables(docs / "measurements") | captions(docs / "measurements"),
         "preregistration.md": {"definitions": definitions_table(docs / "measurements")},
         "evaluation.md": evaluation_tables(docs / "measurements"),
     }

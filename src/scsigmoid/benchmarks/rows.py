@@ -234,7 +234,7 @@ class Sweep(Generic[Row]):
         """
         missing = list(groups)
         write_json(output_json, self.facts | {"not_measured": "; ".join(missing)})
-        for name, group in track(groups.items(), label="groups"):
+        for name, group in track(groups.items(), label="benchmark", unit="groups"):
             if time.monotonic() > deadline:
                 warn(
                     f"{self.output}: incomplete: the time limit is reached, {len(missing)} groups "

@@ -118,7 +118,7 @@ def list_versions(
             left_out[dataset_id] = error.reason if isinstance(error, Absent) else str(error)
             return None
 
-    results = service.web.each(find_version, requested, label="dataset versions")
+    results = service.web.each(find_version, requested, unit="dataset versions")
     for dataset_id, reason in sorted(left_out.items()):
         log(f"left out: {dataset_id}: {reason}")
     failed = sorted(wanted & left_out.keys())

@@ -90,7 +90,7 @@ def download_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str,
             log(str(error))
             return error
 
-    results = downloads.web.each(attempt, remote, label="files")
+    results = downloads.web.each(attempt, remote, unit="files")
     failed = [result for result in results if isinstance(result, UserError)]
     if failed:
         more = f" ({len(failed) - 1} more files failed: see the log)" if len(failed) > 1 else ""

@@ -450,7 +450,7 @@ def check_available(
             log(f"{row.location}: has {size} bytes, but is listed with {row.bytes}")
         return replace(row, bytes=str(size))
 
-    results = downloads.web.each(check_file, rows, label="files checked")
+    results = downloads.web.each(check_file, rows, unit="files")
     wrong = [
         f"{row.dataset_version_id} ({result})"
         for row, result in zip(rows, results, strict=True)

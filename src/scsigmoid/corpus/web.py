@@ -243,14 +243,17 @@ class Web:
         if self.stopping.is_set():
             raise UserError("stopped, because another request failed")
 
-    def each(self, action: Callable[[A], T], items: Sequence[A], *, label: str) -> list[T]:
+    def each(self, action: Callable[[A], T], items: Sequence[A], *, unit: str) -> list[T]:
         """Call ``action`` for all items, in several threads, and return the results in order.
 
-        The first failure stops the other calls and is raised.
+        The first failure stops the other calls and is raised. ``unit`` names the items, in the
+        plural.
         """
         with ThreadPoolExecutor(self.settings.connections) as pool:
             try:
-                return list(track(pool.map(action, items), label=label, total=len(items)))
+                return list(
+                    track(pool.map(action, items), label="requests", unit=unit, total=len(items))
+                )
             except BaseException:
                 self.stopping.set()
                 pool.shutdown(wait=False, cancel_futures=True)

@@ -119,7 +119,8 @@ def mmd_dataset(
         )  # fmt: skip
 
     rows, pairs = [], []
-    for a, b in track(list(combinations(types, 2)), label=f"MMD {dataset}"):
+    type_pairs = list(combinations(types, 2))
+    for a, b in track(type_pairs, label=f"MMD {dataset}", unit="pairs"):
         n_cells, mmds = measure_pair(by_model, a, b, dataset, settings, seed, device)
         pairs.append(mmds)
         pair_row = partial(row, pair_name(a, b), n_cells)

@@ -7,8 +7,9 @@ normal values), ``variable_genes`` (log counts of the most variable genes) and `
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,9 @@ from scsigmoid.evaluation.embedding_files import Embedding, read_embeddings
 from scsigmoid.progress import log
 from scsigmoid.records.identity import check_cells
 from scsigmoid.seeds import derive
+
+if TYPE_CHECKING:
+    from scib_metrics.nearest_neighbors import NeighborsResults
 
 # The control pca_log_counts has the settings that are common for log-normalization and PCA.
 TARGET_SUM = 10_000  # total of a cell's normalized counts
@@ -55,6 +59,13 @@ class Neighbors:
     metadata: dict[str, Any]
     source: Path
     batches: NDArray[np.str_] = field(default_factory=lambda: np.array([], dtype=str))
+
+    @cached_property
+    def graph(self) -> "NeighborsResults":
+        """The neighbors for scib-metrics, which computes the weights of their graph once."""
+        from scib_metrics.nearest_neighbors import NeighborsResults
+
+        return NeighborsResults(indices=self.indices, distances=self.distances)
 
 
 def find_neighbors(

@@ -28,8 +28,10 @@ from scsigmoid.config.schema import Scib
 from scsigmoid.evaluation.neighbors import Neighbors, find_neighbors, nearest_cells
 from scsigmoid.progress import log
 from scsigmoid.records.measurements import (
+    Interval,
     Measurement,
     known_donors,
+    mean_interval,
     source_of,
     split_interval,
     write_measurements,
@@ -46,7 +48,7 @@ class CrossValidated(float):
 
 
 FOLDS = 5  # number of folds of cross-validation
-CONFIDENCE = 0.95  # of intervals over the folds
+CONFIDENCE = 0.95  # of intervals over folds, and over seeds of a metric
 LISI_NEIGHBORS = 90  # number of neighbors for iLISI in the Benchmarker of scib-metrics
 
 
@@ -62,8 +64,11 @@ def scib(
         seed: the configuration's seed. All representations share the seeds derived from it.
         outputs: CSV file of measurements by metric. ``group`` is the donor, or empty for all cells.
             Rows with ``compared_with`` are differences between two representations, over splits.
-        batch: column of ``obs`` with the batch. Metrics of batches have no rows without it.
+        batch: column of ``obs`` with the batch, or "".
         donors: whether to score the cells of each donor, too (:func:`split_by_donor`).
+
+    A metric with ``repeats`` is averaged over seeds, with Student's interval. The value of a metric
+    without a score of all cells is NaN: without batches, or with too few cells of a type.
 
     Raises:
         UserError: as for :func:`~.neighbors.find_neighbors`.
@@ -82,15 +87,27 @@ def scib(
         for donor, part in parts:
             if donor and not described.per_donor:
                 continue
-            scores = FUNCTIONS[function](part, derive(seed, function, dataset))
-            text = ", ".join(f"{metric} {score:.4f}" for metric, score in scores.items())
+            repeats = 1 if donor else described.repeats  # scores of donors are averaged anyway
+            first = derive(seed, function, dataset)
+            seeds = [first, *(derive(first, number) for number in range(1, repeats))]
+            runs = [FUNCTIONS[function](part, of_run) for of_run in seeds]
+            scores = {
+                metric: mean_interval(np.array([run[metric] for run in runs]), CONFIDENCE)
+                for metric in runs[0]
+            }
+            text = ", ".join(f"{metric} {score.value:.4f}" for metric, score in scores.items())
             suffix = f" ({donor})" if donor else ""
-            log(f"{dataset} {part.metadata['model']}{suffix}: {text}")
-            for metric in scores.keys() & rows.keys():
-                if not donor and isinstance(score := scores[metric], CrossValidated):
-                    splits[metric, part.metadata["model"]] = score.splits
+            log(f"{dataset} {part.metadata['model']}{suffix}: {text or 'no score'}")
+            computed = [metric for metric in outputs if METRICS[metric].function == function]
+            for metric in computed:
+                if donor and metric not in scores:
+                    continue
+                score = scores.get(metric, Interval(np.nan))
+                single = runs[0].get(metric)
+                if not donor and isinstance(single, CrossValidated):
+                    splits[metric, part.metadata["model"]] = single.splits
                 row = Measurement(
-                    dataset=dataset, group=donor, metric=metric, value=scores[metric],
+                    dataset=dataset, group=donor, metric=metric, **score._asdict(),
                     n=len(part.labels), seed=seed if METRICS[metric].seeded else -1,
                     source=source_of(outputs[metric], part.source), **part.metadata,
                 )  # fmt: skip
@@ -158,11 +175,9 @@ def leiden(cells: Neighbors, seed: int) -> Scores:
     clusters with the highest NMI.
     """
     from scib_metrics import nmi_ari_cluster_labels_leiden
-    from scib_metrics.nearest_neighbors import NeighborsResults
 
-    nearest = NeighborsResults(indices=cells.indices, distances=cells.distances)
     scores = nmi_ari_cluster_labels_leiden(
-        nearest, cells.labels, optimize_resolution=True, seed=seed
+        cells.graph, cells.labels, optimize_resolution=True, seed=seed
     )
     return {f"leiden_{name}": float(scores[name]) for name in ("nmi", "ari")}
 
@@ -235,10 +250,8 @@ def connectivity(cells: Neighbors, seed: int) -> Scores:
     if len(np.unique(cells.batches[cells.batches != ""])) < 2:
         return {}
     from scib_metrics import graph_connectivity
-    from scib_metrics.nearest_neighbors import NeighborsResults
 
-    nearest = NeighborsResults(indices=cells.indices, distances=cells.distances)
-    return {"graph_connectivity": float(graph_connectivity(nearest, cells.labels))}
+    return {"graph_connectivity": float(graph_connectivity(cells.graph, cells.labels))}
 
 
 #: Functions that compute metrics, by name. Arguments: representation and seed.

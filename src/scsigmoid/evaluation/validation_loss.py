@@ -107,7 +107,11 @@ def cell_losses(
     # Element i is the sum of the losses of all cells in the first i trials.
     sums_over_cells = torch.zeros(settings.trials + 1, dtype=torch.float64, device=device)
     batches = make_batches(tokens, encoder.settings, settings.batch_tokens)
-    for cells in track(batches, label="validation loss"):
+    progress = track(
+        batches, label="validation loss", unit="cells", total=len(tokens),
+        size=lambda cells: cells.stop - cells.start,
+    )  # fmt: skip
+    for cells in progress:
         rows = np.arange(cells.start, cells.stop)
         genes, cu_seqlens = tokens.cells(rows, encoder.settings.genes)
         # Sum of the losses of each cell in the trials so far.

@@ -43,7 +43,10 @@ def embed_cells(
     batches = make_batches(tokens, encoder.settings, batch_tokens)
     values = np.empty((len(tokens), encoder.settings.hidden), dtype=np.float32)
     parts = embed_batches(encoder, tokens, batches, pooling)
-    for rows, part in track(parts, label=label, total=len(batches)):
+    progress = track(
+        parts, label=label, unit="cells", total=len(tokens), size=lambda part: len(part[1])
+    )
+    for rows, part in progress:
         values[rows] = part
     return values
 

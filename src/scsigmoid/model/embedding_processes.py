@@ -107,8 +107,11 @@ def embed_store(
     for worker in workers:
         with suppress(OSError):  # the process has ended, which `receive` reports
             worker.connection.send((store, pooling, batch_tokens))
-    total = len(make_batches(tokens, settings, batch_tokens))
-    for rows, part in track(receive(workers), label=label, total=total):
+    parts = receive(workers)
+    progress = track(
+        parts, label=label, unit="cells", total=len(tokens), size=lambda part: len(part[1])
+    )
+    for rows, part in progress:
         values[rows] = part
     return values
 

@@ -2,12 +2,13 @@
 
 import base64
 import platform
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -25,10 +26,13 @@ from scsigmoid.report.tables.writing import DASH, Table, read_markdown, visible
 from scsigmoid.results.folder import Results
 from scsigmoid.results.labels import model_label
 
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
 #: Tables with more rows than this, or without rows, are collapsed when the page opens.
 MAXIMUM_OPEN_ROWS = 16
 #: Suffixes of the files of each figure and table. The page has links to these files.
-SUFFIXES = {"figure": ("pdf", "png"), "table": ("csv", "md", "tex")}
+SUFFIXES = {"figure": ("pdf", "png", "txt"), "table": ("csv", "md", "tex")}
 #: Folder of Snakemake's ``benchmark`` files, one per job: ``<rule>[/<wildcards>].tsv``.
 JOB_RECORDS = "resources"
 #: Packages whose versions the page lists.
@@ -38,8 +42,8 @@ PACKAGES = (
 )  # fmt: skip
 #: Note of the table of scIB scores in the report on the user's own cells.
 ONE_RUN = (
-    "Each score is from a single run of training and has no interval. A study with several seeds "
-    "gives the spread over seeds and the interval of the difference."
+    "Each score is from a single run of training. A study with several seeds gives the spread over "
+    "seeds of training and the interval of the difference."
 )
 CURVES = "for sigmoid and softmax (thin lines: single seeds, thick lines: mean over seeds)"
 #: Titles and captions of the figures of a study, by name.
@@ -57,13 +61,12 @@ STUDY_FIGURES = {
     "frontier": (
         "Stability",
         "Top: validation loss at the end of training (nats) by learning rate, one mark per run, "
-        "crosses for collapsed runs, lines through medians. Bottom: single runs at one learning "
-        "rate by step.",
+        "crosses for collapsed runs, lines through medians. Bottom: single runs by step.",
     ),
     "scale": (
         "Size",
-        "Difference of the validation losses (nats, sigmoid minus softmax) by model size. Dots are "
-        "single seeds, dashes their mean.",
+        "Difference of the validation losses (nats, sigmoid minus softmax) by model size. Both "
+        "models of a pair are trained on the same cells. Dots are single seeds, dashes their mean.",
     ),
 }
 
@@ -75,6 +78,7 @@ def make_report(results: Results, output: str | Path) -> None:
     environment = Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=finalize
     )
+    environment.globals["breakable"] = breakable
     template = files("scsigmoid.report").joinpath("page.html").read_text(encoding="utf-8")
     write_text(output, environment.from_string(template).render(content(results)))
 
@@ -83,6 +87,14 @@ def finalize(value: Any) -> Any:
     """Remove invisible characters from a text that the template prints."""
     # The output of macros has __html__. Its texts were finalized inside the macro.
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
+def breakable(text: str) -> "Markup":
+    """Return escaped text whose lines can break after a dot or underscore between letters."""
+    from markupsafe import Markup, escape
+
+    escaped = str(escape(visible(text)))
+    return Markup(re.sub(r"(?<=[a-z\d][._])(?=[a-z])", "<wbr>", escaped, flags=re.IGNORECASE))
 
 
 def content(results: Results) -> dict[str, Any]:
@@ -195,8 +207,10 @@ def study_section(results: Results) -> list[dict[str, Any]]:
     for name, (title, caption) in STUDY_FIGURES.items():
         file = f"study/page/study_{name}.png"
         if (results.folder / file).is_file():  # a figure is drawn only if the study has runs for it
+            notes = results.path(file.replace(".png", ".txt")).read_text("utf-8")
             item = {"kind": "figure", "name": f"study_{name}", "title": title, "files": [file]}
-            items.append(item | {"caption": caption, "source": data_url(results, file)})
+            item |= {"caption": f"{caption} {notes}".strip(), "source": data_url(results, file)}
+            items.append(item)
     title = "Study: small models, far below the paper's scale"
     return [{"id": "study", "title": title, "items": items}]
 
@@ -207,10 +221,10 @@ def data_url(results: Results, picture: str) -> str:
 
 
 def figure_items(results: Results) -> list[dict[str, Any]]:
-    """Return the items of all figures. Pictures are data URLs."""
+    """Return the items of all figures, with their captions. Pictures are data URLs."""
     return [
         base_item(results, "figure", name)
-        | {"caption": registry.caption("figure", name, results.plan)}
+        | {"caption": results.cached(f"figures/{name}.txt", lambda path: path.read_text("utf-8"))}
         | {"source": data_url(results, f"figures/{name}.png")}
         for name in registry.names("figure", results.plan)
     ]

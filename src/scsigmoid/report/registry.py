@@ -12,6 +12,7 @@ from typing import Any
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.validate import suggest
 from scsigmoid.errors import UserError
+from scsigmoid.files import write_text
 
 KERNEL_FILES = ("benchmarks/kernel.csv", "benchmarks/kernel.json")
 TRAINING_FILES = ("benchmarks/training.csv", "benchmarks/training.json")
@@ -139,7 +140,6 @@ def tables(plan: Plan) -> dict[str, Entry]:
 
 def figures(plan: Plan) -> dict[str, Entry]:
     kernel, training = plan.config.benchmarks.kernel, plan.config.benchmarks.training
-    confidence = plan.config.evaluation.validation_loss.confidence
     pair = plan.config.evaluation.pair
     is_single = len(plan.datasets) == len(plan.evaluated_models) == 1
     stability = Entry(
@@ -151,12 +151,20 @@ def figures(plan: Plan) -> dict[str, Entry]:
         inputs=journals(plan.stress_models),
         settings=["models", "figures", "training", "corpus.source"],
     )
+    scatter = Entry(
+        module="figures.embedding_figures", title="Biological conservation", paper="Figure 5",
+        caption="Scores of the embeddings of both models, one training run each. One panel for "
+        "each metric, one mark for each dataset. Above the diagonal, the model on the vertical "
+        "axis has the higher score. Scores have no unit. Higher is better.",
+        inputs=scib_scores(plan), settings=["datasets", "models", "figures", "evaluation.pair"],
+    )
     return {
         "sequence_lengths": Entry(
             module="figures.training_figures", paper="Figure 1",
             caption="Number of expressed genes per training cell. The gray histogram counts cells "
             "(left axis). The black line is the cumulative share of cells (right axis). Dashed "
-            "lines are the context lengths of the models, with the share of cells that fit.",
+            "lines are the context lengths of the models and twice the longest, with the share of "
+            "cells that fit.",
             inputs=["tokens/lengths.parquet"], own_place=6,
             settings=["models", "figures", "tokens.cls", "corpus.source"],
         ),
@@ -186,7 +194,8 @@ def figures(plan: Plan) -> dict[str, Entry]:
             "time of a training step over timed rounds. Error bars are "
             f"{training.confidence * 100:g} % intervals of the median. One panel for each context, "
             "one pair of bars for each model size. Numbers above the bars are the time of sigmoid "
-            "divided by the time of softmax in the same round, median over rounds.",
+            "divided by the time of softmax in the same round, median over rounds, not the ratio "
+            "of the bars. Below 1, sigmoid is faster.",
             inputs=TRAINING_FILES, settings=["figures"],
         ),
         "loss": Entry(
@@ -195,22 +204,17 @@ def figures(plan: Plan) -> dict[str, Entry]:
             caption=("One training run. " if is_single else "One training run per model. Left: ")
             + "Training loss (nats per masked gene) by step, as logged (faint) and as a moving "
             "mean over 5 % of the logged steps (strong). The dotted line is the gene-frequency "
-            "baseline."
-            + (
-                " Right: validation loss (nats per masked gene) on each dataset: mean over donors "
-                f"with Student's {confidence * 100:g} % interval if at least three donors are "
-                "known, otherwise mean over cells."
-                if not is_single
-                else ""
-            ),
+            "baseline: the loss if each gene is predicted by its share of the training data."
+            + ("" if is_single else " Right: validation loss (nats per masked gene) by dataset."),
             inputs=[
                 *validation_losses(plan), *journals(plan.evaluated_models),
                 "tokens/vocabulary.parquet",
             ],
             settings=["datasets", "models", "figures", "corpus.source"], own_place=4,
         ),
+        **({"scib_scatter": scatter} if len(pair) == 2 else {}),
         "scib": Entry(
-            module="figures.embedding_figures", title="Biological conservation", paper="Figure 5",
+            module="figures.embedding_figures", title="Biological conservation and controls",
             caption="Scores of the embeddings of one training run per model, and of controls "
             "without a model"
             + (", and of the initial model as it is. " if plan.initial else ". ")
@@ -219,7 +223,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
                 if len(plan.datasets) > 1
                 else "One row for each metric. "
             )
-            + "Scores have no unit and no intervals. Higher is better.",
+            + "Scores have no unit. Higher is better. Intervals are in the table.",
             inputs=scib_scores(plan), own_place=2,
             settings=["datasets", "models", "figures", "evaluation.pair"],
         ),
@@ -229,7 +233,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
                 module="figures.embedding_figures", function="umap", own_place=1,
                 title=f"UMAP: {dataset.title}",
                 caption="UMAP coordinates (no unit) of the embeddings, one point per cell, one "
-                "panel per model (one training run each). Colors and labels are cell types."
+                "panel per model (one training run each). Colors are cell types."
                 + (f" Further panels: colored by batch ({dataset.batch})." if dataset.batch else "")
                 + (f" {dataset.title}: {dataset.description}" if dataset.description else ""),
                 paper="Figure 7" if name == "heart_oft" else "",
@@ -272,10 +276,14 @@ def find(kind: str, name: str, plan: Plan) -> Entry:
     return known[name]
 
 
-def caption(kind: str, name: str, plan: Plan) -> str:
-    """Return a caption. It names the paper's figure or table, except for the user's own cells."""
+def caption(kind: str, name: str, plan: Plan, notes: str = "") -> str:
+    """Return a caption. It names the paper's figure or table, except for the user's own cells.
+
+    ``notes`` are sentences to add to the caption of a figure.
+    """
     entry = find(kind, name, plan)
     text = entry.caption or f"{entry.title}. The Markdown file of this table has its full caption."
+    text = f"{text} {notes}".strip()
     return f"{text} (The paper's {entry.paper}.)" if entry.paper and not plan.is_own else text
 
 
@@ -288,15 +296,21 @@ def make(kind: str, name: str, results: Any) -> Any:
 
 
 def write(kind: str, name: str, results: Any, stem: str | Path) -> list[Path]:
-    """Write a table (CSV, Markdown, LaTeX) or a figure (PNG, PDF) and return the paths.
+    """Write a table (CSV, Markdown, LaTeX) or a figure (PNG, PDF, caption) and return the paths.
 
     ``stem`` is the path of the outputs without a suffix, e.g. ``results/demo/tables/scib``.
     """
-    if kind == "table":
-        from scsigmoid.report.tables.writing import write_table
+    from scsigmoid.report.tables.writing import one_line, write_table
 
+    if kind == "table":
         return write_table(make(kind, name, results), name, stem)
     from scsigmoid.report.figures.style import save, styled
 
     with styled():
-        return save(make(kind, name, results), stem, results.config.figures.dpi)
+        figure = make(kind, name, results)
+        paths = save(figure, stem, results.config.figures.dpi)
+    # The picture has no caption, for slides. Notes are of this run, such as the device.
+    text = caption(kind, name, results.plan, notes=str(figure.get_label()))
+    path = Path(f"{stem}.txt")
+    write_text(path, f"{one_line(text)}\n")
+    return [*paths, path]

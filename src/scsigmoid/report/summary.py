@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from scsigmoid.config.metrics import MEAN, METRICS
+from scsigmoid.config.plan import Plan
 from scsigmoid.report.tables.mmd_table import MEANS
 from scsigmoid.results.labels import CONTROLS, METRIC_TITLES
 
@@ -19,10 +20,13 @@ MINIMUM_TOLERANCE = 0.02
 ADVICE = "train longer (training.steps), on more cells, or a larger model (architecture.size)"
 
 
-def summary(results: str | Path, since: float) -> str:
-    """Return the main numbers and the new files of a results folder as lines of text.
+def summary(results: str | Path, since: float, plan: Plan) -> str:
+    """Return the main numbers, the new files and the next command as lines of text.
 
-    Files older than ``since`` (Unix time in seconds, the start of the run) are left out.
+    Args:
+        results: folder of the results.
+        since: Unix time in seconds, the start of the run. Older files are left out.
+        plan: the plan of the run.
     """
     folder = Path(results)
 
@@ -58,7 +62,19 @@ def summary(results: str | Path, since: float) -> str:
         paths = new_files(pattern)
         more = f" and {len(paths) - MAXIMUM_PATHS} more" if len(paths) > MAXIMUM_PATHS else ""
         lines.append((title, ", ".join(map(str, paths[:MAXIMUM_PATHS])) + more))
+    if new_files("report.html"):
+        lines.append(("Next", next_command(folder, plan)))
     return "\n".join(f"{title + ':':<25} {text}" for title, text in lines if text)
+
+
+def next_command(results: Path, plan: Plan) -> str:
+    """Return a command that continues after a whole run, or "" after the largest preset."""
+    if plan.is_own:
+        model = results / "training" / plan.config.evaluation.pair[0]
+        return f"scsigmoid embed --checkpoint {model} more.h5ad embedded.h5ad"
+    larger = {"demo": "preset=small", "small": "preset=paper gpus=8 nodes=4"}
+    settings = larger.get(plan.config.preset)
+    return f"scsigmoid plan --config {settings}" if settings else ""
 
 
 def means(table: pd.DataFrame, column: str) -> str:

@@ -1,6 +1,7 @@
 """The result files of a run, read on demand."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -200,7 +201,8 @@ class Results:
             name: {
                 row.model: row
                 for row in self.measurements(name, dataset)
-                if row.group == donor and not row.compared_with
+                # The value of a metric without a score is NaN.
+                if row.group == donor and not row.compared_with and not math.isnan(row.value)
             }
             for name in metrics
         }
@@ -209,7 +211,8 @@ class Results:
         for model, first_score in scores[averaged[0]].items():
             if all(model in scores[name] for name in averaged):
                 mean = np.mean([scores[name][model].value for name in averaged])
-                means[model] = replace(first_score, metric=MEAN, value=float(mean))
+                mean_score = Interval(float(mean))
+                means[model] = replace(first_score, metric=MEAN, **mean_score._asdict())
         return scores | {MEAN: means}
 
     def score_differences(self, dataset: str) -> list[Measurement]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pandas as pd
 
+from scsigmoid.files import write_text
 from scsigmoid.report.figures import style
 from scsigmoid.report.figures.style import COLORS, DOUBLE, INK, MUTED
 from scsigmoid.results.labels import CONTROLS, METRIC_TITLES
@@ -29,7 +30,6 @@ TITLES = METRIC_TITLES | {
     "knn": "Nearest neighbors",
     "mmd": "MMD, mean over pairs",
 }
-SEEDS_NOTE = "Thin lines are single seeds, thick lines the mean over seeds."
 KEYS_TITLE = "Effective number of keys"
 KEYS_NOTE = (
     "Effective number of keys: exp(entropy) of the attention weights of a query, median over "
@@ -49,7 +49,10 @@ def draw(study: Study, output: Path) -> list[Path]:
     with style.styled():
         for name, make_figure, has_runs in figures:
             if has_runs:
-                paths += style.save(make_figure(study), output / f"study_{name}", 200, ["png"])
+                figure, stem = make_figure(study), output / f"study_{name}"
+                paths += style.save(figure, stem, 200, ["png"])
+                paths.append(stem.with_suffix(".txt"))
+                write_text(paths[-1], f"{figure.get_label()}\n")  # notes for the caption
     return paths
 
 
@@ -84,12 +87,11 @@ def loss_figure(study: Study) -> "Figure":
         axes.locator_params(axis="x", nbins=4)
     rates = curves.groupby("attention")["learning_rate"].first()
     seeds = int(differences["seeds"].max())
-    band = f"The band is Student's 95% interval of the mean difference over {seeds} seeds."
-    style.remark(
+    style.add_notes(
         figure,
         f"The loss is the mean of the last {comparisons.AVERAGED} validation losses of a run.",
         f"Learning rates: {', '.join(f'{rates[arm]:g} ({arm})' for arm in COLORS)}.",
-        f"{SEEDS_NOTE} {band}" if seeds > 1 else "",
+        f"{seeds} seeds per arm." if seeds > 1 else "One seed per arm.",
         "Horizontal dotted lines are baselines without attention: gene frequencies, and gene "
         "frequencies by rank and length of the cell.",
         "The vertical dotted line is the step from which the difference keeps its sign."
@@ -132,12 +134,6 @@ def embeddings_figure(study: Study) -> "Figure":
         axes.set_xlabel("Step")
         axes.locator_params(axis="x", nbins=4)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
-    style.remark(
-        figure,
-        "Scores have no unit. Higher is better.",
-        SEEDS_NOTE if scores["seed"].nunique() > 1 else "",
-        "Dotted lines are controls without a model." if len(study.controls.columns) else "",
-    )
     return figure
 
 
@@ -182,17 +178,17 @@ def stability_figure(study: Study) -> "Figure":
             style.set_log_scale(axes)
         axes.set_title(title, fontsize=7)
         axes.set_xlabel("Step")
-    style.remark(
+    style.add_notes(
         figure,
-        f"Upper row: dots are single runs (mean of their last {comparisons.AVERAGED} validation "
-        "losses), lines are medians over runs with a finite loss, and the "
-        "dotted line is the gene-frequency baseline.",
-        "Crosses are collapsed runs: the median of the last three validation losses is less than "
+        f"The loss is the mean of the last {comparisons.AVERAGED} validation losses of a run, "
+        "medians are over runs with a finite loss, and the dotted line is the gene-frequency "
+        "baseline.",
+        "A run has collapsed if the median of the last three validation losses is less than "
         f"{MINIMUM_GAIN:g} nats below the baseline, or more than {MAXIMUM_RISE:g} nats above the "
         "lowest loss of the run."
         if runs["collapsed"].any()
         else "",
-        f"Lower row: one line per seed ({settings[0]}) at a learning rate of {rate:g}, {reason}.",
+        f"Bottom: one line per seed ({settings[0]}) at a learning rate of {rate:g}, {reason}.",
         KEYS_NOTE,
     )
     return figure
@@ -248,9 +244,4 @@ def scale_figure(study: Study) -> "Figure":
         axes.set_xlabel("Size")
         axes.set_title(f"After {step:,} steps")
     panels[0].set_ylabel("Sigmoid minus softmax (nats)")
-    style.remark(
-        figure,
-        "Difference of validation losses of both arms, trained on the same cells. Dots are single "
-        "seeds, dashes their mean.",
-    )
     return figure

@@ -68,7 +68,11 @@ def ranked_chunks(
     cells = cells.with_ids(vocabulary.retired)
     token_of_column = vocabulary.tokens(cells.genes)
     check_shared(cells, vocabulary.name_of, cells.title, "the vocabulary")
-    for chunk in track(cells.chunks(), label=f"tokenizing {Path(cells.title).name}"):
+    progress = track(
+        cells.chunks(), label=f"tokenizing {Path(cells.title).name}", unit="cells",
+        total=cells.n_cells, size=lambda chunk: len(chunk.rows),
+    )  # fmt: skip
+    for chunk in progress:
         arguments = token_of_column, vocabulary.medians, maximum_length, target_sum
         yield chunk, rank_tokens(chunk.counts, *arguments)
 

@@ -106,7 +106,11 @@ def gather(part: str | Path, target_sum: float, output: str | Path, minimum_gene
     n_cells = 0
     for cells in files:
         rows = np.array([row_of_gene[gene] for gene in cells.genes], dtype=np.int64)
-        for chunk in track(cells.chunks(), label=f"gene statistics of {Path(cells.title).name}"):
+        progress = track(
+            cells.chunks(), label=f"gene statistics of {Path(cells.title).name}", unit="cells",
+            total=cells.n_cells, size=lambda chunk: len(chunk.rows),
+        )  # fmt: skip
+        for chunk in progress:
             counts = chunk.counts
             if minimum_genes:
                 counts = counts[np.diff(counts.indptr) >= minimum_genes]

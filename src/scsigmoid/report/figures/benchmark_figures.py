@@ -8,6 +8,7 @@ import numpy as np
 
 from scsigmoid.benchmarks.rows import KernelRow
 from scsigmoid.kernels import OURS
+from scsigmoid.records.measurements import Interval
 from scsigmoid.report.figures import style
 from scsigmoid.report.figures.style import COLORS, DOUBLE, INK
 from scsigmoid.report.tables.writing import millions
@@ -57,15 +58,14 @@ def looks(attentions: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], Lo
 
 
 def kernel_figure(
-    results: Results, unit: str, draw: Callable[..., None], interval_marks: str, order: str = ""
+    results: Results, unit: str, draw: Callable[..., None], order: str = ""
 ) -> "Figure":
     """Draw a panel for each padding and head dimension (rows) and pass (columns).
 
     Args:
         unit: label of the vertical axes.
         draw: function that draws one series, :func:`draw_bars` or :func:`draw_line`.
-        interval_marks: the marks that show intervals, e.g. "Error bars", for the remark below.
-        order: sentence of the remark on the order of the bars, or "".
+        order: sentence of the caption on the order of the bars, or "".
     """
     by_series = series_to_draw(results)
     # Our kernels first, then other sigmoid kernels, then softmax (False is before True).
@@ -108,21 +108,20 @@ def kernel_figure(
         for key, look in look_by_series.items()
         if {row.layout for row in by_series[key]} == {"packed"}
     ]
-    style.remark(
+    style.add_notes(
         figure,
         f"{speed.device_name(results, 'kernel')}; {kernel.tokens:,} tokens per batch, hidden size "
         f"{kernel.hidden:,}.",
         *speed.notes(results.kernel_rows, speed.kernel_label),
         f"Packed sequences: {'; '.join(packed_labels)}." if packed_labels else "",
         order,
-        f"{interval_marks} are {kernel.confidence * 100:g} % intervals of the median over rounds.",
     )
     return figure
 
 
 def tflops(results: Results) -> "Figure":
     order = "Bars are in the order of the legend, read down its columns."
-    return kernel_figure(results, "TFLOPS", draw_bars, "Error bars", order)
+    return kernel_figure(results, "TFLOPS", draw_bars, order)
 
 
 def draw_bars(
@@ -145,15 +144,20 @@ def draw_bars(
 
 
 def latency(results: Results) -> "Figure":
-    return kernel_figure(results, "Milliseconds", draw_line, "Shaded regions")
+    return kernel_figure(results, "Milliseconds", draw_line)
 
 
 def draw_line(axes: "Axes", rows: list[KernelRow], look: Look, lengths: list[int], *_: int) -> None:
-    """Draw the line of one series with its shaded interval. For arguments see :func:`draw_bars`."""
-    x = [row.length for row in rows]
-    lows, highs = [row.milliseconds_low for row in rows], [row.milliseconds_high for row in rows]
-    axes.fill_between(x, lows, highs, color=look["color"], alpha=0.25, linewidth=0)
-    axes.plot(x, [row.milliseconds for row in rows], markersize=3.2, **look)
+    """Draw the line of one series with its shaded interval. For arguments see :func:`draw_bars`.
+
+    The line has a gap at lengths that were not measured.
+    """
+    by_length = {row.length: estimate(row, "milliseconds") for row in rows}
+    values, lows, highs = np.array(
+        [by_length.get(length, Interval(np.nan)) for length in lengths]
+    ).T
+    axes.fill_between(lengths, lows, highs, color=look["color"], alpha=0.25, linewidth=0)
+    axes.plot(lengths, values, markersize=3.2, **look)
     axes.set_xscale("log", base=2)
     axes.set_xticks(lengths, list(map(context_label, lengths)))
     axes.xaxis.minorticks_off()
@@ -175,13 +179,7 @@ def gpu_hours(results: Results) -> "Figure":
     grid[0].set_ylabel(f"{unit} for {settings.projected_cells / 1e6:,.1f}M cells")
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     device = speed.device_name(results, "training")
-    style.remark(
-        figure,
-        f"{device}. Numbers above the bars are the ratio of the times of sigmoid and softmax in "
-        "the same round, median over rounds, not the ratio of the bars. Below 1, sigmoid is "
-        f"faster. Error bars are {settings.confidence * 100:g} % intervals.",
-        *speed.cost_notes(results),
-    )
+    style.add_notes(figure, f"{device}.", *speed.cost_notes(results))
     return figure
 
 

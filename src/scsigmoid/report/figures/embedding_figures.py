@@ -1,7 +1,8 @@
 """Figures of embeddings: scIB scores and UMAP coordinates."""
 
 import math
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+#: Maximum number of cell types with labels in the panels of a UMAP. The legend has all types.
+MAXIMUM_LABELED = 8
 #: Offsets (up, right) in points of a label from the median of its cells, shortest first.
 OFFSETS = sorted(
     product(range(-60, 61, 6), range(-60, 61, 10)), key=lambda pair: pair[0] ** 2 + pair[1] ** 2
@@ -35,7 +38,7 @@ def scib(results: Results) -> "Figure":
     """
     config = results.config
     scores = {dataset: results.scores(dataset) for dataset in config.datasets}
-    metrics = list(next(iter(scores.values())))
+    metrics = scored_metrics(scores.values())
     if len(scores) == 1:
         return scib_of_one(results, next(iter(scores)))
     columns = min(len(metrics), 4)
@@ -72,13 +75,54 @@ def scib(results: Results) -> "Figure":
     grid[0].set_yticks([*range(len(titles)), float(means_at.mean())], [*titles, "Mean"])
     grid[0].set_ylim(means_at[-1] + 0.6, -0.5)  # the first dataset is at the top
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
-    style.remark(figure, "Higher is better.")
+    return figure
+
+
+def scored_metrics(by_dataset: Collection[Mapping[str, Mapping[str, Any]]]) -> list[str]:
+    """Return the metrics that have a score on at least one dataset."""
+    metrics = next(iter(by_dataset))  # equal for all datasets
+    return [name for name in metrics if any(scores[name] for scores in by_dataset)]
+
+
+def scib_scatter(results: Results) -> "Figure":
+    """Draw the scores of the first model by the scores of the second, one panel per metric.
+
+    Each dataset is a mark. It is above the diagonal if the first model has the higher score.
+    """
+    config = results.config
+    first, second = config.evaluation.pair
+    scores = {dataset: results.scores(dataset) for dataset in config.datasets}
+    metrics = scored_metrics(scores.values())
+    columns = min(len(metrics), 4)
+    figure = style.new_figure(DOUBLE, 0.5 + 2.0 * math.ceil(len(metrics) / columns))
+    grid = style.panels(figure, len(metrics), columns)
+    for axes, metric in zip(grid, metrics, strict=True):
+        for index, (dataset, entry) in enumerate(config.datasets.items()):
+            by_model = scores[dataset][metric]
+            is_scored = first in by_model and second in by_model  # some metrics need a batch
+            x, y = (by_model[name].value if is_scored else np.nan for name in (second, first))
+            axes.plot(
+                [x], [y], linestyle="none", marker=style.marker(index), markersize=4.5,
+                color=CELL_TYPE_COLORS[index % len(CELL_TYPE_COLORS)], label=entry.title,
+            )  # fmt: skip
+        axes.margins(0.15)
+        low, high = np.array([axes.get_xlim(), axes.get_ylim()]).T
+        limits = (low.min(), high.max())
+        axes.set(xlim=limits, ylim=limits, box_aspect=1, xlabel=model_label(config, second))
+        axes.plot(limits, limits, color=MUTED, linewidth=0.8, linestyle="--", zorder=0)
+        for locate in ("x", "y"):
+            axes.locator_params(axis=locate, nbins=4)
+        axes.set_title(METRIC_TITLES[metric])
+    for axes in grid[::columns]:
+        axes.set_ylabel(model_label(config, first))
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
     return figure
 
 
 def scib_of_one(results: Results, dataset: str) -> "Figure":
     """Draw the scores of the only dataset in one panel, with one row of marks per metric."""
-    scores = results.scores(dataset)
+    all_scores = results.scores(dataset)
+    scores = {metric: all_scores[metric] for metric in scored_metrics([all_scores])}
     figure = style.new_figure(DOUBLE, 1.2 + 0.26 * len(scores))
     axes = figure.add_subplot()
     for name, look in looks(results).items():
@@ -92,7 +136,7 @@ def scib_of_one(results: Results, dataset: str) -> "Figure":
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=3)
     cells = max(score.n for by_model in scores.values() for score in by_model.values())
     title = results.config.datasets[dataset].title
-    style.remark(figure, f"{title}: {cells:,} cells. Higher is better.")
+    style.add_notes(figure, f"{title}: {cells:,} cells.")
     return figure
 
 
@@ -139,7 +183,8 @@ def umap(results: Results, dataset: str) -> "Figure":
                     chosen.x, chosen.y, s=size, color=color, marker=marker, linewidths=0,
                     alpha=0.85, label=group or NO_GROUP[column], rasterized=True,
                 )  # fmt: skip
-        axes.set_title(model_label(config, name) + (", batches" if column == "batch" else ""))
+        title = f"{config.datasets[dataset].title}, {model_label(config, name)}"
+        axes.set_title(textwrap.fill(title + (", batches" if column == "batch" else ""), 48))
         axes.set_xlabel("UMAP 1")
         axes.set(xticks=[], yticks=[])
         axes.set_aspect("equal", adjustable="datalim")
@@ -157,11 +202,10 @@ def umap(results: Results, dataset: str) -> "Figure":
             if handle is not None and hasattr(handle, "set_sizes"):
                 handle.set_sizes([22])
                 handle.set_alpha(1.0)
-    title = config.datasets[dataset].title
-    style.remark(figure, f"{title}: {len(cells_by_model[pair[0]]):,} cells.")
+    style.add_notes(figure, f"{len(cells_by_model[pair[0]]):,} cells.")
     figure.draw_without_rendering()  # computes the layout, which label_clusters needs
     for (name, column), axes in grid.items():
-        if column == "cell_type":
+        if column == "cell_type" and len(looks_by_column[column]) - 1 <= MAXIMUM_LABELED:
             label_clusters(axes, cells_by_model[name])
     return figure
 

@@ -1,7 +1,6 @@
 """The style of all figures, and functions that lay out and save them."""
 
 import math
-import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -118,22 +117,12 @@ def freeze_layout(figure: "Figure") -> None:
         axes.set_position((x, y, width, height))
 
 
-def remark(figure: "Figure", *texts: str) -> None:
-    """Add texts in small type below the figure. Empty texts are left out."""
-    joined = " ".join(text for text in texts if text)
-    if not joined:
-        return
-    width, height = figure.get_size_inches()
-    lines = textwrap.wrap(joined, int(width * 19))  # 19 characters per inch
-    # Reserve 0.13 inches, and 0.125 inches per line, as a share of the figure's height.
-    share = (0.13 + 0.125 * len(lines)) / height
-    engine = figure.get_layout_engine()
-    assert engine is not None
-    engine.set(rect=(0, share, 1, 1 - share))  # type: ignore[call-arg]
-    figure.text(
-        0.008, 0.03 / height, "\n".join(lines), fontsize=7, color=MUTED, va="bottom",
-        linespacing=1.2,
-    )  # fmt: skip
+def add_notes(figure: "Figure", *texts: str) -> None:
+    """Add sentences to the caption of a figure, which is not drawn. Empty texts are left out.
+
+    The figure keeps them as its label (:meth:`Figure.get_label`).
+    """
+    figure.set_label(" ".join(text for text in (str(figure.get_label()), *texts) if text))
 
 
 def set_log_scale(axes: "Axes") -> None:
@@ -150,11 +139,9 @@ def set_log_scale(axes: "Axes") -> None:
     axes.yaxis.minorticks_off()
 
 
-def trained_on(config: Config) -> str:
-    """Return a sentence on the training cells of the embedded corpus, or "" for other cells."""
-    if config.corpus.source != "embedded":
-        return ""
-    return "Models are trained on simulated cells, and on real cells of PBMC 68k."
+def training_cells(config: Config) -> str:
+    """Return a remark for axis labels on the training cells of the embedded corpus, or ""."""
+    return " (simulated cells and PBMC 68k)" if config.corpus.source == "embedded" else ""
 
 
 def thousands(value: float, _: float) -> str:

@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 WINDOW = 0.05
 #: Line style of each context, the shortest first.
 LINE_STYLES = ("--", "-", ":", "-.")
-BASELINE = (
-    "The dotted line is the gene-frequency baseline: the loss if each gene is predicted by its "
-    "share of the training data."
-)
 
 
 def loss(results: Results) -> "Figure":
@@ -40,12 +36,10 @@ def loss(results: Results) -> "Figure":
         draw_training(figure.add_subplot(), results, models)
         loss = results.validation_loss(datasets[0], models[0])
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper left")
-        style.remark(
+        style.add_notes(
             figure,
-            BASELINE,
             f"Validation loss of {loss.n:,} cells of {config.datasets[datasets[0]].title}: "
             f"{fixed(loss.value, 3)} (mean over cells).",
-            style.trained_on(config),
         )
         return figure
     width_ratios = (2.1, 0.95 * columns + 0.6)
@@ -72,12 +66,7 @@ def loss(results: Results) -> "Figure":
         "Validation losses with error bars are means over donors, with Student's "
         f"{confidence:g} % interval. Other validation losses are means over cells."
     )
-    style.remark(
-        figure,
-        BASELINE,
-        donor_bars if has_bars else "Validation losses are means over cells.",
-        style.trained_on(config),
-    )
+    style.add_notes(figure, donor_bars if has_bars else "Validation losses are means over cells.")
     return figure
 
 
@@ -103,7 +92,7 @@ def draw_training(axes: "Axes", results: Results, models: list[str]) -> None:
             label=model_label(results.config, name),
         )  # fmt: skip
     axes.axhline(results.baseline_loss, color=MUTED, linestyle=":", linewidth=1.0)
-    axes.set_xlabel("Step")
+    axes.set_xlabel(f"Step{style.training_cells(results.config)}")
     axes.set_ylabel("Training loss (nats per masked gene)")
     axes.xaxis.set_major_formatter(style.thousands)
 
@@ -181,17 +170,15 @@ def stability(results: Results) -> "Figure":
         if is_log:
             style.set_log_scale(axes)
         axes.set_title(title)
-        axes.set_xlabel("Step")
         axes.xaxis.set_major_formatter(style.thousands)
         axes.locator_params(axis="x", nbins=4)
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    figure.supxlabel(f"Step{style.training_cells(config)}", fontsize=7.5)
     rates = {model_training(config, name).learning_rate for name in models}
-    style.remark(
+    style.add_notes(
         figure,
-        "No gradient clipping.",
         f"Learning rate {' and '.join(f'{rate:g}' for rate in sorted(rates))}.",
         "The cross marks the first value that is not finite." if has_cross else "",
-        style.trained_on(config),
     )
     return figure
 
@@ -221,17 +208,18 @@ def sequence_lengths(results: Results) -> "Figure":
     """Draw the histogram and the cumulative share of cells by length, and the contexts."""
     lengths, cells = results.lengths
     contexts = sorted({model.context for model in results.config.models.values()})
+    contexts.append(2 * contexts[-1])  # 16,384 in the paper
     figure = style.new_figure(SINGLE, 2.75)
     axes = figure.add_subplot()
     cumulative = np.cumsum(cells) / cells.sum()
-    # Show all contexts and at least 99.5 % of the cells.
+    # Show all lines and at least 99.5 % of the cells.
     end = max(float(lengths[np.searchsorted(cumulative, 0.995)]), contexts[-1] * 1.08)
     axes.hist(
         lengths, bins=np.linspace(0, end, 70).tolist(), weights=cells, color="#b5b5b5", linewidth=0
     )
     axes.grid(False)
     axes.set_xlim(0, end)
-    axes.set_xlabel("Expressed genes per cell")
+    axes.set_xlabel(f"Expressed genes per cell{style.training_cells(results.config)}")
     axes.set_ylabel("Cells")
     axes.yaxis.set_major_formatter(style.thousands)
     axes.xaxis.set_major_formatter(style.thousands)
@@ -254,10 +242,5 @@ def sequence_lengths(results: Results) -> "Figure":
             textcoords="offset points", ha="center", va="bottom", fontsize=7, color=INK,
             linespacing=1.1,
         )  # fmt: skip
-    style.remark(
-        figure,
-        f"{int(cells.sum()):,} training cells.",
-        style.trained_on(results.config),
-        "Dashed lines are the context lengths of the models, with the share of cells that fit.",
-    )
+    style.add_notes(figure, f"{int(cells.sum()):,} training cells.")
     return figure

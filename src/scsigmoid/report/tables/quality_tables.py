@@ -15,7 +15,6 @@ from scsigmoid.report.tables.writing import (
     Table,
     excludes_zero,
     fixed,
-    interval,
     plus_minus,
 )
 from scsigmoid.results.folder import Results
@@ -140,14 +139,12 @@ def scib(results: Results) -> Table:
                 if score is None:
                     row.append(DASH)
                     continue
-                highest = max(by_model[model].value for model in pair if model in by_model)
-                is_best = len(pair) > 1 and name in pair and score.value == highest
                 records.append(
                     {"dataset": dataset, "title": entry.title, "model": name, "metric": metric}
                     | score.interval._asdict()
-                    | {"cells": score.n, "best": is_best}
+                    | {"cells": score.n}
                 )
-                row.append(interval(*score.interval, 3))
+                row.append(plus_minus(*score.interval, 3))
             rows.append(row)
         records += [
             {"dataset": dataset, "title": entry.title, "model": row.model, "metric": row.metric}
@@ -157,12 +154,12 @@ def scib(results: Results) -> Table:
     controls = [CONTROLS[name] for name in config.evaluation.scib.controls if name != "initial"]
     return Table(
         caption="Biological conservation (scIB scores, no unit) of the embeddings, one training "
-        "run per model, so scores have no interval. Higher is better. Silhouette is "
-        "rescaled to 0 to 1. Bio conservation is the mean of the paper's metrics (silhouette, NMI "
-        f"and ARI). {' and '.join(controls)} are controls without a model."
+        "run per model, so there is no interval over seeds of training. Higher is better. "
+        "Silhouette is rescaled to 0 to 1. Bio conservation is the mean of the paper's metrics "
+        f"(silhouette, NMI and ARI). {' and '.join(controls)} are controls without a model."
         + "".join(
             f" {METRICS[name].caption}"
-            for name in metrics
+            for name in dict.fromkeys(str(record["metric"]) for record in records)
             if name in METRICS and METRICS[name].caption
         ),
         records=records,

@@ -117,7 +117,8 @@ def hyperparameters(results: Results) -> Table:
         for first, second in pairs(config)
     )
     return Table(
-        caption="Hyperparameters of each model, here and in the paper. "
+        caption="Hyperparameters of each model"
+        + (", here and in the paper. " if in_paper else ". ")
         + (
             "The two models of a pair differ only in attention. "
             if differ_only_in_attention
@@ -149,8 +150,9 @@ def evaluation_datasets(results: Results) -> Table:
         in_paper = DASH if paper_cells is None else f"{paper_cells:,}"
         rows.append([dataset.title, f"{cells:,}", in_paper, dataset.description])
     return Table(
-        caption="Evaluation datasets with their numbers of cells, here and in the paper. Models "
-        "are not trained on these cells.",
+        caption="Evaluation datasets with their numbers of cells"
+        + (", here and in the paper" if any(record["paper_cells"] for record in records) else "")
+        + ". Models are not trained on these cells.",
         records=records,
         header=("Short name", "Cells", "Cells in the paper", "Description"),
         rows=rows,
