@@ -106,9 +106,9 @@ def test_which_representation_to_use() -> None:
     shared = {"dataset": "a", "title": "Blood", "metric": "logistic"}
     both = pd.concat([scores, differences.assign(**shared)])
     assert recommendations(both) == (
-        "Blood: use the initial model as it is, logistic accuracy 0.930, better than PCA of log "
-        "counts by 0.130 [0.090, 0.170]; not distinguishable from the trained model model by 0.030 "
-        "[-0.010, 0.070] (95 % intervals over 5 splits)."
+        "Blood: use the initial model as it is (logistic accuracy 0.93). Lower: PCA of log counts "
+        "by 0.13 [0.09, 0.17]. Lower, but not distinguishable: the trained model model by 0.03 "
+        "[-0.01, 0.07]. (Brackets: 95 % over 5 splits.)"
     )
     assert verdicts(both) == verdicts(scores)
     assert recommendations(scores) == recommendations(scores.assign(compared_with="")) == ""

@@ -20,7 +20,7 @@ from scsigmoid.paper.reported import reported
 from scsigmoid.records.csv_rows import read_frame
 from scsigmoid.report import registry
 from scsigmoid.report.figures.training_figures import covered_share
-from scsigmoid.report.summary import recommendations, verdicts
+from scsigmoid.report.summary import first_sentences
 from scsigmoid.report.tables.quality_tables import donor_scores
 from scsigmoid.report.tables.writing import DASH, Table, read_markdown, visible
 from scsigmoid.results.folder import Results
@@ -124,7 +124,7 @@ def conclusion(results: Results) -> str:
     scores = table_rows(results, "scib")
     from_scratch = results.config.choices.get("training.initial")
     note = f"training.initial: {from_scratch}." if from_scratch else ""
-    texts = recommendations(scores) if results.plan.is_own else "", verdicts(scores), note
+    texts = first_sentences(scores, results.plan), note
     return " ".join(filter(None, texts))
 
 

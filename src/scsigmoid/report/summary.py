@@ -42,7 +42,7 @@ def summary(results: str | Path, since: float, plan: Plan) -> str:
 
     lines = []  # (title, text)
     for _, scores in new_tables("scib"):
-        lines.append(("Result", f"{recommendations(scores)} {verdicts(scores)}".strip()))
+        lines.append(("Result", first_sentences(scores, plan)))
     for _, losses in new_tables("validation_loss"):
         is_difference = losses["compared_with"].notna()
         lines.append(("Validation loss, nats", means(losses[~is_difference], "mean")))
@@ -114,15 +114,24 @@ def recommendations(scores: pd.DataFrame) -> str:
         equal: list[str] = []
         for name in values.drop(best).sort_values(ascending=False, kind="stable").index:
             mean, low, high = difference(differences, best, name)
-            text = f"{control_label(name)} by {mean:z.3f} [{low:z.3f}, {high:z.3f}]"
+            text = f"{control_label(name)} by {mean:z.2f} [{low:z.2f}, {high:z.2f}]"
             (better if low > 0 else equal).append(text)
         title = scores[is_scored]["title"].iloc[0]
-        text = f"{title}: use {control_label(best)}, {in_sentence(METRIC_TITLES[metric])} "
-        text += f"{values[best]:z.3f}"
-        text += f", better than {', '.join(better)}" if better else ""
-        text += f"; not distinguishable from {', '.join(equal)}" if equal else ""
-        sentences.append(f"{text} (95 % intervals over 5 splits).")
-    return " ".join(sentences)
+        score = f"{in_sentence(METRIC_TITLES[metric])} {values[best]:z.2f}"
+        sentences.append(f"{title}: use {control_label(best)} ({score}).")
+        if better:
+            sentences.append(f"Lower: {', '.join(better)}.")
+        if equal:
+            sentences.append(f"Lower, but not distinguishable: {', '.join(equal)}.")
+    return " ".join([*sentences, "(Brackets: 95 % over 5 splits.)"]) if sentences else ""
+
+
+def first_sentences(scores: pd.DataFrame, plan: Plan) -> str:
+    """Return the first sentences of the report: what to use, or how the models compare."""
+    verdict_text = verdicts(scores)
+    text = recommendations(scores) if plan.is_own else ""
+    # The means of a verdict have no interval, so of both texts only its advice is added.
+    return f"{text} {verdict_text}".strip() if not text or ADVICE in verdict_text else text
 
 
 def difference(rows: pd.DataFrame, first: str, second: str) -> tuple[float, float, float]:

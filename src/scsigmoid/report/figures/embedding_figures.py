@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Maximum number of cell types with labels in the panels of a UMAP. The legend has all types.
 MAXIMUM_LABELED = 8
-#: Offsets (up, right) in points of a label from the median of its cells, shortest first.
+#: Offsets (up, right) in points of a label from the central cell of its type, shortest first.
 OFFSETS = sorted(
     product(range(-60, 61, 6), range(-60, 61, 10)), key=lambda pair: pair[0] ** 2 + pair[1] ** 2
 )
@@ -220,7 +220,7 @@ def group_looks(columns: "Sequence[pd.Series[str]]") -> dict[str, tuple[Any, str
 
 
 def label_clusters(axes: "Axes", cells: "pd.DataFrame") -> None:
-    """Write each cell type near the median of its cells, the most frequent type first.
+    """Write each cell type near the cell closest to their median, the most frequent type first.
 
     A label gets the first of :data:`OFFSETS` that keeps it inside the panel and off the labels
     before. A label without such an offset is left out. The legend contains all cell types.
@@ -231,10 +231,11 @@ def label_clusters(axes: "Axes", cells: "pd.DataFrame") -> None:
     panel, occupied = axes.get_window_extent(), list[Bbox]()
     for cell_type in cells.cell_type[cells.cell_type != ""].value_counts().index:
         typed = cells[cells.cell_type == cell_type]
-        median = (float(typed.x.median()), float(typed.y.median()))
+        points = typed[["x", "y"]]
+        nearest = points.loc[((points - points.median()) ** 2).sum(axis=1).idxmin()]
         text = axes.annotate(
-            cell_type, median, xytext=(0, 0), textcoords="offset points", ha="center", va="center",
-            fontsize=7, path_effects=[withStroke(linewidth=2, foreground="white")],
+            cell_type, nearest.tolist(), xytext=(0, 0), textcoords="offset points", ha="center",
+            va="center", fontsize=7, path_effects=[withStroke(linewidth=2, foreground="white")],
         )  # fmt: skip
         text.set_in_layout(False)
         for up, right in OFFSETS:
