@@ -18,7 +18,6 @@ from scsigmoid.config.local_files import expand
 from scsigmoid.config.moved import move
 from scsigmoid.config.schema import Corpus
 from scsigmoid.config.validate import validate
-from scsigmoid.corpus.tenx import is_tenx
 from scsigmoid.errors import UserError
 from scsigmoid.model.sizes import EncoderSettings, count_flops
 from scsigmoid.progress import verbosity
@@ -179,6 +178,7 @@ def choose_initial(settings: AutoSettings, corpus: Corpus) -> None:
 def find_other_genes(initial: str, corpus: Corpus) -> str:
     """Return why own files cannot be tokens of an initial model, "" if they can."""
     from scsigmoid.corpus.h5ad import open_cells
+    from scsigmoid.corpus.tenx import is_tenx
     from scsigmoid.model.weights import load_vocabulary
     from scsigmoid.tokens.known_genes import with_known_genes
 
