@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from forecast.conftest import write_lengths
 from scipy.sparse import csr_matrix
+from small_models import write_model
 from stages import write_cells
 from tenx import tenx_folder
 
@@ -16,6 +17,7 @@ from scsigmoid.config.check import as_yaml, load
 from scsigmoid.errors import UserError
 from scsigmoid.forecast import choices
 from scsigmoid.forecast.volume import Volume, estimate_volume, vocabulary_size
+from scsigmoid.model import weights
 from scsigmoid.tokens.vocabulary import SPECIAL
 
 
@@ -131,6 +133,71 @@ def test_a_damaged_file_is_named_before_any_job(own: Any, tmp_path: Path) -> Non
     (tmp_path / "a.h5ad").write_text("not HDF5")
     with pytest.raises(UserError, match=r"a\.h5ad"):
         own({"files": str(tmp_path / "a.h5ad"), "held_out": 0.5})
+
+
+@pytest.mark.parametrize("has_initial", [False, True])
+def test_reasons_are_the_same_in_the_next_run(own: Any, tmp_path: Path, has_initial: bool) -> None:
+    """The reason of the warm-up differed, so that ``report_page`` ran again."""
+    write_lengths(tmp_path / "a.h5ad", [20] * 100)
+    initial = str(write_model(tmp_path, "sigmoid", cls_token=False)) if has_initial else None
+    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
+    (tmp_path / "results").mkdir()
+
+    def run(**training: int) -> Any:
+        config = own(entry, training={"initial": initial, **training})
+        (tmp_path / "results/config.yaml").write_text(as_yaml(config))
+        return config
+
+    first = run()
+    assert run() == first
+    other = run(steps=2)
+    assert other.training.warmup_steps == first.training.warmup_steps > 1
+    assert run(steps=2) == other
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"context": None},
+        {"attention": None},
+        {"context": "16"},
+        {"attention": "linear"},
+        {"vocabulary_size": 41},
+        {"size": {"layers": 2, "hidden": 32, "heads": 2, "feed_forward": 32}},
+        {"size": {"layers": 3, "hidden": 16, "heads": 2, "feed_forward": 32}},
+    ],
+)
+def test_a_damaged_header_of_an_initial_model(
+    own: Any, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """Missing and wrong values ended in a traceback, or were found by the first training job."""
+    write_lengths(tmp_path / "a.h5ad", [20] * 100)
+    path = write_model(tmp_path, "sigmoid", cls_token=False)
+    metadata, *tensors = weights.read(path)
+    header = {name: value for name, value in {**metadata, **changes}.items() if value is not None}
+    damaged = tmp_path / "damaged.safetensors"
+    weights.write(damaged, header, tensors[0] | tensors[1])
+    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
+    with pytest.raises(UserError, match=rf"training\.initial: {damaged}: damaged") as error:
+        own(entry, training={"initial": str(damaged)})
+    assert "\n" not in str(error.value)
+
+
+def test_the_folder_of_an_initial_model(own: Any, tmp_path: Path) -> None:
+    write_lengths(tmp_path / "a.h5ad", [20] * 100)
+    path = write_model(tmp_path, "sigmoid", cls_token=False)
+    with pytest.raises(UserError, match=f"give {path}"):
+        own({"files": f"{tmp_path}/a.h5ad"}, training={"initial": str(path.parent)})
+
+
+def test_a_size_called_initial_is_not_replaced(own: Any, tmp_path: Path) -> None:
+    write_lengths(tmp_path / "a.h5ad", [20] * 100)
+    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
+    training = {"initial": str(write_model(tmp_path, "sigmoid", cls_token=False))}
+    size = {"layers": 2, "hidden": 16, "heads": 2, "feed_forward": 32}
+    own(entry, training=training, sizes={"initial": size})
+    with pytest.raises(UserError, match=r"sizes\.initial: .*; choose another name"):
+        own(entry, training=training, sizes={"initial": size | {"hidden": 32}})
 
 
 @pytest.mark.parametrize("option", ["--price-per-gpu-hour", "--download-rate"])

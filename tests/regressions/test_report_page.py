@@ -24,7 +24,7 @@ from scsigmoid.records.measurements import Measurement, read_measurements, write
 from scsigmoid.report import registry
 from scsigmoid.report.figures import style
 from scsigmoid.report.page import cells_table, content
-from scsigmoid.report.summary import summary
+from scsigmoid.report.summary import recommendations, summary
 from scsigmoid.results.folder import Results
 
 
@@ -298,3 +298,28 @@ def test_the_umap_has_every_cell(
     for axes in figure.axes:
         drawn = np.vstack([dots.get_offsets() for dots in axes.collections])
         assert sorted(map(tuple, drawn)) == sorted(map(tuple, values))
+
+
+@pytest.mark.parametrize(
+    ("model", "low", "high", "start", "other"),
+    [
+        (0.90, -0.02, 0.02, "use the initial model as it is", "Not distinguishable: the trained"),
+        (0.93, -0.01, 0.07, "use the initial model as it is", "Not distinguishable: the trained"),
+        (0.95, 0.01, 0.09, "use the trained model tuned", "Lower: the initial model as it is"),
+    ],
+)
+def test_training_is_recommended_only_if_it_is_better(
+    model: float, low: float, high: float, start: str, other: str
+) -> None:
+    """Ties were called "Lower", and training was recommended although the model was as good."""
+    rows = [
+        ("tuned", "", model, None, None),
+        ("initial", "", 0.90, None, None),
+        ("tuned", "initial", model - 0.90, low, high),
+    ]
+    columns = ["model", "compared_with", "value", "low", "high"]
+    scores = pd.DataFrame(rows, columns=columns)
+    text = recommendations(scores.assign(dataset="a", title="Blood", metric="logistic"))
+    assert text.startswith(f"Blood: {start} ")
+    assert other in text
+    assert ("Lower" in text) == other.startswith("Lower")

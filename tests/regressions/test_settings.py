@@ -84,3 +84,11 @@ def test_the_root_is_not_a_folder_for_results(
         with pytest.raises(UserError, match=rf"^{name}: .*root of the file system"):
             load(overrides=overrides)
     assert load(overrides={"results": "link/tmp"}).results == "link/tmp"
+
+
+@pytest.mark.parametrize("name", ["initial", "random", "pca_log_counts", "variable_genes"])
+def test_a_model_with_the_name_of_a_control(name: str) -> None:
+    """Two rules wrote the embeddings of ``initial``, and scores were mixed up."""
+    model = {"attention": "sigmoid", "context": 128}
+    with pytest.raises(UserError, match=rf"models\.{name}: .* control .*; choose another"):
+        load(overrides={"models": {name: model}})

@@ -107,8 +107,8 @@ def test_which_representation_to_use() -> None:
     both = pd.concat([scores, differences.assign(**shared)])
     assert recommendations(both) == (
         "Blood: use the initial model as it is (logistic accuracy 0.93). Lower: PCA of log counts "
-        "by 0.13 [0.09, 0.17]. Lower, but not distinguishable: the trained model model by 0.03 "
-        "[-0.01, 0.07]. (Brackets: 95 % over 5 splits.)"
+        "by 0.13 [0.09, 0.17]. Not distinguishable: the trained model model 0.90 (difference 0.03 "
+        "[-0.01, 0.07]). (Brackets: 95 % over 5 splits.)"
     )
     assert verdicts(both) == verdicts(scores)
     assert recommendations(scores) == recommendations(scores.assign(compared_with="")) == ""

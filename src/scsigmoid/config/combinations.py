@@ -4,11 +4,12 @@ from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from os.path import realpath
 from pathlib import Path
+from typing import get_args
 
 from scsigmoid.config.initial import find_initial_problems
 from scsigmoid.config.local_files import files_of_datasets, problem_of
 from scsigmoid.config.metrics import METRICS
-from scsigmoid.config.schema import Config, KernelBenchmark, Model, Training
+from scsigmoid.config.schema import Config, Control, KernelBenchmark, Model, Training
 from scsigmoid.config.validate import check_known
 from scsigmoid.errors import UserError
 from scsigmoid.files import check_target
@@ -55,6 +56,9 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
         if folder is not None and not realpath(folder).strip("/"):
             yield f"{key}: {folder}: the root of the file system; name a folder in it"
     yield from find_corpus_problems(config)
+    for name in config.models:
+        if name in get_args(Control):
+            yield f"models.{name}: the name of a control (evaluation.scib.controls); choose another"
     for name, size in config.sizes.items():
         if size.hidden % size.heads:
             yield f"sizes.{name}: hidden {size.hidden} should be a multiple of heads {size.heads}"

@@ -6,8 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from scsigmoid.config.moved import with_new_values
-from scsigmoid.config.schema import Config, Model, Size
+from scsigmoid.config.schema import Attention, Config, Count, Model, Size
 from scsigmoid.errors import UserError
 from scsigmoid.files import METADATA_KEY, sha256
 
@@ -16,19 +18,37 @@ LARGEST_HEADER = 100_000_000  # bytes, the limit of safetensors
 PACKAGED = {path.stem: path for path in (Path(__file__).parents[1] / "data").glob("*.safetensors")}
 
 
+class Header(BaseModel):
+    """The metadata of a model file that other settings are chosen from."""
+
+    attention: Attention
+    context: Count
+    vocabulary_size: Count
+    size: Size
+
+
 def initial_path(name: str) -> Path:
     """Return the model file that ``training.initial`` names: a packaged model, or a path."""
     return PACKAGED[name] if name in PACKAGED else Path(name).expanduser()
 
 
 def read_header(path: str | Path) -> dict[str, Any]:
-    """Return the metadata of a model file. Raise OSError, or ValueError if it is not a model.
+    """Return the metadata of a model file. Raise OSError, or ValueError if it is not a model."""
+    return metadata_of(read_tensors(path))
+
+
+def read_tensors(path: str | Path) -> Any:
+    """Return the header of a safetensors file: dtype and shape by tensor, and the metadata.
 
     The package safetensors is not used, because Snakemake may be installed without it.
     """
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(min(size, LARGEST_HEADER)))
+        return json.loads(file.read(min(size, LARGEST_HEADER)))
+
+
+def metadata_of(header: Any) -> dict[str, Any]:
+    """Return the metadata in the header of a model file. Raise ValueError if there are none."""
     try:
         metadata = dict(json.loads(header["__metadata__"][METADATA_KEY]))
         metadata["variants"] = with_new_values(metadata["variants"])
@@ -37,21 +57,42 @@ def read_header(path: str | Path) -> dict[str, Any]:
         raise ValueError("it has no metadata of scsigmoid") from error
 
 
+def check_header(metadata: dict[str, Any], tensors: dict[str, Any]) -> None:
+    """Raise ValueError if metadata of a model are missing or wrong, or do not fit its tensors."""
+    try:
+        header = Header.model_validate(metadata, strict=True)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        setting = ".".join(map(str, problem["loc"]))
+        raise ValueError(f"{setting} in its header: {problem['msg']}") from None
+    size = header.size
+    expected = {
+        "token_embedding.weight": [header.vocabulary_size, size.hidden],
+        "position_embedding.weight": [header.context, size.hidden],
+        f"blocks.{size.layers - 1}.expansion.weight": [size.feed_forward, size.hidden],
+    }
+    for name, shape in expected.items():
+        if (found := tensors.get(name, {}).get("shape")) != shape:
+            raise ValueError(f"tensor {name} has shape {found}, its header says {shape}")
+
+
 def initial_header(name: str) -> dict[str, Any]:
     """Return the metadata of an initial model. Raise a UserError if it is missing or no model."""
     path = initial_path(name)
     try:
-        header = read_header(path)
-        Size(**header["size"])
-        return header
+        tensors = read_tensors(path)
+        metadata = metadata_of(tensors)
+        check_header(metadata, tensors)
+        return metadata
     except OSError as error:
+        model = path / "model.safetensors" if path.is_dir() else "a model.safetensors"
         raise UserError(
-            f"training.initial: {path}: {error.strerror}; give a model.safetensors, or the name "
-            f"of a packaged model ({', '.join(sorted(PACKAGED))})"
+            f"training.initial: {path}: {error.strerror}; give {model}, or the name of a packaged "
+            f"model ({', '.join(sorted(PACKAGED))})"
         ) from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, TypeError, AttributeError) as error:
         raise UserError(
-            f"training.initial: {path}: damaged, or not a model of this project; give a "
+            f"training.initial: {path}: damaged, or not a model of this project ({error}); give a "
             "model.safetensors that training wrote"
         ) from None
 

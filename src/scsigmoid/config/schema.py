@@ -77,6 +77,7 @@ Identifier = Annotated[str, Field(pattern=f"^{IDENTIFIER.pattern}$"), expecting(
 Attention = Literal["sigmoid", "softmax"]
 Variant = Literal["qk_norm", "centered_values", "hybrid_norm"]
 Source = Literal["embedded", "local", "cellxgene"]
+Control = Literal["initial", "random", "pca_log_counts", "variable_genes"]
 Device = Literal["auto", "cpu", "cuda"]
 Pooling = Literal["mean", "cls"]
 Purpose = Literal["rates", "seeds", "variants", "stability", "sizes"]
@@ -456,7 +457,7 @@ class Scib(Section):
     """Number of nearest neighbors of a cell, including itself."""
     variance: Fraction
     """Fraction of the variance that the principal components keep."""
-    controls: Distinct[Literal["initial", "random", "pca_log_counts", "variable_genes"]]
+    controls: Distinct[Control]
     """Embeddings scored next to the models: random values, the PCA of log counts, or the log counts
     of the 2,000 most variable genes. ``initial``, the model that training starts from as it is, is
     added if ``training.initial`` is set."""

@@ -90,11 +90,13 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     # The warm-up follows from the number of steps, but unlike that it determines the trained model.
     # It is kept on the same corpus, so that a run with another number of steps can be continued.
     warmup = "training.warmup_steps"
-    if warmup in first_run.get("choices", {}) and first_run.get("corpus") == corpus.model_dump():
-        settings.fill(warmup, AutoSettings(first_run)[warmup], "as in the first run")
+    is_kept = warmup in first_run.get("choices", {}) and (
+        first_run.get("corpus") == corpus.model_dump()
+    )
+    first_warmup = AutoSettings(first_run)[warmup] if is_kept else None
     scale = SCALES["cpu" if settings["device"] == "cpu" else "cuda"]
     choose_model(settings, scale, sample)
-    choose_training(settings, continued(settings, scale), sample)
+    choose_training(settings, continued(settings, scale), sample, first_warmup)
     settings.fill("benchmarks.training.median_length", max(1, sample.quantile(0.5)), "of the cells")
     scored = [name for name, model in settings.models.items() if not model.get("stress")]
     settings.fill("evaluation.pair", scored, "all models")
@@ -169,7 +171,11 @@ def choose_initial(settings: AutoSettings, corpus: Corpus) -> None:
         settings.values["choices"]["training.initial"] = f"none, training from scratch: {reason}"
         return
     if settings["architecture.size"] == AUTO and isinstance(settings["sizes"], dict):
-        settings.values["sizes"]["initial"] = header["size"]
+        if settings.values["sizes"].setdefault("initial", header["size"]) != header["size"]:
+            raise UserError(
+                "sizes.initial: differs from the size of training.initial, which gets this name; "
+                "choose another name"
+            )
         settings.fill("architecture.size", "initial", f"the size of {initial}")
     for name in settings.models:
         settings.fill(f"models.{name}.context", header["context"], f"the context of {initial}")
@@ -253,8 +259,13 @@ def choose_model(settings: AutoSettings, scale: Scale, sample: "Sample") -> None
     settings.fill("tokens.vocabulary.sizes", dict.fromkeys(organisms, scale.genes), reason)
 
 
-def choose_training(settings: AutoSettings, scale: Scale, sample: "Sample") -> None:
-    """Choose batch, learning rate and the number of steps."""
+def choose_training(
+    settings: AutoSettings, scale: Scale, sample: "Sample", first_warmup: int | None
+) -> None:
+    """Choose batch, learning rate and the number of steps.
+
+    ``first_warmup`` is the warm-up of the first run, if it is kept.
+    """
 
     def fill(name: str, value: Any, reason: str) -> None:
         settings.fill(f"training.{name}", value, reason)
@@ -277,7 +288,11 @@ def choose_training(settings: AutoSettings, scale: Scale, sample: "Sample") -> N
     steps = ceil(cells / batch)
     fill("steps", steps, reason)
     steps = settings.positive("training.steps", steps)
-    fill("warmup_steps", min(scale.warmup, ceil(steps / 5)), size_reason)
+    warmup = min(scale.warmup, ceil(steps / 5))
+    if first_warmup in (None, warmup):  # the same reason as in the first run: the report has it
+        fill("warmup_steps", warmup, size_reason)
+    else:
+        fill("warmup_steps", first_warmup, "as in the first run")
     interval = max(1, steps // scale.validations)
     fill("validate_every", interval, f"{scale.validations} validation losses")
     is_validated = settings["training.validate_every"] != 0

@@ -98,8 +98,9 @@ def recommendations(scores: pd.DataFrame) -> str:
     """Return which representation to use on each dataset, and by how much it is better.
 
     ``scores`` are records of the table ``scib``. Datasets without differences over splits are left
-    out. The representation with the highest score is named first. If the interval of its difference
-    to others includes 0, they are named as equally good.
+    out. The representation with the highest score is named first, or the initial model as it is
+    unless another one is distinguishably better, because it needs no training. If the interval of
+    the difference to others includes 0, they are named as not distinguishable.
     """
     if "compared_with" not in scores:
         return ""
@@ -109,20 +110,30 @@ def recommendations(scores: pd.DataFrame) -> str:
         metric = differences["metric"].iloc[0]
         is_scored = (scores["dataset"] == dataset) & (scores["metric"] == metric) & ~is_difference
         values = scores[is_scored].set_index("model")["value"].drop("random", errors="ignore")
-        best = values.idxmax()
+        highest = values.idxmax()
+        others = values.index.drop("initial", errors="ignore")
+        is_initial = "initial" in values and all(
+            difference(differences, "initial", name)[2] >= 0 for name in others
+        )
+        best = "initial" if is_initial else highest
         better: list[str] = []
         equal: list[str] = []
         for name in values.drop(best).sort_values(ascending=False, kind="stable").index:
             mean, low, high = difference(differences, best, name)
-            text = f"{control_label(name)} by {mean:z.2f} [{low:z.2f}, {high:z.2f}]"
-            (better if low > 0 else equal).append(text)
+            interval = f"{mean:z.2f} [{low:z.2f}, {high:z.2f}]"
+            if low > 0:
+                better.append(f"{control_label(name)} by {interval}")
+            else:
+                score = f"{control_label(name)} {values[name]:z.2f}"
+                equal.append(f"{score} (difference {interval})")
         title = scores[is_scored]["title"].iloc[0]
         score = f"{in_sentence(METRIC_TITLES[metric])} {values[best]:z.2f}"
-        sentences.append(f"{title}: use {control_label(best)} ({score}).")
+        reason = "" if best == highest else ", which needs no training"
+        sentences.append(f"{title}: use {control_label(best)} ({score}){reason}.")
         if better:
             sentences.append(f"Lower: {', '.join(better)}.")
         if equal:
-            sentences.append(f"Lower, but not distinguishable: {', '.join(equal)}.")
+            sentences.append(f"Not distinguishable: {', '.join(equal)}.")
     return " ".join([*sentences, "(Brackets: 95 % over 5 splits.)"]) if sentences else ""
 
 
