@@ -183,6 +183,22 @@ def test_a_damaged_header_of_an_initial_model(
     assert "\n" not in str(error.value)
 
 
+def test_damaged_weights_of_an_initial_model(own: Any, tmp_path: Path) -> None:
+    """They were found by the first training job."""
+    write_lengths(tmp_path / "a.h5ad", [20] * 100)
+    path = write_model(tmp_path, "sigmoid", cls_token=False)
+    content = bytearray(path.read_bytes())
+    weight = content.index(np.ones(16, np.float32).tobytes())  # of a layer normalization
+    content[weight] += 1
+    path.write_bytes(content)
+    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
+    with pytest.raises(UserError, match=rf"training\.initial: {path}: its checksum differs"):
+        own(entry, training={"initial": str(path)})
+    path.write_bytes(content[:-100])
+    with pytest.raises(UserError, match=rf"{path}: .* damaged"):
+        own(entry, training={"initial": str(path)})
+
+
 def test_the_folder_of_an_initial_model(own: Any, tmp_path: Path) -> None:
     write_lengths(tmp_path / "a.h5ad", [20] * 100)
     path = write_model(tmp_path, "sigmoid", cls_token=False)

@@ -182,13 +182,20 @@ def choose_initial(settings: AutoSettings, corpus: Corpus) -> None:
 
 
 def find_other_genes(initial: str, corpus: Corpus) -> str:
-    """Return why own files cannot be tokens of an initial model, "" if they can."""
+    """Return why own files cannot be tokens of an initial model, "" if they can.
+
+    Raise a UserError if the file of the model is damaged.
+    """
     from scsigmoid.corpus.h5ad import open_cells
     from scsigmoid.corpus.tenx import is_tenx
-    from scsigmoid.model.weights import load_vocabulary
+    from scsigmoid.model.weights import checksum, load_vocabulary, read
     from scsigmoid.tokens.known_genes import with_known_genes
 
-    vocabulary = load_vocabulary(initial_path(initial))
+    path = initial_path(initial)
+    vocabulary = load_vocabulary(path)  # first, because it also reports a truncated file
+    metadata, weights, _ = read(path)
+    if metadata.get("sha256") != checksum(metadata, weights):
+        raise UserError(f"training.initial: {path}: its checksum differs; copy the model again")
     for file in expand(corpus.local):
         if is_tenx(file.path):
             continue
