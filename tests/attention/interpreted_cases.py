@@ -295,3 +295,10 @@ def test_tiles_of_the_hopper_kernels(monkeypatch, keys_are_rows, lengths, heads,
     for entry, (expected, summand) in zip(entries[1:], wanted, strict=False):
         assert (*entry[:6].tolist(), entry[7].item()) == expected
         assert entry[6:7].view(torch.float32).item() == summand
+
+
+def test_bfloat16_is_refused_because_the_interpreter_computes_it_wrongly():
+    q = torch.zeros(3, 1, 64, dtype=torch.bfloat16)
+    cu_seqlens = torch.tensor([0, 3], dtype=torch.int32)
+    with pytest.raises(TypeError, match="use float16 or float32"):
+        sigmoid_attention(q, q, q, cu_seqlens, 3, backend="triton")

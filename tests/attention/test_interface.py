@@ -69,6 +69,7 @@ INVALID_SIGMOID = (
     ("is_causal: must be True or False, is int", TypeError, {"is_causal": 1}),
     ("key_bias: must be a tensor, is float", TypeError, {"key_bias": 1.0}),
     ("key_bias: dtype torch.complex64 is not real", TypeError, {"key_bias": torch.zeros(6) * 1j}),
+    ("key_bias: dtype torch.bool is not real", TypeError, {"key_bias": torch.ones(6).bool()}),
     (r"one element per key, 6 in all, has shape \(2,\)", ValueError, {"key_bias": torch.zeros(2)}),
     ("max_seqlen_k: must not be passed without", ValueError, {"max_seqlen_k": 3}),
     ("max_seqlen_k: must be passed", ValueError, {"cu_seqlens_k": cumulative([4, 2])}),

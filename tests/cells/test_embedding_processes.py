@@ -122,6 +122,8 @@ def test_a_signal_leaves_no_process(cells, model, tmp_path, number):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # A test run in the background may ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     wait_until((tmp_path / "ready").exists)
     workers = spawned(psutil.Process(child.pid))
@@ -138,7 +140,9 @@ def test_a_signal_leaves_no_process(cells, model, tmp_path, number):
     assert "Traceback" not in errors
     assert not output.exists()
     if number != signal.SIGKILL:
-        assert not list((tmp_path / "temporary").iterdir())
+        # PyTorch keeps its empty folder of compiled code.
+        left = [path.name for path in (tmp_path / "temporary").iterdir()]
+        assert [name for name in left if not name.startswith("torchinductor_")] == []
         assert not list(tmp_path.glob(".out*"))
 
 

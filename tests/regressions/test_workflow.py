@@ -171,6 +171,8 @@ def test_sigint_stops_training_with_a_checkpoint(project: Project, receiver: str
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        # A test run in the background may ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
         end = time.monotonic() + 120

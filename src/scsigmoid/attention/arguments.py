@@ -65,6 +65,12 @@ def check_booleans(**settings: object) -> None:
             raise TypeError(f"{name}: must be True or False, is {type(value).__name__}")
 
 
+def check_real(name: str, tensor: Tensor) -> None:
+    """Raise TypeError if a bias is complex, or boolean, because it is no mask."""
+    if tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TypeError(f"{name}: dtype {tensor.dtype} is not real; it is added to the scores")
+
+
 def check_device(name: str, tensor: Tensor, q: Tensor) -> None:
     """Raise ValueError if ``tensor`` is not on the device of ``q``."""
     if tensor.device != q.device:

@@ -15,6 +15,7 @@ from scsigmoid.attention.arguments import (
     check_fused,
     check_lengths,
     check_packing,
+    check_real,
     check_tensor,
     check_tensors,
     resolve_scale,
@@ -40,8 +41,7 @@ def expand_bias(bias: float | Tensor | None, sequences: int, like: Tensor) -> Te
     if not isinstance(bias, Tensor):
         return torch.full((sequences,), to_float("bias", bias), dtype=dtype, device=like.device)
     check_tensor("bias", bias)
-    if bias.is_complex():
-        raise TypeError(f"bias: dtype {bias.dtype} is not real")
+    check_real("bias", bias)
     if bias.shape not in ((), (sequences,)):
         raise ValueError(
             f"bias: must be a number or have shape ({sequences},), has {tuple(bias.shape)}"
@@ -55,8 +55,7 @@ def convert_key_bias(key_bias: Tensor | None, k: Tensor) -> Tensor | None:
     if key_bias is None:
         return None
     check_tensor("key_bias", key_bias)
-    if key_bias.is_complex():
-        raise TypeError(f"key_bias: dtype {key_bias.dtype} is not real")
+    check_real("key_bias", key_bias)
     if key_bias.shape != k.shape[:1]:
         raise ValueError(
             f"key_bias: must have one element per key, {k.shape[0]} in all, has shape "

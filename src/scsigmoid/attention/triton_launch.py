@@ -134,6 +134,8 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
         )
     if q.dtype == torch.float64:
         raise TypeError("q: backend 'triton' does not support float64; use backend='reference'")
+    if q.dtype == torch.bfloat16 and q.is_cpu:
+        raise TypeError("q: Triton's interpreter computes bfloat16 wrongly; use float16 or float32")
     q, k, v = map(make_inner_contiguous, (q, k, v))
     out = allocate_output(q, problem)
     if out.numel():

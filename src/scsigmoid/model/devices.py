@@ -98,7 +98,9 @@ def choose_gpus(device: str, count: int) -> list[torch.device]:
         raise UserError(f"devices: is {count}; use an integer of at least 1")
     if device == "cpu":
         raise UserError(f"devices: {count} GPUs, but the device is cpu; remove one of the options")
-    if count > (found := torch.cuda.device_count()):
+    if not (found := torch.cuda.device_count()):
+        raise UserError(f"devices: {count} GPUs, but PyTorch finds none; leave it out")
+    if count > found:
         raise UserError(f"devices: {count} GPUs, but PyTorch finds {found}; use at most {found}")
     return [torch.device("cuda", index) for index in claim_gpus(count)]
 

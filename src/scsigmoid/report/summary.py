@@ -128,6 +128,11 @@ def recommendations(scores: pd.DataFrame) -> str:
 
 def first_sentences(scores: pd.DataFrame, plan: Plan) -> str:
     """Return the first sentences of the report: what to use, or how the models compare."""
+    if plan.config.corpus.source == "embedded" and len(scores):
+        # Scores of simulated cells say nothing about biology.
+        scores = scores[~scores["dataset"].str.startswith("simulated_")]
+        verdict_text = verdicts(scores)
+        return f"On the real cells: {verdict_text}" if verdict_text else ""
     verdict_text = verdicts(scores)
     text = recommendations(scores) if plan.is_own else ""
     # The means of a verdict have no interval, so of both texts only its advice is added.
