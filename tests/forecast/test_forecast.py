@@ -49,18 +49,44 @@ def test_hours_are_scaled_by_operations():
 
 
 def test_several_gpus_and_prices(tmp_path):
-    """One GPU costs 161 hours, 32 GPUs 161 / 32 hours divided by the efficiency of four."""
+    """Each step takes a 32nd of the time of one GPU, and the loss that was measured on one host."""
     config = load(overrides={"preset": "paper", "gpus": 8, "nodes": 4})
     lines = [*forecast(config, tmp_path, download_rate=50, price=2.5)]
     hours = 515_000 * 256 / 227 / 3600
     (row,) = (line for line in lines if line.startswith("  sigmoid_4k"))
     assert f"{duration(hours)}, " in row
-    assert f"{duration(hours / 32 / 0.961)}, " in row
-    assert any("32 GPUs: efficiency 0.961, an extrapolation" in line for line in lines)
+    assert f"{duration(hours / 32 + 515_000 * 0.009 / 3600)}, " in row
+    (efficiency,) = (line for line in lines if line.startswith("  32 GPUs"))
+    assert "a best case, without the network between nodes" in efficiency
     (download,) = (line for line in lines if line.startswith("  download"))
     assert duration(estimate_volume(config, tmp_path).bytes / 50e6 / 3600) in download
-    total = sum(cost.hours["H100"] for cost in efforts(config, vocabulary_size(config, tmp_path)))
-    assert any(f"{total / 0.961 * 2.5:,.3g}, " in line for line in lines if "price" in line)
+    costs = efforts(config, vocabulary_size(config, tmp_path))
+    wall = sum(cost.wall_hours["H100"] for cost in costs)
+    # One forward pass for embeddings and one for each trial of the losses, on one GPU.
+    passes = 1 + config.evaluation.validation_loss.trials
+    evaluation = sum(257_888 * passes / cost.embedding_rate["H100"] for cost in costs) / 3600
+    gpu_hours = 32 * wall + evaluation
+    (total,) = (line for line in lines if line.startswith("  total") and "H100" in line)
+    assert f" {duration(wall)} on 32 H100s " in total
+    assert f" {gpu_hours:,.0f} GPU-hours with evaluation (on one GPU)," in total
+    assert f"price {gpu_hours * 2.5:,.0f} at 2.5 " in total
+    assert 1000 < gpu_hours * 2.5 < 10_000  # with a thousands separator, without an exponent
+
+
+def test_evaluation_that_is_not_counted_is_named(tmp_path: Path) -> None:
+    config = load(overrides={"preset": "small"})
+    lines = [line for line in forecast(config, tmp_path) if line.startswith("  total")]
+    hours = sum(cost.hours["H100"] for cost in efforts(config, vocabulary_size(config, tmp_path)))
+    assert f"{duration(hours)} on 1 H100 " in lines[0]
+    assert f"{hours:.2f} GPU-hours without evaluation" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("hours", "text"),
+    [(0.5, "30 min"), (9.96, "9.96 h"), (99.96, "100 h"), (999.7, "1,000 h"), (1234.4, "1,234 h")],
+)
+def test_hours_have_no_exponent(hours: float, text: str) -> None:
+    assert duration(hours) == text
 
 
 def test_a_study_is_the_sum_of_its_runs(tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from scsigmoid.forecast.effort import efficiency_of, rates
+from scsigmoid.forecast.effort import rates, step_seconds
 
 MEASUREMENTS = Path(__file__).parents[2] / "docs/measurements"
 
@@ -22,17 +22,15 @@ def test_training(machine: str, file: str) -> None:
         assert entry["cells_per_second"][attention] == measured.round().to_dict()
 
 
-def test_efficiency() -> None:
-    steps = pd.read_csv(MEASUREMENTS / "h100/steps_several_gpus.csv").query("context == 2048")
-    whole = steps[steps["mode"] == "whole"]
-    seconds = whole.groupby("processes")["step_ms"].median()
-    for gpus in (2, 4):
-        assert efficiency_of(gpus) == (
-            pytest.approx(seconds[1] / seconds[gpus] / gpus, abs=2e-3),
-            True,
-        )
-    assert efficiency_of(3) == (efficiency_of(2)[0], False)
-    assert efficiency_of(64) == (efficiency_of(4)[0], False)
+@pytest.mark.parametrize("context", [2048, 4096])
+def test_steps_of_several_gpus(context: int) -> None:
+    """Steps of one GPU and the loss reproduce the measured steps of all numbers of GPUs."""
+    steps = pd.read_csv(MEASUREMENTS / "h100/steps_several_gpus.csv")
+    whole = steps[(steps["mode"] == "whole") & (steps["context"] == context)]
+    seconds = whole.groupby("processes")["step_ms"].median() / 1000
+    for gpus, measured in seconds.items():
+        assert step_seconds(seconds[1], gpus, 0.031) == pytest.approx(measured, rel=0.01)
+    assert rates()["several_gpus"]["measured"] == max(seconds.index)
 
 
 def test_memory() -> None:
@@ -49,6 +47,8 @@ def test_memory() -> None:
 
 
 def test_tokens() -> None:
-    rows = pd.read_csv(MEASUREMENTS / "cpu/tokens.csv").query("file == 'simulated, CSR'")
-    slowest = rows.set_index("step")["million_counts_per_second_low"]
-    assert rates()["million_counts_per_second"] == slowest.to_dict()
+    """The lowest rates of large files, less 24 % for HDF5's zlib (docs/benchmarks.md)."""
+    rows = pd.read_csv(MEASUREMENTS / "cpu/tokens.csv")
+    rows = rows[rows["file"].str.endswith(" x 25")]
+    slowest = rows.groupby("step")["million_counts_per_second_low"].min()
+    assert rates()["million_counts_per_second"] == (slowest * (1 - 0.24)).round(1).to_dict()

@@ -232,9 +232,10 @@ def continued(settings: AutoSettings, scale: Scale) -> Scale:
 
 def choose_device(settings: AutoSettings, device: Any) -> None:
     """Choose the ``device`` of the first run, or else a GPU if there is one."""
+    where = "in the first run"
     if device not in SCALES:  # there was no run, or its device was `auto`
-        device = "cuda" if has_gpu() else "cpu"
-    reason = ("no GPU" if device == "cpu" else "a GPU") + " in the first run"
+        device, where = ("cuda" if has_gpu() else "cpu"), "on this machine"
+    reason = f"{'no GPU' if device == 'cpu' else 'a GPU'} {where}"
     settings.fill("device", device, reason)
 
 

@@ -59,6 +59,7 @@ class Effort:
         parameters: number of parameters.
         steps: number of training steps.
         hours: on one device, by the name of the machine whose measured rate the estimate uses.
+        wall_hours: on the configured GPUs of all nodes, by machine.
         embedding_rate: cells per second of a forward pass on one device, by machine.
         disk_bytes: size of checkpoints, snapshots and final model.
         memory_bytes: GPU memory of a training process.
@@ -68,6 +69,7 @@ class Effort:
     parameters: int
     steps: int
     hours: dict[str, float]
+    wall_hours: dict[str, float]
     embedding_rate: dict[str, float]
     disk_bytes: int
     memory_bytes: float
@@ -85,7 +87,9 @@ def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
     attention, context = run.models[name].attention, run.models[name].context
     encoder = EncoderSettings.of(size, config.architecture, attention, context, vocabulary)
     operations = mean_operations(encoder, lengths_of(config), training.mask_fraction)
-    hours, embedding_rate = {}, {}
+    hours: dict[str, float] = {}
+    wall_hours: dict[str, float] = {}
+    embedding_rate: dict[str, float] = {}
     device = "cuda" if config.device == "auto" else config.device
     for entry in rates()["training"]:
         if entry["device"] != device:
@@ -99,8 +103,10 @@ def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
             ratio = operations / mean_operations(measured, measured_lengths, training.mask_fraction)
             candidates.append((abs(log(ratio)), rate / ratio))
         _, cells_per_second = min(candidates)
-        seconds = max(training.global_batch / cells_per_second, entry["shortest_step"])
-        hours[entry["machine"]] = training.steps * seconds / 3600
+        compute, shortest = training.global_batch / cells_per_second, entry["shortest_step"]
+        for times, gpus in ((hours, 1), (wall_hours, count_gpus(config))):
+            seconds = step_seconds(compute, gpus, shortest)
+            times[entry["machine"]] = training.steps * seconds / 3600
         # The backward pass has twice the operations of the forward pass.
         embedding_rate[entry["machine"]] = 3 * cells_per_second
     parameters = count_parameters(encoder)
@@ -113,19 +119,28 @@ def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
         parameters=parameters,
         steps=training.steps,
         hours=hours,
+        wall_hours=wall_hours,
         embedding_rate=embedding_rate,
         disk_bytes=parameters * (CHECKPOINT_BYTES * checkpoints + MODEL_BYTES * models),
         memory_bytes=parameters * TRAINING_BYTES + activations,
     )
 
 
-def efficiency_of(gpus: int) -> tuple[float, bool]:
-    """Return the efficiency of ``gpus`` GPUs, and whether it was measured.
+def count_gpus(config: Config) -> int:
+    """Return the number of GPUs that train a model together, or 1 for the device ``cpu``."""
+    return 1 if config.device == "cpu" else config.gpus * config.nodes
 
-    Between and beyond measured numbers, return the efficiency of the next smaller number.
+
+def step_seconds(compute: float, gpus: int, shortest: float) -> float:
+    """Return the seconds of a training step on a number of GPUs.
+
+    Args:
+        compute: seconds of the step on one GPU.
+        gpus: number of GPUs that divide the cells of the step.
+        shortest: lower bound in seconds, for any number of GPUs.
     """
-    measured = rates()["efficiency"]
-    return measured[max(number for number in measured if number <= gpus)], gpus in measured
+    loss = rates()["several_gpus"]["loss"] if gpus > 1 else 0.0
+    return float(max(shortest, compute / gpus + loss))
 
 
 def mean_operations(settings: EncoderSettings, lengths: Lengths, mask_fraction: float) -> float:

@@ -9,7 +9,7 @@ from scsigmoid.corpus.metadata import REMOTE
 from scsigmoid.forecast.effort import (
     CHECKPOINT_BYTES,
     Effort,
-    efficiency_of,
+    count_gpus,
     estimate_effort,
     lengths_of,
     rates,
@@ -41,14 +41,23 @@ def forecast(
         yield preparation_line(config, volume.cells)
     yield disk_line(config, volume, [*models, *runs])
     if models:
-        yield from training_lines(config, models, price)
+        yield from training_lines(config, models)
+    evaluation = None
     if volume.evaluation_cells and models:
-        yield evaluation_line(config, volume.evaluation_cells, models)
+        evaluation = evaluation_hours(config, volume.evaluation_cells, models)
+        note = f"{number(volume.evaluation_cells)} cells, {len(models)} models"
+        yield line("evaluation", hours_text(evaluation), f"{note}: without scIB and MMD")
     if runs:
         parameters = [run.parameters for run in runs]
         smallest, largest = millions(min(parameters)), millions(max(parameters))
         range_text = smallest if smallest == largest else f"{smallest} to {largest}"
-        yield line("study", hours_text(total_hours(runs)), f"{len(runs)} runs of {range_text}")
+        study = sum_hours([run.hours for run in runs])
+        yield line("study", hours_text(study), f"{len(runs)} runs of {range_text}")
+    if config.device != "cpu" and models:
+        yield from total_lines(config, models, evaluation, price)
+    if config.device == "cpu" and price is not None:
+        note = "for GPU-hours and a price, add `--config device=cuda`"
+        yield line("price", "the device is the CPU", note)
     for setting, choice in config.choices.items():
         yield f"{setting} = {choice}"
 
@@ -73,62 +82,86 @@ def disk_line(config: Config, volume: Volume, models: Sequence[Effort]) -> str:
     return line("disk", gigabytes(sum(size or 0.0 for size in sizes.values())), ", ".join(parts))
 
 
-def training_lines(config: Config, models: Sequence[Effort], price: float | None) -> Iterator[str]:
+def training_lines(config: Config, models: Sequence[Effort]) -> Iterator[str]:
     """Yield a table of the models: hours on one device and on all GPUs, steps, sizes, memory."""
-    gpus = max(1, config.gpus) * config.nodes
-    efficiency, is_measured = efficiency_of(gpus)
+    gpus = count_gpus(config)
     is_gpu = config.device != "cpu"
     header = ["training", "device hours: " + ", ".join(models[0].hours)]
     if gpus > 1:
         header.append(f"on {gpus} GPUs")
     header += ["parameters", "steps", "checkpoint", *(["GPU memory"] if is_gpu else [])]
     rows = [header]
-    total = total_hours(models)
+    total = sum_hours([model.hours for model in models])
+    wall = sum_hours([model.wall_hours for model in models])
     for model in models:
         row = [model.model, hours_text(model.hours)]
         if gpus > 1:
-            row.append(hours_text(model.hours, gpus * efficiency))
+            row.append(hours_text(model.wall_hours))
         size = CHECKPOINT_BYTES * model.parameters
         row += [millions(model.parameters), number(model.steps), gigabytes(size)]
         rows.append(row + ([gigabytes(model.memory_bytes)] if is_gpu else []))
     rows.append(["all models", hours_text(total)])
     if gpus > 1:
-        rows[-1].append(hours_text(total, gpus * efficiency))
+        rows[-1].append(hours_text(wall))
     columns = range(len(header))
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in columns]
     for row in rows:
         cells = (text.ljust(width) for text, width in zip(row, widths, strict=False))
         yield ("  " + "  ".join(cells)).rstrip()
     if gpus > 1:
-        source = (
-            "measured on one host"
-            if is_measured and config.nodes == 1
-            else (f"an extrapolation: measured up to {max(rates()['efficiency'])} GPUs of one host")
-        )
-        yield f"  {gpus} GPUs: efficiency {efficiency:g}, {source}"
-    if price is not None and is_gpu:
-        costs = ", ".join(f"{hours / efficiency * price:,.3g}" for hours in total.values())
-        yield line("price", costs, f"training at {price:g} per GPU-hour, on {', '.join(total)}")
+        measured = rates()["several_gpus"]["measured"]
+        source = f"measured on up to {measured} GPUs of one host"
+        if config.nodes > 1:
+            source = f"a best case, without the network between nodes: {source}"
+        elif gpus > measured:
+            source = f"a best case: {source}"
+        efficiency = ", ".join(f"{total[machine] / gpus / wall[machine]:.2f}" for machine in total)
+        yield f"  {gpus} GPUs: efficiency {efficiency}, {source}"
 
 
-def evaluation_line(config: Config, cells: int, models: Sequence[Effort]) -> str:
-    """Return the time of embeddings and validation losses: one forward pass and one per trial."""
+def total_lines(
+    config: Config,
+    models: Sequence[Effort],
+    evaluation: Mapping[str, float] | None,
+    price: float | None,
+) -> Iterator[str]:
+    """Yield the time of training on the configured GPUs, GPU-hours and price, for each machine."""
+    gpus = count_gpus(config)
+    if evaluation is None:
+        note = "without evaluation"
+    else:
+        note = "with evaluation" + (" (on one GPU)" if gpus > 1 else "")
+    if config.study:
+        note += ", without the study"
+    for machine, wall in sum_hours([model.wall_hours for model in models]).items():
+        gpu_hours = wall * gpus + (evaluation[machine] if evaluation else 0.0)
+        text = f"{amount(gpu_hours)} GPU-hours {note}"
+        if price is not None:
+            text += f", price {amount(gpu_hours * price)} at {price:g} per GPU-hour"
+        devices = f"{gpus} {machine}" + ("s" if gpus > 1 else "")
+        yield line("total", f"{duration(wall)} on {devices}", f"to train, {text}")
+
+
+def evaluation_hours(config: Config, cells: int, models: Sequence[Effort]) -> dict[str, float]:
+    """Return the time of embeddings and validation losses: one forward pass and one per trial.
+
+    The hours are on one device, by machine, because each job of the evaluation uses one.
+    """
     passes = 1 + config.evaluation.validation_loss.trials
-    hours = {
+    return {
         machine: sum(cells * passes / model.embedding_rate[machine] for model in models) / 3600
         for machine in models[0].hours
     }
-    note = f"{number(cells)} cells, {len(models)} models: without scIB and MMD"
-    return line("evaluation", hours_text(hours), note)
 
 
-def total_hours(models: Sequence[Effort]) -> dict[str, float]:
-    return {name: sum(model.hours[name] for model in models) for name in models[0].hours}
+def sum_hours(hours: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the sum for each machine, from at least one mapping."""
+    return {machine: sum(item[machine] for item in hours) for machine in hours[0]}
 
 
-def hours_text(hours: Mapping[str, float], devices: float = 1) -> str:
-    """Return hours on each machine, divided by a number of devices."""
-    return ", ".join(duration(value / devices) for value in hours.values())
+def hours_text(hours: Mapping[str, float]) -> str:
+    """Return hours on each machine."""
+    return ", ".join(map(duration, hours.values()))
 
 
 def line(name: str, value: str, note: str) -> str:
@@ -152,7 +185,12 @@ def gigabytes(size: float | None) -> str:
     return f"{size / 1e12:.2f} TB" if size >= 1e12 else f"{size / 1e9:.3g} GB"
 
 
+def amount(value: float) -> str:
+    """Return a number of hours or a price, with thousands separators and without an exponent."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.2f}"
+
+
 def duration(hours: float) -> str:
     if hours >= 1:
-        return f"{hours:,.3g} h" if hours < 1000 else f"{hours:,.0f} h"
+        return f"{hours:,.0f} h" if hours >= 100 else f"{hours:.3g} h"
     return f"{hours * 60:.3g} min" if hours * 60 >= 1 else "under 1 min"
