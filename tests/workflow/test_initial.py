@@ -34,7 +34,7 @@ def finished(make_project: Callable[[dict[str, Any]], Any]) -> Any:
     genes = [*GENES, *NEW_GENES]
     rates = np.where(np.arange(len(genes)) % 3 == np.arange(120)[:, None] % 3, 3.0, 0.5)
     write_cells(project.folder / "cells.h5ad", random.poisson(rates) + 0, genes=genes)
-    run = project.run(TABLE)
+    run = project.run()
     assert run.returncode == 0, run.stdout + run.stderr
     return project
 
@@ -57,6 +57,11 @@ def test_the_initial_model_is_scored_as_it_is(finished: Any) -> None:
     pairs = table[table["compared_with"].notna()]
     assert len(pairs) == 10
     assert (pairs["low"] <= pairs["high"]).all()
+
+
+def test_a_complete_run_is_not_repeated(finished: Any) -> None:
+    """Reasons of choices may differ in the next run, e.g. the device of the first run is known."""
+    assert finished.jobs() == {}
 
 
 def test_only_other_content_trains_again(finished: Any) -> None:

@@ -85,7 +85,8 @@ rule report_page:
         **limits(mem_mb=2000, runtime=10),
     params:
         caption="All figures and tables, the settings and the versions on one page.",
-        settings=check.as_json(CONFIG.model_dump(exclude_defaults=True)),  # all
+        # All, but not the reasons of choices: they may differ between runs with the same settings.
+        settings=check.as_json(CONFIG.model_dump(exclude_defaults=True, exclude={"choices"})),
         configuration=stored_configuration,
     shell:
         "python -m scsigmoid report --configuration {params.configuration:q} --output {output:q} --log {log:q}"

@@ -297,7 +297,7 @@ def choose_training(
     fill("steps", steps, reason)
     steps = settings.positive("training.steps", steps)
     warmup = min(scale.warmup, ceil(steps / 5))
-    if first_warmup in (None, warmup):  # the same reason as in the first run: the report has it
+    if first_warmup in (None, warmup):  # with the same reason as in the first run
         fill("warmup_steps", warmup, size_reason)
     else:
         fill("warmup_steps", first_warmup, "as in the first run")
