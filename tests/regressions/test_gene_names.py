@@ -92,7 +92,7 @@ def test_cells_with_ids_only(table, blood):
 
 def test_symbols_of_another_organism(table, blood):
     """A few symbols of mouse, such as C3, are spelled as those of human genes."""
-    with pytest.raises(UserError, match="adata: .* such as '[A-Z][a-z].* another organism"):
+    with pytest.raises(UserError, match=r"adata: .* such as '[A-Z][a-z].* another organism"):
         ss.embed(make(table, map(str.capitalize, table.names)), blood)
 
 
