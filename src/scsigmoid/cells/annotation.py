@@ -124,6 +124,8 @@ def annotate(
         if not isinstance(adata, AnnData):
             found = type(adata).__name__
             raise UserError(f"{name}: expected an AnnData, found {found}; read the file first")
+        if not adata.n_obs:
+            raise UserError(f"{name}: has no cells; give other cells")
     check_arguments(model, key, classifier, threshold)
     with verbosity(verbose):
         types = read_types(reference, label)
@@ -276,14 +278,17 @@ def embed_both(cells: dict[str, AnnData], model: Model, key: str) -> None:
             missing.append(name)
             continue
         settings = adata.uns.get(key)
-        origin = settings.get("checkpoint") if isinstance(settings, Mapping) else None
+        values = np.asarray(adata.obsm[key])
+        is_whole = values.shape[1:] == (model.encoder.settings.hidden,)  # not a part, nor sparse
+        has_origin = is_whole and isinstance(settings, Mapping)
+        origin = settings.get("checkpoint") if has_origin else None
         if origin != checkpoint:
             made = "another model" if origin else "unknown"
             raise UserError(
                 f"{name}: the origin of obsm[{key!r}] is {made}, not {model.name}; give another "
                 "key, or delete it to embed the cells again"
             )
-        check_finite(np.asarray(adata.obsm[key]), adata.obs_names, f"{name}: contains")
+        check_finite(values, adata.obs_names, f"{name}: contains")
         check_order(adata, model, key, name)
     for name in missing:
         log(f"{name}: embedding {cells[name].n_obs:,} cells")
@@ -306,7 +311,7 @@ def check_order(adata: AnnData, model: Model, key: str, name: str) -> None:
 
     A few cells are embedded again. Nothing is checked without raw counts.
     """
-    rows = np.unique(np.linspace(0, adata.n_obs - 1, CHECKED).astype(int))
+    rows = np.arange(0, adata.n_obs, max(1, adata.n_obs // CHECKED))[:CHECKED]
     sample = adata[rows].to_memory()
     try:
         embed(sample, model, key=key, pooling=adata.uns[key]["pooling"], verbose=False)
