@@ -33,9 +33,7 @@ def test_an_evaluation_dataset_needs_the_manifest(
     assert "--metadata without --manifest; add the manifest" in capsys.readouterr().err
 
 
-def test_a_number_that_embed_cannot_use(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_number_that_embed_cannot_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [str(tmp_path / "cells.h5ad"), str(tmp_path / "out.h5ad")]
     assert main(["embed", *files, "--checkpoint", "blood", "--batch-tokens", "0"]) == 1
     assert "batch_tokens: " in capsys.readouterr().err
