@@ -73,8 +73,8 @@ def known_ids(
     if len(other_case) > found:
         raise UserError(
             f"{title}: {len(other_case):,} gene symbols, such as {other_case[0]!r}, differ from "
-            "the model's only in upper and lower case, as those of mouse and human do: genes of "
-            "another organism; map them to orthologs or use a model of that organism"
+            "the model's only in upper and lower case, as genes of another organism do; map them "
+            "to orthologs or use a model of their organism"
         )
     if not found_by_id and not unique:
         last = [*name_of][-1]
