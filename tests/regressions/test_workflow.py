@@ -23,6 +23,7 @@ from small_disk import mount, small_disk
 from scsigmoid.benchmarks.simulated import write_simulated_tokens
 from scsigmoid.cli import main
 from scsigmoid.config.check import load, merge
+from scsigmoid.files import locked
 
 MANIFEST = "results/demo/corpus/manifest.csv"
 EVALUATION = "results/demo/corpus/evaluation/simulated_heart.h5ad"
@@ -341,6 +342,29 @@ def test_results_that_cannot_be_written_are_one_line(
     message = f"{place}/results/config.yaml: cannot be written (Read-only file system)"
     assert f"scsigmoid: error: {message}" in output
     assert "Traceback" not in output
+
+
+def test_results_are_locked_for_all_working_folders(project: Project, tmp_path: Path) -> None:
+    """Snakemake only locks its working folder. When a run ends, it removes the locks of all."""
+    results = tmp_path / "results"
+    manifest = f"{results}/corpus/manifest.csv"
+    project.configure(merge(TINY, {"results": str(results)}))
+    with locked(results / ".workflow", "running the workflow"):
+        run = project.run(manifest)
+    assert run.returncode != 0
+    assert f"{results}: process {os.getpid()}" in run.stderr.splitlines()[-1]
+    assert not (results / "config.yaml").exists()
+    assert project.run(manifest).returncode == 0
+
+
+def test_a_dry_run_next_to_a_run_prints_no_error(project: Project) -> None:
+    locks = project.folder / ".snakemake/locks"
+    locks.mkdir(parents=True)
+    (locks / "0.output.lock").write_text(f"{MANIFEST}\n")
+    dry = project.run("-n", MANIFEST)
+    assert dry.returncode == 0
+    assert "Error" not in dry.stdout + dry.stderr
+    assert project.run(MANIFEST).returncode != 0
 
 
 def test_a_failing_job_shows_its_one_line(make_project: Callable[..., Any], tmp_path: Path) -> None:

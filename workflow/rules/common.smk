@@ -5,10 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+
+from snakemake.persistence import PersistenceBase
 
 
 def put_first(variable, folder):
@@ -69,14 +72,18 @@ try:
     from scsigmoid.config.compared import compared
     from scsigmoid.config.initial import initial_checksum, initial_path
     from scsigmoid.errors import UserError
+    from scsigmoid.files import locked
     from scsigmoid.forecast.choices import choose
     from scsigmoid.report import registry
-    from scsigmoid.config.stale_lock import clear_stale_lock, note_run
+    from scsigmoid.config.stale_lock import clear_stale_lock, note_run, running_jobs
 except ModuleNotFoundError as error:
     stop(missing_module(error))
 
 if workflow.is_main_process and clear_stale_lock(".snakemake"):
     print("An earlier run was killed. Its lock is removed.", file=sys.stderr)
+
+# Next to another run, a dry run would print "Error: Directory cannot be locked", and continue.
+PersistenceBase.lock_warn_only = PersistenceBase.noop
 
 IS_MODULE = not workflow.modifier.is_main_snakefile()
 try:
@@ -261,8 +268,6 @@ def record_in_job():
     was killed, the record would be missing, and later changes of settings would be ignored. Jobs
     would also replace the id under which they were submitted by none.
     """
-    from snakemake.persistence import PersistenceBase
-
     started, finished = PersistenceBase.started, PersistenceBase.finished
 
     def set_option(**option):
@@ -351,9 +356,26 @@ def stored_configuration(wildcards, output):
     return [path, "--checksum", CHECKSUM]
 
 
+@cache
+def lock_results(folder):
+    """Lock a results folder. Raise a UserError if another run or local jobs of a killed run use it.
+
+    Snakemake locks only its working folder, and each run that ends removes the locks of all runs.
+    """
+    lock = locked(f"{folder}/.workflow", "running the workflow")
+    lock.__enter__()
+    if jobs := running_jobs(f"{folder}/config.yaml"):
+        raise UserError(
+            f"{folder}: jobs of a killed run still write to it; wait for them or stop them (kill"
+            f" {' '.join(map(str, jobs))}), and run again"
+        )
+    return lock  # the cache keeps the lock until this process ends
+
+
 def store_configuration(path):
     """Write the configuration to a file, unless it is a file of the user (`stored.store`)."""
     try:
+        lock_results(path.rpartition("/")[0])
         stored.store(CONFIG, Path(path), workflow.configfiles)
     except UserError as error:
         stop(error)
