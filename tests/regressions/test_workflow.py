@@ -22,6 +22,7 @@ from small_disk import mount, small_disk
 
 from scsigmoid.benchmarks.simulated import write_simulated_tokens
 from scsigmoid.cli import main
+from scsigmoid.config import stored
 from scsigmoid.config.check import load, merge
 from scsigmoid.files import locked
 
@@ -99,6 +100,32 @@ def test_a_model_with_other_settings_than_the_configuration_is_trained_again(
     assert "softmax_128" in line
     assert "learning_rate" in line
     assert re.findall(r"^    output: (\S+),", run.stdout, re.MULTILINE) == [MODELS["softmax_128"]]
+
+
+def test_changed_settings_of_renamed_results_are_named(project: Project) -> None:
+    """Snakemake has no record of the files, so it would say that nothing is to be done."""
+    overrides = merge(TINY, {"corpus": {"parts": 1}, "training": {"steps": 1}})
+    place_tokens(project, overrides)
+    assert main(train_command(project, overrides, "sigmoid_128")) == 0
+    results = project.folder / "results/demo"
+    stored.store(load(overrides=overrides), results / "config.yaml", [])
+    changes = {"results": "results/mine", "evaluation": {"umap": {"neighbors": 7}}}
+    results.rename(results.with_name("mine"))
+    project.configure(merge(overrides, changes))
+    target = MODELS["sigmoid_128"].replace("demo", "mine")
+    run = project.run("-n", target, "--allowed-rules", "train")
+    (warning,) = [line for line in run.stderr.splitlines() if "warning" in line]
+    assert "results/mine" in warning
+    assert "evaluation.umap.neighbors" in warning
+    assert "evaluation.umap.variance" not in warning
+
+
+def test_a_results_folder_may_be_spelled_in_another_way(project: Project) -> None:
+    """Snakemake found no records of the files, so changed settings did not run jobs again."""
+    assert project.run(MANIFEST).returncode == 0
+    leave_out = {"leave_out": [f"{0:08}-0000-0000-0000-{0:012}"]}
+    project.configure(merge(TINY, {"corpus": leave_out, "results": ".//results/demo"}))
+    assert project.jobs(MANIFEST) == {"manifest": 1}
 
 
 def test_a_job_of_a_cluster_records_its_settings(project: Project) -> None:

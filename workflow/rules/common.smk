@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from snakemake.io import IOFile
 from snakemake.persistence import PersistenceBase
 
 
@@ -97,7 +98,8 @@ except UserError as error:
 except ModuleNotFoundError as error:  # of the modules that read own files
     stop(missing_module(error))
 
-RESULTS = (CONFIG.results or f"results/{CONFIG.preset}").rstrip("/")
+# Snakemake compares paths as text: with `./results`, it would not find the records of `results`.
+RESULTS = os.path.normpath(CONFIG.results or f"results/{CONFIG.preset}")
 PLAN = plan.Plan(CONFIG)
 CHECKSUM = stored.checksum(CONFIG.model_dump())
 if workflow.is_main_process:
@@ -245,6 +247,19 @@ def user_file_of_dataset(wildcards):
 
 
 @cache
+def warn_of_missing_records(results):
+    """Name the changed settings of a results folder that was renamed or copied without records."""
+    if changed := stored.changed_settings(CONFIG, results / "config.yaml"):
+        print(
+            f"scsigmoid: warning: {results}: .snakemake has no record of its files (renamed, copied,"
+            " or made in another folder), so they are not made again for settings that differ from"
+            f" {results}/config.yaml: {', '.join(changed)}. To record the settings of the files,"
+            " first run `snakemake --touch --forceall` with the old settings",
+            file=sys.stderr,
+        )
+
+
+@cache
 def find_outdated(model):
     """Return no inputs, but train a finished model again if its file states other settings.
 
@@ -253,6 +268,8 @@ def find_outdated(model):
     """
     path = MODEL_FILES[model]
     if workflow.is_main_process and not workflow.touch:
+        if os.path.exists(path) and not workflow.persistence.metadata(IOFile(path)):
+            warn_of_missing_records(Path(path).parents[2])
         if changed := PLAN.changed_settings(model, path):
             message = f"{path}: trained again, because settings differ: {'; '.join(changed)}"
             print(message, file=sys.stderr)
