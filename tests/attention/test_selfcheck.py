@@ -8,7 +8,7 @@ import triton
 from oracle import gradients
 from triton.compiler.errors import CompilationError
 
-from scsigmoid.attention import choose_backend, ops, reference, selfcheck
+from scsigmoid.attention import backends, choose_backend, ops, problem, reference, selfcheck
 from scsigmoid.errors import UserError
 
 CPU = torch.device("cpu")
@@ -33,7 +33,7 @@ class Kernels:
     def backward(self, grad, q, k, v, problem, bias_grad):
         results = gradients(q, k, v, grad, lengths(problem))[1:]
         pairs = zip(self.factors[1:], results, strict=True)
-        return *((factor * x).to(q.dtype) for factor, x in pairs), None
+        return *((factor * x).to(q.dtype) for factor, x in pairs), None, None
 
 
 @pytest.fixture
@@ -42,13 +42,13 @@ def check(monkeypatch, tmp_path):
     monkeypatch.setattr(selfcheck, "TRITON", ())
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")
 
-    def check_kernels(kernels):
-        modules = {"reference": reference, "triton": kernels}
+    def check_kernels(kernels, *case, backend="triton"):
+        modules = {"reference": reference, backend: kernels}
         monkeypatch.setattr(ops, "launcher", modules.__getitem__)
         selfcheck.find_failure.cache_clear()
         with triton.knobs.cache.scope():
             triton.knobs.cache.dir = str(tmp_path)
-            return selfcheck.find_failure("triton", CPU)
+            return selfcheck.find_failure(backend, CPU, *case)
 
     yield check_kernels
     selfcheck.find_failure.cache_clear()
@@ -98,6 +98,51 @@ def test_tested_versions_are_not_checked(check, monkeypatch):
     kernels = Kernels(error=RuntimeError("must not be called"))
     assert check(kernels) == ""
     assert kernels.calls == 0
+
+
+class Causal:
+    """Kernels that compute the formula, but without a causal mask if ``ignores_it``."""
+
+    def __init__(self, ignores_it):
+        self.ignores_it = ignores_it
+
+    def forward(self, q, k, v, problem):
+        is_causal = problem.is_causal and not self.ignores_it
+        return reference.forward(q, k, v, problem._replace(is_causal=is_causal))
+
+    def backward(self, grad, q, k, v, problem, *rest, **options):
+        is_causal = problem.is_causal and not self.ignores_it
+        problem = problem._replace(is_causal=is_causal)
+        return reference.backward(grad, q, k, v, problem, *rest, **options)
+
+
+@pytest.mark.parametrize("option", [problem.CAUSAL, problem.KEY_BIAS])
+def test_an_option_without_a_test_on_a_gpu_is_checked_with_every_version(
+    check, monkeypatch, option
+):
+    version = ".".join(triton.__version__.split(".")[:2])
+    monkeypatch.setattr(selfcheck, "TRITON", (version,))
+    assert check(Causal(ignores_it=False), 64, option) == ""
+    broken = Kernels(error=RuntimeError("failed"))
+    assert check(broken, 64, option) == ""  # the stored result
+    other = check(broken, 256, option)
+    assert other.startswith(f"its kernels fail with head dimension 256 and {option} (RuntimeError")
+
+
+def test_a_mask_that_is_ignored_is_found(check):
+    message = check(Causal(ignores_it=True), 64, problem.CAUSAL)
+    assert "relative error of O at head dimension 64" in message
+
+
+@pytest.mark.parametrize(("dimension", "checked"), [(32, True), (64, False), (96, True)])
+def test_head_dimensions_without_a_test_on_a_gpu_are_checked(
+    check, monkeypatch, dimension, checked
+):
+    version = ".".join(triton.__version__.split(".")[:2])
+    monkeypatch.setattr(selfcheck, "TRITON", (version,))
+    broken = Kernels(error=RuntimeError("failed"))
+    message = check(broken, backends.checked_dimension(dimension), backend="hopper")
+    assert bool(message) == checked
 
 
 def test_portable_kernels_replace_failing_kernels(gpu):

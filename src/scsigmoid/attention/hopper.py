@@ -4,8 +4,8 @@ import importlib.util
 
 #: Tested versions of Triton. With other versions, `selfcheck` checks the kernels.
 TRITON = ("3.6", "3.7", "3.8")
-#: Supported head dimensions.
-DIMENSIONS = (64, 128)
+#: Supported head dimensions. Tiles have 64 or 128 columns. Descriptors fill the others with zeros.
+DIMENSIONS = (32, 64, 96, 128)
 
 
 def unavailable() -> str:
