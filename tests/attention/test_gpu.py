@@ -28,6 +28,7 @@ from scsigmoid.attention import (
     sigmoid_attention_padded,
     softmax_attention,
 )
+from scsigmoid.attention.problem import CAUSAL, KEY_BIAS
 from scsigmoid.kernels import version_of
 
 pytestmark = [
@@ -408,9 +409,13 @@ def test_kernels_pass_the_check_for_other_versions(backend, monkeypatch, tmp_pat
     selfcheck.find_failure.cache_clear()
     with triton.knobs.cache.scope():
         triton.knobs.cache.dir = str(tmp_path)
-        assert selfcheck.find_failure(backend, torch.device("cuda")) == ""
-    (verdict,) = (tmp_path / "scsigmoid").iterdir()
-    assert verdict.read_text() == ""
+        cases = [(width, "") for width in (64, 128)]
+        if backend == "triton":
+            cases += [(256, ""), (64, CAUSAL), (64, KEY_BIAS)]
+        for case in cases:
+            assert selfcheck.find_failure(backend, torch.device("cuda"), *case) == ""
+    verdicts = list((tmp_path / "scsigmoid").iterdir())
+    assert [path.read_text() for path in verdicts] == [""] * len(cases)
     selfcheck.find_failure.cache_clear()
 
 

@@ -117,32 +117,17 @@ class Causal:
 
 
 @pytest.mark.parametrize("option", [problem.CAUSAL, problem.KEY_BIAS])
-def test_an_option_without_a_test_on_a_gpu_is_checked_with_every_version(
-    check, monkeypatch, option
-):
-    version = ".".join(triton.__version__.split(".")[:2])
-    monkeypatch.setattr(selfcheck, "TRITON", (version,))
+def test_options_and_widths_are_checked_alone(check, option):
     assert check(Causal(ignores_it=False), 64, option) == ""
     broken = Kernels(error=RuntimeError("failed"))
     assert check(broken, 64, option) == ""  # the stored result
-    other = check(broken, 256, option)
-    assert other.startswith(f"its kernels fail with head dimension 256 and {option} (RuntimeError")
+    assert "RuntimeError: failed" in check(broken, 256, option)
+    assert "RuntimeError: failed" in check(broken, 64)
 
 
 def test_a_mask_that_is_ignored_is_found(check):
     message = check(Causal(ignores_it=True), 64, problem.CAUSAL)
     assert "relative error of O at head dimension 64" in message
-
-
-@pytest.mark.parametrize(("dimension", "checked"), [(32, True), (64, False), (96, True)])
-def test_head_dimensions_without_a_test_on_a_gpu_are_checked(
-    check, monkeypatch, dimension, checked
-):
-    version = ".".join(triton.__version__.split(".")[:2])
-    monkeypatch.setattr(selfcheck, "TRITON", (version,))
-    broken = Kernels(error=RuntimeError("failed"))
-    message = check(broken, backends.checked_dimension(dimension), backend="hopper")
-    assert bool(message) == checked
 
 
 def test_portable_kernels_replace_failing_kernels(gpu):

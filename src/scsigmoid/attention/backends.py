@@ -16,7 +16,7 @@ from scsigmoid.progress import log
 
 #: Head dimensions of FlashAttention-4 that were tested.
 FA4_DIMENSIONS = (64, 128)
-#: Head dimension of a call, and one of these options or "".
+#: Width of the tiles of a call (:func:`tile_width`), and its option or "".
 Case = tuple[int, str]
 
 
@@ -44,14 +44,12 @@ def find_unsupported(attention: str, q: Tensor, option: str = "") -> str:
     return f"it does not compute {option}" if option else ""
 
 
-def checked_dimension(dimension: int) -> int:
-    """Return the head dimension with which :mod:`selfcheck` checks the kernels of a call.
+def tile_width(dimension: int) -> int:
+    """Return the columns of the kernels' tiles for a head dimension: 64, 128 or 256.
 
     Comparisons make torch.compile treat the result as a constant.
     """
-    if dimension > 128:
-        return 256
-    return 32 if dimension == 32 else 96 if dimension == 96 else 64
+    return 64 if dimension <= 64 else 128 if dimension <= 128 else 256
 
 
 @functools.cache
@@ -188,7 +186,7 @@ def choose_backend(
     requested: str,
     device: torch.device | str,
     unsupported: str = "",
-    dimension: int = 64,
+    width: int = 64,
     option: str = "",
 ) -> str:
     """Choose the attention backend for a device, and log each choice once.
@@ -206,10 +204,8 @@ def choose_backend(
         device: device of the tensors, or its name.
         unsupported: result of :func:`find_unsupported` for the tensors. By default all backends
             support them.
-        dimension: result of :func:`checked_dimension`.
-        option: :data:`~.problem.CAUSAL`, :data:`~.problem.KEY_BIAS` or "". If no GPU was tested
-            with it or with ``dimension`` (:func:`selfcheck.is_untried`), results are checked first,
-            too.
+        width: result of :func:`tile_width`.
+        option: :data:`~.problem.CAUSAL`, :data:`~.problem.KEY_BIAS` or "".
 
     Raises:
         UserError: if the backend is unknown or does not run on the device, or if ``triton`` or
@@ -217,4 +213,4 @@ def choose_backend(
     """
     if not isinstance(requested, str):
         raise UserError(f"backend {requested!r}: is not a string; use 'auto' or a name in BACKENDS")
-    return _choose(attention, requested, torch.device(device), unsupported, (dimension, option))
+    return _choose(attention, requested, torch.device(device), unsupported, (width, option))

@@ -1,16 +1,15 @@
-"""Check of the kernels with untested versions of Triton and PyTorch, and of untested options.
+"""Check of the kernels with untested versions of Triton and PyTorch.
 
 This project's kernels use private parts of Triton, which change between releases. PyTorch chooses
 the kernel of ``sdpa``, which may change with the versions of PyTorch and cuDNN. If the version of
 Triton is not in :data:`scsigmoid.attention.hopper.TRITON`, or that of PyTorch not in
 :data:`scsigmoid.attention.sdpa.TORCH`, a backend is compared with plain PyTorch on a small batch
-before its first use. So are options that were not tested on a GPU yet (:func:`is_untried`). The
-result is stored in the cache of Triton's compiled kernels.
+before its first use, separately for each width of tiles and each option. The result is stored in
+the cache of Triton's compiled kernels.
 """
 
 import functools
 import hashlib
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -33,20 +32,8 @@ from scsigmoid.progress import log
 
 #: Lengths of the sequences: several blocks, 0 tokens, 1 token, a block plus 1 token.
 LENGTHS = (300, 0, 1, 129)
-#: Head dimensions: the two numbers of columns for which the Hopper kernels are compiled.
-DIMENSIONS = (64, 128)
 #: Maximum relative error. Rounding to bfloat16 causes less than 0.006.
 LIMIT = 0.02
-
-
-def is_untried(backend: str, dimension: int, option: str) -> bool:
-    """Return True if no run of ``pytest -m gpu`` has tried a head dimension or an option.
-
-    docs/measurements/gpu_tests.csv lists the runs. The last one was before these were added.
-    """
-    if backend == "hopper":
-        return dimension not in DIMENSIONS
-    return backend == "triton" and (option != "" or dimension > max(DIMENSIONS))
 
 
 def _compute(
@@ -73,46 +60,44 @@ def _compute(
     return [out, *(x for x in gradients if x is not None)]  # gradients of absent biases are None
 
 
-def compare(
-    backend: str, device: torch.device, dimensions: Sequence[int] = DIMENSIONS, option: str = ""
-) -> str:
+def compare(backend: str, device: torch.device, dimension: int, option: str = "") -> str:
     """Return how a backend's kernels fail, or "" if they agree with plain PyTorch."""
     from triton.errors import TritonError
 
     kind: Kind = "softmax" if backend == "sdpa" else "sigmoid"
-    for dimension in dimensions:
-        generator = torch.Generator().manual_seed(0)
-        shape = (4, sum(LENGTHS), 2, dimension)
-        tensors = list(torch.randn(shape, generator=generator).bfloat16())
-        expected = _compute([x.double() for x in tensors], "reference", kind, option)
-        try:
-            # The second call launches the compiled kernels directly (`launching.launch`).
-            for _ in range(2):
-                results = _compute([x.to(device) for x in tensors], backend, kind, option)
-        except (torch.OutOfMemoryError, torch.AcceleratorError):
-            raise  # a failure of the GPU says nothing about the compiler
-        except (TritonError, RuntimeError, ImportError, AttributeError, TypeError) as error:
-            # The compiler raises TritonError, and RuntimeError from C++. Python raises the other
-            # errors if a private part of Triton is missing or takes other arguments.
-            cause: BaseException = error
-            while cause.__cause__ is not None:
-                cause = cause.__cause__
-            return f"{type(cause).__name__}: {' '.join(str(cause).split())[:300]}"
-        names = ("O", "dQ", "dK", "dV", "dkey_bias")[: len(expected)]
-        for name, result, exact in zip(names, results, expected, strict=True):
-            deviation = (result.double().cpu() - exact).norm() / exact.norm()
-            if not deviation < LIMIT:  # also if NaN
-                return f"relative error of {name} at head dimension {dimension}: {deviation:.2g}"
+    generator = torch.Generator().manual_seed(0)
+    shape = (4, sum(LENGTHS), 2, dimension)
+    tensors = list(torch.randn(shape, generator=generator).bfloat16())
+    expected = _compute([x.double() for x in tensors], "reference", kind, option)
+    try:
+        # The second call launches the compiled kernels directly (`launching.launch`).
+        for _ in range(2):
+            results = _compute([x.to(device) for x in tensors], backend, kind, option)
+    except (torch.OutOfMemoryError, torch.AcceleratorError):
+        raise  # a failure of the GPU says nothing about the compiler
+    except (TritonError, RuntimeError, ImportError, AttributeError, TypeError) as error:
+        # The compiler raises TritonError, and RuntimeError from C++. Python raises the other
+        # errors if a private part of Triton is missing or takes other arguments.
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        return f"{type(cause).__name__}: {' '.join(str(cause).split())[:300]}"
+    names = ("O", "dQ", "dK", "dV", "dkey_bias")[: len(expected)]
+    for name, result, exact in zip(names, results, expected, strict=True):
+        deviation = (result.double().cpu() - exact).norm() / exact.norm()
+        if not deviation < LIMIT:  # also if NaN
+            return f"relative error of {name} at head dimension {dimension}: {deviation:.2g}"
     return ""
 
 
 @functools.cache
 def find_failure(
-    backend: str, device: torch.device, dimension: int = DIMENSIONS[0], option: str = ""
+    backend: str, device: torch.device, dimension: int = 64, option: str = ""
 ) -> str:
     """Return why a backend's kernels fail with the installed software, or "" if they work.
 
-    ``option``: :data:`CAUSAL`, :data:`KEY_BIAS` or "".
+    ``dimension``: the width of tiles, 64, 128 or 256. ``option``: :data:`CAUSAL`, :data:`KEY_BIAS`
+    or "".
     """
     import triton
 
@@ -123,32 +108,25 @@ def find_failure(
     else:
         tested, version = TRITON, triton.__version__
         software = f"triton {version}"
-    case = ""
-    if is_untried(backend, dimension, option):
-        case = f"head dimension {dimension}" + (f" and {option}" if option else "")
-    elif ".".join(version.split(".")[:2]) in tested:
+    if ".".join(version.split(".")[:2]) in tested:
         return ""
     sources = (path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
     code = hashlib.sha256(b"".join(sources)).hexdigest()[:16]
     gpu = torch.cuda.get_device_name(device).replace(" ", "-")
-    name = "-".join([backend, *software.split(), gpu, code, *case.split()]) + ".txt"
-    path = Path(triton.knobs.cache.dir, "scsigmoid", name)
+    words = [backend, *software.split(), gpu, code, str(dimension), *option.split()]
+    path = Path(triton.knobs.cache.dir, "scsigmoid", "-".join(words) + ".txt")
     try:
         failure = path.read_text(encoding="utf-8")
     except OSError:
-        what = case or software
-        log(f"backend {backend}: not tested with {what}; checking its results once")
-        dimensions = (dimension,) if case else DIMENSIONS
+        log(f"backend {backend}: not tested with {software}; checking its results once")
         # The caller's autocast, dispatch modes and stream do not apply in another thread.
         with ThreadPoolExecutor(1) as pool:
-            failure = pool.submit(compare, backend, device, dimensions, option).result()
+            failure = pool.submit(compare, backend, device, dimension, option).result()
         # If the file cannot be written, each process checks the kernels.
         with suppress(OSError), atomic_path(path) as temporary:
             temporary.write_text(failure, encoding="utf-8")
     if not failure:
         return ""
-    if case:
-        return f"its kernels fail with {case} ({failure}); delete {path} to check again"
     return (
         f"its kernels fail with {software}, which they were not tested with ({failure}); "
         f"tested versions: {', '.join(tested)}; delete {path} to check again"

@@ -22,7 +22,7 @@ from scsigmoid.attention.arguments import (
     to_float,
 )
 from scsigmoid.attention.backends import (
-    checked_dimension,
+    tile_width,
     choose_backend,
     find_unsupported,
 )
@@ -96,7 +96,7 @@ def _attend(
     is_causal = bool(is_causal)
     option = CAUSAL if is_causal else KEY_BIAS if key_bias is not None else ""
     unsupported = find_unsupported("sigmoid", q_or_qkv, option)
-    checked = checked_dimension(q_or_qkv.shape[-1])
+    checked = tile_width(q_or_qkv.shape[-1])
     device = q_or_qkv.device
     backend = choose_backend("sigmoid", backend, device, unsupported, checked, option)
     problem = Problem(

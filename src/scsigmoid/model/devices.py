@@ -14,7 +14,7 @@ from typing import IO
 
 import torch
 
-from scsigmoid.attention.backends import checked_dimension, choose_backend, find_unsupported
+from scsigmoid.attention.backends import tile_width, choose_backend, find_unsupported
 from scsigmoid.errors import UserError
 from scsigmoid.files import open_lock
 from scsigmoid.model.sizes import EncoderSettings
@@ -167,7 +167,7 @@ def backend_of(settings: EncoderSettings, device: torch.device) -> str:
     query = torch.empty(0, settings.heads, settings.head_dimension, dtype=dtype)
     # Depends on the dtype and the head dimension of the query only.
     obstacle = find_unsupported(settings.attention, query)
-    case = device, obstacle, checked_dimension(settings.head_dimension)
+    case = device, obstacle, tile_width(settings.head_dimension)
     return choose_backend(settings.attention, settings.backend, *case)
 
 
