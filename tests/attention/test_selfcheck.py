@@ -8,7 +8,7 @@ import triton
 from oracle import gradients
 from triton.compiler.errors import CompilationError
 
-from scsigmoid.attention import backends, choose_backend, ops, problem, reference, selfcheck
+from scsigmoid.attention import choose_backend, ops, problem, reference, selfcheck
 from scsigmoid.errors import UserError
 
 CPU = torch.device("cpu")

@@ -91,9 +91,7 @@ def compare(backend: str, device: torch.device, dimension: int, option: str = ""
 
 
 @functools.cache
-def find_failure(
-    backend: str, device: torch.device, dimension: int = 64, option: str = ""
-) -> str:
+def find_failure(backend: str, device: torch.device, dimension: int = 64, option: str = "") -> str:
     """Return why a backend's kernels fail with the installed software, or "" if they work.
 
     ``dimension``: the width of tiles, 64, 128 or 256. ``option``: :data:`CAUSAL`, :data:`KEY_BIAS`

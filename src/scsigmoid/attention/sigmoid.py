@@ -22,9 +22,9 @@ from scsigmoid.attention.arguments import (
     to_float,
 )
 from scsigmoid.attention.backends import (
-    tile_width,
     choose_backend,
     find_unsupported,
+    tile_width,
 )
 from scsigmoid.attention.problem import CAUSAL, KEY_BIAS, Problem, compute_dtype
 from scsigmoid.attention.reference import largest_scores

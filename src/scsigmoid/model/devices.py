@@ -14,7 +14,7 @@ from typing import IO
 
 import torch
 
-from scsigmoid.attention.backends import tile_width, choose_backend, find_unsupported
+from scsigmoid.attention.backends import choose_backend, find_unsupported, tile_width
 from scsigmoid.errors import UserError
 from scsigmoid.files import open_lock
 from scsigmoid.model.sizes import EncoderSettings
