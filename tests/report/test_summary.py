@@ -40,7 +40,8 @@ def test_means_over_datasets_and_counts(tmp_path: Path, config: Config) -> None:
         (
             "local",
             "own",
-            "scsigmoid embed --checkpoint '{}/a folder/training/sigmoid_256' more.h5ad embedded.h5ad",
+            "scsigmoid embed --checkpoint '{}/a folder/training/sigmoid_256' more.h5ad "
+            "embedded.h5ad",
         ),
     ],
 )

@@ -118,8 +118,8 @@ def with_local_datasets(config: Config) -> Config:
         name = file.dataset
         if name in datasets:
             raise UserError(
-                f"corpus.local: two datasets are called {name!r}; list each file in an entry of its "
-                "own, with another name"
+                f"corpus.local: two datasets are called {name!r}; list each file in its own "
+                "entry, with another name"
             )
         title = name.replace("_", " ")
         # The name of the file, unless the title already says it.
