@@ -86,7 +86,7 @@ def test_a_stored_configuration_round_trips() -> None:
         ({"evaluation": {"pair": ["sigmoid_384", "softmax_384"]}}, ["pair", "stress"]),
         ({"architecture": {"size": "tini"}}, ["architecture.size", "'tiny'"]),
         ({"sizes": {"tiny": {"heads": 3}}}, ["sizes.tiny", "multiple"]),
-        ({"sizes": {"tiny": {"hidden": 512}}}, ["sizes.tiny", "128", "4 heads"]),
+        ({"sizes": {"tiny": {"hidden": 1024}}}, ["sizes.tiny", "256", "4 heads"]),
         (
             {"tokens": {"cls": False}, "evaluation": {"embeddings": {"pooling": "cls"}}},
             ["evaluation.embeddings.pooling", "tokens.cls: true"],
@@ -204,7 +204,7 @@ class TestLocalFiles:
             ([held_out, entry], "listed twice"),
             ([entry], "no cells are held out"),
             ([held_out], "every cell is held out"),
-            ([held_out, same_name], "two datasets are called 'a'; set name of one"),
+            ([held_out, same_name], "two datasets are called 'a'"),
             ([{**same_name, "files": str(tmp_path / "*.h5ad")}], "one name for 2 files; remove it"),
             ([{**entry, "held_out": 1.5}], "corpus.local.0.held_out: .* fraction"),
             ([{**entry, "held_out": "split"}], "corpus.local.0.held_out: .* 'column=value'"),
