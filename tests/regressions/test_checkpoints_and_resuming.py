@@ -16,7 +16,7 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.errors import UserError
 from scsigmoid.files import parsing
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.training.checkpoints import Checkpoint, Checkpoints, read_checkpoint
+from scsigmoid.training.checkpoints import Checkpoint, Checkpoints
 from scsigmoid.training.loop import restore
 from scsigmoid.training.records import Events
 from scsigmoid.training.run import TrainingRun
@@ -145,18 +145,6 @@ def test_checkpoints_of_earlier_code_are_resumed():
     assert other.identity("v", "c").items() - EARLIER_IDENTITY.items() == {
         ("architecture.variants", '["qk_norm"]')
     }
-
-
-def test_names_in_checkpoints_of_earlier_versions(tmp_path):
-    values = {
-        "version": 3, "step": 2, "steps": 4, "seconds": 1.0, "journal": "",
-        "identity": {"architecture.variants": '["qk_norm", "centred_values"]'},
-        "model": {}, "optimiser": {"state": torch.ones(2)},
-    }  # fmt: skip
-    torch.save(values, tmp_path / "step-00000002.pt")
-    checkpoint = read_checkpoint(tmp_path / "step-00000002.pt")
-    assert checkpoint.optimizer["state"].tolist() == [1, 1]
-    assert checkpoint.identity == {"architecture.variants": '["qk_norm", "centered_values"]'}
 
 
 def test_a_checkpoint_with_other_groups_of_parameters_is_one_line(tmp_path):

@@ -10,6 +10,7 @@ from made_up_results import write_all_parts
 
 from scsigmoid.config.schema import Config, StudyFamily
 from scsigmoid.errors import UserError
+from scsigmoid.paper.reported import reported
 from scsigmoid.report import registry
 from scsigmoid.report.page import breakable, content, job_time, make_report
 from scsigmoid.results.folder import Results
