@@ -14,7 +14,6 @@ rule table:
             labels={"table": "{name}"},
         ),
         md=f"{RESULTS}/tables/{{name}}.md",
-        tex=f"{RESULTS}/tables/{{name}}.tex",
     log:
         f"{RESULTS}/logs/tables/{{name}}.log",
     benchmark:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: Tables with more rows than this, or without rows, are collapsed when the page opens.
 MAXIMUM_OPEN_ROWS = 16
 #: Suffixes of the files of each figure and table. The page has links to these files.
-SUFFIXES = {"figure": ("pdf", "png", "txt"), "table": ("csv", "md", "tex")}
+SUFFIXES = {"figure": ("pdf", "png", "txt"), "table": ("csv", "md")}
 #: Folder of Snakemake's ``benchmark`` files, one per job: ``<rule>[/<wildcards>].tsv``.
 JOB_RECORDS = "resources"
 #: Packages whose versions the page lists.

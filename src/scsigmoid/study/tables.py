@@ -43,7 +43,7 @@ def write_tables(study: Study, output: Path) -> list[Path]:
     return [
         path
         for name, table in tables(study).items()
-        for path in write_table(table, f"study_{name}", output / f"study_{name}")
+        for path in write_table(table, output / f"study_{name}")
     ]
 
 
