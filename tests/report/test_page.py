@@ -1,14 +1,13 @@
 """The report page: complete, self-contained, escaped, reproducible."""
 
 import base64
-import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from made_up_results import write_all_parts
 
-from scsigmoid.config.schema import Config, StudyFamily
+from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.paper.reported import reported
 from scsigmoid.report import registry
@@ -140,27 +139,6 @@ def test_training_from_scratch_instead_of_from_a_model_is_stated(whole: Results)
     changed = Results(whole.folder, whole.config.model_copy(update={"choices": choices}))
     assert content(changed)["conclusion"].endswith(f"training.initial: {reason}.")
     assert "from scratch" not in content(whole)["conclusion"]
-
-
-def test_a_study_has_a_section_of_its_own(whole: Results) -> None:
-    assert "study" not in {section["id"] for section in content(whole)["sections"]}
-    size = whole.config.architecture.size
-    seeds = StudyFamily(attention=["sigmoid"], context=[128], size=[size], seed=[1])
-    with_study = Results(whole.folder, whole.config.model_copy(update={"study": {"seeds": seeds}}))
-    folder = whole.folder / "study/page"
-    folder.mkdir(parents=True)
-    (folder / "study_claims.csv").write_text(
-        'claim,result,outcome\nLower loss,"-0.1 [-1, 1]",open\n'
-    )
-    shutil.copy(whole.folder / "figures/loss.png", folder / "study_loss.png")
-    (folder / "study_loss.txt").write_text("Three seeds per arm.\n")
-    make_report(with_study, whole.folder / "report.html")
-    page = Page((whole.folder / "report.html").read_text(encoding="utf-8"))
-    assert not page.open
-    assert {"study", "table-study_claims", "figure-study_loss"} <= {*page.ids}
-    assert "-0.1 [-1, 1]" in page.words
-    assert "figure-study_scale" not in page.ids
-    assert any(text.endswith("keys. Three seeds per arm. ") for text in page.words)
 
 
 def test_long_names_break_at_dots_and_underscores() -> None:

@@ -73,7 +73,6 @@ rule report_page:
         tables=result("tables/{name}.csv", name=TABLES),
         pages=result("tables/{name}.md", name=TABLES),
         figures=result("figures/{name}.{suffix}", name=FIGURES, suffix=["png", "txt"]),
-        study=rules.study.output if PLAN.study_runs else [],
     output:
         report(f"{RESULTS}/report.html", caption="../report/caption.rst", category="Report"),
     log:
