@@ -118,11 +118,7 @@ def annotate(
             in common, if an embedding was made by another model, or as for :func:`embed`.
     """
     cells = {"query": query, "reference": reference}
-    for name, adata in cells.items():
-        if not isinstance(adata, AnnData):
-            found = type(adata).__name__
-            raise UserError(f"{name}: expected an AnnData, found {found}; read the file first")
-    check_arguments(model, key, classifier, threshold)
+    check_arguments(cells, model, key, classifier, threshold)
     with verbosity(verbose):
         types = read_types(reference, label)
         names, numbers = np.unique(types[types != ""], return_inverse=True)
@@ -211,8 +207,17 @@ def read_cells(path: Path) -> AnnData:
             return read_h5ad(source)
 
 
-def check_arguments(model: Any, key: Any, classifier: Any, threshold: Any) -> None:
-    """Raise a UserError if an argument of :func:`annotate` has a wrong type or value."""
+def check_arguments(
+    cells: Mapping[str, Any], model: Any, key: Any, classifier: Any, threshold: Any
+) -> None:
+    """Raise a UserError if an argument of :func:`annotate` has a wrong type or value.
+
+    ``cells`` are query and reference by name.
+    """
+    for name, adata in cells.items():
+        if not isinstance(adata, AnnData):
+            found = type(adata).__name__
+            raise UserError(f"{name}: expected an AnnData, found {found}; read the file first")
     if not isinstance(model, Model):
         raise UserError(
             f"model: expected the result of load(...), found {type(model).__name__}; load the model"
