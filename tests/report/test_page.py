@@ -2,16 +2,14 @@
 
 import base64
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from made_up_results import write_all_parts
 
-from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.paper.reported import reported
 from scsigmoid.report import registry
-from scsigmoid.report.page import breakable, content, job_time, make_report
+from scsigmoid.report.page import breakable, content, make_report
 from scsigmoid.results.folder import Results
 
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
@@ -145,12 +143,3 @@ def test_long_names_break_at_dots_and_underscores() -> None:
     """Numbers do not break, and markup of users is text."""
     expected = "tokens.<wbr>minimum_<wbr>genes: 0.25 &lt;b&gt;"
     assert breakable("tokens.minimum_genes: 0.25 <b>") == expected
-
-
-def test_job_time(finished: Results, copied: Path, config: Config) -> None:
-    assert job_time(finished) == "2:10:01"  # 0.52 + 7800 seconds
-    assert job_time(Results(copied, config)) == ""
-    (copied / "resources").mkdir()
-    (copied / "resources/manifest.tsv").write_text("s\tmax_rss\n")
-    with pytest.raises(UserError, match=r"manifest\.tsv: damaged"):
-        job_time(Results(copied, config))

@@ -16,8 +16,6 @@ rule table:
         md=f"{RESULTS}/tables/{{name}}.md",
     log:
         f"{RESULTS}/logs/tables/{{name}}.log",
-    benchmark:
-        f"{RESULTS}/resources/table/{{name}}.tsv"
     wildcard_constraints:
         name="|".join(registry.entries("table", PLAN)),
     conda:
@@ -49,8 +47,6 @@ rule figure:
         txt=f"{RESULTS}/figures/{{name}}.txt",
     log:
         f"{RESULTS}/logs/figures/{{name}}.log",
-    benchmark:
-        f"{RESULTS}/resources/figure/{{name}}.tsv"
     wildcard_constraints:
         name="|".join(registry.entries("figure", PLAN)),
     conda:

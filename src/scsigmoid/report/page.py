@@ -5,7 +5,6 @@ import platform
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from scsigmoid.config.check import as_yaml, model_training
-from scsigmoid.files import parsing, write_text
+from scsigmoid.files import write_text
 from scsigmoid.kernels import version_of
 from scsigmoid.paper.number import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
 from scsigmoid.paper.reported import reported
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 MAXIMUM_OPEN_ROWS = 16
 #: Suffixes of the files of each figure and table. The page has links to these files.
 SUFFIXES = {"figure": ("pdf", "png", "txt"), "table": ("csv", "md")}
-#: Folder of Snakemake's ``benchmark`` files, one per job: ``<rule>[/<wildcards>].tsv``.
-JOB_RECORDS = "resources"
 #: Packages whose versions the page lists.
 PACKAGES = (
     "snakemake", "torch", "triton", "numpy", "pyarrow", "scanpy", "anndata", "scib-metrics",
@@ -85,8 +82,6 @@ def content(results: Results) -> dict[str, Any]:
         "simulated": simulated_data(results),
         "compared": "" if plan.is_own else comparison_sentence(results),
         "sections": sections(results, tables),
-        "job_time": job_time(results),
-        "records": JOB_RECORDS,
         "provenance": provenance(results),
         "configuration": as_yaml(results.config),
     }
@@ -259,15 +254,6 @@ def simulated_data(results: Results) -> str:
         "The datasets named simulated, and all training cells except those of PBMC 68k, are "
         "simulated: their numbers show that the workflow runs and say nothing about biology."
     )
-
-
-def job_time(results: Results) -> str:
-    """Return the total wall-clock time of all jobs (last attempts only), or "" without records."""
-    seconds = []
-    for path in (results.folder / JOB_RECORDS).rglob("*.tsv"):
-        with parsing(path, "a record of a job"):
-            seconds.append(float(pd.read_csv(path, sep="\t")["s"].item()))
-    return str(timedelta(seconds=round(sum(seconds)))) if seconds else ""
 
 
 def provenance(results: Results) -> dict[str, dict[str, str]]:
