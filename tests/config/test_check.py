@@ -86,7 +86,7 @@ def test_a_stored_configuration_round_trips() -> None:
         ({"evaluation": {"pair": ["sigmoid_384", "softmax_384"]}}, ["pair", "stress"]),
         ({"architecture": {"size": "tini"}}, ["architecture.size", "'tiny'"]),
         ({"sizes": {"tiny": {"heads": 3}}}, ["sizes.tiny", "multiple"]),
-        ({"sizes": {"tiny": {"hidden": 512}}}, ["sizes.tiny", "128", "4 heads"]),
+        ({"sizes": {"tiny": {"hidden": 1024}}}, ["sizes.tiny", "256", "4 heads"]),
         (
             {"tokens": {"cls": False}, "evaluation": {"embeddings": {"pooling": "cls"}}},
             ["evaluation.embeddings.pooling", "tokens.cls: true"],

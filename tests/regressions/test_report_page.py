@@ -157,6 +157,13 @@ def test_the_share_of_cells_that_is_cut(whole: Results) -> None:
         assert f"{100 * cut / sum(cells):.1f}% at {context}" in words
 
 
+def test_the_overview_has_the_steps_of_all_models(whole: Results) -> None:
+    """It had the steps of the first model only, also if other models had fewer."""
+    text = content(whole)["overview"]["Training"]
+    for model in whole.config.models:
+        assert f"{int(whole.journal(model)['step'][-1]):,} steps" in text
+
+
 def test_the_report_counts_cells_that_were_left_out(whole: Results) -> None:
     excluded = {"a.h5ad": {"held_out": 1000, "repeated": 20}, "b": {"held_out": 3, "repeated": 0}}
     write_json(whole.folder / "corpus/manifest.json", {"excluded": excluded})

@@ -365,6 +365,16 @@ def host_table(rows: pd.DataFrame) -> str:
     return markdown(["", *columns], lines)
 
 
+def options_table(rows: pd.DataFrame) -> str:
+    """Return median microseconds of calls of our kernels with other head dimensions and options."""
+    times = rows.pivot(index="kernel", columns="part", values="microseconds")
+    lines = [
+        [case, *(number(times.loc[case, part]) for part in ("forward", "forward and backward"))]
+        for case in rows["kernel"].unique()
+    ]
+    return markdown(["", "forward", "forward and backward"], lines)
+
+
 def embedding_table(rows: pd.DataFrame) -> str:
     """Return cells per second on several GPUs. The rate of one GPU is the mean of its readings."""
     rate = rows[rows["how"] != "waits for each batch"].groupby("devices")["cells_per_second"].mean()
@@ -411,6 +421,7 @@ def benchmark_tables(measurements: Path) -> dict[str, str]:
              "GB per GPU": ("peak_memory_gb", 1)},
         ),
         "host_time": host_table(read(h100, "host_time.csv")),
+        "options": options_table(read(h100, "options.csv")),
         "embedding_gpus": embedding_table(read(measurements, "h200/several_gpus/embedding.csv")),
         "sizes": sizes_table(costs(Results(measurements / "h200", config))),
         "small": small_table(read(h200, "small_steps.csv")),

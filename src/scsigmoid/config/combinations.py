@@ -15,7 +15,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.files import check_target
 from scsigmoid.kernels import BACKENDS
 
-WIDEST_HEAD = 128  # largest head dimension of the GPU kernels of sigmoid attention
+WIDEST_HEAD = 256  # largest head dimension of the GPU kernels of sigmoid attention
 
 
 def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from scsigmoid.config.check import SHIPPED, as_json, as_yaml
+from scsigmoid.config.check import SHIPPED, as_json, as_yaml, parse_yaml
+from scsigmoid.config.plan import leaves
 from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.files import write_text
@@ -41,3 +42,21 @@ def store(config: Config, path: Path, given: Iterable[str | Path]) -> None:
                 "it, or this run reads it; set results to another folder, or move the file"
             )
     write_text(path, text)
+
+
+def changed_settings(config: Config, path: Path) -> list[str]:
+    """Return the dotted names of settings that differ from a stored configuration.
+
+    The name of the results folder and the reasons of choices are not compared. If the file is
+    missing or is not a configuration, return an empty list.
+    """
+    try:
+        old = parse_yaml(path.read_text(encoding="utf-8", errors="replace"), str(path))
+    except (OSError, UserError):
+        return []
+    if not isinstance(old, dict):
+        return []
+    new = parse_yaml(as_yaml(config), str(path))
+    there, now = (dict(leaves(values)) for values in (old, new))
+    names = (name for name in [*there, *now] if there.get(name) != now.get(name))
+    return [name for name in dict.fromkeys(names) if not name.startswith(("results", "choices"))]

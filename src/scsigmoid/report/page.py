@@ -217,8 +217,7 @@ def cells_table(results: Results) -> Table:
 def overview(results: Results) -> dict[str, str]:
     config = results.config
     model = config.evaluation.pair[0]
-    size, training = config.size_of(model), model_training(config, model)
-    journal = results.journal(model)
+    size = config.size_of(model)
     # With the user's own cells, presets except "own" give only settings.
     is_settings_only = results.plan.is_own and config.preset != "own"
     return {
@@ -230,10 +229,22 @@ def overview(results: Results) -> dict[str, str]:
         f"layers, width {size.hidden}; scored: "
         + ", ".join(model_label(config, name) for name in config.evaluation.pair),
         "Cells longer than the context": longer_cells(results),
-        "Training": f"{int(journal['step'][-1]):,} steps of {training.global_batch:,} cells",
-        "Device": journal.header.get("device", "unknown"),
+        "Training": training_lengths(results),
+        "Device": results.journal(model).header.get("device", "unknown"),
         "Seed": str(config.seed),
     }
+
+
+def training_lengths(results: Results) -> str:
+    """Return the steps of all models and their cells per step, as text."""
+    counts: dict[str, int] = {}
+    for model in results.config.models:
+        steps = int(results.journal(model)["step"][-1])
+        text = f"{steps:,} steps of {model_training(results.config, model).global_batch:,} cells"
+        counts[text] = counts.get(text, 0) + 1
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{text} ({n} model{'s' * (n > 1)})" for text, n in counts.items())
 
 
 def longer_cells(results: Results) -> str:
