@@ -57,8 +57,6 @@ if PLAN.initial:
             f"{RESULTS}/embeddings/{{dataset}}/initial.h5ad",
         log:
             f"{RESULTS}/logs/embeddings/{{dataset}}/initial.log",
-        benchmark:
-            f"{RESULTS}/resources/embeddings_of_initial/{{dataset}}.tsv"
         params:
             initial=initial_checksum(PLAN.initial),
             checkpoints=lambda wildcards, input: [
