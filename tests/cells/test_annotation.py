@@ -155,12 +155,6 @@ def test_an_embedding_is_used_again(query, labeled, loaded, make_model, tmp_path
         annotate(query, labeled, loaded)
 
 
-def test_embeddings_of_two_poolings(query, labeled, loaded) -> None:
-    ss.embed(query, loaded, pooling="cls", verbose=False)
-    with pytest.raises(UserError, match="pooling 'cls'"):
-        annotate(query, labeled, loaded)
-
-
 def one_type(labeled):
     labeled.obs["kind"] = ["B"] * 111 + ["NK"] * 9
 

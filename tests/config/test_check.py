@@ -87,10 +87,6 @@ def test_a_stored_configuration_round_trips() -> None:
         ({"architecture": {"size": "tini"}}, ["architecture.size", "'tiny'"]),
         ({"sizes": {"tiny": {"heads": 3}}}, ["sizes.tiny", "multiple"]),
         ({"sizes": {"tiny": {"hidden": 1024}}}, ["sizes.tiny", "256", "4 heads"]),
-        (
-            {"tokens": {"cls": False}, "evaluation": {"embeddings": {"pooling": "cls"}}},
-            ["evaluation.embeddings.pooling", "tokens.cls: true"],
-        ),
         ({"evaluation": {"scib": {"metrics": ["logistic"]}}}, ["scib.metrics", "another metric"]),
         ({"results": "results/{dataset}"}, ["results: ", "braces"]),
         ({"results": __file__}, ["results: ", "a file"]),

@@ -237,7 +237,7 @@ def embeddings(folder: Path, labels: list[str], contexts: tuple[int, int]) -> di
     for name, context in zip(("sigmoid_256", "softmax_256"), contexts, strict=True):
         paths[name] = folder / f"embeddings/simulated_heart/{name}.h5ad"
         metadata = {
-            "model": name, "attention": name[:7], "context": context, "pooling": "mean",
+            "model": name, "attention": name[:7], "context": context,
             "checkpoint": "c" * 64, "vocabulary": "", "cells": "c" * 64,
             "dataset": "simulated_heart", "simulated": True,
         }  # fmt: skip

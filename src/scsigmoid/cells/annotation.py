@@ -269,8 +269,8 @@ def read_types(reference: AnnData, label: str) -> NDArray[np.object_]:
 def embed_both(cells: dict[str, AnnData], model: Model, key: str) -> None:
     """Embed query and reference, unless they have the embedding.
 
-    Raise a UserError if an existing embedding was made by another model or pooling, or if the cells
-    have no gene of the vocabulary in common. Genes are compared only if both are embedded now.
+    Raise a UserError if an existing embedding was made by another model, or if the cells have no
+    gene of the vocabulary in common. Genes are compared only if both are embedded now.
     """
     checkpoint = sha256(model.path)
     missing = []
@@ -291,12 +291,6 @@ def embed_both(cells: dict[str, AnnData], model: Model, key: str) -> None:
         log(f"{name}: embedding {cells[name].n_obs:,} cells")
         with named(name):
             embed(cells[name], model, key=key)
-    query, reference = (adata.uns[key]["pooling"] for adata in cells.values())
-    if query != reference:
-        raise UserError(
-            f"query: its embedding has the pooling {query!r} and that of the reference "
-            f"{reference!r}; embed both with the same pooling"
-        )
     if len(missing) == len(cells):
         compare_genes(*(np.unique(tokenize(adata, model).tokens) for adata in cells.values()))
     else:

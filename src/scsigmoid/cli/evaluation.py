@@ -17,7 +17,7 @@ from scsigmoid.cli.arguments import (
     Store,
     stage,
 )
-from scsigmoid.config.schema import Config, Embeddings, Pooling
+from scsigmoid.config.schema import Config, Embeddings
 from scsigmoid.errors import UserError
 
 # Parameters of the commands for the user's own cells.
@@ -35,7 +35,6 @@ def embed(
     /,
     checkpoint: CheckpointOrName,
     key: Key = "X_scsigmoid",
-    pooling: Annotated[Pooling, "mean over the gene tokens of a cell, or the token <cls>"] = "mean",
     device: DeviceChoice = "auto",
     devices: Annotated[int, "number of GPUs of this machine that embed the cells together"] = 1,
     batch_tokens: Annotated[int, "tokens per forward pass; bounds the memory"] = 16_384,
@@ -59,7 +58,7 @@ def embed(
     embed_file(
         input,
         load(checkpoint, device="cpu" if gpus else device),
-        Embeddings(pooling=pooling, batch_tokens=batch_tokens),
+        Embeddings(batch_tokens=batch_tokens),
         output,
         key=key,
         layer=layer,
