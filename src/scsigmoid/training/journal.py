@@ -171,14 +171,16 @@ def parse_journal(lines: list[str]) -> tuple[dict[str, npt.NDArray[Any]], dict[s
     if not rows:
         raise ValueError("it is empty")
     names = rows.pop(0)
-    if tuple(names) != COLUMNS:
+    # Journals of docs/measurements lack the last column or the last two columns.
+    if tuple(names) not in (COLUMNS, COLUMNS[:-1], COLUMNS[:-2]):
         raise ValueError("other columns")
     if any(len(row) != len(names) for row in rows):
         raise ValueError("a row is not as long as the line of column names")
     steps = [as_step(row[0]) for row in rows]
     if any(step >= following for step, following in pairwise(steps)):
         raise ValueError("its steps do not ascend")
-    values = [[as_value(value, float) for value in row] for row in rows]
+    missing = [""] * (len(COLUMNS) - len(names))
+    values = [[as_value(value, float) for value in [*row, *missing]] for row in rows]
     table = np.array(values, dtype=np.float64).reshape(-1, len(COLUMNS))
     columns: dict[str, npt.NDArray[Any]] = dict(zip(COLUMNS, table.T, strict=True))
     columns["step"] = np.array(steps, dtype=np.int64)
