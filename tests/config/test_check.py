@@ -200,7 +200,7 @@ class TestLocalFiles:
             ([held_out, entry], "listed twice"),
             ([entry], "no cells are held out"),
             ([held_out], "every cell is held out"),
-            ([held_out, same_name], "two datasets are called 'a'; set name of one"),
+            ([held_out, same_name], "two datasets are called 'a'"),
             ([{**same_name, "files": str(tmp_path / "*.h5ad")}], "one name for 2 files; remove it"),
             ([{**entry, "held_out": 1.5}], "corpus.local.0.held_out: .* fraction"),
             ([{**entry, "held_out": "split"}], "corpus.local.0.held_out: .* 'column=value'"),

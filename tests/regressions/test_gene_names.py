@@ -90,6 +90,12 @@ def test_cells_with_ids_only(table, blood):
         ss.embed(make(table, table.genes), symbols)
 
 
+def test_symbols_of_another_organism(table, blood):
+    """A few symbols of mouse, such as C3, are spelled as those of human genes."""
+    with pytest.raises(UserError, match=r"adata: .* such as '[A-Z][a-z].* another organism"):
+        ss.embed(make(table, map(str.capitalize, table.names)), blood)
+
+
 IDS = [f"ENSG{gene:011d}" for gene in range(40)]
 SYMBOLS = [f"GENE{gene}" for gene in range(40)]
 COUNTS = np.random.default_rng(0).poisson(1.5, (60, 40))

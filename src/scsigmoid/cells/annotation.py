@@ -31,6 +31,7 @@ MINIMUM_CELLS = 2 * FOLDS  # smallest number of reference cells of a type that c
 NEIGHBORS = 15  # number of neighbors that vote
 KEPT = 0.95  # share of the correct predictions on held-out cells that reach the threshold
 SHARED_GENES = 0.5  # below this share of genes in common, a warning is printed
+CHECKED = 8  # number of cells that are embedded again to check the order of an embedding
 UNKNOWN = "unknown"
 
 
@@ -115,7 +116,8 @@ def annotate(
     Raises:
         UserError: if ``label`` is missing, if fewer than two types have enough cells, if all
             query cells are reference cells, if query and reference have no gene of the vocabulary
-            in common, if an embedding was made by another model, or as for :func:`embed`.
+            in common, if an embedding was made by another model or has another order of cells, or
+            as for :func:`embed`.
     """
     cells = {"query": query, "reference": reference}
     check_arguments(cells, model, key, classifier, threshold)
@@ -218,6 +220,8 @@ def check_arguments(
         if not isinstance(adata, AnnData):
             found = type(adata).__name__
             raise UserError(f"{name}: expected an AnnData, found {found}; read the file first")
+        if not adata.n_obs:
+            raise UserError(f"{name}: has no cells; give other cells")
     if not isinstance(model, Model):
         raise UserError(
             f"model: expected the result of load(...), found {type(model).__name__}; load the model"
@@ -279,14 +283,18 @@ def embed_both(cells: dict[str, AnnData], model: Model, key: str) -> None:
             missing.append(name)
             continue
         settings = adata.uns.get(key)
-        origin = settings.get("checkpoint") if isinstance(settings, Mapping) else None
+        values = np.asarray(adata.obsm[key])
+        is_whole = values.shape[1:] == (model.encoder.settings.hidden,)  # not a part, nor sparse
+        has_origin = is_whole and isinstance(settings, Mapping)
+        origin = settings.get("checkpoint") if has_origin else None
         if origin != checkpoint:
             made = "another model" if origin else "unknown"
             raise UserError(
                 f"{name}: the origin of obsm[{key!r}] is {made}, not {model.name}; give another "
                 "key, or delete it to embed the cells again"
             )
-        check_finite(np.asarray(adata.obsm[key]), adata.obs_names, f"{name}: contains")
+        check_finite(values, adata.obs_names, f"{name}: contains")
+        check_order(adata, model, key, name)
     for name in missing:
         log(f"{name}: embedding {cells[name].n_obs:,} cells")
         with named(name):
@@ -295,6 +303,30 @@ def embed_both(cells: dict[str, AnnData], model: Model, key: str) -> None:
         compare_genes(*(np.unique(tokenize(adata, model).tokens) for adata in cells.values()))
     else:
         log("genes of query and reference are not compared, because an embedding existed")
+
+
+def check_order(adata: AnnData, model: Model, key: str, name: str) -> None:
+    """Raise a UserError if cells have the embeddings of other cells, for example after sorting.
+
+    A few cells are embedded again. Nothing is checked without raw counts.
+    """
+    rows = np.arange(0, adata.n_obs, max(1, adata.n_obs // CHECKED))[:CHECKED]
+    sample = adata[rows].to_memory()
+    try:
+        embed(sample, model, key=key, verbose=False)
+    except UserError:
+        return
+    values = np.asarray(adata.obsm[key])
+    for row, again in zip(rows, np.asarray(sample.obsm[key]), strict=True):
+        distances = np.linalg.norm(values - again, axis=1)
+        nearest = distances.argmin()
+        # Devices and batches change an embedding by less than 1 % of its norm.
+        if distances[row] > max(0.05 * np.linalg.norm(again), 10 * distances[nearest]):
+            raise UserError(
+                f"{name}: obsm[{key!r}] is in another order: cell {adata.obs_names[row]!r} has "
+                f"the embedding of row {nearest} instead of row {row}; delete it to embed the "
+                "cells again"
+            )
 
 
 @contextmanager

@@ -106,7 +106,10 @@ def with_local_datasets(config: Config) -> Config:
     for file in held_out:
         name = file.dataset
         if name in datasets:
-            raise UserError(f"corpus.local: two datasets are called {name!r}; set name of one")
+            raise UserError(
+                f"corpus.local: two datasets are called {name!r}; list each file in its own "
+                "entry, with another name"
+            )
         title = name.replace("_", " ")
         # The name of the file, unless the title already says it.
         description = "" if name == slug(file.path.stem) else file.path.name
