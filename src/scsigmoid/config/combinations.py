@@ -83,8 +83,6 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
         yield "tokens.vocabulary.genes: training.initial has its own genes; set one of them to null"
     if "initial" in config.evaluation.scib.controls and not initial:
         yield "evaluation.scib.controls: initial needs training.initial; set it, or remove initial"
-    if config.evaluation.embeddings.pooling == "cls" and not config.tokens.cls:
-        yield "evaluation.embeddings.pooling: cls needs tokens.cls: true; set it, or pooling: mean"
     metrics = config.evaluation.scib.metrics
     needs = {name: METRICS[name].minimum_cells for name in metrics if not METRICS[name].needs_batch}
     if not needs:
