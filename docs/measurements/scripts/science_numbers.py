@@ -280,7 +280,7 @@ def stress(path: Path) -> Iterator[Statement]:
     assert not any(has_diverged(run, STRESS_FREQUENCIES) for _, run in runs)
     last = runs["step"].max()
     steps = f"{last.min():,} to {last.max():,} steps"
-    yield README, "0 of 2 runs of each arm"
+    yield README, "0 of 2 runs of each arm diverged"
     yield REPRODUCTION, f"0 of 2 runs of each arm in {steps}"
     row = [f"{last[seed, arm]:,}" for seed in (201, 202) for arm in ("sigmoid", "softmax")]
     yield PREREGISTRATION, f"| last step | {' | '.join(row)} |"
