@@ -192,24 +192,22 @@ def as_latex(table: Table, name: str) -> str:
         return re.sub(r"^[\[*]", r"{}\g<0>", latex_escape(cell.text))
 
     titles = table.header[: table.latex_columns]
-    header = [rf"\textbf{{{latex_escape(title)}}}" for title in titles]
     # Fill short rows with empty cells, and drop the columns after `latex_columns`.
-    rows = [[*row, *[Cell("")] * len(header)][: len(header)] for row in table.cells]
-    style = pd.DataFrame(rows, columns=range(len(header))).style.hide(axis="index")
-    # The columns are numbers, because pandas cannot format columns with equal titles.
-    style = style.format_index(lambda column: header[int(str(column))], axis="columns")
-    # "--rwrap" makes pandas write \textbf{...}.
-    style = style.format(text).map(lambda cell: "textbf:--rwrap;" if cell.bold else "")
+    rows = [[*row, *[Cell("")] * len(titles)][: len(titles)] for row in table.cells]
+    header, *lines = (
+        " & ".join(cells) + r" \\"
+        for cells in [[rf"\textbf{{{latex_escape(title)}}}" for title in titles]]
+        + [[rf"\textbf{{{text(cell)}}}" if cell.bold else text(cell) for cell in row] for row in rows]
+    )
     first, _, rest = latex_escape(table.caption).partition(". ")
     words = " ".join([rest, *map(latex_escape, table.notes)])
-    return style.to_latex(
-        caption=rf"\textbf{{{first.rstrip('.')}.}} {words}".strip(),
-        label=f"tab:{name}",
-        column_format=table.sides[: len(header)],
-        hrules=True,
-        position="htbp",
-        position_float="centering",
-    )
+    caption = rf"\textbf{{{first.rstrip('.')}.}} {words}".strip()
+    # Not pandas, whose Styler imports pyplot. This takes longer than all other work on a table.
+    return "\n".join([
+        r"\begin{table}[htbp]", r"\centering", rf"\caption{{{caption}}}", rf"\label{{tab:{name}}}",
+        rf"\begin{{tabular}}{{{table.sides[: len(titles)]}}}", r"\toprule", header, r"\midrule",
+        *lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
+    ])  # fmt: skip
 
 
 def visible(text: str) -> str:
