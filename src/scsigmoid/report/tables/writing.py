@@ -187,22 +187,19 @@ def read_markdown(text: str) -> Table:
 def as_latex(table: Table, name: str) -> str:
     """Return the formatted table as a LaTeX table environment, which needs the package booktabs."""
 
-    def text(cell: Any) -> str:
+    def text(cell: Cell) -> str:
         # After a line break \\, LaTeX reads "[" and "*" as arguments of the line break.
-        return re.sub(r"^[\[*]", r"{}\g<0>", latex_escape(cell.text))
+        escaped = re.sub(r"^[\[*]", r"{}\g<0>", latex_escape(cell.text))
+        return rf"\textbf{{{escaped}}}" if cell.bold else escaped
 
-    titles = table.header[: table.latex_columns]
+    titles = [rf"\textbf{{{latex_escape(title)}}}" for title in table.header[: table.latex_columns]]
     # Fill short rows with empty cells, and drop the columns after `latex_columns`.
-    rows = [[*row, *[Cell("")] * len(titles)][: len(titles)] for row in table.cells]
-    header, *lines = (
-        " & ".join(cells) + r" \\"
-        for cells in [[rf"\textbf{{{latex_escape(title)}}}" for title in titles]]
-        + [[rf"\textbf{{{text(cell)}}}" if cell.bold else text(cell) for cell in row] for row in rows]
-    )
+    rows = [[*map(text, row), *[""] * len(titles)][: len(titles)] for row in table.cells]
+    header, *lines = (" & ".join(row) + r" \\" for row in [titles, *rows])
     first, _, rest = latex_escape(table.caption).partition(". ")
     words = " ".join([rest, *map(latex_escape, table.notes)])
     caption = rf"\textbf{{{first.rstrip('.')}.}} {words}".strip()
-    # Not pandas, whose Styler imports pyplot. This takes longer than all other work on a table.
+    # Not by pandas, whose Styler imports pyplot, which takes longer than all else in a table's job.
     return "\n".join([
         r"\begin{table}[htbp]", r"\centering", rf"\caption{{{caption}}}", rf"\label{{tab:{name}}}",
         rf"\begin{{tabular}}{{{table.sides[: len(titles)]}}}", r"\toprule", header, r"\midrule",
