@@ -113,10 +113,11 @@ def docstrings() -> dict[tuple[str, str], str]:
     """
     texts = {}
     for section in ast.parse(inspect.getsource(schema_module)).body:
-        for setting, text in pairwise(section.body if isinstance(section, ast.ClassDef) else []):
-            if isinstance(setting, ast.AnnAssign) and isinstance(text, ast.Expr):
-                name = ast.unparse(setting.target)
-                texts[section.name, name] = inspect.cleandoc(ast.literal_eval(text.value))
+        if isinstance(section, ast.ClassDef):
+            for setting, text in pairwise(section.body):
+                if isinstance(setting, ast.AnnAssign) and isinstance(text, ast.Expr):
+                    name = ast.unparse(setting.target)
+                    texts[section.name, name] = inspect.cleandoc(ast.literal_eval(text.value))
     return texts
 
 
