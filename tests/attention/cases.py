@@ -1,7 +1,7 @@
 """Inputs, results and comparisons with the formula, for the tests of all backends."""
 
 import torch
-from oracle import bias_gradient, cumulative, gradients, relative_error
+from oracle import attention, bias_gradient, cumulative, gradients, relative_error
 
 from scsigmoid.attention import (
     sigmoid_attention,
@@ -68,15 +68,25 @@ def assert_close(got, wanted, tolerance):
 
 
 def check(
-    tensors, lengths, lengths_k=None, *, tolerance, kind="sigmoid", bias=None, scale=None, **options
+    tensors,
+    lengths,
+    lengths_k=None,
+    *,
+    tolerance,
+    kind="sigmoid",
+    bias=None,
+    scale=None,
+    is_causal=False,
+    **options,
 ):
     """Compare attention and its gradients with the formula."""
     biases = [bias] * len(lengths) if isinstance(bias, float) else bias
     if kind == "sigmoid":
-        options["bias"] = bias
+        options |= {"bias": bias, "is_causal": is_causal}
     got = compute(*tensors, lengths, lengths_k, scale=scale, **options)
     assert {x.dtype for x in got} == {tensors[0].dtype}
-    wanted = gradients(*tensors, lengths, lengths_k, kind=kind, bias=biases, scale=scale)
+    formula = {"kind": kind, "bias": biases, "scale": scale, "is_causal": is_causal}
+    wanted = gradients(*tensors, lengths, lengths_k, **formula)
     assert_close(got, wanted, tolerance)
 
 
@@ -90,7 +100,7 @@ def check_isolation(tensors, lengths, *, tolerance, **options):
     assert_close([x[part] for x in got], wanted, tolerance)
 
 
-def check_padded(tensors, lengths, lengths_k=None, *, tolerance, backend):
+def check_padded(tensors, lengths, lengths_k=None, *, tolerance, backend, is_causal=False):
     """Fill the padding of q, k, v and the upstream gradient with NaN, and check attention."""
     device = tensors[0].device
     counts = torch.tensor(lengths, device=device)
@@ -104,11 +114,12 @@ def check_padded(tensors, lengths, lengths_k=None, *, tolerance, backend):
     valid_k = is_valid(tensors[1], counts if counts_k is None else counts_k)
     masks = valid_q, valid_k, valid_k, valid_q  # of q, k, v and the upstream gradient
     packed = [x[mask] for x, mask in zip(tensors, masks, strict=True)]
-    wanted = gradients(*packed, lengths, lengths_k)
+    wanted = gradients(*packed, lengths, lengths_k, is_causal=is_causal)
     for x, mask in zip(tensors, masks, strict=True):
         x[~mask] = float("nan")
     leaves = [x.requires_grad_() for x in tensors[:3]]
-    out = sigmoid_attention_padded(*leaves, counts, counts_k, backend=backend)
+    options = {"backend": backend, "is_causal": is_causal}
+    out = sigmoid_attention_padded(*leaves, counts, counts_k, **options)
     got = [out, *torch.autograd.grad(out, leaves, tensors[3])]
     masks = valid_q, valid_q, valid_k, valid_k  # of the result and the gradients of q, k and v
     assert_close([x[mask] for x, mask in zip(got, masks, strict=True)], wanted, tolerance)
@@ -125,8 +136,35 @@ def check_bias_gradient(
     options |= key_options(lengths_k, q.device)
     out = function(q, k, v, cumulative(lengths, q.device), max(lengths), bias=leaf, **options)
     (got,) = torch.autograd.grad(out, leaf, upstream)
-    wanted = bias_gradient(*tensors, lengths, lengths_k, bias=bias.expand(len(lengths)))
+    formula = {"bias": bias.expand(len(lengths)), "is_causal": options.get("is_causal", False)}
+    wanted = bias_gradient(*tensors, lengths, lengths_k, **formula)
     assert relative_error(got, wanted if bias.dim() else wanted.sum()) < tolerance
+
+
+def check_key_bias(
+    tensors,
+    lengths,
+    lengths_k=None,
+    *,
+    tolerance,
+    is_causal=False,
+    function=sigmoid_attention,
+    **options,
+):
+    """Check attention with a bias of each key, and all gradients."""
+    *leaves, upstream = tensors
+    key_bias = torch.linspace(-3, 2, len(leaves[1]), device=upstream.device)
+    leaves = [x.detach().requires_grad_() for x in (*leaves, key_bias)]
+    options |= {"is_causal": is_causal, **key_options(lengths_k, upstream.device)}
+    arguments = cumulative(lengths, upstream.device), max(lengths)
+    out = function(*leaves[:3], *arguments, key_bias=leaves[3], **options)
+    got = [out, *torch.autograd.grad(out, leaves, upstream)]
+    exact = [x.detach().double().requires_grad_() for x in leaves]
+    formula = {"is_causal": is_causal, "key_bias": exact[3]}
+    wanted = attention(*exact[:3], lengths, lengths_k, **formula)
+    wanted = [wanted, *torch.autograd.grad(wanted, exact, upstream.double())]
+    for name, value, expected in zip((*NAMES, "dkey_bias"), got, wanted, strict=True):
+        assert relative_error(value, expected) < tolerance, name
 
 
 def packed(tokens=6):

@@ -39,7 +39,7 @@ def gpu(monkeypatch):
     module = types.ModuleType("scsigmoid.attention.hopper")
     module.unavailable = lambda: machine.missing
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(backends, "find_failure", lambda name, _: machine.failures.get(name, ""))
+    monkeypatch.setattr(backends, "find_failure", lambda name, *_: machine.failures.get(name, ""))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: machine.capability)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")

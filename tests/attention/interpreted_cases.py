@@ -14,15 +14,22 @@ from cases import (
     check,
     check_bias_gradient,
     check_isolation,
+    check_key_bias,
     check_padded,
     fused_sigmoid,
     inputs,
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracle import cumulative
+from oracle import attention, cumulative, relative_error
 
-from scsigmoid.attention import launching, schedule, sigmoid_attention, triton_launch
+from scsigmoid.attention import (
+    launching,
+    schedule,
+    sigmoid_attention,
+    sigmoid_attention_padded,
+    triton_launch,
+)
 from scsigmoid.attention.schedule import list_tiles, max_tiles, schedule_kernel
 from scsigmoid.attention.tuning import Configuration
 
@@ -50,7 +57,12 @@ def poisoned(monkeypatch):
 
 @pytest.mark.parametrize(
     ("dtype", "dimension", "tolerance"),
-    [(torch.float32, 16, 2e-6), (torch.float32, 96, 2e-6), (torch.float16, 128, 2e-3)],
+    [
+        (torch.float32, 16, 2e-6),
+        (torch.float32, 96, 2e-6),
+        (torch.float16, 128, 2e-3),
+        (torch.float32, 256, 2e-6),
+    ],
 )
 def test_jagged_lengths(dtype, dimension, tolerance):
     tensors = inputs(sum(LENGTHS), dtype, dimension)
@@ -124,6 +136,70 @@ def test_random_shapes(pairs, heads, dimension, seed):
     check(tensors, lengths, lengths_k, **OPTIONS)
 
 
+@pytest.mark.parametrize("mode", [{}, {"tma": True}])
+@pytest.mark.parametrize("blocks", [(16, 16), (32, 16), (16, 32)])
+@pytest.mark.parametrize(
+    ("lengths", "lengths_k"), [(LENGTHS, None), ([50, 7, 20, 0], [20, 40, 0, 3]), ([49], None)]
+)
+def test_causal_mask(mode, blocks, lengths, lengths_k, monkeypatch):
+    monkeypatch.setattr(triton_launch, "INTERPRETED", Configuration(*blocks, 4, 1, **mode))
+    tensors = inputs(sum(lengths), torch.float32, 24, key_tokens=sum(lengths_k or lengths))
+    check(tensors, lengths, lengths_k, is_causal=True, **OPTIONS)
+
+
+def test_gradient_of_the_bias_with_a_causal_mask():
+    tensors, bias = inputs(40, torch.float32, 16), torch.tensor([-1.5, 0.5])
+    check_bias_gradient(tensors, [33, 7], bias, is_causal=True, **OPTIONS)
+
+
+def test_padded_batch_with_a_causal_mask():
+    packed = inputs(4 * 35, torch.float32, 16)
+    tensors = [x.unflatten(0, (4, -1)) for x in packed]
+    check_padded(tensors, [3, 0, 33, 16], is_causal=True, **OPTIONS)
+
+
+@pytest.mark.parametrize("mode", [{}, {"tma": True}, {"tail_last": True}])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("lengths_k", [None, [20, 40, 0, 3]])
+def test_bias_of_each_key(mode, is_causal, lengths_k, monkeypatch):
+    monkeypatch.setattr(triton_launch, "INTERPRETED", Configuration(16, 32, 4, 1, **mode))
+    lengths = [50, 7, 20, 0]
+    tensors = inputs(sum(lengths), torch.float32, 24, key_tokens=sum(lengths_k or lengths))
+    check_key_bias(tensors, lengths, lengths_k, is_causal=is_causal, **OPTIONS)
+
+
+def test_bias_of_each_key_of_a_fused_projection():
+    tensors = inputs(sum(LENGTHS), torch.float32, 16)
+    check_key_bias(tensors, LENGTHS, function=fused_sigmoid, **OPTIONS)
+
+
+def test_padded_batch_with_a_bias_of_each_key():
+    q, k, v, upstream = (x.unflatten(0, (4, -1)) for x in inputs(4 * 35, torch.float32, 16))
+    lengths, key_bias = [3, 0, 33, 16], torch.linspace(-3, 2, 4 * 35).unflatten(0, (4, -1))
+    key_bias[0, 3:] = float("nan")
+    leaf = key_bias.requires_grad_()
+    counts = torch.tensor(lengths)
+    out = sigmoid_attention_padded(q, k, v, counts, key_bias=leaf, backend="triton")
+    (grad,) = torch.autograd.grad(out, leaf, upstream)
+    valid = torch.arange(35) < counts[:, None]
+    packed = [x[valid] for x in (q, k, v, upstream, key_bias)]
+    exact = packed[4].detach().double().requires_grad_()
+    wanted = attention(*packed[:3], lengths, key_bias=exact)
+    assert relative_error(out[valid], wanted) < 2e-6
+    (expected,) = torch.autograd.grad(wanted, exact, packed[3].double())
+    assert relative_error(grad[valid], expected) < 2e-6
+    assert (grad[~valid] == 0).all()
+
+
+def test_hidden_keys_are_never_read():
+    """A query does not depend on NaN in later blocks of keys."""
+    q, k, v, _ = inputs(48, torch.float32, 16)
+    clean = sigmoid_attention(q, k, v, cumulative([48]), 48, backend="triton", is_causal=True)
+    k[16:], v[16:] = float("nan"), float("nan")
+    out = sigmoid_attention(q, k, v, cumulative([48]), 48, backend="triton", is_causal=True)
+    assert torch.equal(out[:16], clean[:16])
+
+
 def test_upstream_gradient_of_a_sum():
     # All its strides are 0, so it must be copied.
     q, k, v, upstream = inputs(22, torch.float32, 16)
@@ -158,7 +234,7 @@ def test_empty_batches():
 @pytest.mark.parametrize(
     ("dimension", "dtype", "error", "message"),
     [
-        (160, torch.float32, ValueError, "head dimension 160 is above 128"),
+        (264, torch.float32, ValueError, "head dimension 264 is above 256"),
         (16, torch.float64, TypeError, "does not support float64"),
     ],
 )

@@ -5,7 +5,19 @@ import math
 import torch
 
 
-def attention(q, k, v, lengths_q, lengths_k=None, *, kind="sigmoid", scale=None, bias=None):
+def attention(
+    q,
+    k,
+    v,
+    lengths_q,
+    lengths_k=None,
+    *,
+    kind="sigmoid",
+    scale=None,
+    bias=None,
+    is_causal=False,
+    key_bias=None,
+):
     """Compute attention of packed q, k and v (tokens, heads, dim) of any dtype, differentiable."""
     lengths_k = lengths_q if lengths_k is None else lengths_k
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
@@ -18,7 +30,11 @@ def attention(q, k, v, lengths_q, lengths_k=None, *, kind="sigmoid", scale=None,
             weights = torch.softmax(scores, dim=-1)
         else:
             b = -math.log(max(n_k, 1)) if bias is None else bias[sequence]
+            if key_bias is not None:
+                scores = scores + key_bias[column : column + n_k].double()
             weights = torch.sigmoid(scores + b)
+        if is_causal:
+            weights = torch.tril(weights)
         outputs.append((weights @ values).transpose(0, 1))
         row, column = row + n_q, column + n_k
     return torch.cat(outputs)

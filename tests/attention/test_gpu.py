@@ -1,6 +1,7 @@
 """The kernels on a GPU: isolation, determinism, torch.compile, CUDA graphs, memory."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from cases import (
     check,
     check_bias_gradient,
     check_isolation,
+    check_key_bias,
     check_padded,
     compute,
     fused_sigmoid,
@@ -20,11 +22,13 @@ from oracle import cumulative, relative_error
 from scsigmoid.attention import (
     benchmark,
     choose_backend,
+    launching,
     sdpa,
     sigmoid_attention,
     sigmoid_attention_padded,
     softmax_attention,
 )
+from scsigmoid.attention.problem import CAUSAL, KEY_BIAS
 from scsigmoid.kernels import version_of
 
 pytestmark = [
@@ -129,6 +133,92 @@ def test_gradient_of_the_bias(backend, dimension, dtype):
     bias = torch.linspace(-7, -3, len(lengths), device="cuda")
     tensors = inputs(sum(lengths), dtype, dimension)
     check_bias_gradient(tensors, lengths, bias, tolerance=TOLERANCE[dtype], backend=backend)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "dimension"),
+    [
+        *itertools.product([torch.bfloat16], [32, 64, 96, 128, 256]),
+        (torch.float16, 128),
+        (torch.float32, 64),
+    ],
+)
+@pytest.mark.parametrize("lengths_k", [None, [64, 900, 130, 5, 512, 0, 1300]])
+def test_causal_mask(dtype, dimension, lengths_k):
+    key_tokens = sum(lengths_k or JAGGED)
+    tensors = inputs(sum(JAGGED), dtype, dimension, key_tokens=key_tokens)
+    for backend in ("triton", "auto"):
+        options = {"tolerance": TOLERANCE[dtype], "backend": backend, "is_causal": True}
+        check(tensors, JAGGED, lengths_k, **options)
+
+
+def test_padded_batch_with_a_causal_mask():
+    tensors = [x.unflatten(0, (4, 500)) for x in inputs(2000, torch.bfloat16, 64)]
+    options = {"tolerance": TOLERANCE[torch.bfloat16], "backend": "triton", "is_causal": True}
+    check_padded(tensors, [500, 0, 129, 77], **options)
+
+
+def test_gradient_of_the_bias_with_a_causal_mask():
+    bias = torch.linspace(-7, -3, len(JAGGED), device="cuda")
+    tensors = inputs(sum(JAGGED), torch.bfloat16, 64)
+    options = {"tolerance": TOLERANCE[torch.bfloat16], "backend": "auto", "is_causal": True}
+    check_bias_gradient(tensors, JAGGED, bias, **options)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("dimension", [64, 128])
+@pytest.mark.parametrize("lengths_k", [None, [64, 900, 130, 5, 512, 0, 1300]])
+def test_bias_of_each_key(dimension, is_causal, lengths_k):
+    key_tokens = sum(lengths_k or JAGGED)
+    tensors = inputs(sum(JAGGED), torch.bfloat16, dimension, key_tokens=key_tokens)
+    options = {"tolerance": TOLERANCE[torch.bfloat16], "backend": "auto", "is_causal": is_causal}
+    check_key_bias(tensors, JAGGED, lengths_k, **options)
+
+
+def test_grouped_heads(backend):
+    q, k, v, upstream = inputs(1200, torch.bfloat16, 64, heads=4)
+    grouped = [x[:, :2].clone().requires_grad_() for x in (k, v)]
+    bounds = cumulative([700, 500], "cuda")
+    out = sigmoid_attention(q, *grouped, bounds, 700, backend=backend)
+    repeated = [x.detach().repeat_interleave(2, dim=1).requires_grad_() for x in grouped]
+    expected = sigmoid_attention(q, *repeated, bounds, 700, backend=backend)
+    assert torch.equal(out, expected)
+    got = torch.autograd.grad(out, grouped, upstream)
+    wanted = torch.autograd.grad(expected, repeated, upstream)
+    for one, other in zip(got, wanted, strict=True):
+        assert relative_error(one, other.double().unflatten(1, (2, 2)).sum(2)) < 6e-3
+
+
+def test_launches_after_the_first(backend):
+    """Later launches reuse parameters. Change addresses, strides, streams and threads."""
+    lengths, options = [300, 400], {"backend": backend, "deterministic": False}
+    batches = [inputs(700, torch.bfloat16, 64, seed=seed) for seed in range(3)]
+    wide = inputs(700, torch.bfloat16, 128, seed=3)
+    batches.append([x[..., 64:] for x in wide])  # other strides
+    functions = (sigmoid_attention, fused_sigmoid)
+    cases = list(itertools.product(batches, functions))
+    expected = [compute(*tensors, lengths, **options) for tensors, _ in cases]
+
+    def check_all():
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for (tensors, function), wanted in zip(cases, expected, strict=True):
+                got = compute(*tensors, lengths, function=function, **options)
+                assert_repeated(wanted, got, backend, False)
+        torch.cuda.synchronize()
+
+    torch.cuda.synchronize()
+    with ThreadPoolExecutor(4) as pool:
+        for result in [pool.submit(check_all) for _ in range(4)]:
+            result.result()
+
+
+def test_hopper_kernels_are_launched_by_the_driver():
+    """If the driver or Triton is not as expected, launches are correct but slow."""
+    require("hopper")
+    compute(*inputs(700, torch.bfloat16, 64), [300, 400], backend="hopper")
+    prepared = [prepared for _, prepared in launching._compiled.values()]
+    assert prepared
+    assert all(x is not None for x in prepared)
 
 
 def peak_memory(function, *arguments):
@@ -319,9 +409,13 @@ def test_kernels_pass_the_check_for_other_versions(backend, monkeypatch, tmp_pat
     selfcheck.find_failure.cache_clear()
     with triton.knobs.cache.scope():
         triton.knobs.cache.dir = str(tmp_path)
-        assert selfcheck.find_failure(backend, torch.device("cuda")) == ""
-    (verdict,) = (tmp_path / "scsigmoid").iterdir()
-    assert verdict.read_text() == ""
+        cases = [(width, "") for width in (64, 128)]
+        if backend == "triton":
+            cases += [(256, ""), (64, CAUSAL), (64, KEY_BIAS)]
+        for case in cases:
+            assert selfcheck.find_failure(backend, torch.device("cuda"), *case) == ""
+    verdicts = list((tmp_path / "scsigmoid").iterdir())
+    assert [path.read_text() for path in verdicts] == [""] * len(cases)
     selfcheck.find_failure.cache_clear()
 
 

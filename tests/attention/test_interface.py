@@ -43,7 +43,7 @@ INVALID = (
     ("q: dtype torch.int64", TypeError, {"q": Q.long()}),
     ("q: its last dimension, dim, is 0", ValueError, dict.fromkeys("qkv", torch.zeros(6, 2, 0))),
     ("k: dtype torch.float16 differs", TypeError, {"k": Q.half()}),
-    ("k: heads and dim", ValueError, {"k": Q[:, :1]}),
+    ("k: heads and dim", ValueError, {"k": Q[..., :4]}),
     ("k: must be a dense tensor, is a sparse_coo tensor", TypeError, {"k": Q.to_sparse()}),
     ("k: 5 tokens but q has 6", ValueError, {"k": Q[:5], "v": Q[:5]}),
     ("v: shape", ValueError, {"v": Q[:5]}),
@@ -66,12 +66,20 @@ INVALID = (
 INVALID_SIGMOID = (
     ("accurate: must be True or False, is int", TypeError, {"accurate": 1}),
     ("deterministic: must be True or False", TypeError, {"deterministic": torch.tensor(True)}),
+    ("is_causal: must be True or False, is int", TypeError, {"is_causal": 1}),
+    ("key_bias: must be a tensor, is float", TypeError, {"key_bias": 1.0}),
+    ("key_bias: dtype torch.complex64 is not real", TypeError, {"key_bias": torch.zeros(6) * 1j}),
+    ("key_bias: dtype torch.bool is not real", TypeError, {"key_bias": torch.ones(6).bool()}),
+    (r"one element per key, 6 in all, has shape \(2,\)", ValueError, {"key_bias": torch.zeros(2)}),
     ("max_seqlen_k: must not be passed without", ValueError, {"max_seqlen_k": 3}),
     ("max_seqlen_k: must be passed", ValueError, {"cu_seqlens_k": cumulative([4, 2])}),
     ("1 sequences", ValueError, {"cu_seqlens_k": cumulative([6]), "max_seqlen_k": 6}),
     ("cu_seqlens_k: a seq", ValueError, {"cu_seqlens_k": cumulative([4, 2]), "max_seqlen_k": 3}),
     ("bias: must be a number, is list", TypeError, {"bias": [0.0, 0.0]}),
     ("bias: dtype torch.complex64 is not real", TypeError, {"bias": torch.zeros(2) * 1j}),
+    ("k: its 3 heads do not divide q's 2", ValueError, dict.fromkeys("kv", torch.zeros(6, 3, 8))),
+    ("k: its 0 heads do not divide q's 2", ValueError, dict.fromkeys("kv", Q[:, :0])),
+    (r"v: shape \(6, 2, 8\) differs", ValueError, {"k": Q[:, :1]}),
     (r"bias: must be .* shape \(2,\), has \(3,\)", ValueError, {"bias": torch.zeros(3)}),
 )
 INVALID_PADDED = (
@@ -79,6 +87,7 @@ INVALID_PADDED = (
     ("lengths_q: must be between 0 and 6, contains -1", ValueError, {"lengths_q": [0, -1]}),
     ("lengths_q: must have shape", ValueError, {"lengths_q": [1]}),
     ("lengths_q: must be int32", TypeError, {"lengths_q": [1.0, 1.0]}),
+    (r"key_bias: must have shape \(2, 6\)", ValueError, {"key_bias": torch.zeros(12)}),
     ("lengths_k: must be between 0 and 6", ValueError, {"lengths_k": [7, 0]}),
     (
         "length 5 but q has 6; pass lengths_k",
@@ -147,7 +156,7 @@ def test_choice_on_the_cpu(capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for attention, backend, device, message in (
         ("sigmoid", "triton", "cpu", "use 'reference' or 'auto'"),
-        ("sigmoid", "hopper", "cpu", "needs a CUDA GPU"),
+        ("sigmoid", "hopper", "cpu", "needs a CUDA GPU .* use 'reference' or 'auto'"),
         ("softmax", "flex", "cpu", "use 'sdpa' or 'auto'"),
         ("linear", "auto", "cpu", "use one of sigmoid, softmax"),
         ("sigmoid", "auto", "cuda:7", "device 'cuda:7': torch sees no CUDA GPU"),
@@ -158,7 +167,7 @@ def test_choice_on_the_cpu(capsys, monkeypatch):
 
 def test_hopper_is_chosen_if_supported(gpu):
     assert gpu.choose() == gpu.choose("hopper") == "hopper"
-    assert gpu.choose(unsupported="it computes head dimensions 64 and 128 only") == "triton"
+    assert gpu.choose(unsupported="it does not compute causal masks") == "triton"
     assert gpu.choose(attention="softmax") == "sdpa"
     gpu.capability = (10, 0)
     assert gpu.choose() == "triton"
@@ -171,12 +180,18 @@ def test_hopper_is_chosen_if_supported(gpu):
     [
         (64, torch.bfloat16, ""),
         (128, torch.float16, ""),
-        (96, torch.float16, "it computes head dimensions 64 and 128 only"),
+        (96, torch.float16, ""),
+        (32, torch.float16, "it computes head dimensions 64, 96 and 128 only"),
         (64, torch.float32, "it computes bfloat16 and float16 only"),
     ],
 )
 def test_shapes_that_hopper_supports(dimension, dtype, reason):
-    assert backends.find_unsupported(torch.zeros(1, 1, dimension, dtype=dtype)) == reason
+    q = torch.zeros(1, 1, dimension, dtype=dtype)
+    assert backends.find_unsupported("sigmoid", q) == reason
+    assert backends.find_unsupported("sigmoid", q, "causal masks") == (
+        reason or "it does not compute causal masks"
+    )
+    assert (backends.find_unsupported("softmax", q) == "") == (not reason and dimension != 96)
 
 
 def test_warning_if_hopper_kernels_are_missing(gpu):
@@ -210,6 +225,39 @@ def test_slices_of_a_projection(function):
     options = {"function": function, "backend": "reference", "tolerance": 1e-14}
     check((*slices, upstream), [4, 2], bias=bias, scale=0.7, **options)
     check_bias_gradient((*slices, upstream), [4, 2], bias, **options)
+
+
+@pytest.mark.parametrize("is_padded", [False, True])
+def test_grouped_heads(is_padded):
+    q, k, v = (torch.randn(6, heads, 8, dtype=torch.float64) for heads in (6, 2, 2))
+
+    def attend(q, k, v):
+        if is_padded:
+            padded = (x.unflatten(0, (2, 3)) for x in (q, k, v))
+            return sigmoid_attention_padded(*padded, torch.tensor([3, 3])).flatten(0, 1)
+        return sigmoid_attention(q, k, v, cumulative([3, 3]), 3)
+
+    heads = [attend(q[:, h : h + 1], *(x[:, h // 3, None] for x in (k, v))) for h in range(6)]
+    torch.testing.assert_close(attend(q, k, v), torch.cat(heads, dim=1))
+    assert torch.autograd.gradcheck(attend, [x.requires_grad_() for x in (q, k, v)])
+
+
+def test_softmax_refuses_grouped_heads():
+    with pytest.raises(ValueError, match="k: heads and dim"):
+        softmax_attention(Q, Q[:, :1], Q[:, :1], cumulative([4, 2]), 4)
+
+
+def test_export():
+    class Attention(torch.nn.Module):
+        def forward(self, q, k, v, cu_seqlens):
+            return sigmoid_attention(q, k, v, cu_seqlens, 6)
+
+    arguments = (*packed(), cumulative([4, 2]))
+    program = torch.export.export(Attention(), arguments)
+    assert "scsigmoid.attention" in str(program.graph)
+    for lengths in ([4, 2], [3, 3]):
+        arguments = (*packed(), cumulative(lengths))
+        assert torch.equal(program.module()(*arguments), Attention()(*arguments))
 
 
 def test_autocast_casts_as_for_a_matrix_product():
@@ -270,8 +318,11 @@ def test_operator_is_well_formed(is_fused, kind):
     if is_fused:
         tensors = [torch.stack(packed(), dim=1).requires_grad_(), None, None]
     bounds = cumulative([4, 2])[:-1], cumulative([4, 2])[1:]
-    for bias in (None, torch.zeros(2, requires_grad=True)):
-        problem = Problem(*bounds, *bounds, bias, 4, 4, 0.3, None, False, None, kind)
+    biases = [torch.zeros(n, requires_grad=True) for n in (2, 6)]
+    for bias, key_bias in ((None, None), biases):
+        problem = Problem(
+            *bounds, *bounds, bias, key_bias, 4, 4, 0.3, None, False, None, kind, True
+        )
         torch.library.opcheck(ops.attention, (*tensors, *problem, "reference"))
         if kind == "softmax":
             break

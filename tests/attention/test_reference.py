@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import check, check_bias_gradient, compute, inputs
+from cases import check, check_bias_gradient, check_key_bias, compute, inputs
 from oracle import attention, cumulative, relative_error
 
 from scsigmoid.attention import benchmark, reference, score_max, softmax_attention
@@ -23,6 +23,25 @@ def test_sigmoid(dtype, tolerance, bias):
 def test_gradient_of_the_bias(bias):
     tensors = inputs(sum(LENGTHS), torch.float64, 8)
     check_bias_gradient(tensors, LENGTHS, bias, tolerance=1e-7, backend="reference")
+
+
+@pytest.mark.parametrize("block", [1, 2**24])
+@pytest.mark.parametrize("keys", [None, [7, 3, 0, 40, 16]])
+def test_causal_mask(block, keys, monkeypatch):
+    monkeypatch.setattr(reference, "BLOCK_ELEMENTS", block)
+    tensors = inputs(sum(LENGTHS), torch.float64, 8, key_tokens=sum(keys or LENGTHS))
+    options = {"is_causal": True, "backend": "reference"}
+    check(tensors, LENGTHS, keys, tolerance=1e-14, **options)
+    bias = torch.tensor(-1.5)
+    check_bias_gradient(tensors, LENGTHS, bias, keys, tolerance=1e-7, **options)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("keys", [None, [7, 3, 0, 40, 16]])
+def test_bias_of_each_key(keys, is_causal):
+    tensors = inputs(sum(LENGTHS), torch.float64, 8, key_tokens=sum(keys or LENGTHS))
+    options = {"is_causal": is_causal, "backend": "reference"}
+    check_key_bias(tensors, LENGTHS, keys, tolerance=1e-6, **options)
 
 
 def test_queries_and_keys_of_different_lengths():

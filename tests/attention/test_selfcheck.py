@@ -8,7 +8,7 @@ import triton
 from oracle import gradients
 from triton.compiler.errors import CompilationError
 
-from scsigmoid.attention import choose_backend, ops, reference, selfcheck
+from scsigmoid.attention import choose_backend, ops, problem, reference, selfcheck
 from scsigmoid.errors import UserError
 
 CPU = torch.device("cpu")
@@ -33,7 +33,7 @@ class Kernels:
     def backward(self, grad, q, k, v, problem, bias_grad):
         results = gradients(q, k, v, grad, lengths(problem))[1:]
         pairs = zip(self.factors[1:], results, strict=True)
-        return *((factor * x).to(q.dtype) for factor, x in pairs), None
+        return *((factor * x).to(q.dtype) for factor, x in pairs), None, None
 
 
 @pytest.fixture
@@ -42,13 +42,13 @@ def check(monkeypatch, tmp_path):
     monkeypatch.setattr(selfcheck, "TRITON", ())
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")
 
-    def check_kernels(kernels):
-        modules = {"reference": reference, "triton": kernels}
+    def check_kernels(kernels, *case, backend="triton"):
+        modules = {"reference": reference, backend: kernels}
         monkeypatch.setattr(ops, "launcher", modules.__getitem__)
         selfcheck.find_failure.cache_clear()
         with triton.knobs.cache.scope():
             triton.knobs.cache.dir = str(tmp_path)
-            return selfcheck.find_failure("triton", CPU)
+            return selfcheck.find_failure(backend, CPU, *case)
 
     yield check_kernels
     selfcheck.find_failure.cache_clear()
@@ -98,6 +98,36 @@ def test_tested_versions_are_not_checked(check, monkeypatch):
     kernels = Kernels(error=RuntimeError("must not be called"))
     assert check(kernels) == ""
     assert kernels.calls == 0
+
+
+class Causal:
+    """Kernels that compute the formula, but without a causal mask if ``ignores_it``."""
+
+    def __init__(self, ignores_it):
+        self.ignores_it = ignores_it
+
+    def forward(self, q, k, v, problem):
+        is_causal = problem.is_causal and not self.ignores_it
+        return reference.forward(q, k, v, problem._replace(is_causal=is_causal))
+
+    def backward(self, grad, q, k, v, problem, *rest, **options):
+        is_causal = problem.is_causal and not self.ignores_it
+        problem = problem._replace(is_causal=is_causal)
+        return reference.backward(grad, q, k, v, problem, *rest, **options)
+
+
+@pytest.mark.parametrize("option", [problem.CAUSAL, problem.KEY_BIAS])
+def test_options_and_widths_are_checked_alone(check, option):
+    assert check(Causal(ignores_it=False), 64, option) == ""
+    broken = Kernels(error=RuntimeError("failed"))
+    assert check(broken, 64, option) == ""  # the stored result
+    assert "RuntimeError: failed" in check(broken, 256, option)
+    assert "RuntimeError: failed" in check(broken, 64)
+
+
+def test_a_mask_that_is_ignored_is_found(check):
+    message = check(Causal(ignores_it=True), 64, problem.CAUSAL)
+    assert "relative error of O at head dimension 64" in message
 
 
 def test_portable_kernels_replace_failing_kernels(gpu):

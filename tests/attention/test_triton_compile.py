@@ -22,19 +22,32 @@ INTEGERS = ("STARTS_Q", "ENDS_Q", "STARTS_K", "ENDS_K", "TILES")
 UNALIGNED = ("scale", "heads", "blocks", "programs", "ENDS_Q", "ENDS_K")
 
 
-def compile_kernel(kernel, dimension, dtype, capability, *, accurate=False, bias_grad=False):
+def compile_kernel(
+    kernel,
+    dimension,
+    dtype,
+    capability,
+    *,
+    accurate=False,
+    bias_grad=False,
+    causal=False,
+    key_bias=False,
+):
     """Compile a kernel as a launch would for a jagged batch of aligned tensors without bias."""
     itemsize, width = ITEMSIZE[dtype], pad_dimension(dimension)
     configuration = find_configuration(kernel, dimension, itemsize, divmod(capability, 10))
-    constants = make_constants(configuration, dimension, itemsize, accurate=accurate)
+    options = {"accurate": accurate, "causal": causal}
+    constants = make_constants(configuration, dimension, itemsize, **options)
     constants["BIAS"] = None
-    if kernel == "dq":
+    if not key_bias:
+        constants["KEY_BIAS"] = None
+    if kernel != "forward":
         constants["BIAS_GRAD"] = bias_grad
     rows = configuration.block_q if kernel == "dkdv" else configuration.block_k
     descriptors = LOOPED[kernel] if configuration.tma else ()
     signature, attributes = {}, {}
     for index, name in enumerate(inspect.signature(KERNELS[kernel].fn).parameters):
-        if name == "DBIAS" and bias_grad:
+        if (name == "DBIAS" and bias_grad) or (name == "KEY_BIAS" and key_bias):
             signature[name] = "*fp32"
         elif name == "DBIAS":
             signature[name] = "constexpr"
@@ -79,7 +92,15 @@ def test_half_precision_does_not_spill(kernel, dimension, capability):
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize(
     ("dimension", "dtype", "capability"),
-    [(16, "fp16", 90), (96, "bf16", 90), (96, "fp16", 120), (64, "fp32", 80), (128, "fp32", 90)],
+    [
+        (16, "fp16", 90),
+        (32, "bf16", 90),
+        (96, "bf16", 90),
+        (96, "fp16", 120),
+        (64, "fp32", 80),
+        (128, "fp32", 90),
+        (256, "fp32", 80),
+    ],
 )
 def test_other_configurations_compile(kernel, dimension, dtype, capability):
     binary = compile_kernel(kernel, dimension, dtype, capability)
@@ -96,6 +117,25 @@ def test_accurate_sigmoid(kernel, dimension):
     counts = {name: binary.asm["ptx"].count(f"{name}.approx") for name in ("ex2", "rcp")}
     assert counts["ex2"] == 2 * counts["rcp"]
     assert count_spilled_bytes(assemble(binary)) == 0
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("capability", [80, 90, 100, 120])
+@pytest.mark.parametrize(("dimension", "causal"), [(64, True), (128, True), (256, False)])
+def test_masked_and_wide_kernels_spill_little(kernel, capability, dimension, causal):
+    binary = compile_kernel(kernel, dimension, "bf16", capability, causal=causal)
+    report = assemble(binary)
+    assert count_spilled_bytes(report) <= 256
+    assert "serialized" not in report
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("dimension", [64, 128])
+@pytest.mark.parametrize("causal", [False, True])
+def test_bias_of_each_key(kernel, dimension, causal):
+    options = {"key_bias": True, "bias_grad": kernel == "dkdv", "causal": causal}
+    report = assemble(compile_kernel(kernel, dimension, "bf16", 90, **options))
+    assert count_spilled_bytes(report) <= 256
 
 
 def test_gradient_of_the_bias_compiles():

@@ -28,8 +28,11 @@ def test_steps_of_several_gpus(context: int) -> None:
     steps = pd.read_csv(MEASUREMENTS / "h100/steps_several_gpus.csv")
     whole = steps[(steps["mode"] == "whole") & (steps["context"] == context)]
     seconds = whole.groupby("processes")["step_ms"].median() / 1000
+    models = pd.read_csv(MEASUREMENTS / "h100/training.csv").query("size == '160M'")
+    parameters = models.set_index("context")["parameters"][context].iloc[0]
     for gpus, measured in seconds.items():
-        assert step_seconds(seconds[1], gpus, 0.031) == pytest.approx(measured, rel=0.01)
+        expected = step_seconds(seconds[1], gpus, 0.031, parameters)
+        assert expected == pytest.approx(measured, rel=0.01)
     assert rates()["several_gpus"]["measured"] == max(seconds.index)
 
 

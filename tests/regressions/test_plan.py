@@ -253,6 +253,21 @@ def test_more_gpus_have_fewer_gains_and_steps_a_lower_bound() -> None:
     assert efficiency[1] > efficiency[4] > efficiency[32] + 0.1
 
 
+def test_the_loss_of_several_gpus_grows_with_the_model() -> None:
+    """It was 9 ms per step for any size, but gradients and the optimizer grow with the model."""
+
+    def loss(layers: int) -> tuple[float, int]:
+        sizes = {"160M": {"layers": layers}}
+        overrides = {"preset": "paper", "sizes": sizes, "device": "cuda", "gpus": 4}
+        cost = estimate_effort(Plan(load(overrides=overrides)), "sigmoid_2k", 43_808)
+        hours = cost.wall_hours["H100"] - cost.hours["H100"] / 4
+        return hours * 3600 / cost.steps, cost.parameters
+
+    (small, few), (large, many) = loss(12), loss(48)
+    assert small == pytest.approx(0.009, rel=0.01)
+    assert large / small == pytest.approx(many / few)
+
+
 def test_a_price_without_a_gpu_names_the_setting(tmp_path: Path, capsys: Any) -> None:
     """Own cells on a machine without a GPU: the price was left out without a word."""
     write_lengths(tmp_path / "a.h5ad", [20] * 100)

@@ -157,6 +157,13 @@ def test_the_share_of_cells_that_is_cut(whole: Results) -> None:
         assert f"{100 * cut / sum(cells):.1f}% at {context}" in words
 
 
+def test_the_overview_has_the_steps_of_all_models(whole: Results) -> None:
+    """It had the steps of the first model only, also if other models had fewer."""
+    text = content(whole)["overview"]["Training"]
+    for model in whole.config.models:
+        assert f"{int(whole.journal(model)['step'][-1]):,} steps" in text
+
+
 def test_the_report_counts_cells_that_were_left_out(whole: Results) -> None:
     excluded = {"a.h5ad": {"held_out": 1000, "repeated": 20}, "b": {"held_out": 3, "repeated": 0}}
     write_json(whole.folder / "corpus/manifest.json", {"excluded": excluded})
@@ -173,7 +180,7 @@ def test_a_metric_without_a_score_has_no_column(whole: Results) -> None:
     evaluation = whole.config.evaluation.model_copy(update={"scib": scib})
     config = whole.config.model_copy(update={"evaluation": evaluation})
     own = Results(whole.folder, config)
-    csv, markdown, _ = registry.write("table", "scib", own, own.folder / "tables/scib")
+    csv, markdown = registry.write("table", "scib", own, own.folder / "tables/scib")
     assert "| Logistic accuracy" not in markdown.read_text()
     assert set(pd.read_csv(csv)["metric"]) == {*scored, "bio_conservation"}
     with style.styled():

@@ -1,4 +1,4 @@
-"""Removal of the lock of a killed run."""
+"""What a killed run leaves: its lock is removed, and its jobs are found."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scsigmoid.config.stale_lock import NOTE, clear_stale_lock, note_run
+from scsigmoid.config.stale_lock import NOTE, clear_stale_lock, note_run, running_jobs
 
 
 def make_lock(folder: Path) -> Path:
@@ -54,3 +54,29 @@ def test_only_the_lock_of_a_process_that_ended_is_removed(changed, newer, is_rem
         os.utime(lock, ns=(after, after))
     assert clear_stale_lock(tmp_path) == is_removed
     assert locks.exists() != is_removed
+
+
+def test_local_jobs_of_a_killed_run_are_found(tmp_path, monkeypatch):
+    """They could write results of old settings after the next run has written its results."""
+    monkeypatch.chdir(tmp_path)
+    program = [sys.executable, "-c", "print(flush=True); input()", "table"]
+    configuration = "results/demo/config.yaml"
+    options = ["--configuration", configuration, "--checksum", "0"]
+    environments = ({}, {"SCSIGMOID_SILENT": "1"})
+    children = [
+        subprocess.Popen(
+            [*program, *options],
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for environment in environments
+    ]
+    for child in children:
+        child.stdout.readline()
+    assert running_jobs(configuration) == [children[0].pid]
+    assert running_jobs("results/other/config.yaml") == []
+    monkeypatch.chdir("/")
+    assert running_jobs(configuration) == []
+    for child in children:
+        child.communicate(b"")

@@ -22,7 +22,9 @@ from small_disk import mount, small_disk
 
 from scsigmoid.benchmarks.simulated import write_simulated_tokens
 from scsigmoid.cli import main
+from scsigmoid.config import stored
 from scsigmoid.config.check import load, merge
+from scsigmoid.files import locked
 
 MANIFEST = "results/demo/corpus/manifest.csv"
 EVALUATION = "results/demo/corpus/evaluation/simulated_heart.h5ad"
@@ -98,6 +100,32 @@ def test_a_model_with_other_settings_than_the_configuration_is_trained_again(
     assert "softmax_128" in line
     assert "learning_rate" in line
     assert re.findall(r"^    output: (\S+),", run.stdout, re.MULTILINE) == [MODELS["softmax_128"]]
+
+
+def test_changed_settings_of_renamed_results_are_named(project: Project) -> None:
+    """Snakemake has no record of the files, so it would say that nothing is to be done."""
+    overrides = merge(TINY, {"corpus": {"parts": 1}, "training": {"steps": 1}})
+    place_tokens(project, overrides)
+    assert main(train_command(project, overrides, "sigmoid_128")) == 0
+    results = project.folder / "results/demo"
+    stored.store(load(overrides=overrides), results / "config.yaml", [])
+    changes = {"results": "results/mine", "evaluation": {"umap": {"neighbors": 7}}}
+    results.rename(results.with_name("mine"))
+    project.configure(merge(overrides, changes))
+    target = MODELS["sigmoid_128"].replace("demo", "mine")
+    run = project.run("-n", target, "--allowed-rules", "train")
+    (warning,) = [line for line in run.stderr.splitlines() if "warning" in line]
+    assert "results/mine" in warning
+    assert "evaluation.umap.neighbors" in warning
+    assert "evaluation.umap.variance" not in warning
+
+
+def test_a_results_folder_may_be_spelled_in_another_way(project: Project) -> None:
+    """Snakemake found no records of the files, so changed settings did not run jobs again."""
+    assert project.run(MANIFEST).returncode == 0
+    leave_out = {"leave_out": [f"{0:08}-0000-0000-0000-{0:012}"]}
+    project.configure(merge(TINY, {"corpus": leave_out, "results": ".//results/demo"}))
+    assert project.jobs(MANIFEST) == {"manifest": 1}
 
 
 def test_a_job_of_a_cluster_records_its_settings(project: Project) -> None:
@@ -341,6 +369,29 @@ def test_results_that_cannot_be_written_are_one_line(
     message = f"{place}/results/config.yaml: cannot be written (Read-only file system)"
     assert f"scsigmoid: error: {message}" in output
     assert "Traceback" not in output
+
+
+def test_results_are_locked_for_all_working_folders(project: Project, tmp_path: Path) -> None:
+    """Snakemake only locks its working folder. When a run ends, it removes the locks of all."""
+    results = tmp_path / "results"
+    manifest = f"{results}/corpus/manifest.csv"
+    project.configure(merge(TINY, {"results": str(results)}))
+    with locked(results / ".workflow", "running the workflow"):
+        run = project.run(manifest)
+    assert run.returncode != 0
+    assert f"{results}: process {os.getpid()}" in run.stderr.splitlines()[-1]
+    assert not (results / "config.yaml").exists()
+    assert project.run(manifest).returncode == 0
+
+
+def test_a_dry_run_next_to_a_run_prints_no_error(project: Project) -> None:
+    locks = project.folder / ".snakemake/locks"
+    locks.mkdir(parents=True)
+    (locks / "0.output.lock").write_text(f"{MANIFEST}\n")
+    dry = project.run("-n", MANIFEST)
+    assert dry.returncode == 0
+    assert "Error" not in dry.stdout + dry.stderr
+    assert project.run(MANIFEST).returncode != 0
 
 
 def test_a_failing_job_shows_its_one_line(make_project: Callable[..., Any], tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from scsigmoid.cli import main
 from scsigmoid.errors import UserError
 from scsigmoid.training.journal import read_journal
 from scsigmoid.training.loop import train
-from scsigmoid.training.processes import STOPPED, joined, stop_requests
+from scsigmoid.training.processes import STOPPED, connect, joined, stop_requests
 from scsigmoid.training.run import TrainingRun
 
 # Name, `attention` and `training.gradient` of each tested model.
@@ -241,6 +241,7 @@ def test_an_error_is_one_line(run, corpus, tmp_path, capfd):
 
 def test_missing_gpus_nccl_and_peers(monkeypatch):
     """In the first of two processes of torchrun on a machine with two GPUs."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,2")  # so that the change is undone
     for name, value in {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": 0, "RANK": 0}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -262,6 +263,28 @@ def test_missing_gpus_nccl_and_peers(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "1")
     with pytest.raises(SystemExit), joined("auto"):
         pass
+
+
+@pytest.mark.parametrize(("rank", "gpu"), [(0, "7"), (1, "GPU-2")])
+def test_a_process_sees_its_gpu_only(monkeypatch, rank, gpu):
+    """Compiled code contains the number of the GPU, so it is 0 in all processes."""
+    names = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": rank, "RANK": rank}
+    for name, value in (names | {"CUDA_VISIBLE_DEVICES": "7,GPU-2"}).items():
+        monkeypatch.setenv(name, str(value))
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(
+        torch.cuda, "device_count", lambda: len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
+    )
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(dist, "init_process_group", lambda backend: None)
+    monkeypatch.setattr(dist, "new_group", lambda **options: None)
+    monkeypatch.setattr(dist, "get_rank", lambda: rank)
+    processes = connect(2, "auto")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == gpu
+    assert processes.device == torch.device("cuda", 0)
+    assert chosen == [processes.device]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])

@@ -153,3 +153,4 @@ def test_one_compiled_graph_serves_all_batches(run, make, attention, gradient):
         results = [trainer.step(step, [batch]) for trainer in (compiled, eager)]
         torch.testing.assert_close(results[0].loss, results[1].loss)
     assert counters["stats"]["unique_graphs"] == 1
+    assert counters["aot_autograd"]["total"] == 1  # traced once, not again without symbolic floats

@@ -5,10 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+
+from snakemake.io import IOFile
+from snakemake.persistence import PersistenceBase
 
 
 def put_first(variable, folder):
@@ -69,14 +73,18 @@ try:
     from scsigmoid.config.compared import compared
     from scsigmoid.config.initial import initial_checksum, initial_path
     from scsigmoid.errors import UserError
+    from scsigmoid.files import locked
     from scsigmoid.forecast.choices import choose
     from scsigmoid.report import registry
-    from scsigmoid.config.stale_lock import clear_stale_lock, note_run
+    from scsigmoid.config.stale_lock import clear_stale_lock, note_run, running_jobs
 except ModuleNotFoundError as error:
     stop(missing_module(error))
 
 if workflow.is_main_process and clear_stale_lock(".snakemake"):
     print("An earlier run was killed. Its lock is removed.", file=sys.stderr)
+
+# Next to another run, a dry run would print "Error: Directory cannot be locked", and continue.
+PersistenceBase.lock_warn_only = PersistenceBase.noop
 
 IS_MODULE = not workflow.modifier.is_main_snakefile()
 try:
@@ -90,7 +98,8 @@ except UserError as error:
 except ModuleNotFoundError as error:  # of the modules that read own files
     stop(missing_module(error))
 
-RESULTS = (CONFIG.results or f"results/{CONFIG.preset}").rstrip("/")
+# Snakemake compares paths as text: with `./results`, it would not find the records of `results`.
+RESULTS = os.path.normpath(CONFIG.results or f"results/{CONFIG.preset}")
 PLAN = plan.Plan(CONFIG)
 CHECKSUM = stored.checksum(CONFIG.model_dump())
 if workflow.is_main_process:
@@ -238,6 +247,19 @@ def user_file_of_dataset(wildcards):
 
 
 @cache
+def warn_of_missing_records(results):
+    """Name the changed settings of a results folder that was renamed or copied without records."""
+    if changed := stored.changed_settings(CONFIG, results / "config.yaml"):
+        print(
+            f"scsigmoid: warning: {results}: .snakemake has no record of its files (renamed, copied,"
+            " or made in another folder), so they are not made again for settings that differ from"
+            f" {results}/config.yaml: {', '.join(changed)}. To record the settings of the files,"
+            " first run `snakemake --touch --forceall` with the old settings",
+            file=sys.stderr,
+        )
+
+
+@cache
 def find_outdated(model):
     """Return no inputs, but train a finished model again if its file states other settings.
 
@@ -246,6 +268,8 @@ def find_outdated(model):
     """
     path = MODEL_FILES[model]
     if workflow.is_main_process and not workflow.touch:
+        if os.path.exists(path) and not workflow.persistence.metadata(IOFile(path)):
+            warn_of_missing_records(Path(path).parents[2])
         if changed := PLAN.changed_settings(model, path):
             message = f"{path}: trained again, because settings differ: {'; '.join(changed)}"
             print(message, file=sys.stderr)
@@ -261,8 +285,6 @@ def record_in_job():
     was killed, the record would be missing, and later changes of settings would be ignored. Jobs
     would also replace the id under which they were submitted by none.
     """
-    from snakemake.persistence import PersistenceBase
-
     started, finished = PersistenceBase.started, PersistenceBase.finished
 
     def set_option(**option):
@@ -351,9 +373,26 @@ def stored_configuration(wildcards, output):
     return [path, "--checksum", CHECKSUM]
 
 
+@cache
+def lock_results(folder):
+    """Lock a results folder. Raise a UserError if another run or local jobs of a killed run use it.
+
+    Snakemake locks only its working folder, and each run that ends removes the locks of all runs.
+    """
+    lock = locked(f"{folder}/.workflow", "running the workflow")
+    lock.__enter__()
+    if jobs := running_jobs(f"{folder}/config.yaml"):
+        raise UserError(
+            f"{folder}: jobs of a killed run still write to it; wait for them or stop them (kill"
+            f" {' '.join(map(str, jobs))}), and run again"
+        )
+    return lock  # the cache keeps the lock until this process ends
+
+
 def store_configuration(path):
     """Write the configuration to a file, unless it is a file of the user (`stored.store`)."""
     try:
+        lock_results(path.rpartition("/")[0])
         stored.store(CONFIG, Path(path), workflow.configfiles)
     except UserError as error:
         stop(error)

@@ -56,3 +56,17 @@ for target, files in FILES.items():
 
     # A docstring in the loop would be the same for all targets.
     getattr(rules, target).rule.docstring = DESCRIPTIONS[target]
+
+
+def list_targets(only_targets=False):
+    """Print a line per target, and the names of all other rules (`snakemake --list`)."""
+    targets = ["all", *DESCRIPTIONS, "study"]
+    for target in targets:
+        print(f"{target:16} {getattr(rules, target).rule.docstring}")
+    others = sorted(rule.name for rule in workflow.rules if rule.name not in targets)
+    if not only_targets:
+        print(textwrap.fill(f"Other rules: {', '.join(others)}", width=80))
+
+
+if not IS_MODULE:
+    workflow.list_rules = list_targets  # Snakemake's list is longer than a screen

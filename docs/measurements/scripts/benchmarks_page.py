@@ -22,7 +22,6 @@ from scsigmoid.files import atomic_path, write_text
 from scsigmoid.paper.reported import reported
 from scsigmoid.report.figures.benchmark_figures import looks
 from scsigmoid.report.figures.style import DOUBLE, freeze_layout, new_figure, styled
-from scsigmoid.report.page import STUDY_FIGURES
 from scsigmoid.report.tables.writing import DASH, as_markdown, fixed
 from scsigmoid.results.folder import Results
 from scsigmoid.results.labels import PASSES, context_label, provider_label
@@ -366,6 +365,16 @@ def host_table(rows: pd.DataFrame) -> str:
     return markdown(["", *columns], lines)
 
 
+def options_table(rows: pd.DataFrame) -> str:
+    """Return median microseconds of calls of our kernels with other head dimensions and options."""
+    times = rows.pivot(index="kernel", columns="part", values="microseconds")
+    lines = [
+        [case, *(number(times.loc[case, part]) for part in ("forward", "forward and backward"))]
+        for case in rows["kernel"].unique()
+    ]
+    return markdown(["", "forward", "forward and backward"], lines)
+
+
 def embedding_table(rows: pd.DataFrame) -> str:
     """Return cells per second on several GPUs. The rate of one GPU is the mean of its readings."""
     rate = rows[rows["how"] != "waits for each batch"].groupby("devices")["cells_per_second"].mean()
@@ -412,6 +421,7 @@ def benchmark_tables(measurements: Path) -> dict[str, str]:
              "GB per GPU": ("peak_memory_gb", 1)},
         ),
         "host_time": host_table(read(h100, "host_time.csv")),
+        "options": options_table(read(h100, "options.csv")),
         "embedding_gpus": embedding_table(read(measurements, "h200/several_gpus/embedding.csv")),
         "sizes": sizes_table(costs(Results(measurements / "h200", config))),
         "small": small_table(read(h200, "small_steps.csv")),
@@ -568,7 +578,7 @@ def captions(measurements: Path) -> dict[str, str]:
     texts = {}
     for name, figure in figures(measurements).items():
         if name.startswith("study_"):
-            _, caption = STUDY_FIGURES[name.removeprefix("study_")]
+            caption = study_figures.CAPTIONS[name.removeprefix("study_")]
             texts[name] = f"{caption} {figure.get_label()}".strip()
     return texts
 

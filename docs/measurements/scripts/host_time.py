@@ -1,6 +1,7 @@
 """Time eager calls of packed attention on one GPU: the host's time per call, and short batches.
 
 python docs/measurements/scripts/host_time.py host_time.csv --label COMMIT
+python docs/measurements/scripts/host_time.py options.csv --label COMMIT --part options
 
 Kernels: our sigmoid attention, FlashAttention-4 if it is installed, torch's ``varlen_attn``, in
 turns. A CUDA GPU is needed, and about a minute, most of which is compilation.
@@ -9,6 +10,8 @@ turns. A CUDA GPU is needed, and about a minute, most of which is compilation.
   Best of the rounds, 300 calls each.
 - ``whole``: microseconds per call of larger batches on the GPU's clock, which include the time for
   which the GPU waits for launches. Median of the rounds, 6 calls each.
+- ``options`` (only with ``--part options``): as ``whole``, for our kernels with other head
+  dimensions, in float32, and with a causal mask. Calls that a commit does not support are left out.
 
 To compare commits, run this file with the ``src`` of each commit as PYTHONPATH, in turns.
 """
@@ -18,6 +21,7 @@ import csv
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import NormalDist, median
 from typing import Any
@@ -28,7 +32,7 @@ from torch import Tensor
 from scsigmoid.attention import sigmoid_attention
 
 Attend = Callable[..., Any]
-HOST_ROUNDS, HOST_CALLS = 5, 300
+HOST_ROUNDS, HOST_CALLS = 10, 300
 ROUNDS, CALLS = 12, 6
 
 
@@ -47,6 +51,24 @@ BATCHES: tuple[tuple[str, str, int, int, list[int]], ...] = (
     ("16 x 1,024 tokens, D 64", "whole", 32, 64, [1024] * 16),
     ("16 cells up to 2,048, D 64", "whole", 12, 64, cells(16, 2048)),
     ("8 x 2,048 tokens, D 128", "whole", 16, 128, [2048] * 8),
+)
+
+
+#: Name, heads, head dimension, dtype and options of calls of our kernels with 8 x 2,048 tokens.
+OPTIONS: tuple[tuple[str, int, int, torch.dtype, dict[str, Any]], ...] = (
+    ("D 64", 32, 64, torch.bfloat16, {}),
+    ("D 64, Triton", 32, 64, torch.bfloat16, {"backend": "triton"}),
+    ("D 64, causal", 32, 64, torch.bfloat16, {"is_causal": True}),
+    ("D 128", 16, 128, torch.bfloat16, {}),
+    ("D 128, Triton", 16, 128, torch.bfloat16, {"backend": "triton"}),
+    ("D 128, causal", 16, 128, torch.bfloat16, {"is_causal": True}),
+    ("D 32", 64, 32, torch.bfloat16, {}),
+    ("D 32, Triton", 64, 32, torch.bfloat16, {"backend": "triton"}),
+    ("D 96", 16, 96, torch.bfloat16, {}),
+    ("D 96, Triton", 16, 96, torch.bfloat16, {"backend": "triton"}),
+    ("D 256", 8, 256, torch.bfloat16, {}),
+    ("D 64, float32", 32, 64, torch.float32, {}),
+    ("D 128, float32", 16, 128, torch.float32, {}),
 )
 
 
@@ -73,9 +95,15 @@ def kernels() -> dict[str, Attend]:
     return found | {"fa4": fa4}
 
 
-def calls(attend: Attend, heads: int, dimension: int, lengths: list[int]) -> dict[str, Attend]:
+def calls(
+    attend: Attend,
+    heads: int,
+    dimension: int,
+    lengths: list[int],
+    dtype: torch.dtype = torch.bfloat16,
+) -> dict[str, Attend]:
     """Return the functions to time: forward without gradients, and forward with backward pass."""
-    options: dict[str, Any] = {"device": "cuda", "dtype": torch.bfloat16}
+    options: dict[str, Any] = {"device": "cuda", "dtype": dtype}
     shape = (sum(lengths), heads, dimension)
     q, k, v, upstream = (torch.randn(shape, **options) for _ in range(4))
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
@@ -113,34 +141,55 @@ def gpu_microseconds(call: Attend) -> float:
     return start.elapsed_time(end) / CALLS * 1e3
 
 
-def measure(label: str) -> list[dict[str, object]]:
-    """Time all kernels on all batches, and print and return a row of each."""
+def measure(timed: dict[tuple[str, str], Attend], batch: str, kind: str) -> list[dict[str, Any]]:
+    """Time functions in turns, and print and return a row of each. Keys: kernel, part of a step."""
+    for call in timed.values():  # compile, and call prepared launches at least once
+        for _ in range(5):
+            call()
+    is_host = kind == "host"
+    time_once = host_microseconds if is_host else gpu_microseconds
+    readings: dict[tuple[str, str], list[float]] = {key: [] for key in timed}
+    for _ in range(HOST_ROUNDS if is_host else ROUNDS):
+        for key, call in timed.items():
+            readings[key].append(time_once(call))
+    rows = []
+    for (name, part), values in readings.items():
+        value = min(values) if is_host else median(values)
+        times = {"microseconds": value, "low": min(values), "high": max(values)}
+        rounded = {key: round(x, 1) for key, x in times.items()}
+        row = {"batch": batch, "kind": kind, "kernel": name, "part": part, **rounded}
+        rows.append({**row, "readings": len(values)})
+        print(f"{batch:<28} {kind:<7} {name:<15} {part:<22} {value:9.1f}", flush=True)
+    return rows
+
+
+def measure_kernels() -> list[dict[str, Any]]:
+    """Time all kernels on all batches."""
     found = kernels()
-    rows: list[dict[str, object]] = []
-    gpu = torch.cuda.get_device_name()
+    rows = []
     for batch, kind, heads, dimension, lengths in BATCHES:
         timed = {
             (name, part): call
             for name, attend in found.items()
             for part, call in calls(attend, heads, dimension, lengths).items()
         }
-        for call in timed.values():  # compile, and call prepared launches at least once
-            for _ in range(5):
-                call()
-        is_host = kind == "host"
-        time_once = host_microseconds if is_host else gpu_microseconds
-        readings: dict[tuple[str, str], list[float]] = {key: [] for key in timed}
-        for _ in range(HOST_ROUNDS if is_host else ROUNDS):
-            for key, call in timed.items():
-                readings[key].append(time_once(call))
-        for (name, part), values in readings.items():
-            value = min(values) if is_host else median(values)
-            row = {"label": label, "batch": batch, "kind": kind, "kernel": name, "part": part}
-            times = {"microseconds": value, "low": min(values), "high": max(values)}
-            rounded = {key: round(x, 1) for key, x in times.items()}
-            machine = {"gpu": gpu, "torch": torch.__version__}
-            rows.append({**row, **rounded, "readings": len(values), **machine})
-            print(f"{batch:<28} {kind:<6} {name:<12} {part:<22} {value:9.1f}", flush=True)
+        rows += measure(timed, batch, kind)
+    return rows
+
+
+def measure_options() -> list[dict[str, Any]]:
+    """Time our kernels with all options that they support."""
+    rows = []
+    for name, heads, dimension, dtype, options in OPTIONS:
+        attend = partial(sigmoid_attention, **options)
+        timed = calls(attend, heads, dimension, [2048] * 8, dtype)
+        try:
+            timed["forward"]()
+        except (TypeError, ValueError) as error:
+            print(f"{name}: not supported ({error})", flush=True)
+            continue
+        by_part = {(name, part): call for part, call in timed.items()}
+        rows += measure(by_part, "8 x 2,048 tokens", "options")
     return rows
 
 
@@ -148,9 +197,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("output", type=Path, help="CSV file; rows are added if it exists")
     parser.add_argument("--label", default="", help="text in the first column, such as a commit")
+    parser.add_argument("--part", choices=["kernels", "options"], default="kernels")
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    rows = measure(arguments.label)
+    rows = measure_kernels() if arguments.part == "kernels" else measure_options()
+    machine = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+    rows = [{"label": arguments.label, **row, **machine} for row in rows]
     is_new = not arguments.output.exists()
     with arguments.output.open("a", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, rows[0])

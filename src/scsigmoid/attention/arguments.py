@@ -65,6 +65,12 @@ def check_booleans(**settings: object) -> None:
             raise TypeError(f"{name}: must be True or False, is {type(value).__name__}")
 
 
+def check_real(name: str, tensor: Tensor) -> None:
+    """Raise TypeError if a bias is complex, or boolean, because it is no mask."""
+    if tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TypeError(f"{name}: dtype {tensor.dtype} is not real; it is added to the scores")
+
+
 def check_device(name: str, tensor: Tensor, q: Tensor) -> None:
     """Raise ValueError if ``tensor`` is not on the device of ``q``."""
     if tensor.device != q.device:
@@ -72,11 +78,14 @@ def check_device(name: str, tensor: Tensor, q: Tensor) -> None:
         raise ValueError(f"{name}: {message}")
 
 
-def check_tensors(q: Tensor, k: Tensor, v: Tensor, *, dimensions: int) -> None:
+def check_tensors(
+    q: Tensor, k: Tensor, v: Tensor, *, dimensions: int, is_grouped: bool = False
+) -> None:
     """Check shapes, dtypes and devices of the tensors ``q``, ``k`` and ``v``.
 
     Shapes are (tokens, heads, dim) if ``dimensions`` is 3 (packed sequences), or (sequences,
-    length, heads, dim) if it is 4 (padded sequences).
+    length, heads, dim) if it is 4 (padded sequences). If ``is_grouped``, ``k`` and ``v`` may have
+    fewer heads than ``q``.
     """
     layout = "(tokens, heads, dim)" if dimensions == 3 else "(sequences, length, heads, dim)"
     for name, tensor in (("q", q), ("k", k), ("v", v)):
@@ -87,7 +96,11 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor, *, dimensions: int) -> None:
         if tensor.dtype != q.dtype:
             raise TypeError(f"{name}: dtype {tensor.dtype} differs from q's {q.dtype}")
         check_device(name, tensor, q)
-        if tensor.shape[-2:] != q.shape[-2:]:
+        heads, heads_q = tensor.shape[-2], q.shape[-2]
+        if is_grouped and heads != heads_q and tensor.shape[-1] == q.shape[-1]:
+            if heads == 0 or heads_q % heads:
+                raise ValueError(f"{name}: its {heads} heads do not divide q's {heads_q}")
+        elif tensor.shape[-2:] != q.shape[-2:]:
             raise ValueError(
                 f"{name}: heads and dim {tuple(tensor.shape[-2:])} differ from q's "
                 f"{tuple(q.shape[-2:])}"

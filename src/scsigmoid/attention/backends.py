@@ -14,6 +14,11 @@ from scsigmoid.errors import UserError
 from scsigmoid.kernels import BACKENDS, Backend, version_of
 from scsigmoid.progress import log
 
+#: Head dimensions of FlashAttention-4 that were tested.
+FA4_DIMENSIONS = (64, 128)
+#: Width of the tiles of a call (:func:`tile_width`), and its option or "".
+Case = tuple[int, str]
+
 
 def is_interpreted() -> bool:
     """Return True if Triton interprets its kernels on the CPU (``TRITON_INTERPRET=1``)."""
@@ -24,14 +29,27 @@ def is_interpreted() -> bool:
     return bool(triton.knobs.runtime.interpret)
 
 
-def find_unsupported(q: Tensor) -> str:
-    """Return why backends ``hopper`` and ``fa4`` do not support ``q``, or "" if they do."""
+def find_unsupported(attention: str, q: Tensor, option: str = "") -> str:
+    """Return why ``hopper`` (of sigmoid attention) or ``fa4`` does not support a call, or "".
+
+    ``option``: name of an option of the call that only other backends compute, if any.
+    """
     if q.dtype not in (torch.bfloat16, torch.float16):
         return "it computes bfloat16 and float16 only"
+    dimensions = DIMENSIONS if attention == "sigmoid" else FA4_DIMENSIONS
     # Comparing with `in` makes torch.compile treat the dimension as a constant.
-    if q.shape[-1] not in DIMENSIONS:
-        return "it computes head dimensions 64 and 128 only"
-    return ""
+    if q.shape[-1] not in dimensions:
+        *most, last = map(str, dimensions)
+        return f"it computes head dimensions {', '.join(most)} and {last} only"
+    return f"it does not compute {option}" if option else ""
+
+
+def tile_width(dimension: int) -> int:
+    """Return the columns of the kernels' tiles for a head dimension: 64, 128 or 256.
+
+    Comparisons make torch.compile treat the result as a constant.
+    """
+    return 64 if dimension <= 64 else 128 if dimension <= 128 else 256
 
 
 @functools.cache
@@ -46,12 +64,12 @@ def _find_missing_software(backend: Backend) -> str:
     return str(module.unavailable())
 
 
-def find_failure(name: str, device: torch.device) -> str:
+def find_failure(name: str, device: torch.device, dimension: int, option: str) -> str:
     """Return why a backend's kernels fail with the installed software, or "" if they work."""
     # Imported here, because only GPUs need the check.
     from scsigmoid.attention import selfcheck
 
-    return selfcheck.find_failure(name, device)
+    return selfcheck.find_failure(name, device, dimension, option)
 
 
 @functools.cache
@@ -64,7 +82,9 @@ def _warn(attention: str, name: str, obstacle: str) -> None:
     )
 
 
-def _find_obstacle(name: str, backend: Backend, device: torch.device, unsupported: str) -> str:
+def _find_obstacle(
+    name: str, backend: Backend, device: torch.device, unsupported: str, case: Case
+) -> str:
     """Return why a backend does not run on a device, or "" if it does."""
     required = backend.capability
     # Without a required capability, a backend runs on all devices.
@@ -90,7 +110,7 @@ def _find_obstacle(name: str, backend: Backend, device: torch.device, unsupporte
         return obstacle
     if not backend.is_checked or is_interpreted():
         return ""
-    failure = find_failure(name, device)
+    failure = find_failure(name, device, *case)
     if failure and backend.alternative == "reference":
         # Do not fall back to `reference`, which is much slower.
         raise UserError(f"backend {name!r}: {failure}; use a tested version or 'reference'")
@@ -98,17 +118,17 @@ def _find_obstacle(name: str, backend: Backend, device: torch.device, unsupporte
 
 
 def _find_alternative(
-    attention: str, backend: Backend, device: torch.device, unsupported: str
+    attention: str, backend: Backend, device: torch.device, unsupported: str, case: Case
 ) -> str:
     """Return the first alternative of ``backend``, or of its alternatives, that runs."""
     name = backend.alternative
-    while _find_obstacle(name, BACKENDS[attention][name], device, unsupported):
+    while _find_obstacle(name, BACKENDS[attention][name], device, unsupported, case):
         name = BACKENDS[attention][name].alternative
     return name
 
 
 def _choose_automatically(
-    attention: str, device: torch.device, unsupported: str
+    attention: str, device: torch.device, unsupported: str, case: Case
 ) -> tuple[str, list[str]]:
     """Return the fastest backend that runs on the device, and why faster backends do not run."""
     is_gpu = device.type == "cuda"
@@ -118,7 +138,7 @@ def _choose_automatically(
     for name, backend in BACKENDS[attention].items():
         if not backend.is_automatic or not (is_gpu or backend.runs_on_cpu):
             continue
-        obstacle = _find_obstacle(name, backend, device, unsupported)
+        obstacle = _find_obstacle(name, backend, device, unsupported, case)
         if not obstacle:
             return name, passed_over
         passed_over.append(f"{name}: {obstacle}")
@@ -131,14 +151,16 @@ def _choose_automatically(
 
 
 @functools.lru_cache
-def _choose(attention: str, requested: str, device: torch.device, unsupported: str) -> str:
+def _choose(
+    attention: str, requested: str, device: torch.device, unsupported: str, case: Case
+) -> str:
     """Choose a backend and log the choice. Cached, so that each choice is logged once."""
     if attention not in BACKENDS:
         raise UserError(
             f"attention {attention!r}: unknown; use one of {', '.join(sorted(BACKENDS))}"
         )
     if requested == "auto":
-        name, passed_over = _choose_automatically(attention, device, unsupported)
+        name, passed_over = _choose_automatically(attention, device, unsupported, case)
         where = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
         reasons = "; ".join([f"fastest on {where}", *passed_over])
         log(f"{attention} attention: backend {name} ({reasons})")
@@ -149,8 +171,10 @@ def _choose(attention: str, requested: str, device: torch.device, unsupported: s
             f"use auto, {', '.join(BACKENDS[attention])}"
         )
     backend = BACKENDS[attention][requested]
-    if obstacle := _find_obstacle(requested, backend, device, unsupported):
-        remedy = f"use {_find_alternative(attention, backend, device, unsupported)!r} or 'auto'"
+    if obstacle := _find_obstacle(requested, backend, device, unsupported, case):
+        remedy = (
+            f"use {_find_alternative(attention, backend, device, unsupported, case)!r} or 'auto'"
+        )
         raise UserError(f"backend {requested!r} for {attention} attention: {obstacle}; {remedy}")
     log(f"{attention} attention: backend {requested} (as requested)")
     return requested
@@ -158,7 +182,12 @@ def _choose(attention: str, requested: str, device: torch.device, unsupported: s
 
 @mark_constant
 def choose_backend(
-    attention: str, requested: str, device: torch.device | str, unsupported: str = ""
+    attention: str,
+    requested: str,
+    device: torch.device | str,
+    unsupported: str = "",
+    width: int = 64,
+    option: str = "",
 ) -> str:
     """Choose the attention backend for a device, and log each choice once.
 
@@ -175,6 +204,8 @@ def choose_backend(
         device: device of the tensors, or its name.
         unsupported: result of :func:`find_unsupported` for the tensors. By default all backends
             support them.
+        width: result of :func:`tile_width`.
+        option: :data:`~.problem.CAUSAL`, :data:`~.problem.KEY_BIAS` or "".
 
     Raises:
         UserError: if the backend is unknown or does not run on the device, or if ``triton`` or
@@ -182,4 +213,4 @@ def choose_backend(
     """
     if not isinstance(requested, str):
         raise UserError(f"backend {requested!r}: is not a string; use 'auto' or a name in BACKENDS")
-    return _choose(attention, requested, torch.device(device), unsupported)
+    return _choose(attention, requested, torch.device(device), unsupported, (width, option))

@@ -15,10 +15,10 @@ from scsigmoid.attention.launching import WRAP, allocate_output, is_describable,
 from scsigmoid.attention.problem import Problem
 from scsigmoid.attention.schedule import PIECE_ROWS, schedule
 
-#: Compile-time arguments of the forward kernel by head dimension. ``PIECES``: consumer groups, with
-#: 64 query rows each. ``BLOCK_K``: keys of a block. ``STAGES``: blocks of keys and of values in
-#: flight. ``REGISTERS``: registers per thread of all consumer groups but the first.
-#: docs/kernel-log.md contains the measurements.
+#: Compile-time arguments of the forward kernel by the columns of a tile, which are 64 or 128.
+#: ``PIECES``: consumer groups, with 64 query rows each. ``BLOCK_K``: keys of a block. ``STAGES``:
+#: blocks of keys and of values in flight. ``REGISTERS``: registers per thread of all consumer
+#: groups but the first. docs/kernel-log.md contains the measurements.
 FORWARD = {
     64: {"PIECES": 4, "BLOCK_K": 64, "STAGES": 4, "REGISTERS": 112},
     128: {"PIECES": 3, "BLOCK_K": 64, "STAGES": 3, "REGISTERS": 160},
@@ -35,6 +35,11 @@ VOTE_FROM = 512
 KEY_PIECES = 2
 
 _ELEMENTS = 1024  # elements per program of `scale_dq_kernel`
+
+
+def _width(dimension: int) -> int:
+    """Return the columns of a tile. Columns from the head dimension on are 0 and are not stored."""
+    return 64 if dimension <= 64 else 128
 
 
 def _choose_form(problem: Problem, dtype: torch.dtype) -> tuple[str, float]:
@@ -63,7 +68,8 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     if not _can_launch(q, k, problem):
         return triton_launch.forward(q, k, v, problem)
     tokens, heads, dimension = q.shape
-    constants = FORWARD[dimension]
+    width = _width(dimension)
+    constants = FORWARD[width]
     block_k = constants["BLOCK_K"]
     form, factor = _choose_form(problem, q.dtype)
     q, k, v = _make_describable(q), _make_describable(k), _make_describable(v)
@@ -77,13 +83,13 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
         {**constants, "FORM": form, "num_warps": 4},
         key=(q.dtype, heads, dimension),
         tiles=(
-            (q, PIECE_ROWS, dimension),
-            (k, block_k, dimension),
-            (v, block_k, dimension),
-            (out, PIECE_ROWS, dimension),
+            (q, PIECE_ROWS, width),
+            (k, block_k, width),
+            (v, block_k, width),
+            (out, PIECE_ROWS, width),
         ),
         make_descriptor=make_descriptor,
-        maxnreg=FORWARD_REGISTERS[dimension],
+        maxnreg=FORWARD_REGISTERS[width],
     )
     return out
 
@@ -98,7 +104,7 @@ def scale_dq_kernel(
     """
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     row = at // WIDTH
-    # WIDTH is a multiple of 64, so the mask is equal for neighboring elements, and loads and stores
+    # WIDTH is a multiple of 32, so the mask is equal for neighboring elements, and loads and stores
     # are vectorized.
     inside = row < tokens
     column = at % 32
@@ -116,15 +122,17 @@ def backward(
     problem: Problem,
     bias_grad: bool,
     into: tuple[Tensor, Tensor, Tensor] | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    key_bias_grad: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """Launch the backward pass. Arguments and results are as in :func:`triton_launch.backward`.
 
     The Triton kernels compute deterministic gradients and the gradient of the bias.
     """
     if problem.deterministic or bias_grad or not _can_launch(q, k, problem):
-        return triton_launch.backward(grad, q, k, v, problem, bias_grad, into)
+        return triton_launch.backward(grad, q, k, v, problem, bias_grad, into, key_bias_grad)
     _, heads, dimension = q.shape
-    constants = BACKWARD[dimension]
+    width = _width(dimension)
+    constants = BACKWARD[width]
     block_q = constants["BLOCK_Q"]
     form, factor = _choose_form(problem, q.dtype)
     grad, q = _make_describable(grad), _make_describable(q)
@@ -148,13 +156,13 @@ def backward(
         {**constants, "FORM": form, "num_warps": 4},
         key=(q.dtype, heads, dimension),
         tiles=(
-            (q, block_q, dimension),
-            (grad, block_q, dimension),
-            (k, PIECE_ROWS, dimension),
-            (v, PIECE_ROWS, dimension),
+            (q, block_q, width),
+            (grad, block_q, width),
+            (k, PIECE_ROWS, width),
+            (v, PIECE_ROWS, width),
             (dq_sum, 64, 64),  # half of a block
-            (dk, PIECE_ROWS, dimension),
-            (dv, PIECE_ROWS, dimension),
+            (dk, PIECE_ROWS, width),
+            (dv, PIECE_ROWS, width),
         ),
         make_descriptor=make_descriptor,
         maxnreg=BACKWARD_REGISTERS,
@@ -167,4 +175,4 @@ def backward(
         {"WIDTH": heads * dimension, "STRIDE": dq.stride(0), "BLOCK": _ELEMENTS},
         key=q.dtype,
     )
-    return dq, dk, dv, None
+    return dq, dk, dv, None, None

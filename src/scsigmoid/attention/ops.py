@@ -24,8 +24,8 @@ from scsigmoid.attention.problem import Problem, compute_dtype, make_packed_prob
 from scsigmoid.attention.torch_internals import is_eager
 from scsigmoid.kernels import BACKENDS
 
-#: Gradients of q (or qkv), k, v and the bias.
-Gradients = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
+#: Gradients of q (or qkv), k, v, the bias and the bias of keys.
+Gradients = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 
 
 def _refuse_second_derivative(ctx: object, *grads: Tensor) -> tuple[None, ...]:
@@ -110,33 +110,37 @@ def compute_gradients(
     problem: Problem,
     backend: str,
     bias_grad: bool,
+    key_bias_grad: bool = False,
 ) -> Gradients:
     """Compute the gradients of the arguments of :func:`compute`.
 
     ``grad`` is the gradient of the result. Return the gradients of ``q``, ``k`` and ``v``,
-    contiguous, and of the bias, (sequences,). If ``k`` and ``v`` are None, so are their gradients.
-    Without ``bias_grad``, the gradient of the bias is None.
+    contiguous, of the bias, (sequences,), and of the bias of keys, (key tokens,). If ``k`` and
+    ``v`` are None, so are their gradients. Without ``bias_grad`` and ``key_bias_grad``, the
+    gradients of the biases are None.
     """
     arguments = (grad, *_separate(q, k, v), problem.resolve(), bias_grad)
+    options = {"key_bias_grad": True} if key_bias_grad else {}
     launch: Callable[..., Gradients] = launcher(backend).backward
     with _on_device_of(q):
         if k is not None:
-            return launch(*arguments)
+            return launch(*arguments, **options)
         # The kernels write into one tensor, so that three gradients need not be concatenated.
         dqkv = q.new_empty(q.shape)
-        *_, dbias = launch(*arguments, dqkv.unbind(1))
-        return dqkv, None, None, dbias
+        *_, dbias, dkey_bias = launch(*arguments, dqkv.unbind(1), **options)
+        return dqkv, None, None, dbias, dkey_bias
 
 
 # Arguments of the operators: q, k, v, the fields of Problem and the backend. The tensors, which
-# autograd saves, come first. The last tensor is the bias.
+# autograd saves, come first. The last two tensors are the biases.
 _ARGUMENTS = (
     "Tensor q, Tensor? k, Tensor? v, "
     "Tensor starts_q, Tensor ends_q, Tensor starts_k, Tensor ends_k, Tensor? bias, "
+    "Tensor? key_bias, "
     "SymInt longest_q, SymInt longest_k, float scale, bool? accurate, bool has_gaps, "
-    "bool? deterministic, str kind, str backend"
+    "bool? deterministic, str kind, bool is_causal, str backend"
 )
-_TENSOR_COUNT = 8
+_TENSOR_COUNT = 9
 
 
 def _forward(q: Tensor, k: Tensor | None, v: Tensor | None, *rest: Any) -> Tensor:
@@ -149,8 +153,8 @@ def _forward_fake(q: Tensor, *rest: Any) -> Tensor:
 
 
 def _backward(grad: Tensor, q: Tensor, k: Tensor | None, v: Tensor | None, *rest: Any) -> Gradients:
-    *fields, backend, bias_grad = rest
-    return compute_gradients(grad, q, k, v, Problem(*fields), backend, bias_grad)
+    *fields, backend, bias_grad, key_bias_grad = rest
+    return compute_gradients(grad, q, k, v, Problem(*fields), backend, bias_grad, key_bias_grad)
 
 
 def _backward_operator(grad: Tensor, q: Tensor, *rest: Any) -> tuple[Tensor, ...]:
@@ -161,11 +165,12 @@ def _backward_operator(grad: Tensor, q: Tensor, *rest: Any) -> tuple[Tensor, ...
 def _backward_fake(
     grad: Tensor, q: Tensor, k: Tensor | None, v: Tensor | None, *rest: Any
 ) -> tuple[Tensor, ...]:
-    *fields, _, bias_grad = rest
+    *fields, _, bias_grad, key_bias_grad = rest
+    problem, dtype = Problem(*fields), compute_dtype(q)
     gradients = (q.new_empty(0 if x is None else x.shape) for x in (q, k, v))
-    if not bias_grad:
-        return *gradients, q.new_empty(0)
-    return *gradients, q.new_empty(Problem(*fields).sequences, dtype=compute_dtype(q))
+    keys = (q if k is None else k).shape[0]
+    dbias = q.new_empty(problem.sequences, dtype=dtype) if bias_grad else q.new_empty(0)
+    return *gradients, dbias, q.new_empty(keys, dtype=dtype) if key_bias_grad else q.new_empty(0)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -173,21 +178,25 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.options = inputs[_TENSOR_COUNT:]
 
 
-def _restore_none(gradients: tuple[Tensor, ...], k: Tensor | None, bias_grad: bool) -> Gradients:
+def _restore_none(
+    gradients: tuple[Tensor, ...], k: Tensor | None, bias_grads: Sequence[bool]
+) -> Gradients:
     """Replace the empty tensors among the results of the operator by None."""
-    dq, dk, dv, dbias = gradients
-    return dq, *((None, None) if k is None else (dk, dv)), dbias if bias_grad else None
+    dq, dk, dv, *biases = gradients
+    dbias, dkey_bias = (x if y else None for x, y in zip(biases, bias_grads, strict=True))
+    return dq, *((None, None) if k is None else (dk, dv)), dbias, dkey_bias
 
 
 def _differentiate(
     backward: Callable[..., tuple[Tensor, ...]], ctx: Any, grad: Tensor
 ) -> tuple[Any, ...]:
-    tensors, bias_grad = ctx.saved_tensors, ctx.needs_input_grad[_TENSOR_COUNT - 1]
-    gradients = backward(grad, *tensors, *ctx.options, bias_grad)
-    dq, dk, dv, dbias = _restore_none(gradients, tensors[1], bias_grad)
+    tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[_TENSOR_COUNT - 2 : _TENSOR_COUNT]
+    gradients = backward(grad, *tensors, *ctx.options, *needed)
+    dq, dk, dv, dbias, dkey_bias = _restore_none(gradients, tensors[1], needed)
     # Autograd expects one value for each argument: None for the backend, and for all fields of the
-    # problem but the bias.
-    return dq, dk, dv, *(dict.fromkeys(Problem._fields) | {"bias": dbias}).values(), None
+    # problem but the biases.
+    biases = {"bias": dbias, "key_bias": dkey_bias}
+    return dq, dk, dv, *(dict.fromkeys(Problem._fields) | biases).values(), None
 
 
 attention, attention_backward = register(
@@ -198,7 +207,8 @@ attention, attention_backward = register(
     _differentiate,
     (
         f"({_ARGUMENTS}) -> Tensor",
-        f"(Tensor grad, {_ARGUMENTS}, bool bias_grad) -> (Tensor, Tensor, Tensor, Tensor)",
+        f"(Tensor grad, {_ARGUMENTS}, bool bias_grad, bool key_bias_grad) "
+        "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     ),
 )
 
@@ -206,8 +216,8 @@ attention, attention_backward = register(
 class _Attention(torch.autograd.Function):
     """The computation and gradients of the operator without its overhead.
 
-    The problem is one argument, because autograd spends time on each argument. Its bias is another
-    argument, because it may require a gradient.
+    The problem is one argument, because autograd spends time on each argument. Its biases are other
+    arguments, because they may require gradients.
     """
 
     @staticmethod
@@ -217,28 +227,27 @@ class _Attention(torch.autograd.Function):
         k: Tensor | None,
         v: Tensor | None,
         bias: Tensor | None,
+        key_bias: Tensor | None,
         problem: Problem,
         backend: str,
     ) -> Tensor:
-        # Spans are saved so that autograd finds changes of them. Ends share memory with starts.
-        ctx.save_for_backward(q, k, v, bias, problem.starts_q, problem.starts_k)
+        ctx.save_for_backward(q, k, v, *problem[:6])  # spans and biases
         ctx.problem, ctx.backend = problem, backend
         return compute(q, k, v, problem, backend)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        q, k, v, bias, _, _ = ctx.saved_tensors
-        problem, backend, bias_grad = ctx.problem, ctx.backend, ctx.needs_input_grad[3]
-        if bias is not None:
-            problem = problem._replace(bias=bias)
+        q, k, v, *tensors = ctx.saved_tensors
+        backend, needed = ctx.backend, ctx.needs_input_grad[3:5]
+        problem = Problem._make((*tensors, *ctx.problem[6:]))
         # With create_graph=True gradients are enabled here. Then autograd records the operator,
         # which raises an error if it is differentiated.
         if torch.is_grad_enabled() or not is_eager(grad):
-            gradients = attention_backward(grad, q, k, v, *problem, backend, bias_grad)
-            dq, dk, dv, dbias = _restore_none(gradients, k, bias_grad)
+            results = attention_backward(grad, q, k, v, *problem, backend, *needed)
+            gradients = _restore_none(results, k, needed)
         else:
-            dq, dk, dv, dbias = compute_gradients(grad, q, k, v, problem, backend, bias_grad)
-        return dq, dk, dv, dbias, None, None
+            gradients = compute_gradients(grad, q, k, v, problem, backend, *needed)
+        return *gradients, None, None
 
 
 def attend(q: Tensor, k: Tensor | None, v: Tensor | None, problem: Problem, backend: str) -> Tensor:
@@ -250,11 +259,12 @@ def attend(q: Tensor, k: Tensor | None, v: Tensor | None, problem: Problem, back
     """
     if is_eager(q, k, v):
         if torch.is_grad_enabled():
-            out: Tensor = _Attention.apply(q, k, v, problem.bias, problem, backend)
+            biases = problem.bias, problem.key_bias
+            out: Tensor = _Attention.apply(q, k, v, *biases, problem, backend)
             return out
         return compute(q, k, v, problem, backend)
     if not torch.compiler.is_compiling():
-        for x in (q, k, v, problem.bias):
+        for x in (q, k, v, problem.bias, problem.key_bias):
             if x is not None and unpack_dual(x).tangent is not None:
                 raise NotImplementedError(
                     "forward-mode derivatives of attention (torch.func.jvp, jacfwd) are not "

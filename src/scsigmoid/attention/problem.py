@@ -9,6 +9,8 @@ from torch import Tensor
 #: bias -log n and scores of standard deviation 1, the approximation makes the error of bfloat16
 #: results 1.05 times as large at 4,096 keys, and 1.4 times at 16,384 (docs/assumptions.md).
 LONGEST_APPROXIMATE = 8192
+#: Options that only some backends compute, as messages name them.
+CAUSAL, KEY_BIAS = "causal masks", "biases of keys"
 
 Kind = Literal["sigmoid", "softmax"]
 
@@ -20,6 +22,7 @@ class Problem(NamedTuple):
         starts_q, ends_q, starts_k, ends_k: (sequences,) int32, first and one-past-last token of
             each sequence in the queries and in the keys, on the device of the queries.
         bias: (sequences,) float32 (float64 for float64 inputs), or None for -log(number of keys).
+        key_bias: (key tokens,) in the dtype of ``bias``, added to all scores of a key, or None.
         longest_q, longest_k: maximum number of queries and of keys of a sequence.
         scale: factor by which q . k is multiplied.
         accurate: compute an exact sigmoid, or one whose error is below the rounding of the results,
@@ -29,6 +32,8 @@ class Problem(NamedTuple):
         deterministic: compute the same bits in each run. None: as set by
             :func:`torch.use_deterministic_algorithms`.
         kind: ``sigmoid`` or, with backend ``reference`` only, ``softmax``, which ignores the bias.
+        is_causal: whether query i attends only to keys j <= i, counted from the start of their
+            sequence. The default bias still is -log(number of keys of the sequence).
     """
 
     starts_q: Tensor
@@ -36,6 +41,7 @@ class Problem(NamedTuple):
     starts_k: Tensor
     ends_k: Tensor
     bias: Tensor | None
+    key_bias: Tensor | None
     longest_q: int
     longest_k: int
     scale: float
@@ -43,6 +49,7 @@ class Problem(NamedTuple):
     has_gaps: bool = False
     deterministic: bool | None = None
     kind: Kind = "sigmoid"
+    is_causal: bool = False
 
     def resolve(self) -> "Problem":
         """Return a copy with defaults in place of None in ``accurate`` and ``deterministic``."""
@@ -52,7 +59,7 @@ class Problem(NamedTuple):
         if deterministic is None:
             deterministic = torch.are_deterministic_algorithms_enabled()
         # `_replace` takes several times as long.
-        return Problem(*self[:8], accurate, self.has_gaps, deterministic, self.kind)
+        return Problem(*self[:9], accurate, self.has_gaps, deterministic, *self[12:])
 
     @property
     def sequences(self) -> int:
@@ -79,7 +86,7 @@ def make_packed_problem(
     ``longest`` is the maximum number of tokens of a sequence.
     """
     starts, ends = cu_seqlens[:-1], cu_seqlens[1:]
-    return Problem(starts, ends, starts, ends, None, longest, longest, scale, kind=kind)
+    return Problem(starts, ends, starts, ends, None, None, longest, longest, scale, kind=kind)
 
 
 def compute_dtype(like: Tensor) -> torch.dtype:

@@ -59,27 +59,52 @@ def _query_blocks(
             yield sequence, slice(start_k, end_k), blocks
 
 
-def _bias(bias: Tensor | None, sequence: int, keys: int) -> Tensor | float:
-    return -math.log(keys) if bias is None else bias[sequence]
+def _bias(problem: Problem, sequence: int, key_rows: slice) -> Tensor | float:
+    """Return the bias of all scores of a sequence, or (keys,) if keys have biases."""
+    keys = key_rows.stop - key_rows.start
+    bias = -math.log(keys) if problem.bias is None else problem.bias[sequence]
+    return bias if problem.key_bias is None else bias + problem.key_bias[key_rows]
 
 
-def _weights(kind: Kind, q: Tensor, k: Tensor, scale: float, bias: Tensor | float) -> Tensor:
-    """Compute attention weights (heads, queries, keys) of ``q`` (heads, queries, dim) and ``k``."""
+def _weights(
+    kind: Kind,
+    q: Tensor,
+    k: Tensor,
+    scale: float,
+    bias: Tensor | float,
+    causal_row: int | None = None,
+) -> Tensor:
+    """Compute attention weights (heads, queries, keys) of ``q`` (heads, queries, dim) and ``k``.
+
+    ``causal_row``: index of the first query in its sequence, if a causal mask is applied.
+    """
     scores = torch.matmul(q, k.mT).mul_(scale)
+    if causal_row is not None:
+        rows = torch.arange(causal_row, causal_row + q.shape[1], device=q.device)
+        hidden = rows[:, None] < torch.arange(k.shape[1], device=q.device)
+        scores.masked_fill_(hidden, -math.inf)
     if kind == "softmax":
         return torch.softmax(scores, dim=-1)
     return scores.add_(bias).sigmoid_()
+
+
+def _causal_row(
+    problem: Problem, rows: slice, spans_q: Sequence[Span], sequence: int
+) -> int | None:
+    return rows.start - spans_q[sequence][0] if problem.is_causal else None
 
 
 @_without_autocast
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     """Compute attention. Results are 0 outside sequences and in sequences without keys."""
     out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
-    for sequence, key_rows, blocks in _query_blocks(*_spans(problem), q.shape[1]):
+    spans_q, spans_k = _spans(problem)
+    for sequence, key_rows, blocks in _query_blocks(spans_q, spans_k, q.shape[1]):
         keys, values = (_by_head(x[key_rows]) for x in (k, v))
-        bias = _bias(problem.bias, sequence, keys.shape[1])
+        bias = _bias(problem, sequence, key_rows)
         for rows in blocks:
-            weights = _weights(problem.kind, _by_head(q[rows]), keys, problem.scale, bias)
+            row = _causal_row(problem, rows, spans_q, sequence)
+            weights = _weights(problem.kind, _by_head(q[rows]), keys, problem.scale, bias, row)
             out[rows] = torch.matmul(weights, values).transpose(0, 1).to(out.dtype)
     return out
 
@@ -93,7 +118,8 @@ def backward(
     problem: Problem,
     bias_grad: bool = False,
     into: tuple[Tensor, Tensor, Tensor] | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    key_bias_grad: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """Compute gradients. Arguments and results are as in :func:`triton_launch.backward`.
 
     Recomputes the weights block by block, as in the paper's algorithms 2 and 3.
@@ -103,13 +129,16 @@ def backward(
     for gradient in (dq, dk, dv):
         gradient.zero_()
     dbias = torch.zeros(problem.sequences, dtype=dtype, device=q.device) if bias_grad else None
-    for sequence, key_rows, blocks in _query_blocks(*_spans(problem), q.shape[1]):
+    dkey_bias = torch.zeros(k.shape[0], dtype=dtype, device=q.device) if key_bias_grad else None
+    spans_q, spans_k = _spans(problem)
+    for sequence, key_rows, blocks in _query_blocks(spans_q, spans_k, q.shape[1]):
         keys, values = (_by_head(x[key_rows]) for x in (k, v))
-        bias = _bias(problem.bias, sequence, keys.shape[1])
+        bias = _bias(problem, sequence, key_rows)
         dkeys, dvalues = (torch.zeros(keys.shape, dtype=dtype, device=q.device) for _ in range(2))
         for rows in blocks:
             queries, upstream = (_by_head(x[rows]) for x in (q, grad))
-            weights = _weights(problem.kind, queries, keys, scale, bias)
+            row = _causal_row(problem, rows, spans_q, sequence)
+            weights = _weights(problem.kind, queries, keys, scale, bias, row)
             dvalues += torch.matmul(weights.mT, upstream)
             dweights = torch.matmul(upstream, values.mT)
             if problem.kind == "softmax":
@@ -119,11 +148,13 @@ def backward(
                 dscores = dweights.mul_(weights).mul_(1 - weights)
             if dbias is not None:
                 dbias[sequence] += dscores.sum()
+            if dkey_bias is not None:
+                dkey_bias[key_rows] += dscores.sum(dim=(0, 1))
             dq[rows] = torch.matmul(dscores, keys).mul_(scale).transpose(0, 1).to(dq.dtype)
             dkeys += torch.matmul(dscores.mT, queries)
         dk[key_rows] = dkeys.mul_(scale).transpose(0, 1).to(dk.dtype)
         dv[key_rows] = dvalues.transpose(0, 1).to(dv.dtype)
-    return dq, dk, dv, dbias
+    return dq, dk, dv, dbias, dkey_bias
 
 
 def weight_statistics(
@@ -139,11 +170,11 @@ def weight_statistics(
     # `sums` and `key_counts` (effective numbers of keys) have an element per row of weights,
     # `value_ratios` an element per sequence and head: |mean of v|^2 / mean of |v|^2.
     sums, key_counts, value_ratios = [], [], []
-    for sequence, key_rows, blocks in _query_blocks(spans, spans, q.shape[1]):
+    for _, key_rows, blocks in _query_blocks(spans, spans, q.shape[1]):
         keys, values = (_by_head(x[key_rows]) for x in (k, v))
         mean_square = values.square().sum(-1).mean(-1)
         value_ratios.append(values.mean(1).square().sum(-1) / mean_square)
-        bias = _bias(None, sequence, keys.shape[1])
+        bias = -math.log(keys.shape[1])
         for rows in blocks:
             weights = _weights(cast(Kind, kind), _by_head(q[rows]), keys, scale, bias)
             largest = torch.maximum(largest, weights.amax())

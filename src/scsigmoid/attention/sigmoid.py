@@ -15,13 +15,18 @@ from scsigmoid.attention.arguments import (
     check_fused,
     check_lengths,
     check_packing,
+    check_real,
     check_tensor,
     check_tensors,
     resolve_scale,
     to_float,
 )
-from scsigmoid.attention.backends import choose_backend, find_unsupported
-from scsigmoid.attention.problem import Problem, compute_dtype
+from scsigmoid.attention.backends import (
+    choose_backend,
+    find_unsupported,
+    tile_width,
+)
+from scsigmoid.attention.problem import CAUSAL, KEY_BIAS, Problem, compute_dtype
 from scsigmoid.attention.reference import largest_scores
 
 
@@ -36,14 +41,34 @@ def expand_bias(bias: float | Tensor | None, sequences: int, like: Tensor) -> Te
     if not isinstance(bias, Tensor):
         return torch.full((sequences,), to_float("bias", bias), dtype=dtype, device=like.device)
     check_tensor("bias", bias)
-    if bias.is_complex():
-        raise TypeError(f"bias: dtype {bias.dtype} is not real")
+    check_real("bias", bias)
     if bias.shape not in ((), (sequences,)):
         raise ValueError(
             f"bias: must be a number or have shape ({sequences},), has {tuple(bias.shape)}"
         )
     check_device("bias", bias, like)
     return bias.to(dtype).expand(sequences).contiguous()
+
+
+def convert_key_bias(key_bias: Tensor | None, k: Tensor) -> Tensor | None:
+    """Return the biases of the tokens of ``k`` in the dtype of :func:`expand_bias`, contiguous."""
+    if key_bias is None:
+        return None
+    check_tensor("key_bias", key_bias)
+    check_real("key_bias", key_bias)
+    if key_bias.shape != k.shape[:1]:
+        raise ValueError(
+            f"key_bias: must have one element per key, {k.shape[0]} in all, has shape "
+            f"{tuple(key_bias.shape)}"
+        )
+    check_device("key_bias", key_bias, k)
+    return key_bias.to(compute_dtype(k)).contiguous()
+
+
+def _repeat_heads(tensor: Tensor, q: Tensor) -> Tensor:
+    """Return keys or values with as many heads as ``q``: each head once for each of its queries."""
+    groups = q.shape[-2] // max(1, tensor.shape[-2])
+    return tensor if groups <= 1 else tensor.repeat_interleave(groups, dim=-2)
 
 
 def _attend(
@@ -55,6 +80,8 @@ def _attend(
     backend: str,
     accurate: bool | None,
     deterministic: bool | None,
+    is_causal: bool,
+    key_bias: Tensor | None,
     has_gaps: bool = False,
 ) -> Tensor:
     """Compute attention of checked tensors, [q, k, v] or [qkv].
@@ -63,18 +90,25 @@ def _attend(
     ``has_gaps`` are fields of :class:`Problem`. All other arguments are as in
     :func:`sigmoid_attention`.
     """
-    check_booleans(accurate=accurate, deterministic=deterministic)
+    check_booleans(accurate=accurate, deterministic=deterministic, is_causal=is_causal)
     # qkv has the dtype, device and last dimension of q.
     q_or_qkv, k, v = tensors if len(tensors) == 3 else (tensors[0], None, None)
-    backend = choose_backend("sigmoid", backend, q_or_qkv.device, find_unsupported(q_or_qkv))
+    is_causal = bool(is_causal)
+    option = CAUSAL if is_causal else KEY_BIAS if key_bias is not None else ""
+    unsupported = find_unsupported("sigmoid", q_or_qkv, option)
+    checked = tile_width(q_or_qkv.shape[-1])
+    device = q_or_qkv.device
+    backend = choose_backend("sigmoid", backend, device, unsupported, checked, option)
     problem = Problem(
         *spans,
         expand_bias(bias, spans[0].shape[0], q_or_qkv),
+        convert_key_bias(key_bias, q_or_qkv if k is None else k),
         *longest,
         resolve_scale(scale, q_or_qkv.shape[-1]),
         accurate=accurate,
         has_gaps=has_gaps,
         deterministic=deterministic,
+        is_causal=is_causal,
     )
     return ops.attend(q_or_qkv, k, v, problem, backend)
 
@@ -93,6 +127,8 @@ def sigmoid_attention(
     backend: str = "auto",
     accurate: bool | None = None,
     deterministic: bool | None = None,
+    is_causal: bool = False,
+    key_bias: Tensor | None = None,
     check: bool = False,
 ) -> Tensor:
     """Compute sigmoid attention, O = sigmoid(Q K^T * scale + b) V, of packed sequences.
@@ -102,9 +138,11 @@ def sigmoid_attention(
     ``bias``. Under autocast ``q``, ``k`` and ``v`` are cast like the inputs of a matrix product.
 
     Args:
-        q: (tokens, heads, dim), bfloat16, float16 or float32, dim up to 128. ``reference`` also
+        q: (tokens, heads, dim), bfloat16, float16 or float32, dim up to 256. ``reference`` also
             supports float64 and larger dims. Any strides, for example of a slice of a projection.
-        k, v: (key tokens, heads, dim), the dtype of ``q``.
+        k, v: (key tokens, key heads, dim), the dtype of ``q``. If ``key heads`` is a divisor of
+            ``heads`` (grouped-query attention), ``k`` and ``v`` are copied to all heads: head h of
+            ``q`` attends to head h // (heads / key heads).
         cu_seqlens: (sequences + 1,) int32, cumulative lengths from 0 to ``tokens``.
         max_seqlen: length of the longest sequence, or more.
         cu_seqlens_k: cumulative lengths of the keys (default ``cu_seqlens``).
@@ -123,6 +161,11 @@ def sigmoid_attention(
         deterministic: compute the same bits in each run, also for gradients. Makes ``hopper``
             slower. ``triton`` and ``reference`` are always deterministic. Default: the setting of
             :func:`torch.use_deterministic_algorithms`.
+        is_causal: query i attends only to keys j <= i, both counted from the start of their
+            sequence (default False). The default bias stays -log(n) with all n keys, as in
+            TritonSigmoid. ``hopper`` does not compute it, and ``auto`` then chooses ``triton``.
+        key_bias: (key tokens,), added to all scores of a key in addition to ``bias``. May require a
+            gradient. ``hopper`` does not compute it, and ``auto`` then chooses ``triton``.
         check: also check the values of ``cu_seqlens`` on a GPU (default False). This waits for the
             GPU. On the CPU the values are always checked.
 
@@ -138,8 +181,9 @@ def sigmoid_attention(
     has_own_keys = cu_seqlens_k is not None or max_seqlen_k is not None
     if has_own_keys or not are_valid((q, k, v), 3, cu_seqlens, max_seqlen, check):
         q, k, v = cast_for_autocast(q=q, k=k, v=v)
-        check_tensors(q, k, v, dimensions=3)
+        check_tensors(q, k, v, dimensions=3, is_grouped=True)
         check_packing(q, cu_seqlens, max_seqlen, check)
+        k, v = _repeat_heads(k, q), _repeat_heads(v, q)
     starts, ends = cu_seqlens[:-1], cu_seqlens[1:]
     if cu_seqlens_k is None:
         if max_seqlen_k is not None:
@@ -158,7 +202,7 @@ def sigmoid_attention(
             )
         spans = (starts, ends, cu_seqlens_k[:-1], cu_seqlens_k[1:])
         longest = (max_seqlen, max_seqlen_k)
-    options = (scale, bias, backend, accurate, deterministic)
+    options = (scale, bias, backend, accurate, deterministic, is_causal, key_bias)
     return _attend((q, k, v), spans, longest, *options)
 
 
@@ -172,6 +216,8 @@ def sigmoid_attention_qkv(
     backend: str = "auto",
     accurate: bool | None = None,
     deterministic: bool | None = None,
+    is_causal: bool = False,
+    key_bias: Tensor | None = None,
     check: bool = False,
 ) -> Tensor:
     """Compute :func:`sigmoid_attention` of q, k and v in one tensor, the output of a projection.
@@ -182,8 +228,8 @@ def sigmoid_attention_qkv(
     Args:
         qkv: (tokens, 3, heads, dim): q, k and v. Any strides, but if the stride along ``dim`` is
             not 1, the kernels copy the tensor.
-        cu_seqlens, max_seqlen, scale, bias, backend, accurate, deterministic, check: as in
-            :func:`sigmoid_attention`.
+        cu_seqlens, max_seqlen, scale, bias, backend, accurate, deterministic, is_causal, key_bias,
+            check: as in :func:`sigmoid_attention`.
 
     Returns:
         (tokens, heads, dim), contiguous, the dtype of ``qkv``.
@@ -193,7 +239,7 @@ def sigmoid_attention_qkv(
         (qkv,) = cast_for_autocast(qkv=qkv)
         check_fused(qkv, cu_seqlens, max_seqlen, check)
     starts, ends = cu_seqlens[:-1], cu_seqlens[1:]
-    options = (scale, bias, backend, accurate, deterministic)
+    options = (scale, bias, backend, accurate, deterministic, is_causal, key_bias)
     return _attend((qkv,), (starts, ends, starts, ends), (max_seqlen, max_seqlen), *options)
 
 
@@ -209,6 +255,8 @@ def sigmoid_attention_padded(
     backend: str = "auto",
     accurate: bool | None = None,
     deterministic: bool | None = None,
+    is_causal: bool = False,
+    key_bias: Tensor | None = None,
     check: bool = False,
 ) -> Tensor:
     """Compute sigmoid attention of padded sequences, the interface of the paper's algorithms.
@@ -220,17 +268,20 @@ def sigmoid_attention_padded(
 
     Args:
         q: (sequences, length, heads, dim).
-        k, v: (sequences, key length, heads, dim).
+        k, v: (sequences, key length, key heads, dim), as in :func:`sigmoid_attention`.
         lengths_q: (sequences,) int32 or int64, number of valid tokens of each sequence.
         lengths_k: number of valid keys of each sequence (default ``lengths_q``).
-        scale, bias, backend, accurate, deterministic, check: as in :func:`sigmoid_attention`.
-            ``key length`` replaces ``max_seqlen_k`` in the default of ``accurate``.
+        key_bias: (sequences, key length), as in :func:`sigmoid_attention`.
+        scale, bias, backend, accurate, deterministic, is_causal, check: as in
+            :func:`sigmoid_attention`. ``key length`` replaces ``max_seqlen_k`` in the default of
+            ``accurate``.
 
     Returns:
         Contiguous tensor of the shape and dtype of ``q``.
     """
     q, k, v = cast_for_autocast(q=q, k=k, v=v)
-    check_tensors(q, k, v, dimensions=4)
+    check_tensors(q, k, v, dimensions=4, is_grouped=True)
+    k, v = _repeat_heads(k, q), _repeat_heads(v, q)
     if lengths_k is None and k.shape[1] != q.shape[1]:
         raise ValueError(f"k: length {k.shape[1]} but q has {q.shape[1]}; pass lengths_k")
     check_lengths("lengths_q", lengths_q, q, check)
@@ -243,7 +294,14 @@ def sigmoid_attention_padded(
         starts_k = sequences * k.shape[1]
         ends_k = starts_k + lengths_k.to(torch.int32)
     tensors = tuple(x.flatten(0, 1) for x in (q, k, v))
-    options = (scale, bias, backend, accurate, deterministic)
+    if key_bias is not None:
+        check_tensor("key_bias", key_bias)
+        if key_bias.shape != k.shape[:2]:
+            raise ValueError(
+                f"key_bias: must have shape {tuple(k.shape[:2])}, has {tuple(key_bias.shape)}"
+            )
+        key_bias = key_bias.flatten()
+    options = (scale, bias, backend, accurate, deterministic, is_causal, key_bias)
     longest = (q.shape[1], k.shape[1])
     out = _attend(tensors, (starts_q, ends_q, starts_k, ends_k), longest, *options, has_gaps=True)
     return out.unflatten(0, q.shape[:2])

@@ -90,7 +90,7 @@ def softmax_attention(
     if k.shape[0] != q.shape[0]:
         raise ValueError(f"k: {k.shape[0]} tokens but q has {q.shape[0]}")
     check_packing(q, cu_seqlens, max_seqlen, check)
-    backend = choose_backend("softmax", backend, q.device, find_unsupported(q))
+    backend = choose_backend("softmax", backend, q.device, find_unsupported("softmax", q))
     scale = resolve_scale(scale, q.shape[-1])
     attend = FUNCTIONS[load(BACKENDS["softmax"][backend].attend)]
     attended: Tensor = attend([q, k, v], cu_seqlens, max_seqlen, scale, mask)
@@ -121,7 +121,7 @@ def softmax_attention_qkv(
     """
     (qkv,) = cast_for_autocast(qkv=qkv)
     check_fused(qkv, cu_seqlens, max_seqlen, check)
-    backend = choose_backend("softmax", backend, qkv.device, find_unsupported(qkv))
+    backend = choose_backend("softmax", backend, qkv.device, find_unsupported("softmax", qkv))
     entry = BACKENDS["softmax"][backend]
     tensors = [qkv] if entry.takes_qkv else qkv.unbind(1)
     scale = resolve_scale(scale, qkv.shape[-1])

@@ -23,14 +23,19 @@ from scsigmoid.attention.tuning import (
 )
 
 #: Largest supported head dimension.
-WIDEST = 128
+WIDEST = 256
 KERNELS: dict[Kernel, Any] = {"forward": forward_kernel, "dq": dq_kernel, "dkdv": dkdv_kernel}
 #: Indices of the two tensor arguments that the inner loop reads, by descriptors if possible.
 LOOPED: dict[Kernel, tuple[int, int]] = {"forward": (1, 2), "dq": (2, 3), "dkdv": (0, 1)}
 
 
 def make_constants(
-    configuration: Configuration, dimension: int, itemsize: int, *, accurate: bool
+    configuration: Configuration,
+    dimension: int,
+    itemsize: int,
+    *,
+    accurate: bool,
+    causal: bool = False,
 ) -> dict[str, Any]:
     """Return the kernels' common compile-time arguments. float32 (4 bytes) is always accurate."""
     return {
@@ -43,6 +48,7 @@ def make_constants(
         "STAGES": configuration.stages,
         "TMA": configuration.tma,
         "TAIL_LAST": configuration.tail_last,
+        "CAUSAL": causal,
     }
 
 
@@ -65,7 +71,8 @@ def _launch(
     """Launch a kernel. ``tensors`` are its first arguments: inputs, then results.
 
     Kernel ``dq`` fills ``dbias``, (sequences, heads, blocks) float32, with the bias gradient of
-    each tile.
+    each tile, and kernel ``dkdv`` fills ``dbias``, (key tokens, heads) float32, with the gradient
+    of the bias of each key.
     """
     _, heads, dimension = tensors[0].shape
     # The interpreter does not support inline assembly, so it computes as for float32 (4 bytes).
@@ -74,6 +81,7 @@ def _launch(
         dimension,
         4 if is_interpreted() else tensors[0].element_size(),
         accurate=bool(problem.accurate),
+        causal=problem.is_causal,
     )
     descriptors = LOOPED[kernel] if configuration.tma else ()
     rows = configuration.block_q if kernel == "dkdv" else configuration.block_k
@@ -84,14 +92,15 @@ def _launch(
         problem.starts_k,
         problem.ends_k,
         problem.bias,
+        problem.key_bias,
         tiling.table,
-        *((dbias,) if kernel == "dq" else ()),
+        *(() if kernel == "forward" else (dbias,)),
         *(stride for tensor in tensors for stride in tensor.stride()[:2]),
         problem.scale,
         heads,
         tiling.tiles_per_sequence,
         tiling.programs,
-        **({"BIAS_GRAD": dbias is not None} if kernel == "dq" else {}),
+        **({} if kernel == "forward" else {"BIAS_GRAD": dbias is not None}),
         **constants,
         num_warps=configuration.warps,
         num_stages=configuration.stages,
@@ -144,18 +153,20 @@ def backward(
     problem: Problem,
     bias_grad: bool,
     into: tuple[Tensor, Tensor, Tensor] | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    key_bias_grad: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """Launch algorithms 2 and 3.
 
     Args:
-        grad, q, k, v, problem, bias_grad: as for :func:`ops.compute_gradients`.
+        grad, q, k, v, problem, bias_grad, key_bias_grad: as for :func:`ops.compute_gradients`.
         into: tensors for the gradients of ``q``, ``k`` and ``v`` (default: allocate them). The
             heads of a token must be contiguous. Only for a problem without gaps, because tokens
             outside sequences are not written.
 
     Returns:
-        Gradients of ``q``, ``k`` and ``v``, contiguous or ``into``, and of the bias, (sequences,)
-        float32, or None without ``bias_grad``.
+        Gradients of ``q``, ``k`` and ``v``, contiguous or ``into``, of the bias, (sequences,)
+        float32, or None without ``bias_grad``, and of the bias of keys, (key tokens,) float32, or
+        None without ``key_bias_grad``.
     """
     grad, q, k, v = map(make_inner_contiguous, (grad, q, k, v))
     if into is None:
@@ -164,6 +175,8 @@ def backward(
     else:
         dq, dk, dv = into
     dbias = q.new_zeros(problem.sequences, dtype=torch.float32) if bias_grad else None
+    # Zeros, because the padding is not written.
+    head_dkey_bias = k.new_zeros(k.shape[:2], dtype=torch.float32) if key_bias_grad else None
     dq_block = 0  # block size of dQ's tiles, 0 if there are none
     if dq.numel():
         configuration = _choose_configuration("dq", q, (k, v))
@@ -178,5 +191,6 @@ def backward(
         # Reuse the tiles of dQ if queries and keys have the same boundaries and block size.
         if not (problem.is_self_attention and dq_block == configuration.block_k):
             tiling = assign_tiles(problem, k.shape[0], configuration.block_k, keys=True)
-        _launch("dkdv", configuration, (grad, q, k, v, dk, dv), problem, tiling)
-    return dq, dk, dv, dbias
+        _launch("dkdv", configuration, (grad, q, k, v, dk, dv), problem, tiling, head_dkey_bias)
+    dkey_bias = None if head_dkey_bias is None else head_dkey_bias.sum(dim=1)
+    return dq, dk, dv, dbias, dkey_bias

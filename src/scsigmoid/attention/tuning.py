@@ -45,11 +45,17 @@ _DATA_CENTER = {
     ("dq", 128): Configuration(64, 64, 4, 2, tma=True),
     ("dkdv", 64): Configuration(64, 64, 4, 3, tma=True),
     ("dkdv", 128): Configuration(64, 64, 4, 2, tma=True),
+    ("forward", 256): Configuration(64, 32, 8, 2, tail_last=True),
+    ("dq", 256): Configuration(64, 32, 8, 2, tail_last=True),
+    ("dkdv", 256): Configuration(32, 64, 8, 2, tail_last=True),
 }
 # Other GPUs, also consumer Blackwell: operands need registers, and shared memory may be small.
 _OTHER = {
     ("dq", 128): Configuration(64, 64, 4, 2),
     ("dkdv", 128): Configuration(64, 64, 8, 2),
+    ("forward", 256): Configuration(64, 32, 8, 2),
+    ("dq", 256): Configuration(32, 32, 4, 2),
+    ("dkdv", 256): Configuration(32, 32, 8, 2),
 }
 
 
@@ -62,14 +68,15 @@ def pad_dimension(dimension: int) -> int:
 def find_configuration(
     kernel: Kernel, dimension: int, itemsize: int, capability: tuple[int, int]
 ) -> Configuration:
-    """Return the configuration of a kernel for a head dimension up to 128.
+    """Return the configuration of a kernel for a head dimension up to 256.
 
     ``itemsize`` is the number of bytes of an element.
     """
     width = pad_dimension(dimension)
     if itemsize == 4:
         # float32 runs without tensor cores, for exactness. Small blocks fit into registers.
-        return Configuration(32, 32, 4, 2 if width < 128 else 1)
+        block = 32 if width <= 128 else 16
+        return Configuration(block, block, 4, 2 if width < 128 else 1)
     reads_shared_memory = capability[0] in (9, 10)
     if width < 64:
         block_q = 128 if kernel == "forward" else 64

@@ -209,10 +209,13 @@ def train(
 ) -> None:
     """Train one model, or resume from its last checkpoint."""
     from scsigmoid.config.plan import Plan
+    from scsigmoid.model.devices import claim_gpus
     from scsigmoid.training.loop import train as run_training
-    from scsigmoid.training.processes import STOPPED, launched, requeue
+    from scsigmoid.training.processes import STOPPED, hide_other_gpus, launched, requeue
     from scsigmoid.training.run import TrainingRun
 
+    if not launched() and configuration.config.device != "cpu":
+        hide_other_gpus(claim_gpus(1))
     run = TrainingRun.of(Plan(configuration.config).run_config(model), model)
     try:
         run_training(run, tokens, vocabulary, output)

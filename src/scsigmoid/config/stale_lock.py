@@ -1,4 +1,4 @@
-"""Removal of the lock that Snakemake leaves in its working directory if it is killed.
+"""What a killed Snakemake leaves: the lock in its working directory, and jobs that still run.
 
 After Snakemake has locked the folder, each run writes a note with its host and process id. The next
 run on the same host removes the lock if that process has ended. A lock that is newer than the note
@@ -6,6 +6,7 @@ is kept, because it belongs to a later run, which has not written its note yet.
 """
 
 import json
+import os
 import shutil
 import socket
 from pathlib import Path
@@ -41,3 +42,19 @@ def clear_stale_lock(folder: str | Path) -> bool:
         pass
     shutil.rmtree(locks, ignore_errors=True)
     return True
+
+
+def running_jobs(configuration: str) -> list[int]:
+    """Return the ids of processes on this host that run local jobs with a stored configuration.
+
+    ``configuration`` is its path as in the commands of the jobs, which have this working directory.
+    Jobs of a cluster, which may run on this host, are left out.
+    """
+    jobs = []
+    for process in psutil.process_iter(["cmdline", "cwd", "environ"]):  # None: of another user
+        words, environment = process.info["cmdline"] or [], process.info["environ"] or {}
+        is_job = configuration in words and "--checksum" in words
+        is_local = process.info["cwd"] == os.getcwd() and "SCSIGMOID_SILENT" not in environment
+        if is_job and is_local:
+            jobs.append(process.pid)
+    return jobs

@@ -87,6 +87,7 @@ def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
     attention, context = run.models[name].attention, run.models[name].context
     encoder = EncoderSettings.of(size, config.architecture, attention, context, vocabulary)
     operations = mean_operations(encoder, lengths_of(config), training.mask_fraction)
+    parameters = count_parameters(encoder)
     hours: dict[str, float] = {}
     wall_hours: dict[str, float] = {}
     embedding_rate: dict[str, float] = {}
@@ -105,11 +106,10 @@ def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
         _, cells_per_second = min(candidates)
         compute, shortest = training.global_batch / cells_per_second, entry["shortest_step"]
         for times, gpus in ((hours, 1), (wall_hours, count_gpus(config))):
-            seconds = step_seconds(compute, gpus, shortest)
+            seconds = step_seconds(compute, gpus, shortest, parameters)
             times[entry["machine"]] = training.steps * seconds / 3600
         # The backward pass has twice the operations of the forward pass.
         embedding_rate[entry["machine"]] = 3 * cells_per_second
-    parameters = count_parameters(encoder)
     execution = training.execution
     checkpoints, models = execution.keep_checkpoints, 1 + len(training.snapshot_suffixes)
     tokens = execution.micro_batch_tokens
@@ -131,15 +131,17 @@ def count_gpus(config: Config) -> int:
     return 1 if config.device == "cpu" else config.gpus * config.nodes
 
 
-def step_seconds(compute: float, gpus: int, shortest: float) -> float:
+def step_seconds(compute: float, gpus: int, shortest: float, parameters: float) -> float:
     """Return the seconds of a training step on a number of GPUs.
 
     Args:
         compute: seconds of the step on one GPU.
         gpus: number of GPUs that divide the cells of the step.
         shortest: lower bound in seconds, for any number of GPUs.
+        parameters: number of parameters, to which the loss of several GPUs is proportional.
     """
-    loss = rates()["several_gpus"]["loss"] if gpus > 1 else 0.0
+    measured = rates()["several_gpus"]
+    loss = measured["loss"] * parameters / measured["parameters"] if gpus > 1 else 0.0
     return float(max(shortest, compute / gpus + loss))
 
 

@@ -14,7 +14,7 @@ from typing import IO
 
 import torch
 
-from scsigmoid.attention.backends import choose_backend, find_unsupported
+from scsigmoid.attention.backends import choose_backend, find_unsupported, tile_width
 from scsigmoid.errors import UserError
 from scsigmoid.files import open_lock
 from scsigmoid.model.sizes import EncoderSettings
@@ -166,7 +166,9 @@ def backend_of(settings: EncoderSettings, device: torch.device) -> str:
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     query = torch.empty(0, settings.heads, settings.head_dimension, dtype=dtype)
     # Depends on the dtype and the head dimension of the query only.
-    return choose_backend(settings.attention, settings.backend, device, find_unsupported(query))
+    obstacle = find_unsupported(settings.attention, query)
+    case = device, obstacle, tile_width(settings.head_dimension)
+    return choose_backend(settings.attention, settings.backend, *case)
 
 
 def check_backend(settings: EncoderSettings, device: torch.device) -> None:

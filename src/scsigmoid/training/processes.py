@@ -173,9 +173,12 @@ def joined(device: str) -> Iterator[Processes]:
 
 def connect(count: int, device: str) -> Processes:
     """Connect this process of torchrun with the others, ``count`` in total (see :func:`joined`)."""
+    local, local_rank = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
+    gpus = len(visible_gpus())
+    if local <= gpus:
+        hide_other_gpus([local_rank])
     torch_device = resolve_device(device)
     if torch_device.type == "cuda":
-        local, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
         if local > gpus:
             raise UserError(
                 f"torchrun: {local} processes on a machine with {gpus} GPUs; start one per GPU "
@@ -186,7 +189,9 @@ def connect(count: int, device: str) -> Processes:
                 "torchrun: this PyTorch has no NCCL, which several GPUs need; install the CUDA "
                 "build of PyTorch, or train on one GPU"
             )
-        torch_device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        # Without NVML, PyTorch has already counted the GPUs by CUDA, which still sees all.
+        index = 0 if torch.cuda.device_count() == 1 else local_rank
+        torch_device = torch.device("cuda", index)
         torch.cuda.set_device(torch_device)
     try:
         dist.init_process_group("nccl" if torch_device.type == "cuda" else "gloo")
@@ -230,6 +235,17 @@ def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
             signal.signal(number, previous_handler)
 
 
+def hide_other_gpus(indices: Sequence[int]) -> None:
+    """Let this process, and those that it starts, see only these GPUs. Call it before CUDA is used.
+
+    A process that sees a single GPU calls it number 0. Compiled code depends on this number, so the
+    processes of a run, and later runs on other GPUs, use the same code of the cache on disk.
+    """
+    visible = visible_gpus()
+    if len(indices) < len(visible):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(visible[index] for index in indices)
+
+
 def launched() -> bool:
     """Return True if torchrun started this process."""
     return "WORLD_SIZE" in os.environ
@@ -265,10 +281,7 @@ def torchrun(options: Sequence[str], processes: int, arguments: Sequence[str]) -
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 
-    visible = visible_gpus()
-    if processes < len(visible):
-        chosen = claim_gpus(processes)
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(visible[index] for index in chosen)
+    hide_other_gpus(claim_gpus(processes))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", SECONDS_TO_STOP)
     names = ",".join(number.name for number in SIGNALS)

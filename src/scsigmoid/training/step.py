@@ -98,6 +98,8 @@ class Trainer:
 
     def compile(self, backend: str = "inductor") -> None:
         """Compile :func:`summed_loss`, the part of the loss after the embedding."""
+        from torch._dynamo import config as tracing_settings  # takes a second
+
         # Backends other than inductor ignore the options.
         self._summed_loss = torch.compile(
             summed_loss, dynamic=True, backend=backend, options=INDUCTOR_OPTIONS
@@ -105,6 +107,9 @@ class Trainer:
         # By default, a graph that was compiled for a batch with two equal sizes, for example as
         # many cells as masked genes, is used only for batches in which these sizes are equal.
         shape_settings.use_duck_shape = False
+        # By default, floats such as the epsilon of a layer normalization are first traced as inputs
+        # of the graph. This fails at the end, and everything is traced again with constants.
+        tracing_settings.specialize_float = True
 
     def summed_loss(self, batch: Batch, step: int, weights: Tensor | None = None) -> Tensor:
         """Return :func:`summed_loss` of a batch on the device, with the dropout of a step."""
