@@ -567,25 +567,14 @@ def finished(folder: Path, config: Config, tmp_path_factory: pytest.TempPathFact
         **config.datasets,
         "pbmc68k": config.datasets["pbmc68k"].model_copy(update={"title": title}),
     }
-<<<<<<< HEAD
     config = config.model_copy(update={"datasets": datasets})
 
     def make(copy: Path) -> None:
         shutil.copytree(folder, copy)
         (copy / "config.yaml").write_text(as_yaml(config))
         write_all_parts(Results(copy, config))
-        for job, seconds in {"manifest": 0.52, "train/sigmoid_4k": 7800.0}.items():
-            path = copy / f"resources/{job}.tsv"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"s\th:m:s\tmax_rss\n{seconds}\t0:00:00\t-\n")
 
     return Results(made_once(tmp_path_factory, "finished_results", make), config)
-=======
-    results = Results(copy, config.model_copy(update={"datasets": datasets}))
-    (copy / "config.yaml").write_text(as_yaml(results.config))
-    write_all_parts(results)
-    return results
->>>>>>> main
 
 
 def copy_inputs(results: Results, kind: str, name: str, folder: Path) -> Results:

@@ -243,18 +243,6 @@ def test_text_is_escaped() -> None:
     assert r"| x\_y | **1 ± 2 %** |" in markdown
 
 
-def test_latex_equals_that_of_pandas() -> None:
-    rows = [["a", "1", "2"], ["title"], ["b", Cell("3", bold=True), ""]]
-    table = Table(caption="First. Rest.", header="xyz", rows=rows, align="lr", notes=["Note."])
-    frame = pd.DataFrame([["a", "1", "2"], ["title", "", ""], ["b", r"\textbf{3}", ""]])
-    frame.columns = pd.Index([rf"\textbf{{{title}}}" for title in "xyz"])
-    expected = frame.style.hide(axis="index").to_latex(
-        caption=r"\textbf{First.} Rest. Note.", label="tab:name", column_format="lrc", hrules=True,
-        position="htbp", position_float="centering",
-    )  # fmt: skip
-    assert as_latex(table, "name") == expected
-
-
 #: Text with characters that are special in Markdown, and any others.
 HOSTILE = st.text(st.sampled_from(r"ab|*\_`<>~$&@][(:/.%é ") | st.characters(), max_size=12)
 

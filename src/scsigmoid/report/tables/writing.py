@@ -165,32 +165,6 @@ def read_markdown(text: str) -> Table:
     )
 
 
-<<<<<<< HEAD
-def as_latex(table: Table, name: str) -> str:
-    """Return the formatted table as a LaTeX table environment, which needs the package booktabs."""
-
-    def text(cell: Cell) -> str:
-        # After a line break \\, LaTeX reads "[" and "*" as arguments of the line break.
-        escaped = re.sub(r"^[\[*]", r"{}\g<0>", latex_escape(cell.text))
-        return rf"\textbf{{{escaped}}}" if cell.bold else escaped
-
-    titles = [rf"\textbf{{{latex_escape(title)}}}" for title in table.header[: table.latex_columns]]
-    # Fill short rows with empty cells, and drop the columns after `latex_columns`.
-    rows = [[*map(text, row), *[""] * len(titles)][: len(titles)] for row in table.cells]
-    header, *lines = (" & ".join(row) + r" \\" for row in [titles, *rows])
-    first, _, rest = latex_escape(table.caption).partition(". ")
-    words = " ".join([rest, *map(latex_escape, table.notes)])
-    caption = rf"\textbf{{{first.rstrip('.')}.}} {words}".strip()
-    # Not by pandas, whose Styler imports pyplot, which takes longer than all else in a table's job.
-    return "\n".join([
-        r"\begin{table}[htbp]", r"\centering", rf"\caption{{{caption}}}", rf"\label{{tab:{name}}}",
-        rf"\begin{{tabular}}{{{table.sides[: len(titles)]}}}", r"\toprule", header, r"\midrule",
-        *lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
-    ])  # fmt: skip
-
-
-=======
->>>>>>> main
 def visible(text: str) -> str:
     """Return a text without :data:`INVISIBLE` characters."""
     return INVISIBLE.sub("", text)
