@@ -21,7 +21,7 @@ def test_local_files_from_cells_to_tables(
     datasets = ("pbmc_facs", "lung_cell_lines")
     files = [{"files": str(real_data / f"{name}.h5ad"), "held_out": 0.1} for name in datasets]
     others = ("sigmoid_256", "softmax_256", "sigmoid_384", "softmax_384")
-    scib = {"metrics": ["logistic"], "controls": ["random"]}
+    scib = {"metrics": ["logistic", "silhouette_label"], "controls": ["random"]}
     project = make_project(
         {
             "preset": "demo",

@@ -14,7 +14,7 @@ import yaml
 
 def test_every_table_and_figure_exists(finished: Any) -> None:
     results = finished.folder / "results" / "demo"
-    for folder, count, suffixes in (("tables", 10, "csv md tex"), ("figures", 9, "png pdf txt")):
+    for folder, count, suffixes in (("tables", 10, "csv md"), ("figures", 9, "png pdf txt")):
         for suffix in suffixes.split():
             assert len(list((results / folder).glob(f"*.{suffix}"))) == count
     assert (
