@@ -5,21 +5,16 @@
 prints docs/configuration.md or workflow/schemas/config.schema.json (``make configuration``).
 """
 
-import ast
-import inspect
 import json
 import re
 import sys
 import typing
 from collections.abc import Iterator, Mapping
-from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from scsigmoid.config import schema as schema_module
 from scsigmoid.config.check import REMOVABLE, SHIPPED, read_yaml
 from scsigmoid.config.compared import sections_in
 from scsigmoid.config.schema import LARGEST, Config, Section
@@ -91,7 +86,7 @@ def sections(section: type[Section], path: str, defaults: Any) -> Iterator[str]:
         setting = f"{path}.{name}".lstrip(".")
         reruns = ", ".join(f"`{rule}`" for rule in readers(setting))
         default = default_of(name, field, defaults)
-        meaning = as_markdown(meanings(section)[name])
+        meaning = as_markdown(field.description)
         rows.append(
             f"| `{name}` | {type_of(properties[name])} | {default} | {meaning} | {reruns} |"
         )
@@ -103,32 +98,6 @@ def sections(section: type[Section], path: str, defaults: Any) -> Iterator[str]:
         suffix = ".<name>" if origin is dict else ".<number>" if origin is list else ""
         values = None if suffix or defaults is None else defaults[name]
         yield from sections(kind, f"{path}.{name}".lstrip(".") + suffix, values)
-
-
-@cache
-def docstrings() -> dict[tuple[str, str], str]:
-    """Return the docstrings in the schema by class and setting.
-
-    pydantic can read them, too, but would do so in every job of the workflow.
-    """
-    texts = {}
-    for section in ast.parse(inspect.getsource(schema_module)).body:
-        if isinstance(section, ast.ClassDef):
-            for setting, text in pairwise(section.body):
-                if isinstance(setting, ast.AnnAssign) and isinstance(text, ast.Expr):
-                    name = ast.unparse(setting.target)
-                    texts[section.name, name] = inspect.cleandoc(ast.literal_eval(text.value))
-    return texts
-
-
-def meanings(section: type[Section]) -> dict[str, str]:
-    """Return the docstring of each setting of a section, or ""."""
-    kinds = [kind.__name__ for kind in section.__mro__]
-    texts = docstrings()
-    return {
-        name: next((texts[kind, name] for kind in kinds if (kind, name) in texts), "")
-        for name in section.model_fields
-    }
 
 
 def as_markdown(docstring: str | None) -> str:
@@ -177,12 +146,8 @@ def json_schema() -> dict[str, Any]:
     an entry, and the settings that the preset ``own`` chooses from the cells may be ``auto``.
     """
     schema = Config.model_json_schema()
-    for kind, section in {Config.__name__: schema, **schema["$defs"]}.items():
+    for section in (schema, *schema["$defs"].values()):
         section.pop("required", None)
-        for name, meaning in meanings(getattr(schema_module, kind)).items():
-            if meaning:
-                setting = {**section["properties"][name], "description": meaning}
-                section["properties"][name] = dict(sorted(setting.items()))
     for name in REMOVABLE:
         entries = schema["properties"][name]
         # A mapping whose names have a pattern has `patternProperties` with one pattern.

@@ -106,7 +106,9 @@ Host = Annotated[str, Field(pattern="^([a-z0-9.-]+|::1)$"), expecting("a host wi
 class Section(BaseModel):
     """Base class of all sections. Unknown settings, infinity and NaN are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class LocalFiles(Section):
