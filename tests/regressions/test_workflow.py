@@ -13,12 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 from configurations import store
 from projects import TINY, Project
 from slurm_cluster import Slurm, missing
 from small_disk import mount, small_disk
+from stages import write_cells
 
 from scsigmoid.benchmarks.simulated import write_simulated_tokens
 from scsigmoid.cli import main
@@ -392,6 +394,26 @@ def test_a_dry_run_next_to_a_run_prints_no_error(project: Project) -> None:
     assert dry.returncode == 0
     assert "Error" not in dry.stdout + dry.stderr
     assert project.run(MANIFEST).returncode != 0
+
+
+def test_a_file_replaced_by_an_older_file_runs_its_jobs_again(project: Project) -> None:
+    """As after ``mv`` or ``rsync -a``. Snakemake compares modification times only."""
+    path = project.folder / "a.h5ad"
+    counts = np.random.default_rng(0).poisson(1, (80, 12))
+    write_cells(path, counts, obs={"kind": ["a", "b"] * 40})
+    entry = {"files": str(path), "label": "kind", "held_out": 0.5}
+    corpus = {"source": "local", "local": [entry]}
+    project.configure({"results": "results/demo", "device": "cpu", "corpus": corpus})
+    outputs = [MANIFEST, "results/demo/corpus/evaluation/a.h5ad"]
+    run = project.run(*outputs)
+    assert run.returncode == 0, run.stdout + run.stderr
+    content = path.read_bytes()
+    path.write_bytes(content)  # the same cells
+    os.utime(path, (0, 0))
+    assert project.jobs(*outputs) == {}
+    write_cells(path, counts[::-1], obs={"kind": ["a", "b"] * 40})
+    os.utime(path, (0, 0))
+    assert project.jobs(*outputs) == {"manifest": 1, "evaluation_cells": 1}
 
 
 def test_a_failing_job_shows_its_one_line(make_project: Callable[..., Any], tmp_path: Path) -> None:
