@@ -568,10 +568,6 @@ def finished(folder: Path, config: Config, tmp_path_factory: pytest.TempPathFact
     results = Results(copy, config.model_copy(update={"datasets": datasets}))
     (copy / "config.yaml").write_text(as_yaml(results.config))
     write_all_parts(results)
-    for job, seconds in {"manifest": 0.52, "train/sigmoid_4k": 7800.0}.items():
-        path = copy / f"resources/{job}.tsv"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"s\th:m:s\tmax_rss\n{seconds}\t0:00:00\t-\n")
     return results
 
 

@@ -155,10 +155,32 @@ def test_an_embedding_is_used_again(query, labeled, loaded, make_model, tmp_path
         annotate(query, labeled, loaded)
 
 
-def test_embeddings_of_two_poolings(query, labeled, loaded) -> None:
-    ss.embed(query, loaded, pooling="cls", verbose=False)
-    with pytest.raises(UserError, match="pooling 'cls'"):
+@pytest.mark.parametrize("name", ["query", "reference"])
+def test_an_embedding_with_cells_in_another_order(name, query, labeled, loaded) -> None:
+    cells = {"query": query, "reference": labeled}
+    for adata in cells.values():
+        ss.embed(adata, loaded, verbose=False)
+    cells[name] = cells[name][::-1].copy()  # the order of all parts
+    annotate(**cells, model=loaded)
+    cells[name].obsm["X_scsigmoid"] = cells[name].obsm["X_scsigmoid"][::-1].copy()
+    with pytest.raises(UserError, match=rf"^{name}: obsm.* another order: cell '.*' has "):
+        annotate(**cells, model=loaded)
+
+
+@pytest.mark.parametrize("change", [csr_matrix, lambda values: values[:, :3]])
+def test_an_embedding_that_was_changed(change, query, labeled, loaded) -> None:
+    ss.embed(query, loaded, verbose=False)
+    query.obsm["X_scsigmoid"] = change(query.obsm["X_scsigmoid"])
+    with pytest.raises(UserError, match=r"query: the origin of obsm\['X_scsigmoid'\] is unknown"):
         annotate(query, labeled, loaded)
+
+
+@pytest.mark.parametrize("is_embedded", [False, True])
+def test_a_query_without_cells(is_embedded, query, labeled, loaded) -> None:
+    if is_embedded:
+        ss.embed(query, loaded, verbose=False)
+    with pytest.raises(UserError, match="query: has no cells"):
+        annotate(query[:0].copy(), labeled, loaded)
 
 
 def one_type(labeled):

@@ -68,14 +68,13 @@ def test_settings_that_differ_from_the_initial_model(
         loaded(initial, **overrides)
 
 
-def test_two_initial_models(initial: Path, tmp_path: Path) -> None:
-    other = write_model(tmp_path / "other", "sigmoid")
-    models = {
-        name: {"attention": "sigmoid", "context": CONTEXT, "training": {"initial": str(path)}}
-        for name, path in (("a", initial), ("b", other))
-    }
-    with pytest.raises(UserError, match="models share a vocabulary"):
-        loaded(initial, models=models)
+def test_an_initial_model_of_one_model(initial: Path) -> None:
+    """Context, size and learning rate would not be those of training that starts from a model."""
+    model = {"attention": "sigmoid", "context": CONTEXT, "training": {"initial": str(initial)}}
+    with pytest.raises(UserError, match=r"models\.a\.training\.initial: .*; set training\.initial"):
+        loaded(initial, models={"a": model}, training={"initial": None})
+    model["training"] = {"initial": None}
+    assert Plan(loaded(initial, models={"a": model})).initial is None
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,12 @@ def test_an_evaluation_dataset_needs_the_manifest(
     assert "--metadata without --manifest; add the manifest" in capsys.readouterr().err
 
 
+def test_a_number_that_embed_cannot_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(tmp_path / "cells.h5ad"), str(tmp_path / "out.h5ad")]
+    assert main(["embed", *files, "--checkpoint", "blood", "--batch-tokens", "0"]) == 1
+    assert "batch_tokens: " in capsys.readouterr().err
+
+
 def test_the_log_of_a_killed_job_has_a_line_of_each_attempt(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     command = command_that("os.kill(os.getpid(), 9)")

@@ -23,7 +23,7 @@ from scsigmoid.tokens.statistics import gather
 from scsigmoid.tokens.tokenizer import Tokenizer
 from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
-SETTINGS = Embeddings(pooling="mean", batch_tokens=9999)
+SETTINGS = Embeddings(batch_tokens=9999)
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +88,12 @@ def test_cells_with_ids_only(table, blood):
     symbols = renamed(blood, lambda token: True)
     with pytest.raises(UserError, match=r"adata: no gene in common .* symbol"):
         ss.embed(make(table, table.genes), symbols)
+
+
+def test_symbols_of_another_organism(table, blood):
+    """A few symbols of mouse, such as C3, are spelled as those of human genes."""
+    with pytest.raises(UserError, match=r"adata: .* such as '[A-Z][a-z].* another organism"):
+        ss.embed(make(table, map(str.capitalize, table.names)), blood)
 
 
 IDS = [f"ENSG{gene:011d}" for gene in range(40)]

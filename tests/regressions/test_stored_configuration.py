@@ -34,13 +34,6 @@ def test_a_stored_configuration_is_replaced(config, path):
     assert check.read_yaml(path)["seed"] == config.seed + 1
 
 
-def test_a_configuration_stored_by_an_earlier_version_is_replaced(config, path):
-    """It has all sections and no comments."""
-    path.write_text(check.as_yaml(config), encoding="utf-8")
-    store(config.model_copy(update={"seed": config.seed + 1}), path, [])
-    assert check.read_yaml(path)["seed"] == config.seed + 1
-
-
 BASE = (check.SHIPPED / "config.yaml").read_text(encoding="utf-8")
 
 

@@ -1,6 +1,7 @@
 """The summary at the end of a run, from tables written by hand."""
 
 from pathlib import Path
+from shlex import split
 
 import pandas as pd
 import pytest
@@ -39,7 +40,8 @@ def test_means_over_datasets_and_counts(tmp_path: Path, config: Config) -> None:
         (
             "local",
             "own",
-            "scsigmoid embed --checkpoint {}/training/sigmoid_256 more.h5ad embedded.h5ad",
+            "scsigmoid embed --checkpoint '{}/a folder/training/sigmoid_256' more.h5ad "
+            "embedded.h5ad",
         ),
     ],
 )
@@ -48,11 +50,13 @@ def test_the_next_command_after_a_whole_run(
 ) -> None:
     corpus = config.corpus.model_copy(update={"source": source})
     changed = config.model_copy(update={"corpus": corpus, "preset": preset})
-    (tmp_path / "report.html").touch()
-    command = lines(tmp_path, changed).get("Next")
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    (folder / "report.html").touch()
+    command = lines(folder, changed).get("Next")
     assert command == (expected and expected.format(tmp_path))
     if command:
-        make_parser().parse_args(command.split()[1:])
+        make_parser().parse_args(split(command)[1:])
 
 
 def table(metric: str = "logistic", cells: int = 1000, **scores: float) -> pd.DataFrame:

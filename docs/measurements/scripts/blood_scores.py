@@ -1,29 +1,55 @@
-"""Score the model ``blood`` and representations without a model on the cells of PBMC 3k.
+"""Score the model ``blood``, other models, and representations without a model on blood cells.
 
-    python docs/measurements/scripts/blood_scores.py pbmc_3k.h5ad --output blood_scores.csv
+    python docs/measurements/scripts/blood_scores.py results/data --models blood FOLDER... \
+        --output blood_scores.csv
 
-Each split is a seed of the 5 folds of cross-validation, of the Leiden clusters, and of the random
-embedding. Cells of the type ``unknown`` are left out. The CSV file has one row per representation,
-metric and split:
+``results/data`` contains the files of :data:`STUDIES`. Cells of the type ``unknown`` are left out.
+A model is a name, or a folder with ``model.safetensors``. With ``--embeddings FOLDER``, the
+embedding of a model is read from ``FOLDER/<model>/<study>.npy``, or written there if the file is
+missing. Representations that the output already has are not scored again.
 
-- ``logistic``: balanced accuracy of logistic regression on the representation,
-- ``knn``: balanced accuracy of 15 nearest neighbors in the principal components with 95 % of the
-  variance,
+A split is a seed. The CSV file has one row per representation, study, metric and split. Cells of
+one study (``reference`` is empty), by their types:
+
+- ``logistic``: balanced accuracy of logistic regression on the representation, in 5 folds,
+- ``knn``: the same of 15 nearest neighbors in the principal components with 95 % of the variance,
 - ``leiden_nmi``: NMI of the types with Leiden clusters in these components.
+
+Transfer: a classifier of ``ss.annotate`` is fitted to 80 % of the cells of ``reference``, and
+predicts the cells of ``study``. Both have the types that :data:`TYPES` maps to a type of both.
+
+- ``logistic_accuracy``, ``neighbors_accuracy``: share of the cells with the right type,
+- ``logistic_balanced``, ``neighbors_balanced``: balanced accuracy.
+
+Mixing of two studies (``reference`` and ``study``), in a sample with equal numbers of cells of both
+studies for each of these types:
+
+- ``ilisi``, ``graph_connectivity``: by scib-metrics, where the batch is the study.
+
+Representations without a model: 50 and 384 principal components of the log counts of the 2,000
+most variable genes (of the reference or, for the mixing, of all cells), these log counts, and
+independent normal values, other ones in each split.
 """
 
 import argparse
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import combinations, permutations
 from pathlib import Path
 
 import anndata
 import numpy as np
 import pandas as pd
+from annotation_scores import TYPES
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
+from sklearn.metrics import accuracy_score, balanced_accuracy_score
 from sklearn.neighbors import KNeighborsClassifier
 
 import scsigmoid as ss
+from scsigmoid.cells.annotation import make_classifier
 from scsigmoid.evaluation.neighbors import (
     VARIABLE_GENES,
     Neighbors,
@@ -31,68 +57,221 @@ from scsigmoid.evaluation.neighbors import (
     nearest_cells,
     principal_components,
 )
-from scsigmoid.evaluation.scib import cross_validated, leiden, probe
+from scsigmoid.evaluation.scib import connectivity, cross_validated, ilisi, leiden, probe
 
-#: Numbers of principal components of log counts that are scored.
-COMPONENTS = (50, 384)
+#: Studies that are scored, as paths in the folder of the data.
+STUDIES = ("pbmc_3k", "more/nsclc_blood_scgate", "pbmc_facs")
+#: Representations without a model.
+BASELINES = ("random", "pca_50", "pca_384", "variable_genes")
+COLUMNS = ["representation", "study", "reference", "split", "metric", "value"]
+NEIGHBORS = 15
+TRAINED_SHARE = 0.8  # of the reference, in each split of the transfer
+
+Values = NDArray[np.floating]
+Score = tuple[str, float]  # metric and value
 
 
-def representations(
-    cells: anndata.AnnData, model: str
-) -> Iterator[tuple[str, NDArray[np.floating]]]:
-    """Yield the name and the values (cells x dimensions) of every representation but ``random``."""
-    counts = (cells.raw or cells).X.tocsr()
-    logs = log_normalized(counts)
+@dataclass(frozen=True, eq=False)
+class Study:
+    """Cells of one study.
+
+    Attributes:
+        labels: type of each cell in the study.
+        types: common name of each type, "" if it has none.
+    """
+
+    name: str
+    cells: anndata.AnnData
+    labels: NDArray[np.str_]
+    types: NDArray[np.str_]
+
+    @property
+    def genes(self) -> pd.Index:
+        return (self.cells.raw or self.cells).var_names
+
+    def logs(self, genes: pd.Index) -> Values:
+        """Return log counts (CSR), cells x genes. The total is over all genes of the file."""
+        counts = (self.cells.raw or self.cells).X.tocsr()
+        return log_normalized(counts)[:, self.genes.get_indexer(genes)]
+
+
+def common_type(label: str) -> str:
+    """Return the common name of a type by its longest beginning in :data:`TYPES`, or ""."""
+    prefixes = sorted((prefix for prefix in TYPES if label.startswith(prefix)), key=len)
+    return TYPES[prefixes[-1]] if prefixes else ""
+
+
+@cache
+def read(folder: Path, name: str) -> Study:
+    cells = anndata.read_h5ad(folder / f"{name}.h5ad")
+    cells = cells[cells.obs["cell_type"].astype(str) != "unknown"].copy()
+    labels = cells.obs["cell_type"].to_numpy(str)
+    return Study(Path(name).name, cells, labels, np.array([*map(common_type, labels)]))
+
+
+def most_variable(logs: Values) -> NDArray[np.int64]:
+    """Return the columns of the 2,000 genes of largest variance in log counts (CSR)."""
     variance = logs.multiply(logs).mean(axis=0) - np.square(logs.mean(axis=0))
-    genes = np.argsort(-np.asarray(variance).ravel(), kind="stable")[:VARIABLE_GENES]
-    variable = logs[:, np.sort(genes)].toarray()
-    for components in COMPONENTS:
-        pca = PCA(components, svd_solver="covariance_eigh")
-        yield f"pca_{components}", pca.fit_transform(variable)
-    ss.embed(cells, ss.load(model))
-    yield model, cells.obsm["X_scsigmoid"]
+    return np.argsort(-np.asarray(variance).ravel(), kind="stable")[:VARIABLE_GENES]
 
 
-def scores(
-    values: NDArray[np.floating], labels: NDArray[np.str_], seeds: range
-) -> Iterator[tuple[int, str, float]]:
-    """Yield seed, metric and score of a representation."""
-    types = np.unique(labels, return_inverse=True)[1]
+@dataclass(frozen=True)
+class Representation:
+    """Values of cells. For a model, its embedding. Otherwise, one of :data:`BASELINES`."""
+
+    name: str
+    model: str = ""  # argument of ss.load
+    embeddings: Path | None = None
+
+    @cache  # noqa: B019 (lives as long as the process)
+    def embedding(self, study: Study) -> Values:
+        path = self.embeddings and self.embeddings / self.name / f"{study.name}.npy"
+        if path and path.is_file():
+            values: Values = np.load(path)
+            if len(values) != len(study.labels):
+                raise SystemExit(f"{path}: not of the {len(study.labels)} cells; delete it")
+            return values
+        ss.embed(study.cells, ss.load(self.model), verbose=False)
+        values = study.cells.obsm["X_scsigmoid"]
+        if path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.save(path, values)
+        return values
+
+    def values(self, fitted: list[Study], others: list[Study], split: int) -> list[Values]:
+        """Return the values of all studies, (cells, dimensions) each. ``fitted`` define genes."""
+        studies = [*fitted, *others]
+        if self.model:
+            return [self.embedding(study) for study in studies]
+        if self.name == "random":
+            generator = np.random.default_rng(split)
+            return [generator.standard_normal((len(study.labels), 384)) for study in studies]
+        return baseline_values(self.name, tuple(fitted), tuple(others))
+
+
+@cache
+def baseline_values(
+    name: str, fitted: tuple["Study", ...], others: tuple["Study", ...]
+) -> list[Values]:
+    studies = [*fitted, *others]
+    genes = studies[0].genes
+    for study in studies[1:]:
+        genes = genes.intersection(study.genes, sort=False)
+    logs = [study.logs(genes) for study in studies]
+    stacked = anndata.concat([anndata.AnnData(values) for values in logs[: len(fitted)]]).X
+    columns = np.sort(most_variable(stacked))
+    values = [part[:, columns].toarray() for part in logs]
+    if name == "variable_genes":
+        return values
+    reference = np.concatenate(values[: len(fitted)])
+    components = min(int(name.removeprefix("pca_")), *reference.shape)
+    pca = PCA(components, svd_solver="covariance_eigh").fit(reference)
+    return [pca.transform(part) for part in values]
+
+
+def neighbors_of(values: Values, labels: NDArray[np.str_], batches: NDArray[np.str_]) -> Neighbors:
     coordinates = principal_components(values, 0.95, "")
-    neighbors = Neighbors(
-        values, coordinates, *nearest_cells(coordinates, 15), labels, np.array([]), {}, Path()
-    )
-    for seed in seeds:
-        yield seed, "logistic", probe(values, types, seed)
-        neighbors = KNeighborsClassifier(15)
-        yield seed, "knn", cross_validated(neighbors, coordinates, types, seed)
-        yield seed, "leiden_nmi", leiden(neighbors, seed)["leiden_nmi"]
+    nearest = nearest_cells(coordinates, NEIGHBORS)
+    return Neighbors(values, coordinates, *nearest, labels, np.array([]), {}, Path(), batches)
+
+
+def type_scores(values: Values, study: Study, splits: range) -> Iterator[tuple[int, Score]]:
+    """Yield the split, and the scores of the cells of one study."""
+    types = np.unique(study.labels, return_inverse=True)[1]
+    cells = neighbors_of(values, study.labels, np.array([], dtype=str))
+    for split in splits:
+        yield split, ("logistic", probe(values, types, split))
+        knn = cross_validated(KNeighborsClassifier(NEIGHBORS), cells.coordinates, types, split)
+        yield split, ("knn", knn)
+        yield split, ("leiden_nmi", leiden(cells, split)["leiden_nmi"])
+
+
+def shared_types(first: Study, second: Study) -> list[str]:
+    return sorted({*first.types} & {*second.types} - {""})
+
+
+def transfer_scores(
+    values: tuple[Values, Values], reference: Study, query: Study, split: int
+) -> Iterator[Score]:
+    """Yield the scores of classifiers that are fitted to a part of the reference."""
+    shared = shared_types(reference, query)
+    rows = np.flatnonzero(np.isin(reference.types, shared))
+    queried = np.isin(query.types, shared)
+    generator = np.random.default_rng(split)
+    rows = np.sort(generator.choice(rows, round(TRAINED_SHARE * len(rows)), replace=False))
+    truth = query.types[queried]
+    for classifier in ("logistic", "neighbors"):
+        fitted = make_classifier(classifier).fit(values[0][rows], reference.types[rows])
+        predicted = fitted.predict(values[1][queried])
+        yield f"{classifier}_accuracy", accuracy_score(truth, predicted)
+        yield f"{classifier}_balanced", balanced_accuracy_score(truth, predicted)
+
+
+def mixing_scores(
+    values: tuple[Values, Values], first: Study, second: Study, split: int
+) -> Iterator[Score]:
+    """Yield the scores of a sample with equal numbers of cells of both studies for each type."""
+    generator = np.random.default_rng(split)
+    rows: tuple[list[NDArray[np.int64]], ...] = ([], [])
+    for name in shared_types(first, second):
+        there = [np.flatnonzero(study.types == name) for study in (first, second)]
+        for part, found in zip(rows, there, strict=True):
+            part.append(generator.choice(found, min(map(len, there)), replace=False))
+    chosen = [np.concatenate(part) for part in rows]
+    types = np.concatenate([first.types[chosen[0]], second.types[chosen[1]]])
+    batches = np.repeat([first.name, second.name], [len(part) for part in chosen])
+    sampled = np.concatenate([part[row] for part, row in zip(values, chosen, strict=True)])
+    cells = neighbors_of(sampled, types, batches)
+    yield from ilisi(cells, split).items()
+    yield from connectivity(cells, split).items()
+
+
+def score(representation: Representation, folder: Path, splits: int) -> pd.DataFrame:
+    """Return all rows of a representation."""
+    studies = [read(folder, name) for name in STUDIES]
+    rows: list[tuple[str, str, str, int, str, float]] = []
+    name = representation.name
+    seeds = [range(split, split + 1) for split in range(splits)]
+    for study in studies:
+        for part in seeds if name == "random" else [range(splits)]:
+            (values,) = representation.values([study], [], part.start)
+            for split, found in type_scores(values, study, part):
+                rows.append((name, study.name, "", split, *found))
+    for reference, query in permutations(studies, 2):
+        for split in range(splits):
+            first, second = representation.values([reference], [query], split)
+            for found in transfer_scores((first, second), reference, query, split):
+                rows.append((name, query.name, reference.name, split, *found))
+    for reference, query in combinations(studies, 2):
+        for split in range(splits):
+            first, second = representation.values([reference, query], [], split)
+            for found in mixing_scores((first, second), reference, query, split):
+                rows.append((name, query.name, reference.name, split, *found))
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("cells", type=Path, help="h5ad file with counts and cell types")
-    parser.add_argument("--label", default="cell_type")
-    parser.add_argument("--model", default="blood")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("data", type=Path, help="folder with the files")
+    parser.add_argument("--models", nargs="+", default=["blood"])
     parser.add_argument("--splits", type=int, default=10)
-    parser.add_argument("--output", type=Path, required=True, help="CSV file")
+    parser.add_argument("--embeddings", type=Path, help="folder of embeddings")
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
+    parser.add_argument("--output", type=Path, required=True, help="CSV file, which is extended")
     options = parser.parse_args(arguments)
-    cells = anndata.read_h5ad(options.cells)
-    cells = cells[cells.obs[options.label].astype(str) != "unknown"].copy()
-    labels = cells.obs[options.label].to_numpy(str)
-    rows: list[tuple[str, int, str, float]] = []
-
-    def write(name: str, seeds: range, values: NDArray[np.floating]) -> None:
-        rows.extend((name, *score) for score in scores(values, labels, seeds))
-        table = pd.DataFrame(rows, columns=["representation", "split", "metric", "value"])
-        table.round(4).to_csv(options.output, index=False)
-        print(name, seeds, flush=True)
-
-    for seed in range(options.splits):
-        random = np.random.default_rng(seed).standard_normal((len(cells), 384))
-        write("random", range(seed, seed + 1), random)
-    for name, values in representations(cells, options.model):
-        write(name, range(options.splits), values)
+    wanted = [Representation(name) for name in BASELINES]
+    wanted += [
+        Representation(Path(model).name, model, options.embeddings) for model in options.models
+    ]
+    scored = pd.read_csv(options.output) if options.output.exists() else pd.DataFrame()
+    there = {*scored["representation"]} if len(scored) else set()
+    wanted = [item for item in wanted if item.name not in there]
+    compute = partial(score, folder=options.data, splits=options.splits)
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for table in pool.map(compute, wanted):
+            has_header = not options.output.exists()
+            table.round(4).to_csv(options.output, index=False, mode="a", header=has_header)
+            print(table["representation"].iloc[0], flush=True)
 
 
 if __name__ == "__main__":

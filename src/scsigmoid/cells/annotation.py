@@ -31,6 +31,7 @@ MINIMUM_CELLS = 2 * FOLDS  # smallest number of reference cells of a type that c
 NEIGHBORS = 15  # number of neighbors that vote
 KEPT = 0.95  # share of the correct predictions on held-out cells that reach the threshold
 SHARED_GENES = 0.5  # below this share of genes in common, a warning is printed
+CHECKED = 8  # number of cells that are embedded again to check the order of an embedding
 UNKNOWN = "unknown"
 
 
@@ -115,14 +116,11 @@ def annotate(
     Raises:
         UserError: if ``label`` is missing, if fewer than two types have enough cells, if all
             query cells are reference cells, if query and reference have no gene of the vocabulary
-            in common, if an embedding was made by another model, or as for :func:`embed`.
+            in common, if an embedding was made by another model or has another order of cells, or
+            as for :func:`embed`.
     """
     cells = {"query": query, "reference": reference}
-    for name, adata in cells.items():
-        if not isinstance(adata, AnnData):
-            found = type(adata).__name__
-            raise UserError(f"{name}: expected an AnnData, found {found}; read the file first")
-    check_arguments(model, key, classifier, threshold)
+    check_arguments(cells, model, key, classifier, threshold)
     with verbosity(verbose):
         types = read_types(reference, label)
         names, numbers = np.unique(types[types != ""], return_inverse=True)
@@ -211,8 +209,19 @@ def read_cells(path: Path) -> AnnData:
             return read_h5ad(source)
 
 
-def check_arguments(model: Any, key: Any, classifier: Any, threshold: Any) -> None:
-    """Raise a UserError if an argument of :func:`annotate` has a wrong type or value."""
+def check_arguments(
+    cells: Mapping[str, Any], model: Any, key: Any, classifier: Any, threshold: Any
+) -> None:
+    """Raise a UserError if an argument of :func:`annotate` has a wrong type or value.
+
+    ``cells`` are query and reference by name.
+    """
+    for name, adata in cells.items():
+        if not isinstance(adata, AnnData):
+            found = type(adata).__name__
+            raise UserError(f"{name}: expected an AnnData, found {found}; read the file first")
+        if not adata.n_obs:
+            raise UserError(f"{name}: has no cells; give other cells")
     if not isinstance(model, Model):
         raise UserError(
             f"model: expected the result of load(...), found {type(model).__name__}; load the model"
@@ -264,8 +273,8 @@ def read_types(reference: AnnData, label: str) -> NDArray[np.object_]:
 def embed_both(cells: dict[str, AnnData], model: Model, key: str) -> None:
     """Embed query and reference, unless they have the embedding.
 
-    Raise a UserError if an existing embedding was made by another model or pooling, or if the cells
-    have no gene of the vocabulary in common. Genes are compared only if both are embedded now.
+    Raise a UserError if an existing embedding was made by another model, or if the cells have no
+    gene of the vocabulary in common. Genes are compared only if both are embedded now.
     """
     checkpoint = sha256(model.path)
     missing = []
@@ -274,28 +283,50 @@ def embed_both(cells: dict[str, AnnData], model: Model, key: str) -> None:
             missing.append(name)
             continue
         settings = adata.uns.get(key)
-        origin = settings.get("checkpoint") if isinstance(settings, Mapping) else None
+        values = np.asarray(adata.obsm[key])
+        is_whole = values.shape[1:] == (model.encoder.settings.hidden,)  # not a part, nor sparse
+        has_origin = is_whole and isinstance(settings, Mapping)
+        origin = settings.get("checkpoint") if has_origin else None
         if origin != checkpoint:
             made = "another model" if origin else "unknown"
             raise UserError(
                 f"{name}: the origin of obsm[{key!r}] is {made}, not {model.name}; give another "
                 "key, or delete it to embed the cells again"
             )
-        check_finite(np.asarray(adata.obsm[key]), adata.obs_names, f"{name}: contains")
+        check_finite(values, adata.obs_names, f"{name}: contains")
+        check_order(adata, model, key, name)
     for name in missing:
         log(f"{name}: embedding {cells[name].n_obs:,} cells")
         with named(name):
             embed(cells[name], model, key=key)
-    query, reference = (adata.uns[key]["pooling"] for adata in cells.values())
-    if query != reference:
-        raise UserError(
-            f"query: its embedding has the pooling {query!r} and that of the reference "
-            f"{reference!r}; embed both with the same pooling"
-        )
     if len(missing) == len(cells):
         compare_genes(*(np.unique(tokenize(adata, model).tokens) for adata in cells.values()))
     else:
         log("genes of query and reference are not compared, because an embedding existed")
+
+
+def check_order(adata: AnnData, model: Model, key: str, name: str) -> None:
+    """Raise a UserError if cells have the embeddings of other cells, for example after sorting.
+
+    A few cells are embedded again. Nothing is checked without raw counts.
+    """
+    rows = np.arange(0, adata.n_obs, max(1, adata.n_obs // CHECKED))[:CHECKED]
+    sample = adata[rows].to_memory()
+    try:
+        embed(sample, model, key=key, verbose=False)
+    except UserError:
+        return
+    values = np.asarray(adata.obsm[key])
+    for row, again in zip(rows, np.asarray(sample.obsm[key]), strict=True):
+        distances = np.linalg.norm(values - again, axis=1)
+        nearest = distances.argmin()
+        # Devices and batches change an embedding by less than 1 % of its norm.
+        if distances[row] > max(0.05 * np.linalg.norm(again), 10 * distances[nearest]):
+            raise UserError(
+                f"{name}: obsm[{key!r}] is in another order: cell {adata.obs_names[row]!r} has "
+                f"the embedding of row {nearest} instead of row {row}; delete it to embed the "
+                "cells again"
+            )
 
 
 @contextmanager

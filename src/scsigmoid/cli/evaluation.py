@@ -17,7 +17,7 @@ from scsigmoid.cli.arguments import (
     Store,
     stage,
 )
-from scsigmoid.config.schema import Config, Embeddings, Pooling
+from scsigmoid.config.schema import Config, Embeddings
 from scsigmoid.errors import UserError
 
 # Parameters of the commands for the user's own cells.
@@ -35,7 +35,6 @@ def embed(
     /,
     checkpoint: CheckpointOrName,
     key: Key = "X_scsigmoid",
-    pooling: Annotated[Pooling, "mean over the gene tokens of a cell, or the token <cls>"] = "mean",
     device: DeviceChoice = "auto",
     devices: Annotated[int, "number of GPUs of this machine that embed the cells together"] = 1,
     batch_tokens: Annotated[int, "tokens per forward pass; bounds the memory"] = 16_384,
@@ -52,14 +51,16 @@ def embed(
     """Embed your own cells (h5ad, or 10x) with a trained model."""
     from scsigmoid.cells.embed_file import embed_file
     from scsigmoid.cells.model import load
+    from scsigmoid.config.validate import validate
     from scsigmoid.model.devices import choose_gpus
 
     check_h5ad(output)
+    settings = validate({"batch_tokens": batch_tokens}, Embeddings, "embed")
     gpus = choose_gpus(device, devices) if devices != 1 else []
     embed_file(
         input,
         load(checkpoint, device="cpu" if gpus else device),
-        Embeddings(pooling=pooling, batch_tokens=batch_tokens),
+        settings,
         output,
         key=key,
         layer=layer,

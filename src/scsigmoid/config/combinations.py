@@ -67,21 +67,22 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
             yield f"sizes.{name}: head dimension above {WIDEST_HEAD}; set at least {minimum} heads"
     for name, (model, training) in runs.items():
         yield from find_model_problems(name, model, training, config.device)
+    for name, model in config.models.items():
+        if model.training.get("initial"):
+            yield (
+                f"models.{name}.training.initial: all models that start from a file share it; set "
+                "training.initial, and training.initial: null in the other models"
+            )
     initial = {name: training.initial for name, (_, training) in runs.items() if training.initial}
     for name, file in initial.items():
         if name not in config.models:
             yield f"training.initial: {name} is a run of a study, which starts from random weights"
             continue
         yield from find_initial_problems(config, name, config.models[name], file)
-    if len({*initial.values()}) > 1:
-        files = " and ".join(sorted({*initial.values()}))
-        yield f"training.initial: models share a vocabulary, so {files} need separate results"
     if initial and config.tokens.vocabulary.genes:
         yield "tokens.vocabulary.genes: training.initial has its own genes; set one of them to null"
     if "initial" in config.evaluation.scib.controls and not initial:
         yield "evaluation.scib.controls: initial needs training.initial; set it, or remove initial"
-    if config.evaluation.embeddings.pooling == "cls" and not config.tokens.cls:
-        yield "evaluation.embeddings.pooling: cls needs tokens.cls: true; set it, or pooling: mean"
     metrics = config.evaluation.scib.metrics
     needs = {name: METRICS[name].minimum_cells for name in metrics if not METRICS[name].needs_batch}
     if not needs:

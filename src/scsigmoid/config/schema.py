@@ -79,7 +79,6 @@ Variant = Literal["qk_norm", "centered_values", "hybrid_norm"]
 Source = Literal["embedded", "local", "cellxgene"]
 Control = Literal["initial", "random", "pca_log_counts", "variable_genes"]
 Device = Literal["auto", "cpu", "cuda"]
-Pooling = Literal["mean", "cls"]
 Purpose = Literal["rates", "seeds", "variants", "stability", "sizes"]
 if TYPE_CHECKING:
     Metric = str
@@ -427,9 +426,6 @@ class StudyFamily(Section):
 class Embeddings(Section):
     """How cells are embedded."""
 
-    pooling: Pooling
-    """Embedding of a cell: ``mean`` (mean of the hidden states of its genes) or ``cls`` (hidden
-    state of ``<cls>``)."""
     batch_tokens: Count
     """Number of tokens per forward pass. Lower it to save memory."""
 

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from scsigmoid.config.check import SHIPPED, as_json, as_yaml, parse_yaml
 from scsigmoid.config.plan import leaves
 from scsigmoid.config.schema import Config
@@ -38,7 +36,7 @@ def store(config: Config, path: Path, given: Iterable[str | Path]) -> None:
         if old == text:
             return
         inputs = [file for file in map(Path, (*given, SHIPPED / "config.yaml")) if file.exists()]
-        if any(path.samefile(file) for file in inputs) or not is_stored(old, path):
+        if any(path.samefile(file) for file in inputs) or not old.startswith(MARKER):
             raise UserError(
                 f"{path}: would be replaced by the configuration of this run, but no run stored "
                 "it, or this run reads it; set results to another folder, or move the file"
@@ -62,20 +60,3 @@ def changed_settings(config: Config, path: Path) -> list[str]:
     there, now = (dict(leaves(values)) for values in (old, new))
     names = (name for name in [*there, *now] if there.get(name) != now.get(name))
     return [name for name in dict.fromkeys(names) if not name.startswith(("results", "choices"))]
-
-
-def is_stored(text: str, path: Path) -> bool:
-    """Return whether a run stored a configuration.
-
-    Earlier versions wrote no marker. Their files are recognized by their content: all sections in
-    the order of the schema, as PyYAML writes them, without comments.
-    """
-    if text.startswith(MARKER):
-        return True
-    try:
-        values = parse_yaml(text, str(path))
-    except UserError:
-        return False
-    if not isinstance(values, dict) or [*values] != [*Config.model_fields]:
-        return False
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True) == text

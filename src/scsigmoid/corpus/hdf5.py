@@ -17,8 +17,8 @@ Strings = NDArray[np.object_]
 
 FALSE = ("False", "FALSE", "false", "0", "0.0")  # spellings of false in columns of text
 ADVICE = (  # end of several messages
-    "give an h5ad file, a 10x .h5 file or a folder with 10x's matrix.mtx; convert other formats "
-    "with anndata.io"
+    "give an h5ad file (not compressed as .gz), a 10x .h5 file or a folder with 10x's matrix.mtx; "
+    "convert other formats with anndata.io"
 )
 REWRITE = "read it with anndata.read_h5ad and write it again"
 # A dataset or a chunk may be this many times as large as the file, plus ALWAYS_ALLOWED bytes.

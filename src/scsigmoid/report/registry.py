@@ -296,14 +296,14 @@ def make(kind: str, name: str, results: Any) -> Any:
 
 
 def write(kind: str, name: str, results: Any, stem: str | Path) -> list[Path]:
-    """Write a table (CSV, Markdown, LaTeX) or a figure (PNG, PDF, caption) and return the paths.
+    """Write a table (CSV, Markdown) or a figure (PNG, PDF, caption) and return the paths.
 
     ``stem`` is the path of the outputs without a suffix, e.g. ``results/demo/tables/scib``.
     """
     from scsigmoid.report.tables.writing import one_line, write_table
 
     if kind == "table":
-        return write_table(make(kind, name, results), name, stem)
+        return write_table(make(kind, name, results), stem)
     from scsigmoid.report.figures.style import save, styled
 
     with styled():

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from shlex import quote
 
 import pandas as pd
 
@@ -71,7 +72,7 @@ def next_command(results: Path, plan: Plan) -> str:
     """Return a command that continues after a whole run, or "" after the largest preset."""
     if plan.is_own:
         model = results / "training" / plan.config.evaluation.pair[0]
-        return f"scsigmoid embed --checkpoint {model} more.h5ad embedded.h5ad"
+        return f"scsigmoid embed --checkpoint {quote(str(model))} more.h5ad embedded.h5ad"
     larger = {"demo": "preset=small", "small": "preset=paper gpus=8 nodes=4"}
     settings = larger.get(plan.config.preset)
     return f"scsigmoid plan --config {settings}" if settings else ""
@@ -212,7 +213,7 @@ def verdict(value: float, controls: Mapping[str, float], cells: int) -> str:
         return f"not better than a random embedding: {ADVICE}"
     if value < pca - tolerance:
         start = f"{better_than_random}, but " if better_than_random else ""
-        return f"{start}worse than PCA, which is the better choice here: {ADVICE}"
+        return f"{start}worse than PCA: {ADVICE}"
     if math.isnan(pca):
         return better_than_random or "not compared"
     return "better than PCA" if value > pca + tolerance else "as good as PCA"

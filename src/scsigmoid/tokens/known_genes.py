@@ -32,8 +32,8 @@ def known_ids(
     replaced only if exactly one gene of the file and one gene of the vocabulary have it. Names in
     R's spelling are replaced, too, such as ``HLA.A`` for ``HLA-A``. Log the shares of the model's
     and of the file's genes that are found. Warn if less than a tenth of the model's genes are
-    found. Raise a UserError if genes are of another organism, or if no gene of the file is in the
-    vocabulary.
+    found. Raise a UserError if genes are of another organism (by id, or by the case of symbols), or
+    if no gene of the file is in the vocabulary.
     """
     found_by_id = name_of.keys() & set(genes)
     organisms = {*map(organism_of, genes)} - {"other"}
@@ -67,6 +67,14 @@ def known_ids(
         log(
             f"{title}: {len(ambiguous)} names belong to several genes, in the file or in the "
             f"vocabulary, and are left out ({first_few(ambiguous)})"
+        )
+    spellings = {name.casefold() for name in id_of}
+    other_case = [s for s in symbols if s not in id_of and s.casefold() in spellings]
+    if len(other_case) > found:
+        raise UserError(
+            f"{title}: {len(other_case):,} gene symbols, such as {other_case[0]!r}, differ from "
+            "the model's only in upper and lower case, as genes of another organism do; map them "
+            "to orthologs or use a model of their organism"
         )
     if not found_by_id and not unique:
         last = [*name_of][-1]

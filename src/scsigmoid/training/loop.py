@@ -60,7 +60,7 @@ def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Pa
         run: settings of the run.
         stores: folders of the token store of the training cells, in order.
         vocabulary: ``vocabulary.parquet``.
-        output: folder of the model, its snapshots, journal, TensorBoard events and checkpoints.
+        output: folder of the model, its snapshots, journal and checkpoints.
 
     Raises:
         UserError: if stores, vocabulary, settings and checkpoints do not fit each other, a file is

@@ -16,6 +16,7 @@ from scsigmoid.config.schema import Architecture, Config, Size, Training
 from scsigmoid.kernels import BACKENDS
 from scsigmoid.model.devices import backend_of, device_name
 from scsigmoid.model.sizes import EncoderSettings, count_parameters
+from scsigmoid.progress import log
 from scsigmoid.training.processes import Processes
 from scsigmoid.version import __version__
 
@@ -116,6 +117,8 @@ class TrainingRun:
 def header(run: TrainingRun, settings: EncoderSettings, processes: Processes) -> dict[str, str]:
     """Return the header of the journal: versions, machine, kernel, commit and settings."""
     backend = backend_of(settings, processes.device)
+    kernel = kernel_of(settings.attention, backend, processes.device)
+    log(f"{run.model}: {run.attention} attention by {kernel}")
     return {
         "scsigmoid": __version__,
         "python": platform.python_version(),
@@ -126,7 +129,7 @@ def header(run: TrainingRun, settings: EncoderSettings, processes: Processes) ->
         "device": device_name(processes.device),
         "processes": str(processes.count),
         "backend": backend,
-        "kernel": kernel_of(settings.attention, backend, processes.device),
+        "kernel": kernel,
         "model": run.model,
         "attention": run.attention,
         "context": str(run.context),
