@@ -416,6 +416,28 @@ def test_a_file_replaced_by_an_older_file_runs_its_jobs_again(project: Project) 
     assert project.jobs(*outputs) == {"manifest": 1, "evaluation_cells": 1}
 
 
+def test_a_list_of_genes_replaced_by_an_older_list_makes_the_vocabulary_again(
+    project: Project,
+) -> None:
+    genes = project.folder / "genes.txt"
+    project.configure(merge(TINY, {"tokens": {"vocabulary": {"genes": str(genes)}}}))
+    vocabulary = "results/demo/tokens/vocabulary.parquet"
+    statistics = [f"results/demo/tokens/statistics/part-{part:05}.arrow" for part in range(2)]
+    (project.folder / statistics[0]).parent.mkdir(parents=True)
+    for path in (*statistics, vocabulary):
+        (project.folder / path).touch()
+    options = (vocabulary, "--allowed-rules", "vocabulary")
+    planned = []
+    for text in ("ENSG00000000003\n", "ENSG00000000005\n"):
+        genes.write_text(text)
+        os.utime(genes, (0, 0))
+        planned.append(project.jobs(*options))
+        run = project.run("--touch", "--forceall", *options)
+        assert run.returncode == 0, run.stdout + run.stderr
+        planned.append(project.jobs(*options))
+    assert planned == [{}, {}, {"vocabulary": 1}, {}]
+
+
 def test_a_failing_job_shows_its_one_line(make_project: Callable[..., Any], tmp_path: Path) -> None:
     bad = tmp_path / "bad.h5ad"
     bad.write_bytes(b"not an h5ad file")

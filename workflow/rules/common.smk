@@ -73,7 +73,7 @@ try:
     from scsigmoid.config.compared import compared
     from scsigmoid.config.initial import initial_checksum, initial_path
     from scsigmoid.errors import UserError
-    from scsigmoid.files import locked
+    from scsigmoid.files import locked, sha256
     from scsigmoid.forecast.choices import choose
     from scsigmoid.report import registry
     from scsigmoid.config.stale_lock import clear_stale_lock, note_run, running_jobs
@@ -225,6 +225,11 @@ def mmd_embeddings(wildcards):
     return result(
         "embeddings/{dataset}/{model}.h5ad", dataset=wildcards.dataset, model=CONFIG.evaluation.pair
     )
+
+
+def content_of(path):
+    """Return the checksum of a small file of the user, for `params`, or "" without a file."""
+    return sha256(Path(path)) if path and os.path.isfile(path) else ""
 
 
 @cache
