@@ -61,6 +61,7 @@ def test_a_job_prints_its_line_and_the_number_of_jobs_done(project: Project) -> 
     assert "1 of 1 steps (100%) done" in run.stderr
     assert "Select jobs" not in run.stderr
     assert "Execute" not in run.stderr
+    assert "Finished jobid" not in run.stderr
 
 
 def mark_submitted(project: Project, output: str, number: str) -> None:

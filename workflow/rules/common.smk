@@ -70,8 +70,8 @@ os.environ.update({OUTPUT_VARIABLE: "1"})
 
 
 def hide_with_rules(record):
-    """Let `quiet: rules` also hide two lines that Snakemake prints before each job."""
-    if str(record.msg).startswith(("Select jobs to execute", "Execute ")):
+    """Let `quiet: rules` also hide lines that Snakemake prints before and after each job."""
+    if str(record.msg).startswith(("Select jobs to execute", "Execute ", "Finished jobid")):
         record.quietness = Quietness.RULES
     return True
 
