@@ -59,6 +59,16 @@ def test_a_file_of_the_user_is_kept(text, config, path):
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["report.html", "figures/loss.png"])
+def test_a_folder_with_figures_of_the_user_is_not_used(name, config, path):
+    """Snakemake would replace files of the same names, and remove folders."""
+    (path.parent / name).parent.mkdir(exist_ok=True)
+    (path.parent / name).write_text("mine")
+    with pytest.raises(UserError, match=r"exists.*set results to another folder"):
+        store(config, path, [])
+    assert not path.exists()
+
+
 @pytest.mark.parametrize("way", ["same", "symbolic link", "hard link"])
 def test_a_given_file_is_kept_although_a_run_stored_it(way, config, path, tmp_path):
     """For example ``--configfile results/demo/config.yaml --config seed=2``."""

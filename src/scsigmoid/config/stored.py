@@ -13,6 +13,8 @@ from scsigmoid.files import write_text
 
 #: First line of a stored configuration. A file without it is not replaced.
 MARKER = "# Stored by a run of scsigmoid. The next run replaces this file.\n"
+#: Results whose names people also use. A run would replace files in them.
+COMMON_NAMES = ("report.html", "tables", "figures")
 
 
 def checksum(values: Mapping[str, Any]) -> str:
@@ -28,9 +30,17 @@ def store(config: Config, path: Path, given: Iterable[str | Path]) -> None:
     """Write a configuration to ``path``, unless the file already contains it.
 
     Raise a UserError if ``path`` exists and no run stored it, or if it is one of the ``given``
-    configuration files or the base configuration.
+    configuration files or the base configuration, or if it is missing in a folder that already has
+    a report, tables or figures.
     """
     text = MARKER + as_yaml(config)
+    if not path.exists():
+        for name in COMMON_NAMES:
+            if (path.parent / name).exists():
+                raise UserError(
+                    f"{path.parent / name}: exists, but no run has stored a configuration in this "
+                    "folder; set results to another folder, or move the file"
+                )
     if path.is_file():
         old = path.read_text(encoding="utf-8", errors="replace")
         if old == text:
