@@ -10,7 +10,7 @@ from workflow.conftest import TINY, Project
 from scsigmoid.cli import main
 from scsigmoid.cli.arguments import read_configuration
 from scsigmoid.config import check
-from scsigmoid.config.stored import checksum, store
+from scsigmoid.config.stored import changed_settings, checksum, store
 from scsigmoid.errors import UserError
 
 
@@ -67,6 +67,15 @@ def test_a_folder_with_figures_of_the_user_is_not_used(name, config, path):
     with pytest.raises(UserError, match=r"exists.*set results to another folder"):
         store(config, path, [])
     assert not path.exists()
+
+
+def test_changed_settings_are_found_but_not_those_of_another_version(config, path):
+    store(config, path, [])
+    text = path.read_text()
+    path.write_text(text.replace("seed: 42", "seed: 43") + "removed: 1\n")
+    assert changed_settings(config, path) == ["seed"]
+    path.write_text("a: [")
+    assert changed_settings(config, path) == []
 
 
 @pytest.mark.parametrize("way", ["same", "symbolic link", "hard link"])

@@ -57,8 +57,9 @@ def store(config: Config, path: Path, given: Iterable[str | Path]) -> None:
 def changed_settings(config: Config, path: Path) -> list[str]:
     """Return the dotted names of settings that differ from a stored configuration.
 
-    The name of the results folder and the reasons of choices are not compared. If the file is
-    missing or is not a configuration, return an empty list.
+    The name of the results folder, the reasons of choices and settings that only one of them has
+    (of another version, or of a dataset that was added) are not compared. If the file is missing or
+    is not a configuration, return an empty list.
     """
     try:
         old = parse_yaml(path.read_text(encoding="utf-8", errors="replace"), str(path))
@@ -68,5 +69,10 @@ def changed_settings(config: Config, path: Path) -> list[str]:
         return []
     new = parse_yaml(as_yaml(config), str(path))
     there, now = (dict(leaves(values)) for values in (old, new))
-    names = (name for name in [*there, *now] if there.get(name) != now.get(name))
-    return [name for name in dict.fromkeys(names) if not name.startswith(("results", "choices"))]
+    return [
+        name
+        for name in now
+        if name in there
+        and there[name] != now[name]
+        and not name.startswith(("results", "choices"))
+    ]
