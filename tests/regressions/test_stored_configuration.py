@@ -59,6 +59,18 @@ def test_a_file_of_the_user_is_kept(text, config, path):
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["report.html", "tables", "figures"])
+def test_files_of_the_user_in_a_new_results_folder_are_kept(name, config, path):
+    """With ``results: .``, a run replaced the user's report.html."""
+    other = path.with_name(name)
+    other.touch()
+    with pytest.raises(UserError, match=f"{name}: .*set results to another folder"):
+        store(config, path, [])
+    assert not path.exists()
+    (path.parent / "corpus").mkdir()  # of a run whose configuration was deleted
+    store(config, path, [])
+
+
 @pytest.mark.parametrize("way", ["same", "symbolic link", "hard link"])
 def test_a_given_file_is_kept_although_a_run_stored_it(way, config, path, tmp_path):
     """For example ``--configfile results/demo/config.yaml --config seed=2``."""

@@ -13,6 +13,8 @@ from scsigmoid.files import write_text
 
 #: First line of a stored configuration. A file without it is not replaced.
 MARKER = "# Stored by a run of scsigmoid. The next run replaces this file.\n"
+#: Results with names that files of the user may have, too.
+COMMON_NAMES = ("report.html", "tables", "figures")
 
 
 def checksum(values: Mapping[str, Any]) -> str:
@@ -28,7 +30,8 @@ def store(config: Config, path: Path, given: Iterable[str | Path]) -> None:
     """Write a configuration to ``path``, unless the file already contains it.
 
     Raise a UserError if ``path`` exists and no run stored it, or if it is one of the ``given``
-    configuration files or the base configuration.
+    configuration files or the base configuration. Also raise a UserError before the first run in a
+    folder with files of the user that the run would replace.
     """
     text = MARKER + as_yaml(config)
     if path.is_file():
@@ -41,6 +44,13 @@ def store(config: Config, path: Path, given: Iterable[str | Path]) -> None:
                 f"{path}: would be replaced by the configuration of this run, but no run stored "
                 "it, or this run reads it; set results to another folder, or move the file"
             )
+    elif not (path.parent / "corpus").is_dir():  # no run has written to the folder
+        for name in COMMON_NAMES:
+            if (path.parent / name).exists():
+                raise UserError(
+                    f"{path.parent / name}: may be replaced, but no run wrote it; set results to "
+                    "another folder, or move it"
+                )
     write_text(path, text)
 
 
