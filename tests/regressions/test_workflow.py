@@ -52,6 +52,15 @@ def project(tmp_path: Path) -> Project:
     return Project.new(tmp_path / "project", TINY)
 
 
+def test_a_job_prints_its_line_and_the_number_of_jobs_done(project: Project) -> None:
+    run = project.run(MANIFEST)
+    assert run.returncode == 0, run.stderr
+    assert " manifest, log: " in run.stderr
+    assert "1 of 1 steps (100%) done" in run.stderr
+    assert "Select jobs" not in run.stderr
+    assert "Execute" not in run.stderr
+
+
 def mark_submitted(project: Project, output: str, number: str) -> None:
     """Write Snakemake's mark of a job that was submitted to a cluster and has not ended."""
     folder = project.folder / ".snakemake" / "incomplete"

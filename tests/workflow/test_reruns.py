@@ -88,7 +88,6 @@ CHANGES: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
     ),
     "how training is executed": ("demo", EXECUTION, PAGE),
     "new setting of training": ("demo", {}, {}),
-    "style of figures": ("demo", {"figures": {"dpi": 90}}, {"figure": 9, **PAGE}),
 }
 
 

@@ -12,7 +12,9 @@ from functools import cache
 from pathlib import Path
 
 from snakemake.io import IOFile
+from snakemake.logging import logger
 from snakemake.persistence import PersistenceBase
+from snakemake.settings.enums import Quietness
 
 
 def put_first(variable, folder):
@@ -65,6 +67,16 @@ os.environ.update({"PYTHONSAFEPATH": "1"})
 # cluster, jobs print only to their logs (SCSIGMOID_SILENT).
 OUTPUT_VARIABLE = "SCSIGMOID_SILENT" if workflow.remote_exec else "SCSIGMOID_LINES"
 os.environ.update({OUTPUT_VARIABLE: "1"})
+
+
+def hide_with_rules(record):
+    """Let `quiet: rules` also hide two lines that Snakemake prints before each job."""
+    if str(record.msg).startswith(("Select jobs to execute", "Execute ")):
+        record.quietness = Quietness.RULES
+    return True
+
+
+logger.addFilter(hide_with_rules)
 
 try:
     import psutil

@@ -63,7 +63,7 @@ def draw(study: Study, output: Path) -> list[Path]:
         for name, make_figure, has_runs in figures:
             if has_runs:
                 figure, stem = make_figure(study), output / f"study_{name}"
-                paths += style.save(figure, stem, 200, ["png"])
+                paths += style.save(figure, stem, ["png"])
                 paths.append(stem.with_suffix(".txt"))
                 write_text(paths[-1], f"{CAPTIONS[name]} {figure.get_label()}".strip() + "\n")
     return paths
