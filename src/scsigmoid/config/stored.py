@@ -13,7 +13,7 @@ from scsigmoid.files import write_text
 
 #: First line of a stored configuration. A file without it is not replaced.
 MARKER = "# Stored by a run of scsigmoid. The next run replaces this file.\n"
-#: Results with names that files of the user may have, too.
+#: Results whose names people also use. A run would replace files in them.
 COMMON_NAMES = ("report.html", "tables", "figures")
 
 
@@ -30,10 +30,17 @@ def store(config: Config, path: Path, given: Iterable[str | Path]) -> None:
     """Write a configuration to ``path``, unless the file already contains it.
 
     Raise a UserError if ``path`` exists and no run stored it, or if it is one of the ``given``
-    configuration files or the base configuration. Also raise a UserError before the first run in a
-    folder with files of the user that the run would replace.
+    configuration files or the base configuration, or if it is missing in a folder that already has
+    a report, tables or figures.
     """
     text = MARKER + as_yaml(config)
+    if not path.exists():
+        for name in COMMON_NAMES:
+            if (path.parent / name).exists():
+                raise UserError(
+                    f"{path.parent / name}: exists, but no run has stored a configuration in this "
+                    "folder; set results to another folder, or move the file"
+                )
     if path.is_file():
         old = path.read_text(encoding="utf-8", errors="replace")
         if old == text:
@@ -44,21 +51,15 @@ def store(config: Config, path: Path, given: Iterable[str | Path]) -> None:
                 f"{path}: would be replaced by the configuration of this run, but no run stored "
                 "it, or this run reads it; set results to another folder, or move the file"
             )
-    elif not (path.parent / "corpus").is_dir():  # no run has written to the folder
-        for name in COMMON_NAMES:
-            if (path.parent / name).exists():
-                raise UserError(
-                    f"{path.parent / name}: may be replaced, but no run wrote it; set results to "
-                    "another folder, or move it"
-                )
     write_text(path, text)
 
 
 def changed_settings(config: Config, path: Path) -> list[str]:
     """Return the dotted names of settings that differ from a stored configuration.
 
-    The name of the results folder and the reasons of choices are not compared. If the file is
-    missing or is not a configuration, return an empty list.
+    The name of the results folder, the reasons of choices and settings that only one of them has
+    (of another version, or of a dataset that was added) are not compared. If the file is missing or
+    is not a configuration, return an empty list.
     """
     try:
         old = parse_yaml(path.read_text(encoding="utf-8", errors="replace"), str(path))
@@ -68,5 +69,10 @@ def changed_settings(config: Config, path: Path) -> list[str]:
         return []
     new = parse_yaml(as_yaml(config), str(path))
     there, now = (dict(leaves(values)) for values in (old, new))
-    names = (name for name in [*there, *now] if there.get(name) != now.get(name))
-    return [name for name in dict.fromkeys(names) if not name.startswith(("results", "choices"))]
+    return [
+        name
+        for name in now
+        if name in there
+        and there[name] != now[name]
+        and not name.startswith(("results", "choices"))
+    ]
