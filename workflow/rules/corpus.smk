@@ -19,6 +19,7 @@ rule manifest:
         **DOWNLOAD,
         **limits(mem_mb=4000, runtime=240, minutes_per_gb=10),  # hashes all cells of own files
     params:
+        **({"manifest": content_of(CONFIG.corpus.manifest)} if CONFIG.corpus.manifest else {}),
         configuration=stored_configuration,
         settings=read("corpus", "corpus.embedded", "seed"),
         files=check.as_json(PLAN.training_entries),  # of `corpus.local`

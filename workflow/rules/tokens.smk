@@ -37,6 +37,11 @@ rule vocabulary:
         **limits(mem_mb=4000, runtime=30 + len(PLAN.parts) // 10),
     params:
         **({"initial": initial_checksum(PLAN.initial)} if PLAN.initial else {}),
+        **(
+            {"genes": content_of(CONFIG.tokens.vocabulary.genes)}
+            if CONFIG.tokens.vocabulary.genes
+            else {}
+        ),
         configuration=stored_configuration,
         settings=read("tokens.minimum_cells", "tokens.vocabulary"),
     shell:

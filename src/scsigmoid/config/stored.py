@@ -13,6 +13,8 @@ from scsigmoid.files import write_text
 
 #: First line of a stored configuration. A file without it is not replaced.
 MARKER = "# Stored by a run of scsigmoid. The next run replaces this file.\n"
+#: Results whose names people also use. A run would replace files in them.
+COMMON_NAMES = ("report.html", "tables", "figures")
 
 
 def checksum(values: Mapping[str, Any]) -> str:
@@ -28,9 +30,17 @@ def store(config: Config, path: Path, given: Iterable[str | Path]) -> None:
     """Write a configuration to ``path``, unless the file already contains it.
 
     Raise a UserError if ``path`` exists and no run stored it, or if it is one of the ``given``
-    configuration files or the base configuration.
+    configuration files or the base configuration, or if it is missing in a folder that already has
+    a report, tables or figures.
     """
     text = MARKER + as_yaml(config)
+    if not path.exists():
+        for name in COMMON_NAMES:
+            if (path.parent / name).exists():
+                raise UserError(
+                    f"{path.parent / name}: exists, but no run has stored a configuration in this "
+                    "folder; set results to another folder, or move the file"
+                )
     if path.is_file():
         old = path.read_text(encoding="utf-8", errors="replace")
         if old == text:
@@ -47,8 +57,9 @@ def store(config: Config, path: Path, given: Iterable[str | Path]) -> None:
 def changed_settings(config: Config, path: Path) -> list[str]:
     """Return the dotted names of settings that differ from a stored configuration.
 
-    The name of the results folder and the reasons of choices are not compared. If the file is
-    missing or is not a configuration, return an empty list.
+    The name of the results folder, the reasons of choices and settings that only one of them has
+    (of another version, or of a dataset that was added) are not compared. If the file is missing or
+    is not a configuration, return an empty list.
     """
     try:
         old = parse_yaml(path.read_text(encoding="utf-8", errors="replace"), str(path))
@@ -58,5 +69,10 @@ def changed_settings(config: Config, path: Path) -> list[str]:
         return []
     new = parse_yaml(as_yaml(config), str(path))
     there, now = (dict(leaves(values)) for values in (old, new))
-    names = (name for name in [*there, *now] if there.get(name) != now.get(name))
-    return [name for name in dict.fromkeys(names) if not name.startswith(("results", "choices"))]
+    return [
+        name
+        for name in now
+        if name in there
+        and there[name] != now[name]
+        and not name.startswith(("results", "choices"))
+    ]
