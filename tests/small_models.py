@@ -20,7 +20,7 @@ TOY = Vocabulary(
 CONTEXT = 16
 
 
-def one_by_one(checkpoint, cells, pooling="mean"):
+def one_by_one(checkpoint, cells):
     """Embed cells (lists of gene tokens) with one forward pass per cell."""
     encoder, metadata = load_encoder(checkpoint)
     cls = [2] if metadata["cls_token"] else []
@@ -30,7 +30,7 @@ def one_by_one(checkpoint, cells, pooling="mean"):
         cu_seqlens = torch.tensor([0, len(tokens)], dtype=torch.int32)
         with torch.no_grad():
             hidden = encoder(tokens, torch.arange(len(tokens)), cu_seqlens, len(tokens)).double()
-        rows.append(hidden[len(cls) :].mean(0) if pooling == "mean" else hidden[0])
+        rows.append(hidden[len(cls) :].mean(0))
     return torch.stack(rows).numpy()
 
 

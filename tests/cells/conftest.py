@@ -35,7 +35,7 @@ FOREIGN = [f"ENSG9{index:010d}" for index in range(36)]  # not in the vocabulary
 CELLS = 9
 
 
-SETTINGS = Embeddings(pooling="mean", batch_tokens=40)
+SETTINGS = Embeddings(batch_tokens=40)
 
 
 @pytest.fixture

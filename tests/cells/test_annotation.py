@@ -183,12 +183,6 @@ def test_a_query_without_cells(is_embedded, query, labeled, loaded) -> None:
         annotate(query[:0].copy(), labeled, loaded)
 
 
-def test_embeddings_of_two_poolings(query, labeled, loaded) -> None:
-    ss.embed(query, loaded, pooling="cls", verbose=False)
-    with pytest.raises(UserError, match="pooling 'cls'"):
-        annotate(query, labeled, loaded)
-
-
 def one_type(labeled):
     labeled.obs["kind"] = ["B"] * 111 + ["NK"] * 9
 

@@ -35,7 +35,7 @@ def test_equals_single_forward_passes(counts, write, model, vocabulary, referenc
     assert result.obs["kind"].tolist() == ["a", "b", "c"] * 3
     assert dict(result.uns["X_scsigmoid"]) == {
         "model": "sigmoid_toy", "attention": "sigmoid", "context": 16, "step": 0,
-        "pooling": "mean", "checkpoint": sha256(model), "vocabulary": vocabulary.fingerprint,
+        "checkpoint": sha256(model), "vocabulary": vocabulary.fingerprint,
     }  # fmt: skip
 
 
@@ -179,7 +179,6 @@ def test_invalid_arguments_of_the_python_interface(counts, write, model, loaded)
         (ss.embed, (str(path), loaded), {}, "adata: .* str"),
         (ss.tokenize, (adata, "blood"), {}, "model: .* str"),
         (ss.embed, (adata, loaded), {"genes": "ids"}, "adata: .* 'ids' .* 'gene_ids'"),
-        (ss.embed, (adata, loaded), {"pooling": "max"}, "pooling: "),
         (ss.embed, (adata, loaded), {"batch_tokens": 0}, "batch_tokens: "),
         (ss.embed, (adata, loaded), {"key": "X_a/b"}, "key: "),
         (ss.load, (None,), {}, "path: "),

@@ -80,17 +80,12 @@ def test_a_stored_configuration_round_trips() -> None:
         ({"x" * 10_000: 1}, ["xxx … xxx", "unknown setting"]),
         ({"training": {"betas": [0.9]}}, ["training.betas", "at least 2"]),
         ({"models": {"softmax_128": {"backend": "triton"}}}, ["backend", "softmax", "flex"]),
-        ({"evaluation": {"mmd": {"datasets": ["pbmc68"]}}}, ["mmd.datasets", "'pbmc68k'"]),
         ({"evaluation": {"pair": ["sigmoid_256", "softmax_128"]}}, ["pair", "context"]),
         ({"evaluation": {"pair": ["softmax_256", "sigmoid_256"]}}, ["pair", "order"]),
         ({"evaluation": {"pair": ["sigmoid_384", "softmax_384"]}}, ["pair", "stress"]),
         ({"architecture": {"size": "tini"}}, ["architecture.size", "'tiny'"]),
         ({"sizes": {"tiny": {"heads": 3}}}, ["sizes.tiny", "multiple"]),
         ({"sizes": {"tiny": {"hidden": 1024}}}, ["sizes.tiny", "256", "4 heads"]),
-        (
-            {"tokens": {"cls": False}, "evaluation": {"embeddings": {"pooling": "cls"}}},
-            ["evaluation.embeddings.pooling", "tokens.cls: true"],
-        ),
         ({"evaluation": {"scib": {"metrics": ["logistic"]}}}, ["scib.metrics", "another metric"]),
         ({"results": "results/{dataset}"}, ["results: ", "braces"]),
         ({"results": __file__}, ["results: ", "a file"]),
@@ -106,7 +101,7 @@ def test_a_stored_configuration_round_trips() -> None:
             ["datasets.a: ", "an id"],
         ),
         ({"models": {"sigmoid_128": {"backend": "hopper"}}}, ["sigmoid_128.backend", "a GPU"]),
-        ({"evaluation": {"umap": {"datasets": ["pbmc68k"] * 2}}}, ["umap.datasets: ", "twice"]),
+        ({"evaluation": {"pair": ["sigmoid_256"] * 2}}, ["evaluation.pair: ", "twice"]),
         ({"seed": True}, ["seed: ", "number"]),
         ({"datasets": 3}, ["datasets: ", "settings"]),
         ({"training.steps": 3}, ["training.steps: unknown setting; write it as training={"]),
@@ -218,11 +213,11 @@ class TestLocalFiles:
 #: Settings that no rule reads, so that a change of them reruns at most tables and figures: places,
 #: resources, downloads, texts, and settings that choose the jobs of a run.
 READ_BY_NO_RULE = r"""
-    (preset|results|gpus|nodes|choices|figures\..*|corpus\.(download|local)\..*)
+    (preset|results|gpus|nodes|choices|corpus\.(download|local)\..*)
     | training\.execution\.(micro_batch_tokens|log_every|.*checkpoint.*|workers)
     | datasets\.<name>\.(title|description|compared)
     | models\.<name>\.stress
-    | evaluation\.(scib\.metrics|mmd\.(datasets|estimator)|umap\.datasets)
+    | evaluation\.(scib\.metrics|mmd\.estimator)
 """
 
 
@@ -339,43 +334,6 @@ def test_a_new_setting_at_its_default_changes_nothing_that_is_compared() -> None
         "a_new_setting": 0.1,
     }
     assert compared(new, "training.a_new_setting") == {"training.a_new_setting": 0.1}
-
-
-def test_settings_with_an_old_name_work_and_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    old = {
-        "corpus": {"minimum_genes": 3, "hosts": ["example.org"], "embedded": {"programmes": 7}},
-        "evaluation": {"scib": {"neighbours": 8}},
-        "training": {"log_every": 7},
-        "models": {"sigmoid_128": {"training": {"workers": 0}}},
-        "architecture": {"variants": ["centred_values"]},
-        "study": {"s": {"attention": ["sigmoid"], "context": [128], "size": ["tiny"], "seed": [1],
-                        "variants": [[], ["qk_norm", "centred_values"]],
-                        "training": {"checkpoint_every": 9}}},
-    }  # fmt: skip
-    config = loaded(**old)
-    assert (config.tokens.minimum_genes, config.corpus.embedded.programs) == (3, 7)
-    assert config.evaluation.scib.neighbors == 8
-    assert config.corpus.download.hosts == ["example.org"]
-    assert config.training.execution.log_every == 7
-    runs = Plan(config)
-    execution = runs.run_config("sigmoid_128").training.execution
-    assert (execution.log_every, execution.workers) == (7, 0)
-    assert config.architecture.variants == ["centered_values"]
-    assert config.study["s"].variants == [[], ["qk_norm", "centered_values"]]
-    execution = runs.run_config("s_sigmoid_variants_none_seed_1").training.execution
-    assert (execution.log_every, execution.checkpoint_every) == (7, 9)
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 9
-    assert any("study.s.variants: centred_values is now centered_values" in line for line in lines)
-    assert any("models.sigmoid_128.training.workers is now" in line for line in lines)
-    both = {"log_every": 7, "execution": {"log_every": 8}}
-    with pytest.raises(UserError, match=r"training\.log_every: is now .* also set; remove"):
-        loaded(training=both)
-    with pytest.raises(UserError, match=r"tokens: Input should be settings"):
-        loaded(corpus={"minimum_genes": 3}, tokens=3)
-    for name in (1, "a.b"):
-        with pytest.raises(UserError, match=rf"^models(\.{name})?: "):
-            loaded(models={name: {"training": {"log_every": 7}}})
 
 
 def test_the_rule_of_the_training_benchmark_reads_what_a_step_depends_on() -> None:

@@ -31,7 +31,7 @@ def loaded(initial: Path | str, **overrides: Any) -> Config:
         "sizes": {"toy": {"layers": 2, "hidden": 16, "heads": 2, "feed_forward": 32}},
         "architecture": {"size": "toy"},
         "training": {"initial": str(initial)},
-        "evaluation": {"pair": ["a"], "mmd": {"datasets": []}},
+        "evaluation": {"pair": ["a"]},
     }
     for section in settings.keys() & overrides.keys():
         settings[section] |= overrides.pop(section)

@@ -35,8 +35,8 @@ def test_a_wrong_value_is_named(section: str, changed: Any, setting: str, value:
     [
         ({"corpus": {"local": [{"file": "a"}]}}, r"corpus\.local\.0\.file: .* mean 'files'"),
         ({"models": {"one": {"context": 128}}}, r"models\.one\.attention: missing; add it"),
-        ({"figures": {"a\nb": 2}}, "figures.a b: unknown setting"),
-        ({"figures": {1: 2}}, "figures.1: unknown setting; expected one of dpi"),
+        ({"tokens": {"a\nb": 2}}, "tokens.a b: unknown setting"),
+        ({"benchmarks": {1: 2}}, "benchmarks.1: unknown setting; expected one of kernel, training"),
     ],
 )
 def test_a_wrong_name_is_named(changed: dict[Any, Any], message: str) -> None:

@@ -80,7 +80,7 @@ def write_arm(tmp_path: Path):
         counts = tmp_path / "results/corpus/evaluation/toy.h5ad"
         rows = np.arange(len(labels)) if rows is None else np.asarray(rows)
         metadata = {
-            "model": model, "attention": model.split("_")[0], "context": 256, "pooling": "mean",
+            "model": model, "attention": model.split("_")[0], "context": 256,
             "checkpoint": "c" * 64, "vocabulary": VOCABULARY, "dataset": "toy",
             "cells": sha256(counts) if counts.is_file() else "c" * 64,
             **identity,
@@ -113,9 +113,9 @@ def write_pair(write_arm):
     return write
 
 
-def run(checkpoint, store, cells, folder, pooling="mean", batch_tokens=40):
+def run(checkpoint, store, cells, folder, batch_tokens=40):
     """Embed the cells and return the file, which is named after the model."""
     output = folder / f"{checkpoint.parent.name}.h5ad"
-    settings = Embeddings(pooling=pooling, batch_tokens=batch_tokens)
+    settings = Embeddings(batch_tokens=batch_tokens)
     embed_dataset(checkpoint, store, cells, settings, "cpu", output)
     return output

@@ -19,18 +19,17 @@ from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.vocabulary import Vocabulary
 
 
-def expected(checkpoint, store, pooling="mean"):
+def expected(checkpoint, store):
     """Return the embedding of the store's cells, with one forward pass per cell."""
     tokens = TokenStore.open(store)
     cells = [tokens.cells([row], 16).tokens.tolist() for row in range(len(tokens))]
-    return one_by_one(checkpoint, cells, pooling)
+    return one_by_one(checkpoint, cells)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("batch_tokens", [16, 50, 10_000])
-def test_batches_equal_single_cells(checkpoint, store, cells, tmp_path, pooling, batch_tokens):
-    embedding = read_embedding(run(checkpoint, store, cells, tmp_path, pooling, batch_tokens))
-    np.testing.assert_allclose(embedding.values, expected(checkpoint, store, pooling), atol=2e-5)
+def test_batches_equal_single_cells(checkpoint, store, cells, tmp_path, batch_tokens):
+    embedding = read_embedding(run(checkpoint, store, cells, tmp_path, batch_tokens))
+    np.testing.assert_allclose(embedding.values, expected(checkpoint, store), atol=2e-5)
     assert embedding.values.dtype == np.float32
 
 
@@ -39,8 +38,6 @@ def test_model_without_cls(make_model, store, cells, tmp_path):
     checkpoint = make_model("sigmoid", cls_token=False)
     values = read_embedding(run(checkpoint, store, cells, tmp_path)).values
     np.testing.assert_allclose(values, expected(checkpoint, store), atol=2e-5)
-    with pytest.raises(UserError, match=r"trained with tokens\.cls: false.*; set pooling to mean"):
-        run(checkpoint, store, cells, tmp_path, pooling="cls")
 
 
 def test_metadata_and_reproducible_bytes(checkpoint, store, cells, tmp_path):
@@ -56,7 +53,7 @@ def test_metadata_and_reproducible_bytes(checkpoint, store, cells, tmp_path):
     assert adata.uns["scsigmoid"].pop("rows").tolist() == list(range(0, 36, 3))
     assert dict(adata.uns["scsigmoid"]) == {
         "model": f"{attention}_toy", "attention": attention, "context": 16, "step": 0,
-        "pooling": "mean", "checkpoint": sha256(checkpoint), "dataset": "toy",
+        "checkpoint": sha256(checkpoint), "dataset": "toy",
         "vocabulary": VOCABULARY, "cells": sha256(cells),
     }  # fmt: skip
     metadata = read_embedding(outputs[0]).metadata
@@ -86,7 +83,7 @@ def test_a_model_does_not_see_genes_that_follow_its_vocabulary(
     more.write(tmp_path / "vocabulary.parquet")
     store = make_store(size=48, vocabulary=more.fingerprint)
     output = tmp_path / "initial.h5ad"
-    settings = Embeddings(pooling="mean", batch_tokens=40)
+    settings = Embeddings(batch_tokens=40)
     arguments = (checkpoint, store, cells, settings, "cpu", output)
     embed_dataset(*arguments, tmp_path / "vocabulary.parquet")
     tokens = TokenStore.open(store)

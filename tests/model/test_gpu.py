@@ -63,7 +63,7 @@ def one_after_the_other(encoder: Encoder, tokens: TokenStore) -> np.ndarray:
             batch = pack(tokens, np.arange(rows.start, rows.stop), encoder.settings)
             batch = batch.to(torch.device("cuda"))
             hidden = encoder(batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen)
-            parts.append(pool(hidden.float(), batch, "mean").cpu().numpy())
+            parts.append(pool(hidden.float(), batch).cpu().numpy())
     return np.concatenate(parts)
 
 
@@ -73,11 +73,9 @@ def test_overlapping_batches_and_several_gpus_change_no_bit(store, model):
     expected = one_after_the_other(encoder, tokens)
     assert np.isfinite(expected).all()
     assert len(np.unique(expected, axis=0)) == len(tokens)
-    np.testing.assert_array_equal(
-        embed_cells(encoder, tokens, "mean", BATCH_TOKENS, "embedding"), expected
-    )
+    np.testing.assert_array_equal(embed_cells(encoder, tokens, BATCH_TOKENS, "embedding"), expected)
     gpus = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
     # With one GPU, two processes share it.
     with started(model, gpus if len(gpus) > 1 else gpus * 2) as workers:
-        values = embed_store(workers, store, encoder.settings, "mean", BATCH_TOKENS, "embedding")
+        values = embed_store(workers, store, encoder.settings, BATCH_TOKENS, "embedding")
     np.testing.assert_array_equal(values, expected)

@@ -60,13 +60,6 @@ def test_round_trip(model):
     assert load_encoder(model, backend="reference")[0].settings.backend == "reference"
 
 
-def test_a_variant_had_another_spelling(model):
-    metadata, weights, vocabulary = read(model)
-    old = {name: value for name, value in metadata.items() if name != "sha256"}
-    write(model, {**old, "variants": ["centred_values"]}, {**weights, **vocabulary})
-    assert load_encoder(model)[0].settings.variants == ("centered_values",)
-
-
 def test_half_precision_without_output_layer(model, tmp_path):
     small = tmp_path / "small.safetensors"
     shrink(model, small)

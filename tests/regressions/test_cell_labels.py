@@ -12,23 +12,23 @@ from scsigmoid.corpus.cell_types import cell_types, choose_label
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.errors import UserError
 
-BLOOD_ONLY = {"datasets": ["blood"]}
-
 
 @pytest.mark.parametrize(
-    ("types", "settings", "message"),
+    ("types", "analysis", "settings", "message"),
     [
-        ([6, 6, 2], {"mmd": BLOOD_ONLY}, r"13 of 14 .*6 'a', 5 'b'\).*scIB.*15.*; MMD.*10"),
-        ([40, 9], {"mmd": {**BLOOD_ONLY, "minimum_cells": 8}}, ""),
-        ([8, 7], {"umap": BLOOD_ONLY, "scib": {"neighbors": 13}}, "UMAP needs more than 15"),
+        ([6, 6, 2], "mmd", {}, r"13 of 14 .*6 'a', 5 'b'\).*scIB.*15.*; MMD.*10"),
+        ([40, 9], "mmd", {"mmd": {"minimum_cells": 8}}, ""),
+        ([8, 7], "umap", {"scib": {"neighbors": 13}}, "UMAP needs more than 15"),
     ],
 )
-def test_too_few_cells_for_a_metric(types, settings, message, write_h5ad, tmp_path, capfd):
+def test_too_few_cells_for_a_metric(
+    types, analysis, settings, message, write_h5ad, tmp_path, capfd
+):
     """Every metric that is computed has its minimum. One cell has no type."""
     kinds = [kind for kind, count in zip("abc", types, strict=False) for _ in range(count)]
     kinds[types[0]] = None
     path = write_h5ad(np.ones((len(kinds), 12), np.float32), obs={"cell_type": kinds})
-    datasets = {"blood": {"title": "Blood", "file": str(path)}}
+    datasets = {"blood": {"title": "Blood", "file": str(path), "compared": [analysis]}}
     config = load(overrides={"preset": "demo", "datasets": datasets, "evaluation": settings})
     outputs = tmp_path / "made" / "blood.h5ad", tmp_path / "made" / "blood.json"
     options = ["--dataset", "blood", "--output", outputs[0], "--metadata", outputs[1]]

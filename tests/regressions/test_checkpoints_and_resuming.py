@@ -2,13 +2,11 @@
 
 import errno
 import os
-import sys
 from unittest.mock import Mock
 
 import pytest
 import torch
-from small_training import TINY, TRAINING, row
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from small_training import TINY, TRAINING
 from training.checkpoint_files import IDENTITY, save
 
 from scsigmoid.config.check import load
@@ -16,9 +14,8 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.errors import UserError
 from scsigmoid.files import parsing
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.training.checkpoints import Checkpoint, Checkpoints, read_checkpoint
+from scsigmoid.training.checkpoints import Checkpoint, Checkpoints
 from scsigmoid.training.loop import restore
-from scsigmoid.training.records import Events
 from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.step import Trainer
 
@@ -94,29 +91,6 @@ def test_damage_to_all_checkpoints_does_not_restart_the_run(checkpoints):
     assert Checkpoints(checkpoints.folder / "none", 1).resume(IDENTITY, 100) == 0
 
 
-def test_missing_tensorboard_is_logged_once(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    events = Events(tmp_path / "events", 0)
-    for step in (1, 2):
-        events.append(row(step, 3.0))
-    events.close()
-    assert capsys.readouterr().err.count("tensorboard is not installed") == 1
-    assert not (tmp_path / "events").exists()
-
-
-def test_events_of_a_resumed_run_replace_later_events(tmp_path):
-    for first, losses in ((0, {1: 4.0, 2: 3.5, 3: 9.0}), (2, {3: 3.0, 4: float("nan")})):
-        events = Events(tmp_path, first)
-        for step, loss in losses.items():
-            events.append(row(step, loss))
-        events.close()
-    read = EventAccumulator(str(tmp_path))
-    read.Reload()
-    assert "mfu" not in read.Tags()["scalars"]
-    assert [(e.step, e.value) for e in read.Scalars("loss")][:3] == [(1, 4.0), (2, 3.5), (3, 3.0)]
-    assert read.Scalars("loss")[-1].step == 4
-
-
 #: The identity of the model `sigmoid_384` of the demo in its checkpoints, as earlier code wrote it,
 #: which compared all settings.
 EARLIER_IDENTITY = {
@@ -145,18 +119,6 @@ def test_checkpoints_of_earlier_code_are_resumed():
     assert other.identity("v", "c").items() - EARLIER_IDENTITY.items() == {
         ("architecture.variants", '["qk_norm"]')
     }
-
-
-def test_names_in_checkpoints_of_earlier_versions(tmp_path):
-    values = {
-        "version": 3, "step": 2, "steps": 4, "seconds": 1.0, "journal": "",
-        "identity": {"architecture.variants": '["qk_norm", "centred_values"]'},
-        "model": {}, "optimiser": {"state": torch.ones(2)},
-    }  # fmt: skip
-    torch.save(values, tmp_path / "step-00000002.pt")
-    checkpoint = read_checkpoint(tmp_path / "step-00000002.pt")
-    assert checkpoint.optimizer["state"].tolist() == [1, 1]
-    assert checkpoint.identity == {"architecture.variants": '["qk_norm", "centered_values"]'}
 
 
 def test_a_checkpoint_with_other_groups_of_parameters_is_one_line(tmp_path):

@@ -23,7 +23,7 @@ from scsigmoid.tokens.statistics import gather
 from scsigmoid.tokens.tokenizer import Tokenizer
 from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
-SETTINGS = Embeddings(pooling="mean", batch_tokens=9999)
+SETTINGS = Embeddings(batch_tokens=9999)
 
 
 @pytest.fixture(scope="module")

@@ -166,7 +166,7 @@ def test_embed(tmp_path: Path) -> None:
                 for name in ("obs/note", "obs/_index", "var/_index"):
                     as_nullable(file, name)
         output = tmp_path / f"{layout}.h5ad"
-        embed_file(path, model, Embeddings(pooling="mean", batch_tokens=1024), output)
+        embed_file(path, model, Embeddings(batch_tokens=1024), output)
         adata = anndata.read_h5ad(output)
         assert adata.obs.note.tolist() == NOTES
         embeddings.append(adata.obsm["X_scsigmoid"])

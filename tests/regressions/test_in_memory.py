@@ -136,7 +136,7 @@ def test_columns_of_one_name_that_disagree(make, model):
 def test_embed_and_fetch_write_the_strings_of_pandas_3(make, model, expected, tmp_path):
     """Columns of strings are written to the output, and to copies of held-out cells."""
     make().write_h5ad(tmp_path / "cells.h5ad")
-    settings = Embeddings(pooling="mean", batch_tokens=9999)
+    settings = Embeddings(batch_tokens=9999)
     local = LocalFiles(files=str(tmp_path / "cells.h5ad"), held_out=0.5, label="kind", name="mine")
     corpus, dataset = local_corpus(local), Dataset(title="Mine", label="kind")
     with pd.option_context("future.infer_string", True):

@@ -12,7 +12,6 @@ from scsigmoid.config.schema import Config
 from scsigmoid.records.measurements import Interval
 from scsigmoid.report import registry
 from scsigmoid.report.figures.style import styled
-from scsigmoid.report.tables.writing import Table, as_latex
 from scsigmoid.results.folder import Results
 from scsigmoid.results.labels import model_label, pairs, short_label
 from scsigmoid.study.stability import short_settings
@@ -82,8 +81,6 @@ def test_tables_of_equal_attention_and_context(tmp_path: Path, change: str) -> N
     for name in ("validation_loss", "hyperparameters"):
         table = registry.make("table", name, results)
         assert len(set(table.header)) == len(table.header)
-        _, _, latex = registry.write("table", name, results, tmp_path / name)
-        assert latex.read_text().count(r"\textbf{") >= len(table.header) - 1
     labels = [row[0] for row in registry.make("table", "hyperparameters", results).rows]
     assert len(set(labels)) == 12
     losses = registry.make("table", "validation_loss", results)
@@ -143,11 +140,6 @@ def test_labels_of_contexts_differ(tmp_path: Path, names: tuple[str, str]) -> No
     with styled():
         axes = registry.make("figure", "loss", results).axes[-1]  # of the last dataset
     assert [text.get_text() for text in axes.get_xticklabels()] == ["128", "256"]
-
-
-def test_columns_with_equal_titles_in_latex() -> None:
-    table = Table(caption="A.", header=("a", "b {}", "b {}"), rows=[["1", "2", "3"]])
-    assert as_latex(table, "t").count(r"\textbf{b \{\}}") == 2
 
 
 def test_labels_of_study_settings_show_what_differs() -> None:

@@ -31,7 +31,7 @@ from scsigmoid.model.devices import claim_gpus
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.tokens.store import write_shards
 
-SETTINGS = Embeddings(pooling="mean", batch_tokens=40)
+SETTINGS = Embeddings(batch_tokens=40)
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ def test_a_metric_without_a_score_has_no_column(whole: Results) -> None:
     evaluation = whole.config.evaluation.model_copy(update={"scib": scib})
     config = whole.config.model_copy(update={"evaluation": evaluation})
     own = Results(whole.folder, config)
-    csv, markdown, _ = registry.write("table", "scib", own, own.folder / "tables/scib")
+    csv, markdown = registry.write("table", "scib", own, own.folder / "tables/scib")
     assert "| Logistic accuracy" not in markdown.read_text()
     assert set(pd.read_csv(csv)["metric"]) == {*scored, "bio_conservation"}
     with style.styled():

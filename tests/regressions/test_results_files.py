@@ -25,13 +25,10 @@ from scsigmoid.forecast.choices import choose
 from scsigmoid.paper.differences import differences
 from scsigmoid.records.csv_rows import read_rows, write_rows
 from scsigmoid.records.measurements import Measurement, read_measurements, write_measurements
-from scsigmoid.report.page import study_section
 from scsigmoid.report.summary import separation
-from scsigmoid.report.tables.writing import write_table
 from scsigmoid.results.folder import Results
 from scsigmoid.study.comparisons import holm
 from scsigmoid.study.runs import Study, collect
-from scsigmoid.study.tables import claims_table
 from scsigmoid.training.run import TrainingRun
 
 DATASETS = dict.fromkeys(
@@ -151,21 +148,6 @@ def test_damaged_rows_of_a_study(study: Path, tmp_path: Path, file: str, damage:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_claims_of_a_study(study: Path, tmp_path: Path, damage: str) -> None:
-    """The report page reads the table of claims, which another job writes."""
-    config = load(overrides={"study": {"seeds": FAMILY}})
-    folder = tmp_path / "study/page"
-    table = claims_table(Study(study))
-    write_table(table, "claims", folder / "study_claims")
-    (item,) = study_section(Results(tmp_path, config))[0]["items"]
-    assert [list(row) for row in item["table"].rows] == [list(row) for row in table.rows]
-    if len(table.rows) > 1 or damage in OF_ONE_ROW:
-        change_lines(folder / "study_claims.csv", DAMAGES[damage])
-        with pytest.raises(UserError, match=r"study_claims\.csv"):
-            study_section(Results(tmp_path, config))
-
-
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small study."""
@@ -255,7 +237,7 @@ def embeddings(folder: Path, labels: list[str], contexts: tuple[int, int]) -> di
     for name, context in zip(("sigmoid_256", "softmax_256"), contexts, strict=True):
         paths[name] = folder / f"embeddings/simulated_heart/{name}.h5ad"
         metadata = {
-            "model": name, "attention": name[:7], "context": context, "pooling": "mean",
+            "model": name, "attention": name[:7], "context": context,
             "checkpoint": "c" * 64, "vocabulary": "", "cells": "c" * 64,
             "dataset": "simulated_heart", "simulated": True,
         }  # fmt: skip
@@ -273,7 +255,7 @@ def measure(
 ) -> list[Measurement]:
     """Measure the MMD of cells with these types, and return the rows of the file."""
     settings = Mmd(
-        datasets=None, resamples=20, confidence=0.95, estimator="unbiased", minimum_cells=8,
+        resamples=20, confidence=0.95, estimator="unbiased", minimum_cells=8,
         block_cells=64,
     )  # fmt: skip
     output = folder / "metrics/mmd/simulated_heart.csv"

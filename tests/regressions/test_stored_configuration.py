@@ -10,7 +10,7 @@ from workflow.conftest import TINY, Project
 from scsigmoid.cli import main
 from scsigmoid.cli.arguments import read_configuration
 from scsigmoid.config import check
-from scsigmoid.config.stored import checksum, store
+from scsigmoid.config.stored import changed_settings, checksum, store
 from scsigmoid.errors import UserError
 
 
@@ -30,13 +30,6 @@ def test_a_stored_configuration_is_replaced(config, path):
     before = path.stat().st_mtime_ns
     store(config, path, [])
     assert path.stat().st_mtime_ns == before
-    store(config.model_copy(update={"seed": config.seed + 1}), path, [])
-    assert check.read_yaml(path)["seed"] == config.seed + 1
-
-
-def test_a_configuration_stored_by_an_earlier_version_is_replaced(config, path):
-    """It has all sections and no comments."""
-    path.write_text(check.as_yaml(config), encoding="utf-8")
     store(config.model_copy(update={"seed": config.seed + 1}), path, [])
     assert check.read_yaml(path)["seed"] == config.seed + 1
 
@@ -64,6 +57,25 @@ def test_a_file_of_the_user_is_kept(text, config, path):
     with pytest.raises(UserError, match=r"config\.yaml: .*set results to another folder"):
         store(config, path, [])
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["report.html", "figures/loss.png"])
+def test_a_folder_with_figures_of_the_user_is_not_used(name, config, path):
+    """Snakemake would replace files of the same names, and remove folders."""
+    (path.parent / name).parent.mkdir(exist_ok=True)
+    (path.parent / name).write_text("mine")
+    with pytest.raises(UserError, match=r"exists.*set results to another folder"):
+        store(config, path, [])
+    assert not path.exists()
+
+
+def test_changed_settings_are_found_but_not_those_of_another_version(config, path):
+    store(config, path, [])
+    text = path.read_text()
+    path.write_text(text.replace("seed: 42", "seed: 43") + "removed: 1\n")
+    assert changed_settings(config, path) == ["seed"]
+    path.write_text("a: [")
+    assert changed_settings(config, path) == []
 
 
 @pytest.mark.parametrize("way", ["same", "symbolic link", "hard link"])

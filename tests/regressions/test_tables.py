@@ -28,7 +28,6 @@ from scsigmoid.report.tables.writing import (
     Cell,
     Table,
     as_csv,
-    as_latex,
     as_markdown,
     without_empty_columns,
 )
@@ -130,19 +129,11 @@ def test_links_without_brackets_are_interrupted_in_markdown() -> None:
 
 def test_invisible_characters_are_left_out() -> None:
     table = table_of(f"a{MARKS}b", f"{MARKS}", caption=f"A{MARKS} caption. Rest{MARKS}.")
-    for text in (as_csv(table), as_markdown(table), as_latex(table, "t")):
+    for text in (as_csv(table), as_markdown(table)):
         assert not set(text) & set(MARKS)
         assert "ab" in text
         text.encode()
     as_markdown(table_of("\ud800")).encode()
-
-
-def test_line_breaks_and_brackets_of_labels_in_latex() -> None:
-    latex = as_latex(table_of("[2cm] a\n\nb", "*", caption="A\n\ncaption. The rest."), "t")
-    rows = [line for line in latex.splitlines() if line.endswith(r"\\")]
-    assert len(rows) == 3
-    assert not any(re.match(r"\s*[\[*]", line) for line in latex.splitlines())
-    assert r"\textbf{A caption.}" in latex
 
 
 # Files of a made-up run.

@@ -91,9 +91,7 @@ def test_evaluation_refuses_changed_tokens(
     change_tokens(store / f"shard-{number:05d}.arrow")
     output = tmp_path / "sigmoid_toy.h5ad"
     with pytest.raises(UserError, match=rf"shard-0000{number}\.arrow.*damaged"):
-        embed_dataset(
-            checkpoint, store, cells, Embeddings(pooling="mean", batch_tokens=40), "cpu", output
-        )
+        embed_dataset(checkpoint, store, cells, Embeddings(batch_tokens=40), "cpu", output)
     settings = ValidationLoss(trials=1, mask_fraction=0.3, confidence=0.95, batch_tokens=40)
     outputs = tmp_path / "sigmoid_toy.csv", tmp_path / "sigmoid_toy.parquet"
     with pytest.raises(UserError, match=rf"shard-0000{number}\.arrow.*damaged"):

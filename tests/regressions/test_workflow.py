@@ -13,12 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 from configurations import store
 from projects import TINY, Project
 from slurm_cluster import Slurm, missing
 from small_disk import mount, small_disk
+from stages import write_cells
 
 from scsigmoid.benchmarks.simulated import write_simulated_tokens
 from scsigmoid.cli import main
@@ -50,6 +52,16 @@ class StorageObject(StorageObjectRead, StorageObjectWrite):
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     return Project.new(tmp_path / "project", TINY)
+
+
+def test_a_job_prints_its_line_and_the_number_of_jobs_done(project: Project) -> None:
+    run = project.run(MANIFEST)
+    assert run.returncode == 0, run.stderr
+    assert " manifest, log: " in run.stderr
+    assert "1 of 1 steps (100%) done" in run.stderr
+    assert "Select jobs" not in run.stderr
+    assert "Execute" not in run.stderr
+    assert "Finished jobid" not in run.stderr
 
 
 def mark_submitted(project: Project, output: str, number: str) -> None:
@@ -392,6 +404,48 @@ def test_a_dry_run_next_to_a_run_prints_no_error(project: Project) -> None:
     assert dry.returncode == 0
     assert "Error" not in dry.stdout + dry.stderr
     assert project.run(MANIFEST).returncode != 0
+
+
+def test_a_file_replaced_by_an_older_file_runs_its_jobs_again(project: Project) -> None:
+    """As after ``mv`` or ``rsync -a``. Snakemake compares modification times only."""
+    path = project.folder / "a.h5ad"
+    counts = np.random.default_rng(0).poisson(1, (80, 12))
+    write_cells(path, counts, obs={"kind": ["a", "b"] * 40})
+    entry = {"files": str(path), "label": "kind", "held_out": 0.5}
+    corpus = {"source": "local", "local": [entry]}
+    project.configure({"results": "results/demo", "device": "cpu", "corpus": corpus})
+    outputs = [MANIFEST, "results/demo/corpus/evaluation/a.h5ad"]
+    run = project.run(*outputs)
+    assert run.returncode == 0, run.stdout + run.stderr
+    content = path.read_bytes()
+    path.write_bytes(content)  # the same cells
+    os.utime(path, (0, 0))
+    assert project.jobs(*outputs) == {}
+    write_cells(path, counts[::-1], obs={"kind": ["a", "b"] * 40})
+    os.utime(path, (0, 0))
+    assert project.jobs(*outputs) == {"manifest": 1, "evaluation_cells": 1}
+
+
+def test_a_list_of_genes_replaced_by_an_older_list_makes_the_vocabulary_again(
+    project: Project,
+) -> None:
+    genes = project.folder / "genes.txt"
+    project.configure(merge(TINY, {"tokens": {"vocabulary": {"genes": str(genes)}}}))
+    vocabulary = "results/demo/tokens/vocabulary.parquet"
+    statistics = [f"results/demo/tokens/statistics/part-{part:05}.arrow" for part in range(2)]
+    (project.folder / statistics[0]).parent.mkdir(parents=True)
+    for path in (*statistics, vocabulary):
+        (project.folder / path).touch()
+    options = (vocabulary, "--allowed-rules", "vocabulary")
+    planned = []
+    for text in ("ENSG00000000003\n", "ENSG00000000005\n"):
+        genes.write_text(text)
+        os.utime(genes, (0, 0))
+        planned.append(project.jobs(*options))
+        run = project.run("--touch", "--forceall", *options)
+        assert run.returncode == 0, run.stdout + run.stderr
+        planned.append(project.jobs(*options))
+    assert planned == [{}, {}, {"vocabulary": 1}, {}]
 
 
 def test_a_failing_job_shows_its_one_line(make_project: Callable[..., Any], tmp_path: Path) -> None:

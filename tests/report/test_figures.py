@@ -38,7 +38,7 @@ def test_figure_from_its_declared_inputs_only(name: str, results: Results, tmp_p
         written.append([path.read_bytes() for path in (png, pdf, caption)])
     assert written[0] == written[1]
     with Image.open(png) as image:
-        width = image.size[0] / results.config.figures.dpi
+        width = image.size[0] / style.DPI
         pixels = np.asarray(image.convert("L"))
     assert width in (pytest.approx(style.SINGLE, abs=0.02), pytest.approx(style.DOUBLE, abs=0.02))
     assert (pixels < 250).mean() > 0.02

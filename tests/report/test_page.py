@@ -1,17 +1,15 @@
 """The report page: complete, self-contained, escaped, reproducible."""
 
 import base64
-import shutil
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from made_up_results import write_all_parts
 
-from scsigmoid.config.schema import Config, StudyFamily
 from scsigmoid.errors import UserError
+from scsigmoid.paper.reported import reported
 from scsigmoid.report import registry
-from scsigmoid.report.page import breakable, content, job_time, make_report
+from scsigmoid.report.page import breakable, content, make_report
 from scsigmoid.results.folder import Results
 
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
@@ -67,9 +65,10 @@ def test_the_page(whole: Results) -> None:
     assert "url(" not in text
     assert "script" not in page.tags
     assert "&lt;script&gt;" in text
-    # The only external link is the paper's code. All other links resolve.
+    # The only external links are the paper and its code. All other links resolve.
     external = {link for link in page.links if "://" in link}
-    assert external == {"https://github.com/MSDLLCpapers/triton-sigmoid"}
+    paper = reported()["source"]
+    assert external == {paper["url"], paper["code"]}
     for link in set(page.links) - external:
         if link.startswith("#"):
             assert link[1:] in page.ids
@@ -140,37 +139,7 @@ def test_training_from_scratch_instead_of_from_a_model_is_stated(whole: Results)
     assert "from scratch" not in content(whole)["conclusion"]
 
 
-def test_a_study_has_a_section_of_its_own(whole: Results) -> None:
-    assert "study" not in {section["id"] for section in content(whole)["sections"]}
-    size = whole.config.architecture.size
-    seeds = StudyFamily(attention=["sigmoid"], context=[128], size=[size], seed=[1])
-    with_study = Results(whole.folder, whole.config.model_copy(update={"study": {"seeds": seeds}}))
-    folder = whole.folder / "study/page"
-    folder.mkdir(parents=True)
-    (folder / "study_claims.csv").write_text(
-        'claim,result,outcome\nLower loss,"-0.1 [-1, 1]",open\n'
-    )
-    shutil.copy(whole.folder / "figures/loss.png", folder / "study_loss.png")
-    (folder / "study_loss.txt").write_text("Three seeds per arm.\n")
-    make_report(with_study, whole.folder / "report.html")
-    page = Page((whole.folder / "report.html").read_text(encoding="utf-8"))
-    assert not page.open
-    assert {"study", "table-study_claims", "figure-study_loss"} <= {*page.ids}
-    assert "-0.1 [-1, 1]" in page.words
-    assert "figure-study_scale" not in page.ids
-    assert any(text.endswith("keys. Three seeds per arm. ") for text in page.words)
-
-
 def test_long_names_break_at_dots_and_underscores() -> None:
     """Numbers do not break, and markup of users is text."""
     expected = "tokens.<wbr>minimum_<wbr>genes: 0.25 &lt;b&gt;"
     assert breakable("tokens.minimum_genes: 0.25 <b>") == expected
-
-
-def test_job_time(finished: Results, copied: Path, config: Config) -> None:
-    assert job_time(finished) == "2:10:01"  # 0.52 + 7800 seconds
-    assert job_time(Results(copied, config)) == ""
-    (copied / "resources").mkdir()
-    (copied / "resources/manifest.tsv").write_text("s\tmax_rss\n")
-    with pytest.raises(UserError, match=r"manifest\.tsv: damaged"):
-        job_time(Results(copied, config))

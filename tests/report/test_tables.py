@@ -20,7 +20,6 @@ from scsigmoid.report.tables.setup import compact
 from scsigmoid.report.tables.writing import (
     Cell,
     Table,
-    as_latex,
     as_markdown,
     fixed,
     interval,
@@ -32,12 +31,12 @@ from scsigmoid.report.tables.writing import (
 from scsigmoid.results.folder import Results
 
 
-def write(name: str, results: Results, tmp_path: Path) -> tuple[pd.DataFrame, str, str]:
-    """Write a table and return its CSV, Markdown and LaTeX."""
+def write(name: str, results: Results, tmp_path: Path) -> tuple[pd.DataFrame, str]:
+    """Write a table and return its CSV and Markdown."""
     paths = registry.write("table", name, results, tmp_path / name)
-    assert [path.suffix for path in paths] == [".csv", ".md", ".tex"]
+    assert [path.suffix for path in paths] == [".csv", ".md"]
     table = pd.read_csv(paths[0], float_precision="round_trip")
-    return table, paths[1].read_text(), paths[2].read_text()
+    return table, paths[1].read_text()
 
 
 def test_tables_are_made_from_their_declared_inputs_only(results: Results, tmp_path: Path) -> None:
@@ -48,8 +47,6 @@ def test_tables_are_made_from_their_declared_inputs_only(results: Results, tmp_p
             paths = registry.write("table", name, source, tmp_path / "table")
             written.append([path.read_bytes() for path in paths])
         assert written[0] == written[1]
-        latex = written[0][2]
-        assert latex.count(b"{") == latex.count(b"}")
 
 
 def change_others(value: Any, kept: list[str], path: str = "") -> Any:
@@ -88,7 +85,7 @@ def test_tables_depend_only_on_their_declared_settings(results: Results) -> None
 
 
 def test_validation_loss_by_hand(results: Results, tmp_path: Path) -> None:
-    table, markdown, latex = write("validation_loss", results, tmp_path)
+    table, markdown = write("validation_loss", results, tmp_path)
     rows = table[table["dataset"] == "simulated_heart"].set_index("model")
     heart = rows[rows["compared_with"].isna()]
     loss = results.validation_loss("simulated_heart", "sigmoid_256").value
@@ -104,13 +101,12 @@ def test_validation_loss_by_hand(results: Results, tmp_path: Path) -> None:
     )
     of_donors, of_masks = (f"{(row.high - row.low) / 2:.3f}" for row in (donors, masks))
     assert f"**{loss:.3f} ± {of_masks} ({donors.value:.3f} ± {of_donors})**" in markdown
-    assert rf"\textbf{{{loss:.3f} $\pm$ " in latex
     assert heart.loc["sigmoid_256", "donors"] == 4
     assert markdown.count("**") == 2 * table["best"].eq(True).sum()
 
 
 def test_the_papers_losses_are_next_to_ours(paper_results: Results, tmp_path: Path) -> None:
-    table, markdown, _ = write("validation_loss", paper_results, tmp_path)
+    table, markdown = write("validation_loss", paper_results, tmp_path)
     heart = table[table["dataset"] == "heart_oft"].set_index("model")
     is_pair = heart["compared_with"].notna()
     assert heart[is_pair].loc["sigmoid_4k", "paper_mean"] == pytest.approx(2.615 - 2.631)
@@ -119,7 +115,7 @@ def test_the_papers_losses_are_next_to_ours(paper_results: Results, tmp_path: Pa
 
 
 def test_mmd_by_hand(results: Results, tmp_path: Path) -> None:
-    table, markdown, _ = write("mmd_simulated_heart", results, tmp_path)
+    table, markdown = write("mmd_simulated_heart", results, tmp_path)
     is_pair = table["pair"].str.contains(" vs ")
     assert table["estimator"][is_pair].tolist() == ["unbiased"] * 28 + ["biased"] * 28
     biased, pairs = (rows.set_index("pair") for _, rows in table[is_pair].groupby("estimator"))
@@ -154,7 +150,7 @@ def test_mmd_by_hand(results: Results, tmp_path: Path) -> None:
 
 
 def test_the_papers_mmd_is_next_to_ours(paper_results: Results, tmp_path: Path) -> None:
-    table, markdown, _ = write("mmd_heart_oft", paper_results, tmp_path)
+    table, markdown = write("mmd_heart_oft", paper_results, tmp_path)
     first = table.set_index("pair").loc["Mesenchymal vs Cardiac"].iloc[0]
     assert first[["paper_sigmoid", "paper_softmax_high"]].tolist() == [0.467, 0.385]
     assert "Softmax in the paper" in markdown
@@ -171,7 +167,7 @@ def test_scores_over_seeds_have_an_interval(
 
     read = results.scores
     monkeypatch.setattr(results, "scores", with_interval)
-    table, markdown, _ = write("scib", results, tmp_path)
+    table, markdown = write("scib", results, tmp_path)
     of_model = table.query("model == 'sigmoid_256'").set_index(["metric", "dataset"])
     assert of_model.loc["leiden_nmi", "low"].unique().tolist() == [0.48]
     assert of_model.loc["silhouette_label", "low"].isna().all()
@@ -180,7 +176,7 @@ def test_scores_over_seeds_have_an_interval(
 
 
 def test_kernel_speed_by_hand(results: Results, tmp_path: Path) -> None:
-    table, markdown, _ = write("kernel_speed", results, tmp_path)
+    table, markdown = write("kernel_speed", results, tmp_path)
     shape = table.query("head_dimension == 64 and length == 128 and padding == 0")
     at = shape[shape["pass"] == "forward"].set_index(["provider", "layout"])
     ours, standard = at.loc["triton", "packed"], at.loc["pytorch", "padded"]
@@ -191,7 +187,7 @@ def test_kernel_speed_by_hand(results: Results, tmp_path: Path) -> None:
 
 
 def test_training_cost_by_hand(results: Results, tmp_path: Path) -> None:
-    table, markdown, _ = write("training_cost", results, tmp_path)
+    table, markdown = write("training_cost", results, tmp_path)
     first = table.query("size == 'tiny_32' and context == 128 and kernel in ('reference', 'sdpa')")
     hours = first.set_index("attention")["gpu_hours"]
     saved = (1 - hours["sigmoid"] / hours["softmax"]) * 100
@@ -200,7 +196,7 @@ def test_training_cost_by_hand(results: Results, tmp_path: Path) -> None:
 
 
 def test_training_speed_is_compared_at_the_same_context(results: Results, tmp_path: Path) -> None:
-    table, markdown, _ = write("training_speed", results, tmp_path)
+    table, markdown = write("training_speed", results, tmp_path)
     kernels = ["reference", "sdpa", "flex"] * 4 * 3
     assert table["kernel"].tolist() == [*kernels, "triton_sigmoid"]
     assert set(table["ours"][:-1]) == {"reference"}
@@ -222,7 +218,7 @@ def test_training_speed_is_compared_at_the_same_context(results: Results, tmp_pa
 
 
 def test_parameters_of_the_papers_size(paper_results: Results, tmp_path: Path) -> None:
-    table, _, _ = write("model_architecture", paper_results, tmp_path)
+    table, _ = write("model_architecture", paper_results, tmp_path)
     assert table.set_index("parameter").loc["Model size", "value"] == "156M parameters"
     agree = table[table["value"] == table["paper"]]["parameter"]
     assert {"Number of layers", "Head dimension", "Dropout", "Optimizer"} <= set(agree)
@@ -237,16 +233,11 @@ def test_unknown_names(results: Results) -> None:
 
 def test_text_is_escaped() -> None:
     content = Table(
-        caption=r"A & B. With 95 % of_it {x} $ # \ ~ ^",
+        caption="A.",
         header=("H_1", "H|2"),
         rows=[[Cell("x_y"), Cell("1 ± 2 %", bold=True)], [Cell("whole line")]],
         align="lr",
     )
-    latex = as_latex(content, "name")
-    escaped = r"\{x\} \$ \# \textbackslash{} \textasciitilde{} \textasciicircum{}"
-    assert rf"\textbf{{A \& B.}} With 95 \% of\_it {escaped}" in latex
-    assert r"x\_y & \textbf{1 $\pm$ 2 \%} \\" in latex
-    assert r"whole line &  \\" in latex
     markdown = as_markdown(content)
     assert r"| H\_1 | H\|2 |" in markdown
     assert r"| x\_y | **1 ± 2 %** |" in markdown

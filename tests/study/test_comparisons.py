@@ -15,13 +15,6 @@ from scsigmoid.study.runs import Study
 from scsigmoid.study.tables import rivals_table
 
 
-def test_tables_of_earlier_versions_have_another_spelling_of_a_variant(rivals: Study) -> None:
-    path = rivals.folder / "runs.csv"
-    text = path.read_text()
-    path.write_text(text.replace("centered_values", "centred_values"))
-    assert Study(rivals.folder).runs["variants"].tolist() == rivals.runs["variants"].tolist()
-
-
 def test_the_best_rate_has_the_lowest_mean_over_the_seeds(study: Study):
     losses, best, step = comparisons.best_rates(study)
     assert best.to_dict() == {"sigmoid": 2e-3, "softmax": 1e-3}

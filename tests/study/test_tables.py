@@ -27,7 +27,7 @@ def test_every_table_and_figure_is_made(study: Study):
     texts = {path.stem.removeprefix("study_"): path.read_text() for path in page.glob("*.md")}
     assert set(texts) == {
         *("rates", "frontier", "largest_rates", "limits", "clipping", "seeds", "power"),
-        *("variants", "scale", "scores", "claims"),
+        *("variants", "scale", "scores"),
     }
     for name in ("loss", "embeddings", "frontier", "scale"):
         assert (page / f"study_{name}.png").stat().st_size > 10_000
@@ -50,8 +50,6 @@ def test_every_table_and_figure_is_made(study: Study):
         pytest.approx([50, 0.3, 0.5, 0.1, -0.2, -high, -low]),
         pytest.approx([100, 0.5, 0.3, 0.1, 0.2, low, high]),
     ]
-    outcomes = pd.read_csv(page / "study_claims.csv")["outcome"]
-    assert outcomes.tolist() == ["open", "agrees", "agrees", "agrees", "agrees"]
     sizes = pd.read_csv(page / "study_scale.csv")
     sizes_at_step = sizes.groupby("step")["size"].agg(list).to_dict()
     assert sizes_at_step == {
@@ -66,10 +64,10 @@ def test_every_table_and_figure_is_made(study: Study):
 @pytest.mark.parametrize(
     ("family", "names"),
     [
-        ("rates", {"rates", "clipping", "claims"}),
-        ("seeds", {"seeds", "power", "clipping", "claims", "loss"}),
-        ("variants", {"clipping", "claims"}),
-        ("scale", {"scale", "clipping", "claims"}),
+        ("rates", {"rates", "clipping"}),
+        ("seeds", {"seeds", "power", "clipping", "loss"}),
+        ("variants", {"clipping"}),
+        ("scale", {"scale", "clipping"}),
     ],
 )
 def test_a_study_of_one_family_has_its_tables_and_figures(tmp_path, family, names):

@@ -52,7 +52,7 @@ def test_without_steps_embeddings_are_those_of_the_initial_model(
     encoder = Encoder(run.encoder_settings(more.size)).initialize(run.seed)
     start_from(encoder, str(path), more)
     store = TokenStore.open(corpus.stores)
-    embeddings = [embed_cells(each.eval(), store, "mean", 100, "") for each in (there, encoder)]
+    embeddings = [embed_cells(each.eval(), store, 100, "") for each in (there, encoder)]
     np.testing.assert_array_equal(*embeddings)
     rows = slice(genes.size, None)
     torch.testing.assert_close(

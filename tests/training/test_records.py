@@ -1,4 +1,4 @@
-"""Rates in the journal, TensorBoard events, and progress lines."""
+"""Rates in the journal, and progress lines."""
 
 import pytest
 import torch

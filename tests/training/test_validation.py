@@ -123,6 +123,12 @@ def test_training_ends_when_the_validation_loss_is_flat(run, corpus, tmp_path, c
     assert last_step("whole", flat) == 6
     assert (tmp_path / "whole/model.safetensors").read_bytes() == weights
 
+    # More steps alone do not train longer, and the last line says how to.
+    capsys.readouterr()
+    assert last_step("whole", changed(flat, steps=30)) == 6
+    assert capsys.readouterr().err.endswith("set training.patience: 0\n")
+    assert last_step("whole", changed(flat, patience=0)) == 20
+
     # Its checkpoint is of a finished run: other settings train from the beginning.
     assert Checkpoints(tmp_path / "whole/checkpoints", 2).resume({"other": "settings"}, 20) == 0
 

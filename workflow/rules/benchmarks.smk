@@ -8,8 +8,6 @@ rule benchmark_kernel:
         machine=f"{RESULTS}/benchmarks/kernel.json",
     log:
         f"{RESULTS}/logs/benchmark_kernel.log",
-    benchmark:
-        f"{RESULTS}/resources/benchmark_kernel.tsv"
     priority: 10  # before training, whose priority is 0
     conda:
         ENVIRONMENT
@@ -33,8 +31,6 @@ use rule benchmark_kernel as benchmark_training with:
         machine=f"{RESULTS}/benchmarks/training.json",
     log:
         f"{RESULTS}/logs/benchmark_training.log",
-    benchmark:
-        f"{RESULTS}/resources/benchmark_training.tsv"
     params:
         name="training",
         settings=read(

@@ -12,7 +12,9 @@ from functools import cache
 from pathlib import Path
 
 from snakemake.io import IOFile
+from snakemake.logging import logger
 from snakemake.persistence import PersistenceBase
+from snakemake.settings.enums import Quietness
 
 
 def put_first(variable, folder):
@@ -66,6 +68,16 @@ os.environ.update({"PYTHONSAFEPATH": "1"})
 OUTPUT_VARIABLE = "SCSIGMOID_SILENT" if workflow.remote_exec else "SCSIGMOID_LINES"
 os.environ.update({OUTPUT_VARIABLE: "1"})
 
+
+def hide_with_rules(record):
+    """Let `quiet: rules` also hide lines that Snakemake prints before and after each job."""
+    if str(record.msg).startswith(("Select jobs to execute", "Execute ", "Finished jobid")):
+        record.quietness = Quietness.RULES
+    return True
+
+
+logger.addFilter(hide_with_rules)
+
 try:
     import psutil
 
@@ -73,7 +85,7 @@ try:
     from scsigmoid.config.compared import compared
     from scsigmoid.config.initial import initial_checksum, initial_path
     from scsigmoid.errors import UserError
-    from scsigmoid.files import locked
+    from scsigmoid.files import locked, sha256
     from scsigmoid.forecast.choices import choose
     from scsigmoid.report import registry
     from scsigmoid.config.stale_lock import clear_stale_lock, note_run, running_jobs
@@ -117,13 +129,12 @@ TRAINING_THREADS = (
 ENVIRONMENT = "../../envs/scsigmoid.yaml"
 
 
-# Model files by name. The path modifier adds the prefix of a module.
-MODEL_FILES = {
-    name: str(
-        workflow.modifier.path_modifier.modify(f"{RESULTS}/training/{name}/model.safetensors")
-    )
-    for name in PLAN.trained
-}
+def modified(path):
+    """Return the path of an output, with the prefix of a module."""
+    return str(workflow.modifier.path_modifier.modify(f"{RESULTS}/{path}"))
+
+
+MODEL_FILES = {name: modified(f"training/{name}/model.safetensors") for name in PLAN.trained}
 OUTDATED = set()  # model files that are trained again, because their settings differ
 
 
@@ -228,12 +239,29 @@ def mmd_embeddings(wildcards):
     )
 
 
+def content_of(path):
+    """Return the checksum of a small file of the user, for `params`, or "" without a file."""
+    return sha256(Path(path)) if path and os.path.isfile(path) else ""
+
+
+@cache
+def force_if_replaced(manifest):
+    """Run a job again if one of the user's files was replaced by an older file."""
+    path = modified(manifest)
+    if workflow.is_main_process and not workflow.touch:
+        if replaced := local_files.replaced_files(Path(path)):
+            names = ", ".join(map(str, replaced))
+            print(f"{path}: made again, because files were replaced: {names}", file=sys.stderr)
+            workflow.dag.forcefiles.add(path)
+
+
 def user_files(wildcards):
     """Return the user's own files that the manifest depends on: training files, or a manifest."""
     if CONFIG.corpus.source == "local":
         # `held_out: true` means that all cells of a file are held out.
         files = local_files.expand(CONFIG.corpus.local)
         training_files = [file for file in files if file.held_out is not True]
+        force_if_replaced("corpus/manifest.csv")
         return [str(path) for file in training_files for path in local_files.files_of(file.path)]
     if CONFIG.corpus.manifest:
         return [local(CONFIG.corpus.manifest)]  # `local` keeps a module from adding its prefix
@@ -243,6 +271,8 @@ def user_files(wildcards):
 def user_file_of_dataset(wildcards):
     """Return the user's own files with the held-out cells of a dataset, or []."""
     file = PLAN.held_out_files.get(wildcards.dataset)
+    if file:
+        force_if_replaced(f"corpus/evaluation/{wildcards.dataset}.csv")
     return [str(path) for path in local_files.files_of(file.path)] if file else []
 
 

@@ -12,8 +12,6 @@ rule manifest:
         summary=f"{RESULTS}/corpus/manifest.json",
     log:
         f"{RESULTS}/logs/manifest.log",
-    benchmark:
-        f"{RESULTS}/resources/manifest.tsv"
     priority: 30  # report wrong files before a benchmark starts
     conda:
         ENVIRONMENT
@@ -21,6 +19,7 @@ rule manifest:
         **DOWNLOAD,
         **limits(mem_mb=4000, runtime=240, minutes_per_gb=10),  # hashes all cells of own files
     params:
+        **({"manifest": content_of(CONFIG.corpus.manifest)} if CONFIG.corpus.manifest else {}),
         configuration=stored_configuration,
         settings=read("corpus", "corpus.embedded", "seed"),
         files=check.as_json(PLAN.training_entries),  # of `corpus.local`
@@ -37,8 +36,6 @@ rule training_cells:
         directory(f"{RESULTS}/corpus/training/part-{{part}}"),
     log:
         f"{RESULTS}/logs/training_cells/{{part}}.log",
-    benchmark:
-        f"{RESULTS}/resources/training_cells/{{part}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -64,8 +61,6 @@ rule evaluation_cells:
         row=f"{RESULTS}/corpus/evaluation/{{dataset}}.csv",  # written next to the metadata
     log:
         f"{RESULTS}/logs/evaluation_cells/{{dataset}}.log",
-    benchmark:
-        f"{RESULTS}/resources/evaluation_cells/{{dataset}}.tsv"
     priority: 20  # report missing cell types before the training cells are downloaded
     conda:
         ENVIRONMENT
@@ -100,8 +95,6 @@ rule lock:
         f"{RESULTS}/corpus/lock.csv",
     log:
         f"{RESULTS}/logs/lock.log",
-    benchmark:
-        f"{RESULTS}/resources/lock.tsv"
     conda:
         ENVIRONMENT
     resources:

@@ -12,8 +12,6 @@ rule embeddings_of_pair:
         result("embeddings/{{dataset}}/{model}.h5ad", model=CONFIG.evaluation.pair),
     log:
         f"{RESULTS}/logs/embeddings/{{dataset}}.log",
-    benchmark:
-        f"{RESULTS}/resources/embeddings_of_pair/{{dataset}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -41,8 +39,6 @@ use rule embeddings_of_pair as embeddings_of_model with:
         f"{RESULTS}/embeddings/{{dataset}}/{{model}}{{snapshot}}.h5ad",
     log:
         f"{RESULTS}/logs/embeddings/{{dataset}}/{{model}}{{snapshot}}.log",
-    benchmark:
-        f"{RESULTS}/resources/embeddings_of_model/{{dataset}}/{{model}}{{snapshot}}.tsv"
     params:
         checkpoints=lambda wildcards, input: input.models.replace(
             "model.safetensors", f"model{wildcards.snapshot}.safetensors"
@@ -61,8 +57,6 @@ if PLAN.initial:
             f"{RESULTS}/embeddings/{{dataset}}/initial.h5ad",
         log:
             f"{RESULTS}/logs/embeddings/{{dataset}}/initial.log",
-        benchmark:
-            f"{RESULTS}/resources/embeddings_of_initial/{{dataset}}.tsv"
         params:
             initial=initial_checksum(PLAN.initial),
             checkpoints=lambda wildcards, input: [
@@ -86,8 +80,6 @@ rule validation_loss_of_model:
         cells=f"{RESULTS}/metrics/validation_loss/{{dataset}}/{{model}}.parquet",
     log:
         f"{RESULTS}/logs/validation_loss/{{dataset}}/{{model}}.log",
-    benchmark:
-        f"{RESULTS}/resources/validation_loss_of_model/{{dataset}}/{{model}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -114,8 +106,6 @@ rule scib_of_dataset:
         result("metrics/{metric}/{{dataset}}.csv", metric=CONFIG.evaluation.scib.metrics),
     log:
         f"{RESULTS}/logs/scib/{{dataset}}.log",
-    benchmark:
-        f"{RESULTS}/resources/scib_of_dataset/{{dataset}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -146,8 +136,6 @@ rule mmd_of_dataset:
         f"{RESULTS}/metrics/mmd/{{dataset}}.csv",
     log:
         f"{RESULTS}/logs/mmd/{{dataset}}.log",
-    benchmark:
-        f"{RESULTS}/resources/mmd_of_dataset/{{dataset}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -177,8 +165,6 @@ rule umap_of_dataset:
         result("metrics/umap/{{dataset}}/{model}.parquet", model=CONFIG.evaluation.pair),
     log:
         f"{RESULTS}/logs/umap/{{dataset}}.log",
-    benchmark:
-        f"{RESULTS}/resources/umap_of_dataset/{{dataset}}.tsv"
     conda:
         ENVIRONMENT
     resources:

@@ -14,11 +14,8 @@ rule table:
             labels={"table": "{name}"},
         ),
         md=f"{RESULTS}/tables/{{name}}.md",
-        tex=f"{RESULTS}/tables/{{name}}.tex",
     log:
         f"{RESULTS}/logs/tables/{{name}}.log",
-    benchmark:
-        f"{RESULTS}/resources/table/{{name}}.tsv"
     wildcard_constraints:
         name="|".join(registry.entries("table", PLAN)),
     conda:
@@ -50,8 +47,6 @@ rule figure:
         txt=f"{RESULTS}/figures/{{name}}.txt",
     log:
         f"{RESULTS}/logs/figures/{{name}}.log",
-    benchmark:
-        f"{RESULTS}/resources/figure/{{name}}.tsv"
     wildcard_constraints:
         name="|".join(registry.entries("figure", PLAN)),
     conda:
@@ -74,7 +69,6 @@ rule report_page:
         tables=result("tables/{name}.csv", name=TABLES),
         pages=result("tables/{name}.md", name=TABLES),
         figures=result("figures/{name}.{suffix}", name=FIGURES, suffix=["png", "txt"]),
-        study=rules.study.output if PLAN.study_runs else [],
     output:
         report(f"{RESULTS}/report.html", caption="../report/caption.rst", category="Report"),
     log:

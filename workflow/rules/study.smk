@@ -14,8 +14,6 @@ rule study_runs:
         baselines=f"{RESULTS}/study/baselines.csv",
     log:
         f"{RESULTS}/logs/study_runs.log",
-    benchmark:
-        f"{RESULTS}/resources/study_runs.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -37,8 +35,6 @@ rule study_scores:
         f"{RESULTS}/study/scores.csv",
     log:
         f"{RESULTS}/logs/study_scores.log",
-    benchmark:
-        f"{RESULTS}/resources/study_scores.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -61,8 +57,6 @@ rule study:
         directory(f"{RESULTS}/study/page"),
     log:
         f"{RESULTS}/logs/study.log",
-    benchmark:
-        f"{RESULTS}/resources/study.tsv"
     conda:
         ENVIRONMENT
     resources:

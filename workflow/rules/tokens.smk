@@ -9,8 +9,6 @@ rule gene_statistics:
         f"{RESULTS}/tokens/statistics/part-{{part}}.arrow",
     log:
         f"{RESULTS}/logs/gene_statistics/{{part}}.log",
-    benchmark:
-        f"{RESULTS}/resources/gene_statistics/{{part}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -32,8 +30,6 @@ rule vocabulary:
         f"{RESULTS}/tokens/vocabulary.parquet",
     log:
         f"{RESULTS}/logs/vocabulary.log",
-    benchmark:
-        f"{RESULTS}/resources/vocabulary.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -41,6 +37,11 @@ rule vocabulary:
         **limits(mem_mb=4000, runtime=30 + len(PLAN.parts) // 10),
     params:
         **({"initial": initial_checksum(PLAN.initial)} if PLAN.initial else {}),
+        **(
+            {"genes": content_of(CONFIG.tokens.vocabulary.genes)}
+            if CONFIG.tokens.vocabulary.genes
+            else {}
+        ),
         configuration=stored_configuration,
         settings=read("tokens.minimum_cells", "tokens.vocabulary"),
     shell:
@@ -57,8 +58,6 @@ rule training_tokens:
         directory(f"{RESULTS}/tokens/training/part-{{part}}"),
     log:
         f"{RESULTS}/logs/training_tokens/{{part}}.log",
-    benchmark:
-        f"{RESULTS}/resources/training_tokens/{{part}}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -83,8 +82,6 @@ rule evaluation_tokens:
         directory(f"{RESULTS}/tokens/evaluation/{{dataset}}"),
     log:
         f"{RESULTS}/logs/evaluation_tokens/{{dataset}}.log",
-    benchmark:
-        f"{RESULTS}/resources/evaluation_tokens/{{dataset}}.tsv"
     priority: 20  # report errors in evaluation files before training
     conda:
         ENVIRONMENT
@@ -107,8 +104,6 @@ rule sequence_lengths:
         f"{RESULTS}/tokens/lengths.parquet",
     log:
         f"{RESULTS}/logs/sequence_lengths.log",
-    benchmark:
-        f"{RESULTS}/resources/sequence_lengths.tsv"
     conda:
         ENVIRONMENT
     resources:

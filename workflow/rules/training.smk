@@ -16,8 +16,6 @@ rule train:
         journal=f"{RESULTS}/training/{{model}}/journal.csv",
     log:
         f"{RESULTS}/logs/train/{{model}}.log",
-    benchmark:
-        f"{RESULTS}/resources/train/{{model}}.tsv"
     conda:
         ENVIRONMENT
     threads: TRAINING_THREADS

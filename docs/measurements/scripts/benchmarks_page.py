@@ -22,7 +22,6 @@ from scsigmoid.files import atomic_path, write_text
 from scsigmoid.paper.reported import reported
 from scsigmoid.report.figures.benchmark_figures import looks
 from scsigmoid.report.figures.style import DOUBLE, freeze_layout, new_figure, styled
-from scsigmoid.report.page import STUDY_FIGURES
 from scsigmoid.report.tables.writing import DASH, as_markdown, fixed
 from scsigmoid.results.folder import Results
 from scsigmoid.results.labels import PASSES, context_label, provider_label
@@ -616,7 +615,7 @@ def captions(measurements: Path) -> dict[str, str]:
     texts = {}
     for name, figure in figures(measurements).items():
         if name.startswith("study_"):
-            _, caption = STUDY_FIGURES[name.removeprefix("study_")]
+            caption = study_figures.CAPTIONS[name.removeprefix("study_")]
             texts[name] = f"{caption} {figure.get_label()}".strip()
     return texts
 

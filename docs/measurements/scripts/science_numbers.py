@@ -29,8 +29,9 @@ README = "README.md"
 REPRODUCTION, PREREGISTRATION = "docs/reproduction.md", "docs/preregistration.md"
 #: The step of the paper's divergence (fig:stability), and cells per step in our runs.
 PAPER_STEPS, CELLS = 55_600, 16
-#: Loss of gene frequencies on the cells of stability.yaml and of converged.yaml, in nats.
+#: Loss of gene frequencies on the cells of stability.yaml, converged.yaml and stress.yaml, in nats.
 FREQUENCIES, CONVERGED_FREQUENCIES = 9.09, 9.018
+STRESS_FREQUENCIES = 9.26
 
 #: A page, and a text that it must contain.
 Statement = tuple[str, str]
@@ -272,6 +273,31 @@ def rising(folder: Path) -> Iterator[Statement]:
         yield PREREGISTRATION, f"{rate} ({names[number]})"
 
 
+def stress(path: Path) -> Iterator[Statement]:
+    """Yield the results of the paper's stress test with 2 cells a step."""
+    rows = pd.read_csv(path)
+    runs = rows.groupby(["seed", "attention"])
+    assert not any(has_diverged(run, STRESS_FREQUENCIES) for _, run in runs)
+    last = runs["step"].max()
+    steps = f"{last.min():,} to {last.max():,} steps"
+    yield README, "0 of 2 runs of each arm diverged"
+    yield REPRODUCTION, f"0 of 2 runs of each arm in {steps}"
+    row = [f"{last[seed, arm]:,}" for seed in (201, 202) for arm in ("sigmoid", "softmax")]
+    yield PREREGISTRATION, f"| last step | {' | '.join(row)} |"
+    common = rows[rows["step"] <= rows["seed"].map(last.groupby("seed").min())]
+    for table, name in ((rows, "loss, mean of the last five validations"), (common, "common step")):
+        losses = table.groupby(["seed", "attention"])[["loss", "validation_loss"]].apply(
+            comparisons.final_loss
+        )
+        yield PREREGISTRATION, f"{name} | {' | '.join(fixed(value, 3) for value in losses)} |"
+    norms = runs["gradient_norm"]
+    row = [
+        f"{a:.0f}, {b:.1f}" for a, b in zip(norms.max(), norms.max() / norms.median(), strict=True)
+    ]
+    yield PREREGISTRATION, f"divided by the median | {' | '.join(row)} |"
+    yield REPRODUCTION, f"gradient norms up to {norms.max().max():.0f}"
+
+
 def gpu_time(preregistration: str) -> Iterator[Statement]:
     """Yield the sum of the times of the blocks near the paper's rate, which their notes state."""
     section = preregistration.split("\n## ")[1]
@@ -306,6 +332,7 @@ def statements(root: Path) -> Iterator[Statement]:
     yield from identity(measurements)
     yield from converged(measurements / "h100/converged")
     yield from rising(measurements / "h200/rising")
+    yield from stress(measurements / "h100/stress.csv")
     yield from gpu_time((root / PREREGISTRATION).read_text("utf-8"))
 
 

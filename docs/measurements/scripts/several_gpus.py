@@ -235,13 +235,13 @@ def measure_embedding(folder: Path, output: Path, devices: Sequence[torch.device
                 indices = np.arange(batch_rows.start, batch_rows.stop)
                 batch = pack(tokens, indices, settings).to(devices[0])
                 hidden = encoder(batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen)
-                parts.append(pool(hidden.float(), batch, "mean").cpu().numpy())
+                parts.append(pool(hidden.float(), batch).cpu().numpy())
     seconds = time.perf_counter() - begin
     waiting = np.concatenate(parts)
     add("waits for each batch", 1, len(waiting), seconds, seconds, waiting)
 
     begin = time.perf_counter()
-    alone = embed_cells(encoder, tokens, "mean", batch_tokens, "embedding")
+    alone = embed_cells(encoder, tokens, batch_tokens, "embedding")
     seconds = time.perf_counter() - begin
     add("one process", 1, len(tokens), seconds, seconds, alone)
     if not np.array_equal(alone[: len(waiting)], waiting):
@@ -259,7 +259,7 @@ def measure_embedding(folder: Path, output: Path, devices: Sequence[torch.device
     begin = time.perf_counter()
     with embedding_processes.started(path, devices) as workers:
         together = embedding_processes.embed_store(
-            workers, folder / "tokens", settings, "mean", batch_tokens, "embedding"
+            workers, folder / "tokens", settings, batch_tokens, "embedding"
         )
     whole = time.perf_counter() - begin
     # From the first batch on, the first batches of the other processes count, too.

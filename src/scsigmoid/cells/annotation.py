@@ -120,13 +120,7 @@ def annotate(
             as for :func:`embed`.
     """
     cells = {"query": query, "reference": reference}
-    for name, adata in cells.items():
-        if not isinstance(adata, AnnData):
-            found = type(adata).__name__
-            raise UserError(f"{name}: expected an AnnData, found {found}; read the file first")
-        if not adata.n_obs:
-            raise UserError(f"{name}: has no cells; give other cells")
-    check_arguments(model, key, classifier, threshold)
+    check_arguments(cells, model, key, classifier, threshold)
     with verbosity(verbose):
         types = read_types(reference, label)
         names, numbers = np.unique(types[types != ""], return_inverse=True)
@@ -215,8 +209,19 @@ def read_cells(path: Path) -> AnnData:
             return read_h5ad(source)
 
 
-def check_arguments(model: Any, key: Any, classifier: Any, threshold: Any) -> None:
-    """Raise a UserError if an argument of :func:`annotate` has a wrong type or value."""
+def check_arguments(
+    cells: Mapping[str, Any], model: Any, key: Any, classifier: Any, threshold: Any
+) -> None:
+    """Raise a UserError if an argument of :func:`annotate` has a wrong type or value.
+
+    ``cells`` are query and reference by name.
+    """
+    for name, adata in cells.items():
+        if not isinstance(adata, AnnData):
+            found = type(adata).__name__
+            raise UserError(f"{name}: expected an AnnData, found {found}; read the file first")
+        if not adata.n_obs:
+            raise UserError(f"{name}: has no cells; give other cells")
     if not isinstance(model, Model):
         raise UserError(
             f"model: expected the result of load(...), found {type(model).__name__}; load the model"
@@ -268,8 +273,8 @@ def read_types(reference: AnnData, label: str) -> NDArray[np.object_]:
 def embed_both(cells: dict[str, AnnData], model: Model, key: str) -> None:
     """Embed query and reference, unless they have the embedding.
 
-    Raise a UserError if an existing embedding was made by another model or pooling, or if the cells
-    have no gene of the vocabulary in common. Genes are compared only if both are embedded now.
+    Raise a UserError if an existing embedding was made by another model, or if the cells have no
+    gene of the vocabulary in common. Genes are compared only if both are embedded now.
     """
     checkpoint = sha256(model.path)
     missing = []
@@ -294,12 +299,6 @@ def embed_both(cells: dict[str, AnnData], model: Model, key: str) -> None:
         log(f"{name}: embedding {cells[name].n_obs:,} cells")
         with named(name):
             embed(cells[name], model, key=key)
-    query, reference = (adata.uns[key]["pooling"] for adata in cells.values())
-    if query != reference:
-        raise UserError(
-            f"query: its embedding has the pooling {query!r} and that of the reference "
-            f"{reference!r}; embed both with the same pooling"
-        )
     if len(missing) == len(cells):
         compare_genes(*(np.unique(tokenize(adata, model).tokens) for adata in cells.values()))
     else:
@@ -314,7 +313,7 @@ def check_order(adata: AnnData, model: Model, key: str, name: str) -> None:
     rows = np.arange(0, adata.n_obs, max(1, adata.n_obs // CHECKED))[:CHECKED]
     sample = adata[rows].to_memory()
     try:
-        embed(sample, model, key=key, pooling=adata.uns[key]["pooling"], verbose=False)
+        embed(sample, model, key=key, verbose=False)
     except UserError:
         return
     values = np.asarray(adata.obsm[key])

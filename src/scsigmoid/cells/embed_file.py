@@ -26,7 +26,7 @@ from scsigmoid.corpus.tenx import as_h5ad
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
 from scsigmoid.model.devices import own_defaults
-from scsigmoid.model.embedding import check_pooling, embed_cells, provenance, return_free_memory
+from scsigmoid.model.embedding import embed_cells, provenance, return_free_memory
 from scsigmoid.model.embedding_processes import embed_store, started
 from scsigmoid.model.finite import check_finite
 from scsigmoid.progress import log
@@ -75,7 +75,6 @@ def embed_file(
     exists = os.path.lexists(output)
     if exists and not force:
         raise UserError(f"{output}: exists; give another file, or --force to replace it")
-    check_pooling(settings.pooling, model.encoder.settings, model.path)
     with (
         # An output that appears meanwhile, perhaps of another command, is kept.
         atomic_path(output, overwrite=exists) as temporary,
@@ -92,13 +91,13 @@ def embed_file(
             with storing(str(path)):
                 AnnData(obs=obs).write_h5ad(temporary)
             label = f"embedding {path.name}"
-            how = settings.pooling, settings.batch_tokens, label
+            how = settings.batch_tokens, label
             if workers:
                 values = embed_store(workers, store, model.encoder.settings, *how)
             else:
                 values = embed_cells(model.encoder, tokens, *how)
         check_finite(values, obs.index, f"{model.path}: embeds", obs.get(OWN_ROW))
-        metadata = provenance(model.path, model.metadata, settings.pooling)
+        metadata = provenance(model.path, model.metadata)
         with h5py.File(temporary, "r+") as file:
             write_elem(file["obsm"], key, values)
             write_elem(file["uns"], key, metadata)

@@ -6,12 +6,11 @@ import numpy as np
 from anndata import AnnData
 
 from scsigmoid.cells.model import Model
-from scsigmoid.config.schema import Pooling
 from scsigmoid.corpus.counts import OWN_ROW, open_source
 from scsigmoid.corpus.memory import AnnDataInMemory
 from scsigmoid.errors import UserError, first_few
 from scsigmoid.model.devices import own_defaults
-from scsigmoid.model.embedding import check_pooling, embed_cells, provenance, return_free_memory
+from scsigmoid.model.embedding import embed_cells, provenance, return_free_memory
 from scsigmoid.model.finite import check_finite
 from scsigmoid.progress import verbosity
 from scsigmoid.tokens import ranks
@@ -55,7 +54,6 @@ def embed(
     key: str = KEY,
     layer: str = "",
     genes: str = "",
-    pooling: Pooling = "mean",
     batch_tokens: int = BATCH_TOKENS,
     verbose: bool = True,
 ) -> None:
@@ -71,8 +69,6 @@ def embed(
         layer: layer with the raw counts (default: ``raw.X``, else ``X``).
         genes: column of ``var`` with gene ids or names (default: the index, or the only column with
             Ensembl ids if the index has none).
-        pooling: ``mean`` over a cell's gene tokens in the last layer, or ``cls``, the hidden state
-            of [CLS].
         batch_tokens: maximum number of tokens per forward pass. Fewer tokens need less memory.
         verbose: whether to print progress. Warnings are always printed. All lines go through the
             logger ``scsigmoid`` of :mod:`logging`.
@@ -85,15 +81,14 @@ def embed(
     check_options(key, batch_tokens)
     if adata.isbacked and adata.is_view:  # anndata cannot write to such views
         raise UserError("adata: is a view of a backed file; embed adata.to_memory() instead")
-    check_pooling(pooling, model.encoder.settings, model.path)
     with verbosity(verbose):
         tokens = read_tokens(adata, model, layer, genes)
         label = f"embedding with {model.name}"
-        values = embed_cells(model.encoder, tokens, pooling, batch_tokens, label)
+        values = embed_cells(model.encoder, tokens, batch_tokens, label)
     subject = f"{model.path}: embeds"
     check_finite(values, adata.obs.index, subject, adata.obs.get(OWN_ROW))
     adata.obsm[key] = values
-    adata.uns[key] = provenance(model.path, model.metadata, pooling)
+    adata.uns[key] = provenance(model.path, model.metadata)
 
 
 def read_tokens(adata: AnnData, model: Model, layer: str, genes: str) -> CellTokens:

@@ -17,7 +17,7 @@ from scsigmoid.cli.arguments import (
     Store,
     stage,
 )
-from scsigmoid.config.schema import Config, Embeddings, Pooling
+from scsigmoid.config.schema import Config, Embeddings
 from scsigmoid.errors import UserError
 
 # Parameters of the commands for the user's own cells.
@@ -35,7 +35,6 @@ def embed(
     /,
     checkpoint: CheckpointOrName,
     key: Key = "X_scsigmoid",
-    pooling: Annotated[Pooling, "mean over the gene tokens of a cell, or the token <cls>"] = "mean",
     device: DeviceChoice = "auto",
     devices: Annotated[int, "number of GPUs of this machine that embed the cells together"] = 1,
     batch_tokens: Annotated[int, "tokens per forward pass; bounds the memory"] = 16_384,
@@ -56,7 +55,7 @@ def embed(
     from scsigmoid.model.devices import choose_gpus
 
     check_h5ad(output)
-    settings = validate({"pooling": pooling, "batch_tokens": batch_tokens}, Embeddings, "embed")
+    settings = validate({"batch_tokens": batch_tokens}, Embeddings, "embed")
     gpus = choose_gpus(device, devices) if devices != 1 else []
     embed_file(
         input,

@@ -16,12 +16,10 @@ import yaml
 from scsigmoid.config.combinations import check_combinations
 from scsigmoid.config.local_files import expand, slug
 from scsigmoid.config.metrics import METRICS
-from scsigmoid.config.moved import move
 from scsigmoid.config.schema import Config, Dataset, Training
 from scsigmoid.config.study import study_runs
 from scsigmoid.config.validate import check_known, normalize, validate
 from scsigmoid.errors import UserError
-from scsigmoid.progress import warn
 
 REMOVABLE = ("datasets", "sizes", "models", "study")  # sections whose entries `null` removes
 SHIPPED = Path(__file__).parent / "shipped"
@@ -43,15 +41,15 @@ def load(
         choose: function that replaces ``auto`` with values that suit the user's own files
             (:func:`scsigmoid.forecast.choices.choose`). By default, ``auto`` is kept.
     """
-    base = with_new_names(read_yaml(path))
-    overrides = with_new_names(normalize(overrides or {}))
+    base = read_yaml(path)
+    overrides = normalize(overrides or {})
     corpus = overrides.get("corpus")
     is_local = isinstance(corpus, Mapping) and corpus.get("source") == "local"
     preset: Any = overrides.get("preset", "own" if is_local else base.get("preset"))
     preset_names = sorted(file.stem for file in Path(presets).glob("*.yaml"))
     check_known("preset", "preset", [preset], preset_names)
     base["preset"] = preset
-    replaced = with_new_names(read_yaml(Path(presets) / f"{preset}.yaml"))
+    replaced = read_yaml(Path(presets) / f"{preset}.yaml")
     merged = merge(merge(base, replaced), overrides)
     for section in REMOVABLE:
         entries = merged.get(section)
@@ -62,7 +60,6 @@ def load(
 
 def check(values: Mapping[str, Any]) -> Config:
     """Check a merged configuration. Raise a UserError that names the first wrong setting."""
-    values, _ = move(values)  # of a configuration that an earlier version stored
     datasets = values.get("datasets")
     if isinstance(datasets, Mapping):
         values = {**values, "datasets": dict(map(with_title, datasets, datasets.values()))}
@@ -74,14 +71,6 @@ def check(values: Mapping[str, Any]) -> Config:
     runs |= {name: (run.model, run.training) for name, run in study_runs(config).items()}
     check_combinations(config, runs)
     return config
-
-
-def with_new_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with the new names of those that were renamed, and print a line for each."""
-    values, messages = move(values)
-    for message in messages:
-        warn(message)
-    return values
 
 
 def with_title(name: Any, dataset: Any) -> tuple[Any, Any]:

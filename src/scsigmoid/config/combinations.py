@@ -29,17 +29,14 @@ def check_combinations(config: Config, runs: Mapping[str, tuple[Model, Training]
 
 
 def check_names(config: Config) -> None:
-    """Raise a UserError if a setting names a size, model or dataset that does not exist."""
-    evaluation, sizes = config.evaluation, config.sizes
+    """Raise a UserError if a setting names a size or model that does not exist."""
+    sizes = config.sizes
     check_known("architecture.size", "size", [config.architecture.size], sizes)
     check_known("benchmarks.training.sizes", "size", config.benchmarks.training.sizes, sizes)
     for name, model in config.models.items():
         if model.size:
             check_known(f"models.{name}.size", "size", [model.size], sizes)
-    check_known("evaluation.pair", "model", evaluation.pair, config.models)
-    for key in ("mmd", "umap"):
-        names = getattr(evaluation, key).datasets or []
-        check_known(f"evaluation.{key}.datasets", "dataset", names, config.datasets)
+    check_known("evaluation.pair", "model", config.evaluation.pair, config.models)
 
 
 def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> Iterator[str]:
@@ -83,8 +80,6 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
         yield "tokens.vocabulary.genes: training.initial has its own genes; set one of them to null"
     if "initial" in config.evaluation.scib.controls and not initial:
         yield "evaluation.scib.controls: initial needs training.initial; set it, or remove initial"
-    if config.evaluation.embeddings.pooling == "cls" and not config.tokens.cls:
-        yield "evaluation.embeddings.pooling: cls needs tokens.cls: true; set it, or pooling: mean"
     metrics = config.evaluation.scib.metrics
     needs = {name: METRICS[name].minimum_cells for name in metrics if not METRICS[name].needs_batch}
     if not needs:
@@ -104,7 +99,7 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
             yield f"evaluation.pair: {name!r} is a stress-test model; choose another"
     # MMD of the user's own cells is not computed unless a setting names a dataset.
     has_dataset = any("mmd" in dataset.compared for dataset in config.datasets.values())
-    if config.corpus.source != "local" or config.evaluation.mmd.datasets or has_dataset:
+    if config.corpus.source != "local" or has_dataset:
         yield from find_mmd_problems(config)
     yield from find_kernel_benchmark_problems(config.benchmarks.kernel)
     embedded = sorted({family.embedded for family in config.study.values() if family.embedded})

@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from scsigmoid.config.moved import with_new_values
 from scsigmoid.config.schema import Attention, Config, Count, Model, Size
 from scsigmoid.errors import UserError
 from scsigmoid.files import METADATA_KEY, sha256
@@ -50,9 +49,7 @@ def read_tensors(path: str | Path) -> Any:
 def metadata_of(header: Any) -> dict[str, Any]:
     """Return the metadata in the header of a model file. Raise ValueError if there are none."""
     try:
-        metadata = dict(json.loads(header["__metadata__"][METADATA_KEY]))
-        metadata["variants"] = with_new_values(metadata["variants"])
-        return metadata
+        return dict(json.loads(header["__metadata__"][METADATA_KEY]))
     except (KeyError, TypeError) as error:
         raise ValueError("it has no metadata of scsigmoid") from error
 

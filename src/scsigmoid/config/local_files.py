@@ -1,5 +1,7 @@
 """The user's own files: from ``corpus.local`` and ``datasets.<name>.file``."""
 
+import csv
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +11,7 @@ from pathlib import Path
 
 from scsigmoid.config.schema import Corpus, Dataset, LocalFiles
 from scsigmoid.errors import UserError, first_few
+from scsigmoid.files import sha256
 
 # Names of the files of a 10x sample. All files of a sample have the same prefix, often empty.
 TENX_FILE = re.compile(
@@ -40,6 +43,40 @@ def files_of(path: Path) -> list[Path]:
         return [path]
     files = (file for file in path.glob("*") if not file.name.startswith("."))
     return sorted(file for file in files if TENX_FILE.fullmatch(file.name) and file.is_file())
+
+
+def fingerprint(path: Path) -> tuple[str, int]:
+    """Return the SHA-256 and the size in bytes of a file, or of all files of a 10x folder.
+
+    The SHA-256 of a folder is the SHA-256 of a list of its files, as ``sha256sum`` prints it.
+    """
+    if not path.is_dir():
+        return sha256(path), path.stat().st_size
+    files = files_of(path)
+    lines = "".join(f"{sha256(file)}  {file.name}\n" for file in files)
+    size = sum(file.stat().st_size for file in files)
+    return hashlib.sha256(lines.encode()).hexdigest(), size
+
+
+def replaced_files(record: Path) -> list[Path]:
+    """Return the user's files whose content is not the content listed in a manifest.
+
+    Only files with a later status change than ``record``, the path of the manifest, are read. Their
+    modification times, which Snakemake compares, may be older, as after ``mv`` or ``cp -p``.
+    """
+    try:
+        made = record.stat().st_mtime
+        with record.open(encoding="utf-8", newline="") as lines:
+            rows = [row for row in csv.DictReader(lines) if row["source"] == "local"]
+        listed = {Path(row["location"]): (row["sha256"], int(row["bytes"])) for row in rows}
+    except (OSError, ValueError, KeyError):  # no manifest, or a damaged one, which a job names
+        return []
+    return [
+        path
+        for path, expected in listed.items()
+        if any(file.exists() and file.stat().st_ctime > made for file in files_of(path))
+        and fingerprint(path) != expected
+    ]
 
 
 def samples_of(folder: Path) -> dict[str, list[re.Match[str]]]:

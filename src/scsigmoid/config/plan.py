@@ -53,13 +53,9 @@ class Plan:
     def datasets_of(self, analysis: str) -> list[str]:
         """Return the datasets for which ``mmd`` or ``umap`` is computed.
 
-        These are ``evaluation.<analysis>.datasets`` if set, else the datasets whose ``compared``
-        contains the analysis, else all datasets. MMD of the user's own cells is not computed unless
-        one of these settings names a dataset.
+        These are the datasets whose ``compared`` contains the analysis, else all datasets. MMD of
+        the user's own cells is only computed for datasets with this setting.
         """
-        listed = getattr(self.config.evaluation, analysis).datasets
-        if listed is not None:
-            return list(listed)
         datasets = self.config.datasets.items()
         comparing = [name for name, dataset in datasets if analysis in dataset.compared]
         if comparing:

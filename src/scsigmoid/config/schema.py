@@ -79,7 +79,6 @@ Variant = Literal["qk_norm", "centered_values", "hybrid_norm"]
 Source = Literal["embedded", "local", "cellxgene"]
 Control = Literal["initial", "random", "pca_log_counts", "variable_genes"]
 Device = Literal["auto", "cpu", "cuda"]
-Pooling = Literal["mean", "cls"]
 Purpose = Literal["rates", "seeds", "variants", "stability", "sizes"]
 if TYPE_CHECKING:
     Metric = str
@@ -245,8 +244,7 @@ class Dataset(Section):
     """Description in one sentence, for the table of datasets."""
     compared: list[Literal["mmd", "umap"]] = []
     """Analyses of this dataset: ``mmd`` and ``umap``. An analysis that no dataset lists is made for
-    all datasets. ``evaluation.mmd.datasets`` and ``evaluation.umap.datasets``, if set, replace this
-    setting."""
+    all datasets, but MMD not for the cells of ``corpus.local``."""
 
     @property
     def labels(self) -> list[str]:
@@ -427,9 +425,6 @@ class StudyFamily(Section):
 class Embeddings(Section):
     """How cells are embedded."""
 
-    pooling: Pooling
-    """Embedding of a cell: ``mean`` (mean of the hidden states of its genes) or ``cls`` (hidden
-    state of ``<cls>``)."""
     batch_tokens: Count
     """Number of tokens per forward pass. Lower it to save memory."""
 
@@ -466,8 +461,6 @@ class Scib(Section):
 class Mmd(Section):
     """Maximum mean discrepancy between cell types (appendix "Maximum Mean Discrepancy")."""
 
-    datasets: Distinct[str] | None
-    """Evaluation datasets. ``null``: all with ``compared: [mmd]``, or all if there are none."""
     resamples: Annotated[int, Field(ge=1, le=100_000), NUMBER]
     """Number of bootstrap resamples of each pair of cell types. All are in memory at once."""
     confidence: Fraction
@@ -483,8 +476,6 @@ class Mmd(Section):
 class Umap(Section):
     """UMAP (appendix "UMAP Visualization")."""
 
-    datasets: Distinct[str] | None
-    """Evaluation datasets. ``null``: all with ``compared: [umap]``, or all if there are none."""
     neighbors: Annotated[int, Field(ge=2, le=LARGEST), NUMBER]
     """Number of nearest neighbors of a cell."""
     minimum_distance: Annotated[float, Field(ge=0, le=1), NUMBER]
@@ -574,13 +565,6 @@ class Benchmarks(Section):
     training: TrainingBenchmark
 
 
-class Figures(Section):
-    """Style of the figures."""
-
-    dpi: Annotated[int, Field(ge=50, le=1200), NUMBER]
-    """Resolution of the PNG files in dots per inch."""
-
-
 class Config(Section):
     """Settings outside of sections."""
 
@@ -608,7 +592,6 @@ class Config(Section):
     """The models to train, by name. ``<name>: null`` removes a model."""
     evaluation: Evaluation
     benchmarks: Benchmarks
-    figures: Figures
     study: dict[Name, StudyFamily] = {}
     """Families of training runs that are compared, by name (see docs/reproduction.md)."""
     choices: dict[str, str] = {}

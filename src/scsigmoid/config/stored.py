@@ -5,8 +5,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from scsigmoid.config.check import SHIPPED, as_json, as_yaml, parse_yaml
 from scsigmoid.config.plan import leaves
 from scsigmoid.config.schema import Config
@@ -15,6 +13,8 @@ from scsigmoid.files import write_text
 
 #: First line of a stored configuration. A file without it is not replaced.
 MARKER = "# Stored by a run of scsigmoid. The next run replaces this file.\n"
+#: Results whose names people also use. A run would replace files in them.
+COMMON_NAMES = ("report.html", "tables", "figures")
 
 
 def checksum(values: Mapping[str, Any]) -> str:
@@ -30,15 +30,23 @@ def store(config: Config, path: Path, given: Iterable[str | Path]) -> None:
     """Write a configuration to ``path``, unless the file already contains it.
 
     Raise a UserError if ``path`` exists and no run stored it, or if it is one of the ``given``
-    configuration files or the base configuration.
+    configuration files or the base configuration, or if it is missing in a folder that already has
+    a report, tables or figures.
     """
     text = MARKER + as_yaml(config)
+    if not path.exists():
+        for name in COMMON_NAMES:
+            if (path.parent / name).exists():
+                raise UserError(
+                    f"{path.parent / name}: exists, but no run has stored a configuration in this "
+                    "folder; set results to another folder, or move the file"
+                )
     if path.is_file():
         old = path.read_text(encoding="utf-8", errors="replace")
         if old == text:
             return
         inputs = [file for file in map(Path, (*given, SHIPPED / "config.yaml")) if file.exists()]
-        if any(path.samefile(file) for file in inputs) or not is_stored(old, path):
+        if any(path.samefile(file) for file in inputs) or not old.startswith(MARKER):
             raise UserError(
                 f"{path}: would be replaced by the configuration of this run, but no run stored "
                 "it, or this run reads it; set results to another folder, or move the file"
@@ -49,8 +57,9 @@ def store(config: Config, path: Path, given: Iterable[str | Path]) -> None:
 def changed_settings(config: Config, path: Path) -> list[str]:
     """Return the dotted names of settings that differ from a stored configuration.
 
-    The name of the results folder and the reasons of choices are not compared. If the file is
-    missing or is not a configuration, return an empty list.
+    The name of the results folder, the reasons of choices and settings that only one of them has
+    (of another version, or of a dataset that was added) are not compared. If the file is missing or
+    is not a configuration, return an empty list.
     """
     try:
         old = parse_yaml(path.read_text(encoding="utf-8", errors="replace"), str(path))
@@ -60,22 +69,10 @@ def changed_settings(config: Config, path: Path) -> list[str]:
         return []
     new = parse_yaml(as_yaml(config), str(path))
     there, now = (dict(leaves(values)) for values in (old, new))
-    names = (name for name in [*there, *now] if there.get(name) != now.get(name))
-    return [name for name in dict.fromkeys(names) if not name.startswith(("results", "choices"))]
-
-
-def is_stored(text: str, path: Path) -> bool:
-    """Return whether a run stored a configuration.
-
-    Earlier versions wrote no marker. Their files are recognized by their content: all sections in
-    the order of the schema, as PyYAML writes them, without comments.
-    """
-    if text.startswith(MARKER):
-        return True
-    try:
-        values = parse_yaml(text, str(path))
-    except UserError:
-        return False
-    if not isinstance(values, dict) or [*values] != [*Config.model_fields]:
-        return False
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True) == text
+    return [
+        name
+        for name in now
+        if name in there
+        and there[name] != now[name]
+        and not name.startswith(("results", "choices"))
+    ]

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from scsigmoid.config.local_files import fingerprint
 from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus import embedded
 from scsigmoid.corpus.cell_types import cell_types, check_enough, choose_label
@@ -26,7 +27,7 @@ from scsigmoid.corpus.metadata import (
     read_row,
     write_manifest,
 )
-from scsigmoid.corpus.tenx import convert_tenx, fingerprint, is_tenx
+from scsigmoid.corpus.tenx import convert_tenx, is_tenx
 from scsigmoid.corpus.web import Web
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_folder, atomic_path, check_folder, sha256, write_json

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.config.local_files import LocalFile, own_files, slug
+from scsigmoid.config.local_files import LocalFile, fingerprint, own_files, slug
 from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus.cell_types import choose_label
 from scsigmoid.corpus.counts import Cells
@@ -53,7 +53,7 @@ from scsigmoid.corpus.selection import (
     select,
     summarize,
 )
-from scsigmoid.corpus.tenx import as_h5ad, fingerprint
+from scsigmoid.corpus.tenx import as_h5ad
 from scsigmoid.corpus.web import Absent, Web, check_address
 from scsigmoid.errors import UserError, first_few
 from scsigmoid.files import write_json

@@ -102,8 +102,7 @@ def read_manifest(path: str | Path, *, may_be_edited: bool = False) -> list[Mani
     if not path.is_file():
         raise UserError(f"{path}: no such manifest; correct the path or make it again")
     try:
-        # Manifests of earlier versions have the column `simulated`.
-        rows = read_rows(path, ManifestRow, exact=True, ignored={"simulated"})
+        rows = read_rows(path, ManifestRow, exact=True)
     except KeyError:
         expected = ", ".join(field.name for field in fields(ManifestRow))
         raise UserError(f"{path}: not a manifest; its columns must be {expected}") from None

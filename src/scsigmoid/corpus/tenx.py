@@ -1,19 +1,18 @@
-"""Files and folders of 10x Genomics: read as h5ad, and identified by their content."""
+"""Files and folders of 10x Genomics, read as h5ad."""
 
 import gzip
-import hashlib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from scsigmoid.config.local_files import files_of, problem_of, samples_of
+from scsigmoid.config.local_files import problem_of, samples_of
 from scsigmoid.corpus.h5ad_writer import storing
 from scsigmoid.corpus.hdf5 import opened
 from scsigmoid.corpus.metadata import one_line
 from scsigmoid.errors import UserError
-from scsigmoid.files import DAMAGE, sha256
+from scsigmoid.files import DAMAGE
 
 
 def is_tenx(path: Path) -> bool:
@@ -86,16 +85,3 @@ def as_h5ad(path: Path) -> Iterator[Path]:
         copy = Path(folder) / f"{path.stem}.h5ad"
         convert_tenx(path, copy)
         yield copy
-
-
-def fingerprint(path: Path) -> tuple[str, int]:
-    """Return the SHA-256 and the size in bytes of a file, or of all files of a 10x folder.
-
-    The SHA-256 of a folder is the SHA-256 of a list of its files, as ``sha256sum`` prints it.
-    """
-    if not path.is_dir():
-        return sha256(path), path.stat().st_size
-    files = files_of(path)
-    lines = "".join(f"{sha256(file)}  {file.name}\n" for file in files)
-    size = sum(file.stat().st_size for file in files)
-    return hashlib.sha256(lines.encode()).hexdigest(), size

@@ -32,7 +32,7 @@ class Embedding:
         cells: row of each cell in the dataset's h5ad file, int64.
         donors: ``obs["donor_id"]`` of each cell, ``""`` if it is unknown.
         batches: batch of each cell, ``""`` if it is unknown or the dataset has no batches.
-        metadata: ``model``, ``attention``, ``context``, ``step``, ``pooling``, ``checkpoint``,
+        metadata: ``model``, ``attention``, ``context``, ``step``, ``checkpoint``,
             ``vocabulary``, ``dataset`` and ``cells`` (SHA-256 of the dataset's h5ad file).
     """
 

@@ -10,7 +10,7 @@ from scsigmoid.corpus.hdf5 import opened, read_data_frame
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import write_embedding
 from scsigmoid.model.devices import resolve_device
-from scsigmoid.model.embedding import check_pooling, embed_cells, provenance
+from scsigmoid.model.embedding import embed_cells, provenance
 from scsigmoid.model.finite import check_finite
 from scsigmoid.model.weights import load_encoder, load_vocabulary
 from scsigmoid.progress import log
@@ -44,18 +44,17 @@ def embed_dataset(
             raise UserError(f"{vocabulary}: does not begin with the genes of {checkpoint}; make it")
         metadata |= {"model": output.stem, "vocabulary": extended.fingerprint}
     check_identity(checkpoint, metadata, **model_of(output))
-    check_pooling(settings.pooling, encoder.settings, checkpoint)
     tokens = TokenStore.open(store, dataset=cells.stem, vocabulary=metadata["vocabulary"])
     check_cells(cells, tokens.identity["cells"])
     label = f"embedding {metadata['model']}"
     known = first_tokens(tokens, encoder.settings.vocabulary_size) if vocabulary else tokens
-    values = embed_cells(encoder, known, settings.pooling, settings.batch_tokens, label)
+    values = embed_cells(encoder, known, settings.batch_tokens, label)
     columns = tokens.metadata(["cell", "cell_type"])
     with opened(cells) as file:
         obs = read_data_frame(file["obs"], str(cells))
     obs = obs.iloc[columns["cell"]]
     check_finite(values, obs.index, f"{checkpoint}: embeds", obs.get(OWN_ROW))
-    origin = provenance(checkpoint, metadata, settings.pooling)
+    origin = provenance(checkpoint, metadata)
     identity = {**origin, **tokens.identity}
     write_embedding(output, values, columns["cell_type"], columns["cell"], identity, obs)
 

@@ -91,33 +91,13 @@ def mmd_dataset(
     first = by_model[sigmoid]  # all models have the same cells and types
     check_enough(first.path, first.labels, mmd=settings.minimum_cells)
     types, left_out = choose_types(first.labels, settings.minimum_cells, order)
-    # Fields that rows share. The metric is for left-out types, `row` below replaces it.
+    # Fields that rows share. The metric is for left-out types, `measurement` replaces it.
     common = Measurement(
         dataset=dataset, model="", metric=LEFT_OUT, value=0,
         vocabulary=first.metadata["vocabulary"],
         source=source_of(output, *embeddings.values()),
     )  # fmt: skip
-
-    def row(
-        group: str, n: int, metric: str, model: str, compared_with: str, resampled: Resampled,
-        estimate: float | None = None,
-    ) -> Measurement:  # fmt: skip
-        """Return a measurement of a model, or of both models for a ratio or a difference.
-
-        ``estimate`` is the value (default: the value of the sample).
-        """
-        low, high = percentile_interval(resampled[1:], settings.confidence)
-        models = [by_model[name] for name in (model, compared_with) if name]
-        # A ratio or a difference of models with different values has neither of them.
-        attention, *other_attentions = {item.metadata["attention"] for item in models}
-        context, *other_contexts = {item.metadata["context"] for item in models}
-        return replace(
-            common, group=group, model=model, compared_with=compared_with, metric=metric,
-            low=low, high=high, n=n, seed=seed, attention="" if other_attentions else attention,
-            context=0 if other_contexts else context,
-            value=float(resampled[0]) if estimate is None else estimate,
-        )  # fmt: skip
-
+    row = partial(measurement, replace(common, seed=seed), by_model, settings.confidence)
     rows, pairs = [], []
     type_pairs = list(combinations(types, 2))
     for a, b in track(type_pairs, label=f"MMD {dataset}", unit="pairs"):
@@ -146,6 +126,28 @@ def mmd_dataset(
             rows.append(mean_row(sigmoid, softmax, values, estimate))
     rows += [replace(common, group=name, value=count, n=count) for name, count in left_out.items()]
     write_measurements(output, rows)
+
+
+def measurement(
+    common: Measurement, by_model: Mapping[str, Embedding], confidence: float,
+    group: str, n: int, metric: str, model: str, compared_with: str, resampled: Resampled,
+    estimate: float | None = None,
+) -> Measurement:  # fmt: skip
+    """Return a measurement of a model, or of both models for a ratio or a difference.
+
+    ``common`` has the other fields. ``estimate`` is the value (default: the value of the sample).
+    """
+    low, high = percentile_interval(resampled[1:], confidence)
+    models = [by_model[name] for name in (model, compared_with) if name]
+    # A ratio or a difference of models with different values has neither of them.
+    attention, *other_attentions = {item.metadata["attention"] for item in models}
+    context, *other_contexts = {item.metadata["context"] for item in models}
+    return replace(
+        common, group=group, model=model, compared_with=compared_with, metric=metric,
+        low=low, high=high, n=n, attention="" if other_attentions else attention,
+        context=0 if other_contexts else context,
+        value=float(resampled[0]) if estimate is None else estimate,
+    )  # fmt: skip
 
 
 def choose_types(

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from scsigmoid.config.check import read_yaml
 from scsigmoid.config.initial import initial_header, initial_path
 from scsigmoid.config.local_files import expand
-from scsigmoid.config.moved import move
 from scsigmoid.config.schema import Corpus
 from scsigmoid.config.validate import validate
 from scsigmoid.errors import UserError
@@ -153,7 +152,7 @@ def stored_configuration(settings: AutoSettings) -> dict[str, Any]:
     """Return the stored configuration of the first run in the results folder, {} before it."""
     preset, results = settings["preset"], settings["results"]
     path = Path(results if isinstance(results, str) else f"results/{preset}") / "config.yaml"
-    return move(read_yaml(path))[0] if path.is_file() else {}
+    return read_yaml(path) if path.is_file() else {}
 
 
 def choose_initial(settings: AutoSettings, corpus: Corpus) -> None:

@@ -67,7 +67,8 @@ def preparation_line(config: Config, cells: int) -> str:
     counts = cells * lengths_of(config).mean() / 1e6
     passes = rates()["million_counts_per_second"].values()
     hours = sum(counts / rate for rate in passes) / 3600
-    each = f"{config.corpus.parts} parts of {duration(hours / config.corpus.parts)} on one core"
+    parts = config.corpus.parts
+    each = f"{parts} parts of {duration(hours / parts)} on one core" if parts > 1 else "1 part"
     return line("tokens", f"{duration(hours)} on one core", each)
 
 

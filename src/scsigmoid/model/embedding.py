@@ -1,22 +1,19 @@
-"""Embed cells with a trained model: one vector per cell, pooled from the states of its tokens.
+"""Embed cells with a trained model: one vector per cell.
 
-Pooling ``mean`` averages the last hidden states (after the final layer normalization) over a cell's
-gene tokens, without [CLS]. Pooling ``cls`` returns the hidden state of [CLS], for models trained
-with it. The paper does not say which pooling it used.
+It is the mean of the last hidden states (after the final layer normalization) over a cell's gene
+tokens, without [CLS]. The paper does not say how it pools them.
 """
 
 import ctypes
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scsigmoid.config.schema import Pooling
-from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 from scsigmoid.model.batches import Batch, pack, split_by_tokens
 from scsigmoid.model.devices import autocast
@@ -29,20 +26,19 @@ TRIM_EVERY = 16  # number of batches after which return_free_memory is called
 
 
 def embed_cells(
-    encoder: Encoder, tokens: TokenizedCells, pooling: Pooling, batch_tokens: int, label: str
+    encoder: Encoder, tokens: TokenizedCells, batch_tokens: int, label: str
 ) -> NDArray[np.float32]:
     """Return the embedding of every cell, (cells, hidden), float32.
 
     Args:
         encoder: a trained encoder, on any device.
         tokens: cells of a token store, or in memory.
-        pooling: ``mean`` or ``cls``.
         batch_tokens: maximum number of tokens per forward pass.
         label: text of the progress bar.
     """
     batches = make_batches(tokens, encoder.settings, batch_tokens)
     values = np.empty((len(tokens), encoder.settings.hidden), dtype=np.float32)
-    parts = embed_batches(encoder, tokens, batches, pooling)
+    parts = embed_batches(encoder, tokens, batches)
     progress = track(
         parts, label=label, unit="cells", total=len(tokens), size=lambda part: len(part[1])
     )
@@ -52,7 +48,7 @@ def embed_cells(
 
 
 def embed_batches(
-    encoder: Encoder, tokens: TokenizedCells, batches: Iterable[slice], pooling: Pooling
+    encoder: Encoder, tokens: TokenizedCells, batches: Iterable[slice]
 ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
     """Yield batches, slices of consecutive cells, with their embeddings, (cells, hidden), float32.
 
@@ -67,7 +63,7 @@ def embed_batches(
             # The copies to and from page-locked memory do not wait for the GPU.
             batch = (batch.pinned() if is_gpu else batch).to(device)
             hidden = encoder(batch.tokens, batch.positions, batch.cu_seqlens, batch.max_seqlen)
-            values = pool(hidden.float(), batch, pooling).to("cpu", non_blocking=True)
+            values = pool(hidden.float(), batch).to("cpu", non_blocking=True)
         waiting.append(
             (rows, values, torch.cuda.current_stream().record_event() if is_gpu else None)
         )
@@ -98,22 +94,10 @@ def return_free_memory() -> None:
         libc.malloc_trim(0)
 
 
-def check_pooling(pooling: Pooling, model: EncoderSettings, checkpoint: Path) -> None:
-    """Raise a UserError for an unknown pooling, or for ``cls`` if the model has no [CLS]."""
-    if pooling not in get_args(Pooling):
-        raise UserError(f"pooling: {pooling!r} is not a valid value; expected mean or cls")
-    if pooling == "cls" and not model.cls_token:
-        raise UserError(
-            f"{checkpoint}: was trained with tokens.cls: false and has no <cls> token; set pooling "
-            "to mean"
-        )
-
-
-def provenance(checkpoint: Path, metadata: Mapping[str, Any], pooling: Pooling) -> dict[str, Any]:
-    """Return the model and the pooling of an embedding, for ``uns`` of its file."""
+def provenance(checkpoint: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the model of an embedding, for ``uns`` of its file."""
     return {
         **{name: metadata[name] for name in ("model", "attention", "context", "step")},
-        "pooling": pooling,
         "checkpoint": sha256(checkpoint),
         "vocabulary": metadata["vocabulary"],
     }
@@ -128,14 +112,12 @@ def make_batches(
     return split_by_tokens(lengths, batch_tokens)
 
 
-def pool(hidden: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
+def pool(hidden: Tensor, batch: Batch) -> Tensor:
     """Return one vector per cell, (cells, hidden), from the hidden states (tokens, hidden)."""
-    starts = batch.cu_seqlens[:-1].long()  # [CLS] of each cell, if the model has it
-    if pooling == "cls":
-        return hidden[starts]
     lengths = batch.cu_seqlens.diff().long()
     # unsafe: without the checks of the lengths, for which the host would wait for the GPU
     sums = torch.segment_reduce(hidden, "sum", lengths=lengths, axis=0, unsafe=True)
     if not batch.cls_token:
         return sums / lengths.unsqueeze(1)
-    return (sums - hidden[starts]) / (lengths - 1).unsqueeze(1)
+    cls_states = hidden[batch.cu_seqlens[:-1].long()]
+    return (sums - cls_states) / (lengths - 1).unsqueeze(1)

@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scsigmoid.config.schema import Pooling
 from scsigmoid.errors import UserError
 from scsigmoid.model.embedding import embed_batches, make_batches
 from scsigmoid.model.sizes import EncoderSettings
@@ -87,7 +86,6 @@ def embed_store(
     workers: Sequence[Worker],
     store: Path,
     settings: EncoderSettings,
-    pooling: Pooling,
     batch_tokens: int,
     label: str,
 ) -> NDArray[np.float32]:
@@ -97,7 +95,7 @@ def embed_store(
         workers: from :func:`started`, used once.
         store: folder of the token store.
         settings: of the model.
-        pooling, batch_tokens, label: as for :func:`~.embedding.embed_cells`.
+        batch_tokens, label: as for :func:`~.embedding.embed_cells`.
 
     Raises:
         UserError: if a process fails or ends.
@@ -106,7 +104,7 @@ def embed_store(
     values = np.empty((len(tokens), settings.hidden), dtype=np.float32)
     for worker in workers:
         with suppress(OSError):  # the process has ended, which `receive` reports
-            worker.connection.send((store, pooling, batch_tokens))
+            worker.connection.send((store, batch_tokens))
     parts = receive(workers)
     progress = track(
         parts, label=label, unit="cells", total=len(tokens), size=lambda part: len(part[1])
@@ -153,10 +151,10 @@ def work(
         if device.type == "cuda":
             torch.cuda.set_device(device)
         encoder, _ = load_encoder(checkpoint, device)
-        store, pooling, batch_tokens = connection.recv()
+        store, batch_tokens = connection.recv()
         tokens = TokenStore.open(store)
         batches = make_batches(tokens, encoder.settings, batch_tokens)[number::count]
-        for result in embed_batches(encoder, tokens, batches, pooling):
+        for result in embed_batches(encoder, tokens, batches):
             connection.send(result)
         connection.send(None)
     except (EOFError, BrokenPipeError, ConnectionResetError):

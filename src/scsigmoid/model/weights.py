@@ -20,7 +20,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from scsigmoid.config.moved import with_new_values
 from scsigmoid.config.schema import FILE_NAME, Size
 from scsigmoid.errors import UserError
 from scsigmoid.files import METADATA_KEY, atomic_path
@@ -154,7 +153,7 @@ def settings_of(
         raise ValueError("its header does not name a model and a vocabulary")
     if not FILE_NAME.fullmatch(metadata["model"]):  # The name becomes part of keys and paths.
         raise ValueError(f"its header names the model {metadata['model']!r}")
-    variants = tuple(with_new_values(metadata["variants"]))
+    variants = tuple(metadata["variants"])
     values = {**metadata, **metadata["size"], "variants": variants, "backend": backend}
     names = [field.name for field in fields(EncoderSettings) if field.name in values]
     settings = EncoderSettings(**{name: values[name] for name in names})

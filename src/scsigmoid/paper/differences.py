@@ -91,7 +91,7 @@ def setting_differences(config: Config) -> Iterator[Difference]:
         if name not in config.datasets:
             yield Difference("quality", f"datasets.{name}", MISSING, "evaluated")
     if "heart_oft" not in Plan(config).datasets_of("mmd"):
-        yield Difference("quality", "evaluation.mmd.datasets", MISSING, "heart_oft")
+        yield Difference("quality", "datasets.heart_oft.compared", MISSING, "mmd")
 
 
 def model_differences(config: Config, group: str, names: tuple[str, ...]) -> Iterator[Difference]:

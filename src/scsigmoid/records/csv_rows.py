@@ -10,7 +10,7 @@ import csv
 import math
 import re
 import unicodedata
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
@@ -80,7 +80,7 @@ def read_frame(path: str | Path, **options: Any) -> "pd.DataFrame":
     """Read a data frame with ``options`` of ``pandas.read_csv``.
 
     Raise a UserError if the file is damaged.
-    The result does not have the column ``row``. Older files do not have it, and are not checked.
+    The result does not have the column ``row``. Files without it are not checked.
     """
     import pandas as pd
 
@@ -94,15 +94,12 @@ def read_frame(path: str | Path, **options: Any) -> "pd.DataFrame":
     return frame
 
 
-def read_rows(
-    path: str | Path, row_type: type[Row], *, exact: bool = False, ignored: Container[str] = ()
-) -> list[Row]:
+def read_rows(path: str | Path, row_type: type[Row], *, exact: bool = False) -> list[Row]:
     """Read instances of the dataclass ``row_type`` from a CSV file.
 
     Fields are text, booleans, integers or floats. An empty float is NaN, an empty integer 0 and an
-    empty boolean false. Additional columns are ignored, unless ``exact``, except for those in
-    ``ignored``. Files without the column
-    ``row`` are from older versions or other programs, and are not checked for lost rows.
+    empty boolean false. Additional columns are ignored, unless ``exact``. Files without the column
+    ``row`` are from other programs, and are not checked for lost rows.
 
     Raises:
         KeyError: if a column is missing, or if ``exact`` and the columns or their order differ.
@@ -113,7 +110,7 @@ def read_rows(
     # Excel writes a byte order mark, which "utf-8-sig" skips.
     with Path(path).open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file)
-        header = [name for name in reader.fieldnames or () if name not in ignored]
+        header = list(reader.fieldnames or ())
         expected = list(column_of.values())
         is_other = exact and header not in (expected, [*expected, NUMBER])
         if is_other or not set(expected) <= set(header):

@@ -5,7 +5,6 @@ import platform
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from scsigmoid.config.check import as_yaml, model_training
-from scsigmoid.files import parsing, write_text
+from scsigmoid.files import write_text
 from scsigmoid.kernels import version_of
 from scsigmoid.paper.number import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
 from scsigmoid.paper.reported import reported
-from scsigmoid.records.csv_rows import read_frame
 from scsigmoid.report import registry
 from scsigmoid.report.figures.training_figures import covered_share
 from scsigmoid.report.summary import first_sentences
@@ -32,9 +30,7 @@ if TYPE_CHECKING:
 #: Tables with more rows than this, or without rows, are collapsed when the page opens.
 MAXIMUM_OPEN_ROWS = 16
 #: Suffixes of the files of each figure and table. The page has links to these files.
-SUFFIXES = {"figure": ("pdf", "png", "txt"), "table": ("csv", "md", "tex")}
-#: Folder of Snakemake's ``benchmark`` files, one per job: ``<rule>[/<wildcards>].tsv``.
-JOB_RECORDS = "resources"
+SUFFIXES = {"figure": ("pdf", "png", "txt"), "table": ("csv", "md")}
 #: Packages whose versions the page lists.
 PACKAGES = (
     "snakemake", "torch", "triton", "numpy", "pyarrow", "scanpy", "anndata", "scib-metrics",
@@ -45,30 +41,6 @@ ONE_RUN = (
     "Each score is from a single run of training. A study with several seeds gives the spread over "
     "seeds of training and the interval of the difference."
 )
-CURVES = "for sigmoid and softmax (thin lines: single seeds, thick lines: mean over seeds)"
-#: Titles and captions of the figures of a study, by name.
-STUDY_FIGURES = {
-    "loss": (
-        "Loss",
-        f"Validation loss (nats) by step {CURVES}, difference of the losses (nats, sigmoid minus "
-        "softmax, mean over seeds with Student's 95 % interval), and effective number of keys.",
-    ),
-    "embeddings": (
-        "Embeddings",
-        f"Scores of the embeddings by step {CURVES}, one panel per metric. Higher is better. "
-        "Dotted lines are controls without a model.",
-    ),
-    "frontier": (
-        "Stability",
-        "Top: validation loss at the end of training (nats) by learning rate, one mark per run, "
-        "crosses for collapsed runs, lines through medians. Bottom: single runs by step.",
-    ),
-    "scale": (
-        "Size",
-        "Difference of the validation losses (nats, sigmoid minus softmax) by model size. Both "
-        "models of a pair are trained on the same cells. Dots are single seeds, dashes their mean.",
-    ),
-}
 
 
 def make_report(results: Results, output: str | Path) -> None:
@@ -109,9 +81,7 @@ def content(results: Results) -> dict[str, Any]:
         "overview": overview(results),
         "simulated": simulated_data(results),
         "compared": "" if plan.is_own else comparison_sentence(results),
-        "sections": [*sections(results, tables), *study_section(results)],
-        "job_time": job_time(results),
-        "records": JOB_RECORDS,
+        "sections": sections(results, tables),
         "provenance": provenance(results),
         "configuration": as_yaml(results.config),
     }
@@ -185,34 +155,6 @@ def own_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str
             items.append(item | {"place": items[-1]["place"]})
     items.sort(key=lambda item: item.get("place", 0))  # keeps the order of equal places
     return [{"id": "cells", "title": "Your cells", "items": items}]
-
-
-def study_section(results: Results) -> list[dict[str, Any]]:
-    """Return the section of the study: the table of claims, then figures. [] without a study."""
-    if not results.config.study:
-        return []
-    file = "study/page/study_claims.csv"
-    table = Table(
-        caption="Claims of the paper about its 160M models, and results of this study's models: "
-        "the difference, sigmoid minus softmax (mean over seeds with Student's 95 % interval), the "
-        "largest learning rate at which no seed collapses, and the number of diverged runs. A "
-        "claim about a difference is open if the interval contains 0.",
-        header=("The paper", "Here", "At this scale"),
-        # As text: a result without an interval looks like a number.
-        rows=read_frame(results.path(file), dtype=str, keep_default_na=False).to_numpy().tolist(),
-        align="lll",
-    )
-    claims = {"kind": "table", "name": "study_claims", "title": "What agrees with the paper"}
-    items: list[dict[str, Any]] = [claims | {"files": [file], "table": table}]
-    for name, (title, caption) in STUDY_FIGURES.items():
-        file = f"study/page/study_{name}.png"
-        if (results.folder / file).is_file():  # a figure is drawn only if the study has runs for it
-            notes = results.path(file.replace(".png", ".txt")).read_text("utf-8")
-            item = {"kind": "figure", "name": f"study_{name}", "title": title, "files": [file]}
-            item |= {"caption": f"{caption} {notes}".strip(), "source": data_url(results, file)}
-            items.append(item)
-    title = "Study: small models, far below the paper's scale"
-    return [{"id": "study", "title": title, "items": items}]
 
 
 def data_url(results: Results, picture: str) -> str:
@@ -323,15 +265,6 @@ def simulated_data(results: Results) -> str:
         "The datasets named simulated, and all training cells except those of PBMC 68k, are "
         "simulated: their numbers show that the workflow runs and say nothing about biology."
     )
-
-
-def job_time(results: Results) -> str:
-    """Return the total wall-clock time of all jobs (last attempts only), or "" without records."""
-    seconds = []
-    for path in (results.folder / JOB_RECORDS).rglob("*.tsv"):
-        with parsing(path, "a record of a job"):
-            seconds.append(float(pd.read_csv(path, sep="\t")["s"].item()))
-    return str(timedelta(seconds=round(sum(seconds)))) if seconds else ""
 
 
 def provenance(results: Results) -> dict[str, dict[str, str]]:

@@ -149,14 +149,14 @@ def figures(plan: Plan) -> dict[str, Entry]:
         "absolute attention score of the first layer by step. Gradient norm and score are on "
         "logarithmic axes.",
         inputs=journals(plan.stress_models),
-        settings=["models", "figures", "training", "corpus.source"],
+        settings=["models", "training", "corpus.source"],
     )
     scatter = Entry(
         module="figures.embedding_figures", title="Biological conservation", paper="Figure 5",
         caption="Scores of the embeddings of both models, one training run each. One panel for "
         "each metric, one mark for each dataset. Above the diagonal, the model on the vertical "
         "axis has the higher score. Scores have no unit. Higher is better.",
-        inputs=scib_scores(plan), settings=["datasets", "models", "figures", "evaluation.pair"],
+        inputs=scib_scores(plan), settings=["datasets", "models", "evaluation.pair"],
     )
     return {
         "sequence_lengths": Entry(
@@ -166,7 +166,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             "lines are the context lengths of the models and twice the longest, with the share of "
             "cells that fit.",
             inputs=["tokens/lengths.parquet"], own_place=6,
-            settings=["models", "figures", "tokens.cls", "corpus.source"],
+            settings=["models", "tokens.cls", "corpus.source"],
         ),
         "tflops": Entry(
             module="figures.benchmark_figures", title="Speed of the attention kernels",
@@ -176,7 +176,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             f"{kernel.confidence * 100:g} % intervals of the median. One row of panels for each "
             "padding and head dimension, one column for each pass. With 25 % padding, lengths are "
             "uniform between 75 and 100 % of the length shown.",
-            inputs=KERNEL_FILES, settings=["figures"],
+            inputs=KERNEL_FILES, settings=[],
         ),
         "latency": Entry(
             module="figures.benchmark_figures", title="Latency of the attention kernels",
@@ -185,7 +185,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             "on logarithmic axes. Points are medians over timed rounds. Shaded regions are "
             f"{kernel.confidence * 100:g} % intervals of the median. One row of panels for each "
             "padding and head dimension, one column for each pass.",
-            inputs=KERNEL_FILES, settings=["figures"],
+            inputs=KERNEL_FILES, settings=[],
         ),
         "gpu_hours": Entry(
             module="figures.benchmark_figures", title="Cost of training", paper="Figure 3",
@@ -196,7 +196,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             "one pair of bars for each model size. Numbers above the bars are the time of sigmoid "
             "divided by the time of softmax in the same round, median over rounds, not the ratio "
             "of the bars. Below 1, sigmoid is faster.",
-            inputs=TRAINING_FILES, settings=["figures"],
+            inputs=TRAINING_FILES, settings=[],
         ),
         "loss": Entry(
             module="figures.training_figures", title="Training and validation loss",
@@ -210,7 +210,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
                 *validation_losses(plan), *journals(plan.evaluated_models),
                 "tokens/vocabulary.parquet",
             ],
-            settings=["datasets", "models", "figures", "corpus.source"], own_place=4,
+            settings=["datasets", "models", "corpus.source"], own_place=4,
         ),
         **({"scib_scatter": scatter} if len(pair) == 2 else {}),
         "scib": Entry(
@@ -225,7 +225,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
             )
             + "Scores have no unit. Higher is better. Intervals are in the table.",
             inputs=scib_scores(plan), own_place=2,
-            settings=["datasets", "models", "figures", "evaluation.pair"],
+            settings=["datasets", "models", "evaluation.pair"],
         ),
         **({"stability": stability} if plan.stress_models else {}),
         **{
@@ -238,7 +238,7 @@ def figures(plan: Plan) -> dict[str, Entry]:
                 + (f" {dataset.title}: {dataset.description}" if dataset.description else ""),
                 paper="Figure 7" if name == "heart_oft" else "",
                 inputs=[f"metrics/umap/{name}/{model}.parquet" for model in pair],
-                settings=["models", "figures", "evaluation.pair", f"datasets.{name}"],
+                settings=["models", "evaluation.pair", f"datasets.{name}"],
                 dataset=name, is_default=name in plan.datasets_of("umap"),
             )
             for name, dataset in plan.config.datasets.items()
@@ -296,19 +296,19 @@ def make(kind: str, name: str, results: Any) -> Any:
 
 
 def write(kind: str, name: str, results: Any, stem: str | Path) -> list[Path]:
-    """Write a table (CSV, Markdown, LaTeX) or a figure (PNG, PDF, caption) and return the paths.
+    """Write a table (CSV, Markdown) or a figure (PNG, PDF, caption) and return the paths.
 
     ``stem`` is the path of the outputs without a suffix, e.g. ``results/demo/tables/scib``.
     """
     from scsigmoid.report.tables.writing import one_line, write_table
 
     if kind == "table":
-        return write_table(make(kind, name, results), name, stem)
+        return write_table(make(kind, name, results), stem)
     from scsigmoid.report.figures.style import save, styled
 
     with styled():
         figure = make(kind, name, results)
-        paths = save(figure, stem, results.config.figures.dpi)
+        paths = save(figure, stem)
     # The picture has no caption, for slides. Notes are of this run, such as the device.
     text = caption(kind, name, results.plan, notes=str(figure.get_label()))
     path = Path(f"{stem}.txt")

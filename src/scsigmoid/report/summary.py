@@ -18,7 +18,10 @@ MAXIMUM_PATHS = 4
 #: of an accuracy on the evaluated cells.
 MINIMUM_TOLERANCE = 0.02
 #: What to do if the embedding is not better than the controls.
-ADVICE = "train longer (training.steps), on more cells, or a larger model (architecture.size)"
+ADVICE = (
+    "train longer (training.steps, training.patience: 0), on more cells, or a larger model "
+    "(architecture.size)"
+)
 
 
 def summary(results: str | Path, since: float, plan: Plan) -> str:

@@ -30,6 +30,19 @@ TITLES = METRIC_TITLES | {
     "knn": "Nearest neighbors",
     "mmd": "MMD, mean over pairs",
 }
+CURVES = "for sigmoid and softmax (thin lines: single seeds, thick lines: mean over seeds)"
+#: Captions of the figures by name, without their notes.
+CAPTIONS = {
+    "loss": f"Validation loss (nats) by step {CURVES}, difference of the losses (nats, sigmoid "
+    "minus softmax, mean over seeds with Student's 95 % interval), and effective number of keys.",
+    "embeddings": f"Scores of the embeddings by step {CURVES}, one panel per metric. Higher is "
+    "better. Dotted lines are controls without a model.",
+    "frontier": "Top: validation loss at the end of training (nats) by learning rate, one mark per "
+    "run, crosses for collapsed runs, lines through medians. Bottom: single runs by step.",
+    "scale": "Difference of the validation losses (nats, sigmoid minus softmax) by model size. "
+    "Both models of a pair are trained on the same cells. Dots are single seeds, dashes their "
+    "mean.",
+}
 KEYS_TITLE = "Effective number of keys"
 KEYS_NOTE = (
     "Effective number of keys: exp(entropy) of the attention weights of a query, median over "
@@ -50,9 +63,9 @@ def draw(study: Study, output: Path) -> list[Path]:
         for name, make_figure, has_runs in figures:
             if has_runs:
                 figure, stem = make_figure(study), output / f"study_{name}"
-                paths += style.save(figure, stem, 200, ["png"])
+                paths += style.save(figure, stem, ["png"])
                 paths.append(stem.with_suffix(".txt"))
-                write_text(paths[-1], f"{figure.get_label()}\n")  # notes for the caption
+                write_text(paths[-1], f"{CAPTIONS[name]} {figure.get_label()}".strip() + "\n")
     return paths
 
 

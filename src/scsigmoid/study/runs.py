@@ -14,7 +14,6 @@ from typing import Any
 
 import pandas as pd
 
-from scsigmoid.config.moved import VALUES
 from scsigmoid.config.schema import Config
 from scsigmoid.config.study import study_runs
 from scsigmoid.errors import UserError, first_few
@@ -92,8 +91,6 @@ class Study:
         runs = self.read("runs").set_index("run")
         # pandas reads empty text as NaN.
         runs[["variants", "purpose"]] = runs[["variants", "purpose"]].fillna("")
-        for old, new in VALUES.items():  # tables of earlier versions
-            runs["variants"] = runs["variants"].str.replace(old, new)
         runs["setting"] = [setting_label(run) for run in runs[[*SETTINGS]].to_dict("records")]
         if runs[runs["purpose"] == "stability"]["size"].nunique() > 1:
             # Runs of different sizes need different labels.

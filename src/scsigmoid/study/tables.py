@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pandas as pd
 
-from scsigmoid.records.csv_rows import NUMBER, numbers
 from scsigmoid.report.tables.writing import DASH, Cell, Table, fixed, interval, write_table
 from scsigmoid.results.labels import ATTENTIONS
 from scsigmoid.study import comparisons, stability
@@ -43,7 +42,7 @@ def write_tables(study: Study, output: Path) -> list[Path]:
     return [
         path
         for name, table in tables(study).items()
-        for path in write_table(table, f"study_{name}", output / f"study_{name}")
+        for path in write_table(table, output / f"study_{name}")
     ]
 
 
@@ -64,7 +63,6 @@ def tables(study: Study) -> dict[str, Table]:
         limits_table: "stability" in purposes,
         clipping_table: bool(curves["clipping"].notna().any()),
         scores_table: len(comparisons.score_differences(study)) > 0,
-        claims_table: True,  # without runs, the table is empty
     }
     functions = [function for function in can_make if can_make[function]]
     return {function.__name__.removesuffix("_table"): function(study) for function in functions}
@@ -370,68 +368,3 @@ def scores_table(study: Study) -> Table:
         "l" + "c" * (3 + len(controls)),
         ~rows.duplicated("metric", keep="last"),
     )
-
-
-def claims_table(study: Study) -> Table:
-    rows = []
-    for last in as_records(loss_differences(study, "seeds")[-1:]):  # empty without both arms
-        claim = "Lower validation loss with sigmoid"
-        # The signs are reversed, because a lower loss is better.
-        rows.append((claim, difference_text(last), verdict(-last["high"], -last["low"])))
-    for _, scores in comparisons.score_differences(study).groupby("metric", sort=False):
-        (last,) = as_records(scores[-1:])
-        claim = f"Better separated cell types with sigmoid: {last['metric']}"
-        rows.append((claim, difference_text(last), verdict(last["low"], last["high"])))
-    rows += stability_claims(study)
-    return Table(
-        caption="Claims of the paper about its 160M models, and the results of this study. "
-        "Differences of the validation loss (nats) or of a score (no unit) are sigmoid minus "
-        f"softmax, mean over seeds (one run each), {IN_BRACKETS}. They agree or disagree with the "
-        "paper if the whole interval is on one side of zero. Learning rates are the largest up to "
-        "which no run collapsed. Diverged runs are counted over all learning rates.",
-        # The report page reads the file.
-        columns=("claim", "result", "outcome", *([NUMBER] if rows else [])),
-        records=[(*row, number) for row, number in zip(rows, numbers(len(rows)), strict=True)],
-        header=("The paper", "Here", "At this scale"),
-        rows=rows,
-        align="lll",
-    )
-
-
-def stability_claims(study: Study) -> list[tuple[str, str, str]]:
-    """Return claim, result and outcome of each claim about training without clipping.
-
-    The list is empty if an arm has no runs without clipping.
-    """
-    # A list of at most one setting, with which `loc` selects rows as a data frame.
-    settings = [name for name in first_family_settings(study) if "no clipping" in name][:1]
-    if not settings:
-        return []
-    counts = stability.count_collapsed(study).set_index("setting").loc[settings]
-    diverged = dict(zip(counts["attention"], counts["diverged"], strict=True))
-    if len(diverged) < len(ATTENTIONS):
-        return []
-    (largest,) = as_records(stability.largest_rates(stability_runs(study)).loc[settings])
-    rates = ", ".join(
-        f"{arm} up to {largest[arm]:g}" if largest[arm] else f"{arm} no rate" for arm in ATTENTIONS
-    )
-    lead = largest["sigmoid"] - largest["softmax"]
-    shares = ", ".join(
-        f"{row['attention']} {row['diverged']} of {row['runs']}" for row in as_records(counts)
-    )
-    outcome = "agrees" if diverged["softmax"] else "open"
-    if diverged["sigmoid"]:
-        outcome = "disagrees"  # whether or not softmax diverges
-    return [
-        (
-            "Without clipping sigmoid trains at higher learning rates than softmax",
-            rates,
-            verdict(lead, lead),  # rates have no interval
-        ),
-        ("Without clipping softmax diverges and sigmoid does not", shares, outcome),
-    ]
-
-
-def verdict(low: float, high: float) -> str:
-    """Return ``agrees`` if the whole interval is above 0, ``disagrees`` if below, else ``open``."""
-    return "agrees" if low > 0 else "disagrees" if high < 0 else "open"

@@ -7,7 +7,7 @@ The genes are read from a list, or selected from the gene statistics of the trai
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import compress
@@ -190,24 +190,12 @@ def build_vocabulary(
     median_of_gene = dict(zip(merged.genes, medians.tolist(), strict=True))
     names = merged.names
     if initial:
-        added = [gene for gene in genes if gene not in initial.token_of]
-        expressed = sum(cells_of_gene.get(gene, 0) > 0 for gene in initial.token_of)
-        log(
-            f"vocabulary: {len(initial.token_of):,} genes of the initial model, {expressed:,} of "
-            f"which training cells express; {len(added):,} genes that it lacks are added"
-        )
-        genes = [*initial.token_of, *added]
+        genes = initial_first(genes, initial, cells_of_gene)
         median_of_gene |= dict(zip(initial.gene_ids, initial.medians.tolist(), strict=True))
         names = names | initial.name_of
         retired = {**retired, **initial.retired}
     organisms = count_genes(cells_of_gene, genes)
-    for organism, summary in organisms.items():
-        outside = summary["outside"] / max(summary["counts"], 1)
-        log(
-            f"vocabulary: {organism}: {summary['tokens']:,} genes have a token; training cells "
-            f"express {summary['genes']:,} genes; {outside:.3%} of the non-zero counts are of "
-            "genes without a token"
-        )
+    log_organisms(organisms)
     gene_ids = (*SPECIAL, *genes)
     with_token = set(genes)
     Vocabulary(
@@ -244,6 +232,19 @@ def with_initial_ids(
     }
 
 
+def initial_first(
+    genes: Sequence[str], initial: Vocabulary, cells_of_gene: Mapping[str, int]
+) -> list[str]:
+    """Return the genes of an initial model, then the chosen ``genes`` that it lacks."""
+    added = [gene for gene in genes if gene not in initial.token_of]
+    expressed = sum(cells_of_gene.get(gene, 0) > 0 for gene in initial.token_of)
+    log(
+        f"vocabulary: {len(initial.token_of):,} genes of the initial model, {expressed:,} of "
+        f"which training cells express; {len(added):,} genes that it lacks are added"
+    )
+    return [*initial.token_of, *added]
+
+
 def count_genes(cells_of_gene: dict[str, int], genes: Iterable[str]) -> dict[str, dict[str, int]]:
     """Count genes and non-zero counts by organism. The argument ``genes`` has the ids with a token.
 
@@ -264,6 +265,17 @@ def count_genes(cells_of_gene: dict[str, int], genes: Iterable[str]) -> dict[str
         summary["counts"] += cells
         summary["outside"] += 0 if gene in with_token else cells
     return organisms
+
+
+def log_organisms(organisms: Mapping[str, Mapping[str, int]]) -> None:
+    """Log the numbers of :func:`count_genes`."""
+    for organism, summary in organisms.items():
+        outside = summary["outside"] / max(summary["counts"], 1)
+        log(
+            f"vocabulary: {organism}: {summary['tokens']:,} genes have a token; training cells "
+            f"express {summary['genes']:,} genes; {outside:.3%} of the non-zero counts are of "
+            "genes without a token"
+        )
 
 
 def read_gene_list(path: str | Path) -> list[str]:

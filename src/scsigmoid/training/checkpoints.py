@@ -20,7 +20,6 @@ from zipfile import is_zipfile
 import torch
 from torch import Tensor
 
-from scsigmoid.config.moved import VALUES
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, sha256, write_text
 from scsigmoid.progress import log, warn
@@ -186,13 +185,6 @@ def read_checkpoint(path: Path) -> Checkpoint:
         values = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         if values.pop("version") != VERSION:
             raise ValueError("another version")
-        if "optimiser" in values:  # the name until version 0.3
-            values["optimizer"] = values.pop("optimiser")
-        for old, new in VALUES.items():
-            values["identity"] = {
-                name: value.replace(f'"{old}"', f'"{new}"')
-                for name, value in values["identity"].items()
-            }
         return Checkpoint(**values)
     except (ValueError, LookupError, TypeError, AttributeError, EOFError, UnpicklingError) as error:
         raise of_another_version(path) from error

@@ -171,7 +171,7 @@ def parse_journal(lines: list[str]) -> tuple[dict[str, npt.NDArray[Any]], dict[s
     if not rows:
         raise ValueError("it is empty")
     names = rows.pop(0)
-    # Older versions did not write the last column or the last two columns.
+    # Journals of docs/measurements lack the last column or the last two columns.
     if tuple(names) not in (COLUMNS, COLUMNS[:-1], COLUMNS[:-2]):
         raise ValueError("other columns")
     if any(len(row) != len(names) for row in rows):

@@ -60,7 +60,7 @@ def train(run: TrainingRun, stores: Sequence[Path], vocabulary: Path, output: Pa
         run: settings of the run.
         stores: folders of the token store of the training cells, in order.
         vocabulary: ``vocabulary.parquet``.
-        output: folder of the model, its snapshots, journal, TensorBoard events and checkpoints.
+        output: folder of the model, its snapshots, journal and checkpoints.
 
     Raises:
         UserError: if stores, vocabulary, settings and checkpoints do not fit each other, a file is
@@ -128,6 +128,11 @@ def train_together(
                 records.journal.write()  # atomic and synced to the disk, unlike appended rows
                 save_encoder(encoder, run.origin(last), vocabulary, output / MODEL)
                 write_text(checkpoints.folder / FINISHED, f"{run.training.steps}\n")
+                if last < run.training.steps:
+                    announce(
+                        f"{run.model}: the validation loss is flat: done after step {last} of "
+                        f"{run.training.steps}; to train longer, set training.patience: 0"
+                    )
 
             processes.on_first(finish)
     return True
@@ -302,8 +307,6 @@ def loop(
                     records.append(row, is_last)
                 if is_last or step % training.execution.checkpoint_every == 0:
                     records.checkpoint(trainer, step, is_last)
-                if is_flat:
-                    announce(f"{run.model}: the validation loss is flat: done after step {step}")
             if is_last:
                 break
     return step

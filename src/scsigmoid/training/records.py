@@ -1,26 +1,23 @@
-"""Output of rank 0 during a run: journal, TensorBoard events, checkpoints and progress."""
+"""Output of rank 0 during a run: journal, checkpoints and progress."""
 
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
-from scsigmoid.files import report_full_disk
 from scsigmoid.model.devices import device_name, peak_flops, peak_memory_gb, synchronize
 from scsigmoid.model.sizes import EncoderSettings, count_flops
-from scsigmoid.progress import announce, log
+from scsigmoid.progress import announce
 from scsigmoid.training.checkpoints import Checkpoint, Checkpoints
 from scsigmoid.training.journal import JOURNAL, LAYERS, Journal, Row, begin_layers
 from scsigmoid.training.run import TrainingRun
 from scsigmoid.training.shares import Share
 from scsigmoid.training.step import StepResult, Trainer
 
-EVENTS = "tensorboard"
 LINE_SECONDS = 30  # minimum time between two lines of progress in a log
 
 
@@ -46,8 +43,6 @@ class Records(ExitStack):
         self.identity = dict(identity)
         self.meter = meter
         self.journal = Journal(output / JOURNAL, header, rows)
-        self.events = Events(output / EVENTS, step)
-        self.callback(self.events.close)
         self.layers = output / LAYERS
         if run.training.validate_every:
             begin_layers(self.layers, step)
@@ -56,9 +51,8 @@ class Records(ExitStack):
         self._saved_step = step
 
     def append(self, row: Row, is_last: bool) -> None:
-        """Write a row to the journal and TensorBoard, and show it in the progress."""
+        """Write a row to the journal, and show it in the progress."""
         self.journal.append(row)
-        self.events.append(row)
         self.progress.show(row, is_last)
 
     def checkpoint(self, trainer: Trainer, step: int, is_last: bool = False) -> None:
@@ -78,33 +72,6 @@ class Records(ExitStack):
             )
         )
         self._saved_step = step
-
-
-class Events:
-    """Writer of a TensorBoard event for each value of the journal, if tensorboard is installed."""
-
-    def __init__(self, folder: Path, step: int) -> None:
-        """Continue after ``step``. TensorBoard then hides old events of later steps."""
-        self._folder = folder
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            self._writer = None
-            log("tensorboard is not installed: no event files are written; see journal.csv")
-        else:
-            self._writer = SummaryWriter(folder, purge_step=step + 1)
-
-    def append(self, row: Row) -> None:
-        if self._writer is not None:
-            with report_full_disk(self._folder):
-                for name, value in asdict(row).items():
-                    if name != "step" and value is not None:
-                        self._writer.add_scalar(name, value, row.step)
-
-    def close(self) -> None:
-        if self._writer is not None:
-            with report_full_disk(self._folder):
-                self._writer.close()
 
 
 class Progress:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 #: Widths of figures in inches: one column of a printed page, and two columns.
 SINGLE, DOUBLE = 3.35, 6.9
+DPI = 200  # resolution of the PNG files, in dots per inch
 #: Colors of text, of secondary text and lines, and of grid lines.
 INK, MUTED, RULE = "#222222", "#666666", "#d0d0d0"
 #: Color of each attention.
@@ -88,14 +89,12 @@ def panels(figure: Any, count: int, columns: int, **shared: bool) -> list["Axes"
     return grid[:count]
 
 
-def save(
-    figure: "Figure", stem: str | Path, dpi: int, formats: Sequence[str] = ("png", "pdf")
-) -> list[Path]:
+def save(figure: "Figure", stem: str | Path, formats: Sequence[str] = ("png", "pdf")) -> list[Path]:
     """Write a figure in each format. Equal figures have equal bytes: files contain no dates."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure)  # becomes figure.canvas
-    figure.set_dpi(dpi)
+    figure.set_dpi(DPI)
     freeze_layout(figure)
     metadata = {
         "png": {"Software": None},
@@ -104,7 +103,7 @@ def save(
     paths = [Path(f"{stem}.{suffix}") for suffix in formats]
     for path, suffix in zip(paths, formats, strict=True):
         with atomic_path(path) as temporary:
-            figure.savefig(temporary, format=suffix, dpi=dpi, metadata=metadata[suffix])
+            figure.savefig(temporary, format=suffix, dpi=DPI, metadata=metadata[suffix])
     return paths
 
 

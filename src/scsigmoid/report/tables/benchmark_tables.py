@@ -169,7 +169,6 @@ def training_cost(results: Results) -> Table:
         ),
         rows=rows,
         align="lrr",
-        latex_columns=6,
         notes=speed.cost_notes(results),
     )
 

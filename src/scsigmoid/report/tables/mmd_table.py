@@ -83,7 +83,6 @@ def mmd(results: Results, dataset: str) -> Table:
             *(("Sigmoid in the paper", "Softmax in the paper") if is_in_paper else ()),
         ),
         rows=rows,
-        latex_columns=4,
         notes=notes(results, dataset, measured_pairs, means),
     )
 

@@ -30,67 +30,18 @@ from scsigmoid.results.labels import (
 
 def validation_loss(results: Results) -> Table:
     config = results.config
-    models = results.plan.evaluated_models
-    compared = pairs(config)
+    models, compared = results.plan.evaluated_models, pairs(config)
     records: list[dict[str, object]] = []
     rows: list[list[Cell | str]] = []
     donor_counts = []
     for dataset, entry in config.datasets.items():
-        losses = {model: results.validation_loss(dataset, model) for model in models}
         donors = results.donor_count(dataset, models[0])
         donor_counts.append(f"{entry.title} {donors or 'unknown'}")
-        paired = {pair: results.paired_difference(dataset, *pair) for pair in compared}
-        # Models of different contexts mask different genes, so only pairs are compared.
-        best = {
-            pair[0] if difference.value < 0 else pair[1]
-            for pair, difference in paired.items()
-            if excludes_zero(difference)
-        }
-        # By model: the mean and half the width of its interval in the paper, if it is in the paper.
-        of_paper = reported()["validation_loss"].get(dataset, {})
-        paper = {
-            model: of_paper[name]
-            for model, name in models_in_paper(config).items()
-            if name in of_paper and model in losses
-        }
-        row: list[Cell | str] = [entry.title]
-        for model, loss in losses.items():
-            over_donors = results.validation_loss(dataset, model, "validation_loss_over_donors")
-            over_masks = results.validation_loss(dataset, model, "validation_loss_over_masks")
-            paper_mean, paper_half_width = paper.get(model, (None, None))
-            records.append(
-                {"dataset": dataset, "title": entry.title, "model": model, "compared_with": ""}
-                | {"mean": loss.value}
-                | over_donors.interval.columns("donor_mean")
-                | {"masks_low": over_masks.low, "masks_high": over_masks.high}
-                | {"cells": loss.n, "donors": donors}
-                | {"best": model in best}
-                | {"paper_mean": paper_mean, "paper_half_width": paper_half_width}
-            )
-            text = plus_minus(loss.value, over_masks.low, over_masks.high, 3)
-            text += in_parentheses(over_donors.interval)
-            row.append(Cell(text, bold=model in best))
-        paper_row: list[Cell | str] = ["in the paper"]
-        for model in models:
-            paper_row.append("{:.3f} ± {:.3f}".format(*paper[model]) if model in paper else "")
-        for (first, second), difference in paired.items():
-            mean = losses[first].value - losses[second].value
-            paper_difference = None
-            if first in paper and second in paper:
-                # Rounding removes the floating-point error of the subtraction.
-                paper_difference = round(paper[first][0] - paper[second][0], 6)
-            records.append(
-                {"dataset": dataset, "title": entry.title}
-                | {"model": first, "compared_with": second, "mean": mean}
-                | difference.columns("donor_mean")
-                | {"cells": losses[first].n, "donors": donors}
-                | {"paper_mean": paper_difference}
-            )
-            row.append(fixed(mean, 3, "+") + in_parentheses(difference, "+"))
-            paper_row.append("" if paper_difference is None else fixed(paper_difference, 3, "+"))
-        rows.append(row)
-        if paper:
-            rows.append(paper_row)
+        of_dataset, row, paper_row = losses_of_dataset(results, dataset, donors)
+        records += [{"dataset": dataset, "title": entry.title} | record for record in of_dataset]
+        rows.append([entry.title, *row])
+        if any(paper_row):
+            rows.append(["in the paper", *paper_row])
     settings = config.evaluation.validation_loss
     return Table(
         caption="Validation loss in nats per masked gene, one training run per model. The first "
@@ -113,6 +64,62 @@ def validation_loss(results: Results) -> Table:
         rows=rows,
         notes=[f"Number of donors: {', '.join(donor_counts)}."],
     )
+
+
+def losses_of_dataset(
+    results: Results, dataset: str, donors: int
+) -> tuple[list[dict[str, object]], list[Cell], list[str]]:
+    """Return the records of a dataset, and the cells of its row and of the paper's row.
+
+    There is a record and a cell for each model, then for each difference between two models. The
+    cells of the paper's row are empty without a number in the paper.
+    """
+    config, models = results.config, results.plan.evaluated_models
+    losses = {model: results.validation_loss(dataset, model) for model in models}
+    paired = {pair: results.paired_difference(dataset, *pair) for pair in pairs(config)}
+    # Models of different contexts mask different genes, so only pairs are compared.
+    best = {
+        pair[0] if difference.value < 0 else pair[1]
+        for pair, difference in paired.items()
+        if excludes_zero(difference)
+    }
+    # By model: the mean and half the width of its interval in the paper, if it is in the paper.
+    of_paper = reported()["validation_loss"].get(dataset, {})
+    paper = {
+        model: of_paper[name]
+        for model, name in models_in_paper(config).items()
+        if name in of_paper and model in losses
+    }
+    records: list[dict[str, object]] = []
+    row, paper_row = [], []
+    for model, loss in losses.items():
+        over_donors = results.validation_loss(dataset, model, "validation_loss_over_donors")
+        over_masks = results.validation_loss(dataset, model, "validation_loss_over_masks")
+        paper_mean, paper_half_width = paper.get(model, (None, None))
+        records.append(
+            {"model": model, "compared_with": "", "mean": loss.value}
+            | over_donors.interval.columns("donor_mean")
+            | {"masks_low": over_masks.low, "masks_high": over_masks.high}
+            | {"cells": loss.n, "donors": donors, "best": model in best}
+            | {"paper_mean": paper_mean, "paper_half_width": paper_half_width}
+        )
+        text = plus_minus(loss.value, over_masks.low, over_masks.high, 3)
+        row.append(Cell(text + in_parentheses(over_donors.interval), bold=model in best))
+        paper_row.append("{:.3f} ± {:.3f}".format(*paper[model]) if model in paper else "")
+    for (first, second), difference in paired.items():
+        mean = losses[first].value - losses[second].value
+        paper_difference = None
+        if first in paper and second in paper:
+            # Rounding removes the floating-point error of the subtraction.
+            paper_difference = round(paper[first][0] - paper[second][0], 6)
+        records.append(
+            {"model": first, "compared_with": second, "mean": mean}
+            | difference.columns("donor_mean")
+            | {"cells": losses[first].n, "donors": donors, "paper_mean": paper_difference}
+        )
+        row.append(Cell(fixed(mean, 3, "+") + in_parentheses(difference, "+")))
+        paper_row.append("" if paper_difference is None else fixed(paper_difference, 3, "+"))
+    return records, row, paper_row
 
 
 def in_parentheses(over_donors: Interval, sign: str = "-") -> str:

@@ -43,7 +43,6 @@ def model_architecture(results: Results) -> Table:
         header=("Parameter", "Value", "Paper"),
         rows=rows,
         align="lll",
-        latex_columns=2,
     )
 
 
@@ -132,7 +131,6 @@ def hyperparameters(results: Results) -> Table:
         ),
         rows=rows,
         align="lllrrlll",
-        latex_columns=7,
     )
 
 

@@ -1,4 +1,4 @@
-"""Tables in three formats: CSV, Markdown and LaTeX."""
+"""Tables in two formats: CSV and Markdown."""
 
 import math
 import re
@@ -26,18 +26,6 @@ INVISIBLE = re.compile(
 MARKDOWN = re.compile(r"[\\|*_`<>~$&@]|\](?=[(\[:])|:(?=//)|(?<=www)\.", re.IGNORECASE)
 #: Second line of a table in Markdown, by the alignment of a column.
 RULES = {"l": ":---", "r": "---:", "c": ":---:"}
-#: LaTeX code of characters that are special in LaTeX or missing from its fonts.
-LATEX = str.maketrans(
-    {letter: f"\\{letter}" for letter in "&%$#_{}"}
-    | {letter: f"\\text{name}{{}}" for letter, name in {
-        "\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater",
-        "|": "bar",
-    }.items()}
-    | {
-        "±": r"$\pm$", TIMES: r"$\times$", MINUS: r"$-$", INFINITY: r"$\infty$", "β": r"$\beta$",
-        "ε": r"$\epsilon$", DASH: "--",
-    }
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,17 +38,16 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table as CSV rows (``records``) and formatted for Markdown, LaTeX and the report page.
+    """A table as CSV rows (``records``) and formatted for Markdown and the report page.
 
     Attributes:
-        caption: plain text. LaTeX prints the first sentence in bold.
+        caption: plain text.
         records: rows of the CSV file, numbers in full precision.
         columns: names of the CSV columns, needed if ``records`` are sequences or can be empty.
         header: column titles of the formatted table.
         rows: rows of the formatted table. A string is short for ``Cell(string)``. A row with a
             single cell is the title of the rows below.
         align: ``l``, ``r`` or ``c`` for each column. Further columns are centered.
-        latex_columns: number of columns in LaTeX, from the left (default: all).
         notes: sentences below the formatted table, in plain text.
     """
 
@@ -70,7 +57,6 @@ class Table:
     header: Sequence[str]
     rows: Sequence[Sequence[Cell | str]]
     align: str = "l"
-    latex_columns: int | None = None
     notes: Sequence[str] = ()
 
     @property
@@ -103,17 +89,12 @@ def without_empty_columns(table: Table) -> Table:
         header=[table.header[index] for index in kept],
         rows=[[row[i] for i in kept] if len(row) > 1 else row for row in table.rows],
         align="".join(table.sides[index] for index in kept),
-        latex_columns=sum(index < (table.latex_columns or len(table.header)) for index in kept),
     )
 
 
-def write_table(table: Table, name: str, stem: str | Path) -> list[Path]:
-    """Write ``<stem>.csv``, ``<stem>.md`` and ``<stem>.tex`` (with the label ``tab:<name>``).
-
-    Formatted columns without values are left out of the Markdown and LaTeX files.
-    """
-    table = without_empty_columns(table)
-    texts = {"csv": as_csv(table), "md": as_markdown(table), "tex": as_latex(table, name)}
+def write_table(table: Table, stem: str | Path) -> list[Path]:
+    """Write ``<stem>.csv``, and ``<stem>.md`` without formatted columns that have no values."""
+    texts = {"csv": as_csv(table), "md": as_markdown(without_empty_columns(table))}
     for suffix, text in texts.items():
         write_text(f"{stem}.{suffix}", text)
     return [Path(f"{stem}.{suffix}") for suffix in texts]
@@ -184,34 +165,6 @@ def read_markdown(text: str) -> Table:
     )
 
 
-def as_latex(table: Table, name: str) -> str:
-    """Return the formatted table as a LaTeX table environment, which needs the package booktabs."""
-
-    def text(cell: Any) -> str:
-        # After a line break \\, LaTeX reads "[" and "*" as arguments of the line break.
-        return re.sub(r"^[\[*]", r"{}\g<0>", latex_escape(cell.text))
-
-    titles = table.header[: table.latex_columns]
-    header = [rf"\textbf{{{latex_escape(title)}}}" for title in titles]
-    # Fill short rows with empty cells, and drop the columns after `latex_columns`.
-    rows = [[*row, *[Cell("")] * len(header)][: len(header)] for row in table.cells]
-    style = pd.DataFrame(rows, columns=range(len(header))).style.hide(axis="index")
-    # The columns are numbers, because pandas cannot format columns with equal titles.
-    style = style.format_index(lambda column: header[int(str(column))], axis="columns")
-    # "--rwrap" makes pandas write \textbf{...}.
-    style = style.format(text).map(lambda cell: "textbf:--rwrap;" if cell.bold else "")
-    first, _, rest = latex_escape(table.caption).partition(". ")
-    words = " ".join([rest, *map(latex_escape, table.notes)])
-    return style.to_latex(
-        caption=rf"\textbf{{{first.rstrip('.')}.}} {words}".strip(),
-        label=f"tab:{name}",
-        column_format=table.sides[: len(header)],
-        hrules=True,
-        position="htbp",
-        position_float="centering",
-    )
-
-
 def visible(text: str) -> str:
     """Return a text without :data:`INVISIBLE` characters."""
     return INVISIBLE.sub("", text)
@@ -224,10 +177,6 @@ def one_line(text: str) -> str:
 
 def markdown_escape(text: str) -> str:
     return MARKDOWN.sub(r"\\\g<0>", one_line(text))
-
-
-def latex_escape(text: str) -> str:
-    return one_line(text).translate(LATEX)
 
 
 def fixed(value: float, digits: int, sign: str = "-") -> str:
