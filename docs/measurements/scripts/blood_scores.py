@@ -262,10 +262,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=1, help="number of processes")
     parser.add_argument("--output", type=Path, required=True, help="CSV file, which is extended")
     options = parser.parse_args(arguments)
-    wanted = [Representation(name) for name in BASELINES]
-    wanted += [
+    wanted = [
         Representation(Path(model).name, model, options.embeddings) for model in options.models
     ]
+    wanted += [Representation(name) for name in BASELINES]
     there: set[tuple[str, ...]] = set()
     if options.output.exists():
         scored = pd.read_csv(options.output, keep_default_na=False)
