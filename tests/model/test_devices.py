@@ -45,5 +45,5 @@ def test_jobs_are_spread_over_the_gpus(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["gpu", None, "cuda:99"])
 def test_a_device_that_does_not_exist_is_one_line(name):
-    with pytest.raises(UserError, match="^device: .*; set it to auto"):
+    with pytest.raises(UserError, match=r"^device: .*; set it to auto"):
         devices.resolve_device(name)
