@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from matplotlib.figure import Figure
+from once import made_once
 
 from scsigmoid.benchmarks.cases import Case, groups
 from scsigmoid.benchmarks.rows import KernelRow, TrainingRow, write_rows
@@ -557,18 +558,23 @@ def paper_results(tmp_path: Path, paper_config: Config) -> Results:
 
 @pytest.fixture(scope="session")
 def finished(folder: Path, config: Config, tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """Results with all tables and figures of the report. The title of one dataset is markup."""
-    copy = tmp_path_factory.mktemp("finished") / "results"
-    shutil.copytree(folder, copy)
+    """Results with all tables and figures of the report. The title of one dataset is markup.
+
+    All processes of pytest share them.
+    """
     title = "<script>alert('x')</script> & co"
     datasets = {
         **config.datasets,
         "pbmc68k": config.datasets["pbmc68k"].model_copy(update={"title": title}),
     }
-    results = Results(copy, config.model_copy(update={"datasets": datasets}))
-    (copy / "config.yaml").write_text(as_yaml(results.config))
-    write_all_parts(results)
-    return results
+    config = config.model_copy(update={"datasets": datasets})
+
+    def make(copy: Path) -> None:
+        shutil.copytree(folder, copy)
+        (copy / "config.yaml").write_text(as_yaml(config))
+        write_all_parts(Results(copy, config))
+
+    return Results(made_once(tmp_path_factory, "finished_results", make), config)
 
 
 def copy_inputs(results: Results, kind: str, name: str, folder: Path) -> Results:

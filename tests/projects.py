@@ -42,9 +42,10 @@ class Project:
         folder.mkdir(parents=True)
         for part in PARTS:
             source = ROOT / part
-            if source.is_dir():
-                ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-                shutil.copytree(source, folder / part, ignore=ignored)
+            if part == "src":  # linked, so that all projects share its compiled code
+                (folder / part).symlink_to(source)
+            elif source.is_dir():
+                shutil.copytree(source, folder / part)
             else:
                 shutil.copy(source, folder / part)
         project = cls(folder)

@@ -45,6 +45,7 @@ def test_loading(tmp_path: Path) -> None:
     assert (rows > 0).all(axis=None)
 
 
+@pytest.mark.faults  # three processes train
 def test_scaling(tmp_path: Path) -> None:
     """The efficiency of two processes is computed from the steps that both runs logged."""
     rows = run(tmp_path, "timing.py scaling --preset demo --processes 1 2 --steps 20 --device cpu")

@@ -15,7 +15,7 @@ from scsigmoid.records.measurements import read_measurements
 from scsigmoid.seeds import derive
 
 SETTINGS = Mmd(
-    datasets=None, resamples=200, confidence=0.95, estimator="unbiased", minimum_cells=10,
+    resamples=200, confidence=0.95, estimator="unbiased", minimum_cells=10,
     block_cells=16,
 )  # fmt: skip
 ORDER = ("Mesenchymal", "Cardiac", "Immune")

@@ -7,17 +7,16 @@ import sys
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import umap
 from configurations import write_configuration
 
 from scsigmoid.config.schema import Umap
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_embeddings
 from scsigmoid.evaluation.neighbors import principal_components
-from scsigmoid.evaluation.umap import umap_dataset
+from scsigmoid.evaluation.umap import import_umap, umap_dataset
 from scsigmoid.seeds import derive
 
-SETTINGS = Umap(datasets=None, neighbors=15, minimum_distance=0.5, variance=0.95)
+SETTINGS = Umap(neighbors=15, minimum_distance=0.5, variance=0.95)
 
 
 def test_two_processes_write_the_same_bytes(write_pair, tmp_path):
@@ -42,12 +41,12 @@ def test_settings_reach_the_library(write_pair, tmp_path):
     """The coordinates equal umap-learn's for the same components and seed."""
     paths = write_pair({"a": 30, "": 30}, hidden=8)
     outputs = {model: tmp_path / f"{model}.parquet" for model in paths}
-    settings = Umap(datasets=None, neighbors=7, minimum_distance=0.25, variance=0.8)
+    settings = Umap(neighbors=7, minimum_distance=0.25, variance=0.8)
     umap_dataset(paths, "toy", settings, 42, outputs)
     for model, embedding in read_embeddings(paths, "toy", labeled_only=False).items():
         components = principal_components(embedding.values, 0.8, "x")
         assert 1 < components.shape[1] < 8
-        projection = umap.UMAP(
+        projection = import_umap().UMAP(
             n_neighbors=7, min_dist=0.25, random_state=derive(42, "umap") % 2**32, n_jobs=1
         )
         expected = projection.fit_transform(components)

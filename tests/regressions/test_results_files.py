@@ -255,7 +255,7 @@ def measure(
 ) -> list[Measurement]:
     """Measure the MMD of cells with these types, and return the rows of the file."""
     settings = Mmd(
-        datasets=None, resamples=20, confidence=0.95, estimator="unbiased", minimum_cells=8,
+        resamples=20, confidence=0.95, estimator="unbiased", minimum_cells=8,
         block_cells=64,
     )  # fmt: skip
     output = folder / "metrics/mmd/simulated_heart.csv"

@@ -1,33 +1,29 @@
 """Whole runs of the workflow, in a copy of the project, at a scale of seconds."""
 
 import copy
-import fcntl
-import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from once import made_once
 from projects import TINY, Project
 
 TERMINAL = "terminal.txt"  # file with the standard error of the run
 
 
+def run_whole(folder: Path) -> None:
+    """Run the whole workflow in a new project."""
+    project = Project.new(folder, TINY)
+    run = project.run()
+    assert run.returncode == 0, run.stdout + run.stderr
+    (folder / TERMINAL).write_text(run.stderr)
+
+
 @pytest.fixture(scope="session")
 def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project whose workflow has run once. All processes of pytest share it."""
-    shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent
-    folder = shared / "whole_run"
-    with (shared / "whole_run.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            project = Project.new(tmp_path_factory.mktemp("unfinished") / "project", TINY)
-            run = project.run()
-            assert run.returncode == 0, run.stdout + run.stderr
-            (project.folder / TERMINAL).write_text(run.stderr)
-            project.folder.rename(folder)
-    return Project(folder)
+    return Project(made_once(tmp_path_factory, "whole_run", run_whole))
 
 
 @pytest.fixture(scope="module")

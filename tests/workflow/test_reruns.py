@@ -1,13 +1,16 @@
 """Jobs that a single change needs after a finished run."""
 
+import shutil
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from projects import ROOT
 from stages import write_cells
 
 from scsigmoid.config.check import merge
+from scsigmoid.config.stored import MARKER
 
 # Two evaluation datasets, four models that are evaluated and two of the stress test.
 DEMO: dict[str, Any] = {
@@ -102,6 +105,8 @@ def touch_outputs(project: Any) -> None:
             path.touch()
         else:
             path.mkdir(parents=True)
+    (results,) = (project.folder / "results").iterdir()
+    (results / "config.yaml").write_text(MARKER)  # as a run stores it
     project.run("--touch", "--forceall")
 
 
@@ -126,7 +131,10 @@ def test_a_change_plans_the_jobs_that_it_needs(
     project, before = runs[run]
     project.configure(merge(before, settings))
     if change == "new setting of training":
-        schema = project.folder / "src/scsigmoid/config/schema.py"
+        source = project.folder / "src"
+        source.unlink()  # a link to the repository
+        shutil.copytree(ROOT / "src", source)
+        schema = source / "scsigmoid/config/schema.py"
         text = schema.read_text()
         assert text.count(STEPS) == 1
         schema.write_text(text.replace(STEPS, NEW_SETTING))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -36,8 +37,7 @@ def umap_dataset(
     by_model = read_embeddings(embeddings, dataset, labeled_only=False, batch=batch)
     first = next(iter(by_model.values()))
     check_enough(first.path, first.labels, umap=settings.neighbors)
-    import umap  # after the checks, because it takes seconds
-
+    umap = import_umap()  # after the checks, because it takes seconds
     for model, embedding in by_model.items():
         log(f"UMAP of {model}: {len(embedding.cells)} cells")
         reducer = umap.UMAP(
@@ -52,3 +52,20 @@ def umap_dataset(
         fields = ("model", "dataset", "vocabulary", "cells")
         identity = {field: embedding.metadata[field] for field in fields}
         write_table(outputs[model], pa.table(columns), identity)
+
+
+def import_umap() -> Any:
+    """Import umap-learn. Numba stores all its compiled code in `__pycache__` for later processes.
+
+    Compiling takes about 15 seconds of a CPU core, and the projection of a thousand cells less than
+    one. umap-learn and pynndescent themselves store only a small part of their code.
+    """
+    import numba
+
+    njit = numba.njit
+    numba.njit = lambda *functions, **options: njit(*functions, **{**options, "cache": True})
+    try:
+        import umap
+    finally:
+        numba.njit = njit
+    return umap
