@@ -41,3 +41,9 @@ def test_jobs_are_spread_over_the_gpus(tmp_path, monkeypatch):
     # With other names of the GPUs, the claims are separate.
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert claim_gpus(1) == [0]
+
+
+@pytest.mark.parametrize("name", ["gpu", None, "cuda:99"])
+def test_a_device_that_does_not_exist_is_one_line(name):
+    with pytest.raises(UserError, match=r"^device: .*; set it to auto"):
+        devices.resolve_device(name)
