@@ -456,13 +456,18 @@ def study_tables(measurements: Path) -> dict[str, str]:
     return texts | {"real_cells": seeds_table(read(measurements / "h200", "real_cells_seeds.csv"))}
 
 
-#: Representations in the table of the model ``blood``.
+#: Representations without a model in the tables of models of blood cells.
 REPRESENTATIONS = {
-    "blood": "`blood`, 384 dimensions",
     "pca_50": "50 principal components of log counts",
     "pca_384": "384 principal components of log counts",
+    "variable_genes": "log counts of 2,000 variable genes",
     "random": "random, 384 dimensions",
 }
+#: Studies in these tables, and metrics with their titles.
+STUDIES = {"pbmc_3k": "PBMC 3k", "nsclc_blood_scgate": "NSCLC"}
+TYPE_METRICS = {"logistic": "logistic", "knn": "neighbors", "leiden_nmi": "Leiden NMI"}
+TRANSFER_METRICS = {"logistic_accuracy": "logistic", "neighbors_accuracy": "neighbors"}
+MIXING_METRICS = {"ilisi": "iLISI", "graph_connectivity": "connectivity"}
 
 
 #: Methods in the table of predicted types.
@@ -475,17 +480,49 @@ METHODS = {
 }
 
 
+def blood_tables(scores: pd.DataFrame) -> dict[str, str]:
+    """Return the tables of scores of models of blood cells, by name."""
+    keys = ["representation", "study", "reference", "metric"]
+    by_place = scores.groupby(keys)["value"]
+    means, deviations = by_place.mean(), by_place.std()
+    first, second = STUDIES
+    within = [(study, "", metric) for study in STUDIES for metric in TYPE_METRICS]
+    across = [(second, first, metric) for metric in TRANSFER_METRICS]
+    across += [(first, second, metric) for metric in TRANSFER_METRICS]
+    across += [(second, first, metric) for metric in MIXING_METRICS]
+    ways = (f"to {STUDIES[second]}", f"to {STUDIES[first]}")
+    headers = {
+        "blood": [
+            f"{title}: {text}" for title in STUDIES.values() for text in TYPE_METRICS.values()
+        ],
+        "blood_transfer": [
+            *(f"{way}: {text}" for way in ways for text in TRANSFER_METRICS.values()),
+            *MIXING_METRICS.values(),
+        ],
+    }
+    models = [name for name in scores["representation"].unique() if name not in REPRESENTATIONS]
+    titles = {name: f"`{name}`" for name in models} | {
+        name: title
+        for name, title in REPRESENTATIONS.items()
+        if name in set(scores["representation"])
+    }
+
+    def cell(*place: str) -> str:
+        if place not in means:
+            return number(np.nan)
+        return f"{number(means[place], 3)} ± {number(deviations[place], 3)}"
+
+    return {
+        table: markdown(
+            ["", *headers[table]],
+            [[title, *(cell(name, *at) for at in places)] for name, title in titles.items()],
+        )
+        for table, places in (("blood", within), ("blood_transfer", across))
+    }
+
+
 def evaluation_tables(measurements: Path) -> dict[str, str]:
     """Return the tables of docs/evaluation.md by name."""
-    scores = read(measurements, "cpu/blood_scores.csv").groupby(["representation", "metric"])
-    means, deviations = scores["value"].mean(), scores["value"].std()
-    metrics = {"logistic": "logistic regression", "knn": "15 nearest neighbors"}
-    metrics["leiden_nmi"] = "Leiden NMI"
-    lines = []
-    for name in (name for name in REPRESENTATIONS if name in means):
-        places = [(name, metric) for metric in metrics]
-        cells = [f"{number(means[at], 3)} ± {number(deviations[at], 3)}" for at in places]
-        lines.append([REPRESENTATIONS[name], *cells])
     annotation = read(measurements, "cpu/annotation.csv")
     accuracy = annotation.pivot(
         index=["reference", "query", "cells"], columns="method", values="accuracy"
@@ -503,7 +540,7 @@ def evaluation_tables(measurements: Path) -> dict[str, str]:
     ]
     header = ["donors", "standard deviation between donors", "Student's t over donor means"]
     return {
-        "blood": markdown(["PBMC 3k: 2,638 cells, 9 types", *metrics.values()], lines),
+        **blood_tables(read(measurements, "cpu/blood_scores.csv")),
         "annotation": markdown(["reference", "query", "cells", *METHODS.values()], annotated),
         "donor_coverage": markdown([*header, "over cells, donors as clusters (CR1)"], covered),
     }

@@ -6,7 +6,8 @@
 ``results/data`` contains the files of :data:`STUDIES`. Cells of the type ``unknown`` are left out.
 A model is a name, or a folder with ``model.safetensors``. With ``--embeddings FOLDER``, the
 embedding of a model is read from ``FOLDER/<model>/<study>.npy``, or written there if the file is
-missing. Representations that the output already has are not scored again.
+missing. Parts that the output already has are not scored again. The last study is scored
+after the others.
 
 A split is a seed. The CSV file has one row per representation, study, metric and split. Cells of
 one study (``reference`` is empty), by their types:
@@ -33,7 +34,7 @@ independent normal values, other ones in each split.
 
 import argparse
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import combinations, permutations
@@ -63,6 +64,12 @@ from scsigmoid.evaluation.scib import connectivity, cross_validated, ilisi, leid
 STUDIES = ("pbmc_3k", "more/nsclc_blood_scgate", "pbmc_facs")
 #: Representations without a model.
 BASELINES = ("random", "pca_50", "pca_384", "variable_genes")
+#: Studies, and pairs of a study and its reference, in the order in which they are scored.
+Part = tuple[str, str]
+PAIRS: list[Part] = [(query, reference) for reference, query in permutations(STUDIES, 2)]
+PARTS: list[Part] = [(study, "") for study in STUDIES] + PAIRS
+#: Pairs for which mixing is scored.
+MIXED: list[Part] = [(query, reference) for reference, query in combinations(STUDIES, 2)]
 COLUMNS = ["representation", "study", "reference", "split", "metric", "value"]
 NEIGHBORS = 15
 TRAINED_SHARE = 0.8  # of the reference, in each split of the transfer
@@ -175,15 +182,13 @@ def neighbors_of(values: Values, labels: NDArray[np.str_], batches: NDArray[np.s
     return Neighbors(values, coordinates, *nearest, labels, np.array([]), {}, Path(), batches)
 
 
-def type_scores(values: Values, study: Study, splits: range) -> Iterator[tuple[int, Score]]:
-    """Yield the split, and the scores of the cells of one study."""
-    types = np.unique(study.labels, return_inverse=True)[1]
-    cells = neighbors_of(values, study.labels, np.array([], dtype=str))
-    for split in splits:
-        yield split, ("logistic", probe(values, types, split))
-        knn = cross_validated(KNeighborsClassifier(NEIGHBORS), cells.coordinates, types, split)
-        yield split, ("knn", knn)
-        yield split, ("leiden_nmi", leiden(cells, split)["leiden_nmi"])
+def type_scores(cells: Neighbors, split: int) -> Iterator[Score]:
+    """Yield the scores of the cells of one study."""
+    types = np.unique(cells.labels, return_inverse=True)[1]
+    yield "logistic", probe(cells.values, types, split)
+    knn = KNeighborsClassifier(NEIGHBORS)
+    yield "knn", cross_validated(knn, cells.coordinates, types, split)
+    yield "leiden_nmi", leiden(cells, split)["leiden_nmi"]
 
 
 def shared_types(first: Study, second: Study) -> list[str]:
@@ -191,7 +196,7 @@ def shared_types(first: Study, second: Study) -> list[str]:
 
 
 def transfer_scores(
-    values: tuple[Values, Values], reference: Study, query: Study, split: int
+    trained: Values, predicted: Values, reference: Study, query: Study, split: int
 ) -> Iterator[Score]:
     """Yield the scores of classifiers that are fitted to a part of the reference."""
     shared = shared_types(reference, query)
@@ -201,14 +206,14 @@ def transfer_scores(
     rows = np.sort(generator.choice(rows, round(TRAINED_SHARE * len(rows)), replace=False))
     truth = query.types[queried]
     for classifier in ("logistic", "neighbors"):
-        fitted = make_classifier(classifier).fit(values[0][rows], reference.types[rows])
-        predicted = fitted.predict(values[1][queried])
-        yield f"{classifier}_accuracy", accuracy_score(truth, predicted)
-        yield f"{classifier}_balanced", balanced_accuracy_score(truth, predicted)
+        fitted = make_classifier(classifier).fit(trained[rows], reference.types[rows])
+        found = fitted.predict(predicted[queried])
+        yield f"{classifier}_accuracy", accuracy_score(truth, found)
+        yield f"{classifier}_balanced", balanced_accuracy_score(truth, found)
 
 
 def mixing_scores(
-    values: tuple[Values, Values], first: Study, second: Study, split: int
+    values: Values, others: Values, first: Study, second: Study, split: int
 ) -> Iterator[Score]:
     """Yield the scores of a sample with equal numbers of cells of both studies for each type."""
     generator = np.random.default_rng(split)
@@ -220,34 +225,32 @@ def mixing_scores(
     chosen = [np.concatenate(part) for part in rows]
     types = np.concatenate([first.types[chosen[0]], second.types[chosen[1]]])
     batches = np.repeat([first.name, second.name], [len(part) for part in chosen])
-    sampled = np.concatenate([part[row] for part, row in zip(values, chosen, strict=True)])
+    sampled = np.concatenate([values[chosen[0]], others[chosen[1]]])
     cells = neighbors_of(sampled, types, batches)
     yield from ilisi(cells, split).items()
     yield from connectivity(cells, split).items()
 
 
-def score(representation: Representation, folder: Path, splits: int) -> pd.DataFrame:
-    """Return all rows of a representation."""
-    studies = [read(folder, name) for name in STUDIES]
-    rows: list[tuple[str, str, str, int, str, float]] = []
-    name = representation.name
-    seeds = [range(split, split + 1) for split in range(splits)]
-    for study in studies:
-        for part in seeds if name == "random" else [range(splits)]:
-            (values,) = representation.values([study], [], part.start)
-            for split, found in type_scores(values, study, part):
-                rows.append((name, study.name, "", split, *found))
-    for reference, query in permutations(studies, 2):
-        for split in range(splits):
-            first, second = representation.values([reference], [query], split)
-            for found in transfer_scores((first, second), reference, query, split):
-                rows.append((name, query.name, reference.name, split, *found))
-    for reference, query in combinations(studies, 2):
-        for split in range(splits):
-            first, second = representation.values([reference, query], [], split)
-            for found in mixing_scores((first, second), reference, query, split):
-                rows.append((name, query.name, reference.name, split, *found))
-    return pd.DataFrame(rows, columns=COLUMNS)
+def score(representation: Representation, folder: Path, splits: int, part: Part) -> pd.DataFrame:
+    """Return the rows of a representation for one study, or for a study and its reference."""
+    query, *references = [read(folder, name) for name in part if name]
+    rows: list[tuple[int, str, float]] = []
+    for split in range(splits):
+        if not references:
+            if split == 0 or representation.name == "random":
+                (values,) = representation.values([query], [], split)
+                cells = neighbors_of(values, query.labels, np.array([], dtype=str))
+            rows += [(split, *found) for found in type_scores(cells, split)]
+            continue
+        both = [references[0], query]
+        values = representation.values(both[:1], both[1:], split)
+        rows += [(split, *found) for found in transfer_scores(*values, *both, split)]
+        if part in MIXED:
+            values = representation.values(both, [], split)
+            rows += [(split, *found) for found in mixing_scores(*values, *both, split)]
+    table = pd.DataFrame(rows, columns=COLUMNS[3:])
+    places = (representation.name, *(Path(name).name for name in part))
+    return pd.concat([pd.DataFrame([places] * len(table), columns=COLUMNS[:3]), table], axis=1)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -259,19 +262,30 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=1, help="number of processes")
     parser.add_argument("--output", type=Path, required=True, help="CSV file, which is extended")
     options = parser.parse_args(arguments)
-    wanted = [Representation(name) for name in BASELINES]
-    wanted += [
+    wanted = [
         Representation(Path(model).name, model, options.embeddings) for model in options.models
     ]
-    scored = pd.read_csv(options.output) if options.output.exists() else pd.DataFrame()
-    there = {*scored["representation"]} if len(scored) else set()
-    wanted = [item for item in wanted if item.name not in there]
+    wanted += [Representation(name) for name in BASELINES]
+    there: set[tuple[str, ...]] = set()
+    if options.output.exists():
+        scored = pd.read_csv(options.output, keep_default_na=False)
+        there = {*scored[COLUMNS[:3]].itertuples(index=False, name=None)}
+    wanted_parts = [
+        (item, part)
+        for part in sorted(PARTS, key=lambda part: sum(name == STUDIES[-1] for name in part))
+        for item in wanted
+        if (item.name, *(Path(name).name for name in part)) not in there
+    ]
     compute = partial(score, folder=options.data, splits=options.splits)
     with ProcessPoolExecutor(options.jobs) as pool:
-        for table in pool.map(compute, wanted):
+        tasks = [pool.submit(compute, item, part=part) for item, part in wanted_parts]
+        for task in as_completed(tasks):
+            if task.exception():
+                pool.shutdown(wait=False, cancel_futures=True)
+            table = task.result()
             has_header = not options.output.exists()
             table.round(4).to_csv(options.output, index=False, mode="a", header=has_header)
-            print(table["representation"].iloc[0], flush=True)
+            print(*table.iloc[0, :3], flush=True)
 
 
 if __name__ == "__main__":
