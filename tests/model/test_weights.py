@@ -1,5 +1,7 @@
 """Finished models: round trip and damage."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,3 +154,11 @@ def test_other_versions_are_refused(model):
     write(model, metadata | {"version": 1}, weights)
     with pytest.raises(UserError, match=r"model\.safetensors: written by another version"):
         load_encoder(model)
+
+
+def test_loading_does_not_initialize(tmp_path):
+    """Initialization on the device meta would import TorchDynamo, for more than a second."""
+    program = "import sys, scsigmoid as ss; ss.load('blood'); print('torch._dynamo' in sys.modules)"
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert result.stdout.split()[-1] == "False"

@@ -19,6 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from scsigmoid.config.schema import FILE_NAME, Size
 from scsigmoid.errors import UserError
@@ -165,7 +166,8 @@ def settings_of(
     layers = {match[1] for name in weights if (match := BLOCK.match(name))}
     if settings.layers != len(layers):
         raise ValueError(f"{settings.layers} layers in its header, {len(layers)} in its tensors")
-    with torch.device("meta"):  # A damaged header may contain sizes that do not fit in memory.
+    # A damaged header may contain sizes that do not fit in memory.
+    with torch.device("meta"), Uninitialized():
         encoder = encoder_for(settings, weights)
     shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     expected = {name: tuple(tensor.shape) for name, tensor in encoder.state_dict().items()}
@@ -175,6 +177,15 @@ def settings_of(
             f"tensor {name} has shape {shapes.get(name)}, expected {expected.get(name)}"
         )
     return settings
+
+
+class Uninitialized(TorchFunctionMode):
+    """Skip the initialization of parameters. On the device meta it would import TorchDynamo."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if getattr(function, "__module__", "") == "torch.nn.init":
+            return None
+        return function(*args, **(kwargs or {}))
 
 
 def encoder_for(settings: EncoderSettings, weights: Mapping[str, Tensor]) -> Encoder:
@@ -214,7 +225,7 @@ def load_encoder(
         settings = settings_of(metadata, weights, backend)
         if metadata["sha256"] != checksum(metadata, weights):
             raise ValueError("its checksum differs")
-        with torch.device("meta"):  # the weights replace all parameters
+        with torch.device("meta"), Uninitialized():  # the weights replace all parameters
             encoder = encoder_for(settings, weights)
         encoder.load_state_dict({name: w.float() for name, w in weights.items()}, assign=True)
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
