@@ -26,17 +26,6 @@ def test_truncated_manifests(tmp_path):
                 read_manifest(path)
 
 
-def test_the_column_of_an_earlier_version_is_ignored(tmp_path):
-    path = tmp_path / "lock.csv"
-    write_manifest(path, ROWS)
-    lines = [line.split(",") for line in path.read_text().splitlines()]
-    place = lines[0].index("location") + 1
-    for line, value in zip(lines, ["simulated", "false", "true", "false"], strict=True):
-        line.insert(place, value)
-    path.write_text("".join(",".join(line) + "\n" for line in lines))
-    assert read_manifest(path) == ROWS
-
-
 def test_other_files(tmp_path):
     with pytest.raises(UserError, match="no such manifest"):
         read_manifest(tmp_path / "none.csv")

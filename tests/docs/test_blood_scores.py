@@ -64,5 +64,6 @@ def test_scores_of_cells_whose_types_are_clear(script: ModuleType, data: Path) -
     np.save(data / "embeddings" / model.name / "pbmc_3k.npy", np.zeros((3, 8)))
     kept = rows[rows["representation"] != model.name]
     kept.to_csv(data / "scores.csv", index=False)
+    script.Representation.embedding.cache_clear()  # as in another process
     with pytest.raises(SystemExit, match="delete it"):
         script.main(arguments)

@@ -160,6 +160,11 @@ def test_vocabulary_of_an_initial_model(write_part, tmp_path):
     assert vocabulary.medians[7] == pytest.approx(1e4 * (1 / 2 + 2 / 3) / 2, rel=0.01)
     assert vocabulary.retired == {"HLA.A": HUMAN[1], HUMAN[9]: HUMAN[5]}
     assert vocabulary.starts_with(initial)
+    none = EXPRESSED.model_copy(update={"sizes": {"Homo sapiens": 0, "other": 0}})
+    build_vocabulary(statistics, 2, output, none, initial)
+    assert Vocabulary.read(output).gene_ids == initial.gene_ids
+    with pytest.raises(UserError, match=r"tokens\.vocabulary\.sizes: no gene is left"):
+        build_vocabulary(statistics, 2, tmp_path / "w.parquet", none)
     assert not vocabulary.starts_with(replace(initial, medians=initial.medians + 1))
     assert not initial.starts_with(vocabulary)
 

@@ -34,9 +34,8 @@ independent normal values, other ones in each split.
 
 import argparse
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import combinations, permutations
 from pathlib import Path
 
@@ -259,7 +258,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--models", nargs="+", default=["blood"])
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--embeddings", type=Path, help="folder of embeddings")
-    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
     parser.add_argument("--output", type=Path, required=True, help="CSV file, which is extended")
     options = parser.parse_args(arguments)
     wanted = [
@@ -276,16 +274,11 @@ def main(arguments: list[str] | None = None) -> None:
         for item in wanted
         if (item.name, *(Path(name).name for name in part)) not in there
     ]
-    compute = partial(score, folder=options.data, splits=options.splits)
-    with ProcessPoolExecutor(options.jobs) as pool:
-        tasks = [pool.submit(compute, item, part=part) for item, part in wanted_parts]
-        for task in as_completed(tasks):
-            if task.exception():
-                pool.shutdown(wait=False, cancel_futures=True)
-            table = task.result()
-            has_header = not options.output.exists()
-            table.round(4).to_csv(options.output, index=False, mode="a", header=has_header)
-            print(*table.iloc[0, :3], flush=True)
+    for item, part in wanted_parts:
+        table = score(item, options.data, options.splits, part)
+        has_header = not options.output.exists()
+        table.round(4).to_csv(options.output, index=False, mode="a", header=has_header)
+        print(*table.iloc[0, :3], flush=True)
 
 
 if __name__ == "__main__":

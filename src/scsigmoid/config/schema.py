@@ -257,9 +257,10 @@ class VocabularyChoice(Section):
     genes: Text | None
     """File with one gene id per line. Exactly these genes get tokens. Genes that no training cell
     expresses have a median of 1. ``null`` selects genes by the other settings."""
-    sizes: dict[Literal["Homo sapiens", "Mus musculus", "other"], Count] | None
+    sizes: dict[Literal["Homo sapiens", "Mus musculus", "other"], CountOrZero] | None
     """Largest number of genes of each organism. Genes that more training cells express are
-    preferred. ``other`` limits genes without an Ensembl id. ``null`` means no limit."""
+    preferred. ``other`` limits genes without an Ensembl id. ``null`` means no limit. Genes of
+    ``training.initial`` always have tokens: 0 adds no others."""
 
 
 class Tokens(Section):

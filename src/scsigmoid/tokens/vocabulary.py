@@ -180,7 +180,9 @@ def build_vocabulary(
     else:
         # Listed ids are preferred, so the id that replaces a listed id is in the list, too.
         genes = [gene for gene in listed if gene not in retired]
-    if not any(cells_of_gene.get(gene) for gene in genes):  # only possible with a list
+    if not genes and not initial:
+        raise UserError("tokens.vocabulary.sizes: no gene is left; set larger numbers")
+    if genes and not any(cells_of_gene.get(gene) for gene in genes):  # only possible with a list
         raise UserError(
             f"{choice.genes}: no training cell expresses a gene of the list (the list contains "
             f"{genes[0]!r}, the training files {merged.genes[0]!r}); use the gene ids of the "
