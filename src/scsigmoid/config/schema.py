@@ -366,10 +366,11 @@ class Training(Section):
     lowest loss before them. 0 means that training never stops early."""
     initial: Text | None = None
     """Model file that training starts from: ``blood``, the model in the package, or the path of a
-    ``model.safetensors``. Its genes keep their tokens and medians. Genes that it lacks are
-    added if they are among those of ``tokens.vocabulary.sizes``. Attention, context and size must be those of this model. A file with other content trains
-    again. All models that start from a file share it; for a model from scratch, set
-    ``models.<name>.training.initial: null``. ``null`` means random weights."""
+    ``model.safetensors``. Its genes keep their tokens and medians. Genes that it lacks are added if
+    they are among those of ``tokens.vocabulary.sizes``. Attention, context and size must be those
+    of this model. A file with other content trains again. All models that start from a file share
+    it; for a model from scratch, set ``models.<name>.training.initial: null``. ``null`` means
+    random weights."""
     snapshots: list[Count] = []
     """Steps after which a copy of the model is written, if they are below ``steps``."""
     execution: Execution
