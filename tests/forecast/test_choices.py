@@ -77,6 +77,7 @@ def test_an_initial_model_sets_size_and_context(own: Any, tmp_path: Path) -> Non
     assert config.size_of("sigmoid").hidden == 16
     assert config.models["sigmoid"].context == CONTEXT
     assert config.training.initial == str(model)
+    assert set(config.tokens.vocabulary.sizes.values()) == {0}
     assert config.training.learning_rate < own(entry).training.learning_rate
     with pytest.raises(UserError, match=r"sizes\.tiny: is .* the initial model"):
         own(entry, training={"initial": str(model)}, architecture={"size": "tiny"})

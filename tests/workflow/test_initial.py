@@ -21,11 +21,11 @@ NEW_GENES = [f"NEW{number}" for number in range(4)]
 
 @pytest.fixture(scope="module")
 def finished(make_project: Callable[[dict[str, Any]], Any]) -> Any:
-    """A finished run on 120 cells of three types, with four genes that the model lacks."""
+    """A finished run on 120 cells of three types, which adds four genes that the model lacks."""
     settings = {
         "corpus": {"source": "local", "local": [{"files": "cells.h5ad", "held_out": 0.5}]},
         "training": {"initial": "sigmoid_toy/model.safetensors", "steps": 2},
-        "tokens": {"cls": True},
+        "tokens": {"cls": True, "vocabulary": {"sizes": {"other": 100}}},
     }
     project = make_project(settings)
     write_model(project.folder, "sigmoid")
