@@ -73,7 +73,8 @@ def scib(results: Results) -> "Figure":
         axes.locator_params(axis="x", nbins=4)
     titles = [dataset.title for dataset in config.datasets.values()]
     grid[0].set_yticks([*range(len(titles)), float(means_at.mean())], [*titles, "Mean"])
-    grid[0].set_ylim(means_at[-1] + 0.6, -0.5)  # the first dataset is at the top
+    # The first dataset is at the top. Its marks need space above it.
+    grid[0].set_ylim(means_at[-1] + 0.6, -0.3 - 0.105 * len(all_looks))
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     return figure
 
