@@ -46,17 +46,18 @@ def resolve_device(device: str) -> torch.device:
     """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        found = torch.device(device)
-    except (RuntimeError, TypeError):
-        raise UserError(f"device: {device!r} is unknown; set it to auto, cpu or cuda") from None
-    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        which = "no GPU" if found.index is None else "no such GPU"
-        raise UserError(f"device: {device!r}, but PyTorch finds {which}; set it to auto or cpu")
     if device != "cuda":
+        try:
+            found = torch.device(device)
+        except (RuntimeError, TypeError):
+            raise UserError(f"device: {device!r} is unknown; set it to auto, cpu or cuda") from None
+        if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+            raise UserError(f"device: {device!r}: no such GPU; set it to auto, cpu or cuda")
         return found
+    if not torch.cuda.is_available():
+        raise UserError("device: 'cuda', but PyTorch finds no GPU; set it to auto or cpu")
     if "WORLD_SIZE" in os.environ or torch.cuda.device_count() == 1:
-        return found
+        return torch.device(device)
     if not _claims:  # the first call of this process
         torch.cuda.set_device(claim_gpus(1)[0])
     return torch.device(device, torch.cuda.current_device())
