@@ -77,6 +77,14 @@ def test_a_stored_configuration_round_trips() -> None:
     [
         ({"preset": "dmo"}, ["preset", "'dmo'", "'demo'"]),
         ({"training": {"stepz": 1}}, ["training.stepz", "'steps'"]),
+        (
+            {
+                "tokens": {
+                    "vocabulary": {"sizes": {"Homo sapiens": 0, "Mus musculus": 0, "other": 0}}
+                }
+            },
+            ["tokens.vocabulary.sizes", "larger"],
+        ),
         ({"x" * 10_000: 1}, ["xxx … xxx", "unknown setting"]),
         ({"training": {"betas": [0.9]}}, ["training.betas", "at least 2"]),
         ({"models": {"softmax_128": {"backend": "triton"}}}, ["backend", "softmax", "flex"]),

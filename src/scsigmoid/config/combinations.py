@@ -76,6 +76,9 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
             yield f"training.initial: {name} is a run of a study, which starts from random weights"
             continue
         yield from find_initial_problems(config, name, config.models[name], file)
+    sizes_of_vocabulary = config.tokens.vocabulary.sizes or {}
+    if not initial and len(sizes_of_vocabulary) == 3 and not any(sizes_of_vocabulary.values()):
+        yield "tokens.vocabulary.sizes: 0 genes of all organisms; set larger numbers"
     if initial and config.tokens.vocabulary.genes:
         yield "tokens.vocabulary.genes: training.initial has its own genes; set one of them to null"
     if "initial" in config.evaluation.scib.controls and not initial:
