@@ -16,6 +16,7 @@ from evaluation.conftest import make_model  # noqa: F401 - a fixture
 from forked import forked
 from small_models import GENES
 from stages import fetch, make_manifest
+from tokens.conftest import write_store
 
 import scsigmoid as ss
 from scsigmoid.cells.embed_file import embed_file
@@ -24,6 +25,7 @@ from scsigmoid.config.check import load
 from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Embeddings, LocalFiles
 from scsigmoid.config.stale_lock import note_run
+from scsigmoid.config.stored import find_other_files
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path, locked, write_text
 from scsigmoid.model import devices
@@ -320,6 +322,16 @@ def test_a_folder_that_appears_meanwhile_is_kept(tmp_path):
         write_shards(tmp_path / "store", shards(), {})
     assert [path.name for path in (tmp_path / "store").iterdir()] == ["mine.txt"]
     assert is_clean(tmp_path)
+
+
+def test_only_files_of_others_are_found_in_output_folders(part, tmp_path):
+    """The workflow stops before Snakemake would delete them (test_workflow.py)."""
+    write_store(tmp_path / "store")
+    for folder in (part, tmp_path / "store"):
+        (folder / ".snakemake_timestamp").touch()
+        assert find_other_files(folder) == []
+        (folder / "mine.h5ad").touch()
+        assert find_other_files(folder) == ["mine.h5ad"]
 
 
 # Signals

@@ -448,6 +448,30 @@ def test_a_list_of_genes_replaced_by_an_older_list_makes_the_vocabulary_again(
     assert planned == [{}, {}, {"vocabulary": 1}, {}]
 
 
+@pytest.mark.parametrize("folder", ["corpus/training/part-00000", "tokens/training/part-00000"])
+def test_files_of_the_user_in_an_output_folder_are_kept(folder: str, project: Project) -> None:
+    """Snakemake deletes an output folder with all its files before the job runs again."""
+    rule = {"corpus": "training_cells", "tokens": "training_tokens"}[folder.partition("/")[0]]
+    place = project.folder / "results/demo" / folder
+    place.mkdir(parents=True)
+    cells = project.folder / "results/demo/corpus/training/part-00000"
+    cells.mkdir(parents=True, exist_ok=True)
+    for path in (cells.parents[1] / "manifest.csv", cells.parents[2] / "tokens/vocabulary.parquet"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (place / "files.csv").write_text("file,role\nheart,training\n")
+    for name in ("heart.h5ad", "index.json", "shard-00000.arrow", "mine.h5ad"):
+        (place / name).write_text("precious")
+    options = (f"results/demo/{folder}", "--allowed-rules", rule, "-R", rule)
+    run = project.run(*options)
+    assert run.returncode != 0
+    assert (place / "mine.h5ad").read_text() == "precious"
+    line = run.stderr.splitlines()[-1]
+    assert line.startswith(f"scsigmoid: error: results/demo/{folder}: ")
+    assert "mine.h5ad" in line
+    assert "heart" not in line or folder.startswith("tokens")
+
+
 def test_a_failing_job_shows_its_one_line(make_project: Callable[..., Any], tmp_path: Path) -> None:
     bad = tmp_path / "bad.h5ad"
     bad.write_bytes(b"not an h5ad file")

@@ -84,7 +84,7 @@ try:
     from scsigmoid.config import check, combinations, local_files, plan, stored
     from scsigmoid.config.compared import compared
     from scsigmoid.config.initial import initial_checksum, initial_path
-    from scsigmoid.errors import UserError
+    from scsigmoid.errors import UserError, first_few
     from scsigmoid.files import locked, sha256
     from scsigmoid.forecast.choices import choose
     from scsigmoid.report import registry
@@ -419,10 +419,29 @@ def lock_results(folder):
     return lock  # the cache keeps the lock until this process ends
 
 
+@cache
+def check_output_folders(results):
+    """Raise a UserError if a folder that Snakemake will delete contains a file of the user.
+
+    Before a job runs again, Snakemake deletes its output folder with all files.
+    """
+    for job in workflow.dag.needrun_jobs():
+        for folder in map(Path, job.output):
+            if workflow.touch or not folder.is_dir() or not folder.is_relative_to(results):
+                continue
+            if other := stored.find_other_files(folder):
+                raise UserError(
+                    f"{folder}: contains files that no job wrote ({first_few(other)}), and would be"
+                    " deleted because its job runs again; move these files, and run again"
+                )
+
+
 def store_configuration(path):
     """Write the configuration to a file, unless it is a file of the user (`stored.store`)."""
     try:
-        lock_results(path.rpartition("/")[0])
+        folder = path.rpartition("/")[0]
+        lock_results(folder)
+        check_output_folders(folder)
         stored.store(CONFIG, Path(path), workflow.configfiles)
     except UserError as error:
         stop(error)

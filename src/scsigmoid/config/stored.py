@@ -1,7 +1,10 @@
 """The configuration that each run stores in its results folder."""
 
+import csv
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,11 @@ from scsigmoid.files import write_text
 MARKER = "# Stored by a run of scsigmoid. The next run replaces this file.\n"
 #: Results whose names people also use. A run would replace files in them.
 COMMON_NAMES = ("report.html", "tables", "figures")
+#: Names of the files that jobs write to output folders, besides the files of ``files.csv``.
+WRITTEN = re.compile(
+    r"files\.csv|index\.json|genes\.npy|shard-\d{5}\.arrow|state\.json|dataset_info\.json"
+    r"|study_\w+\.(csv|md|png|txt)"
+)
 
 
 def checksum(values: Mapping[str, Any]) -> str:
@@ -52,6 +60,19 @@ def store(config: Config, path: Path, given: Iterable[str | Path]) -> None:
                 "it, or this run reads it; set results to another folder, or move the file"
             )
     write_text(path, text)
+
+
+def find_other_files(folder: Path) -> list[str]:
+    """Return the names in an output folder of the workflow that are not its own, unless hidden.
+
+    The folder is a part of the corpus, a token store or the page of a study.
+    """
+    listed: set[str] = set()
+    with suppress(OSError, ValueError, csv.Error):
+        rows = csv.DictReader((folder / "files.csv").read_text(encoding="utf-8").splitlines())
+        listed = {f"{row.get('file')}.h5ad" for row in rows}
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    return [name for name in names if not WRITTEN.fullmatch(name) and name not in listed]
 
 
 def changed_settings(config: Config, path: Path) -> list[str]:
