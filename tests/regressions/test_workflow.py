@@ -343,6 +343,21 @@ def test_mmd_can_be_requested_for_any_dataset(make_project: Callable[..., Any]) 
     assert {"table", "mmd_of_dataset"} <= jobs.keys()
 
 
+def test_targets_that_a_run_on_own_cells_leaves_out_can_be_requested(project: Project) -> None:
+    """As docs/own-cells.md says. Snakemake ended with a MissingInputException."""
+    counts = np.random.default_rng(0).poisson(1, (80, 12))
+    write_cells(project.folder / "a.h5ad", counts, obs={"kind": ["a", "b"] * 40})
+    corpus = {"source": "local", "local": [{"files": "a.h5ad", "label": "kind", "held_out": 0.5}]}
+    project.configure({"device": "cpu", "corpus": corpus})
+    jobs = project.jobs("kernel_speed", "training_speed")
+    assert {"benchmark_kernel", "benchmark_training"} <= jobs.keys()
+    run = project.run("stress_test")
+    assert run.returncode != 0
+    last_line = run.stderr.splitlines()[-1]
+    assert last_line.startswith("scsigmoid: error: ")
+    assert "stress: true" in last_line
+
+
 @pytest.mark.parametrize(
     ("settings", "target", "message"),
     [

@@ -230,6 +230,13 @@ def study_journals(wildcards):
     return result("training/{model}/journal.csv", model=PLAN.study_runs)
 
 
+def stability_figure(wildcards):
+    """Return the figure of the stress test, or stop if no model is in it."""
+    if not PLAN.stress_models:
+        stop("stress_test: no model is in the stress test; set models.<name>.stress: true for one")
+    return result("figures/stability.png")
+
+
 def mmd_embeddings(wildcards):
     """Return the embeddings that MMD compares, or stop if MMD is not possible."""
     for problem in combinations.find_mmd_problems(CONFIG):

@@ -26,7 +26,7 @@ FILES = {
         f"{RESULTS}/figures/sequence_lengths.png",
     ],
     "training": result("training/{model}/model.safetensors", model=CONFIG.models),
-    "stress_test": result("figures/stability.png"),
+    "stress_test": stability_figure,
     "embeddings": result(
         "embeddings/{dataset}/{model}.h5ad", dataset=PLAN.datasets, model=PLAN.evaluated_models
     ),

@@ -33,7 +33,8 @@ class Entry:
         settings: settings that the function reads. If one changes, the entry is made again.
         dataset: the dataset shown, or "" for all datasets.
         is_default: True if a full run makes the entry. Otherwise only its own target makes it.
-        own_place: place in the report on the user's own cells, 0 if it is not made for own cells.
+        own_place: place in the report on the user's own cells, 0 if it is not in this report. Then
+            only its own target makes it.
     """
 
     module: str
@@ -259,13 +260,17 @@ def entries(kind: str, plan: Plan) -> Mapping[str, Entry]:
             function=entry.function or name,
         )
         for name, entry in KINDS[kind](plan).items()
-        if entry.own_place or not plan.is_own
+        if name != "comparison" or not plan.is_own  # own cells have no numbers in the paper
     }
 
 
 def names(kind: str, plan: Plan) -> list[str]:
     """Return the names of the tables or figures (``kind``) that a full run makes."""
-    return [name for name, entry in entries(kind, plan).items() if entry.is_default]
+    return [
+        name
+        for name, entry in entries(kind, plan).items()
+        if entry.is_default and (entry.own_place or not plan.is_own)
+    ]
 
 
 def find(kind: str, name: str, plan: Plan) -> Entry:
