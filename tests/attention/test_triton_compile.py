@@ -98,6 +98,7 @@ def test_half_precision_does_not_spill(kernel, dimension, capability):
         (96, "bf16", 90),
         (96, "fp16", 120),
         (64, "fp32", 80),
+        (64, "fp32", 120),
         (128, "fp32", 90),
         (256, "fp32", 80),
     ],

@@ -9,10 +9,13 @@ Writes to the folder ``OUTPUT``, after each part, so that an interruption loses 
 - ``resume.csv``: losses of a run without interruption, and of a run that is stopped by SIGTERM and
   resumed with one process. ``stop.csv``: seconds from the signal to the exit, and the exit code.
 - ``embedding.csv``: cells per second and SHA-256 of the embeddings, with one GPU and with several.
+- ``sizes.csv``: cells per second and memory of larger models at 4K, with one process and with
+  several. Each process gets the same number of cells, so four processes have four times the batch.
 - ``machine.json``: versions and devices.
 
-The cells are simulated: lengths as in the paper's Fig. 1, random genes. Parts: ``train``, ``embed``
-and ``alone`` (one process without compiled code). ``--small`` tries the program on a CPU.
+The cells are simulated: lengths as in the paper's Fig. 1, random genes. Parts: ``train``,
+``embed``, ``alone`` (one process without compiled code) and ``sizes``. ``--small`` tries the
+program on a CPU.
 """
 
 import argparse
@@ -28,6 +31,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -48,13 +52,17 @@ from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 from scsigmoid.training.run import TrainingRun, commit
 
 MODEL = "sigmoid_2k"
-PARTS = ("train", "embed", "alone")
+PARTS = ("train", "embed", "alone", "sizes")
 SHARD_CELLS = 8192
 #: Limits of the number of genes of a cell.
 SHORTEST, LONGEST = 200, 16_000
 #: Cells that are embedded with a wait after each batch, as before batches overlapped.
 WAITING_CELLS = 5_000
 MOST_SECONDS = 400.0  # time limit of a training process
+#: Larger models: size, and tokens of a micro-batch.
+SIZES = (("600M", 32_768), ("1.4B", 16_384))
+SIZES_MODEL = "sigmoid_4k"
+CELLS_PER_GPU = 64
 SMALL = {"layers": 2, "hidden": 64, "heads": 1, "feed_forward": 128}
 
 
@@ -107,7 +115,15 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 class Training:
     """A process of ``scsigmoid train``, which starts the others."""
 
-    def __init__(self, folder: Path, output: str, processes: int, cache: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        output: str,
+        processes: int,
+        cache: str | Path,
+        model: str = MODEL,
+        config: str = "config.yaml",
+    ) -> None:
         """Train in ``folder/output`` with compiled code in ``folder/cache``."""
         self.journal = folder / output / "journal.csv"
         caches = {
@@ -115,22 +131,26 @@ class Training:
             "TRITON_CACHE_DIR": str(folder / cache / "triton"),
         }
         self.log = folder / f"{output}_{processes}.log"
-        words = ["train", "--model", MODEL, "--tokens", str(folder / "tokens")]
+        words = ["train", "--model", model, "--tokens", str(folder / "tokens")]
         words += ["--vocabulary", str(folder / "vocabulary.parquet"), "--gpus", str(processes)]
-        words += ["--configuration", str(folder / "config.yaml"), "--output", str(folder / output)]
+        words += ["--configuration", str(folder / config), "--output", str(folder / output)]
         self.begin = time.perf_counter()
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "scsigmoid", *words], env=os.environ | caches, stderr=log
             )
 
-    def losses(self) -> dict[int, float]:
-        """Return the losses in the journal so far by step."""
+    def rows(self) -> list[dict[str, str]]:
+        """Return the rows of the journal so far."""
         if not self.journal.is_file():
-            return {}
+            return []
         text = self.journal.read_text()
         lines = [line for line in text.splitlines()[: text.count("\n")] if line[:1] != "#"]
-        return {int(row["step"]): float(row["loss"]) for row in csv.DictReader(lines)}
+        return list(csv.DictReader(lines))
+
+    def losses(self) -> dict[int, float]:
+        """Return the losses in the journal so far by step."""
+        return {int(row["step"]): float(row["loss"]) for row in self.rows()}
 
     def wait_for(self, step: int) -> float:
         """Wait until a step is logged. Return the seconds since the start of the process."""
@@ -201,6 +221,39 @@ def measure_alone(folder: Path, output: Path) -> None:
     print(f"1 process, no code on the disk: {seconds:.1f} s", flush=True)
 
 
+def measure_sizes(
+    folder: Path, output: Path, counts: Sequence[int], options: argparse.Namespace
+) -> None:
+    """Train larger models with each number of processes, and stop them by SIGTERM."""
+    path, warm_up, rows = output / "sizes.csv", 2, []
+    for size, tokens in SIZES:
+        if size not in options.sizes:
+            continue
+        for count in counts:
+            execution = {"micro_batch_tokens": tokens}
+            config = configuration(
+                options.steps + 100, options, execution, CELLS_PER_GPU * count, size
+            )
+            (folder / f"{size}.yaml").write_text(as_yaml(config))
+            names = f"{size}_{count}", count, options.cache or "cache", SIZES_MODEL, f"{size}.yaml"
+            training = Training(folder, *names)
+            first = training.wait_for(1)
+            training.wait_for(options.steps)
+            sent = time.perf_counter()
+            training.process.send_signal(signal.SIGTERM)
+            code = training.finish()
+            row = {"size": size, "processes": count, "first_step_seconds": round(first, 1)}
+            row |= {"exit_code": code, "exit_seconds": round(time.perf_counter() - sent, 1)}
+            measured = training.rows()[warm_up:]
+            for column in ("cells_per_second", "mfu", "data_wait", "peak_memory_gb"):
+                values = sorted(float(step[column] or "nan") for step in measured)
+                low, middle, high = values[0], values[len(values) // 2], values[-1]
+                row |= {column: middle, f"{column}_low": low, f"{column}_high": high}
+            rows.append(row | {"steps": len(measured), "cells": CELLS_PER_GPU * count})
+            print(*rows[-1].values(), flush=True)
+            write_csv(path, rows)
+
+
 def measure_embedding(folder: Path, output: Path, devices: Sequence[torch.device]) -> None:
     """Embed all cells on the first device in this process, then on all devices."""
     path, batch_tokens = folder / "model.safetensors", 16_384
@@ -267,16 +320,26 @@ def measure_embedding(folder: Path, output: Path, devices: Sequence[torch.device
     print("same bytes" if np.array_equal(alone, together) else "the embeddings differ", flush=True)
 
 
-def configuration(device: str, steps: int, *, is_small: bool) -> Config:
+def configuration(
+    steps: int,
+    options: argparse.Namespace,
+    execution: Mapping[str, Any] = MappingProxyType({}),
+    global_batch: int | None = None,
+    size: str | None = None,
+) -> Config:
     """Return the paper's configuration with few steps, each of which is logged."""
-    execution = {"log_every": 1, "checkpoint_every": 10**6}
+    execution = {"log_every": 1, "checkpoint_every": 10**6, **execution}
     overrides: dict[str, Any] = {
         "preset": "paper",
-        "device": device,
+        "device": "cpu" if options.small else "cuda",
         "training": {"steps": steps, "execution": execution},
     }
-    if is_small:
-        overrides["sizes"] = {"160M": SMALL}
+    if global_batch:
+        overrides["training"]["global_batch"] = global_batch
+    if size:
+        overrides["architecture"] = {"size": size}
+    if options.small:
+        overrides["sizes"] = {size or "160M": SMALL}
         overrides["training"]["global_batch"] = 8
         overrides["benchmarks"] = {"training": {"vocabulary": 2000, "median_length": 300}}
     return load(overrides=overrides)
@@ -289,13 +352,14 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=100_000)
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--stop", type=int, default=6, help="step after which SIGTERM is sent")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS[:3])
+    parser.add_argument("--sizes", nargs="+", default=[size for size, _ in SIZES])
+    parser.add_argument("--counts", nargs="+", type=int, help="processes of the part sizes")
+    parser.add_argument("--cache", help="folder of compiled code of the part sizes, which is kept")
     parser.add_argument("--small", action="store_true", help="a small model on the CPU")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
-    config = configuration(
-        "cpu" if options.small else "cuda", options.steps, is_small=options.small
-    )
+    config = configuration(options.steps, options)
     lengths = config.benchmarks.training
     run = TrainingRun.of(Plan(config).run_config(MODEL), MODEL)
     settings = run.encoder_settings(lengths.vocabulary)
@@ -314,7 +378,8 @@ def main() -> None:
         folder = Path(name)
         (folder / "config.yaml").write_text(as_yaml(config))
         begin = time.perf_counter()
-        write_tokens(folder, lengths, options.cells, settings.genes)
+        longest = 4096 if "sizes" in options.only else settings.genes
+        write_tokens(folder, lengths, options.cells, longest)
         if "embed" in options.only:
             encoder = Encoder(settings).initialize(1)
             vocabulary = Vocabulary.read(folder / "vocabulary.parquet")
@@ -324,6 +389,8 @@ def main() -> None:
             measure_training(folder, options.output, options.gpus, options.steps, options.stop)
         if "embed" in options.only:
             measure_embedding(folder, options.output, devices)
+        if "sizes" in options.only:
+            measure_sizes(folder, options.output, options.counts or (1, options.gpus), options)
         if "alone" in options.only:
             measure_alone(folder, options.output)
     machine["devices"] = [device_name(device) for device in devices]
