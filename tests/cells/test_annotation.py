@@ -17,6 +17,8 @@ from small_models import write_model
 import scsigmoid as ss
 from scsigmoid.cli import main
 from scsigmoid.errors import UserError
+from scsigmoid.evaluation.embedding_files import write_embedding
+from scsigmoid.model.embedding import provenance
 
 TYPES = ["B", "CD4/CD8 T", "NK"]
 CLASSIFIERS = {
@@ -243,6 +245,25 @@ def test_the_command_equals_the_function(query, labeled, loaded, model, tmp_path
     assert main([*command[:-2], "--label", "type", "--force"]) == 1
     assert "no column 'type'" in capfd.readouterr().err
     assert anndata.read_h5ad(paths["output"]).obs["predicted_kind"].tolist()  # is kept
+
+
+@pytest.mark.parametrize("options", [[], ["--key", "X_sigmoid_toy"]])
+def test_the_command_reads_embeddings_of_the_workflow(
+    options, query, labeled, loaded, model, tmp_path
+) -> None:
+    """They have neither counts nor an embedding called X_scsigmoid."""
+    annotate(query, labeled, loaded)
+    paths = {name: tmp_path / f"{name}.h5ad" for name in ("query", "reference", "output")}
+    for path, adata in zip(paths.values(), (query, labeled), strict=False):
+        metadata = {**provenance(model, loaded.metadata), "dataset": path.stem, "cells": ""}
+        rows = np.arange(adata.n_obs)
+        types = adata.obs["kind"].to_numpy(str)
+        obs = adata.obs[["kind"]]
+        write_embedding(path, adata.obsm["X_scsigmoid"], types, rows, metadata, obs)
+    command = ["annotate", *map(str, paths.values()), "--checkpoint", str(model)]
+    assert main([*command, "--label", "kind", "--device", "cpu", *options]) == 0
+    result = anndata.read_h5ad(paths["output"])
+    assert result.obs["predicted_kind"].tolist() == query.obs["predicted_kind"].tolist()
 
 
 def test_gene_embeddings_are_weights_of_the_file(loaded, model, vocabulary) -> None:

@@ -173,7 +173,8 @@ def annotate_file(
 
     Args:
         query, reference: h5ad files, or 10x files or folders, which are read into memory. Files
-            written by ``scsigmoid embed`` need less time and memory.
+            written by ``scsigmoid embed`` or by the workflow (``embeddings``) need less time and
+            memory.
         output: h5ad file with the ``obs`` of the query, the predictions and the embedding.
         label, classifier, threshold, key: as for :func:`annotate`.
         force: as for :func:`~scsigmoid.cells.embedding.embed_file`.
@@ -185,7 +186,7 @@ def annotate_file(
     if exists and not force:
         raise UserError(f"{output}: exists; give another file, or --force to replace it")
     with atomic_path(output, overwrite=exists) as temporary:
-        cells, labeled = read_cells(query), read_cells(reference)
+        cells, labeled = read_cells(query, key), read_cells(reference, key)
         annotate(
             cells, labeled, model, label=label, classifier=classifier, threshold=threshold, key=key
         )
@@ -200,13 +201,21 @@ def annotate_file(
     log(f"{output}: {cells.n_obs} cells, obs[{column!r}]")
 
 
-def read_cells(path: Path) -> AnnData:
-    """Read an h5ad file, or a 10x file or folder, into memory."""
+def read_cells(path: Path, key: str) -> AnnData:
+    """Read an h5ad file, or a 10x file or folder, into memory.
+
+    An embedding that the workflow wrote, ``obsm["X_<model>"]``, gets the name ``key``.
+    """
     with as_h5ad(path) as source:
         with opened(source, str(path)):  # raises an error if the file is damaged or unsafe
             pass
         with parsing(path, "an h5ad file"):
-            return read_h5ad(source)
+            adata = read_h5ad(source)
+    settings = adata.uns.get("scsigmoid")  # of an embedding by the workflow
+    name = f"X_{settings.get('model')}" if isinstance(settings, Mapping) else ""
+    if name in adata.obsm and (key == name or key not in adata.obsm):
+        adata.obsm[key], adata.uns[key] = adata.obsm[name], settings
+    return adata
 
 
 def check_arguments(
