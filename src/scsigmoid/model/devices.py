@@ -18,6 +18,7 @@ from scsigmoid.attention.backends import choose_backend, find_unsupported, tile_
 from scsigmoid.errors import UserError
 from scsigmoid.files import open_lock
 from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.progress import log
 
 #: Peak operations per second of dense bfloat16 matrix products with float32 sums, from data sheets.
 #: The first key that is part of a GPU's name applies.
@@ -89,6 +90,8 @@ def claim_gpus(count: int) -> list[int]:
         else:
             _claims.append(file)
             chosen.append(index)
+    names = ", ".join(visible[index] for index in sorted(chosen))
+    log(f"GPU {names}: the fewest jobs of the {len(visible)} GPUs")
     return sorted(chosen)
 
 
