@@ -177,6 +177,14 @@ def test_an_embedding_that_was_changed(change, query, labeled, loaded) -> None:
         annotate(query, labeled, loaded)
 
 
+def test_an_index_of_several_levels(query, labeled, loaded) -> None:
+    """AnnData accepts it when it is set, but cannot copy such cells."""
+    ss.embed(query, loaded, verbose=False)
+    query.obs.index = pd.MultiIndex.from_arrays([query.obs_names, query.obs_names])
+    with pytest.raises(UserError, match=r"^query: obs has .*MultiIndex"):
+        annotate(query, labeled, loaded)
+
+
 @pytest.mark.parametrize("is_embedded", [False, True])
 def test_a_query_without_cells(is_embedded, query, labeled, loaded) -> None:
     if is_embedded:

@@ -133,6 +133,14 @@ def test_columns_of_one_name_that_disagree(make, model):
         ss.embed(adata, model)
 
 
+def test_an_index_of_several_levels(make, model):
+    """AnnData accepts it when it is set, but cannot write or copy such data."""
+    adata = make()
+    adata.var.index = pd.MultiIndex.from_arrays([adata.var_names, adata.var_names])
+    with pytest.raises(UserError, match=r"^adata: var has .*MultiIndex"):
+        ss.embed(adata, model)
+
+
 def test_embed_and_fetch_write_the_strings_of_pandas_3(make, model, expected, tmp_path):
     """Columns of strings are written to the output, and to copies of held-out cells."""
     make().write_h5ad(tmp_path / "cells.h5ad")

@@ -18,6 +18,7 @@ from scsigmoid.cells.model import Model
 from scsigmoid.corpus.cell_types import ABSENT
 from scsigmoid.corpus.h5ad_writer import storing
 from scsigmoid.corpus.hdf5 import opened
+from scsigmoid.corpus.memory import check_index
 from scsigmoid.corpus.tenx import as_h5ad
 from scsigmoid.errors import UserError, first_few, format_names
 from scsigmoid.files import atomic_path, parsing, sha256
@@ -319,6 +320,7 @@ def check_order(adata: AnnData, model: Model, key: str, name: str) -> None:
 
     A few cells are embedded again. Nothing is checked without raw counts.
     """
+    check_index(adata.obs, f"{name}: obs")
     rows = np.arange(0, adata.n_obs, max(1, adata.n_obs // CHECKED))[:CHECKED]
     sample = adata[rows].to_memory()
     try:

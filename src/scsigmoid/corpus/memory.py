@@ -38,9 +38,11 @@ class FrameInMemory:
     def read(self, column: str = "") -> Strings:
         """Return a column, by default the index, as text, with ``""`` for missing values.
 
-        Raise a UserError if several columns of this name have different values.
+        Raise a UserError if several columns of this name have different values, or if the index has
+        several levels.
         """
         if not column:
+            check_index(self._frame, f"{self._title}: {self.name}")
             return as_text(self._frame.index)
         first, *others = map(as_text, self._columns(column))
         if not all(np.array_equal(first, other) for other in others):
@@ -54,6 +56,13 @@ class FrameInMemory:
         """Return all columns of a name."""
         places = [place for place, name in enumerate(self._names) if name == column]
         return [self._frame.iloc[:, place] for place in places]
+
+
+def check_index(frame: pd.DataFrame, title: str) -> None:
+    """Raise a UserError if a data frame has a MultiIndex, which AnnData does not support."""
+    if isinstance(frame.index, pd.MultiIndex):
+        remedy = "keep one level: .index = .index.get_level_values(0)"
+        raise UserError(f"{title} has an index of several levels (MultiIndex); {remedy}")
 
 
 def as_text(values: Any) -> Strings:
