@@ -16,8 +16,9 @@ from scsigmoid.cli import main
 from scsigmoid.config.check import as_yaml, load
 from scsigmoid.config.plan import Plan
 from scsigmoid.errors import UserError
-from scsigmoid.forecast import choices
+from scsigmoid.forecast import choices, page
 from scsigmoid.forecast.effort import Effort, estimate_effort
+from scsigmoid.forecast.page import forecast
 from scsigmoid.forecast.volume import Volume, estimate_volume, vocabulary_size
 from scsigmoid.model import weights
 from scsigmoid.tokens.vocabulary import SPECIAL
@@ -291,3 +292,62 @@ def test_the_reason_of_the_device_names_a_first_run_only_after_it(own: Any, tmp_
     (tmp_path / "results").mkdir()
     (tmp_path / "results/config.yaml").write_text(as_yaml(first))
     assert "first run" in own(entry).choices["device"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "local", "warned"),
+    [(65_536, 0, ""), (300_000, 0, "H100"), (65_536, 16_000_000_000, "this machine")],
+)
+def test_too_little_gpu_memory_is_a_warning(
+    tokens: int, local: int, warned: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(page, "gpu_memory", lambda: local)
+    execution = {"micro_batch_tokens": tokens}
+    training = {"global_batch": 512, "execution": execution}
+    config = load(overrides={"preset": "paper", "training": training})
+    warnings = [line for line in forecast(config, tmp_path) if "warning" in line]
+    assert len(warnings) == bool(warned)
+    assert all(warned in line and "micro_batch_tokens" in line for line in warnings)
+
+
+def test_a_micro_batch_is_at_most_a_step() -> None:
+    """The memory of a limit that is never reached is not counted."""
+
+    def memory(tokens: int) -> float:
+        training = {"global_batch": 8, "execution": {"micro_batch_tokens": tokens}}
+        config = load(overrides={"preset": "paper", "training": training})
+        return estimate_effort(Plan(config), "sigmoid_2k", 43_808).memory_bytes
+
+    assert memory(10**8) == memory(8 * 2048) > memory(4 * 2048)
+
+
+def test_large_numbers_of_parameters_have_no_exponent() -> None:
+    assert page.millions(7_088_000_000_000) == "7,088,000M"
+    assert page.millions(154_257_000) == "154.3M"
+
+
+def test_only_genes_of_the_initial_model_are_counted(own: Any, tmp_path: Path) -> None:
+    """Training from blood was planned as several times as long, for genes that have no token."""
+    write_lengths(tmp_path / "a.h5ad", [200] * 100)  # the first genes of ENSG00000000000, ...
+    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
+    training = {"initial": str(write_model(tmp_path, "sigmoid", cls_token=False))}
+    config = own(entry, training=training)
+    vocabulary = weights.load_vocabulary(Path(training["initial"]))
+    known = len({f"ENSG{gene:011d}" for gene in range(200)} & {*vocabulary.gene_ids})
+    assert config.benchmarks.training.median_length == known < 200
+    more = {"vocabulary": {"sizes": {"Homo sapiens": 100}}}  # adds genes
+    assert own(entry, training=training, tokens=more).benchmarks.training.median_length == 200
+
+
+def test_a_wider_model_on_a_cpu_is_scaled_from_a_measured_wide_model() -> None:
+    """From the rate of the demo's model, training from blood was planned as four times as long."""
+    sizes = {"160M": {"layers": 4, "hidden": 384, "heads": 6, "feed_forward": 1024}}
+    benchmarks = {"training": {"median_length": 163, "sigma_length": 0.34}}
+    model = {"attention": "sigmoid", "context": 512, "training": {}}
+    overrides = {
+        "preset": "paper", "device": "cpu", "sizes": sizes, "benchmarks": benchmarks,
+        "models": {"sigmoid_2k": model},
+    }  # fmt: skip
+    effort = estimate_effort(Plan(load(overrides=overrides)), "sigmoid_2k", 3004)
+    cells = effort.steps * 256 / effort.hours["CPU core"] / 3600
+    assert cells == pytest.approx(12.8, rel=0.05)

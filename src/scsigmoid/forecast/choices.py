@@ -83,7 +83,12 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     corpus = validate(values["corpus"], Corpus, "corpus")
     choose_initial(settings, corpus)
     seed = values.get("seed", 0)  # not yet checked, as all sections but `corpus`
-    sample = sample_cells(corpus, seed if isinstance(seed, int) else 0)
+    initial, vocabulary = settings["training.initial"], None
+    if isinstance(initial, str) and settings["tokens.vocabulary.sizes"] == AUTO:
+        from scsigmoid.model.weights import load_vocabulary
+
+        vocabulary = load_vocabulary(initial_path(initial))  # cells get tokens of these genes only
+    sample = sample_cells(corpus, seed if isinstance(seed, int) else 0, vocabulary)
     first_run = stored_configuration(settings)
     choose_device(settings, first_run.get("device"))
     # The warm-up follows from the number of steps, but unlike that it determines the trained model.
@@ -96,7 +101,8 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     scale = SCALES["cpu" if settings["device"] == "cpu" else "cuda"]
     choose_model(settings, scale, sample)
     choose_training(settings, continued(settings, scale), sample, first_warmup)
-    settings.fill("benchmarks.training.median_length", max(1, sample.quantile(0.5)), "of the cells")
+    reason = f"of the cells, genes of {initial}" if vocabulary else "of the cells"
+    settings.fill("benchmarks.training.median_length", max(1, sample.quantile(0.5)), reason)
     scored = [name for name, model in settings.models.items() if not model.get("stress")]
     settings.fill("evaluation.pair", scored, "all models")
     return settings.values
@@ -239,14 +245,27 @@ def choose_device(settings: AutoSettings, device: Any) -> None:
 
 
 def has_gpu() -> bool:
-    """Return True if the CUDA driver finds a GPU. Importing PyTorch would take seconds."""
+    """Return True if the CUDA driver finds a GPU."""
+    return gpu_memory() > 0
+
+
+def gpu_memory() -> int:
+    """Return the memory of the first GPU in bytes, or 0 if the CUDA driver finds none.
+
+    Importing PyTorch would take seconds.
+    """
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return False
-    count = ctypes.c_int()
+        return 0
+    gpu, size = ctypes.c_int(), ctypes.c_size_t()
     # Functions of the driver return 0 on success.
-    return not driver.cuInit(0) and not driver.cuDeviceGetCount(ctypes.byref(count)) and bool(count)
+    failed = (
+        driver.cuInit(0)
+        or driver.cuDeviceGet(ctypes.byref(gpu), 0)
+        or driver.cuDeviceTotalMem_v2(ctypes.byref(size), gpu)
+    )
+    return 0 if failed else size.value
 
 
 def choose_model(settings: AutoSettings, scale: Scale, sample: "Sample") -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from math import exp, log
+from math import ceil, exp, inf, log
 from statistics import NormalDist
 from typing import Any
 
@@ -92,27 +92,31 @@ def estimate_effort(plan: Plan, name: str, vocabulary: int) -> Effort:
     wall_hours: dict[str, float] = {}
     embedding_rate: dict[str, float] = {}
     device = "cuda" if config.device == "auto" else config.device
+    nearest: dict[str, float] = {}  # by machine: absolute logarithm of the ratio of operations
     for entry in rates()["training"]:
         if entry["device"] != device:
             continue
+        machine, shortest = entry["machine"], entry["shortest_step"]
         measured_size, measured_lengths = Size(**entry["size"]), Lengths(**entry["lengths"])
-        candidates = []  # (absolute logarithm of the ratio of operations, cells per second)
         for measured_context, rate in entry["cells_per_second"][attention].items():
             measured = EncoderSettings.of(
                 measured_size, config.architecture, attention, measured_context, entry["vocabulary"]
             )
             ratio = operations / mean_operations(measured, measured_lengths, training.mask_fraction)
-            candidates.append((abs(log(ratio)), rate / ratio))
-        _, cells_per_second = min(candidates)
-        compute, shortest = training.global_batch / cells_per_second, entry["shortest_step"]
-        for times, gpus in ((hours, 1), (wall_hours, count_gpus(config))):
-            seconds = step_seconds(compute, gpus, shortest, parameters)
-            times[entry["machine"]] = training.steps * seconds / 3600
-        # The backward pass has twice the operations of the forward pass.
-        embedding_rate[entry["machine"]] = 3 * cells_per_second
+            if abs(log(ratio)) >= nearest.get(machine, inf):
+                continue
+            nearest[machine] = abs(log(ratio))
+            cells_per_second = rate / ratio
+            compute = training.global_batch / cells_per_second
+            for times, gpus in ((hours, 1), (wall_hours, count_gpus(config))):
+                seconds = step_seconds(compute, gpus, shortest, parameters)
+                times[machine] = training.steps * seconds / 3600
+            # The backward pass has twice the operations of the forward pass.
+            embedding_rate[machine] = 3 * cells_per_second
     execution = training.execution
     checkpoints, models = execution.keep_checkpoints, 1 + len(training.snapshot_suffixes)
-    tokens = execution.micro_batch_tokens
+    cells = ceil(training.global_batch / count_gpus(config))
+    tokens = min(execution.micro_batch_tokens, cells * context)
     activations = rates()["memory_bytes"] * tokens * size.layers * size.hidden
     return Effort(
         model=name,

@@ -6,6 +6,7 @@ from pathlib import Path
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
 from scsigmoid.corpus.metadata import REMOTE
+from scsigmoid.forecast.choices import gpu_memory
 from scsigmoid.forecast.effort import (
     CHECKPOINT_BYTES,
     Effort,
@@ -42,6 +43,8 @@ def forecast(
     yield disk_line(config, volume, [*models, *runs])
     if models:
         yield from training_lines(config, models)
+    if config.device != "cpu" and (models or runs):
+        yield from memory_warning([*models, *runs])
     evaluation = None
     if volume.evaluation_cells and models:
         evaluation = evaluation_hours(config, volume.evaluation_cells, models)
@@ -120,6 +123,22 @@ def training_lines(config: Config, models: Sequence[Effort]) -> Iterator[str]:
         yield f"  {gpus} GPUs: efficiency {efficiency}, {source}"
 
 
+def memory_warning(models: Sequence[Effort]) -> Iterator[str]:
+    """Yield a line if the model that needs most memory does not fit on a GPU."""
+    model = max(models, key=lambda model: model.memory_bytes)
+    sizes = {entry["machine"]: entry.get("memory", 0) for entry in rates()["training"]}
+    sizes["the GPU of this machine"] = gpu_memory()
+    small = [
+        f"{name} {gigabytes(size)}" for name, size in sizes.items() if 0 < size < model.memory_bytes
+    ]
+    if small:
+        yield (
+            f"  warning: {model.model} needs {gigabytes(model.memory_bytes)} of GPU memory, too "
+            f"much for: {', '.join(small)}. Lower training.execution.micro_batch_tokens, or choose "
+            "a smaller size"
+        )
+
+
 def total_lines(
     config: Config,
     models: Sequence[Effort],
@@ -176,7 +195,7 @@ def number(value: int | None) -> str:
 
 
 def millions(value: int) -> str:
-    return f"{value / 1e6:.4g}M"
+    return f"{value / 1e6:,.0f}M" if value >= 1e9 else f"{value / 1e6:.4g}M"
 
 
 def gigabytes(size: float | None) -> str:

@@ -10,6 +10,9 @@ from scsigmoid.config.schema import Corpus
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.held_out import held_out_text, select_role
 from scsigmoid.corpus.tenx import is_tenx
+from scsigmoid.progress import verbosity
+from scsigmoid.tokens.known_genes import with_known_genes
+from scsigmoid.tokens.vocabulary import Vocabulary
 
 #: Largest number of sampled cells of a file, and number of blocks of consecutive cells in a sample.
 SAMPLE, BLOCKS = 2000, 4
@@ -30,10 +33,11 @@ class Sample:
         return int(self.lengths[np.searchsorted(fractions, share * (1 - 1e-9))])
 
 
-def sample_cells(corpus: Corpus, seed: int) -> Sample:
+def sample_cells(corpus: Corpus, seed: int, vocabulary: Vocabulary | None = None) -> Sample:
     """Count training cells, and the genes that up to :data:`SAMPLE` cells of each file express.
 
-    A file that is held out as a whole is sampled, too, but its cells are not counted.
+    If a vocabulary is given, only its genes count. A file that is held out as a whole is sampled,
+    too, but its cells are not counted.
     """
     total, is_total_known = 0, True
     # Start with one cell of negligible weight, because the files may have no cells to sample.
@@ -43,6 +47,11 @@ def sample_cells(corpus: Corpus, seed: int) -> Sample:
             is_total_known = False
             continue
         cells = open_cells(file.path, layer=file.layer, genes=file.genes)
+        is_counted = np.ones(len(cells.genes), bool)
+        if vocabulary:
+            with verbosity(False):  # the job that makes the vocabulary logs the shares of genes
+                cells = with_known_genes(cells, vocabulary.name_of, vocabulary.retired)
+            is_counted = np.isin(cells.genes, vocabulary.gene_ids)
         if file.held_out is not True:
             cells = select_role(cells, held_out_text(file.held_out, seed), "training")
             total += cells.n_cells
@@ -52,7 +61,7 @@ def sample_cells(corpus: Corpus, seed: int) -> Sample:
         indices = np.unique(starts[:, None] + np.arange(block))
         sampled = replace(cells, rows=cells.rows[indices[indices < cells.n_cells]])
         for chunk in sampled.chunks():
-            genes_per_cell = np.diff(chunk.counts.indptr)
+            genes_per_cell = np.diff(chunk.counts[:, is_counted].indptr)
             lengths.append(genes_per_cell)
             weights.append(np.full(len(genes_per_cell), cells.n_cells / sampled.n_cells))
     all_lengths, all_weights = np.concatenate(lengths).astype(np.int64), np.concatenate(weights)
