@@ -406,6 +406,17 @@ def test_a_results_folder_that_commands_cannot_use_is_refused(results):
         load(overrides={"results": results})
 
 
+@pytest.mark.parametrize("file", ["results/demo", "results"])
+@pytest.mark.parametrize("settings", [{}, {"results": "results/demo"}])
+def test_a_file_in_the_place_of_the_results_is_named(file, settings, tmp_path, monkeypatch):
+    """Also without the setting `results`: Snakemake printed a traceback."""
+    monkeypatch.chdir(tmp_path)
+    Path(file).parent.mkdir(exist_ok=True)
+    Path(file).touch()
+    with pytest.raises(UserError, match=f"^results: {file}: a file"):
+        load(overrides=settings)
+
+
 def test_files_of_a_dataset_with_a_long_name_can_be_written(tmp_path):
     path = tmp_path / f"{'a' * 250}.h5ad"
     path.touch()

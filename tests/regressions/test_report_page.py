@@ -246,6 +246,13 @@ def test_only_files_of_this_run_are_listed(tmp_path: Path, config: Config) -> No
     }
 
 
+def test_empty_tables_are_not_in_the_summary(tmp_path: Path, config: Config) -> None:
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/scib.csv").touch()
+    text = summary(tmp_path, 10, Plan(config))
+    assert text.split() == ["Tables:", str(tmp_path / "tables/scib.csv")]
+
+
 MARKS = "\x00\x07\x9f\u200e\u200f\u202e\u2066\u2069\u061c\u2028\ufeff"
 
 

@@ -41,13 +41,14 @@ def check_names(config: Config) -> None:
 
 def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) -> Iterator[str]:
     """Yield a message about each contradiction."""
-    if config.results is not None:
-        try:
-            check_target(Path(config.results))
-        except UserError as error:
-            yield f"results: {error}"
-        if Path(config.results).is_file():
-            yield f"results: {config.results}: a file; name a folder"
+    results = Path(config.results or f"results/{config.preset}")
+    try:
+        check_target(results)
+    except UserError as error:
+        yield f"results: {error}"
+    for path in (results, *results.parents):
+        if path.is_file():
+            yield f"results: {path}: a file; move it, or name a folder"
     folders = {"results": config.results, "corpus.download.folder": config.corpus.download.folder}
     for key, folder in folders.items():
         if folder is not None and not realpath(folder).strip("/"):

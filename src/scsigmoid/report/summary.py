@@ -40,8 +40,7 @@ def summary(results: str | Path, since: float, plan: Plan) -> str:
     def new_tables(pattern: str) -> Iterator[tuple[str, pd.DataFrame]]:
         """Yield the name and the rows of each new table with rows."""
         for path in new_files(f"tables/{pattern}.csv"):
-            table = pd.read_csv(path)
-            if len(table):
+            if path.stat().st_size and len(table := pd.read_csv(path)):
                 yield path.stem, table
 
     lines = []  # (title, text)
