@@ -57,6 +57,12 @@ _OTHER = {
     ("dq", 256): Configuration(32, 32, 4, 2),
     ("dkdv", 256): Configuration(32, 32, 8, 2),
 }
+# Three products of tensor cores for one of float32 need many registers.
+_FLOAT32 = {
+    64: Configuration(64, 32, 8, 2),
+    128: Configuration(32, 32, 8, 1),
+    256: Configuration(16, 16, 4, 1),
+}
 
 
 def pad_dimension(dimension: int) -> int:
@@ -74,10 +80,7 @@ def find_configuration(
     """
     width = pad_dimension(dimension)
     if itemsize == 4:
-        # Three products of tensor cores for one of float32 need many registers.
-        if width <= 64:
-            return Configuration(64, 32, 8, 2)
-        return Configuration(32, 32, 8, 1) if width == 128 else Configuration(16, 16, 4, 1)
+        return _FLOAT32.get(width, Configuration(32, 32, 4, 2))
     reads_shared_memory = capability[0] in (9, 10)
     if width < 64:
         block_q = 128 if kernel == "forward" else 64
