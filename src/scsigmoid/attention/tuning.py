@@ -57,12 +57,6 @@ _OTHER = {
     ("dq", 256): Configuration(32, 32, 4, 2),
     ("dkdv", 256): Configuration(32, 32, 8, 2),
 }
-# Three products of tensor cores for one of float32 need many registers.
-_FLOAT32 = {
-    64: Configuration(64, 32, 8, 2),
-    128: Configuration(32, 32, 8, 1),
-    256: Configuration(16, 16, 4, 1),
-}
 
 
 def pad_dimension(dimension: int) -> int:
@@ -80,7 +74,9 @@ def find_configuration(
     """
     width = pad_dimension(dimension)
     if itemsize == 4:
-        return _FLOAT32.get(width, Configuration(32, 32, 4, 2))
+        # Three products of tensor cores for one of float32 need many registers.
+        block = 32 if width <= 128 else 16
+        return Configuration(block, block, 4, 2 if width < 128 else 1)
     reads_shared_memory = capability[0] in (9, 10)
     if width < 64:
         block_q = 128 if kernel == "forward" else 64
