@@ -75,9 +75,8 @@ def find_configuration(
     width = pad_dimension(dimension)
     if itemsize == 4:
         # Three products of tensor cores for one of float32 need many registers.
-        if width <= 64:
-            return Configuration(64, 32, 8, 2)
-        return Configuration(32, 32, 8, 1) if width == 128 else Configuration(16, 16, 4, 1)
+        block = 32 if width <= 128 else 16
+        return Configuration(block, block, 4, 2 if width < 128 else 1)
     reads_shared_memory = capability[0] in (9, 10)
     if width < 64:
         block_q = 128 if kernel == "forward" else 64
