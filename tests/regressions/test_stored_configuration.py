@@ -139,6 +139,19 @@ def test_a_job_reads_the_configuration_that_was_planned(preset, path):
     assert read_configuration(path, expected).config.seed == 7
 
 
+def test_a_setting_that_a_later_version_removed(config, path):
+    """``evaluation.embeddings.pooling``: the message did not say where the setting came from."""
+    store(config, path, [])
+    text = path.read_text()
+    path.write_text(text.replace("  embeddings:\n", "  embeddings:\n    pooling: mean\n"))
+    with pytest.raises(
+        UserError, match=r"config\.yaml: evaluation.*pooling.*earlier version.*delete"
+    ):
+        read_configuration(path)
+    path.write_text(text)  # as the message says
+    assert read_configuration(path).config == config
+
+
 def test_a_job_does_not_read_the_configuration_of_another_run(path, tmp_path, capsys):
     """For example a job that waited on a cluster while its Snakemake was killed."""
     planned = check.load(overrides={"preset": "demo"})

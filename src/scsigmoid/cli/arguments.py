@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from scsigmoid.config.check import check, read_yaml
 from scsigmoid.config.schema import Config, Device
-from scsigmoid.config.stored import checksum
+from scsigmoid.config.stored import MARKER, checksum
 from scsigmoid.errors import UserError
 
 
@@ -158,4 +158,7 @@ def read_configuration(path: Path, expected: str | None = None) -> Configuration
     try:
         return Configuration(check(values), path.parent)
     except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+        message = f"{path}: {error}"
+        if "unknown setting" in message and path.read_text(encoding="utf-8").startswith(MARKER):
+            message += ". If an earlier version stored this file, delete the setting from it"
+        raise UserError(message) from None
