@@ -68,3 +68,23 @@ def test_another_workflow_uses_the_rules(tmp_path: Path) -> None:
     assert own["seed"] == 7
     made = {path.name for path in tmp_path.iterdir()}
     assert made == {".snakemake", "Snakefile", "config", "genes.txt", "results", "own", "mine.txt"}
+
+
+def test_files_of_the_user_in_an_output_folder_of_a_module_are_kept(tmp_path: Path) -> None:
+    """Its jobs are only known when the first of them starts."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").write_text((ROOT / ".test/config/config.yaml").read_text())
+    (tmp_path / "Snakefile").write_text(SNAKEFILE)
+    (tmp_path / "genes.txt").touch()
+    part = "own/results/demo/corpus/training/part-00000"
+    (tmp_path / part).mkdir(parents=True)
+    (tmp_path / part / "mine.txt").touch()
+    command = [sys.executable, "-m", "snakemake", "--cores", "1", "-R", "own_training_cells"]
+    options = ["--allowed-rules", "own_training_cells", "--", part]
+    (tmp_path / "own/results/demo/corpus/manifest.csv").touch()
+    run = subprocess.run(
+        [*command, *options], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert run.returncode != 0
+    assert f"scsigmoid: error: {part}: contains files that no job wrote (mine.txt)" in run.stderr
+    assert (tmp_path / part / "mine.txt").exists()

@@ -426,7 +426,6 @@ def lock_results(folder):
     return lock  # the cache keeps the lock until this process ends
 
 
-@cache
 def check_output_folders(results):
     """Raise a UserError if a folder that Snakemake will delete contains a file of the user.
 
@@ -437,10 +436,13 @@ def check_output_folders(results):
             if workflow.touch or not folder.is_dir() or not folder.is_relative_to(results):
                 continue
             if other := stored.find_other_files(folder):
-                raise UserError(
+                message = (
                     f"{folder}: contains files that no job wrote ({first_few(other)}), and would be"
                     " deleted because its job runs again; move these files, and run again"
                 )
+                if IS_MODULE:  # Snakemake has started, and would not print the error
+                    print(f"scsigmoid: error: {message}", file=sys.stderr)
+                raise UserError(message)
 
 
 def store_configuration(path):
