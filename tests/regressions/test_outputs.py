@@ -3,11 +3,13 @@
 import errno
 import os
 import re
+import shutil
 import signal
 import tempfile
 from pathlib import Path
 
 import anndata
+import datasets
 import numpy as np
 import pandas as pd
 import pytest
@@ -324,14 +326,48 @@ def test_a_folder_that_appears_meanwhile_is_kept(tmp_path):
     assert is_clean(tmp_path)
 
 
-def test_only_files_of_others_are_found_in_output_folders(part, tmp_path):
+@pytest.fixture
+def output_folders(part, tmp_path):
+    """A part of the corpus and a token store in the results folder ``tmp_path``."""
+    cells, tokens = (tmp_path / name / "training/part-00000" for name in ("corpus", "tokens"))
+    cells.parent.mkdir(parents=True)
+    part.rename(cells)
+    write_store(tokens)
+    return cells, tokens
+
+
+def test_only_files_of_others_are_found_in_output_folders(output_folders, tmp_path):
     """The workflow stops before Snakemake would delete them (test_workflow.py)."""
-    write_store(tmp_path / "store")
-    for folder in (part, tmp_path / "store"):
+    for folder in output_folders:
         (folder / ".snakemake_timestamp").touch()
-        assert find_other_files(folder) == []
+        assert find_other_files(folder, tmp_path) == []
         (folder / "mine.h5ad").touch()
-        assert find_other_files(folder) == ["mine.h5ad"]
+        assert find_other_files(folder, tmp_path) == ["mine.h5ad"]
+
+
+def test_cells_of_a_part_that_was_deleted_in_part_are_not_files_of_others(output_folders, tmp_path):
+    """Snakemake was killed while it deleted the folder: the next run stopped."""
+    part, _ = output_folders
+    shutil.copy(part / "files.csv", tmp_path / "corpus/manifest.csv")
+    (part / "files.csv").unlink()
+    (part / "mine.h5ad").touch()
+    assert find_other_files(part, tmp_path) == ["mine.h5ad"]
+
+
+def test_caches_of_hugging_face_are_not_files_of_others(output_folders, tmp_path):
+    _, tokens = output_folders
+    datasets.load_from_disk(str(tokens)).map(lambda row: {"double": 2 * row["length"]})
+    assert list(tokens.glob("cache-*"))
+    assert find_other_files(tokens, tmp_path) == []
+
+
+def test_a_linked_output_folder_has_no_files_of_others(output_folders, tmp_path):
+    """Snakemake deletes only the link."""
+    for folder in output_folders:
+        (folder / "mine.h5ad").touch()
+        folder.rename(tmp_path / folder.parts[-3] / "moved")
+        folder.symlink_to(tmp_path / folder.parts[-3] / "moved")
+        assert find_other_files(folder, tmp_path) == []
 
 
 # Signals

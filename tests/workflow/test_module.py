@@ -34,6 +34,12 @@ rule mine:
     output: "mine.txt"
     shell: "cat {{input}} > {{output}}"
 """
+ANALYSIS = """
+rule analysis:
+    input: "results/demo/corpus/manifest.csv"
+    output: directory("results/demo/analysis")
+    shell: "mkdir {output}; touch {output}/plot.txt"
+"""
 
 
 def snakemake(folder: Path, *arguments: str) -> str:
@@ -88,3 +94,14 @@ def test_files_of_the_user_in_an_output_folder_of_a_module_are_kept(tmp_path: Pa
     assert run.returncode != 0
     assert f"scsigmoid: error: {part}: contains files that no job wrote (mine.txt)" in run.stderr
     assert (tmp_path / part / "mine.txt").exists()
+
+
+def test_output_folders_of_another_workflow_are_its_own(tmp_path: Path) -> None:
+    """A run stopped because of the files of another workflow's rule in the results folder."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").write_text((ROOT / ".test/config/config.yaml").read_text())
+    (tmp_path / "Snakefile").write_text(SNAKEFILE + ANALYSIS)
+    (tmp_path / "genes.txt").touch()
+    snakemake(tmp_path, "analysis")
+    snakemake(tmp_path, "analysis", "-R", "manifest")
+    assert (tmp_path / "results/demo/analysis/plot.txt").exists()

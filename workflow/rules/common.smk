@@ -406,7 +406,7 @@ def stored_configuration(wildcards, output):
     # The workflow has an `executor_plugin` only if it runs jobs, unlike for --lint.
     if IS_MODULE and workflow.is_main_process and workflow.executor_plugin:
         if not (workflow.dryrun or workflow.touch):
-            store_configuration(path)
+            store_configuration(path, any(workflow.dag.needrun_jobs()))
     return [path, "--checksum", CHECKSUM]
 
 
@@ -431,22 +431,25 @@ def check_output_folders(results):
 
     Before a job runs again, Snakemake deletes its output folder with all files.
     """
-    for job in workflow.dag.needrun_jobs():
-        for folder in map(Path, job.output):
-            if workflow.touch or not folder.is_dir() or not folder.is_relative_to(results):
-                continue
-            if other := stored.find_other_files(folder):
-                message = (
-                    f"{folder}: contains files that no job wrote ({first_few(other)}), and would be"
-                    " deleted because its job runs again; move these files, and run again"
-                )
-                if IS_MODULE:  # Snakemake has started, and would not print the error
-                    print(f"scsigmoid: error: {message}", file=sys.stderr)
-                raise UserError(message)
+    paths = [Path(path) for job in workflow.dag.needrun_jobs() for path in job.output]
+    for folder in paths if not workflow.touch else []:
+        if other := stored.find_other_files(folder, results):
+            message = (
+                f"{folder}: contains files that no job wrote ({first_few(other)}), and would be"
+                " deleted because its job runs again; move these files, and run again"
+            )
+            if IS_MODULE:  # Snakemake has started, and would not print the error
+                print(f"scsigmoid: error: {message}", file=sys.stderr)
+            raise UserError(message)
 
 
-def store_configuration(path):
-    """Write the configuration to a file, unless it is a file of the user (`stored.store`)."""
+@cache
+def store_configuration(path, is_planned=True):
+    """Write the configuration to a file, unless it is a file of the user (`stored.store`).
+
+    A module writes it once before Snakemake knows which jobs run (`is_planned` is False), and once
+    when the first of them starts.
+    """
     try:
         folder = path.rpartition("/")[0]
         lock_results(folder)

@@ -18,10 +18,13 @@ from scsigmoid.files import write_text
 MARKER = "# Stored by a run of scsigmoid. The next run replaces this file.\n"
 #: Results whose names people also use. A run would replace files in them.
 COMMON_NAMES = ("report.html", "tables", "figures")
-#: Names of the files that jobs write to output folders, besides the files of ``files.csv``.
+#: Output folders of jobs: parts of the corpus, token stores and the page of a study.
+OUTPUT_FOLDERS = ("corpus/training/*", "tokens/*/*", "study/page")
+#: Names of the files that jobs write to output folders, besides the files of ``files.csv``, and
+#: names of the caches that Hugging Face's datasets package writes next to shards.
 WRITTEN = re.compile(
     r"files\.csv|index\.json|genes\.npy|shard-\d{5}\.arrow|state\.json|dataset_info\.json"
-    r"|study_\w+\.(csv|md|png|txt)"
+    r"|cache-\w+\.arrow|study_\w+\.(csv|md|png|txt)"
 )
 
 
@@ -62,17 +65,25 @@ def store(config: Config, path: Path, given: Iterable[str | Path]) -> None:
     write_text(path, text)
 
 
-def find_other_files(folder: Path) -> list[str]:
-    """Return the names in an output folder of the workflow that are not its own, unless hidden.
+def find_other_files(folder: Path, results: str | Path) -> list[str]:
+    """Return the names of the files in an output folder that no job wrote, unless hidden.
 
-    The folder is a part of the corpus, a token store or the page of a study.
+    Return an empty list for other outputs, such as files and folders of another workflow that uses
+    this one as a module, and for a link, because Snakemake would delete only the link.
     """
-    listed: set[str] = set()
-    with suppress(OSError, ValueError, csv.Error):
-        rows = csv.DictReader((folder / "files.csv").read_text(encoding="utf-8").splitlines())
-        listed = {f"{row.get('file')}.h5ad" for row in rows}
-    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-    return [name for name in names if not WRITTEN.fullmatch(name) and name not in listed]
+    if not folder.is_dir() or folder.is_symlink() or not folder.is_relative_to(results):
+        return []
+    if not any(folder.relative_to(results).match(pattern) for pattern in OUTPUT_FOLDERS):
+        return []
+    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    names = {name for name in names if not WRITTEN.fullmatch(name)}
+    # If Snakemake was killed while it deleted a part of the corpus, files.csv may be missing.
+    for path in (folder / "files.csv", folder.parents[1] / "manifest.csv"):
+        if names:
+            with suppress(OSError, ValueError, csv.Error):
+                rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+                names -= {f"{row.get('file')}.h5ad" for row in rows}
+    return sorted(names)
 
 
 def changed_settings(config: Config, path: Path) -> list[str]:
