@@ -100,9 +100,9 @@ def make_tokens(corpus: Corpus, folder: Path) -> tuple[Path, TokenStore, list[st
     lines, part = make_manifest(corpus, HEART, folder), make_part(corpus, folder)
     held = make_evaluation(corpus, "heart", HEART["heart"], folder)
     write_lock(folder / "manifest.csv", [part], [held[1]], folder / "lock.csv")
-    gather(part, 1e4, folder / "statistics.arrow")
+    gather(part, folder / "statistics.arrow")
     build_vocabulary([folder / "statistics.arrow"], 1, folder / "vocabulary.parquet")
-    tokenizer = Tokenizer(Vocabulary.read(folder / "vocabulary.parquet"), 1e4, 32, 200)
+    tokenizer = Tokenizer(Vocabulary.read(folder / "vocabulary.parquet"), 32, 200)
     tokenize_part(part, tokenizer, folder / "tokens")
     tokenize_evaluation(*held, tokenizer, folder / "heart")
     assert len(TokenStore.open(folder / "heart")) == 20

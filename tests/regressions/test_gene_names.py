@@ -120,14 +120,14 @@ def test_training_on_files_of_both_kinds(tmp_path):
     assert excluded["symbols"] == "0-19"
 
     part = make_part(corpus, tmp_path)
-    gather(part, 10_000, tmp_path / "statistics.arrow")
+    gather(part, tmp_path / "statistics.arrow")
     build_vocabulary([tmp_path / "statistics.arrow"], 1, tmp_path / "vocabulary.parquet")
     vocabulary = Vocabulary.read(tmp_path / "vocabulary.parquet")
     assert [*vocabulary.gene_ids[4:]] == IDS
     assert [*vocabulary.names[4:]] == SYMBOLS
     trained = COUNTS[[*range(20), *range(40, 60)]]
     assert vocabulary.cells[4:].tolist() == (trained > 0).sum(axis=0).tolist()
-    tokenizer = Tokenizer(vocabulary, 10_000, 99, 99)
+    tokenizer = Tokenizer(vocabulary, 99, 99)
     found = [cells for _, cells in cells_of_part(part)]
     found.append(open_cells(make_evaluation(corpus, "mine", datasets["mine"], tmp_path)[0]))
     for cells in found:
@@ -143,7 +143,7 @@ def test_proteins_are_not_taken_for_genes(tmp_path):
     other = write_cells(tmp_path / "other.h5ad", COUNTS[30:], genes=IDS, var={"symbol": SYMBOLS})
     corpus = local_corpus(LocalFiles(files=str(mixed)), LocalFiles(files=str(other)))
     make_manifest(corpus, {}, tmp_path)
-    gather(make_part(corpus, tmp_path), 10_000, tmp_path / "statistics.arrow")
+    gather(make_part(corpus, tmp_path), tmp_path / "statistics.arrow")
     build_vocabulary([tmp_path / "statistics.arrow"], 1, tmp_path / "vocabulary.parquet")
     vocabulary = Vocabulary.read(tmp_path / "vocabulary.parquet")
     assert {*vocabulary.gene_ids[4:]} == {*IDS, "GENE39"}

@@ -124,13 +124,13 @@ def test_flipped_bit_of_a_gene_id(counts, write_h5ad, tmp_path):
     part = make_part(corpus, folder)
     held, metadata = make_evaluation(corpus, "mine", DATASETS["mine"], folder)
     statistics, vocabulary = tmp_path / "statistics.arrow", tmp_path / "vocabulary.parquet"
-    gather(part, 10_000, statistics)
+    gather(part, statistics)
     build_vocabulary([statistics], 1, vocabulary)
     statistics.unlink()
-    tokenizer = Tokenizer(Vocabulary.read(vocabulary), 10_000, 9, 25)
+    tokenizer = Tokenizer(Vocabulary.read(vocabulary), 9, 25)
     store = tmp_path / "store"
     for file, remake, read in (
-        (path, part, lambda: gather(part, 10_000, statistics)),
+        (path, part, lambda: gather(part, statistics)),
         (path, part, lambda: tokenize_part(part, tokenizer, store)),
         (held, held, lambda: tokenize_evaluation(held, metadata, tokenizer, store)),
     ):

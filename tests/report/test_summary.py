@@ -2,6 +2,8 @@
 
 from pathlib import Path
 from shlex import split
+from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from scsigmoid.cli import make_parser
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
-from scsigmoid.report.summary import recommendations, summary, verdicts
+from scsigmoid.report.summary import first_sentences, recommendations, summary, verdicts
 
 
 def lines(folder: Path, config: Config) -> dict[str, str]:
@@ -116,3 +118,13 @@ def test_which_representation_to_use() -> None:
     )
     assert verdicts(both) == verdicts(scores)
     assert recommendations(scores) == recommendations(scores.assign(compared_with="")) == ""
+
+
+@pytest.mark.parametrize(("value", "initial", "is_advised"), [
+    (0.5, None, True), (0.5, "blood", False), (0.9, None, False),
+])  # fmt: skip
+def test_weak_models_of_own_cells_may_start_from_blood(value, initial, is_advised) -> None:
+    corpus = SimpleNamespace(source="local")
+    plan: Any = SimpleNamespace(is_own=True, initial=initial, config=SimpleNamespace(corpus=corpus))
+    scores = table(sigmoid=value, random=0.1, pca_log_counts=0.8)
+    assert ("training.initial: blood" in first_sentences(scores, plan)) == is_advised

@@ -78,7 +78,7 @@ def test_tables_depend_only_on_their_declared_settings(results: Results) -> None
         made_with += [f"benchmarks.{name}" for name in Benchmarks.model_fields]
         kept = [*registry.find("table", name, plan).settings, *made_with]
         config = change_others(results.config, kept)
-        assert config.tokens.target_sum != results.config.tokens.target_sum
+        assert config.tokens.minimum_genes != results.config.tokens.minimum_genes
         before = registry.make("table", name, results)
         after = registry.make("table", name, Results(results.folder, config))
         assert repr(before) == repr(after), name

@@ -46,7 +46,7 @@ def write_part(tmp_path: Path) -> Callable[..., Path]:
 
 def vocabulary_of(folder: Path, minimum_cells: int = 1, minimum_genes: int = 0) -> Vocabulary:
     """Write the vocabulary of a part and read it."""
-    gather(folder, 1e4, folder / "statistics.arrow", minimum_genes)
+    gather(folder, folder / "statistics.arrow", minimum_genes)
     path = folder / "vocabulary.parquet"
     build_vocabulary([folder / "statistics.arrow"], minimum_cells, path)
     return Vocabulary.read(path)
@@ -102,7 +102,7 @@ def write_store(folder, count=13, vocabulary_size=5000, first=0, **entries):
 
 def tokenized(folder, vocabulary, output, maximum_length=9) -> TokenStore:
     """Tokenize a part in shards of at most 25 cells, and open its store."""
-    tokenize_part(folder, Tokenizer(vocabulary, 1e4, maximum_length, 25), output)
+    tokenize_part(folder, Tokenizer(vocabulary, maximum_length, 25), output)
     return TokenStore.open(output, vocabulary=vocabulary.fingerprint)
 
 
@@ -114,7 +114,7 @@ def evaluated(h5ad, vocabulary, output) -> TokenStore:
     )  # fmt: skip
     path = h5ad.with_suffix(".json")
     write_json(path, asdict(metadata))
-    tokenize_evaluation(h5ad, path, Tokenizer(vocabulary, 1e4, 9, 25), output)
+    tokenize_evaluation(h5ad, path, Tokenizer(vocabulary, 9, 25), output)
     return TokenStore.open(output, vocabulary=vocabulary.fingerprint)
 
 

@@ -8,7 +8,6 @@ import pytest
 import scipy.sparse as sp
 from tokens.conftest import draw
 
-from scsigmoid.errors import UserError
 from scsigmoid.files import sha256
 from scsigmoid.tokens.statistics import (
     BINS,
@@ -22,15 +21,15 @@ from scsigmoid.tokens.statistics import (
 )
 
 
-def exact_medians(counts: np.ndarray, target_sum: float) -> np.ndarray:
-    scaled = counts / counts.sum(axis=1, keepdims=True) * target_sum
+def exact_medians(counts: np.ndarray) -> np.ndarray:
+    scaled = counts / counts.sum(axis=1, keepdims=True) * 10_000
     return np.array(
         [np.median(column[column > 0]) if (column > 0).any() else np.nan for column in scaled.T]
     )
 
 
-def gathered(folder, tmp_path, target_sum=1e4) -> GeneStatistics:
-    gather(folder, target_sum, tmp_path / f"{folder.name}.arrow")
+def gathered(folder, tmp_path) -> GeneStatistics:
+    gather(folder, tmp_path / f"{folder.name}.arrow")
     return read_statistics(tmp_path / f"{folder.name}.arrow")
 
 
@@ -38,7 +37,7 @@ def gathered(folder, tmp_path, target_sum=1e4) -> GeneStatistics:
 def test_medians_are_within_the_bound(cells, write_part, tmp_path):
     counts = draw(cells, cells, 60)
     statistics = gathered(write_part("part", [counts]), tmp_path)
-    exact = exact_medians(counts, 1e4)
+    exact = exact_medians(counts)
     medians = statistics.medians()
     np.testing.assert_array_equal(np.isnan(medians), np.isnan(exact))
     assert np.nanmax(np.abs(medians / exact - 1)) <= RATIO - 1 + 1e-9
@@ -72,7 +71,7 @@ def test_medians_interpolate_within_bins():
     ]
     expected = [np.median(row) * 1e4 if row else np.nan for row in values]
     names = {f"g{gene}": "" for gene in range(50)}
-    medians = GeneStatistics(names, sp.csr_matrix(histogram), 9, 1e4).medians()
+    medians = GeneStatistics(names, sp.csr_matrix(histogram), 9).medians()
     np.testing.assert_allclose(medians, expected, rtol=1e-12)
 
 
@@ -97,13 +96,5 @@ def test_merging_is_exact(write_part, tmp_path):
 
 def test_first_of_several_gene_names_is_kept():
     nothing = sp.csr_matrix((1, BINS), dtype=np.int64)
-    parts = [GeneStatistics({"g": name}, nothing, 1, 1e4) for name in "bac"]
+    parts = [GeneStatistics({"g": name}, nothing, 1) for name in "bac"]
     assert reduce(merge, parts).names == {"g": "a"}
-
-
-def test_different_target_sums_do_not_merge(write_part, tmp_path):
-    folder = write_part("part", [draw(0, 5, 5)])
-    parts = [gathered(folder, tmp_path, target) for target in (1e4, 1e3)]
-    np.testing.assert_allclose(parts[0].medians(), parts[1].medians() * 10)
-    with pytest.raises(UserError, match=r"different values of tokens\.target_sum"):
-        merge(*parts)

@@ -66,7 +66,7 @@ def test_cells_with_few_genes(write_part, tmp_path, capsys):
     rest = write_part("rest", [c[g >= least] for c, g in zip(counts[:2], genes, strict=False)])
     known, other = vocabulary_of(folder, 1, least), vocabulary_of(rest)
     assert known.fingerprint == other.fingerprint
-    tokenize_part(folder, Tokenizer(known, 1e4, 9, 25, least), tmp_path / "store")
+    tokenize_part(folder, Tokenizer(known, 9, 25, least), tmp_path / "store")
 
     def tokens_of(store):
         return sorted(store.cells([row], 9).tokens.tolist() for row in range(len(store)))
@@ -101,7 +101,7 @@ def test_lengths(vocabulary, write_part, tmp_path):
 def test_real_cells(file, real_data, write_part, tmp_path):
     folder = write_part("part", [real_data / f"{file}.h5ad"])
     vocabulary = vocabulary_of(folder, 3)
-    tokenize_part(folder, Tokenizer(vocabulary, 1e4, 4095, 1000), tmp_path / "store")
+    tokenize_part(folder, Tokenizer(vocabulary, 4095, 1000), tmp_path / "store")
     store = TokenStore.open(tmp_path / "store", vocabulary=vocabulary.fingerprint)
     cells = open_cells(folder / "file0.h5ad").with_ids(vocabulary.retired)
     tokens = vocabulary.tokens(cells.genes)

@@ -36,7 +36,7 @@ def make_vocabulary(write_part, tmp_path):
     """Return a function that makes a vocabulary and returns it with its counts by organism."""
     statistics = [tmp_path / "a.arrow", tmp_path / "b.arrow"]
     for path, counts in zip(statistics, (COUNTS[:9], COUNTS[9:]), strict=True):
-        gather(write_part(path.stem, [counts], genes=GENES), 1e4, path)
+        gather(write_part(path.stem, [counts], genes=GENES), path)
 
     def make(minimum_cells=1, **choice):
         path = tmp_path / "v.parquet"
@@ -147,7 +147,7 @@ def test_vocabulary_of_an_initial_model(write_part, tmp_path):
     counts = {"a": [[1, 1, 1, 1], [1, 0, 1, 0]], "b": [[2, 4], [0, 4]]}
     statistics = [tmp_path / f"{name}.arrow" for name in files]
     for path, genes in zip(statistics, files.values(), strict=True):
-        gather(write_part(path.stem, [counts[path.stem]], genes=genes), 1e4, path)
+        gather(write_part(path.stem, [counts[path.stem]], genes=genes), path)
     output = tmp_path / "v.parquet"
     build_vocabulary(statistics, 2, output, EXPRESSED, initial)
     vocabulary = Vocabulary.read(output)

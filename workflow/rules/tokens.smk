@@ -15,7 +15,7 @@ rule gene_statistics:
         **limits(mem_mb=8000, runtime=240),
     params:
         configuration=stored_configuration,
-        settings=read("tokens.target_sum", "tokens.minimum_genes"),
+        settings=read("tokens.minimum_genes"),
     shell:
         "python -m scsigmoid statistics --cells {input:q}"
         " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
@@ -64,7 +64,7 @@ rule training_tokens:
         **limits(mem_mb=8000, runtime=240),
     params:
         configuration=stored_configuration,
-        settings=read("tokens.target_sum", "tokens.minimum_genes", "tokens.shard_cells"),
+        settings=read("tokens.minimum_genes", "tokens.shard_cells"),
     shell:
         "python -m scsigmoid tokenize --cells {input.cells:q} --vocabulary {input.vocabulary:q}"
         " --configuration {params.configuration:q} --output {output:q} --log {log:q}"
@@ -89,7 +89,7 @@ rule evaluation_tokens:
         **limits(mem_mb=8000, runtime=240),
     params:
         configuration=stored_configuration,
-        settings=read("tokens.target_sum", "tokens.shard_cells"),
+        settings=read("tokens.shard_cells"),
     shell:
         "python -m scsigmoid tokenize --cells {input.cells:q} --metadata {input.metadata:q}"
         " --manifest {input.manifest:q} --vocabulary {input.vocabulary:q}"

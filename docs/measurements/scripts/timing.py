@@ -23,7 +23,6 @@ from typing import Any
 ROOT = Path(__file__).parents[3]
 # Functions import what they need, because a process whose memory is measured imports this file.
 Rows = Iterator[dict[str, Any]]
-TARGET_SUM = 10_000.0  # sum of a cell's counts after scaling
 WARM_STEPS = 10  # first training steps, not timed: compilation, start of the data loader
 #: Assumed numbers of cells of the eight types of Heart OFT. The paper only gives their sum, 30,125.
 HEART_OFT = (15_000, 5_200, 3_800, 2_600, 1_500, 1_100, 600, 325)
@@ -42,7 +41,7 @@ def statistics(part: Path) -> None:
     from scsigmoid.tokens.vocabulary import build_vocabulary
 
     file, vocabulary = part / "statistics.arrow", part / "vocabulary.parquet"
-    gather(part, TARGET_SUM, file)
+    gather(part, file)
     build_vocabulary([file], minimum_cells=1, output=vocabulary)
 
 
@@ -53,7 +52,7 @@ def tokens(part: Path) -> None:
     from scsigmoid.tokens.vocabulary import Vocabulary
 
     vocabulary = Vocabulary.read(part / "vocabulary.parquet")
-    tokenizer = Tokenizer(vocabulary, TARGET_SUM, maximum_length=8191, shard_cells=32_768)
+    tokenizer = Tokenizer(vocabulary, maximum_length=8191, shard_cells=32_768)
     tokenize_part(part, tokenizer, part / "store")
 
 

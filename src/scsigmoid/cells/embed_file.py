@@ -31,7 +31,6 @@ from scsigmoid.model.embedding_processes import embed_store, started
 from scsigmoid.model.finite import check_finite
 from scsigmoid.progress import log
 from scsigmoid.tokens.known_genes import with_known_genes
-from scsigmoid.tokens.ranks import TARGET_SUM
 from scsigmoid.tokens.store import TokenStore, grouped, write_shards
 from scsigmoid.tokens.tokenizer import LeftOut, Tokenizer
 
@@ -110,7 +109,7 @@ def token_store(model: Model, cells: Cells, name: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="scsigmoid-") as folder:
         cells = with_known_genes(cells, model.vocabulary.name_of, model.vocabulary.retired)
         maximum_length = model.encoder.settings.genes  # number of genes in the model's context
-        tokenizer = Tokenizer(model.vocabulary, TARGET_SUM, maximum_length, SHARD_CELLS)
+        tokenizer = Tokenizer(model.vocabulary, maximum_length, SHARD_CELLS)
         left_out: LeftOut = {}
         batches = tokenizer.batches(cells, label="", file=name, left_out=left_out)
         shards = grouped(batches, SHARD_CELLS)

@@ -127,7 +127,7 @@ def statistics(cells: Cells, configuration: Configuration, output: Output) -> No
     config, downloads = configuration.config, configuration.downloads
     # `tokenize` reads the files again, so downloads are kept.
     with raw_files(cells, config.corpus, downloads, last=False):
-        gather(cells, config.tokens.target_sum, output, config.tokens.minimum_genes)
+        gather(cells, output, config.tokens.minimum_genes)
 
 
 @stage
@@ -173,7 +173,6 @@ def tokenize(
     config, downloads = configuration.config, configuration.downloads
     tokenizer = Tokenizer(
         Vocabulary.read(vocabulary),
-        target_sum=config.tokens.target_sum,
         maximum_length=UNLIMITED,
         shard_cells=config.tokens.shard_cells,
         # Evaluation cells (with metadata) are not left out for their number of genes.

@@ -266,8 +266,6 @@ class VocabularyChoice(Section):
 class Tokens(Section):
     """How a cell becomes a sequence of gene tokens."""
 
-    target_sum: Positive
-    """Sum to which the counts of a cell are scaled."""
     minimum_genes: CountOrZero
     """Smallest number of expressed genes of a training cell. Other cells are left out."""
     cls: bool

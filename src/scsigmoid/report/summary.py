@@ -22,6 +22,7 @@ ADVICE = (
     "train longer (training.steps, training.patience: 0), on more cells, or a larger model "
     "(architecture.size)"
 )
+START = "If the cells are human blood, start from the packaged model (training.initial: blood)."
 
 
 def summary(results: str | Path, since: float, plan: Plan) -> str:
@@ -149,6 +150,8 @@ def first_sentences(scores: pd.DataFrame, plan: Plan) -> str:
         return f"On the real cells: {verdict_text}" if verdict_text else ""
     verdict_text = verdicts(scores)
     text = recommendations(scores) if plan.is_own else ""
+    if plan.is_own and ADVICE in verdict_text and not plan.initial:
+        verdict_text += f" {START}"
     # The means of a verdict have no interval, so of both texts only its advice is added.
     return f"{text} {verdict_text}".strip() if not text or ADVICE in verdict_text else text
 

@@ -32,9 +32,9 @@ from scsigmoid.corpus.counts import Cells, Chunk
 from scsigmoid.corpus.genes import check_shared
 from scsigmoid.progress import log, track
 from scsigmoid.tokens.packed import CellTokens, token_type
+from scsigmoid.tokens.statistics import TARGET_SUM
 from scsigmoid.tokens.vocabulary import Vocabulary
 
-TARGET_SUM = 10_000.0  # default total of a cell, as in Geneformer; any value gives the same ranks
 CROWDED = 32  # buckets with more values are sorted by Shell sort
 
 
@@ -43,7 +43,7 @@ def tokenize(cells: Cells, vocabulary: Vocabulary, maximum_length: int) -> CellT
 
     Arguments and errors are as for :func:`ranked_chunks`.
     """
-    parts = [part for _, part in ranked_chunks(cells, vocabulary, TARGET_SUM, maximum_length)]
+    parts = [part for _, part in ranked_chunks(cells, vocabulary, maximum_length)]
     genes = np.concatenate([part.genes for part in parts])
     log_truncated(cells, int((genes > maximum_length).sum()), maximum_length)
     return CellTokens(
@@ -52,14 +52,13 @@ def tokenize(cells: Cells, vocabulary: Vocabulary, maximum_length: int) -> CellT
 
 
 def ranked_chunks(
-    cells: Cells, vocabulary: Vocabulary, target_sum: float, maximum_length: int
+    cells: Cells, vocabulary: Vocabulary, maximum_length: int
 ) -> Iterator[tuple[Chunk, CellTokens]]:
     """Yield counts in chunks, and their rank tokens.
 
     Args:
         cells: cells of a file or in memory, with the vocabulary's gene ids.
         vocabulary: genes and their medians.
-        target_sum: sum that the counts of each cell are scaled to.
         maximum_length: cells are truncated to this number of tokens.
 
     Raises:
@@ -73,7 +72,7 @@ def ranked_chunks(
         total=cells.n_cells, size=lambda chunk: len(chunk.rows),
     )  # fmt: skip
     for chunk in progress:
-        arguments = token_of_column, vocabulary.medians, maximum_length, target_sum
+        arguments = token_of_column, vocabulary.medians, maximum_length
         yield chunk, rank_tokens(chunk.counts, *arguments)
 
 
@@ -92,7 +91,6 @@ def rank_tokens(
     token_of_column: NDArray[np.int64],
     medians: NDArray[np.float64],
     maximum_length: int,
-    target_sum: float = TARGET_SUM,
 ) -> CellTokens:
     """Convert counts to rank tokens.
 
@@ -101,7 +99,6 @@ def rank_tokens(
         token_of_column: unique token of each gene, or -1 outside the vocabulary, shape (genes,).
         medians: median of each token's gene, shape (vocabulary size,).
         maximum_length: cells are truncated to this number of tokens.
-        target_sum: sum that the counts of each cell are scaled to.
     """
     tokens = np.empty(counts.nnz, dtype=token_type(len(medians)))
     genes = rank_cells(
@@ -110,7 +107,6 @@ def rank_tokens(
         counts.data.astype(np.int32, copy=False),
         token_of_column.astype(np.int32),
         medians[token_of_column],  # the value for token -1 is arbitrary and not used
-        float(target_sum),
         int(maximum_length),
         tokens,
     )
@@ -130,7 +126,6 @@ def rank_cells(
     counts: NDArray[np.int32],
     token_of_column: NDArray[np.int32],
     median_of_column: NDArray[np.float64],
-    target_sum: float,
     maximum_length: int,
     tokens: NDArray[np.unsignedinteger],
 ) -> NDArray[np.int32]:
@@ -159,7 +154,7 @@ def rank_cells(
         for entry in range(first, stop):
             column = columns[entry]
             if token_of_column[column] >= 0:
-                values[n] = counts[entry] / total * target_sum / median_of_column[column]
+                values[n] = counts[entry] / total * TARGET_SUM / median_of_column[column]
                 value_tokens[n] = token_of_column[column]
                 n += 1
         if n == 0:

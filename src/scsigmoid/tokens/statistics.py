@@ -33,6 +33,8 @@ from scsigmoid.progress import track
 RATIO = 1.008
 BINS = 2880  # enough for x down to one transcript in 9 * 10^9
 
+#: Total of a cell's scaled counts, as in Geneformer. Any value gives the same ranks.
+TARGET_SUM = 10_000.0
 SCHEMA = pa.schema(
     [
         ("gene_id", pa.string()),
@@ -51,7 +53,6 @@ class GeneStatistics:
     names: dict[str, str]  # gene symbols by gene id, sorted by id
     histogram: Any  # number of cells in each bin: SciPy CSR matrix of int64, shape (genes, BINS)
     n_cells: int  # number of cells that were counted
-    target_sum: float  # sum that the counts of each cell are scaled to in `medians`
     ambiguous: frozenset[str] = frozenset()  # names that do not identify a gene, e.g. Y_RNA
 
     @property
@@ -64,7 +65,7 @@ class GeneStatistics:
         return np.asarray(self.histogram.sum(axis=1), dtype=np.int64).ravel()
 
     def medians(self) -> NDArray[np.float64]:
-        """Return the median of count / cell total * target sum over the cells that express a gene.
+        """Return the median of count / cell total * 10,000 over the cells that express a gene.
 
         The shape is (genes,). Medians of genes that are not expressed are NaN. The median of an
         even number of values is the mean of the two middle values.
@@ -87,11 +88,11 @@ class GeneStatistics:
             value = RATIO ** -(self.histogram.indices[entry] + fraction)
             middle += value / 2
         medians = np.full(len(self.names), np.nan)
-        medians[is_expressed] = middle * self.target_sum
+        medians[is_expressed] = middle * TARGET_SUM
         return medians
 
 
-def gather(part: str | Path, target_sum: float, output: str | Path, minimum_genes: int = 0) -> None:
+def gather(part: str | Path, output: str | Path, minimum_genes: int = 0) -> None:
     """Write the gene statistics of the training cells of one part as an Arrow IPC file.
 
     ``part`` is a folder with h5ad files and their ``files.csv``. Cells that express fewer than
@@ -118,7 +119,7 @@ def gather(part: str | Path, target_sum: float, output: str | Path, minimum_gene
             n_cells += counts.shape[0]
     sparse = csr_matrix(histogram).astype(np.int64)
     ambiguous = frozenset().union(*map(ambiguous_names, files))
-    write_statistics(GeneStatistics(names, sparse, n_cells, target_sum, ambiguous), output)
+    write_statistics(GeneStatistics(names, sparse, n_cells, ambiguous), output)
 
 
 def names_of_genes(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -151,15 +152,10 @@ def count_cells(counts: Any, rows: NDArray[np.int64], histogram: NDArray[np.uint
 
 def merge(first: GeneStatistics, second: GeneStatistics) -> GeneStatistics:
     """Return the sum of two gene statistics, which is exact and independent of the order."""
-    if first.target_sum != second.target_sum:
-        raise UserError(
-            "gene statistics: files were made with different values of tokens.target_sum; "
-            "delete tokens/statistics and run again"
-        )
     names = names_of_genes([*first.names.items(), *second.names.items()])
     histogram = sum_rows(first, names, {}) + sum_rows(second, names, {})
     n_cells, ambiguous = first.n_cells + second.n_cells, first.ambiguous | second.ambiguous
-    return GeneStatistics(names, histogram, n_cells, first.target_sum, ambiguous)
+    return GeneStatistics(names, histogram, n_cells, ambiguous)
 
 
 def sum_rows(statistics: GeneStatistics, genes: Iterable[str], retired: Mapping[str, str]) -> Any:
@@ -201,7 +197,6 @@ def write_statistics(statistics: GeneStatistics, output: str | Path) -> None:
     """Write gene statistics as an Arrow IPC file."""
     metadata = {
         "cells": str(statistics.n_cells),
-        "target_sum": repr(float(statistics.target_sum)),
         "ratio": repr(RATIO),
         "ambiguous": json.dumps(sorted(statistics.ambiguous)),
     }
@@ -232,6 +227,5 @@ def read_statistics(path: str | Path) -> GeneStatistics:
             dict(zip(table["gene_id"].to_pylist(), table["name"].to_pylist(), strict=True)),
             csr_matrix((data, bins, offsets), shape=(table.num_rows, BINS)),
             int(metadata[b"cells"]),
-            float(metadata[b"target_sum"]),
             frozenset(json.loads(metadata[b"ambiguous"])),
         )

@@ -31,7 +31,6 @@ class Tokenizer:
     """Settings of the tokenization."""
 
     vocabulary: Vocabulary
-    target_sum: float  # sum that the counts of a cell are scaled to
     maximum_length: int  # longer cells are truncated to this number of tokens
     shard_cells: int  # maximum number of cells per shard of the store
     # Cells that express fewer genes are left out. Genes outside the vocabulary count, too.
@@ -57,7 +56,6 @@ class Tokenizer:
             "cells": sha256,
             "vocabulary": self.vocabulary.fingerprint,
             "vocabulary_size": self.vocabulary.size,
-            "target_sum": float(self.target_sum),
             "maximum_length": self.maximum_length,
             "shard_cells": self.shard_cells,
             "minimum_genes": self.minimum_genes,
@@ -88,8 +86,7 @@ class Tokenizer:
         type_of_cell = cell_types(cells, label, types)
         truncated = few_genes = 0
         left_out_rows = []
-        arguments = (cells, self.vocabulary, self.target_sum, self.maximum_length)
-        for chunk, ranked in ranked_chunks(*arguments):
+        for chunk, ranked in ranked_chunks(cells, self.vocabulary, self.maximum_length):
             # Indices of the chunk's cells in arrays of all selected cells.
             in_chunk = np.searchsorted(cells.rows, chunk.rows)
             offsets = pa.array(ranked.offsets, pa.int32())
