@@ -39,8 +39,9 @@ from numpy.typing import NDArray
 
 from scsigmoid.config.schema import Dataset, EmbeddedCorpus
 from scsigmoid.config.validate import check_known
+from scsigmoid.corpus.counts import TARGET_SUM
 from scsigmoid.corpus.genes import real_genes
-from scsigmoid.corpus.h5ad_writer import REQUIRED_OBS, TARGET_SUM, CellTable, write_cells
+from scsigmoid.corpus.h5ad_writer import REQUIRED_OBS, CellTable, write_cells
 from scsigmoid.corpus.metadata import ManifestRow
 from scsigmoid.errors import UserError
 from scsigmoid.seeds import derive

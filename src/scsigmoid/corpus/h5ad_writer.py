@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.counts import OWN_ROW, Cells
+from scsigmoid.corpus.counts import OWN_ROW, TARGET_SUM, Cells
 from scsigmoid.corpus.hdf5 import opened, read_data_frame
 from scsigmoid.corpus.metadata import one_line
 from scsigmoid.errors import UserError
@@ -21,7 +21,6 @@ SCHEMA_VERSION = "5.0.0"  # of the CELLxGENE schema
 # Columns of ``obs`` that the schema requires, each with a value for all cells.
 HUMAN = {"organism": "Homo sapiens", "organism_ontology_term_id": "NCBITaxon:9606"}
 REQUIRED_OBS = {"tissue_type": "tissue", "disease": "normal", "suspension_type": "cell"}
-TARGET_SUM = 10_000  # total of a cell's normalized values
 
 
 @dataclass(frozen=True)

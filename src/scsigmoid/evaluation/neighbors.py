@@ -18,6 +18,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from scsigmoid.config.schema import Scib
 from scsigmoid.corpus.cell_types import check_enough
+from scsigmoid.corpus.counts import TARGET_SUM
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import Embedding, read_embeddings
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from scib_metrics.nearest_neighbors import NeighborsResults
 
 # The control pca_log_counts has the settings that are common for log-normalization and PCA.
-TARGET_SUM = 10_000  # total of a cell's normalized counts
 VARIABLE_GENES = 2_000  # number of genes with the largest variance, which limits the memory
 COMPONENTS = 50
 

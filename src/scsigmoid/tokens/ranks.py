@@ -28,11 +28,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.counts import Cells, Chunk
+from scsigmoid.corpus.counts import TARGET_SUM, Cells, Chunk
 from scsigmoid.corpus.genes import check_shared
 from scsigmoid.progress import log, track
 from scsigmoid.tokens.packed import CellTokens, token_type
-from scsigmoid.tokens.statistics import TARGET_SUM
 from scsigmoid.tokens.vocabulary import Vocabulary
 
 CROWDED = 32  # buckets with more values are sorted by Shell sort

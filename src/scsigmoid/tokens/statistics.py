@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
+from scsigmoid.corpus.counts import TARGET_SUM
 from scsigmoid.corpus.genes import ambiguous_names, group_by_name, is_id
 from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.errors import UserError
@@ -33,8 +34,6 @@ from scsigmoid.progress import track
 RATIO = 1.008
 BINS = 2880  # enough for x down to one transcript in 9 * 10^9
 
-#: Total of a cell's scaled counts, as in Geneformer. Any value gives the same ranks.
-TARGET_SUM = 10_000.0
 SCHEMA = pa.schema(
     [
         ("gene_id", pa.string()),

@@ -53,7 +53,7 @@ class Vocabulary:
     gene_ids: tuple[str, ...]  # gene ids, or the names of special tokens
     names: tuple[str, ...]  # gene symbols
     cells: NDArray[np.int64]  # number of training cells that express a gene, 0 for special tokens
-    # Median, over the cells that express the gene, of count / cell total * target sum. 1.0 for
+    # Median, over the cells that express the gene, of count / cell total * TARGET_SUM. 1.0 for
     # special tokens and for genes that no training cell expresses.
     medians: NDArray[np.float64]
     # Maps other ids of a gene (from other Ensembl releases) to the gene's id in `gene_ids`.
