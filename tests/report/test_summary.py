@@ -120,11 +120,19 @@ def test_which_representation_to_use() -> None:
     assert recommendations(scores) == recommendations(scores.assign(compared_with="")) == ""
 
 
-@pytest.mark.parametrize(("value", "initial", "is_advised"), [
-    (0.5, None, True), (0.5, "blood", False), (0.9, None, False),
-])  # fmt: skip
-def test_weak_models_of_own_cells_may_start_from_blood(value, initial, is_advised) -> None:
-    corpus = SimpleNamespace(source="local")
-    plan: Any = SimpleNamespace(is_own=True, initial=initial, config=SimpleNamespace(corpus=corpus))
+@pytest.mark.parametrize(
+    ("value", "initial", "choices", "is_advised"),
+    [
+        (0.5, None, {}, True),
+        (0.5, "blood", {}, False),
+        (0.5, None, {"training.initial": "none, genes of another organism"}, False),
+        (0.9, None, {}, False),
+    ],
+)
+def test_weak_models_of_own_cells_may_start_from_blood(
+    value: float, initial: str | None, choices: dict[str, str], is_advised: bool
+) -> None:
+    config = SimpleNamespace(corpus=SimpleNamespace(source="local"), choices=choices)
+    plan: Any = SimpleNamespace(is_own=True, initial=initial, config=config)
     scores = table(sigmoid=value, random=0.1, pca_log_counts=0.8)
     assert ("training.initial: blood" in first_sentences(scores, plan)) == is_advised

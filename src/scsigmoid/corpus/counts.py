@@ -17,7 +17,8 @@ CANDIDATES = ("raw/X", "X")  # matrices that may have raw counts, in this order
 # Column of ``obs`` in copies of selected cells: row of the cell in the user's file, for messages.
 OWN_ROW = "scsigmoid_row"
 CHUNK_CELLS = 1 << 15  # maximum number of cells in a chunk
-#: Total of a cell's scaled counts, as in Geneformer. Any value gives the same ranks of genes.
+#: Total of a cell's scaled counts, as in Geneformer. Any value gives the same ranks,
+#: apart from ties.
 TARGET_SUM = 10_000.0
 
 

@@ -150,7 +150,9 @@ def first_sentences(scores: pd.DataFrame, plan: Plan) -> str:
         return f"On the real cells: {verdict_text}" if verdict_text else ""
     verdict_text = verdicts(scores)
     text = recommendations(scores) if plan.is_own else ""
-    if plan.is_own and ADVICE in verdict_text and not plan.initial:
+    # `choices` has the reason if the packaged model was set, but does not fit the cells.
+    was_rejected = "training.initial" in plan.config.choices
+    if plan.is_own and ADVICE in verdict_text and not (plan.initial or was_rejected):
         verdict_text += f" {START}"
     # The means of a verdict have no interval, so of both texts only its advice is added.
     return f"{text} {verdict_text}".strip() if not text or ADVICE in verdict_text else text
