@@ -353,7 +353,8 @@ def test_targets_that_a_run_on_own_cells_leaves_out_can_be_requested(project: Pr
     assert {"benchmark_kernel", "benchmark_training"} <= jobs.keys()
     # A table that does not exist was a MissingRuleException.
     table = "results/own/tables/comparison.csv"
-    for target, words in {"stress_test": "stress: true", table: "comparison: no such table"}.items():
+    problems = {"stress_test": "stress: true", table: "comparison: no such table"}
+    for target, words in problems.items():
         run = project.run(target)
         assert run.returncode != 0
         last_line = run.stderr.splitlines()[-1]
