@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from small_training import (
     train_command,
     with_values,
 )
+from torch._inductor.utils import fresh_cache
 
 from scsigmoid.config.schema import Size
 from scsigmoid.model.devices import be_deterministic
@@ -137,6 +138,36 @@ def test_a_resumed_run_is_bit_identical_in_deterministic_mode(run, corpus, tmp_p
     torch.compiler.reset()
     train(run, *corpus, tmp_path / "parts")
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+@pytest.mark.parametrize("attention", ["sigmoid", "softmax"])
+def test_code_compiled_for_other_cells_does_not_change_a_deterministic_run(run, attention):
+    """PyTorch's cache may contain code that another run of the model compiled for larger batches.
+
+    Once, this changed the losses of a resumed run.
+    """
+    size = Size(layers=2, hidden=768, heads=12, feed_forward=768)
+    run = replace(on_gpu(run, attention, dropout=0.1), size=size, context=1000)
+    settings = run.encoder_settings(2000)
+    be_deterministic()
+
+    def weights_after(genes: Sequence[int]) -> list[torch.Tensor]:
+        torch.compiler.reset()
+        encoder = Encoder(settings).initialize(1)
+        trainer = Trainer(encoder, run.training, 42, torch.device("cuda"))
+        trainer.graphed_tokens = 0
+        for step in range(1, 4):
+            trainer.step(step, [masked_batch(genes, settings.vocabulary_size)])
+        return [parameter.detach().cpu() for parameter in encoder.parameters()]
+
+    with fresh_cache():
+        alone = weights_after([30, 40])
+    with fresh_cache():
+        weights_after([999] * 60)
+        torch._dynamo.utils.counters.clear()
+        after_another = weights_after([30, 40])
+        assert torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_hit"]
+    assert all(map(torch.equal, alone, after_another))
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")

@@ -248,12 +248,42 @@ def mmd_ratio(scores: pd.DataFrame) -> list[float]:
 def rising(folder: Path) -> Iterator[Statement]:
     """Yield the results of the models whose learning rate rises, by the rules of their study."""
     judge = runpy.run_path(str(Path(__file__).with_name("rising_rate.py")))
-    runs = pd.read_csv(folder / "curves.csv").groupby(["attention", "seed"])
+    everything = pd.read_csv(folder / "curves.csv")
+    runs = everything.groupby(["variants", "attention", "seed"])
     broken, lost = (
         runs.apply(judge["breaking_rate"], CONVERGED_FREQUENCIES, counts, include_groups=False)
         for counts in (True, False)
     )
     assert np.isinf(broken).all()
+    normalized = lost["qk_norm"]
+    lower, higher, ties, p = judge["sign_test"](normalized["softmax"], normalized["sigmoid"])
+    assert (lower, higher, ties) == (8, 0, 4)
+    yield PREREGISTRATION, f"in eight pairs, and four are equal (p = {fixed(p, 3)})"
+    final = everything[everything["step"] > 9000].dropna(subset="validation_loss")
+    final = final.groupby(["variants", "attention", "seed"])["validation_loss"]
+    last_levels = final.apply(lambda losses: losses.tail(3).median())["qk_norm"]
+    above = last_levels[last_levels > 8.0]
+    assert list(above.index) == [("sigmoid", 101)]
+    rest = last_levels.drop(above.index)
+    low, high = fixed(rest.min(), 2), fixed(rest.max(), 2)
+    yield (
+        PREREGISTRATION,
+        f"one sigmoid run ends at {above.iloc[0]:.1f} nats, the others at {low} to {high}",
+    )
+    learned = comparisons.final_losses(
+        everything[everything["step"] <= 9000], ["variants", "seed", "attention"]
+    ).unstack()
+    for variants, pages in (
+        ("qk_norm", (PREREGISTRATION, REPRODUCTION)),
+        ("none", (PREREGISTRATION,)),
+    ):
+        difference = learned.loc[variants, "sigmoid"] - learned.loc[variants, "softmax"]
+        for page in pages:
+            yield page, span(difference)
+    for attention in ("sigmoid", "softmax"):
+        values = learned[attention].unstack("variants")
+        yield PREREGISTRATION, span(values["qk_norm"] - values["none"])
+    lost = lost["none"]
     lower, higher, ties, p = judge["sign_test"](lost["softmax"], lost["sigmoid"])
     pairs = lower + higher + ties
     yield (
@@ -264,7 +294,7 @@ def rising(folder: Path) -> Iterator[Statement]:
     yield REPRODUCTION, f"in {higher} of {pairs} pairs (p = {3 * p:.2f}, corrected)"
     yield README, f"neither diverges ({pairs} seeds), and softmax keeps"
     yield README, f"higher rate in {higher} of {pairs}"
-    curves = pd.read_csv(folder / "curves.csv").dropna(subset="validation_loss")
+    curves = everything[everything["variants"] == "none"].dropna(subset="validation_loss")
     keys = ["attention", "seed", "learning_rate"]
     ends = curves[curves["step"] > 9000].groupby(keys)["validation_loss"].last().reset_index()
     high = ends[ends["validation_loss"] > 8.0].groupby(keys[:2])["learning_rate"].min()

@@ -254,14 +254,21 @@ def measure_sizes(
             write_csv(path, rows)
 
 
-def measure_embedding(folder: Path, output: Path, devices: Sequence[torch.device]) -> None:
-    """Embed all cells on the first device in this process, then on all devices."""
+def measure_embedding(
+    folder: Path, output: Path, devices: Sequence[torch.device], skip_alone: bool
+) -> None:
+    """Embed all cells on the first device in this process, then on all devices.
+
+    With ``skip_alone``, the first device embeds the first ``WAITING_CELLS`` cells only.
+    """
     path, batch_tokens = folder / "model.safetensors", 16_384
     tokens = TokenStore.open(folder / "tokens")
     encoder, _ = load_encoder(path, devices[0])
     settings = encoder.settings
     total = int(np.minimum(tokens.lengths, settings.genes).sum())
     rows: list[dict[str, Any]] = []
+
+    first = min(WAITING_CELLS, len(tokens))
 
     def add(how: str, used: int, cells: int, seconds: float, whole: float, values: Any) -> None:
         row = {
@@ -278,7 +285,6 @@ def measure_embedding(folder: Path, output: Path, devices: Sequence[torch.device
         print(*row.values(), flush=True)
         write_csv(output / "embedding.csv", rows)
 
-    first = min(WAITING_CELLS, len(tokens))
     batches = [rows for rows in make_batches(tokens, settings, batch_tokens) if rows.stop <= first]
     for is_warm in (False, True):
         begin = time.perf_counter()
@@ -293,12 +299,14 @@ def measure_embedding(folder: Path, output: Path, devices: Sequence[torch.device
     waiting = np.concatenate(parts)
     add("waits for each batch", 1, len(waiting), seconds, seconds, waiting)
 
-    begin = time.perf_counter()
-    alone = embed_cells(encoder, tokens, batch_tokens, "embedding")
-    seconds = time.perf_counter() - begin
-    add("one process", 1, len(tokens), seconds, seconds, alone)
-    if not np.array_equal(alone[: len(waiting)], waiting):
-        print("the first cells differ from those with a wait for each batch")
+    alone = waiting
+    if not skip_alone:
+        begin = time.perf_counter()
+        alone = embed_cells(encoder, tokens, batch_tokens, "embedding")
+        seconds = time.perf_counter() - begin
+        add("one process", 1, len(tokens), seconds, seconds, alone)
+        if not np.array_equal(alone[: len(waiting)], waiting):
+            print("the first cells differ from those with a wait for each batch")
 
     receive, times, cells = embedding_processes.receive, [], []
 
@@ -317,7 +325,8 @@ def measure_embedding(folder: Path, output: Path, devices: Sequence[torch.device
     whole = time.perf_counter() - begin
     # From the first batch on, the first batches of the other processes count, too.
     add("processes", len(devices), sum(cells), times[-1] - times[0], whole, together)
-    print("same bytes" if np.array_equal(alone, together) else "the embeddings differ", flush=True)
+    is_equal = np.array_equal(alone, together[: len(alone)])
+    print(f"{len(alone)} cells:", "same bytes" if is_equal else "the embeddings differ", flush=True)
 
 
 def configuration(
@@ -352,10 +361,12 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=100_000)
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--stop", type=int, default=6, help="step after which SIGTERM is sent")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS[:3])
+    parser.add_argument("--only", nargs="*", choices=PARTS, default=PARTS[:3])
     parser.add_argument("--sizes", nargs="+", default=[size for size, _ in SIZES])
     parser.add_argument("--counts", nargs="+", type=int, help="processes of the part sizes")
     parser.add_argument("--cache", help="folder of compiled code of the part sizes, which is kept")
+    parser.add_argument("--skip-alone", action="store_true", help="embed on all devices only")
+    parser.add_argument("--folder", type=Path, help="cells and models, which are kept and reused")
     parser.add_argument("--small", action="store_true", help="a small model on the CPU")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
@@ -375,11 +386,13 @@ def main() -> None:
         "cpus": os.cpu_count(),
     }
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder = options.folder or Path(name)
+        folder.mkdir(exist_ok=True)
         (folder / "config.yaml").write_text(as_yaml(config))
         begin = time.perf_counter()
         longest = 4096 if "sizes" in options.only else settings.genes
-        write_tokens(folder, lengths, options.cells, longest)
+        if not (folder / "tokens").exists():
+            write_tokens(folder, lengths, options.cells, longest)
         if "embed" in options.only:
             encoder = Encoder(settings).initialize(1)
             vocabulary = Vocabulary.read(folder / "vocabulary.parquet")
@@ -388,7 +401,7 @@ def main() -> None:
         if "train" in options.only:
             measure_training(folder, options.output, options.gpus, options.steps, options.stop)
         if "embed" in options.only:
-            measure_embedding(folder, options.output, devices)
+            measure_embedding(folder, options.output, devices, options.skip_alone)
         if "sizes" in options.only:
             measure_sizes(folder, options.output, options.counts or (1, options.gpus), options)
         if "alone" in options.only:

@@ -16,12 +16,16 @@ from scsigmoid.model.batches import Batch
 from scsigmoid.model.devices import autocast, backend_of
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.model.loss import Loss, compute_loss, sum_weights, summed_loss
+from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.tokens.vocabulary import SPECIAL
 from scsigmoid.training.graphs import GRAPHED, Bucket, Graphs, bucket_of, most_tokens
 from scsigmoid.training.processes import Processes
 
 #: By default, torch.compile fuses the reductions in the gradient of a layer normalization for large
 #: batches only, and compiles another graph for small batches. This option avoids the second graph.
 INDUCTOR_OPTIONS: dict[str, Any] = {"triton.mix_order_reduction_non_strict_mode": True}
+#: Cells, tokens of a cell, and tokens from one masked token to the next, of :func:`fixed_batch`.
+FIXED_CELLS, FIXED_LENGTH, FIXED_DISTANCE = 8, 1024, 7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +65,22 @@ def learning_rate(step: int, training: Training) -> float:
     return training.learning_rate * step / training.warmup_steps
 
 
+def fixed_batch(length: int, settings: EncoderSettings) -> Batch:
+    """Return a batch that depends on nothing but ``length``, except for values within tensors."""
+    tokens = FIXED_CELLS * length
+    masked = torch.arange(0, tokens, FIXED_DISTANCE)
+    return Batch(
+        tokens=torch.full((tokens,), len(SPECIAL)),
+        positions=torch.arange(length).remainder(settings.context).repeat(FIXED_CELLS),
+        cu_seqlens=torch.arange(0, tokens + 1, length, dtype=torch.int32),
+        masked=masked,
+        targets=torch.full_like(masked, len(SPECIAL)),
+        cells=torch.arange(FIXED_CELLS),
+        max_seqlen=length,
+        cls_token=settings.cls_token,
+    )
+
+
 class Trainer:
     """An encoder on its device, with its optimizer. Checkpoints contain the states of both."""
 
@@ -95,6 +115,28 @@ class Trainer:
             # The cell means of `centered_values` are not tested in graphs.
             if can_record and "centered_values" not in settings.variants:
                 self.graphed_tokens = most_tokens(settings)
+            if torch.are_deterministic_algorithms_enabled():
+                self._compile_for_fixed_batches()
+
+    def _compile_for_fixed_batches(self) -> None:
+        """Compile all graphs for the sizes of :func:`fixed_batch`.
+
+        A graph serves all sizes, but the sizes that it is compiled for decide in which order its
+        kernels sum. They would otherwise be those of the first batch, or those of another run
+        that left its code in PyTorch's cache.
+        """
+        settings = self.encoder.settings
+        lengths = [FIXED_LENGTH]
+        if settings.context > LONGEST_APPROXIMATE:
+            lengths.append(LONGEST_APPROXIMATE + 1)
+        for length in lengths:
+            batch = fixed_batch(length, settings)
+            is_sum = self.training.gradient == "sum"
+            weights = sum_weights(batch).to(self.device) if is_sum else None
+            losses = self.summed_loss(batch.to(self.device), 1, weights)
+            with torch.autograd.set_multithreading_enabled(False):
+                losses.sum().backward()
+        self.optimizer.zero_grad(set_to_none=True)
 
     def compile(self, backend: str = "inductor") -> None:
         """Compile :func:`summed_loss`, the part of the loss after the embedding."""
