@@ -1,5 +1,6 @@
 """A copy of the project, in which the workflow runs at a scale of seconds."""
 
+import atexit
 import itertools
 import os
 import re
@@ -8,13 +9,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
+import snakemake.cli
 import yaml
+from forked import forked
 from jobs import Job
 
 ROOT = Path(__file__).parents[1]
@@ -28,6 +32,40 @@ TIMINGS = ("tables/kernel_speed", "tables/training_", "tables/comparison.")
 COMPARISON = "tables/comparison.csv"
 TIMED_GROUPS = (b"kernel,", b"cost,")  # rows of the comparison
 COMPARED = ("tables/*", "metrics/**/*.csv", "metrics/**/*.parquet", "training/*/model.safetensors")
+
+
+def run_snakemake(
+    folder: Path, arguments: Sequence[str], environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run Snakemake in a folder to its end, in a forked process, which does not import it again.
+
+    ``environment`` are environment variables that are added to those of this process.
+    """
+    with TemporaryFile("w+") as output, TemporaryFile("w+") as errors:
+
+        def work() -> int:
+            for number, file in ((1, output), (2, errors)):
+                os.dup2(file.fileno(), number)
+            sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1) for number in (1, 2))
+            os.chdir(folder)
+            os.environ.update(environment or {})
+            sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+            sys.argv = ["snakemake", *arguments]
+            atexit._clear()  # functions of pytest
+            try:
+                snakemake.cli.main()
+            except SystemExit as end:
+                if isinstance(end.code, str):
+                    print(end.code, file=sys.stderr)
+                return end.code if isinstance(end.code, int) else int(end.code is not None)
+            finally:
+                atexit._run_exitfuncs()
+            return 0
+
+        code = forked(work)
+        output.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(arguments, code, output.read(), errors.read())
 
 
 @dataclass
@@ -61,11 +99,11 @@ class Project:
         """Set the settings that replace those of ``config.yaml`` and the preset."""
         (self.folder / "tiny.yaml").write_text(yaml.safe_dump(overrides))
 
+    def arguments(self, *arguments: str) -> list[str]:
+        return [*arguments, "--cores", "2", "--configfile", "tiny.yaml"]
+
     def command(self, *arguments: str) -> list[str]:
-        return [
-            *(sys.executable, "-m", "snakemake", *arguments),
-            *("--cores", "2", "--configfile", "tiny.yaml"),
-        ]
+        return [sys.executable, "-m", "snakemake", *self.arguments(*arguments)]
 
     def environment(self) -> dict[str, str]:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -73,10 +111,13 @@ class Project:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run Snakemake to its end."""
+        environment = self.environment()
+        if (self.folder / "src").is_symlink():  # its package is the one that this process imports
+            return run_snakemake(self.folder, self.arguments(*arguments), environment)
         return subprocess.run(
             self.command(*arguments),
             cwd=self.folder,
-            env=self.environment(),
+            env=environment,
             capture_output=True,
             text=True,
             check=False,

@@ -12,8 +12,12 @@ from tokens.conftest import token_table
 from scsigmoid.config.schema import Embeddings
 from scsigmoid.evaluation.embedding_files import write_embedding
 from scsigmoid.evaluation.embeddings import embed_dataset
+from scsigmoid.evaluation.umap import import_umap
 from scsigmoid.files import sha256
 from scsigmoid.tokens.store import grouped, write_shards
+
+# Before scib-metrics, which imports umap-learn, so that Numba stores the code that it compiles.
+import_umap()
 
 VOCABULARY = TOY.fingerprint
 # Numbers of genes of the cells, many of them close to the context.

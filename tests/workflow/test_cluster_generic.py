@@ -46,7 +46,8 @@ def test_a_killed_job_is_submitted_again_with_more_memory(
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     project = make_project(tiny)
     profile = ("--workflow-profile", "workflow/profiles/cluster-generic")
-    run = project.run("results/demo/corpus/manifest.csv", *profile, "--latency-wait", "1")
+    waits = ("--latency-wait", "1", "--seconds-between-status-checks", "1")
+    run = project.run("results/demo/corpus/manifest.csv", *profile, *waits)
     assert run.returncode == 0, run.stdout + run.stderr
     assert (project.folder / "results/demo/corpus/manifest.csv").is_file()
     options = [path.read_text() for path in sorted(cluster.glob("*.options"))]

@@ -1,11 +1,10 @@
 """The workflow as a module of another workflow."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import yaml
+from projects import run_snakemake
 
 ROOT = Path(__file__).parents[2]
 # Up to `use rule * from plain` as `snakedeploy deploy-workflow` writes it.
@@ -44,8 +43,7 @@ rule analysis:
 
 def snakemake(folder: Path, *arguments: str) -> str:
     """Run Snakemake in a folder. Return what it prints."""
-    command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
-    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    run = run_snakemake(folder, ["--cores", "2", *arguments])
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout
 
@@ -85,12 +83,9 @@ def test_files_of_the_user_in_an_output_folder_of_a_module_are_kept(tmp_path: Pa
     part = "own/results/demo/corpus/training/part-00000"
     (tmp_path / part).mkdir(parents=True)
     (tmp_path / part / "mine.txt").touch()
-    command = [sys.executable, "-m", "snakemake", "--cores", "1", "-R", "own_training_cells"]
-    options = ["--allowed-rules", "own_training_cells", "--", part]
+    rule = "own_training_cells"
     (tmp_path / "own/results/demo/corpus/manifest.csv").touch()
-    run = subprocess.run(
-        [*command, *options], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    run = run_snakemake(tmp_path, ["--cores", "1", "-R", rule, "--allowed-rules", rule, "--", part])
     assert run.returncode != 0
     assert f"scsigmoid: error: {part}: contains files that no job wrote (mine.txt)" in run.stderr
     assert (tmp_path / part / "mine.txt").exists()

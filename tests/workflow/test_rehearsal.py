@@ -48,7 +48,7 @@ for name in (
     "scsigmoid.training.loop", "scsigmoid.evaluation.validation_loss", "scsigmoid.evaluation.mmd",
     "scsigmoid.evaluation.scib", "scsigmoid.paper.all_numbers",
     "scsigmoid.benchmarks.kernel", "scsigmoid.benchmarks.training", "torch._dynamo",
-    "pyarrow.dataset", "scib_metrics",
+    "anndata.io", "pyarrow.dataset", "scib_metrics", "scsigmoid.corpus.fetch",
 ):
     importlib.import_module(name)
 for job in json.load(open(sys.argv[1])):
