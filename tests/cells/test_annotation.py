@@ -256,7 +256,7 @@ def test_the_command_equals_the_function(query, labeled, loaded, model, tmp_path
 
 
 @pytest.mark.parametrize("options", [[], ["--key", "X_sigmoid_toy"]])
-def test_the_command_reads_embeddings_of_the_workflow(
+def test_embeddings_of_the_workflow_are_used(
     options, query, labeled, loaded, model, tmp_path
 ) -> None:
     """They have neither counts nor an embedding called X_scsigmoid."""
@@ -272,6 +272,9 @@ def test_the_command_reads_embeddings_of_the_workflow(
     assert main([*command, "--label", "kind", "--device", "cpu", *options]) == 0
     result = anndata.read_h5ad(paths["output"])
     assert result.obs["predicted_kind"].tolist() == query.obs["predicted_kind"].tolist()
+    cells, reference = (anndata.read_h5ad(paths[name]) for name in ("query", "reference"))
+    annotate(cells, reference, loaded, **({"key": options[1]} if options else {}))
+    assert cells.obs["predicted_kind"].tolist() == query.obs["predicted_kind"].tolist()
 
 
 def test_gene_embeddings_are_weights_of_the_file(loaded, model, vocabulary) -> None:

@@ -72,15 +72,15 @@ def test_cell_is_its_own_first_neighbor_among_duplicates():
 
 
 @pytest.mark.parametrize("kept", [30, 6])
-def test_log_counts_control_uses_the_most_variable_genes(dataset, monkeypatch, kept):
-    path, counts = dataset
+def test_log_counts_control_uses_the_most_variable_genes(tmp_path, monkeypatch, kept):
+    path, counts = write_dataset(tmp_path, cells=180)
     monkeypatch.setattr("scsigmoid.evaluation.neighbors.VARIABLE_GENES", kept)
-    rows = np.arange(40)[::-1][:35]
+    rows = np.arange(180)[::-1][:175]
     components = log_count_components(path, rows)
     values = np.log1p(counts / counts.sum(1, keepdims=True) * 10_000)
     expected = values[rows][:, np.argsort(values.var(0))[-kept:]]
     # All components are kept, so distances do not change.
-    assert components.shape == (35, kept)
+    assert components.shape == (175, kept)
     np.testing.assert_allclose(pdist(components), pdist(expected), atol=1e-8)
 
 
@@ -93,10 +93,10 @@ def test_variable_genes_control_has_the_log_counts(dataset, monkeypatch):
 
 
 def test_log_counts_control_has_the_first_fifty_components(tmp_path):
-    path, counts = write_dataset(tmp_path, 80, 70)
+    path, counts = write_dataset(tmp_path, 250, 70)
     values = np.log1p(counts / counts.sum(1, keepdims=True) * 10_000)
     left, scale, _ = np.linalg.svd(values - values.mean(0), full_matrices=False)
-    components = log_count_components(path, np.arange(80))
+    components = log_count_components(path, np.arange(250))
     np.testing.assert_allclose(pdist(components), pdist((left * scale)[:, :50]), atol=1e-8)
 
 

@@ -8,9 +8,12 @@ import pytest
 from scipy import stats
 
 from scsigmoid.config.check import load
+from scsigmoid.corpus.h5ad_writer import CellTable, write_cells
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_embedding, read_embeddings
 from scsigmoid.evaluation.mmd import mmd_dataset
+from scsigmoid.evaluation.neighbors import log_count_components
+from scsigmoid.evaluation.scib import probe
 from scsigmoid.records.measurements import donor_mean
 
 
@@ -74,6 +77,19 @@ def test_mmd_of_swapped_models(write_arm, tmp_path):
         with pytest.raises(UserError, match="a sigmoid and of a softmax model, in this order"):
             mmd_dataset(chosen, "toy", settings, 0, tmp_path / "mmd.csv")
     assert not (tmp_path / "mmd.csv").exists()
+
+
+def test_principal_components_of_few_cells(tmp_path):
+    """With as many components as cells, types that differ in a third of the genes had 0.1."""
+    generator = np.random.default_rng(0)
+    types = np.repeat([0, 1, 2], 16)
+    rates = np.where(np.arange(300) % 3 == types[:, None], 3.0, 1.0)
+    genes = [f"ENSG{number:011d}" for number in range(300)]
+    obs = {"cell_type": types.astype(str)}
+    path = tmp_path / "few.h5ad"
+    write_cells(path, CellTable(generator.poisson(rates), genes, genes, obs, "few"))
+    components = log_count_components(path, np.arange(len(types)))
+    assert probe(components, types, 0) > 0.9
 
 
 def test_a_batch_that_is_a_barcode(write_arm):

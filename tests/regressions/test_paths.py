@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from stages import write_cells
 
+from scsigmoid.config.check import load
 from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import LocalFiles
 from scsigmoid.errors import UserError
@@ -53,3 +54,17 @@ def test_hidden_files_do_not_match(tmp_path, found):
     (tmp_path / "cells/.DS_Store").touch()
     for pattern in ("cells/*", "c*/*", "cells/*.h5ad", "**/*.h5ad"):
         assert found(pattern) == ["cells/a.h5ad"]
+
+
+def test_names_with_other_letters(tmp_path, monkeypatch):
+    """The report did not name the file, and the error neither the file nor the valid letters."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "Zürich.h5ad", "данные.h5ad", "клетки.h5ad", "train.h5ad")
+    entries = [{"files": "[dZд]*.h5ad", "held_out": True}, {"files": "train.h5ad"}]
+    overrides = {"preset": "demo", "corpus": {"source": "local", "local": entries}}
+    datasets = load(overrides=overrides).datasets
+    names = {name: dataset.description for name, dataset in datasets.items()}
+    assert names == {"z_rich": "Zürich.h5ad", "dataset": "данные.h5ad"}
+    entries.append({"files": "клетки.h5ad", "held_out": True})
+    with pytest.raises(UserError, match=r"'dataset'.*'клетки\.h5ad'.*a-z"):
+        load(overrides=overrides)

@@ -336,9 +336,9 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Config
     write_cells(tmp_path / "a.h5ad", np.full((100, 30), 2))
     (tmp_path / "results").mkdir()
 
-    def start(files: str = "a", **training: object) -> Config:
-        corpus = {"source": "local", "local": [{"files": f"{tmp_path}/{files}.h5ad"}]}
-        corpus["local"][0]["held_out"] = 0.5
+    def start(*entries: dict[str, object], files: str = "a", **training: object) -> Config:
+        entry = {"files": f"{tmp_path}/{files}.h5ad", "held_out": 0.5}
+        corpus = {"source": "local", "local": [*entries] or [entry]}
         overrides = {"results": str(tmp_path / "results"), "corpus": corpus, "training": training}
         config = load(overrides=overrides, choose=choose)
         write_configuration(tmp_path / "results", config)
@@ -384,7 +384,20 @@ def test_values_that_the_user_sets_are_compared(own: Callable[..., Config], tmp_
     # A setting that the user no longer sets, or another corpus, is chosen anew.
     assert own(steps=100).training.warmup_steps == 20
     write_cells(tmp_path / "b.h5ad", np.full((300, 30), 2))
-    assert own("b", steps=200).training.warmup_steps == 40
+    assert own(files="b", steps=200).training.warmup_steps == 40
+
+
+def test_a_run_continues_with_other_evaluated_cells(
+    own: Callable[..., Config], tmp_path: Path
+) -> None:
+    """After more steps, a batch or a file that is only evaluated started training over."""
+    before = own(steps=50)
+    write_cells(tmp_path / "b.h5ad", np.full((300, 30), 2))
+    entry = {"files": f"{tmp_path}/a.h5ad", "held_out": 0.5, "batch": "plate", "name": "cells"}
+    evaluated = {"files": f"{tmp_path}/b.h5ad", "held_out": True}
+    after = own(entry, evaluated, steps=5000)
+    assert {*after.datasets} == {"cells", "b"}
+    assert identity(after) == identity(before)
 
 
 # Statistics and differences.

@@ -485,5 +485,20 @@ def remove_old_checkpoints():
 
 
 def inputs_of(kind):
-    """Return a function of wildcards: it returns the inputs of a table or figure."""
-    return lambda wildcards: result("{path}", path=registry.find(kind, wildcards.name, PLAN).inputs)
+    """Return a function of wildcards: it returns the inputs of a table or figure, if it exists."""
+
+    def inputs(wildcards):
+        try:
+            return result("{path}", path=registry.find(kind, wildcards.name, PLAN).inputs)
+        except UserError as error:
+            stop(error)
+
+    return inputs
+
+
+def names_of(kind):
+    """Return the constraint of the wildcard `name`. Unknown names are an error (`inputs_of`).
+
+    In a module, they may be files of the other workflow.
+    """
+    return "|".join(registry.entries(kind, PLAN)) if IS_MODULE else "[^/]+"

@@ -111,7 +111,7 @@ rule scib_of_dataset:
     resources:
         **limits(mem_mb=16000, runtime=240, input_factor=4),
     params:
-        version=2,
+        version=3,
         settings=read(
             # Not `metrics`: each has its output. A metric that is added has none.
             "evaluation.scib.neighbors",

@@ -17,7 +17,7 @@ rule table:
     log:
         f"{RESULTS}/logs/tables/{{name}}.log",
     wildcard_constraints:
-        name="|".join(registry.entries("table", PLAN)),
+        name=names_of("table"),
     conda:
         ENVIRONMENT
     resources:
@@ -48,7 +48,7 @@ rule figure:
     log:
         f"{RESULTS}/logs/figures/{{name}}.log",
     wildcard_constraints:
-        name="|".join(registry.entries("figure", PLAN)),
+        name=names_of("figure"),
     conda:
         ENVIRONMENT
     resources:

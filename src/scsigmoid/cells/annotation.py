@@ -43,7 +43,7 @@ class HeldOut:
     Attributes:
         types: type of each cell, as an index.
         predicted: predicted type of each cell, as an index.
-        probability: probability of the predicted type of each cell, float64.
+        probability: probability of the predicted type of each cell.
         threshold: smallest probability of a prediction that is not "unknown".
     """
 
@@ -85,7 +85,7 @@ def annotate(
 
     - ``obs["predicted_<label>"]``: the predicted type, or "unknown" if its probability is below the
       threshold (categorical),
-    - ``obs["predicted_<label>_probability"]``: the probability of the most probable type (float64),
+    - ``obs["predicted_<label>_probability"]``: the probability of the most probable type,
     - ``uns["predicted_<label>"]``: settings, and predictions for held-out reference cells, see
       below.
 
@@ -110,8 +110,8 @@ def annotate(
         threshold: smallest probability of a prediction that is not "unknown", from 0 to 1. The
             default ``None`` chooses it on held-out reference cells.
         key: name of the embedding in ``obsm``. Cells without this embedding are embedded with the
-            default options of :func:`embed`. An existing embedding is used if ``uns[key]`` says
-            that ``model`` made it.
+            default options of :func:`embed`. An existing embedding, also of a file that the
+            workflow wrote (``embeddings``), is used if ``uns`` says that ``model`` made it.
         verbose: as for :func:`embed`.
 
     Raises:
@@ -174,8 +174,7 @@ def annotate_file(
 
     Args:
         query, reference: h5ad files, or 10x files or folders, which are read into memory. Files
-            written by ``scsigmoid embed`` or by the workflow (``embeddings``) need less time and
-            memory.
+            with embeddings need less time and memory.
         output: h5ad file with the ``obs`` of the query, the predictions and the embedding.
         label, classifier, threshold, key: as for :func:`annotate`.
         force: as for :func:`~scsigmoid.cells.embedding.embed_file`.
@@ -187,7 +186,7 @@ def annotate_file(
     if exists and not force:
         raise UserError(f"{output}: exists; give another file, or --force to replace it")
     with atomic_path(output, overwrite=exists) as temporary:
-        cells, labeled = read_cells(query, key), read_cells(reference, key)
+        cells, labeled = read_cells(query), read_cells(reference)
         annotate(
             cells, labeled, model, label=label, classifier=classifier, threshold=threshold, key=key
         )
@@ -202,21 +201,13 @@ def annotate_file(
     log(f"{output}: {cells.n_obs} cells, obs[{column!r}]")
 
 
-def read_cells(path: Path, key: str) -> AnnData:
-    """Read an h5ad file, or a 10x file or folder, into memory.
-
-    An embedding that the workflow wrote, ``obsm["X_<model>"]``, gets the name ``key``.
-    """
+def read_cells(path: Path) -> AnnData:
+    """Read an h5ad file, or a 10x file or folder, into memory."""
     with as_h5ad(path) as source:
         with opened(source, str(path)):  # raises an error if the file is damaged or unsafe
             pass
         with parsing(path, "an h5ad file"):
-            adata = read_h5ad(source)
-    settings = adata.uns.get("scsigmoid")  # of an embedding by the workflow
-    name = f"X_{settings.get('model')}" if isinstance(settings, Mapping) else ""
-    if name in adata.obsm and (key == name or key not in adata.obsm):
-        adata.obsm[key], adata.uns[key] = adata.obsm[name], settings
-    return adata
+            return read_h5ad(source)
 
 
 def check_arguments(
@@ -283,6 +274,7 @@ def embed_both(cells: dict[str, AnnData], model: Model, key: str) -> None:
     checkpoint = sha256(model.path)
     missing = []
     for name, adata in cells.items():
+        name_embedding(adata, key)
         if key not in adata.obsm:
             missing.append(name)
             continue
@@ -307,6 +299,14 @@ def embed_both(cells: dict[str, AnnData], model: Model, key: str) -> None:
         compare_genes(*(np.unique(tokenize(adata, model).tokens) for adata in cells.values()))
     else:
         log("genes of query and reference are not compared, because an embedding existed")
+
+
+def name_embedding(adata: AnnData, key: str) -> None:
+    """Give an embedding that the workflow wrote, ``obsm["X_<model>"]``, the name ``key``."""
+    settings = adata.uns.get("scsigmoid")
+    name = f"X_{settings.get('model')}" if isinstance(settings, Mapping) else ""
+    if name in adata.obsm and (key == name or key not in adata.obsm):
+        adata.obsm[key], adata.uns[key] = adata.obsm[name], settings
 
 
 def check_order(adata: AnnData, model: Model, key: str, name: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from scsigmoid.config.schema import Config, Section
+from scsigmoid.config.schema import Config, Corpus, Section
 
 
 @cache
@@ -59,3 +59,24 @@ def find(section: Section, name: str) -> Any:
 def own_settings(section: Section) -> dict[str, Any]:
     """Return the settings of a section that differ from their defaults, without sections in it."""
     return section.model_dump(exclude=set(sections_in(type(section))), exclude_defaults=True)
+
+
+def training_entries(corpus: Corpus) -> list[dict[str, Any]]:
+    """Return the entries of ``corpus.local`` with cells to train on, as far as training uses them.
+
+    A new file whose cells are all held out should not rerun training, nor should a new label or
+    batch.
+    """
+    return [
+        entry.model_dump(exclude={"label", "batch", "name"}, exclude_defaults=True)
+        for entry in corpus.local
+        if entry.held_out is not True
+    ]
+
+
+def select_same_cells(first: Corpus, second: Corpus) -> bool:
+    """Return whether two corpora have the same training cells, if their files are the same."""
+    return (own_settings(first), training_entries(first)) == (
+        own_settings(second),
+        training_entries(second),
+    )

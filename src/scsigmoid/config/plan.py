@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from scsigmoid.config.check import model_training
+from scsigmoid.config.compared import training_entries
 from scsigmoid.config.initial import initial_checksum, read_header
 from scsigmoid.config.local_files import LocalFile, own_files
 from scsigmoid.config.schema import Architecture, Config, Section, Training
@@ -79,16 +80,8 @@ class Plan:
 
     @property
     def training_entries(self) -> list[dict[str, Any]]:
-        """The entries of ``corpus.local`` with cells to train on, as far as training uses them.
-
-        A new file whose cells are all held out should not rerun training, nor should a new label
-        or batch.
-        """
-        return [
-            entry.model_dump(exclude={"label", "batch", "name"}, exclude_defaults=True)
-            for entry in self.config.corpus.local
-            if entry.held_out is not True
-        ]
+        """See :func:`~scsigmoid.config.compared.training_entries`."""
+        return training_entries(self.config.corpus)
 
     def held_out_cells(self, dataset: str) -> list[Any]:
         """Return path, ``held_out``, layer and genes of the user's file of a dataset, or []."""

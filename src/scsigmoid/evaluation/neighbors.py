@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 # The control pca_log_counts has the settings that are common for log-normalization and PCA.
 VARIABLE_GENES = 2_000  # number of genes with the largest variance, which limits the memory
 COMPONENTS = 50
+# Logistic regression standardizes components. With almost as many components as cells, all cells
+# are then equally far apart.
+CELLS_PER_COMPONENT = 5
 
 
 @dataclass(frozen=True)
@@ -123,11 +126,14 @@ def representations(
 def log_count_components(path: Path, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the control ``pca_log_counts``, cells x components, for ``rows`` of the file.
 
-    The PCA uses :func:`variable_log_counts` and keeps up to 50 components.
+    The PCA uses :func:`variable_log_counts` and keeps up to 50 components, at most one for every
+    five cells.
     """
     dense = variable_log_counts(path, rows)
+    n_cells, n_genes = dense.shape
+    n_components = min(COMPONENTS, n_genes, max(1, n_cells // CELLS_PER_COMPONENT))
     # This solver is exact, uses little memory and no random numbers.
-    pca = PCA(min(COMPONENTS, *dense.shape), svd_solver="covariance_eigh", copy=False)
+    pca = PCA(n_components, svd_solver="covariance_eigh", copy=False)
     return pca.fit_transform(dense)
 
 

@@ -6,6 +6,7 @@ from the stored configuration of the first run.
 
 import ctypes
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from math import ceil
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scsigmoid.config.check import read_yaml
+from scsigmoid.config.compared import select_same_cells
 from scsigmoid.config.initial import initial_header, initial_path
 from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import Corpus
@@ -92,11 +94,13 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     first_run = stored_configuration(settings)
     choose_device(settings, first_run.get("device"))
     # The warm-up follows from the number of steps, but unlike that it determines the trained model.
-    # It is kept on the same corpus, so that a run with another number of steps can be continued.
+    # It is kept on the same cells, so that a run with another number of steps can be continued.
     warmup = "training.warmup_steps"
-    is_kept = warmup in first_run.get("choices", {}) and (
-        first_run.get("corpus") == corpus.model_dump()
-    )
+    is_kept = False
+    with suppress(UserError):  # the first run was made by another version
+        is_kept = warmup in first_run.get("choices", {}) and (
+            select_same_cells(validate(first_run.get("corpus"), Corpus), corpus)
+        )
     first_warmup = AutoSettings(first_run)[warmup] if is_kept else None
     scale = SCALES["cpu" if settings["device"] == "cpu" else "cuda"]
     choose_model(settings, scale, sample)
