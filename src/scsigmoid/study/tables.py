@@ -147,20 +147,21 @@ def largest_rates_table(study: Study) -> Table:
             "Setting": "{setting}",
             "Seeds": "{seeds}",
             "Rates tried": "{min:g} to {max:g}",
-            **{
-                arm.capitalize(): lambda row, arm=arm: largest_rate_text(row[arm])
-                for arm in ATTENTIONS
-            },
+            **{arm.capitalize(): largest_rate_text(arm) for arm in ATTENTIONS},
         },
         "lcccc",
     )
 
 
-def largest_rate_text(rate: float) -> str:
-    """Format the largest rate of an arm (0: none, NaN: no runs)."""
-    if math.isnan(rate):
-        return DASH
-    return f"{rate:g}" if rate else "none"
+def largest_rate_text(arm: str) -> Callable[[Row], str]:
+    """Return a function that formats the largest rate of an arm (0: none, NaN: no runs)."""
+
+    def text(row: Row) -> str:
+        if math.isnan(row[arm]):
+            return DASH
+        return f"{row[arm]:g}" if row[arm] else "none"
+
+    return text
 
 
 def frontier_table(study: Study) -> Table:
