@@ -47,6 +47,8 @@ def run_snakemake(
             for number, file in ((1, output), (2, errors)):
                 os.dup2(file.fileno(), number)
             sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1) for number in (1, 2))
+            # Snakemake passes on to jobs the output that it found when it was imported.
+            sys.modules["snakemake.shell"].STDOUT = sys.stdout  # type: ignore[attr-defined]
             os.chdir(folder)
             os.environ.update(environment or {})
             sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
