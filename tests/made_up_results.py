@@ -550,10 +550,16 @@ def paper_config() -> Config:
 
 
 @pytest.fixture
-def paper_results(tmp_path: Path, paper_config: Config) -> Results:
+def paper_results(
+    tmp_path: Path, paper_config: Config, tmp_path_factory: pytest.TempPathFactory
+) -> Results:
     """Results that are comparable with the paper and have its numbers. A test may change them."""
-    PapersNumbers(tmp_path / "paper", paper_config).write_all()
-    return Results(tmp_path / "paper", paper_config)
+
+    def make(folder: Path) -> None:
+        PapersNumbers(folder, paper_config).write_all()
+
+    made = made_once(tmp_path_factory, "paper_results", make)
+    return Results(Path(shutil.copytree(made, tmp_path / "paper")), paper_config)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import pandas as pd
 from anndata import AnnData, read_h5ad
 from numpy.typing import NDArray
 
-from scsigmoid.cells.embedding import KEY, check_options, embed, tokenize
+from scsigmoid.cells.embedding import KEY, check_options, check_types, embed, tokenize
 from scsigmoid.cells.model import Model
 from scsigmoid.corpus.cell_types import ABSENT
 from scsigmoid.corpus.h5ad_writer import storing
@@ -218,15 +218,9 @@ def check_arguments(
     ``cells`` are query and reference by name.
     """
     for name, adata in cells.items():
-        if not isinstance(adata, AnnData):
-            found = type(adata).__name__
-            raise UserError(f"{name}: expected an AnnData, found {found}; read the file first")
+        check_types(adata, model, name)
         if not adata.n_obs:
             raise UserError(f"{name}: has no cells; give other cells")
-    if not isinstance(model, Model):
-        raise UserError(
-            f"model: expected the result of load(...), found {type(model).__name__}; load the model"
-        )
     check_options(key, 1)
     if classifier not in get_args(Classifier):
         choices = " or ".join(get_args(Classifier))

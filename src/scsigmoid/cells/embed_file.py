@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import h5py
 import torch
@@ -21,7 +20,7 @@ from scsigmoid.config.schema import Embeddings
 from scsigmoid.corpus.counts import OWN_ROW, Cells
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.h5ad_writer import storing
-from scsigmoid.corpus.hdf5 import opened, read_data_frame
+from scsigmoid.corpus.hdf5 import read_obs as read_obs
 from scsigmoid.corpus.tenx import as_h5ad
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
@@ -117,9 +116,3 @@ def token_store(model: Model, cells: Cells, name: str) -> Iterator[Path]:
         write_shards(folder, shards, metadata)
         return_free_memory()
         yield Path(folder)
-
-
-def read_obs(path: Path, title: str = "") -> Any:
-    """Return a file's ``obs``."""
-    with opened(path, title) as file:
-        return read_data_frame(file["obs"], title or str(path))

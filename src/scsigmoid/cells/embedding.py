@@ -111,11 +111,11 @@ def read_tokens(adata: AnnData, model: Model, layer: str, genes: str) -> CellTok
     return tokens
 
 
-def check_types(adata: object, model: object) -> None:
+def check_types(adata: object, model: object, name: str = "adata") -> None:
+    """Raise a UserError if an argument is not an AnnData (``name`` in messages) or a Model."""
     if not isinstance(adata, AnnData):
-        raise UserError(
-            f"adata: expected an AnnData, found {type(adata).__name__}; read the file first"
-        )
+        found = type(adata).__name__
+        raise UserError(f"{name}: expected an AnnData, found {found}; read the file first")
     if not isinstance(model, Model):
         raise UserError(
             f"model: expected the result of load(...), found {type(model).__name__}; load the model"

@@ -126,10 +126,7 @@ def with_batch_metrics(config: Config) -> Config:
     if not any(dataset.batch for dataset in config.datasets.values()):
         return config
     added = [name for name, metric in METRICS.items() if metric.needs_batch]
-    metrics = [*dict.fromkeys([*scib.metrics, *added])]
-    scib = scib.model_copy(update={"metrics": metrics})
-    evaluation = config.evaluation.model_copy(update={"scib": scib})
-    return config.model_copy(update={"evaluation": evaluation})
+    return with_scib(config, metrics=[*scib.metrics, *added])
 
 
 def with_initial_control(config: Config) -> Config:
@@ -137,8 +134,13 @@ def with_initial_control(config: Config) -> Config:
     scib = config.evaluation.scib
     if not any(model_training(config, name).initial for name in config.models):
         return config
-    controls = [*dict.fromkeys(["initial", *scib.controls])]
-    scib = scib.model_copy(update={"controls": controls})
+    return with_scib(config, controls=["initial", *scib.controls])
+
+
+def with_scib(config: Config, **lists: list[str]) -> Config:
+    """Return a configuration with other lists in ``evaluation.scib``, without repeated names."""
+    changes = {name: [*dict.fromkeys(values)] for name, values in lists.items()}
+    scib = config.evaluation.scib.model_copy(update=changes)
     evaluation = config.evaluation.model_copy(update={"scib": scib})
     return config.model_copy(update={"evaluation": evaluation})
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scsigmoid.corpus.counts import OWN_ROW, TARGET_SUM, Cells
-from scsigmoid.corpus.hdf5 import opened, read_data_frame
+from scsigmoid.corpus.hdf5 import read_obs
 from scsigmoid.corpus.metadata import one_line
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
@@ -101,8 +101,7 @@ def copy_cells(cells: Cells, source: Path, path: Path, title: str) -> None:
 
     counts = vstack([chunk.counts for chunk in cells.chunks()], format="csr")
     counts.sort_indices()
-    with opened(source) as file:
-        obs = read_data_frame(file["obs"], str(source)).iloc[cells.rows].copy()
+    obs = read_obs(source).iloc[cells.rows].copy()
     for name in obs.columns[obs.dtypes == "category"]:
         obs[name] = obs[name].cat.remove_unused_categories()
     obs[OWN_ROW] = cells.rows

@@ -294,6 +294,12 @@ def read_data_frame(stored: Any, file_title: str) -> Any:
     return pd.DataFrame(columns, index)
 
 
+def read_obs(path: Path, title: str = "") -> Any:
+    """Return ``obs`` of an h5ad file. ``title`` is its name in messages (default: its path)."""
+    with opened(path, title) as file:
+        return read_data_frame(file["obs"], title or str(path))
+
+
 @contextmanager
 def reading(title: str) -> Iterator[None]:
     """Raise an ``OSError`` that names ``title`` if anndata cannot read a part of a file."""

@@ -189,18 +189,17 @@ def list_local(
     compared = find_repeated(files)
     excluded = {path: cells for path, cells in compared.items() if len(cells.rows)}
     summary: dict[str, Any] = {"origin": "corpus.local"}
-    if excluded:
-        summary["excluded"] = {
-            path: {"held_out": cells.n_held_out, "repeated": cells.n_repeated}
-            for path, cells in excluded.items()
+    for path, cells in compared.items():
+        numbers = {
+            "excluded": {"held_out": cells.n_held_out, "repeated": cells.n_repeated},
+            "not_compared": {
+                "held_out": cells.n_not_compared_held_out,
+                "training": cells.n_not_compared_training,
+            },
         }
-    not_compared = {
-        path: {"held_out": cells.n_not_compared_held_out, "training": cells.n_not_compared_training}
-        for path, cells in compared.items()
-        if cells.n_not_compared_held_out or cells.n_not_compared_training
-    }
-    if not_compared:
-        summary["not_compared"] = not_compared
+        for name, by_role in numbers.items():
+            if any(by_role.values()):
+                summary.setdefault(name, {})[path] = by_role
     return remove_excluded(with_unique_names(rows), excluded), summary
 
 

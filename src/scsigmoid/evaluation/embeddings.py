@@ -6,7 +6,7 @@ import numpy as np
 
 from scsigmoid.config.schema import Embeddings
 from scsigmoid.corpus.counts import OWN_ROW
-from scsigmoid.corpus.hdf5 import opened, read_data_frame
+from scsigmoid.corpus.hdf5 import read_obs
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import write_embedding
 from scsigmoid.model.devices import resolve_device
@@ -50,9 +50,7 @@ def embed_dataset(
     known = first_tokens(tokens, encoder.settings.vocabulary_size) if vocabulary else tokens
     values = embed_cells(encoder, known, settings.batch_tokens, label)
     columns = tokens.metadata(["cell", "cell_type"])
-    with opened(cells) as file:
-        obs = read_data_frame(file["obs"], str(cells))
-    obs = obs.iloc[columns["cell"]]
+    obs = read_obs(cells).iloc[columns["cell"]]
     check_finite(values, obs.index, f"{checkpoint}: embeds", obs.get(OWN_ROW))
     origin = provenance(checkpoint, metadata)
     identity = {**origin, **tokens.identity}
