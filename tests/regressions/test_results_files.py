@@ -15,6 +15,7 @@ from scipy import stats
 from stages import write_cells
 
 from scsigmoid.config.check import as_yaml, check, load, read_yaml
+from scsigmoid.config.initial import PACKAGED
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config, Mmd
 from scsigmoid.errors import UserError
@@ -22,6 +23,7 @@ from scsigmoid.evaluation.embedding_files import write_embedding
 from scsigmoid.evaluation.mmd import mmd_dataset
 from scsigmoid.forecast import choices
 from scsigmoid.forecast.choices import choose
+from scsigmoid.model.weights import load_vocabulary
 from scsigmoid.paper.differences import differences
 from scsigmoid.records.csv_rows import read_rows, write_rows
 from scsigmoid.records.measurements import Measurement, read_measurements, write_measurements
@@ -398,6 +400,19 @@ def test_a_run_continues_with_other_evaluated_cells(
     after = own(entry, evaluated, steps=5000)
     assert {*after.datasets} == {"cells", "b"}
     assert identity(after) == identity(before)
+
+
+def test_training_from_a_model_has_its_own_warm_up(
+    own: Callable[..., Config], tmp_path: Path
+) -> None:
+    """In the results folder of a model from scratch, all 28 steps were warm-up."""
+    genes = load_vocabulary(PACKAGED["blood"]).gene_ids[4:34]
+    write_cells(tmp_path / "a.h5ad", np.full((100, 30), 2), genes=genes)
+    assert own().training.warmup_steps > 28
+    training = own(initial="blood").training
+    assert (training.steps, training.warmup_steps) == (28, 6)
+    assert own(initial="blood", steps=90).training.warmup_steps == 6
+    assert own().training.warmup_steps > 28
 
 
 # Statistics and differences.

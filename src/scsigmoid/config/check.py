@@ -107,8 +107,8 @@ def with_local_datasets(config: Config) -> Config:
         name = file.dataset
         if name in datasets:
             raise UserError(
-                f"corpus.local: two datasets are called {name!r}, one of them {file.path.name!r}; "
-                "list each file in its own entry, with another name (of a-z and 0-9)"
+                f"corpus.local: {file.path}: two datasets are called {name!r}; list each file in "
+                "its own entry, with another name (of a-z and 0-9)"
             )
         title = name.replace("_", " ")
         # The name of the file, unless the title already says it. A title lacks letters such as ö.

@@ -95,13 +95,16 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     choose_device(settings, first_run.get("device"))
     # The warm-up follows from the number of steps, but unlike that it determines the trained model.
     # It is kept on the same cells, so that a run with another number of steps can be continued.
-    warmup = "training.warmup_steps"
+    # A run that starts from a model cannot continue a run from random weights, and is shorter.
+    warmup, first = "training.warmup_steps", AutoSettings(first_run)
     is_kept = False
     with suppress(UserError):  # the first run was made by another version
-        is_kept = warmup in first_run.get("choices", {}) and (
-            select_same_cells(validate(first_run.get("corpus"), Corpus), corpus)
+        is_kept = (
+            warmup in first_run.get("choices", {})
+            and (first["training.initial"] is None) == (settings["training.initial"] is None)
+            and select_same_cells(validate(first["corpus"], Corpus), corpus)
         )
-    first_warmup = AutoSettings(first_run)[warmup] if is_kept else None
+    first_warmup = first[warmup] if is_kept else None
     scale = SCALES["cpu" if settings["device"] == "cpu" else "cuda"]
     choose_model(settings, scale, sample)
     choose_training(settings, continued(settings, scale), sample, first_warmup)
