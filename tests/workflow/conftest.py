@@ -9,16 +9,12 @@ import pytest
 from once import made_once
 from projects import TINY, Project
 
-from scsigmoid.config.check import merge
-
 TERMINAL = "terminal.txt"  # file with the standard error of the run
-#: Overrides of the whole run: one pair of models, and the two of the stress test.
-WHOLE = merge(TINY, {"models": {"sigmoid_128": None, "softmax_128": None}})
 
 
 def run_whole(folder: Path) -> None:
     """Run the whole workflow in a new project."""
-    project = Project.new(folder, WHOLE)
+    project = Project.new(folder, TINY)
     run = project.run()
     assert run.returncode == 0, run.stdout + run.stderr
     (folder / TERMINAL).write_text(run.stderr)
@@ -46,9 +42,3 @@ def make_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str
 def tiny() -> dict[str, Any]:
     """The overrides of a small run."""
     return copy.deepcopy(TINY)
-
-
-@pytest.fixture
-def whole_settings() -> dict[str, Any]:
-    """The overrides of :func:`whole_run`."""
-    return copy.deepcopy(WHOLE)

@@ -58,7 +58,7 @@ def run_to_error(job: Job, capfd: pytest.CaptureFixture[str]) -> str:
     [
         ("corpus/evaluation/simulated_heart.h5ad", "full"),
         ("tokens/training/part-00000", "full"),
-        ("training/sigmoid_256/model.safetensors", "full"),
+        ("training/sigmoid_128/model.safetensors", "full"),
         ("tables/evaluation_datasets.csv", "full"),
         ("tables/evaluation_datasets.csv", "read-only"),
     ],

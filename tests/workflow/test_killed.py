@@ -24,13 +24,13 @@ OTHERS = {
     ),
     "embed": (
         f"{RESULTS}/corpus/evaluation/simulated_heart.h5ad embedded.h5ad"
-        f" --checkpoint {RESULTS}/training/sigmoid_256/model.safetensors",
+        f" --checkpoint {RESULTS}/training/sigmoid_128/model.safetensors",
         ["embedded.h5ad"],
     ),
     "annotate": (
         f"{RESULTS}/corpus/training/part-00001/simulated_training_00.h5ad"
         f" {RESULTS}/corpus/evaluation/simulated_heart.h5ad annotated.h5ad --label cell_type"
-        f" --checkpoint {RESULTS}/training/sigmoid_256/model.safetensors",
+        f" --checkpoint {RESULTS}/training/sigmoid_128/model.safetensors",
         ["annotated.h5ad"],
     ),
     "simulate-tokens": (

@@ -74,7 +74,7 @@ def test_a_second_run_finds_nothing_to_do(finished: Any) -> None:
 
 def test_a_forced_or_deleted_model_starts_from_the_beginning(finished: Any, tmp_path: Path) -> None:
     """An interrupted training continues from its last checkpoint."""
-    model = "results/demo/training/sigmoid_256/model.safetensors"
+    model = "results/demo/training/sigmoid_128/model.safetensors"
     project = finished.copy(tmp_path / "project")
     path = project.folder / model
     checkpoints = path.parent / "checkpoints"
@@ -144,10 +144,10 @@ def names(folder: Path) -> set[Path]:
 
 @pytest.mark.faults
 def test_killed_runs_end_in_the_same_tables(
-    finished: Any, make_project: Callable[..., Any], whole_settings: dict[str, Any]
+    finished: Any, make_project: Callable[..., Any], tiny: dict[str, Any]
 ) -> None:
     """Another configuration runs between the kills. Two runs at the same time are refused."""
-    project = make_project(whole_settings)
+    project = make_project(tiny)
     with project.killed("results/demo/tokens/vocabulary.parquet"):
         second = project.run()
     assert second.returncode != 0
@@ -161,7 +161,7 @@ def test_killed_runs_end_in_the_same_tables(
     for each in (alone, project):
         run = each.run("results/other/tokens/vocabulary.parquet")
         assert run.returncode == 0, run.stdout + run.stderr
-    project.configure(whole_settings)
+    project.configure(tiny)
     results, expected_results = (each.folder / "results/other" for each in (project, alone))
     assert names(results) == names(expected_results)
     for name in names(expected_results):
