@@ -4,9 +4,7 @@ Run by ``test_triton_interpreter.py`` in a process of its own, because Triton ch
 interpreter and compiler when kernels are imported. Blocks are 16 x 16 in the interpreter.
 """
 
-import inspect
 import math
-from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -24,7 +22,6 @@ from cases import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oracle import attention, cumulative, relative_error
-from triton.runtime import interpreter
 
 from scsigmoid.attention import (
     launching,
@@ -35,25 +32,6 @@ from scsigmoid.attention import (
 )
 from scsigmoid.attention.schedule import list_tiles, max_tiles, schedule_kernel
 from scsigmoid.attention.tuning import Configuration
-
-
-def patch_builtins(package, builder, scope):
-    """Replace the functions of Triton's language, as Triton's function of this name does.
-
-    Triton searches for them at every call of a device function, which takes a quarter of the time.
-    """
-    for name in builtin_names(package):
-        member = getattr(package, name)
-        if tl.core.is_builtin(member):  # not replaced yet
-            interpreter._patch_attr(package, name, member, builder, scope)
-
-
-@cache
-def builtin_names(package):
-    return [name for name, value in inspect.getmembers(package) if tl.core.is_builtin(value)]
-
-
-interpreter._patch_builtin = patch_builtins
 
 LENGTHS = [5, 0, 33, 1, 16]
 OPTIONS = {"backend": "triton", "tolerance": 2e-6}
