@@ -14,30 +14,43 @@ PILOT = DOCS / "h100/converged/pilot.csv"
 
 
 def test_rates_and_losses_are_those_of_another_program(capsys):
-    """converged.py judged the same file by means over the same validations."""
-    _, rates = converged.judge(converged.read_curves(PILOT), frequencies=9.018)
-    other = capsys.readouterr().out.splitlines()
+    """converged.py judges the same runs by means over the same validations."""
+    pilot = converged.read_curves(PILOT)
+    until = {
+        run: {step: loss for step, loss in curve.items() if step <= 12_000}
+        for run, curve in pilot.items()
+    }
+    groups = converged.losses_at(until, 12_000)
     lines = list(deeper_runs.judge(pd.read_csv(PILOT)))
-    chosen = [line for line in lines if line.endswith("chosen")]
-    assert [line.split(":")[0] for line in chosen] == [
-        f"{attention} at {rate:g}" for attention, rate in sorted(rates.items())
-    ]
-    means = {line.split(" (")[0] for line in lines if " at " in line and "nats" in line}
-    assert len(means) == 8
-    assert means <= set(other)
+    for (attention, rate), losses in groups.items():
+        best = min((sum(groups[key]), key[1]) for key in groups if key[0] == attention)[1]
+        mean = sum(losses) / len(losses)
+        text = ", ".join(f"{loss:.4f}" for loss in losses)
+        chosen = " chosen" if rate == best else ""
+        assert f"{attention} at {rate:g}: {mean:.4f} nats ({text}){chosen}" in lines
 
 
 def test_a_short_pilot_is_not_judged():
     pilot = pd.read_csv(PILOT)
-    short = (pilot["seed"] == 61) & (pilot["learning_rate"] == 1e-3) & (pilot["step"] > 5900)
-    with pytest.raises(SystemExit, match="step 5800"):
+    short = (pilot["seed"] == 61) & (pilot["learning_rate"] == 1e-3) & (pilot["step"] > 9900)
+    with pytest.raises(SystemExit, match="step 9800"):
         list(deeper_runs.judge(pilot[~short]))
 
 
-def test_a_rate_with_a_collapsed_run_is_not_chosen():
+@pytest.mark.parametrize("loss", [9.0, float("nan")])
+def test_a_rate_with_a_collapsed_run_is_not_chosen(loss):
     pilot = pd.read_csv(PILOT)
-    is_best = (pilot["attention"] == "sigmoid") & (pilot["learning_rate"] == 5e-4)
-    pilot.loc[is_best & (pilot["seed"] == 62), "validation_loss"] += 5
-    lines = list(deeper_runs.judge(pilot))
-    assert any(line.startswith("sigmoid at 0.00025") and "chosen" in line for line in lines)
-    assert "sigmoid: at an edge of the range" in lines
+    is_run = (pilot["attention"] == "sigmoid") & (pilot["learning_rate"] == 5e-4)
+    is_run &= pilot["seed"] == 62
+    pilot.loc[is_run & pilot["validation_loss"].notna(), "validation_loss"] = loss
+    lines = list(deeper_runs.judge(pilot[pilot["learning_rate"] <= 1e-3]))
+    assert any(line.startswith("sigmoid at 0.001") and "chosen" in line for line in lines)
+    assert "sigmoid: at an edge of its range" in lines
+    assert "softmax: at an edge of its range" not in lines
+
+
+def test_without_a_rate_there_are_no_pairs():
+    pilot = pd.read_csv(PILOT)
+    pilot.loc[pilot["attention"] == "softmax", "validation_loss"] += 5
+    with pytest.raises(SystemExit, match="softmax: all rates"):
+        list(deeper_runs.judge(pilot))

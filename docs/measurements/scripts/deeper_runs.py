@@ -15,6 +15,7 @@ scores.csv and held_out.csv for converged_pairs.py, and controls.csv.
 """
 
 import argparse
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,8 +31,9 @@ SEED = 0
 #: Rules of the pilot: first step at which it is judged, steps of the pairs, largest decrease of the
 #: loss (nats per 1,000 steps) with fewer steps, loss of gene frequencies (nats), and distance to it
 #: within which a run has collapsed.
-JUDGED_FROM, STEPS, LONGER, LARGEST_FALL = 6000, 12_000, 16_000, 0.05
+JUDGED_FROM, STEPS, LONGER, LARGEST_FALL = 10_000, 12_000, 16_000, 0.05
 FREQUENCIES, COLLAPSED = 9.018, 0.5
+VALIDATE_EVERY = 200
 CURVES = ("step", "loss", "validation_loss", "gradient_norm", "attention_score_max", "seconds")
 KEYS = ("attention", "learning_rate", "seed")
 
@@ -60,29 +62,39 @@ def collect(models: Path, output: Path) -> None:
 
 def judge(curves: pd.DataFrame) -> Iterator[str]:
     """Yield what the rules of the pilot decide, one line for each."""
-    from scsigmoid.study.comparisons import final_losses
-
-    last = int(curves.dropna(subset="validation_loss").groupby([*KEYS])["step"].max().min())
+    validated = curves[(curves["step"] % VALIDATE_EVERY == 0) & (curves["step"] <= STEPS)]
+    last = int(validated.groupby([*KEYS])["step"].max().min())
     if last < JUDGED_FROM:
         raise SystemExit(f"not judged: the shortest run has a validation at step {last}")
-    until, before = (
-        final_losses(curves[curves["step"] <= step], [*KEYS]) for step in (last, last - 1000)
-    )
-    means = until.groupby(["attention", "learning_rate"]).mean()
-    worst = until.groupby(["attention", "learning_rate"]).max()
-    allowed = means[worst <= FREQUENCIES - COLLAPSED]
+    validated = validated[validated["step"] <= last]
+    steps = validated["step"]
+    groups = ["attention", "learning_rate"]
+
+    def losses(end: int) -> pd.Series:
+        """Return the mean of the five validations of each run up to a step, or infinity."""
+        last_five = validated[(steps > end - 5 * VALIDATE_EVERY) & (steps <= end)]
+        values = last_five.set_index([*KEYS])["validation_loss"].fillna(math.inf)
+        return values.groupby([*KEYS]).mean()
+
+    until, before = losses(last), losses(last - 1000)
+    means = until.groupby(groups).mean()
+    allowed = means[until.groupby(groups).max() <= FREQUENCIES - COLLAPSED]
     chosen = allowed.groupby("attention").idxmin()
     yield f"at step {last}:"
     for (attention, rate), mean in means.items():
-        losses = ", ".join(f"{loss:.4f}" for loss in until.loc[attention, rate])
+        values = ", ".join(f"{loss:.4f}" for loss in until.loc[attention, rate])
         mark = " chosen" if (attention, rate) in list(chosen) else ""
-        yield f"{attention} at {rate:g}: {mean:.4f} nats ({losses}){mark}"
-    for attention, rate in chosen:
-        if rate in (min(curves["learning_rate"]), max(curves["learning_rate"])):
-            yield f"{attention}: at an edge of the range"
+        yield f"{attention} at {rate:g}: {mean:.4f} nats ({values}){mark}"
+    for attention in means.index.levels[0]:
+        if attention not in chosen:
+            raise SystemExit(f"{attention}: all rates have a collapsed run, so there are no pairs")
+        if chosen[attention][1] in (min(means[attention].index), max(means[attention].index)):
+            yield f"{attention}: at an edge of its range"
     fall = sum(float((before - until).loc[group].mean()) for group in chosen) / len(chosen)
-    steps = LONGER if fall > LARGEST_FALL else STEPS
-    yield f"decrease of the chosen groups over the last 1,000 steps {fall:.4f}: {steps} steps"
+    yield (
+        f"decrease of the chosen groups over the last 1,000 steps {fall:.4f}: "
+        f"{LONGER if fall > LARGEST_FALL else STEPS} steps"
+    )
 
 
 def embed(models: Path, stores: Path, output: Path) -> None:

@@ -11,8 +11,9 @@ import math
 import re
 import runpy
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -255,34 +256,7 @@ def rising(folder: Path) -> Iterator[Statement]:
         for counts in (True, False)
     )
     assert np.isinf(broken).all()
-    normalized = lost["qk_norm"]
-    lower, higher, ties, p = judge["sign_test"](normalized["softmax"], normalized["sigmoid"])
-    assert (lower, higher, ties) == (8, 0, 4)
-    yield PREREGISTRATION, f"in eight pairs, and four are equal (p = {fixed(p, 3)})"
-    final = everything[everything["step"] > 9000].dropna(subset="validation_loss")
-    final = final.groupby(["variants", "attention", "seed"])["validation_loss"]
-    last_levels = final.apply(lambda losses: losses.tail(3).median())["qk_norm"]
-    above = last_levels[last_levels > 8.0]
-    assert list(above.index) == [("sigmoid", 101)]
-    rest = last_levels.drop(above.index)
-    low, high = fixed(rest.min(), 2), fixed(rest.max(), 2)
-    yield (
-        PREREGISTRATION,
-        f"one sigmoid run ends at {above.iloc[0]:.1f} nats, the others at {low} to {high}",
-    )
-    learned = comparisons.final_losses(
-        everything[everything["step"] <= 9000], ["variants", "seed", "attention"]
-    ).unstack()
-    for variants, pages in (
-        ("qk_norm", (PREREGISTRATION, REPRODUCTION)),
-        ("none", (PREREGISTRATION,)),
-    ):
-        difference = learned.loc[variants, "sigmoid"] - learned.loc[variants, "softmax"]
-        for page in pages:
-            yield page, span(difference)
-    for attention in ("sigmoid", "softmax"):
-        values = learned[attention].unstack("variants")
-        yield PREREGISTRATION, span(values["qk_norm"] - values["none"])
+    yield from rising_normalized(everything, lost["qk_norm"], judge)
     lost = lost["none"]
     lower, higher, ties, p = judge["sign_test"](lost["softmax"], lost["sigmoid"])
     pairs = lower + higher + ties
@@ -310,6 +284,47 @@ def rising(folder: Path) -> Iterator[Statement]:
         number = sum(count for value, count in by_rate.items() if abs(value - rate) < 1e-3)
         names = {8: "eight", 10: "ten"}
         yield PREREGISTRATION, f"{rate} ({names[number]})"
+
+
+def rising_normalized(
+    curves: pd.DataFrame, lost: pd.Series, judge: Mapping[str, Any]
+) -> Iterator[Statement]:
+    """Yield the results of the models with normalized queries and keys."""
+    lower, higher, ties, p = judge["sign_test"](lost["softmax"], lost["sigmoid"])
+    assert np.isfinite(lost).all()
+    assert (lower, higher, ties) == (8, 0, 4)
+    yield PREREGISTRATION, f"first in eight pairs, and four are equal (p = {fixed(p, 3)})"
+    yield PREREGISTRATION, f"corrected p is {3 * p:.2f}"
+    keys = ["variants", "attention", "seed"]
+    last = curves[curves["step"] > 9000].dropna(subset="validation_loss").groupby(keys)
+    ends = last["validation_loss"].apply(lambda losses: losses.tail(3).median())
+    exploded = ("qk_norm", "sigmoid", 101)
+    rest = ends["qk_norm"].drop(exploded[1:])
+    low, high = fixed(rest.min(), 2), fixed(rest.max(), 2)
+    yield PREREGISTRATION, f"The other {len(rest)} runs end at {low} to {high} nats"
+    low, high = ends["none"].min(), ends["none"].max()
+    yield PREREGISTRATION, f"where the plain runs end at {low:.1f} to {high:.1f}"
+    run = curves.set_index([*keys, "step"]).loc[exploded]
+    high, end = fixed(run["loss"].max(), 0), fixed(run["loss"].iloc[-1], 0)
+    assert end == "11"
+    yield PREREGISTRATION, f"to {high} nats in 40 steps"
+    yield REPRODUCTION, f"loss {high} nats"
+    norm = run["gradient_norm"].loc[9001:].max()
+    factor = fixed(norm / run["gradient_norm"].loc[8001:9000].median(), 0)
+    yield PREREGISTRATION, f"{round(norm, -1):,.0f}, then the loss falls"
+    yield PREREGISTRATION, f"norm is {factor} times the median before the ramp"
+    yield REPRODUCTION, f"norm {factor} times its median"
+    learned = comparisons.final_losses(
+        curves[curves["step"] <= 9000], ["variants", "seed", "attention"]
+    ).unstack()
+    pages = {"qk_norm": (PREREGISTRATION, REPRODUCTION), "none": (PREREGISTRATION,)}
+    for variants in pages:
+        difference = learned.loc[variants, "sigmoid"] - learned.loc[variants, "softmax"]
+        for page in pages[variants]:
+            yield page, span(difference)
+    for attention in ("sigmoid", "softmax"):
+        values = learned[attention].unstack("variants")
+        yield PREREGISTRATION, span(values["qk_norm"] - values["none"])
 
 
 def stress(path: Path) -> Iterator[Statement]:
