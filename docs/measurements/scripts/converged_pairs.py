@@ -1,6 +1,8 @@
-"""Analyze the pairs of workflow/studies/converged.yaml by the rules of docs/preregistration.md.
+"""Analyze the pairs of workflow/studies/converged.yaml, or of deeper.yaml.
 
     python docs/measurements/scripts/converged_pairs.py docs/measurements/h100/converged
+
+The rules are in docs/preregistration.md, sections 4 and 8.
 
 The folder contains ``pairs.csv`` (every logged step: ``attention``, ``seed``, ``step``, ``loss``,
 ``validation_loss``), ``scores.csv`` (``attention``, ``seed``, ``dataset``, ``metric``, ``value``)
@@ -67,6 +69,13 @@ def lines(folder: Path) -> Iterator[str]:
     curves = pd.read_csv(folder / "pairs.csv")
     scores = pd.read_csv(folder / "scores.csv")
     held_out = pd.read_csv(folder / "held_out.csv")
+    last = curves.groupby(["seed", "attention"])["step"].max().unstack()
+    is_complete = (last == curves["step"].max()).all(axis=1)
+    if not is_complete.all():
+        yield f"left out, because a run is incomplete: seeds {list(last.index[~is_complete])}"
+        seeds = last.index[is_complete]
+        tables = (table[table["seed"].isin(seeds)] for table in (curves, scores, held_out))
+        curves, scores, held_out = tables
     losses = comparisons.final_losses(curves, ["attention", "seed"])
     difference = paired(losses)
     deviation, low, high = deviation_interval(difference)
