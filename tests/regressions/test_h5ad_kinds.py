@@ -12,11 +12,11 @@ import pytest
 from stages import write_cells
 from tenx import tenx_file
 
-from scsigmoid.cells.embed_file import read_obs
 from scsigmoid.cli import main
 from scsigmoid.config.local_files import expand
 from scsigmoid.config.schema import LocalFiles
 from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.hdf5 import read_obs
 from scsigmoid.errors import UserError
 
 COUNTS = np.random.default_rng(0).poisson(0.8, (30, 12)) + 1

@@ -12,10 +12,11 @@ from anndata.io import write_elem
 from stages import local_corpus, make_evaluation, make_manifest, make_part, write_cells
 
 import scsigmoid as ss
-from scsigmoid.cells.embed_file import embed_file, read_obs
+from scsigmoid.cells.embed_file import embed_file
 from scsigmoid.config.schema import Dataset, Embeddings, LocalFiles
 from scsigmoid.corpus.cell_types import choose_label
 from scsigmoid.corpus.h5ad import open_cells
+from scsigmoid.corpus.hdf5 import read_obs
 from scsigmoid.corpus.held_out import cells_of_part
 
 COUNTS = np.random.default_rng(0).poisson(0.8, (30, 12)) + 1

@@ -49,7 +49,7 @@ class HeldOut:
 
     types: NDArray[np.int64]
     predicted: NDArray[np.int64]
-    probability: NDArray[np.float64]
+    probability: NDArray[np.floating]
     threshold: float
 
     def scores(self) -> dict[str, float]:
@@ -85,7 +85,8 @@ def annotate(
 
     - ``obs["predicted_<label>"]``: the predicted type, or "unknown" if its probability is below the
       threshold (categorical),
-    - ``obs["predicted_<label>_probability"]``: the probability of the most probable type,
+    - ``obs["predicted_<label>_probability"]``: the probability of the most probable type (float32
+      with ``logistic``, float64 with ``neighbors``),
     - ``uns["predicted_<label>"]``: settings, and predictions for held-out reference cells, see
       below.
 

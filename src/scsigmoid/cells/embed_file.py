@@ -20,7 +20,7 @@ from scsigmoid.config.schema import Embeddings
 from scsigmoid.corpus.counts import OWN_ROW, Cells
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.h5ad_writer import storing
-from scsigmoid.corpus.hdf5 import read_obs as read_obs
+from scsigmoid.corpus.hdf5 import read_obs
 from scsigmoid.corpus.tenx import as_h5ad
 from scsigmoid.errors import UserError
 from scsigmoid.files import atomic_path
