@@ -277,6 +277,51 @@ def test_embeddings_of_the_workflow_are_used(
     assert cells.obs["predicted_kind"].tolist() == query.obs["predicted_kind"].tolist()
 
 
+@pytest.fixture
+def of_the_workflow(query, loaded, model):
+    """The query with counts, and an embedding as the workflow writes it."""
+    ss.embed(query, loaded, verbose=False, key="X_sigmoid_toy")
+    del query.uns["X_sigmoid_toy"]
+    query.uns["scsigmoid"] = provenance(model, loaded.metadata)
+    return query
+
+
+def test_cells_with_counts_are_embedded_by_another_model(
+    of_the_workflow, labeled, make_model, vocabulary
+) -> None:
+    """Once, the workflow's embedding was copied again, whatever the error's remedies."""
+    other = ss.load(make_model("softmax", vocabulary), device="cpu")
+    alone = of_the_workflow.copy()
+    del alone.uns["scsigmoid"], alone.obsm["X_sigmoid_toy"]
+    for cells in (of_the_workflow, alone):
+        annotate(cells, labeled.copy(), other)
+    assert of_the_workflow.obs["predicted_kind"].tolist() == alone.obs["predicted_kind"].tolist()
+
+
+def test_an_embedding_of_another_model_keeps_its_record(
+    of_the_workflow, labeled, loaded, make_model, vocabulary
+) -> None:
+    """Once, the record of the workflow replaced it, so the other model's values were used."""
+    key = "X_sigmoid_toy"
+    other = ss.load(make_model("softmax", vocabulary), device="cpu")
+    ss.embed(of_the_workflow, other, verbose=False, key=key)
+    cells = anndata.AnnData(obs=of_the_workflow.obs, obsm={key: of_the_workflow.obsm[key]})
+    cells.uns.update(of_the_workflow.uns)
+    with pytest.raises(UserError, match="query"):
+        annotate(cells, labeled, loaded, key=key)
+
+
+def test_backed_embeddings_without_counts(of_the_workflow, labeled, loaded, tmp_path) -> None:
+    annotate(of_the_workflow, labeled, loaded)
+    cells = anndata.AnnData(obs=of_the_workflow.obs[["kind"]])
+    cells.obsm["X_sigmoid_toy"] = of_the_workflow.obsm["X_sigmoid_toy"]
+    cells.uns["scsigmoid"] = of_the_workflow.uns["scsigmoid"]
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    backed = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+    annotate(backed, labeled, loaded)
+    assert backed.obs["predicted_kind"].tolist() == of_the_workflow.obs["predicted_kind"].tolist()
+
+
 def test_gene_embeddings_are_weights_of_the_file(loaded, model, vocabulary) -> None:
     frame = ss.gene_embeddings(loaded)
     weights = load_file(model)["token_embedding.weight"]

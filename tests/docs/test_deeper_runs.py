@@ -54,3 +54,12 @@ def test_without_a_rate_there_are_no_pairs():
     pilot.loc[pilot["attention"] == "softmax", "validation_loss"] += 5
     with pytest.raises(SystemExit, match="softmax: all rates"):
         list(deeper_runs.judge(pilot))
+
+
+def test_a_pilot_without_a_run_is_not_judged():
+    pilot = pd.read_csv(PILOT)
+    is_run = (pilot["seed"] == 61) & (pilot["learning_rate"] == 1e-3)
+    with pytest.raises(SystemExit, match="different numbers of runs"):
+        list(deeper_runs.judge(pilot[~(is_run & (pilot["attention"] == "sigmoid"))]))
+    with pytest.raises(SystemExit, match="without rival"):
+        list(deeper_runs.judge(pilot[pilot["attention"] == "softmax"]))

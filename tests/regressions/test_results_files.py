@@ -412,6 +412,8 @@ def test_training_from_a_model_has_its_own_warm_up(
     training = own(initial="blood").training
     assert (training.steps, training.warmup_steps) == (28, 6)
     assert own(initial="blood", steps=90).training.warmup_steps == 6
+    other = shutil.copy(PACKAGED["blood"], tmp_path / "other.safetensors")
+    assert own(initial=str(other), steps=90).training.warmup_steps > 6
     assert own().training.warmup_steps > 28
 
 

@@ -70,12 +70,19 @@ def lines(folder: Path) -> Iterator[str]:
     scores = pd.read_csv(folder / "scores.csv")
     held_out = pd.read_csv(folder / "held_out.csv")
     last = curves.groupby(["seed", "attention"])["step"].max().unstack()
+    if curves.duplicated(["attention", "seed", "step"]).any():
+        raise SystemExit("pairs.csv: an arm has two runs of a seed; leave out those of the pilot")
     is_complete = (last == curves["step"].max()).all(axis=1)
-    if not is_complete.all():
-        yield f"left out, because a run is incomplete: seeds {list(last.index[~is_complete])}"
-        seeds = last.index[is_complete]
-        tables = (table[table["seed"].isin(seeds)] for table in (curves, scores, held_out))
-        curves, scores, held_out = tables
+    finals = comparisons.final_losses(curves, ["seed", "attention"])
+    is_finite = np.isfinite(finals).groupby("seed").all()
+    for reason, kept in (("a run is incomplete", is_complete), ("a loss is not finite", is_finite)):
+        if not kept.all():
+            yield f"left out, because {reason}: seeds {list(kept.index[~kept])}"
+    seeds = last.index[is_complete & is_finite]
+    if len(seeds) < 2:
+        raise SystemExit(f"pairs.csv: {len(seeds)} pairs; two are needed")
+    tables = (table[table["seed"].isin(seeds)] for table in (curves, scores, held_out))
+    curves, scores, held_out = tables
     losses = comparisons.final_losses(curves, ["attention", "seed"])
     difference = paired(losses)
     deviation, low, high = deviation_interval(difference)

@@ -62,6 +62,11 @@ def collect(models: Path, output: Path) -> None:
 
 def judge(curves: pd.DataFrame) -> Iterator[str]:
     """Yield what the rules of the pilot decide, one line for each."""
+    runs = curves[[*KEYS]].drop_duplicates()
+    if runs.isna().any(axis=None) or runs["attention"].nunique() != 2:
+        raise SystemExit("not judged: a run without a learning rate in its name, or without rival")
+    if runs.groupby(["attention", "learning_rate"]).size().nunique() != 1:
+        raise SystemExit("not judged: the rates have different numbers of runs")
     validated = curves[(curves["step"] % VALIDATE_EVERY == 0) & (curves["step"] <= STEPS)]
     last = int(validated.groupby([*KEYS])["step"].max().min())
     if last < JUDGED_FROM:

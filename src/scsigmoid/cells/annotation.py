@@ -275,7 +275,7 @@ def embed_both(cells: dict[str, AnnData], model: Model, key: str) -> None:
     checkpoint = sha256(model.path)
     missing = []
     for name, adata in cells.items():
-        name_embedding(adata, key)
+        name_embedding(adata, key, checkpoint)
         if key not in adata.obsm:
             missing.append(name)
             continue
@@ -302,11 +302,18 @@ def embed_both(cells: dict[str, AnnData], model: Model, key: str) -> None:
         log("genes of query and reference are not compared, because an embedding existed")
 
 
-def name_embedding(adata: AnnData, key: str) -> None:
-    """Give an embedding that the workflow wrote, ``obsm["X_<model>"]``, the name ``key``."""
+def name_embedding(adata: AnnData, key: str, checkpoint: str) -> None:
+    """Give an embedding that the workflow wrote, ``obsm["X_<model>"]``, the name ``key``.
+
+    Cells with counts are embedded again if another model made it.
+    """
     settings = adata.uns.get("scsigmoid")
-    name = f"X_{settings.get('model')}" if isinstance(settings, Mapping) else ""
-    if name in adata.obsm and (key == name or key not in adata.obsm):
+    if not isinstance(settings, Mapping):
+        return
+    if adata.n_vars and settings.get("checkpoint") != checkpoint:
+        return
+    name = f"X_{settings.get('model')}"
+    if name in adata.obsm and key not in (adata.uns if key == name else adata.obsm):
         adata.obsm[key], adata.uns[key] = adata.obsm[name], settings
 
 
@@ -316,6 +323,8 @@ def check_order(adata: AnnData, model: Model, key: str, name: str) -> None:
     A few cells are embedded again. Nothing is checked without raw counts.
     """
     check_index(adata.obs, f"{name}: obs")
+    if not adata.n_vars:
+        return
     rows = np.arange(0, adata.n_obs, max(1, adata.n_obs // CHECKED))[:CHECKED]
     sample = adata[rows].to_memory()
     try:

@@ -185,7 +185,7 @@ def find_counts(tables: Tables, title: str, layer: str = "") -> str:
         with suppress(UserError):  # the layer is not a matrix
             if open_matrix(tables, title, f"{LAYER}{name}").find_fraction() is None:
                 findings.append(f"layers[{name!r}] has counts")
-                advice = f"set 'layer' to {name!r}, or copy it to raw.X"
+                advice = f"set 'layer' to {name!r}" + ("" if layer else ", or copy it to raw.X")
     where = f"layers.{layer}" if layer else "raw.X or X"
     raise NoCountsError(
         f"{title}: no raw counts in {where} ({', '.join(findings) or 'there is neither'}); {advice}"

@@ -100,8 +100,8 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     is_kept = False
     with suppress(UserError):  # the first run was made by another version
         is_kept = (
-            warmup in first_run.get("choices", {})
-            and (first["training.initial"] is None) == (settings["training.initial"] is None)
+            warmup in (first_run.get("choices") or {})
+            and first["training.initial"] == settings["training.initial"]
             and select_same_cells(validate(first["corpus"], Corpus), corpus)
         )
     first_warmup = first[warmup] if is_kept else None
