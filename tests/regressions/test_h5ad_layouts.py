@@ -13,7 +13,7 @@ from stages import local_corpus, make_evaluation, make_manifest, make_part, writ
 
 import scsigmoid as ss
 from scsigmoid.cells.embed_file import embed_file
-from scsigmoid.config.schema import Dataset, Embeddings, LocalFiles
+from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.cell_types import choose_label
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.hdf5 import read_obs
@@ -167,7 +167,7 @@ def test_embed(tmp_path: Path) -> None:
                 for name in ("obs/note", "obs/_index", "var/_index"):
                     as_nullable(file, name)
         output = tmp_path / f"{layout}.h5ad"
-        embed_file(path, model, Embeddings(batch_tokens=1024), output)
+        embed_file(path, model, output)
         adata = anndata.read_h5ad(output)
         assert adata.obs.note.tolist() == NOTES
         embeddings.append(adata.obsm["X_scsigmoid"])
