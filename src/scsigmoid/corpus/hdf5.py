@@ -24,20 +24,15 @@ REWRITE = "read it with anndata.read_h5ad and write it again"
 # A dataset or a chunk may be this many times as large as the file, plus ALWAYS_ALLOWED bytes.
 # Deflate shrinks data at most 1,032-fold, but the counts of a whole chunk much less.
 LARGEST_RATIO, LARGEST_CHUNK_RATIO, ALWAYS_ALLOWED = 1100, 64, 1 << 26
-# Other kinds of files: names that all their files contain, the kind, and what to do.
-OTHER_KINDS = (
-    (
-        ("mod",),
+# Other kinds of files, and what to do, by names that all files of the kind contain.
+OTHER_KINDS = {
+    ("mod",): (
         "a MuData file (.h5mu)",
         "write a modality: mudata.read_h5mu(...)['rna'].write_h5ad",
     ),
-    (("row_attrs", "col_attrs"), "a loom file", "convert it: anndata.io.read_loom(...).write_h5ad"),
-    (
-        ("assays", "cell.names"),
-        "an h5Seurat file",
-        "convert it: SeuratDisk::Convert(dest = 'h5ad')",
-    ),
-)
+    ("row_attrs", "col_attrs"): ("a loom file", "convert it: anndata.io.read_loom(...).write_h5ad"),
+    ("assays", "cell.names"): ("an h5Seurat file", "convert it: SeuratDisk::Convert(dest='h5ad')"),
+}
 
 
 @contextmanager
@@ -145,7 +140,7 @@ def check_layout(file: Any, title: str) -> None:
     """Raise an error if an HDF5 file is not an h5ad file, or has an old layout."""
     import h5py
 
-    for names, kind, advice in OTHER_KINDS:
+    for names, (kind, advice) in OTHER_KINDS.items():
         if all(name in file for name in names):
             raise UserError(f"{title}: {kind}, not an h5ad file; {advice}")
     groups = [item for item in file.values() if isinstance(item, h5py.Group)]
