@@ -25,7 +25,7 @@ def write_lengths(path: Path, lengths: list[int], kind: Any = csr_matrix) -> Non
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that loads a configuration of own files with some settings."""
-    monkeypatch.setattr(choices, "has_gpu", lambda: False)
+    monkeypatch.setattr(choices, "gpu_memory", lambda: 0)
 
     def make(*entries: dict[str, Any], **settings: Any) -> Config:
         corpus = {"source": "local", "local": list(entries)}

@@ -126,7 +126,7 @@ def test_a_second_run_chooses_the_device_of_the_first(
     first = own(entry)
     (tmp_path / "results").mkdir()
     (tmp_path / "results/config.yaml").write_text(as_yaml(first))
-    monkeypatch.setattr(choices, "has_gpu", lambda: True)
+    monkeypatch.setattr(choices, "gpu_memory", lambda: 1)
     again = own(entry)
     assert (again.device, again.training) == (first.device, first.training)
     assert own(entry, device="cuda").architecture.size == "small"

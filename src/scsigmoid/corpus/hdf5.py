@@ -203,8 +203,12 @@ def read_values(frame: Any, name: str, file_title: str) -> Any:
     import h5py
     import pandas as pd
 
-    check_readable(frame, name, file_title)
     stored, title = frame[name], f"column {name!r}"
+    if not has_value_per_row(stored):
+        raise UserError(
+            f"{file_title}: {title} of {frame.name.strip('/')} must have one text, number or "
+            "category per row; convert or remove it"
+        )
     rows = count_values(frame[str(frame.attrs["_index"])])
     if count_values(stored) != rows:
         raise OSError(f"{title}: does not have {rows} rows")
@@ -250,15 +254,6 @@ def replace_string_dtypes(values: Any) -> Any:
         categories = pd.Index(texts, dtype=object)
         return pd.Categorical.from_codes(values.codes, categories, ordered=values.ordered)
     return values
-
-
-def check_readable(frame: Any, name: str, file_title: str) -> None:
-    """Raise an error if a column cannot be read as text, for example a compound type."""
-    if not has_value_per_row(frame[name]):
-        raise UserError(
-            f"{file_title}: column {name!r} of {frame.name.strip('/')} must have one "
-            "text, number or category per row; convert or remove it"
-        )
 
 
 def has_value_per_row(stored: Any) -> bool:

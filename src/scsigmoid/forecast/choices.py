@@ -246,14 +246,9 @@ def choose_device(settings: AutoSettings, device: Any) -> None:
     """Choose the ``device`` of the first run, or else a GPU if there is one."""
     where = "in the first run"
     if device not in SCALES:  # there was no run, or its device was `auto`
-        device, where = ("cuda" if has_gpu() else "cpu"), "on this machine"
+        device, where = ("cuda" if gpu_memory() else "cpu"), "on this machine"
     reason = f"{'no GPU' if device == 'cpu' else 'a GPU'} {where}"
     settings.fill("device", device, reason)
-
-
-def has_gpu() -> bool:
-    """Return True if the CUDA driver finds a GPU."""
-    return gpu_memory() > 0
 
 
 def gpu_memory() -> int:
