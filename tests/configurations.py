@@ -1,5 +1,6 @@
-"""Stored configurations for commands of tests."""
+"""Stored configurations for commands of tests, and the numbers in configurations."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,3 +39,13 @@ def write_configuration_of(run: Any, folder: Path) -> Path:
         models=dict.fromkeys(unused) | models,
         evaluation={"pair": [names["sigmoid"], names["softmax"]]},
     )
+
+
+def numbers(values: Any, path: str = "") -> Iterator[tuple[Any, Any, str]]:
+    """Yield the section, the key and the dotted name of each number of a configuration."""
+    for key, value in list(values.items() if isinstance(values, dict) else enumerate(values)):
+        name = f"{path}.{key}".lstrip(".")
+        if isinstance(value, dict | list):
+            yield from numbers(value, name)
+        elif type(value) in (int, float):
+            yield values, key, name

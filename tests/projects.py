@@ -122,7 +122,6 @@ class Project:
             env=environment,
             capture_output=True,
             text=True,
-            check=False,
         )
 
     def jobs(self, *arguments: str) -> dict[str, int]:

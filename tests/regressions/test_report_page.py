@@ -170,16 +170,21 @@ def test_the_report_counts_cells_that_were_left_out(whole: Results) -> None:
     assert any(note.startswith("1,023 cells") for note in cells_table(whole).notes)
 
 
-def test_a_metric_without_a_score_has_no_column(whole: Results) -> None:
+def with_logistic(whole: Results, **values: float) -> Results:
+    """Add the metric ``logistic``, with the rows of the first metric and changed ``values``."""
     scored = whole.config.evaluation.scib.metrics
     for dataset in whole.config.datasets:
         rows = read_measurements(whole.folder / f"metrics/{scored[0]}/{dataset}.csv")
-        logistic = [replace(row, metric="logistic", value=math.nan) for row in rows]
+        logistic = [replace(row, metric="logistic", **values) for row in rows]
         write_measurements(whole.folder / f"metrics/logistic/{dataset}.csv", logistic)
     scib = whole.config.evaluation.scib.model_copy(update={"metrics": ["logistic", *scored]})
     evaluation = whole.config.evaluation.model_copy(update={"scib": scib})
-    config = whole.config.model_copy(update={"evaluation": evaluation})
-    own = Results(whole.folder, config)
+    return Results(whole.folder, whole.config.model_copy(update={"evaluation": evaluation}))
+
+
+def test_a_metric_without_a_score_has_no_column(whole: Results) -> None:
+    scored = whole.config.evaluation.scib.metrics
+    own = with_logistic(whole, value=math.nan)
     csv, markdown = registry.write("table", "scib", own, own.folder / "tables/scib")
     assert "| Logistic accuracy" not in markdown.read_text()
     assert set(pd.read_csv(csv)["metric"]) == {*scored, "bio_conservation"}
@@ -190,14 +195,8 @@ def test_a_metric_without_a_score_has_no_column(whole: Results) -> None:
 def test_own_cells_have_scores_by_donor(whole: Results) -> None:
     scored = whole.config.evaluation.scib.metrics
     # Logistic accuracy, the first metric of the preset `own`, is not computed by donor.
-    for dataset in whole.config.datasets:
-        rows = read_measurements(whole.folder / f"metrics/{scored[0]}/{dataset}.csv")
-        logistic = [replace(row, metric="logistic") for row in rows]
-        write_measurements(whole.folder / f"metrics/logistic/{dataset}.csv", logistic)
-    scib = whole.config.evaluation.scib.model_copy(update={"metrics": ["logistic", *scored]})
-    evaluation = whole.config.evaluation.model_copy(update={"scib": scib})
     corpus = whole.config.corpus.model_copy(update={"source": "local"})
-    config = whole.config.model_copy(update={"corpus": corpus, "evaluation": evaluation})
+    config = with_logistic(whole).config.model_copy(update={"corpus": corpus})
     own = Results(whole.folder, config)
     registry.write("table", "scib", own, own.folder / "tables/scib")
     before = content(own)["sections"][0]["items"]

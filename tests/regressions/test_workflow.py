@@ -256,7 +256,6 @@ def test_earlier_jobs_are_named_and_python_files_of_the_user_are_not_run(project
         env=environment,
         capture_output=True,
         text=True,
-        check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert not (project.folder / "was_run").exists()
@@ -273,7 +272,7 @@ def test_processes_of_training_do_not_run_python_files_of_the_user(project: Proj
     (project.folder / "numpy.py").write_text("open('was_run', 'w').close()\n")
     words = train_command(project, overrides, "sigmoid_128")
     command = [sys.executable, "-P", "-m", "scsigmoid", *words, "--gpus", "2"]
-    run = subprocess.run(command, cwd=project.folder, capture_output=True, text=True, check=False)
+    run = subprocess.run(command, cwd=project.folder, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     assert not (project.folder / "was_run").exists()
 
@@ -307,7 +306,7 @@ def test_the_workflow_is_a_module_from_a_git_repository(project: Project, tmp_pa
         "use rule * from scsigmoid\n"
     )
     command = [sys.executable, "-m", "snakemake", "--cores", "1", "-n"]
-    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "results/demo/report.html" in run.stdout
 
