@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from evaluation.conftest import make_model  # noqa: F401 - a fixture
 from forked import forked
 from small_models import GENES
 from stages import fetch, make_manifest
@@ -47,7 +46,7 @@ def cells(tmp_path):
 
 
 @pytest.fixture
-def model(make_model):  # noqa: F811
+def model(make_model):
     return make_model("sigmoid")
 
 
