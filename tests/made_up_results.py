@@ -31,6 +31,7 @@ from scsigmoid.records.measurements import (
     write_measurements,
 )
 from scsigmoid.report import registry
+from scsigmoid.report.figures.style import styled
 from scsigmoid.results.folder import Results
 from scsigmoid.training.journal import COLUMNS
 
@@ -599,8 +600,9 @@ def write_all_parts(results: Results) -> None:
 
 
 def draw(name: str, results: Results) -> Figure:
-    figure: Figure = registry.make("figure", name, results)
-    return figure
+    with styled():
+        figure: Figure = registry.make("figure", name, results)
+        return figure
 
 
 @pytest.fixture

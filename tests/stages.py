@@ -87,6 +87,19 @@ def make_evaluation(corpus: Corpus, name: str, dataset: Dataset, folder: Path) -
     return outputs
 
 
+def hold_out(
+    path: Path, folder: Path, held_out: float = 0.2, **settings: str
+) -> tuple[Path, Path, Path]:
+    """Run all these stages on one file, of which a share of the cells is held out.
+
+    Return the part with the other cells, and the h5ad file and the metadata of held-out cells.
+    """
+    entry = LocalFiles(files=str(path), held_out=held_out, name="mine", **settings)
+    corpus, dataset = local_corpus(entry), Dataset(title="Mine")
+    make_manifest(corpus, {"mine": dataset}, folder)
+    return make_part(corpus, folder), *make_evaluation(corpus, "mine", dataset, folder)
+
+
 def fetch(config: Config, folder: Path, *options: object) -> int:
     """Run the command with the stored configuration and ``manifest.csv`` of the folder."""
     (folder / "config.yaml").write_text(as_yaml(config))

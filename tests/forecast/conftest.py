@@ -16,10 +16,13 @@ from scsigmoid.forecast.choices import choose
 GENES = 300
 
 
-def write_lengths(path: Path, lengths: list[int], kind: Any = csr_matrix) -> None:
-    """Write a file whose cells express these numbers of genes."""
+def write_lengths(
+    path: Path, lengths: list[int], kind: Any = csr_matrix, held_out: float = 0.5
+) -> dict[str, Any]:
+    """Write cells that express these numbers of genes. Return the file's entry of corpus.local."""
     is_expressed = np.arange(GENES) < np.array(lengths)[:, None]
     write_cells(path, kind(is_expressed * np.float32(2)))
+    return {"files": str(path), "held_out": held_out}
 
 
 @pytest.fixture

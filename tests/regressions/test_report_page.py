@@ -46,8 +46,7 @@ def test_the_loss_figure_of_one_model_without_donors(
     models = {"sigmoid_256": results.config.models["sigmoid_256"]}
     one = Results(results.folder, results.config.model_copy(update={"models": models}))
     monkeypatch.setattr(one, "validation_loss", without_donors)
-    with style.styled():
-        figure = draw("loss", one)
+    figure = draw("loss", one)
     assert "interval" not in figure.get_label()
     # The marker is above the label of its context.
     assert figure.axes[1].lines[0].get_xdata() == figure.axes[1].get_xticks() == [0]
@@ -89,8 +88,7 @@ def test_lines_have_a_gap_at_lengths_that_were_not_measured(
         "kernel_rows",
         [row for row in rows if (row.provider, row.layout, row.length) != left_out],
     )
-    with style.styled():
-        lines = draw("latency", results).axes[0].lines
+    lines = draw("latency", results).axes[0].lines
     missing = [line.get_xdata()[np.isnan(line.get_ydata())].tolist() for line in lines]
     assert sorted(missing) == [*[[]] * (len(lines) - 1), [lengths[1]]]
 
@@ -139,8 +137,7 @@ def test_cells_without_a_label_are_grey(results: Results, monkeypatch: pytest.Mo
 
     read = results.umap
     monkeypatch.setattr(results, "umap", unlabelled)
-    with style.styled():
-        figure = draw("umap_simulated_heart", results)
+    figure = draw("umap_simulated_heart", results)
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["no label", *sorted({*read("simulated_heart", "sigmoid_256").cell_type})]
     for axes, model in zip(figure.axes, ("softmax_256", "sigmoid_256"), strict=True):
@@ -188,8 +185,7 @@ def test_a_metric_without_a_score_has_no_column(whole: Results) -> None:
     csv, markdown = registry.write("table", "scib", own, own.folder / "tables/scib")
     assert "| Logistic accuracy" not in markdown.read_text()
     assert set(pd.read_csv(csv)["metric"]) == {*scored, "bio_conservation"}
-    with style.styled():
-        assert all(np.isfinite(axes.get_xlim()).all() for axes in draw("scib", own).axes)
+    assert all(np.isfinite(axes.get_xlim()).all() for axes in draw("scib", own).axes)
 
 
 def test_own_cells_have_scores_by_donor(whole: Results) -> None:
@@ -306,8 +302,7 @@ def test_the_umap_has_every_cell(
     values = np.random.default_rng(0).normal(size=(len(kinds), 2))
     cells = pd.DataFrame({"cell_type": kinds, "x": values[:, 0], "y": values[:, 1]})
     monkeypatch.setattr(results, "umap", lambda dataset, model: cells)
-    with style.styled():
-        figure = draw("umap_simulated_heart", results)
+    figure = draw("umap_simulated_heart", results)
     for axes in figure.axes:
         drawn = np.vstack([dots.get_offsets() for dots in axes.collections])
         assert sorted(map(tuple, drawn)) == sorted(map(tuple, values))
