@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from configurations import with_settings
 from matplotlib.figure import Figure
 from once import made_once
 
@@ -582,6 +583,11 @@ def finished(folder: Path, config: Config, tmp_path_factory: pytest.TempPathFact
         write_all_parts(Results(copy, config))
 
     return Results(made_once(tmp_path_factory, "finished_results", make), config)
+
+
+def with_other(results: Results, settings: Mapping[str, object]) -> Results:
+    """Return the results with other values of some settings, whose names are dotted."""
+    return Results(results.folder, with_settings(results.config, settings))
 
 
 def copy_inputs(results: Results, kind: str, name: str, folder: Path) -> Results:

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made_up_results import draw
+from configurations import with_settings
+from made_up_results import draw, with_other
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from scipy import stats
@@ -44,7 +45,7 @@ def test_the_loss_figure_of_one_model_without_donors(
         return replace(row, low=np.nan, high=np.nan) if metric.endswith("donors") else row
 
     models = {"sigmoid_256": results.config.models["sigmoid_256"]}
-    one = Results(results.folder, results.config.model_copy(update={"models": models}))
+    one = with_other(results, {"models": models})
     monkeypatch.setattr(one, "validation_loss", without_donors)
     figure = draw("loss", one)
     assert "interval" not in figure.get_label()
@@ -99,7 +100,7 @@ def test_labels_of_any_contexts_do_not_overlap(contexts: tuple[int, ...], result
     models = {
         f"model_{context}": model.model_copy(update={"context": context}) for context in contexts
     }
-    changed = Results(results.folder, results.config.model_copy(update={"models": models}))
+    changed = with_other(results, {"models": models})
     with style.styled():
         figure = draw("sequence_lengths", changed)
         FigureCanvasAgg(figure).draw()
@@ -115,8 +116,7 @@ def test_labels_of_any_contexts_do_not_overlap(contexts: tuple[int, ...], result
 def test_only_the_papers_cells_have_the_papers_figure(
     results: Results, paper_results: Results
 ) -> None:
-    local = results.config.corpus.model_copy(update={"source": "local"})
-    own = paper_results.config.model_copy(update={"corpus": local})
+    own = with_settings(paper_results.config, {"corpus.source": "local"})
     captions = [
         registry.caption("figure", name, Plan(config))
         for config, names in (
@@ -174,9 +174,7 @@ def with_logistic(whole: Results, **values: float) -> Results:
         rows = read_measurements(whole.folder / f"metrics/{scored[0]}/{dataset}.csv")
         logistic = [replace(row, metric="logistic", **values) for row in rows]
         write_measurements(whole.folder / f"metrics/logistic/{dataset}.csv", logistic)
-    scib = whole.config.evaluation.scib.model_copy(update={"metrics": ["logistic", *scored]})
-    evaluation = whole.config.evaluation.model_copy(update={"scib": scib})
-    return Results(whole.folder, whole.config.model_copy(update={"evaluation": evaluation}))
+    return with_other(whole, {"evaluation.scib.metrics": ["logistic", *scored]})
 
 
 def test_a_metric_without_a_score_has_no_column(whole: Results) -> None:
@@ -191,9 +189,7 @@ def test_a_metric_without_a_score_has_no_column(whole: Results) -> None:
 def test_own_cells_have_scores_by_donor(whole: Results) -> None:
     scored = whole.config.evaluation.scib.metrics
     # Logistic accuracy, the first metric of the preset `own`, is not computed by donor.
-    corpus = whole.config.corpus.model_copy(update={"source": "local"})
-    config = with_logistic(whole).config.model_copy(update={"corpus": corpus})
-    own = Results(whole.folder, config)
+    own = with_other(with_logistic(whole), {"corpus.source": "local"})
     registry.write("table", "scib", own, own.folder / "tables/scib")
     before = content(own)["sections"][0]["items"]
     donor_scores = {"sigmoid_256": [0.1, 0.2, 0.3], "softmax_256": [0.0, 0.2, 0.1]}
@@ -206,7 +202,7 @@ def test_own_cells_have_scores_by_donor(whole: Results) -> None:
             for donor, value in enumerate(donor_scores.get(row.model, [0.5] * 3))
         ]
         write_measurements(path, [*rows, *donor_rows])
-    own = Results(whole.folder, config)
+    own = Results(own.folder, own.config)  # reads the files again
     registry.write("table", "scib", own, own.folder / "tables/scib")
     items = content(own)["sections"][0]["items"]
     names = [item["name"] for item in items]
@@ -255,7 +251,7 @@ def test_validation_loss_of_one_model_without_donors(
     results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models = {"sigmoid_256": results.config.models["sigmoid_256"]}
-    one = Results(results.folder, results.config.model_copy(update={"models": models}))
+    one = with_other(results, {"models": models})
     monkeypatch.setattr(one, "donor_count", lambda dataset, model: 0)
     table = registry.make("table", "validation_loss", one)
     assert not any(cell.bold for row in table.cells for cell in row)
@@ -286,9 +282,7 @@ def test_missing_models_have_no_verdict(paper_results: Results) -> None:
         del models[name]
         for file in paper_results.folder.glob(f"metrics/validation_loss/*/{name}.*"):
             file.unlink()
-    without_2k = Results(
-        paper_results.folder, paper_results.config.model_copy(update={"models": models})
-    )
+    without_2k = with_other(paper_results, {"models": models})
     of_2k = [row for row in numbers(without_2k) if "2K: softmax's validation loss" in row.title]
     assert {(number.verdict, number.n) for number in of_2k} == {(NO_VERDICT, 0)}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made_up_results import CELLS, MadeUp, draw
+from made_up_results import CELLS, MadeUp, draw, with_other
 from matplotlib.text import Text
 
 from scsigmoid.config.check import load
@@ -340,10 +340,7 @@ def test_means_of_mmd_have_a_number_of_pairs(results: Results, tmp_path: Path) -
 
 
 def test_settings_of_one_model_are_in_the_table(results: Results, tmp_path: Path) -> None:
-    models = dict(results.config.models)
-    training = {**models["sigmoid_256"].training, "weight_decay": 0.5}
-    models["sigmoid_256"] = models["sigmoid_256"].model_copy(update={"training": training})
-    changed = Results(results.folder, results.config.model_copy(update={"models": models}))
+    changed = with_other(results, {"models.sigmoid_256.training.weight_decay": 0.5})
     paths = registry.write("table", "hyperparameters", changed, tmp_path / "hyperparameters")
     (line,) = (line for line in paths[1].read_text().splitlines() if "Sigmoid 256 |" in line)
     assert "decay 0.5" in line

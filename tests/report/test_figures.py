@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made_up_results import copy_inputs, draw
+from made_up_results import copy_inputs, draw, with_other
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure, SubFigure
@@ -165,16 +165,13 @@ def test_moving_mean_narrows_at_the_ends() -> None:
 @pytest.fixture
 def single(results: Results) -> Results:
     """Return the results of one model on one dataset, as of a user's own cells."""
-    config = results.config
-    evaluation = config.evaluation.model_copy(update={"pair": ["sigmoid_256"]})
-    datasets, models = (
-        {name: values[name]}
-        for name, values in (("simulated_heart", config.datasets), ("sigmoid_256", config.models))
-    )
-    changed = config.model_copy(
-        update={"datasets": datasets, "models": models, "evaluation": evaluation}
-    )
-    return Results(results.folder, changed)
+    dataset, model = "simulated_heart", "sigmoid_256"
+    settings = {
+        "datasets": {dataset: results.config.datasets[dataset]},
+        "models": {model: results.config.models[model]},
+        "evaluation.pair": [model],
+    }
+    return with_other(results, settings)
 
 
 def test_scores_of_one_dataset_are_in_one_panel(single: Results) -> None:
