@@ -473,10 +473,8 @@ def test_an_input_in_a_folder_of_tables_or_figures(name: str, project: Project) 
     results = str(project.folder / "results/demo")
     file = f"{results}/{name}"
     datasets = {"mine": {"file": file, "label": "kind"}}
-    vocabulary = {"genes": file}
-    project.configure(
-        merge(TINY, {"results": results, "datasets": datasets, "tokens": {"vocabulary": vocabulary}})
-    )
+    tokens = {"vocabulary": {"genes": file}}
+    project.configure(merge(TINY, {"results": results, "datasets": datasets, "tokens": tokens}))
     path = Path(file)
     path.parent.mkdir(parents=True)
     path.touch()
