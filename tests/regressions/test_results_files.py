@@ -119,6 +119,25 @@ def test_damaged_rows_are_refused(results: Results, damage: str) -> None:
         assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("corpus/evaluation/simulated_heart.json", "{}"),
+        ("corpus/evaluation/simulated_heart.json", '{"label": "x", "cells": [1], "genes": 2}'),
+        ("corpus/evaluation/simulated_heart.json", '{"label": "x", "cells": 1, "gen'),
+        ("corpus/manifest.json", '{"excluded": 3}'),
+        ("corpus/manifest.json", '{"excluded": {"a": {"held_out": "1", "repeated": 2}}}'),
+        ("corpus/manifest.json", '{"excluded": {"a": {}}}'),
+    ],
+)
+def test_edited_metadata_are_refused(results: Results, file: str, text: str) -> None:
+    """Missing and wrong values ended in a traceback."""
+    (results.folder / file).write_text(text)
+    with pytest.raises(UserError, match=f"{file}: damaged") as error:
+        print(results.metadata("simulated_heart")["cells"], results.excluded_cells)
+    assert "\n" not in str(error.value)
+
+
 def test_files_are_read_by_pandas_and_rewritten(results: Results) -> None:
     """pandas reads the files without arguments, and the result is not damaged."""
     path = results.folder / "metrics/mmd/simulated_heart.csv"

@@ -197,7 +197,7 @@ def cells_table(results: Results) -> Table:
         if name in results.plan.datasets_of("umap"):
             types = {*results.umap(name, model).cell_type} - {""}
             type_count = f"{len(types):,}"
-        counts = [f"{int(metadata[key]):,}" for key in ("cells", "genes")]
+        counts = [f"{metadata[key]:,}" for key in ("cells", "genes")]
         donors = str(results.donor_count(name, model) or DASH)
         rows.append([entry.title, *counts, donors, metadata["label"], type_count])
     note = (
@@ -224,7 +224,7 @@ def overview(results: Results) -> dict[str, str]:
         "Preset": config.preset + (" (settings only)" if is_settings_only else ""),
         "Corpus": f"{results.training_cells:,} training cells (source: {config.corpus.source})",
         "Evaluation": f"{len(config.datasets)} dataset{'s' * (len(config.datasets) > 1)}, "
-        f"{sum(int(results.metadata(name)['cells']) for name in config.datasets):,} cells",
+        f"{sum(results.metadata(name)['cells'] for name in config.datasets):,} cells",
         "Models": f"{len(config.models)} model{'s' * (len(config.models) > 1)} of {size.layers} "
         f"layers, width {size.hidden}; scored: "
         + ", ".join(model_label(config, name) for name in config.evaluation.pair),
