@@ -173,7 +173,8 @@ def test_a_job_names_the_wrong_line_of_an_edited_configuration(
     store(config, path, [])
     text = "\n".join(row for row in path.read_text().splitlines() if not row.startswith("device"))
     path.write_text(f"{text}\n{line}\n")
-    command = ["manifest", "--configuration", str(path), "--checksum", checksum(config.model_dump())]
+    expected = checksum(config.model_dump())
+    command = ["manifest", "--configuration", str(path), "--checksum", expected]
     outputs = [f"{path.parent}/manifest.{suffix}" for suffix in ("csv", "json")]
     assert main([*command, "--output", outputs[0], "--summary", outputs[1]]) == 1
     (message,) = capsys.readouterr().err.splitlines()
