@@ -25,6 +25,9 @@ from scsigmoid.study import comparisons
 SOURCES = ("pbmc_facs", "lung_cell_lines", "nsclc_blood_scgate", "pdac_cardspa")
 #: The paper's largest difference in loss (nats), and half of its gain in MMD.
 LARGEST_EFFECT, HALF_GAIN = 0.035, 1.125
+#: Pairs that a verdict needs, and decrease of the loss (nats in the last 1,000 steps) above which
+#: the runs have not converged.
+LEAST_PAIRS, LARGEST_FALL = 12, 0.05
 
 
 def paired(values: pd.Series) -> pd.Series:
@@ -61,6 +64,13 @@ def verdict(low: float, high: float, p: float) -> str:
     return "higher" if p < 0.05 and low > 0 else "open"
 
 
+def complete_seeds(table: pd.DataFrame, column: str, seeds: pd.Index) -> pd.Index:
+    """Return the ``seeds`` for which ``column`` has a row for both arms, and is always finite."""
+    is_finite = np.isfinite(table[column]).groupby([table["seed"], table["attention"]]).all()
+    both = is_finite.unstack(fill_value=False).all(axis=1)
+    return seeds[both.reindex(seeds, fill_value=False)]
+
+
 def p_value(values: pd.Series) -> float:
     return float(stats.ttest_1samp(values, 0).pvalue)
 
@@ -79,10 +89,15 @@ def lines(folder: Path) -> Iterator[str]:
         if not kept.all():
             yield f"left out, because {reason}: seeds {list(kept.index[~kept])}"
     seeds = last.index[is_complete & is_finite]
-    if len(seeds) < 2:
-        raise SystemExit(f"pairs.csv: {len(seeds)} pairs; two are needed")
-    tables = (table[table["seed"].isin(seeds)] for table in (curves, scores, held_out))
-    curves, scores, held_out = tables
+    if len(seeds) < LEAST_PAIRS:
+        raise SystemExit(f"pairs.csv: {len(seeds)} pairs; {LEAST_PAIRS} are needed")
+    curves = curves[curves["seed"].isin(seeds)]
+    scored = complete_seeds(scores, "value", seeds)
+    finite = complete_seeds(held_out, "loss", seeds)
+    for reason, kept in (("scores", scored), ("finite losses on held-out studies", finite)):
+        if len(kept) < len(seeds):
+            yield f"a run has no {reason}: seeds {list(seeds.difference(kept))}"
+    scores, held_out = scores[scores["seed"].isin(scored)], held_out[held_out["seed"].isin(finite)]
     losses = comparisons.final_losses(curves, ["attention", "seed"])
     difference = paired(losses)
     deviation, low, high = deviation_interval(difference)
@@ -99,6 +114,8 @@ def lines(folder: Path) -> Iterator[str]:
     fall = comparisons.final_losses(curves[curves["step"] <= curves["step"].max() - 1000],
                                     ["attention", "seed"]) - losses  # fmt: skip
     yield f"mean decrease in the last 1,000 steps {fixed(float(fall.mean()), 4)} nats"
+    if fall.mean() > LARGEST_FALL:
+        yield "  not converged"
 
     mmd = scores[(scores["metric"] == "mmd") & scores["dataset"].isin(SOURCES)]
     log_mmd = np.log(mmd.set_index(["attention", "seed", "dataset"])["value"])

@@ -11,7 +11,8 @@
 ``collect`` writes every logged step. ``judge`` chooses the learning rates and the number of steps
 by the pilot. ``embed`` embeds the held-out cells and measures the loss on
 them. It needs the last model of each run, so it runs on the GPU machine. ``score`` writes
-scores.csv and held_out.csv for converged_pairs.py, and controls.csv.
+scores.csv and held_out.csv for converged_pairs.py, and controls.csv. A run has no scores if its
+embeddings of a dataset are not finite or all the same.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 #: Random cells of a dataset whose embeddings are scored, and masks of a cell for its loss.
 CELLS, MASKS = 1000, 5
@@ -153,17 +155,20 @@ def score(embeddings: Path, cells: Path, output: Path) -> None:
     for number, path in enumerate(sorted(embeddings.glob("*.npz"))):
         arrays, run = np.load(path), settings_of(path.stem)
         keys = {"attention": run["attention"], "seed": run["seed"]}
-        for name in sorted({key.split("/")[0] for key in arrays}):
+        names = sorted({key.split("/")[0] for key in arrays})
+        without = [name for name in names if not has_scores(arrays[f"{name}/embeddings"])]
+        for name in names:
             labels = arrays[f"{name}/types"]
             types, _ = choose_types(labels, 2 * FOLDS)
             kept = np.isin(labels, types)
             values = arrays[f"{name}/embeddings"].astype(np.float32)
             losses.append(keys | {"dataset": name, "loss": float(arrays[f"{name}/loss"])})
-            found = metrics(values[kept], labels[kept], SEED, path.stem)
-            scores += [
-                keys | {"dataset": name, "metric": key, "value": item}
-                for key, item in found.items()
-            ]
+            if not without:
+                found = metrics(values[kept], labels[kept], SEED, path.stem)
+                scores += [
+                    keys | {"dataset": name, "metric": key, "value": item}
+                    for key, item in found.items()
+                ]
             if not number:
                 components = log_count_components(cells / f"{name}.h5ad", arrays[f"{name}/cells"])
                 found = metrics(components[kept], labels[kept], SEED, name)
@@ -172,11 +177,16 @@ def score(embeddings: Path, cells: Path, output: Path) -> None:
                     | {"metric": key, "value": item}
                     for key, item in found.items()
                 ]
-        print(path.stem, flush=True)
+        print(path.stem, *[f"no scores, because of {name}" for name in without], flush=True)
     output.mkdir(exist_ok=True)
     tables = {"scores": scores, "controls": controls, "held_out": losses}
     for name, rows in tables.items():
         pd.DataFrame(rows).to_csv(output / f"{name}.csv", index=False)
+
+
+def has_scores(values: NDArray[np.floating]) -> bool:
+    """Return whether embeddings (cells x dimensions) are finite and not all the same."""
+    return bool(np.isfinite(values).all() and (values != values[0]).any())
 
 
 def main() -> None:

@@ -1,0 +1,90 @@
+"""docs/measurements/scripts/converged_pairs.py leaves out what it cannot compare, and says so."""
+
+import runpy
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs/measurements"
+pairs = SimpleNamespace(**runpy.run_path(str(DOCS / "scripts/converged_pairs.py")))
+deeper_runs = SimpleNamespace(**runpy.run_path(str(DOCS / "scripts/deeper_runs.py")))
+STUDY = DOCS / "h100/converged"
+
+
+@pytest.fixture
+def study(tmp_path):
+    """The study of section 4, to be changed."""
+    for name in ("pairs", "scores", "held_out"):
+        shutil.copy(STUDY / f"{name}.csv", tmp_path)
+    return tmp_path
+
+
+def change(folder, name, function):
+    path = folder / f"{name}.csv"
+    function(pd.read_csv(path)).to_csv(path, index=False)
+
+
+def test_a_run_without_scores_leaves_out_its_pair_of_scores_only(study):
+    whole = list(pairs.lines(study))
+    is_run = "seed == 75 and attention == 'sigmoid'"
+    change(study, "scores", lambda table: table.drop(table.query(is_run).index))
+    lines = list(pairs.lines(study))
+    assert "a run has no scores: seeds [75]" in lines
+    losses = [line for line in whole if line.startswith("loss")]
+    assert [line for line in lines if line.startswith("loss:")] == losses[:1]
+    # The mean of the six scores, computed again.
+    scores = pd.read_csv(study / "scores.csv").query("seed != 75")
+    scores = scores[scores["dataset"].isin(pairs.SOURCES)]
+    means = scores.groupby(["attention", "seed", "metric"])["value"].mean()
+    means = means.groupby(["attention", "seed"]).mean()
+    difference = (means["sigmoid"] - means["softmax"]).to_numpy()
+    assert len(difference) == 15
+    (line,) = (line for line in lines if line.startswith("mean of the six"))
+    assert line.startswith(f"mean of the six: {difference.mean():.4f} [")
+    assert f"above 0 in {(difference > 0).sum()} of 15" in line
+
+
+def test_a_held_out_loss_that_is_not_finite_leaves_out_its_pair(study):
+    def change_loss(table):
+        table.loc[(table["seed"] == 80) & (table["dataset"] == "pbmc_3k"), "loss"] = np.nan
+        return table
+
+    change(study, "held_out", change_loss)
+    lines = list(pairs.lines(study))
+    assert "a run has no finite losses on held-out studies: seeds [80]" in lines
+    held_out = pd.read_csv(study / "held_out.csv").query("seed != 80")
+    means = held_out.groupby(["attention", "seed"])["loss"].mean()
+    difference = (means["sigmoid"] - means["softmax"]).mean()
+    (line,) = (line for line in lines if line.startswith("loss on held-out studies"))
+    assert f"{-difference:.4f}" in line
+    assert "of 15" in line
+
+
+def test_eleven_pairs_have_no_verdict(study):
+    change(study, "pairs", lambda table: table[table["seed"] <= 81])
+    with pytest.raises(SystemExit, match="11 pairs; 12 are needed"):
+        list(pairs.lines(study))
+
+
+def test_runs_whose_loss_still_falls_have_not_converged(study):
+    assert not any("not converged" in line for line in pairs.lines(study))
+
+    def make_steeper(table):
+        table["validation_loss"] += 1e-4 * (table["step"].max() - table["step"])
+        return table
+
+    change(study, "pairs", make_steeper)
+    assert any("not converged" in line for line in pairs.lines(study))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([[1, 2], [1, 3]], True), ([[1, 2], [1, 2]], False), ([[1, np.inf], [1, 3]], False),
+     ([[1, np.nan], [1, 3]], False)],
+)  # fmt: skip
+def test_embeddings_without_scores(values, expected):
+    assert deeper_runs.has_scores(np.array(values, dtype=np.float16)) is expected
