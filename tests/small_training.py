@@ -1,4 +1,4 @@
-"""Settings and batches for tests of encoders and of training."""
+"""Settings, cells and batches for tests of encoders and of training."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from configurations import write_configuration_of
 
 from scsigmoid.config.schema import Architecture, Execution, Training
 from scsigmoid.model.batches import Batch, pack_genes
 from scsigmoid.model.masking import Masking
 from scsigmoid.model.sizes import EncoderSettings
+from scsigmoid.tokens.store import store_schema
 from scsigmoid.tokens.vocabulary import SPECIAL
 from scsigmoid.training.journal import COLUMNS, Row, read_journal
 from scsigmoid.training.run import TrainingRun
@@ -103,3 +105,14 @@ def masked_batch(genes: Sequence[int], vocabulary_size: int = 100) -> Batch:
     )
     tokens = np.random.default_rng(0).integers(len(SPECIAL), vocabulary_size, sum(genes))
     return pack_genes(tokens, np.cumsum([0, *genes]), np.arange(len(genes)), masking)
+
+
+def token_table(tokens: list[Any], vocabulary_size: int, **columns: Any) -> pa.Table:
+    """Return cells in the columns of a token store. Text is empty unless it is in ``columns``."""
+    lengths = [len(cell) for cell in tokens]
+    schema = store_schema(vocabulary_size)
+    values = {field.name: [""] * len(tokens) for field in schema}
+    values |= {"input_ids": tokens, "length": lengths, "genes": lengths}
+    values |= {"cell": range(len(tokens)), "is_primary": [True] * len(tokens), **columns}
+    arrays = [pa.array(list(values[field.name]), field.type) for field in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)

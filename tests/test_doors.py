@@ -63,6 +63,18 @@ print(*(name for name in sys.modules if name.partition(".")[0] == "scsigmoid"))
     assert len(modules) >= MODULES_TO_EMBED, f"lower MODULES_TO_EMBED to {len(modules)}"
 
 
+def test_tests_of_models_do_not_need_anndata() -> None:
+    """A machine that is only used for GPU tests may lack it."""
+    program = """
+import sys, pytest
+sys.modules["anndata"] = None
+sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", sys.argv[1]]))
+"""
+    command = [sys.executable, "-c", program, str(Path(__file__).parent / "model")]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
+
+
 def test_snakemake_alone_parses_the_workflow(tmp_path: Path) -> None:
     output = run_with_only(["snakemake"], tmp_path, "-m", "snakemake", "--lint")
     assert "good condition" in output

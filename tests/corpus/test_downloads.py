@@ -62,6 +62,11 @@ def test_changed_files(downloads, row, server, path):
     assert not file.exists()
     file.with_suffix(".sha256").unlink()
     assert downloads.obtain(row) != DIGEST
+    # A damaged record was a traceback, or deleted the file.
+    server.files.clear()
+    for record in (b"", b"\xff", file.with_suffix(".sha256").read_bytes()[:20]):
+        file.with_suffix(".sha256").write_bytes(record)
+        assert downloads.obtain(row) == sha256(file)
 
 
 def test_a_file_is_downloaded_and_hashed_once(downloads, row, server, path, monkeypatch):

@@ -1,5 +1,7 @@
 """Manifest and metadata files: truncated, damaged and hostile content is refused."""
 
+import json
+
 import pytest
 
 from scsigmoid.corpus.metadata import ManifestRow, read_manifest, read_metadata, write_manifest
@@ -38,7 +40,13 @@ def test_damaged_metadata(tmp_path):
     path = tmp_path / "heart.json"
     with pytest.raises(UserError, match=r"heart\.json: cannot be read \(No such file"):
         read_metadata(path)
-    for content in (b"[1]", b'{"file": "heart"}', b"\xff\xfe"):
-        path.write_bytes(content)
+    text = dict.fromkeys(("dataset", "file", "label", "title", "sha256", "location"), "x")
+    values = {**text, "types": ["a"], "cells": 1, "genes": 2}
+    path.write_text(json.dumps(values))
+    assert read_metadata(path).types == ["a"]
+    # Types that are not a list were a traceback of the job that reads them.
+    wrong = [values | {name: 3.5} for name in values]
+    for content in (b"[1]", b'{"file": "heart"}', b"\xff\xfe", *map(json.dumps, wrong)):
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
         with pytest.raises(UserError, match=r"heart\.json: damaged, or not the metadata"):
             read_metadata(path)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from small_models import TOY, VOCABULARY_SIZE, write_model
-from tokens.conftest import token_table
+from small_training import token_table
 
 from scsigmoid.config.schema import Embeddings
 from scsigmoid.evaluation.embedding_files import write_embedding

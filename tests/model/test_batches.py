@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from small_training import TINY
-from tokens.conftest import token_table
+from small_training import TINY, token_table
 
 from scsigmoid.model.batches import pack, pack_genes, split_by_tokens
 from scsigmoid.tokens.store import TokenStore, grouped, write_shards

@@ -13,6 +13,7 @@ from loopback import HOSTS, Loopback, uuid
 from stages import local_corpus, make_evaluation, make_manifest, make_part, write_cells
 
 from scsigmoid.config.check import load
+from scsigmoid.config.local_files import replaced_files
 from scsigmoid.config.schema import Config, Dataset, LocalFiles
 from scsigmoid.corpus.fetch import fetch_evaluation, raw_files
 from scsigmoid.corpus.held_out import cells_of_part
@@ -124,6 +125,17 @@ def test_the_row_of_an_evaluation_dataset(damage, corpus, tmp_path):
     ):
         with pytest.raises(UserError, match=r"held\.csv.* rows instead of 1"):
             job()
+
+
+def test_a_cut_manifest_does_not_stop_the_workflow(corpus, tmp_path):
+    """The workflow looks for files that were replaced. A cut row ended in a traceback."""
+    path = tmp_path / "manifest.csv"
+    content = path.read_bytes()
+    for size in range(len(content)):
+        path.write_bytes(content[:size])
+        replaced_files(path)
+    path.write_bytes(content + b"a" * 200_000)  # longer than a field may be
+    assert replaced_files(path) == []
 
 
 def test_digits_of_other_scripts(corpus, tmp_path):

@@ -1,6 +1,7 @@
 """The plan: own files are counted, and wrong files are named before any job."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -301,6 +302,19 @@ def test_too_little_gpu_memory_is_a_warning(
     warnings = [line for line in forecast(config, tmp_path) if "warning" in line]
     assert len(warnings) == bool(warned)
     assert all(warned in line and "micro_batch_tokens" in line for line in warnings)
+
+
+@pytest.mark.parametrize(
+    ("gibibytes", "too_small"), [(78, []), (82, ["H100"]), (138, ["H100"]), (142, ["H100", "H200"])]
+)
+def test_gpus_have_memory_in_powers_of_two(
+    gibibytes: int, too_small: list[str], monkeypatch: Any
+) -> None:
+    """An H100 of 80 GB has 80 GiB, which are 85 GB. The warning began at 80 GB."""
+    monkeypatch.setattr(page, "gpu_memory", lambda: 0)
+    model = estimate_effort(Plan(load(overrides={"preset": "paper"})), "sigmoid_2k", 43_808)
+    text = " ".join(page.memory_warning([replace(model, memory_bytes=gibibytes * 2**30)]))
+    assert [name for name in ("H100", "H200") if name in text] == too_small
 
 
 def test_a_micro_batch_is_at_most_a_step() -> None:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from made_up_results import MadeUp, write_journal
 from scipy import stats
 from stages import write_cells
 
-from scsigmoid.config.check import as_yaml, check, load, read_yaml
+from scsigmoid.config.check import as_json, as_yaml, check, load, read_yaml
 from scsigmoid.config.initial import PACKAGED
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config, Mmd
@@ -116,6 +117,25 @@ def test_damaged_rows_are_refused(results: Results, damage: str) -> None:
         with pytest.raises(UserError, match=file.rpartition("/")[2]) as error:
             read()
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("corpus/evaluation/simulated_heart.json", "{}"),
+        ("corpus/evaluation/simulated_heart.json", '{"label": "x", "cells": [1], "genes": 2}'),
+        ("corpus/evaluation/simulated_heart.json", '{"label": "x", "cells": 1, "gen'),
+        ("corpus/manifest.json", '{"excluded": 3}'),
+        ("corpus/manifest.json", '{"excluded": {"a": {"held_out": "1", "repeated": 2}}}'),
+        ("corpus/manifest.json", '{"excluded": {"a": {}}}'),
+    ],
+)
+def test_edited_metadata_are_refused(results: Results, file: str, text: str) -> None:
+    """Missing and wrong values ended in a traceback."""
+    (results.folder / file).write_text(text)
+    with pytest.raises(UserError, match=f"{file}: damaged") as error:
+        print(results.metadata("simulated_heart")["cells"], results.excluded_cells)
+    assert "\n" not in str(error.value)
 
 
 def test_files_are_read_by_pandas_and_rewritten(results: Results) -> None:
@@ -415,6 +435,28 @@ def test_training_from_a_model_has_its_own_warm_up(
     other = shutil.copy(PACKAGED["blood"], tmp_path / "other.safetensors")
     assert own(initial=str(other), steps=90).training.warmup_steps > 6
     assert own().training.warmup_steps > 28
+
+
+@pytest.mark.parametrize(
+    ("setting", "values"),
+    [
+        ("device", [["cpu"], {"cpu": 1}, 3, "tpu"]),
+        ("choices", [3, "x", ["training.warmup_steps"]]),
+        ("training", [[], "x", {"warmup_steps": [20]}, {"warmup_steps": "x"}]),
+    ],
+)
+def test_a_stored_configuration_with_wrong_values(
+    own: Callable[..., Config], tmp_path: Path, setting: str, values: list[Any]
+) -> None:
+    """``device: [cpu]`` in it ended in a traceback."""
+    path = tmp_path / "results/config.yaml"
+    stored = own().model_dump()
+    for value in values:
+        path.write_text(as_json(stored | {setting: value}))
+        with pytest.raises(UserError) as error:
+            own()
+        assert str(error.value).startswith(f"{path}: {setting}")
+        assert "\n" not in str(error.value)
 
 
 # Statistics and differences.

@@ -56,6 +56,15 @@ def test_only_the_lock_of_a_process_that_ended_is_removed(changed, newer, is_rem
     assert locks.exists() != is_removed
 
 
+@pytest.mark.parametrize("text", ["", "{", "[1]", "1", '{"host": "h', "\xff", "{}"])
+def test_a_damaged_note_is_not_used(text, tmp_path):
+    """A note that was not a mapping ended each start of the workflow in a traceback."""
+    locks = make_lock(tmp_path)
+    (tmp_path / NOTE).write_text(text, encoding="latin-1")
+    assert not clear_stale_lock(tmp_path)
+    assert locks.is_dir()
+
+
 def test_local_jobs_of_a_killed_run_are_found(tmp_path, monkeypatch):
     """They could write results of old settings after the next run has written its results."""
     monkeypatch.chdir(tmp_path)

@@ -160,3 +160,20 @@ def test_a_job_does_not_read_the_configuration_of_another_run(path, tmp_path, ca
     (line,) = capsys.readouterr().err.splitlines()
     assert "config.yaml: another run has replaced the configuration" in line
     assert not (tmp_path / "vocabulary.parquet").exists()
+
+
+@pytest.mark.parametrize("line", ["1: x", "device: [cpu]", "null: 2024-01-01", "[a]: b"])
+def test_a_job_names_the_wrong_line_of_an_edited_configuration(
+    line: str, config, path, capsys
+) -> None:
+    """Keys that cannot be sorted ended in a traceback."""
+    store(config, path, [])
+    text = "\n".join(row for row in path.read_text().splitlines() if not row.startswith("device"))
+    path.write_text(f"{text}\n{line}\n")
+    expected = checksum(config.model_dump())
+    command = ["manifest", "--configuration", str(path), "--checksum", expected]
+    outputs = [f"{path.parent}/manifest.{suffix}" for suffix in ("csv", "json")]
+    assert main([*command, "--output", outputs[0], "--summary", outputs[1]]) == 1
+    (message,) = capsys.readouterr().err.splitlines()
+    assert f"error: {path}: " in message
+    assert "another run" not in message

@@ -101,6 +101,11 @@ def test_runs_that_are_missing_or_unfinished_are_named(
     assert "1 of 55 runs are missing: seeds_softmax_seed_2" in capfd.readouterr().err
     study = Study(tmp_path / "tables")
     assert study.unfinished == ["seeds_sigmoid_seed_3"]
+    layers = short.with_name("layers.csv")
+    for text in ("", "step,la", layers.read_text().replace("step,", "steps,")):
+        layers.write_text(text)  # they were a traceback, or a table with other columns
+        with pytest.raises(UserError, match=r"seed_3/layers\.csv: damaged"):
+            collect(config, tmp_path / "results", tmp_path / "tables")
     assert loss_differences(study, "seeds")["seeds"].tolist() == [1] * 10
     with pytest.raises(UserError, match="contains no run of the study"):
         collect(config, tmp_path / "nothing", tmp_path / "tables")

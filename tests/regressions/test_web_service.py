@@ -1,6 +1,7 @@
 """Answers of the CELLxGENE service and of hostile servers."""
 
 import dataclasses
+import json
 import time
 from contextlib import suppress
 
@@ -161,8 +162,10 @@ def test_a_stopped_command_continues(many, server, tmp_path):
     assert count_requested(DAY) == 6
     # Versions of another day, and damaged files, are requested again.
     assert count_requested("2024-06-12") == 20
-    next(tmp_path.glob(f"*{DAY}.json")).write_text("{")
-    assert count_requested(DAY) == 1
+    described = json.dumps({"api": many.api, "version": [1]}).encode()
+    for content in (b"{", b'{"api": "\xc3', b"[1]", described):
+        next(tmp_path.glob(f"*{DAY}.json")).write_bytes(content)
+        assert count_requested(DAY) == 1
     # Versions of a day that is not over are not cached.
     assert count_requested("2999-01-01") == count_requested("2999-01-01") == 20
 

@@ -442,6 +442,23 @@ def test_a_list_of_genes_replaced_by_an_older_list_makes_the_vocabulary_again(
     assert planned == [{}, {}, {"vocabulary": 1}, {}]
 
 
+@pytest.mark.parametrize("name", ["tables/my genes (1).csv", "figures/genes.txt"])
+def test_an_input_in_a_folder_of_tables_or_figures(name: str, project: Project) -> None:
+    """It was taken for an unknown table or figure."""
+    results = str(project.folder / "results/demo")
+    file = f"{results}/{name}"
+    datasets = {"mine": {"file": file, "label": "kind"}}
+    tokens = {"vocabulary": {"genes": file}}
+    project.configure(merge(TINY, {"results": results, "datasets": datasets, "tokens": tokens}))
+    path = Path(file)
+    path.parent.mkdir(parents=True)
+    path.touch()
+    jobs = project.jobs("corpus", "tokens")
+    assert {"evaluation_cells", "vocabulary"} <= jobs.keys()
+    table = project.run("-n", f"{results}/tables/genes.csv")
+    assert "genes: no such table" in table.stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize("folder", ["corpus/training/part-00000", "tokens/training/part-00000"])
 def test_files_of_the_user_in_an_output_folder_are_kept(folder: str, project: Project) -> None:
     """Snakemake deletes an output folder with all its files before the job runs again."""

@@ -95,6 +95,18 @@ def test_missing_parts_are_named(whole: Results, file: str) -> None:
     assert not (whole.folder / "report.html").exists()
 
 
+@pytest.mark.parametrize("name", ["scib", "comparison"])
+def test_edited_tables_are_refused(whole: Results, name: str) -> None:
+    """They ended in a traceback."""
+    path = whole.folder / f"tables/{name}.csv"
+    header, _, rows = path.read_text().partition("\n")
+    for text in ("", header[:3], f"{header.upper()}\n{rows}", "a,b\n1,2\n"):
+        path.write_text(text)
+        with pytest.raises(UserError, match=f"{name}.csv: damaged") as error:
+            make_report(Results(whole.folder, whole.config), whole.folder / "report.html")
+        assert "\n" not in str(error.value)
+
+
 def test_a_comparable_run_shows_the_comparison_first(paper_results: Results) -> None:
     write_all_parts(paper_results)
     values = content(paper_results)

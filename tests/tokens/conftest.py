@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import scipy.sparse as sp
+from small_training import token_table
 from stages import write_cells
 
 from scsigmoid.corpus.metadata import FILES, ManifestRow, Metadata, write_manifest
 from scsigmoid.files import sha256, write_json
 from scsigmoid.tokens.make_stores import tokenize_evaluation, tokenize_part
 from scsigmoid.tokens.statistics import gather
-from scsigmoid.tokens.store import TokenStore, grouped, store_schema, write_shards
+from scsigmoid.tokens.store import TokenStore, grouped, write_shards
 from scsigmoid.tokens.tokenizer import Tokenizer
 from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
@@ -50,17 +50,6 @@ def vocabulary_of(folder: Path, minimum_cells: int = 1, minimum_genes: int = 0) 
     path = folder / "vocabulary.parquet"
     build_vocabulary([folder / "statistics.arrow"], minimum_cells, path)
     return Vocabulary.read(path)
-
-
-def token_table(tokens: list[Any], vocabulary_size: int, **columns: Any) -> pa.Table:
-    """Return cells in the columns of a token store. Text is empty unless it is in ``columns``."""
-    lengths = [len(cell) for cell in tokens]
-    schema = store_schema(vocabulary_size)
-    values = {field.name: [""] * len(tokens) for field in schema}
-    values |= {"input_ids": tokens, "length": lengths, "genes": lengths}
-    values |= {"cell": range(len(tokens)), "is_primary": [True] * len(tokens), **columns}
-    arrays = [pa.array(list(values[field.name]), field.type) for field in schema]
-    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def draw(seed: int, cells: int, genes: int) -> np.ndarray:

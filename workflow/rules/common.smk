@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -499,6 +500,16 @@ def inputs_of(kind):
 def names_of(kind):
     """Return the constraint of the wildcard `name`. Unknown names are an error (`inputs_of`).
 
-    In a module, they may be files of the other workflow.
+    In a module, they may be files of the other workflow. Input files of the user are not matched.
     """
-    return "|".join(registry.entries(kind, PLAN)) if IS_MODULE else "[^/]+"
+    known = registry.entries(kind, PLAN)
+    if IS_MODULE:
+        return "|".join(known)
+    files = [file.path for file in local_files.own_files(CONFIG.corpus, CONFIG.datasets)]
+    files += map(Path, filter(None, (CONFIG.corpus.manifest, CONFIG.tokens.vocabulary.genes)))
+    names = [
+        re.sub(r"\W", ".", path.name)  # Snakemake does not accept all characters in constraints
+        for path in files
+        if path.parent == Path(RESULTS, f"{kind}s") and path.stem not in known
+    ]
+    return f"(?!(?:{'|'.join(names)})$)[^/]+" if names else "[^/]+"

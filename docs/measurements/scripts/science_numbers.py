@@ -237,6 +237,25 @@ def converged(folder: Path) -> Iterator[Statement]:
     yield README, f"{lung} for lung lines, {low} to +{high} for the others"
 
 
+def deeper(pilot: pd.DataFrame) -> Iterator[Statement]:
+    """Yield the losses of the pilot of the deeper models, their trend, and how much runs differ."""
+    keys = ["attention", "learning_rate", "seed"]
+    chosen = [("sigmoid", 5e-4), ("softmax", 1e-3)]
+    deviations, means = [], []
+    for step in (10_000, 11_000, 12_000):
+        by_run = comparisons.final_losses(pilot[pilot["step"] <= step], keys)
+        groups = by_run.groupby(keys[:2]).agg(["mean", "std"])
+        deviations.append(fixed(math.sqrt((groups.loc[chosen, "std"] ** 2).mean()), 3))
+        means.append(groups.loc[chosen, "mean"].mean())
+    for group, mean in groups["mean"].items():
+        values = ", ".join(fixed(loss, 3) for loss in by_run.loc[group])
+        text = f"**{fixed(mean, 3)}**" if group in chosen else fixed(mean, 3)
+        yield PREREGISTRATION, f"{text} ({values})"
+    yield PREREGISTRATION, f"still falls by {fixed(means[1] - means[2], 3)} nats"
+    yield PREREGISTRATION, f"{deviations[2]} nats at step 12,000"
+    yield PREREGISTRATION, f"{deviations[1]} and {deviations[0]} at 11,000 and 10,000"
+
+
 def mmd_ratio(scores: pd.DataFrame) -> list[float]:
     """Return the MMD of sigmoid divided by that of softmax, and the ends of Student's interval."""
     rows = scores.query("metric == 'mmd'").set_index(["seed", "dataset", "attention"])
@@ -413,6 +432,7 @@ def statements(root: Path) -> Iterator[Statement]:
     yield from speed(measurements)
     yield from identity(measurements)
     yield from converged(measurements / "h100/converged")
+    yield from deeper(pd.read_csv(measurements / "h200/deeper/pilot.csv"))
     yield from rising(measurements / "h200/rising")
     yield from stress(measurements / "h100/stress.csv")
     yield from gpu_time((root / PREREGISTRATION).read_text("utf-8"))

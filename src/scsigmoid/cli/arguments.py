@@ -150,15 +150,16 @@ def call(options: argparse.Namespace) -> None:
 def read_configuration(path: Path, expected: str | None = None) -> Configuration:
     """Read and check a configuration. Raise a UserError if it has not the ``expected`` checksum."""
     values = read_yaml(path)
-    if expected and checksum(values) != expected:
-        raise UserError(
-            f"{path}: another run has replaced the configuration since this job was planned; run "
-            "snakemake again, and not two runs at once in the same results folder"
-        )
     try:
-        return Configuration(check(values), path.parent)
+        config = check(values)
     except UserError as error:
         message = f"{path}: {error}"
         if "unknown setting" in message and path.read_text(encoding="utf-8").startswith(MARKER):
             message += ". If an earlier version stored this file, delete the setting from it"
         raise UserError(message) from None
+    if expected and checksum(values) != expected:
+        raise UserError(
+            f"{path}: another run has replaced the configuration since this job was planned; run "
+            "snakemake again, and not two runs at once in the same results folder"
+        )
+    return Configuration(config, path.parent)

@@ -69,8 +69,8 @@ def replaced_files(record: Path) -> list[Path]:
         with record.open(encoding="utf-8", newline="") as lines:
             rows = [row for row in csv.DictReader(lines) if row["source"] == "local"]
         listed = {Path(row["location"]): (row["sha256"], int(row["bytes"])) for row in rows}
-    except (OSError, ValueError, KeyError):  # no manifest, or a damaged one, which a job names
-        return []
+    except (OSError, ValueError, KeyError, TypeError, csv.Error):
+        return []  # no manifest, or a damaged one, which a job names
     return [
         path
         for path, expected in listed.items()

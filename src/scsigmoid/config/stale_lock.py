@@ -36,7 +36,7 @@ def clear_stale_lock(folder: str | Path) -> bool:
         # The start times are compared because a new process may have the same id.
         if psutil.Process(record["pid"]).create_time() == record["started"]:
             return False  # the run has not ended
-    except (OSError, ValueError, KeyError):  # no locks, or a missing or damaged note
+    except (OSError, ValueError, KeyError, TypeError):  # no locks, or a missing or damaged note
         return False
     except psutil.NoSuchProcess:  # the run has ended
         pass

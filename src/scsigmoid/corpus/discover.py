@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from scsigmoid.config.schema import Dataset
 from scsigmoid.corpus.metadata import ManifestRow, as_count, check_identifier, one_line
@@ -141,10 +141,12 @@ def version_of_day(service: Service, dataset_id: str, day: str, cache: Path | No
     if cache is None:
         return find_newest(service.versions(dataset_id), day)
     path = cache / f"{dataset_id}-{day}.json"
-    with suppress(FileNotFoundError, json.JSONDecodeError):
+    with suppress(FileNotFoundError, ValueError):
         cached = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(cached, dict) and cached.get("api") == service.api:
-            return cast(Entry, cached["version"])
+            version = cached.get("version")
+            if isinstance(version, dict):
+                return version
     entry = find_newest(service.versions(dataset_id), day)
     write_json(path, {"api": service.api, "version": entry})
     return entry

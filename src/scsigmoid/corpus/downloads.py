@@ -23,6 +23,7 @@ from scsigmoid.corpus.web import Transient, Web, check_status, content_length
 from scsigmoid.errors import UserError
 from scsigmoid.files import sha256, write_text
 from scsigmoid.progress import log
+from scsigmoid.records.identity import FINGERPRINT
 
 # A weak ETag (W/"...") does not promise the same bytes.
 STRONG_ETAG = r'"[\x21\x23-\x7e]*"'
@@ -83,10 +84,11 @@ class Downloads:
 
 
 def read_record(path: Path) -> tuple[str, list[str]]:
-    """Return the SHA-256 and state in a file's record. Both are empty if there is no record."""
+    """Return the SHA-256 and state in a file's record. Both are empty without a valid record."""
     record = path.with_suffix(".sha256")
-    words = record.read_text(encoding="ascii").split() if record.exists() else []
-    return (words[0], words[1:]) if words else ("", [])
+    text = record.read_text(encoding="ascii", errors="replace") if record.exists() else ""
+    digest, *state = text.split() or [""]
+    return (digest, state) if FINGERPRINT.fullmatch(digest) else ("", [])
 
 
 def write_record(path: Path, digest: str) -> None:

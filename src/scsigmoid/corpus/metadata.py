@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from scsigmoid.config.schema import FILE_NAME, IDENTIFIER
 from scsigmoid.errors import UserError, first_few
@@ -212,11 +213,10 @@ def are_in_ranges(rows: NDArray[np.int64], ranges: str) -> NDArray[np.bool_]:
 def read_metadata(path: str | Path) -> Metadata:
     """Read the metadata of an evaluation dataset."""
     try:
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
-        return Metadata(**{field.name: values[field.name] for field in fields(Metadata)})
+        return TypeAdapter(Metadata).validate_json(Path(path).read_bytes(), strict=True)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); make it again") from None
-    except (ValueError, KeyError, TypeError):
+    except ValueError:
         raise UserError(
             f"{path}: damaged, or not the metadata of an evaluation dataset; make it again"
         ) from None

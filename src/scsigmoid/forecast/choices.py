@@ -13,11 +13,13 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel
+
 from scsigmoid.config.check import read_yaml
 from scsigmoid.config.compared import select_same_cells
 from scsigmoid.config.initial import initial_header, initial_path
 from scsigmoid.config.local_files import expand
-from scsigmoid.config.schema import Corpus
+from scsigmoid.config.schema import Corpus, CountOrZero, Device
 from scsigmoid.config.validate import validate
 from scsigmoid.errors import UserError
 from scsigmoid.model.sizes import EncoderSettings, count_flops
@@ -150,11 +152,33 @@ def has_auto(value: Any) -> bool:
     return bool(value == AUTO)
 
 
+class FirstTraining(BaseModel):
+    """The settings of ``training`` that later runs may keep."""
+
+    warmup_steps: CountOrZero | None = None
+
+
+class FirstRun(BaseModel):
+    """The settings of the first run that later runs may keep. Other settings are not checked."""
+
+    device: Device = "auto"
+    choices: dict[str, str] = {}
+    training: FirstTraining = FirstTraining()
+
+
 def stored_configuration(settings: AutoSettings) -> dict[str, Any]:
-    """Return the stored configuration of the first run in the results folder, {} before it."""
+    """Return the stored configuration of the first run in the results folder, {} before it.
+
+    Raise a UserError if the file is damaged or a value that may be kept is wrong.
+    """
     preset, results = settings["preset"], settings["results"]
     path = Path(results if isinstance(results, str) else f"results/{preset}") / "config.yaml"
-    return read_yaml(path) if path.is_file() else {}
+    values = read_yaml(path) if path.is_file() else {}
+    try:
+        validate(values, FirstRun)
+    except UserError as error:
+        raise UserError(f"{path}: {error}; correct the stored value") from None
+    return values
 
 
 def warmup_to_keep(first_run: Mapping[str, Any], initial: Any, corpus: Corpus) -> Any:
@@ -167,7 +191,7 @@ def warmup_to_keep(first_run: Mapping[str, Any], initial: Any, corpus: Corpus) -
     first, warmup = AutoSettings(first_run), "training.warmup_steps"
     with suppress(UserError):  # the first run was made by another version
         if (
-            warmup in (first_run.get("choices") or {})
+            warmup in first_run.get("choices", {})
             and first["training.initial"] == initial
             and select_same_cells(validate(first["corpus"], Corpus), corpus)
         ):

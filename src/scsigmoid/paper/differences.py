@@ -168,7 +168,7 @@ def dataset_differences(results: Results) -> Iterator[Difference]:
     for name, row in reported()["datasets"].items():
         if name not in results.config.datasets:
             continue
-        cells = int(results.metadata(name)["cells"])
+        cells = results.metadata(name)["cells"]
         if abs(cells / row["cells"] - 1) > CELL_TOLERANCE:
             yield Difference("quality", row["title"], f"{cells:,} cells", f"{row['cells']:,} cells")
     for name, rows in reported()["mmd"].items():

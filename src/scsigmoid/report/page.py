@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from scsigmoid.config.check import as_yaml, model_training
-from scsigmoid.files import write_text
+from scsigmoid.files import parsing, write_text
 from scsigmoid.kernels import version_of
 from scsigmoid.paper.number import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
 from scsigmoid.paper.reported import reported
@@ -21,7 +21,7 @@ from scsigmoid.report.figures.training_figures import covered_share
 from scsigmoid.report.summary import first_sentences
 from scsigmoid.report.tables.quality_tables import donor_scores
 from scsigmoid.report.tables.writing import DASH, Table, read_markdown, visible
-from scsigmoid.results.folder import Results
+from scsigmoid.results.folder import EXPECTED_CONTENT, Results
 from scsigmoid.results.labels import model_label
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def conclusion(results: Results) -> str:
     scores = table_rows(results, "scib")
     from_scratch = results.config.choices.get("training.initial")
     note = f"training.initial: {from_scratch}." if from_scratch else ""
-    texts = first_sentences(scores, results.plan), note
+    with parsing(results.path("tables/scib.csv"), EXPECTED_CONTENT):
+        texts = first_sentences(scores, results.plan), note
     return " ".join(filter(None, texts))
 
 
@@ -110,7 +111,9 @@ def table_rows(results: Results, name: str) -> pd.DataFrame:
 
 def count_verdicts(results: Results) -> dict[str, int]:
     """Return how many of the paper's numbers have each verdict, {} if the run has no verdicts."""
-    all_verdicts = table_rows(results, "comparison")["verdict"].tolist()
+    rows = table_rows(results, "comparison")
+    with parsing(results.path("tables/comparison.csv"), EXPECTED_CONTENT):
+        all_verdicts = rows["verdict"].tolist()
     possible = (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE)
     counts = {verdict: all_verdicts.count(verdict) for verdict in possible}
     return counts if any(counts.values()) else {}
@@ -197,7 +200,7 @@ def cells_table(results: Results) -> Table:
         if name in results.plan.datasets_of("umap"):
             types = {*results.umap(name, model).cell_type} - {""}
             type_count = f"{len(types):,}"
-        counts = [f"{int(metadata[key]):,}" for key in ("cells", "genes")]
+        counts = [f"{metadata[key]:,}" for key in ("cells", "genes")]
         donors = str(results.donor_count(name, model) or DASH)
         rows.append([entry.title, *counts, donors, metadata["label"], type_count])
     note = (
@@ -224,7 +227,7 @@ def overview(results: Results) -> dict[str, str]:
         "Preset": config.preset + (" (settings only)" if is_settings_only else ""),
         "Corpus": f"{results.training_cells:,} training cells (source: {config.corpus.source})",
         "Evaluation": f"{len(config.datasets)} dataset{'s' * (len(config.datasets) > 1)}, "
-        f"{sum(int(results.metadata(name)['cells']) for name in config.datasets):,} cells",
+        f"{sum(results.metadata(name)['cells'] for name in config.datasets):,} cells",
         "Models": f"{len(config.models)} model{'s' * (len(config.models) > 1)} of {size.layers} "
         f"layers, width {size.hidden}; scored: "
         + ", ".join(model_label(config, name) for name in config.evaluation.pair),

@@ -258,8 +258,14 @@ class Results:
         return self.cached(f"benchmarks/{benchmark}.json", read_json)
 
     def metadata(self, dataset: str) -> dict[str, Any]:
-        """Return the metadata of an evaluation dataset, e.g. ``cells``."""
-        return self.cached(f"corpus/evaluation/{dataset}.json", read_json)
+        """Return ``label``, ``cells`` and ``genes`` of the metadata of an evaluation dataset."""
+
+        def read(path: Path) -> dict[str, Any]:
+            values = read_json(path)
+            counts = {name: int(values[name]) for name in ("cells", "genes")}
+            return {"label": str(values["label"]), **counts}
+
+        return self.cached(f"corpus/evaluation/{dataset}.json", read)
 
     @property
     def lengths(self) -> LengthCounts:
@@ -300,8 +306,12 @@ class Results:
         summary = "corpus/manifest.json"
         if not (self.folder / summary).is_file():
             return 0
-        counts_by_file = self.cached(summary, read_json).get("excluded", {})
-        return sum(counts["held_out"] + counts["repeated"] for counts in counts_by_file.values())
+
+        def read(path: Path) -> int:
+            counts_by_file = read_json(path).get("excluded", {}).values()
+            return sum(counts["held_out"] + counts["repeated"] for counts in counts_by_file)
+
+        return self.cached(summary, read)
 
 
 def metric_file(metric: str, dataset: str, model: str = "") -> str:

@@ -19,7 +19,7 @@ from scsigmoid.config.study import study_runs
 from scsigmoid.errors import UserError, first_few
 from scsigmoid.progress import log
 from scsigmoid.records.csv_rows import read_frame, write_frame
-from scsigmoid.training.journal import JOURNAL, LAYERS, read_journal
+from scsigmoid.training.journal import JOURNAL, LAYER_COLUMNS, LAYERS, read_journal
 
 #: Columns of the journal that ``curves.csv`` contains.
 CURVES = ("step", "loss", "gradient_norm", "attention_score_max", "validation_loss")
@@ -55,7 +55,7 @@ def collect(config: Config, results: Path, output: Path) -> None:
         )
         curves.append(pd.DataFrame({"run": number, **{key: columns[key] for key in CURVES}}))
         if (folder / LAYERS).is_file():
-            layers.append(pd.read_csv(folder / LAYERS))
+            layers.append(read_frame(folder / LAYERS, usecols=list(LAYER_COLUMNS)))
             layers[-1].insert(0, "run", number)
     if not rows:
         raise UserError(f"{results}: contains no run of the study; train the runs first")
