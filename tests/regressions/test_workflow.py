@@ -455,8 +455,7 @@ def test_an_input_in_a_folder_of_tables_or_figures(name: str, project: Project) 
     path.touch()
     jobs = project.jobs("corpus", "tokens")
     assert {"evaluation_cells", "vocabulary"} <= jobs.keys()
-    table = project.run("-n", f"{results}/tables/genes.csv")
-    assert "genes: no such table" in table.stderr.splitlines()[-1]
+    assert "genes: no such table" in project.error("-n", f"{results}/tables/genes.csv")
 
 
 @pytest.mark.parametrize("folder", ["corpus/training/part-00000", "tokens/training/part-00000"])
