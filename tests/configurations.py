@@ -1,5 +1,6 @@
-"""Stored configurations for commands of tests."""
+"""Stored and changed configurations, and the numbers in configurations."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,3 +39,26 @@ def write_configuration_of(run: Any, folder: Path) -> Path:
         models=dict.fromkeys(unused) | models,
         evaluation={"pair": [names["sigmoid"], names["softmax"]]},
     )
+
+
+def with_settings(config: Any, settings: Mapping[str, object]) -> Any:
+    """Return a copy of a configuration, or of a part of it, with other values of some settings.
+
+    The names of settings are dotted. Values are not checked.
+    """
+    for name, value in settings.items():
+        key, _, rest = name.partition(".")
+        values = config if isinstance(config, dict) else dict(config)
+        new = {key: with_settings(values[key], {rest: value}) if rest else value}
+        config = config | new if isinstance(config, dict) else config.model_copy(update=new)
+    return config
+
+
+def numbers(values: Any, path: str = "") -> Iterator[tuple[Any, Any, str]]:
+    """Yield the section, the key and the dotted name of each number of a configuration."""
+    for key, value in list(values.items() if isinstance(values, dict) else enumerate(values)):
+        name = f"{path}.{key}".lstrip(".")
+        if isinstance(value, dict | list):
+            yield from numbers(value, name)
+        elif type(value) in (int, float):
+            yield values, key, name

@@ -41,7 +41,7 @@ class Job:
         """
         if self.stage in NEW_PROCESS:
             command = [sys.executable, "-c", KILLED if is_killed else NORMAL, *self.arguments]
-            return subprocess.run(command, cwd=self.folder, check=False).returncode
+            return subprocess.run(command, cwd=self.folder).returncode
 
         def work() -> int:
             os.chdir(self.folder)

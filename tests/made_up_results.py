@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from configurations import with_settings
 from matplotlib.figure import Figure
 from once import made_once
 
@@ -31,6 +32,7 @@ from scsigmoid.records.measurements import (
     write_measurements,
 )
 from scsigmoid.report import registry
+from scsigmoid.report.figures.style import styled
 from scsigmoid.results.folder import Results
 from scsigmoid.training.journal import COLUMNS
 
@@ -583,6 +585,11 @@ def finished(folder: Path, config: Config, tmp_path_factory: pytest.TempPathFact
     return Results(made_once(tmp_path_factory, "finished_results", make), config)
 
 
+def with_other(results: Results, settings: Mapping[str, object]) -> Results:
+    """Return the results with other values of some settings, whose names are dotted."""
+    return Results(results.folder, with_settings(results.config, settings))
+
+
 def copy_inputs(results: Results, kind: str, name: str, folder: Path) -> Results:
     """Copy the declared inputs of a table or figure to a folder, and return these results."""
     for file in registry.find(kind, name, results.plan).inputs:
@@ -599,8 +606,9 @@ def write_all_parts(results: Results) -> None:
 
 
 def draw(name: str, results: Results) -> Figure:
-    figure: Figure = registry.make("figure", name, results)
-    return figure
+    with styled():
+        figure: Figure = registry.make("figure", name, results)
+        return figure
 
 
 @pytest.fixture

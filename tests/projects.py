@@ -112,6 +112,26 @@ class Project:
         return {**os.environ, "PATH": path}
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run Snakemake, which must succeed."""
+        run = self.outcome(*arguments)
+        assert run.returncode == 0, run.stdout + run.stderr
+        return run
+
+    def failure(self, *arguments: str) -> str:
+        """Run Snakemake, which must fail without a traceback. Return what it prints."""
+        run = self.outcome(*arguments)
+        output = run.stdout + run.stderr
+        assert run.returncode != 0
+        assert "Traceback" not in output
+        return output
+
+    def error(self, *arguments: str) -> str:
+        """Run Snakemake, which must fail with an error of this program. Return that last line."""
+        last_line = self.failure(*arguments).splitlines()[-1]
+        assert last_line.startswith("scsigmoid: error: ")
+        return last_line
+
+    def outcome(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run Snakemake to its end."""
         environment = self.environment()
         if (self.folder / "src").is_symlink():  # its package is the one that this process imports
@@ -122,20 +142,17 @@ class Project:
             env=environment,
             capture_output=True,
             text=True,
-            check=False,
         )
 
     def jobs(self, *arguments: str) -> dict[str, int]:
         """Return the number of jobs of each rule in a dry run."""
         run = self.run("-n", *arguments)
-        assert run.returncode == 0, run.stdout + run.stderr
         counts = re.findall(r"^(\w+) +(\d+)$", run.stdout, flags=re.MULTILINE)
         return {rule: int(count) for rule, count in counts if rule != "total"}
 
     def listed(self, *arguments: str) -> list[Job]:
         """Return the jobs of a dry run in its order, without targets, which have no command."""
         run = self.run(*arguments, "-n", "--printshellcmds", "--quiet", "host")
-        assert run.returncode == 0, run.stdout + run.stderr
         printer = self.folder / "printer" / "python"  # stands in for Python in shell commands
         printer.parent.mkdir(exist_ok=True)
         printer.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")

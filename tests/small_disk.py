@@ -12,7 +12,7 @@ import pytest
 
 def mount(*arguments: str | Path) -> None:
     """Call ``mount``, or skip the test where that is not allowed."""
-    process = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
+    process = subprocess.run(["mount", *arguments], capture_output=True, text=True)
     if process.returncode:
         pytest.skip(f"no small disk can be mounted here: {process.stderr.strip()}")
 

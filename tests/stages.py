@@ -61,10 +61,14 @@ def dense(cells: Cells) -> np.ndarray:
     return np.concatenate([chunk.counts.toarray() for chunk in cells.chunks()])
 
 
+def build(corpus: Corpus, datasets: Mapping[str, Dataset], path: Path) -> list[str]:
+    """Write a manifest, with downloads and summary in the same folder; return the summary."""
+    outputs = path, path.with_suffix(".json")
+    return build_manifest(corpus, datasets, 42, path.parent / "downloads", *outputs)
+
+
 def make_manifest(corpus: Corpus, datasets: Mapping[str, Dataset], folder: Path) -> list[str]:
-    """Write ``manifest.csv`` and ``manifest.json``; return the summary."""
-    outputs = folder / "manifest.csv", folder / "manifest.json"
-    return build_manifest(corpus, datasets, 42, folder / "downloads", *outputs)
+    return build(corpus, datasets, folder / "manifest.csv")
 
 
 def make_part(corpus: Corpus, folder: Path, part: int = 0) -> Path:
@@ -83,17 +87,24 @@ def make_evaluation(corpus: Corpus, name: str, dataset: Dataset, folder: Path) -
     return outputs
 
 
+def hold_out(
+    path: Path, folder: Path, held_out: float = 0.2, **settings: str
+) -> tuple[Path, Path, Path]:
+    """Run all these stages on one file, of which a share of the cells is held out.
+
+    Return the part with the other cells, and the h5ad file and the metadata of held-out cells.
+    """
+    entry = LocalFiles(files=str(path), held_out=held_out, name="mine", **settings)
+    corpus, dataset = local_corpus(entry), Dataset(title="Mine")
+    make_manifest(corpus, {"mine": dataset}, folder)
+    return make_part(corpus, folder), *make_evaluation(corpus, "mine", dataset, folder)
+
+
 def fetch(config: Config, folder: Path, *options: object) -> int:
     """Run the command with the stored configuration and ``manifest.csv`` of the folder."""
     (folder / "config.yaml").write_text(as_yaml(config))
     inputs = "--manifest", folder / "manifest.csv", "--configuration", folder / "config.yaml"
     return main(["fetch", *map(str, [*inputs, *options])])
-
-
-def build(corpus, datasets, path):
-    """Make a manifest, with downloads and summary in the same folder."""
-    outputs = path, path.with_suffix(".json")
-    return build_manifest(corpus, datasets, 42, path.parent / "downloads", *outputs)
 
 
 def store(path: Path, values: np.ndarray, kind: str, **options) -> Path:

@@ -48,7 +48,6 @@ def test_an_error_is_in_the_log_and_one_line_on_the_terminal(tmp_path: Path) -> 
         [sys.executable, "-m", "scsigmoid", *arguments, "--log", str(log)],
         capture_output=True,
         text=True,
-        check=False,
     )
     assert run.returncode == 1
     assert run.stderr.count("\n") == 1

@@ -53,14 +53,12 @@ def atomic_path(path: str | Path, *, overwrite: bool = True) -> Iterator[Path]:
     Raises:
         IsADirectoryError: if ``path`` is a folder.
         UserError: if ``path`` is a pipe or a device, if a name is too long, or, without
-            ``overwrite``, if ``path`` exists before or after the block.
+            ``overwrite``, if ``path`` exists after the block.
     """
     path = Path(path)
     check_target(path)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not overwrite and os.path.lexists(path):
-        raise UserError(f"{path}: exists; name another file")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_path(path)
     try:

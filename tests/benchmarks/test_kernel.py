@@ -13,11 +13,7 @@ from benchmarks.small_benchmarks import KERNEL, run_kernel
 
 from scsigmoid.benchmarks import kernel, machine, timing
 from scsigmoid.benchmarks.cases import Case, Inputs, groups
-from scsigmoid.benchmarks.kernel import (
-    Candidate,
-    measure,
-    prepare_case,
-)
+from scsigmoid.benchmarks.kernel import Candidate, measure, prepare_case
 from scsigmoid.benchmarks.providers import (
     PROVIDERS,
     Kernel,

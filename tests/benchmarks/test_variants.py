@@ -174,9 +174,7 @@ def pytorch_package() -> SimpleNamespace:
     return SimpleNamespace(sigmoid_attn_padded_fwd_op=forward, sigmoid_attn_padded_bwd_op=backward)
 
 
-def test_triton_sigmoid_is_called_with_the_right_arguments(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_triton_sigmoid_is_called_with_the_right_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton_sigmoid", ModuleType("triton_sigmoid"))
     monkeypatch.setitem(sys.modules, "triton_sigmoid.sigmoid_triton_padded", pytorch_package())  # type: ignore[arg-type]
     (variant,) = [each for each in VARIANTS if each.kernel == "triton_sigmoid"]

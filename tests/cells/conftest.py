@@ -13,7 +13,6 @@ from small_models import one_by_one, write_model
 import scsigmoid as ss
 from scsigmoid.cells.embed_file import embed_file
 from scsigmoid.cli import main
-from scsigmoid.config.schema import Embeddings
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 
 
@@ -24,18 +23,9 @@ def make_model(tmp_path: Path):
 
 
 GENES = [f"ENSG{index:011d}" for index in range(36)]
-
-
 NAMES = [*(f"GENE{index}" for index in range(33)), "HLA-DRA", "GENE34", "GENE35"]
-
-
 FOREIGN = [f"ENSG9{index:010d}" for index in range(36)]  # not in the vocabulary
-
-
 CELLS = 9
-
-
-SETTINGS = Embeddings(batch_tokens=40)
 
 
 @pytest.fixture
@@ -83,7 +73,7 @@ def write(tmp_path):
 
 def run(path, model):
     output = path.with_name("out.h5ad")
-    embed_file(path, ss.load(model, device="cpu"), SETTINGS, output, force=True)
+    embed_file(path, ss.load(model, device="cpu"), output, batch_tokens=40, force=True)
     return anndata.read_h5ad(output)
 
 

@@ -1,10 +1,10 @@
 """Types and limits of settings, and messages about wrong ones."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from configurations import numbers
 
 from scsigmoid.config.check import check, load
 from scsigmoid.errors import UserError
@@ -42,16 +42,6 @@ def test_a_wrong_value_is_named(section: str, changed: Any, setting: str, value:
 def test_a_wrong_name_is_named(changed: dict[Any, Any], message: str) -> None:
     with pytest.raises(UserError, match=f"^{message}"):
         load(overrides=changed)
-
-
-def numbers(values: Any, path: str = "") -> Iterator[tuple[Any, Any, str]]:
-    """Yield the section, the key and the dotted name of each number of a configuration."""
-    for key, value in list(values.items() if isinstance(values, dict) else enumerate(values)):
-        name = f"{path}.{key}".lstrip(".")
-        if isinstance(value, dict | list):
-            yield from numbers(value, name)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield values, key, name
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -1])

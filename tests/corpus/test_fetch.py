@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from configurations import with_settings
 from loopback import uuid
 from stages import dense, local_corpus, make_evaluation, make_manifest, make_part
 
@@ -20,8 +21,7 @@ BLOOD = Dataset(title="Blood")
 
 
 def test_embedded(config, tmp_path):
-    sizes = config.corpus.embedded.model_copy(update={"training_cells": 100})
-    corpus = config.corpus.model_copy(update={"embedded": sizes})
+    corpus = with_settings(config.corpus, {"embedded.training_cells": 100})
     own = {"mine": Dataset(title="Not a file of the embedded corpus", file="mine.h5ad")}
     make_manifest(corpus, {**own, **config.datasets}, tmp_path)
     rows = read_manifest(tmp_path / "manifest.csv")
@@ -109,8 +109,7 @@ def test_raw_files_are_deleted_and_restored(corpus, server, files, write_h5ad, c
     linked = part / f"{uuid(1003)}.h5ad"  # the user replaces this link to a download
     linked.unlink()
     linked.symlink_to(own)
-    download = corpus.download.model_copy(update={"keep_files": False})
-    corpus = corpus.model_copy(update={"download": download})
+    corpus = with_settings(corpus, {"download.keep_files": False})
     with raw_files(part, corpus, tmp_path / "downloads", last=True):
         pass
     assert own.exists()

@@ -5,20 +5,14 @@ import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from stages import dense, local_corpus, make_evaluation, make_manifest, make_part
+from stages import dense, hold_out, local_corpus, make_manifest, make_part
 from tenx import tenx_file, tenx_folder
 
-from scsigmoid.config.schema import Dataset, LocalFiles
+from scsigmoid.config.schema import LocalFiles
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.errors import UserError
 
-
-def local(path, **settings):
-    return local_corpus(LocalFiles(files=str(path), **settings))
-
-
-DATASETS = {"mine": Dataset(title="Mine")}
 SYMBOL = [f"GENE{index}" for index in range(12)]
 ID = [f"ENSG{index:011d}" for index in range(12)]
 
@@ -29,11 +23,9 @@ def test_a_layer_and_a_column_of_genes(counts, write_h5ad, tmp_path):
     adata = anndata.read_h5ad(path)
     adata.layers["counts"] = sp.csr_matrix(counts.astype(np.float32))
     adata.write_h5ad(path)
-    folder = tmp_path / "run"
-    corpus = local(path, layer="counts", genes="gene_ids", held_out=0.2, name="mine")
-    make_manifest(corpus, DATASETS, folder)
-    [(_, trained)] = cells_of_part(make_part(corpus, folder))
-    held = open_cells(make_evaluation(corpus, "mine", DATASETS["mine"], folder)[0])
+    part, file, _ = hold_out(path, tmp_path / "run", layer="counts", genes="gene_ids")
+    [(_, trained)] = cells_of_part(part)
+    held = open_cells(file)
     others = np.setdiff1d(np.arange(30), trained.rows)
     for cells, rows in ((trained, trained.rows), (held, others)):
         assert (cells.genes, cells.names) == (ID, SYMBOL)
@@ -54,7 +46,7 @@ def test_tenx(kind, counts, tmp_path, capfd):
         path = tenx_file(tmp_path / "sample.h5", counts, kinds)
     else:
         path = tenx_folder(tmp_path / "sample", counts, "GSM1_" * (kind != "folder"), kinds)
-    corpus, folder = local(path), tmp_path / "run"
+    corpus, folder = local_corpus(LocalFiles(files=str(path))), tmp_path / "run"
     make_manifest(corpus, {}, folder)
     [(_, cells)] = cells_of_part(make_part(corpus, folder))
     assert cells.genes == ID[:11]
@@ -69,5 +61,6 @@ def test_tenx(kind, counts, tmp_path, capfd):
 def test_other_h5_files(tmp_path):
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["data"] = [1, 2]
+    corpus = local_corpus(LocalFiles(files=str(tmp_path / "other.h5")))
     with pytest.raises(UserError, match=r"other\.h5: not a 10x file or folder that scanpy reads"):
-        make_manifest(local(tmp_path / "other.h5"), {}, tmp_path)
+        make_manifest(corpus, {}, tmp_path)

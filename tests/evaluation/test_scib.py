@@ -205,11 +205,9 @@ def effective_numbers(points, batches, neighbors):
 
 def test_ilisi_equals_its_formula(write_pair, counts, tmp_path):
     pair = write_pair({"a": 50, "b": 40, "c": 30})
-    settings = SETTINGS.model_copy(update={"neighbors": 15})
-    outputs = {"ilisi": tmp_path / "results/metrics/ilisi/toy.csv"}
-    scib(pair, counts, settings, 42, outputs, donors=True, batch="donor_id")
-    rows = read_measurements(outputs["ilisi"])
-    representations = list(find_neighbors(pair, counts, settings, 42, "donor_id"))
+    options = {"donors": True, "batch": "donor_id"}
+    (rows,) = scored(pair, counts, tmp_path / "results/metrics", "ilisi", **options)
+    representations = list(find_neighbors(pair, counts, SETTINGS, 42, "donor_id"))
     assert [row.model for row in rows] == [item.metadata["model"] for item in representations]
     assert {row.group for row in rows} == {""}  # not by donor
     for row, cells in zip(rows, representations, strict=True):

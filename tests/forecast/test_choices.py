@@ -16,8 +16,7 @@ from scsigmoid.report import registry
 
 
 def test_one_model_and_no_benchmarks(own: Any, tmp_path: Path) -> None:
-    write_lengths(tmp_path / "a.h5ad", list(range(1, 101)))
-    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.2}
+    entry = write_lengths(tmp_path / "a.h5ad", list(range(1, 101)), held_out=0.2)
     config = own(entry)
     assert (config.preset, config.device, list(config.models)) == ("own", "cpu", ["sigmoid"])
     assert config.evaluation.pair == ["sigmoid"]
@@ -52,16 +51,15 @@ def test_the_context_covers_95_percent_of_the_cells(own: Any, tmp_path: Path, ki
 
 def test_large_files_are_sampled_evenly(tmp_path: Path, own: Any) -> None:
     lengths = [10] * 4000 + [200] * 4000
-    write_lengths(tmp_path / "a.h5ad", lengths)
-    config = own({"files": str(tmp_path / "a.h5ad"), "held_out": 0.1}, device="cuda")
+    entry = write_lengths(tmp_path / "a.h5ad", lengths, held_out=0.1)
+    config = own(entry, device="cuda")
     assert config.models["sigmoid"].context == 256
     assert config.architecture.size == "small"
     assert config.benchmarks.training.median_length in (10, 200)
 
 
 def test_values_that_are_set_are_kept(own: Any, tmp_path: Path) -> None:
-    write_lengths(tmp_path / "a.h5ad", [20] * 100)
-    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
+    entry = write_lengths(tmp_path / "a.h5ad", [20] * 100)
     config = own(entry, training={"steps": 7}, models={"sigmoid": {"context": 96}})
     assert (config.training.steps, config.models["sigmoid"].context) == (7, 96)
     assert not {"training.steps", "models.sigmoid.context"} & config.choices.keys()
@@ -71,8 +69,7 @@ def test_values_that_are_set_are_kept(own: Any, tmp_path: Path) -> None:
 
 def test_an_initial_model_sets_size_and_context(own: Any, tmp_path: Path) -> None:
     model = write_model(tmp_path, "sigmoid", cls_token=False)
-    write_lengths(tmp_path / "a.h5ad", list(range(1, 101)))
-    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.2}
+    entry = write_lengths(tmp_path / "a.h5ad", list(range(1, 101)), held_out=0.2)
     config = own(entry, training={"initial": str(model)})
     assert config.size_of("sigmoid").hidden == 16
     assert config.models["sigmoid"].context == CONTEXT

@@ -12,14 +12,7 @@ from small_training import TINY
 
 from scsigmoid.errors import UserError
 from scsigmoid.model.encoder import Encoder
-from scsigmoid.model.weights import (
-    load_encoder,
-    load_vocabulary,
-    read,
-    save_encoder,
-    shrink,
-    write,
-)
+from scsigmoid.model.weights import load_encoder, load_vocabulary, read, save_encoder, shrink, write
 from scsigmoid.tokens.vocabulary import SPECIAL, Vocabulary
 
 GENES = tuple(f"ENSG{gene:011d}" for gene in range(60))

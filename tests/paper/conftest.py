@@ -1,3 +1,1 @@
 from made_up_results import config, copied, finished, folder, paper_config, paper_results, results
-
-__all__ = ["config", "copied", "finished", "folder", "paper_config", "paper_results", "results"]

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from made_up_results import H100, PapersNumbers, write_cells, write_parquet
+from configurations import with_settings
+from made_up_results import H100, PapersNumbers, with_other, write_cells, write_parquet
 
 from scsigmoid.benchmarks.rows import KernelRow, write_rows
 from scsigmoid.config.schema import Config
@@ -263,16 +264,6 @@ def test_fewer_training_cells_are_named(paper_results: Results) -> None:
     assert difference_names(paper_results, "stability") == ["number of training cells"]
 
 
-def with_setting(config: Any, path: list[str], value: object) -> Any:
-    """Return a copy of a configuration, or of a part of it, with another value at ``path``."""
-    if not path:
-        return value
-    key, *rest = path
-    if isinstance(config, dict):
-        return {**config, key: with_setting(config[key], rest, value)}
-    return config.model_copy(update={key: with_setting(getattr(config, key), rest, value)})
-
-
 #: Settings of training with values that differ from the paper.
 TRAINING = {
     "learning_rate": 3e-4, "global_batch": 128, "warmup_steps": 500, "weight_decay": 0.0,
@@ -300,8 +291,8 @@ def test_settings_that_differ_from_the_paper_are_named(
         value = paper[::-1]
     elif isinstance(paper, list):
         value = paper[:1] if len(paper) > 1 else [16]
-    config = with_setting(paper_config, path, value)
-    rows = [row for row in differences(config) if row.group == group]
+    changed = with_settings(paper_config, {setting: value})
+    rows = [row for row in differences(changed) if row.group == group]
     if path[0] == "models":  # a model with another attention or context is not the paper's
         name = "models.softmax_8k"
     assert [row.name.split(" of ")[0] for row in rows] == [name]
@@ -326,10 +317,7 @@ def test_the_papers_models_may_have_any_names(paper_results: Results) -> None:
         write_cells(path, dict(pq.read_table(path).to_pydict()))
     models = {names[name]: model for name, model in config.models.items()}
     pair = [names[name] for name in config.evaluation.pair]
-    evaluation = config.evaluation.model_copy(update={"pair": pair})
-    renamed = Results(
-        folder, config.model_copy(update={"models": models, "evaluation": evaluation})
-    )
+    renamed = with_other(paper_results, {"models": models, "evaluation.pair": pair})
     assert differences(renamed.config, renamed) == []
     assert [number for number in numbers(renamed) if number.verdict != REPRODUCED] == []
 
@@ -338,19 +326,15 @@ def test_sizes_of_the_training_benchmark_may_have_any_names(paper_config: Config
     sizes = {f"size_{name}": size for name, size in paper_config.sizes.items()}
     sizes["160M"] = paper_config.sizes["1.4B"]
 
-    def with_sizes(names: list[str]) -> Config:
-        training = paper_config.benchmarks.training.model_copy(update={"sizes": names})
-        benchmarks = paper_config.benchmarks.model_copy(update={"training": training})
-        return paper_config.model_copy(
-            update={"sizes": sizes | paper_config.sizes | sizes, "benchmarks": benchmarks}
-        )
+    def cost_of(names: list[str]) -> list[Any]:
+        all_sizes = sizes | paper_config.sizes | sizes
+        settings = {"sizes": all_sizes, "benchmarks.training.sizes": names}
+        rows = differences(with_settings(paper_config, settings))
+        return [row for row in rows if row.group == "cost"]
 
     names = paper_config.benchmarks.training.sizes
-    cost = [
-        row for row in differences(with_sizes([f"size_{x}" for x in names])) if row.group == "cost"
-    ]
-    assert cost == []
-    (row,) = [row for row in differences(with_sizes(names)) if row.group == "cost"]
+    assert cost_of([f"size_{name}" for name in names]) == []
+    (row,) = cost_of(names)
     assert (row.name, row.here) == ("benchmarks.training.sizes", "1.4B, 400M, 600M, 1.4B")
 
 

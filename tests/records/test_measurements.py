@@ -32,11 +32,7 @@ def test_values_read_back_to_the_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"a,b\n1,2\n", "not a table of measurements"),
-        (b"\xff\xfe", "damaged"),
-    ],
+    ("content", "words"), [(b"a,b\n1,2\n", "not a table of measurements"), (b"\xff\xfe", "damaged")]
 )
 def test_other_files_are_refused(tmp_path: Path, content: bytes, words: str) -> None:
     with pytest.raises(UserError, match="no such result file"):

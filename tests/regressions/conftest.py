@@ -17,11 +17,3 @@ from made_up_results import (
 from tokens.conftest import part, vocabulary, write_part
 from training.checkpoint_files import checkpoints
 from workflow.conftest import make_project
-
-__all__ = [
-    "cells", "checkpoint", "checkpoints", "config", "copied", "corpus", "counts", "finished",
-    "folder", "gpu", "lock", "make_model", "make_project", "make_store", "own", "paper_config",
-    "paper_results",
-    "part", "published", "results", "server", "service", "store", "vocabulary", "web", "whole",
-    "write_arm", "write_h5ad", "write_part",
-]  # fmt: skip

@@ -76,8 +76,6 @@ def test_a_table_without_all_groups_is_incomplete_in_the_machine_file(
 
 
 CPU = torch.device("cpu")
-
-
 INPUTS = Inputs(Case("paper", 8, 2, 12, (12, 12)), CPU)
 
 

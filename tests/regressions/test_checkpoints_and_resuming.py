@@ -6,6 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from configurations import with_settings
 from small_training import TINY, TRAINING
 from training.checkpoint_files import IDENTITY, save
 
@@ -114,8 +115,8 @@ def test_checkpoints_of_earlier_code_are_resumed():
     config = Plan(load(overrides=overrides)).run_config("sigmoid_384")
     config = config.model_copy(update={"models": {"m": config.models["sigmoid_384"]}})
     assert TrainingRun.of(config, "m").identity("v", "c") == EARLIER_IDENTITY
-    changed = config.architecture.model_copy(update={"variants": ["qk_norm"]})
-    other = TrainingRun.of(config.model_copy(update={"architecture": changed}), "m")
+    changed = with_settings(config, {"architecture.variants": ["qk_norm"]})
+    other = TrainingRun.of(changed, "m")
     assert other.identity("v", "c").items() - EARLIER_IDENTITY.items() == {
         ("architecture.variants", '["qk_norm"]')
     }

@@ -44,7 +44,7 @@ def test_the_log_of_a_killed_job_has_a_line_of_each_attempt(tmp_path: Path) -> N
     command = command_that("os.kill(os.getpid(), 9)")
     for attempt in ("17", "18"):
         environment = os.environ | {"SLURM_JOB_ID": attempt}
-        run = subprocess.run([*command, "--log", log], env=environment, check=False)
+        run = subprocess.run([*command, "--log", log], env=environment)
         assert run.returncode == -9
         text = log.read_text()
         log.unlink()  # as Snakemake does before an attempt

@@ -2,11 +2,13 @@
 
 import dataclasses
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from configurations import numbers
 from small_training import row
 from stages import local_corpus, make_evaluation, make_manifest, make_part, write_cells
 
@@ -30,9 +32,13 @@ from scsigmoid.training.journal import (
 ARABIC, FULL_WIDTH = "\u0661\u0662", "\uff11\uff12"  # both are 12 to int()
 
 
-def is_one_line(error: pytest.ExceptionInfo[UserError], name: str) -> bool:
-    message = str(error.value)
-    return "\n" not in message and name in message
+@contextmanager
+def one_line_error(name: str) -> Iterator[pytest.ExceptionInfo[UserError]]:
+    """Check that the block raises a UserError of one line that contains ``name``."""
+    with pytest.raises(UserError) as error:
+        yield error
+    assert "\n" not in str(error.value)
+    assert name in str(error.value)
 
 
 @pytest.fixture
@@ -51,9 +57,8 @@ def test_a_journal_with_an_impossible_step(journal: Path, step: str) -> None:
     text = journal.read_text()
     for edited in (text.replace("\n10,", f"\n{step},"), text + f"{step},{'1.0,' * 12}1.0\n"):
         journal.write_text(edited, encoding="utf-8")
-        with pytest.raises(UserError) as error:
+        with one_line_error("journal.csv"):
             read_journal(journal)
-        assert is_one_line(error, "journal.csv")
 
 
 def test_a_journal_with_other_damage(journal: Path) -> None:
@@ -70,9 +75,8 @@ def test_a_journal_with_other_damage(journal: Path) -> None:
     ):
         assert edited != data
         journal.write_bytes(edited)
-        with pytest.raises(UserError) as error:
+        with one_line_error("journal.csv"):
             read_journal(journal)
-        assert is_one_line(error, "journal.csv")
 
 
 def test_losses_that_are_not_finite_are_results(tmp_path: Path) -> None:
@@ -88,9 +92,8 @@ def test_damaged_statistics_of_layers(tmp_path: Path, step: bytes) -> None:
     append_rows(path, [Layer(**{**dict.fromkeys(LAYER_COLUMNS, 1), "step": 10})])
     edited = path.read_bytes().replace(b"\n10,", b"\n" + step + b",")
     path.write_bytes(edited)
-    with pytest.raises(UserError) as error:
+    with one_line_error("layers.csv"):
         begin_layers(path, 20)
-    assert is_one_line(error, "layers.csv")
     assert path.read_bytes() == edited
 
 
@@ -100,9 +103,8 @@ def test_a_manifest_with_digits_of_another_script(tmp_path: Path, column: str, d
     path = tmp_path / "manifest.csv"
     fields: dict[str, str] = {"role": "training", "source": "local", "location": "", column: digits}
     write_manifest(path, [ManifestRow(file="a", **fields)])
-    with pytest.raises(UserError) as error:
+    with one_line_error(column):
         read_manifest(path)
-    assert is_one_line(error, column)
 
 
 @pytest.mark.parametrize("digits", [ARABIC, FULL_WIDTH, "1_2", f"{ARABIC}.5"])
@@ -138,12 +140,10 @@ def test_an_impossible_share_of_held_out_cells(share: str, tmp_path: Path) -> No
     manifest.write_text(text.replace("fraction=0.5 ", f"fraction={share} "))
     assert manifest.read_text() != text
     (tmp_path / "manifest.json").unlink()
-    with pytest.raises(UserError) as error:
+    with one_line_error("fraction"):
         make_part(corpus, tmp_path)
-    assert is_one_line(error, "fraction")
-    with pytest.raises(UserError) as error:
+    with one_line_error("fraction"):
         make_evaluation(corpus, "mine", Dataset(title="Mine"), tmp_path)
-    assert is_one_line(error, "fraction")
 
 
 def test_a_share_with_digits_of_another_script() -> None:
@@ -151,24 +151,13 @@ def test_a_share_with_digits_of_another_script() -> None:
     assert not FRACTION.fullmatch(f"fraction=0.5 seed={ARABIC}")
 
 
-def numbers(values: Any, path: str = "") -> Iterator[tuple[Any, Any, str]]:
-    """Yield the section, the key and the dotted name of each number of a configuration."""
-    for key, value in list(values.items() if isinstance(values, dict) else enumerate(values)):
-        name = f"{path}.{key}".lstrip(".")
-        if isinstance(value, dict | list):
-            yield from numbers(value, name)
-        elif type(value) in (int, float):
-            yield values, key, name
-
-
 def test_every_number_has_an_upper_limit() -> None:
     values = load(overrides={"preset": "paper"}).model_dump()
     for section, key, name in numbers(values):
         for number in (10**19, -(10**19), 2**63 if name == "seed" else 2**31, 10**400, 1e300):
             valid, section[key] = section[key], number
-            with pytest.raises(UserError) as error:
+            with one_line_error(name):
                 check(values)
-            assert is_one_line(error, name)
             section[key] = valid
     with pytest.raises(UserError, match=r"^training\.steps: "):
         load(overrides={"training": {"steps": 10**8}})  # names of snapshots have eight digits
@@ -204,9 +193,8 @@ def test_aliases_that_expand_without_bounds(
 ) -> None:
     path = tmp_path / "bomb.yaml"
     path.write_text(text)
-    with pytest.raises(UserError) as error:
+    with one_line_error("bomb.yaml") as error:
         read_yaml(path)
-    assert is_one_line(error, "bomb.yaml")
     assert "alias" in str(error.value)
     assert main(["plan", "--configfile", str(path)]) == 1
     assert "bomb.yaml" in capsys.readouterr().err

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from corpus.conftest import corpus, server, web  # noqa: F401
-from evaluation.conftest import write_arm  # noqa: F401
 from loopback import uuid
 
 from scsigmoid.corpus.discover import Service, list_versions
@@ -11,7 +9,7 @@ from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_embeddings
 
 
-def test_a_version_with_two_h5ad_files(server, web):  # noqa: F811
+def test_a_version_with_two_h5ad_files(server, web):
     for dataset in (1, 2):
         server.add(dataset, b"1", published="2024-05-01")
     entry = server.answers[f"/datasets/{uuid(1)}/versions"][0]
@@ -21,7 +19,7 @@ def test_a_version_with_two_h5ad_files(server, web):  # noqa: F811
     assert "2 h5ad files" in left_out[uuid(1)]
 
 
-def test_embeddings_of_other_cells(write_arm):  # noqa: F811
+def test_embeddings_of_other_cells(write_arm):
     """The rows in the dataset differ, but not the cell types."""
     values = np.arange(8.0).reshape(4, 2)
     rows = {"sigmoid_4k": [0, 1, 2, 3], "softmax_4k": [0, 1, 2, 4]}

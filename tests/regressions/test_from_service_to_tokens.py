@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from loopback import Loopback, uuid
-from stages import local_corpus, make_evaluation, make_manifest, make_part
+from stages import hold_out, make_evaluation, make_manifest, make_part
 
-from scsigmoid.config.schema import Corpus, Dataset, LocalFiles
+from scsigmoid.config.schema import Corpus, Dataset
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.corpus.manifest import write_lock
@@ -173,13 +173,10 @@ def test_spots_off_the_tissue_of_own_files(in_tissue, tmp_path):
     counts = draw(20, 7)
     counts[0] = counts[on[0]]
     content(path, counts, "5.1.0", cell_type=["a", "a", "b", "b"] * 5, in_tissue=in_tissue)
-    corpus, folder = local_corpus(LocalFiles(files=str(path), held_out=0.3)), tmp_path / "run"
-    datasets = {"mine": Dataset(title="Mine")}
-    make_manifest(corpus, datasets, folder)
-    [(row, cells)] = cells_of_part(make_part(corpus, folder))
+    part, held, _ = hold_out(path, tmp_path / "run", held_out=0.3)
+    [(row, cells)] = cells_of_part(part)
     assert row.cells == str(cells.n_cells)
-    evaluated = open_cells(make_evaluation(corpus, "mine", datasets["mine"], folder)[0])
-    held_out = evaluated.obs(["scsigmoid_row"])["scsigmoid_row"]
+    held_out = open_cells(held).obs(["scsigmoid_row"])["scsigmoid_row"]
     assert sorted([*cells.rows, *map(int, held_out)]) == on.tolist()
     content(path, counts, "5.1.0", in_tissue=np.zeros(20, dtype=int))
     with pytest.raises(UserError, match=r"mine\.h5ad: all spots are off the tissue"):

@@ -4,23 +4,16 @@ import anndata
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from stages import dense, local_corpus, make_evaluation, make_manifest, make_part
+from stages import dense, hold_out
 
-from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.genes import check_shared, compare_genes, real_genes
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.errors import UserError
 
 GENES = real_genes()
-
-
 IDS, NAMES = [gene.id for gene in GENES], [gene.name for gene in GENES]
-
-
 MADE_UP = [f"ENSG9{index:010d}" for index in range(100)]
-
-
 SYMBOLS = [f"SIM{index}" for index in range(100)]
 
 
@@ -168,21 +161,10 @@ def test_genes_that_files_share(first, second, line, write_h5ad, capfd):
     assert line.format(*paths) in capfd.readouterr().err
 
 
-DATASETS = {"mine": Dataset(title="Mine")}
-
-
 SYMBOL = [f"GENE{index}" for index in range(12)]
-
-
 ID = [f"ENSG{index:011d}" for index in range(12)]
-
-
 PEAKS = [f"chr1:{index}-{index + 1}" for index in range(8)]
-
-
 MULTIOME = ["Gene Expression"] * 4 + ["Peaks"] * 8
-
-
 SEVERAL = "several columns with Ensembl ids, or missing values"
 
 
@@ -207,12 +189,11 @@ def test_ids_in_several_columns_or_with_gaps(counts, write_h5ad, capfd):
 )
 def test_the_only_column_with_ids_is_used(index, var, genes, counts, write_h5ad, tmp_path, capfd):
     """The manifest names the column, so the choice of the column is logged once."""
-    path, folder = write_h5ad(counts, genes=index, name="mine", var=var), tmp_path / "run"
-    corpus = local_corpus(LocalFiles(files=str(path), held_out=0.2, name="mine"))
-    make_manifest(corpus, DATASETS, folder)
-    [(row, cells)] = cells_of_part(make_part(corpus, folder))
+    path = write_h5ad(counts, genes=index, var=var)
+    part, held, _ = hold_out(path, tmp_path / "run")
+    [(row, cells)] = cells_of_part(part)
     assert (row.genes, cells.genes) == ("ids", genes)
-    assert open_cells(make_evaluation(corpus, "mine", DATASETS["mine"], folder)[0]).genes == genes
+    assert open_cells(held).genes == genes
     log = capfd.readouterr().err
     assert log.count(f"{path}: genes by var['ids'], which has Ensembl ids") == 1
     assert log.count("Ensembl ids") == 1

@@ -13,7 +13,7 @@ from tokens.conftest import tokenized, vocabulary_of
 
 import scsigmoid as ss
 from scsigmoid.cells.embed_file import embed_file
-from scsigmoid.config.schema import Dataset, Embeddings, LocalFiles
+from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.embedded import real_cells
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.held_out import cells_of_part
@@ -22,8 +22,6 @@ from scsigmoid.errors import UserError
 from scsigmoid.tokens.statistics import gather
 from scsigmoid.tokens.tokenizer import Tokenizer
 from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
-
-SETTINGS = Embeddings(batch_tokens=9999)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +76,7 @@ def test_cells_with_ids_and_symbols(column, table, blood, model, tmp_path):
     ss.embed(by_id, blood)
     ss.embed(adata, model)
     np.testing.assert_array_equal(adata.obsm["X_scsigmoid"], by_id.obsm["X_scsigmoid"])
-    embed_file(tmp_path / "cells.h5ad", model, SETTINGS, tmp_path / "out.h5ad")
+    embed_file(tmp_path / "cells.h5ad", model, tmp_path / "out.h5ad")
     result = anndata.read_h5ad(tmp_path / "out.h5ad")
     np.testing.assert_allclose(result.obsm["X_scsigmoid"], by_id.obsm["X_scsigmoid"], atol=2e-5)
 
@@ -108,8 +106,7 @@ def test_training_on_files_of_both_kinds(tmp_path):
     genes = [SYMBOLS[gene] for gene in order]
     symbols = write_cells(tmp_path / "symbols.h5ad", COUNTS[20:][:, order], genes=genes)
     corpus = local_corpus(
-        LocalFiles(files=str(ids), held_out="batch=b", name="mine"),
-        LocalFiles(files=str(symbols)),
+        LocalFiles(files=str(ids), held_out="batch=b", name="mine"), LocalFiles(files=str(symbols))
     )
     adata = anndata.read_h5ad(ids)
     adata.obs["batch"] = ["a"] * 20 + ["b"] * 20
@@ -204,7 +201,7 @@ def test_raw_var_without_the_ids_or_symbols_that_var_has(case, table, blood, tmp
     ss.embed(by_id, blood)
     ss.embed(adata, model, **options)
     np.testing.assert_array_equal(adata.obsm["X_scsigmoid"], by_id.obsm["X_scsigmoid"])
-    embed_file(tmp_path / "cells.h5ad", model, SETTINGS, tmp_path / "out.h5ad", **options)
+    embed_file(tmp_path / "cells.h5ad", model, tmp_path / "out.h5ad", **options)
     result = anndata.read_h5ad(tmp_path / "out.h5ad")
     np.testing.assert_allclose(result.obsm["X_scsigmoid"], by_id.obsm["X_scsigmoid"], atol=2e-5)
 

@@ -7,9 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from stages import local_corpus, make_evaluation, make_manifest, make_part
+from stages import hold_out
 
-from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.errors import UserError
 from scsigmoid.tokens.make_stores import tokenize_evaluation, tokenize_part
@@ -47,17 +46,9 @@ def filtered(number, content):
 
 
 STORAGES = {"csr": sp.csr_matrix, "csc": sp.csc_matrix, "dense": np.asarray}
-
-
 LABELS = "obs/cell_type"
-
-
 LATIN = np.array([b"Caf\xe9"] * 30, dtype=h5py.string_dtype())  # stored as if it were UTF-8
-
-
 ONE_VALUE = "column 'cell_type' of obs must have one text, number or category per row"
-
-
 # Storage of the matrix, change of the file, and message, or None if the file can be read.
 FAULTS = {
     "a filter": ("csr", filtered(300, b"compressed"), "compressed by .* pip install hdf5plugin"),
@@ -113,16 +104,10 @@ def test_categories_of_fixed_length(counts, write_h5ad):
     assert open_cells(path).obs(["cell_type"])["cell_type"][:3].tolist() == ["T", "B", ""]
 
 
-DATASETS = {"mine": Dataset(title="Mine")}
-
-
 def test_flipped_bit_of_a_gene_id(counts, write_h5ad, tmp_path):
     """A flipped bit makes an id of another gene, which HDF5 does not detect."""
-    path, folder = write_h5ad(sp.csr_matrix(counts.astype(np.float32))), tmp_path / "run"
-    corpus = local_corpus(LocalFiles(files=str(path), held_out=0.2, name="mine"))
-    make_manifest(corpus, DATASETS, folder)
-    part = make_part(corpus, folder)
-    held, metadata = make_evaluation(corpus, "mine", DATASETS["mine"], folder)
+    path = write_h5ad(sp.csr_matrix(counts.astype(np.float32)))
+    part, held, metadata = hold_out(path, tmp_path / "run")
     statistics, vocabulary = tmp_path / "statistics.arrow", tmp_path / "vocabulary.parquet"
     gather(part, statistics)
     build_vocabulary([statistics], 1, vocabulary)

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from anndata.io import write_elem
-from stages import local_corpus, make_evaluation, make_manifest, make_part, write_cells
+from stages import hold_out, write_cells
 
 import scsigmoid as ss
 from scsigmoid.cells.embed_file import embed_file
-from scsigmoid.config.schema import Dataset, Embeddings, LocalFiles
+from scsigmoid.config.schema import Dataset
 from scsigmoid.corpus.cell_types import choose_label
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.hdf5 import read_obs
@@ -143,11 +143,8 @@ def test_stages_that_copy_obs(layout: str, path: Path, tmp_path: Path) -> None:
         else:
             for name in ("obs/note", "obs/_index", "obs/cell_type/categories", "var/_index"):
                 as_nullable(file, name)
-    corpus = local_corpus(LocalFiles(files=str(path), held_out=0.3, name="mine"))
-    datasets, folder = {"mine": Dataset(title="Mine")}, tmp_path / "run"
-    make_manifest(corpus, datasets, folder)
-    [(_, trained)] = cells_of_part(make_part(corpus, folder))
-    held, _ = make_evaluation(corpus, "mine", datasets["mine"], folder)
+    part, held, _ = hold_out(path, tmp_path / "run", held_out=0.3)
+    [(_, trained)] = cells_of_part(part)
     assert trained.n_cells + open_cells(held).n_cells == 30
     assert {*anndata.read_h5ad(held).obs.cell_type} <= {*TYPES}
 
@@ -167,7 +164,7 @@ def test_embed(tmp_path: Path) -> None:
                 for name in ("obs/note", "obs/_index", "var/_index"):
                     as_nullable(file, name)
         output = tmp_path / f"{layout}.h5ad"
-        embed_file(path, model, Embeddings(batch_tokens=1024), output)
+        embed_file(path, model, output)
         adata = anndata.read_h5ad(output)
         assert adata.obs.note.tolist() == NOTES
         embeddings.append(adata.obsm["X_scsigmoid"])

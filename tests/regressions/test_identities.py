@@ -19,8 +19,6 @@ from scsigmoid.records.measurements import read_measurements, write_measurements
 from scsigmoid.results.folder import Results
 
 HEART, SIGMOID = "simulated_heart", "sigmoid_256"
-
-
 Read = Callable[[Results], object]
 
 

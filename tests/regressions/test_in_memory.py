@@ -9,7 +9,7 @@ from stages import local_corpus, make_evaluation, make_manifest
 
 import scsigmoid as ss
 from scsigmoid.cells.embed_file import embed_file
-from scsigmoid.config.schema import Dataset, Embeddings, LocalFiles
+from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.embedded import real_cells
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.errors import UserError
@@ -144,11 +144,10 @@ def test_an_index_of_several_levels(make, model):
 def test_embed_and_fetch_write_the_strings_of_pandas_3(make, model, expected, tmp_path):
     """Columns of strings are written to the output, and to copies of held-out cells."""
     make().write_h5ad(tmp_path / "cells.h5ad")
-    settings = Embeddings(batch_tokens=9999)
     local = LocalFiles(files=str(tmp_path / "cells.h5ad"), held_out=0.5, label="kind", name="mine")
     corpus, dataset = local_corpus(local), Dataset(title="Mine", label="kind")
     with pd.option_context("future.infer_string", True):
-        embed_file(tmp_path / "cells.h5ad", model, settings, tmp_path / "out.h5ad")
+        embed_file(tmp_path / "cells.h5ad", model, tmp_path / "out.h5ad")
         make_manifest(corpus, {"mine": dataset}, tmp_path)
         held_out, _ = make_evaluation(corpus, "mine", dataset, tmp_path)
     result = anndata.read_h5ad(tmp_path / "out.h5ad")

@@ -4,14 +4,13 @@ import itertools
 from pathlib import Path
 
 import pytest
-from made_up_results import CELLS, MadeUp
+from made_up_results import CELLS, MadeUp, draw
 from matplotlib.axes import Axes
 
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config
 from scsigmoid.records.measurements import Interval
 from scsigmoid.report import registry
-from scsigmoid.report.figures.style import styled
 from scsigmoid.results.folder import Results
 from scsigmoid.results.labels import model_label, pairs, short_label
 from scsigmoid.study.stability import short_settings
@@ -113,12 +112,10 @@ def looks(axes: Axes) -> list[tuple[object, ...]]:
 
 def test_figures_of_equal_attention_and_context(tmp_path: Path) -> None:
     results = made_up(tmp_path, second_models(SLOW))
-    with styled():
-        for name, count in (("loss", 8), ("stability", 4)):
-            figure = registry.make("figure", name, results)
-            curves = looks(figure.axes[0])
-            assert len(curves) == len(set(curves)) == count, name
-        axes = registry.make("figure", "loss", results).axes[-1]  # of the last dataset
+    for name, count in (("loss", 8), ("stability", 4)):
+        curves = looks(draw(name, results).axes[0])
+        assert len(curves) == len(set(curves)) == count, name
+    axes = draw("loss", results).axes[-1]  # of the last dataset
     # Markers have one point, error bars two points with the same x.
     marks = [line.get_xydata() for line in axes.get_lines()]
     places = [points[0][0] for points in marks if len(points) == 1]
@@ -137,8 +134,7 @@ def test_labels_of_contexts_differ(tmp_path: Path, names: tuple[str, str]) -> No
     }
     same = demo.model_copy(update={"models": models | {"c_4k": models[names[0]]}})
     results = made_up(tmp_path, same)
-    with styled():
-        axes = registry.make("figure", "loss", results).axes[-1]  # of the last dataset
+    axes = draw("loss", results).axes[-1]  # of the last dataset
     assert [text.get_text() for text in axes.get_xticklabels()] == ["128", "256"]
 
 

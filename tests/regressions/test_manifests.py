@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from configurations import with_settings
 from loopback import HOSTS, Loopback, uuid
 from stages import local_corpus, make_evaluation, make_manifest, make_part, write_cells
 
@@ -166,11 +167,10 @@ def test_a_lock_may_be_edited(remote, tmp_path):
     summary = json.loads((tmp_path / "manifest.json").read_text())
     assert summary["manifest"]["rows"] == 3
     edit(tmp_path / "manifest.csv", lose_first)
-    corpus = remote.corpus.model_copy(update={"manifest": str(tmp_path / "manifest.csv")})
-    edited = remote.model_copy(update={"corpus": corpus})
+    edited = with_settings(remote, {"corpus.manifest": str(tmp_path / "manifest.csv")})
     assert estimate_volume(edited, tmp_path / "results").files == 2
     (tmp_path / "results").mkdir()
-    make_manifest(corpus, remote.datasets, tmp_path / "results")
+    make_manifest(edited.corpus, remote.datasets, tmp_path / "results")
     names = [row.file for row in read_manifest(tmp_path / "results" / "manifest.csv")]
     assert names == [uuid(1002), "heart"]
     # A file with the name of a lock that is not a summary does not matter.

@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from evaluation.conftest import make_model  # noqa: F401 - a fixture
 from forked import forked
 from small_models import GENES
 from stages import fetch, make_manifest
@@ -25,7 +24,7 @@ from scsigmoid.cells.embed_file import embed_file
 from scsigmoid.cli import main
 from scsigmoid.config.check import load
 from scsigmoid.config.local_files import expand
-from scsigmoid.config.schema import Embeddings, LocalFiles
+from scsigmoid.config.schema import LocalFiles
 from scsigmoid.config.stale_lock import note_run
 from scsigmoid.config.stored import find_other_files
 from scsigmoid.errors import UserError
@@ -34,8 +33,6 @@ from scsigmoid.model import devices
 from scsigmoid.model.devices import claim_gpus
 from scsigmoid.model.encoder import Encoder
 from scsigmoid.tokens.store import write_shards
-
-SETTINGS = Embeddings(batch_tokens=40)
 
 
 @pytest.fixture
@@ -49,7 +46,7 @@ def cells(tmp_path):
 
 
 @pytest.fixture
-def model(make_model):  # noqa: F811
+def model(make_model):
     return make_model("sigmoid")
 
 
@@ -83,7 +80,7 @@ def embed_during(cells, output, model, action, *, force=False):
             pending.pop()()
 
     loaded.encoder.register_forward_hook(act_once)
-    embed_file(cells, loaded, SETTINGS, output, force=force)
+    embed_file(cells, loaded, output, force=force)
     assert not pending
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cells import conftest as fixtures
-from cells.conftest import FOREIGN, GENES, SETTINGS, check, embed_by_command, expected, run
+from cells.conftest import FOREIGN, GENES, check, embed_by_command, expected, run
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -57,7 +57,7 @@ def test_names_that_h5ad_cannot_store(counts, write, loaded, tmp_path):
         index.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
     loaded.encoder.forward = None  # fails if called
     with pytest.raises(UserError, match=r"cannot be stored as h5ad: .*_index"):
-        embed_file(path, loaded, SETTINGS, tmp_path / "out.h5ad")
+        embed_file(path, loaded, tmp_path / "out.h5ad")
     assert not [*tmp_path.glob("*out*")]
 
 

@@ -122,12 +122,11 @@ def test_genes_named_by_symbol_are_limited(tmp_path: Path, own: Any, capfd: Any)
 def test_a_second_run_chooses_the_device_of_the_first(
     own: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    write_lengths(tmp_path / "a.h5ad", [20] * 100)
-    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
+    entry = write_lengths(tmp_path / "a.h5ad", [20] * 100)
     first = own(entry)
     (tmp_path / "results").mkdir()
     (tmp_path / "results/config.yaml").write_text(as_yaml(first))
-    monkeypatch.setattr(choices, "has_gpu", lambda: True)
+    monkeypatch.setattr(choices, "gpu_memory", lambda: 1)
     again = own(entry)
     assert (again.device, again.training) == (first.device, first.training)
     assert own(entry, device="cuda").architecture.size == "small"
@@ -142,9 +141,8 @@ def test_a_damaged_file_is_named_before_any_job(own: Any, tmp_path: Path) -> Non
 @pytest.mark.parametrize("has_initial", [False, True])
 def test_choices_are_the_same_in_the_next_run(own: Any, tmp_path: Path, has_initial: bool) -> None:
     """The reason of the warm-up differed, so that ``report_page`` ran again."""
-    write_lengths(tmp_path / "a.h5ad", [20] * 100)
+    entry = write_lengths(tmp_path / "a.h5ad", [20] * 100)
     initial = str(write_model(tmp_path, "sigmoid", cls_token=False)) if has_initial else None
-    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
     (tmp_path / "results").mkdir()
 
     def run(**training: int) -> Any:
@@ -180,13 +178,12 @@ def test_a_damaged_header_of_an_initial_model(
     own: Any, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     """Missing and wrong values ended in a traceback, or were found by the first training job."""
-    write_lengths(tmp_path / "a.h5ad", [20] * 100)
+    entry = write_lengths(tmp_path / "a.h5ad", [20] * 100)
     path = write_model(tmp_path, "sigmoid", cls_token=False)
     metadata, *tensors = weights.read(path)
     header = {name: value for name, value in {**metadata, **changes}.items() if value is not None}
     damaged = tmp_path / "damaged.safetensors"
     weights.write(damaged, header, tensors[0] | tensors[1])
-    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
     with pytest.raises(UserError, match=rf"training\.initial: {damaged}: damaged") as error:
         own(entry, training={"initial": str(damaged)})
     assert "\n" not in str(error.value)
@@ -194,13 +191,12 @@ def test_a_damaged_header_of_an_initial_model(
 
 def test_damaged_weights_of_an_initial_model(own: Any, tmp_path: Path) -> None:
     """They were found by the first training job."""
-    write_lengths(tmp_path / "a.h5ad", [20] * 100)
+    entry = write_lengths(tmp_path / "a.h5ad", [20] * 100)
     path = write_model(tmp_path, "sigmoid", cls_token=False)
     content = bytearray(path.read_bytes())
     weight = content.index(np.ones(16, np.float32).tobytes())  # of a layer normalization
     content[weight] += 1
     path.write_bytes(content)
-    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
     with pytest.raises(UserError, match=rf"training\.initial: {path}: its checksum differs"):
         own(entry, training={"initial": str(path)})
     path.write_bytes(content[:-100])
@@ -209,15 +205,14 @@ def test_damaged_weights_of_an_initial_model(own: Any, tmp_path: Path) -> None:
 
 
 def test_the_folder_of_an_initial_model(own: Any, tmp_path: Path) -> None:
-    write_lengths(tmp_path / "a.h5ad", [20] * 100)
+    entry = write_lengths(tmp_path / "a.h5ad", [20] * 100)
     path = write_model(tmp_path, "sigmoid", cls_token=False)
     with pytest.raises(UserError, match=f"give {path}"):
-        own({"files": f"{tmp_path}/a.h5ad"}, training={"initial": str(path.parent)})
+        own(entry, training={"initial": str(path.parent)})
 
 
 def test_a_size_called_initial_is_not_replaced(own: Any, tmp_path: Path) -> None:
-    write_lengths(tmp_path / "a.h5ad", [20] * 100)
-    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
+    entry = write_lengths(tmp_path / "a.h5ad", [20] * 100)
     training = {"initial": str(write_model(tmp_path, "sigmoid", cls_token=False))}
     size = {"layers": 2, "hidden": 16, "heads": 2, "feed_forward": 32}
     own(entry, training=training, sizes={"initial": size})
@@ -272,8 +267,7 @@ def test_the_loss_of_several_gpus_grows_with_the_model() -> None:
 
 def test_a_price_without_a_gpu_names_the_setting(tmp_path: Path, capsys: Any) -> None:
     """Own cells on a machine without a GPU: the price was left out without a word."""
-    write_lengths(tmp_path / "a.h5ad", [20] * 100)
-    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
+    entry = write_lengths(tmp_path / "a.h5ad", [20] * 100)
     corpus = json.dumps({"source": "local", "local": [entry]})
     settings = [f"results={tmp_path}", f"corpus={corpus}"]
     options = ["--price-per-gpu-hour", "3"]
@@ -286,8 +280,7 @@ def test_a_price_without_a_gpu_names_the_setting(tmp_path: Path, capsys: Any) ->
 
 
 def test_the_reason_of_the_device_names_a_first_run_only_after_it(own: Any, tmp_path: Path) -> None:
-    write_lengths(tmp_path / "a.h5ad", [20] * 100)
-    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
+    entry = write_lengths(tmp_path / "a.h5ad", [20] * 100)
     first = own(entry)
     assert "first run" not in first.choices["device"]
     (tmp_path / "results").mkdir()
@@ -342,8 +335,7 @@ def test_large_numbers_of_parameters_have_no_exponent() -> None:
 
 def test_only_genes_of_the_initial_model_are_counted(own: Any, tmp_path: Path) -> None:
     """Training from blood was planned as several times as long, for genes that have no token."""
-    write_lengths(tmp_path / "a.h5ad", [200] * 100)  # the first genes of ENSG00000000000, ...
-    entry = {"files": str(tmp_path / "a.h5ad"), "held_out": 0.5}
+    entry = write_lengths(tmp_path / "a.h5ad", [200] * 100)  # genes ENSG00000000000, ...
     training = {"initial": str(write_model(tmp_path, "sigmoid", cls_token=False))}
     config = own(entry, training=training)
     vocabulary = weights.load_vocabulary(Path(training["initial"]))

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made_up_results import draw
+from configurations import with_settings
+from made_up_results import draw, with_other
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from scipy import stats
@@ -44,10 +45,9 @@ def test_the_loss_figure_of_one_model_without_donors(
         return replace(row, low=np.nan, high=np.nan) if metric.endswith("donors") else row
 
     models = {"sigmoid_256": results.config.models["sigmoid_256"]}
-    one = Results(results.folder, results.config.model_copy(update={"models": models}))
+    one = with_other(results, {"models": models})
     monkeypatch.setattr(one, "validation_loss", without_donors)
-    with style.styled():
-        figure = draw("loss", one)
+    figure = draw("loss", one)
     assert "interval" not in figure.get_label()
     # The marker is above the label of its context.
     assert figure.axes[1].lines[0].get_xdata() == figure.axes[1].get_xticks() == [0]
@@ -89,8 +89,7 @@ def test_lines_have_a_gap_at_lengths_that_were_not_measured(
         "kernel_rows",
         [row for row in rows if (row.provider, row.layout, row.length) != left_out],
     )
-    with style.styled():
-        lines = draw("latency", results).axes[0].lines
+    lines = draw("latency", results).axes[0].lines
     missing = [line.get_xdata()[np.isnan(line.get_ydata())].tolist() for line in lines]
     assert sorted(missing) == [*[[]] * (len(lines) - 1), [lengths[1]]]
 
@@ -101,7 +100,7 @@ def test_labels_of_any_contexts_do_not_overlap(contexts: tuple[int, ...], result
     models = {
         f"model_{context}": model.model_copy(update={"context": context}) for context in contexts
     }
-    changed = Results(results.folder, results.config.model_copy(update={"models": models}))
+    changed = with_other(results, {"models": models})
     with style.styled():
         figure = draw("sequence_lengths", changed)
         FigureCanvasAgg(figure).draw()
@@ -117,8 +116,7 @@ def test_labels_of_any_contexts_do_not_overlap(contexts: tuple[int, ...], result
 def test_only_the_papers_cells_have_the_papers_figure(
     results: Results, paper_results: Results
 ) -> None:
-    local = results.config.corpus.model_copy(update={"source": "local"})
-    own = paper_results.config.model_copy(update={"corpus": local})
+    own = with_settings(paper_results.config, {"corpus.source": "local"})
     captions = [
         registry.caption("figure", name, Plan(config))
         for config, names in (
@@ -139,8 +137,7 @@ def test_cells_without_a_label_are_grey(results: Results, monkeypatch: pytest.Mo
 
     read = results.umap
     monkeypatch.setattr(results, "umap", unlabelled)
-    with style.styled():
-        figure = draw("umap_simulated_heart", results)
+    figure = draw("umap_simulated_heart", results)
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["no label", *sorted({*read("simulated_heart", "sigmoid_256").cell_type})]
     for axes, model in zip(figure.axes, ("softmax_256", "sigmoid_256"), strict=True):
@@ -170,35 +167,29 @@ def test_the_report_counts_cells_that_were_left_out(whole: Results) -> None:
     assert any(note.startswith("1,023 cells") for note in cells_table(whole).notes)
 
 
-def test_a_metric_without_a_score_has_no_column(whole: Results) -> None:
+def with_logistic(whole: Results, **values: float) -> Results:
+    """Add the metric ``logistic``, with the rows of the first metric and changed ``values``."""
     scored = whole.config.evaluation.scib.metrics
     for dataset in whole.config.datasets:
         rows = read_measurements(whole.folder / f"metrics/{scored[0]}/{dataset}.csv")
-        logistic = [replace(row, metric="logistic", value=math.nan) for row in rows]
+        logistic = [replace(row, metric="logistic", **values) for row in rows]
         write_measurements(whole.folder / f"metrics/logistic/{dataset}.csv", logistic)
-    scib = whole.config.evaluation.scib.model_copy(update={"metrics": ["logistic", *scored]})
-    evaluation = whole.config.evaluation.model_copy(update={"scib": scib})
-    config = whole.config.model_copy(update={"evaluation": evaluation})
-    own = Results(whole.folder, config)
+    return with_other(whole, {"evaluation.scib.metrics": ["logistic", *scored]})
+
+
+def test_a_metric_without_a_score_has_no_column(whole: Results) -> None:
+    scored = whole.config.evaluation.scib.metrics
+    own = with_logistic(whole, value=math.nan)
     csv, markdown = registry.write("table", "scib", own, own.folder / "tables/scib")
     assert "| Logistic accuracy" not in markdown.read_text()
     assert set(pd.read_csv(csv)["metric"]) == {*scored, "bio_conservation"}
-    with style.styled():
-        assert all(np.isfinite(axes.get_xlim()).all() for axes in draw("scib", own).axes)
+    assert all(np.isfinite(axes.get_xlim()).all() for axes in draw("scib", own).axes)
 
 
 def test_own_cells_have_scores_by_donor(whole: Results) -> None:
     scored = whole.config.evaluation.scib.metrics
     # Logistic accuracy, the first metric of the preset `own`, is not computed by donor.
-    for dataset in whole.config.datasets:
-        rows = read_measurements(whole.folder / f"metrics/{scored[0]}/{dataset}.csv")
-        logistic = [replace(row, metric="logistic") for row in rows]
-        write_measurements(whole.folder / f"metrics/logistic/{dataset}.csv", logistic)
-    scib = whole.config.evaluation.scib.model_copy(update={"metrics": ["logistic", *scored]})
-    evaluation = whole.config.evaluation.model_copy(update={"scib": scib})
-    corpus = whole.config.corpus.model_copy(update={"source": "local"})
-    config = whole.config.model_copy(update={"corpus": corpus, "evaluation": evaluation})
-    own = Results(whole.folder, config)
+    own = with_other(with_logistic(whole), {"corpus.source": "local"})
     registry.write("table", "scib", own, own.folder / "tables/scib")
     before = content(own)["sections"][0]["items"]
     donor_scores = {"sigmoid_256": [0.1, 0.2, 0.3], "softmax_256": [0.0, 0.2, 0.1]}
@@ -211,7 +202,7 @@ def test_own_cells_have_scores_by_donor(whole: Results) -> None:
             for donor, value in enumerate(donor_scores.get(row.model, [0.5] * 3))
         ]
         write_measurements(path, [*rows, *donor_rows])
-    own = Results(whole.folder, config)
+    own = Results(own.folder, own.config)  # reads the files again
     registry.write("table", "scib", own, own.folder / "tables/scib")
     items = content(own)["sections"][0]["items"]
     names = [item["name"] for item in items]
@@ -260,7 +251,7 @@ def test_validation_loss_of_one_model_without_donors(
     results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models = {"sigmoid_256": results.config.models["sigmoid_256"]}
-    one = Results(results.folder, results.config.model_copy(update={"models": models}))
+    one = with_other(results, {"models": models})
     monkeypatch.setattr(one, "donor_count", lambda dataset, model: 0)
     table = registry.make("table", "validation_loss", one)
     assert not any(cell.bold for row in table.cells for cell in row)
@@ -291,9 +282,7 @@ def test_missing_models_have_no_verdict(paper_results: Results) -> None:
         del models[name]
         for file in paper_results.folder.glob(f"metrics/validation_loss/*/{name}.*"):
             file.unlink()
-    without_2k = Results(
-        paper_results.folder, paper_results.config.model_copy(update={"models": models})
-    )
+    without_2k = with_other(paper_results, {"models": models})
     of_2k = [row for row in numbers(without_2k) if "2K: softmax's validation loss" in row.title]
     assert {(number.verdict, number.n) for number in of_2k} == {(NO_VERDICT, 0)}
 
@@ -307,8 +296,7 @@ def test_the_umap_has_every_cell(
     values = np.random.default_rng(0).normal(size=(len(kinds), 2))
     cells = pd.DataFrame({"cell_type": kinds, "x": values[:, 0], "y": values[:, 1]})
     monkeypatch.setattr(results, "umap", lambda dataset, model: cells)
-    with style.styled():
-        figure = draw("umap_simulated_heart", results)
+    figure = draw("umap_simulated_heart", results)
     for axes in figure.axes:
         drawn = np.vstack([dots.get_offsets() for dots in axes.collections])
         assert sorted(map(tuple, drawn)) == sorted(map(tuple, values))

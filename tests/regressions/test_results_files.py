@@ -354,7 +354,7 @@ def write_configuration(folder: Path, config: Config) -> Path:
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Config]:
     """Return a function that starts a run on own cells, which stores its configuration."""
-    monkeypatch.setattr(choices, "has_gpu", lambda: False)
+    monkeypatch.setattr(choices, "gpu_memory", lambda: 0)
     write_cells(tmp_path / "a.h5ad", np.full((100, 30), 2))
     (tmp_path / "results").mkdir()
 

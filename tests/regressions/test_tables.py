@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made_up_results import CELLS, MadeUp
+from made_up_results import CELLS, MadeUp, draw, with_other
 from matplotlib.text import Text
 
 from scsigmoid.config.check import load
@@ -21,7 +21,6 @@ from scsigmoid.paper.differences import differences
 from scsigmoid.paper.number import NO_VERDICT
 from scsigmoid.records.measurements import Interval
 from scsigmoid.report import registry
-from scsigmoid.report.figures.style import styled
 from scsigmoid.report.page import make_report
 from scsigmoid.report.tables.writing import (
     MINUS,
@@ -212,9 +211,7 @@ def test_an_interval_is_around_its_own_value(
     assert len(difference) == 3
     assert difference[1:] == pytest.approx([paired.value, (paired.high - paired.low) / 2], abs=6e-4)
     # In the figure, the error bar is around its mark.
-    with styled():
-        figure = registry.make("figure", "loss", changed)
-    axes = figure.axes[1 + list(changed.config.datasets).index("simulated_heart")]
+    axes = draw("loss", changed).axes[1 + list(changed.config.datasets).index("simulated_heart")]
     lines = [line.get_xydata() for line in axes.get_lines()]
     marks = {points[0][0]: points[0][1] for points in lines if len(points) == 1}
     assert set(marks.values()) == {3.0 if has_interval else 2.5}
@@ -236,9 +233,7 @@ def test_captions_name_the_paper_only_with_its_column(
 
 def test_numbers_above_the_bars_are_described(results: Results, tmp_path: Path) -> None:
     """The numbers are medians of ratios, which differ from ratios of medians."""
-    with styled():
-        figure = registry.make("figure", "gpu_hours", results)
-        texts = [text.get_text() for text in figure.findobj(Text)]
+    texts = [text.get_text() for text in draw("gpu_hours", results).findobj(Text)]
     ratios = {f"{cost.hours_ratio.value:.2f}" for cost in costs(results)}
     assert ratios <= set(texts)
     *_, caption = registry.write("figure", "gpu_hours", results, tmp_path / "gpu_hours")
@@ -345,10 +340,7 @@ def test_means_of_mmd_have_a_number_of_pairs(results: Results, tmp_path: Path) -
 
 
 def test_settings_of_one_model_are_in_the_table(results: Results, tmp_path: Path) -> None:
-    models = dict(results.config.models)
-    training = {**models["sigmoid_256"].training, "weight_decay": 0.5}
-    models["sigmoid_256"] = models["sigmoid_256"].model_copy(update={"training": training})
-    changed = Results(results.folder, results.config.model_copy(update={"models": models}))
+    changed = with_other(results, {"models.sigmoid_256.training.weight_decay": 0.5})
     paths = registry.write("table", "hyperparameters", changed, tmp_path / "hyperparameters")
     (line,) = (line for line in paths[1].read_text().splitlines() if "Sigmoid 256 |" in line)
     assert "decay 0.5" in line

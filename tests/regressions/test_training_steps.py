@@ -57,11 +57,7 @@ def test_sizes_that_are_equal_in_the_first_batch_may_differ_later():
     first = masked_batch([9, 9, 9, 9], TINY.vocabulary_size)
     # As many masked genes as cumulative lengths.
     bounds = len(first.cu_seqlens)
-    first = replace(
-        first,
-        masked=torch.arange(1, 1 + bounds),
-        targets=torch.full((bounds,), 7),
-    )
+    first = replace(first, masked=torch.arange(1, 1 + bounds), targets=torch.full((bounds,), 7))
     later = masked_batch([5, 30, 12], TINY.vocabulary_size)
     for step, batch in enumerate((first, later), start=1):
         results = [trainer.step(step, [batch]).loss for trainer in (compiled, eager)]

@@ -39,8 +39,6 @@ def test_files_that_are_gone(corpus, published, tmp_path):
 
 
 PATH = "/file.h5ad"
-
-
 CONTENT = b"x" * 1000
 
 

@@ -8,7 +8,3 @@ from made_up_results import (
     results,
     whole,
 )
-
-__all__ = [
-    "config", "copied", "finished", "folder", "paper_config", "paper_results", "results", "whole",
-]  # fmt: skip

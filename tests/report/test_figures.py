@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made_up_results import copy_inputs, draw
+from made_up_results import copy_inputs, draw, with_other
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure, SubFigure
@@ -99,8 +99,7 @@ def visible_texts(figure: Figure) -> list[Text]:
 @pytest.mark.parametrize("name", ["sequence_lengths", "stability", "loss", "umap_simulated_heart"])
 def test_figures_state_that_cells_are_simulated(name: str, results: Results) -> None:
     """In the title or the label of an axis, because a slide does not show the caption."""
-    with style.styled():
-        words = " ".join(text.get_text() for text in draw(name, results).findobj(Text))
+    words = " ".join(text.get_text() for text in draw(name, results).findobj(Text))
     assert "simulated" in words.lower()
 
 
@@ -110,14 +109,12 @@ def test_captions_have_the_notes_of_the_run(results: Results, tmp_path: Path) ->
     text = caption.read_text()
     assert text.startswith(registry.find("figure", "umap_simulated_heart", results.plan).caption)
     assert text.endswith(" 160 cells.\n")
-    with style.styled():
-        words = [text.get_text() for text in draw("umap_simulated_heart", results).findobj(Text)]
+    words = [text.get_text() for text in draw("umap_simulated_heart", results).findobj(Text)]
     assert not any("160" in word for word in words)
 
 
 def test_scores_of_a_pair_are_compared_with_the_diagonal(results: Results) -> None:
-    with style.styled():
-        panels = draw("scib_scatter", results).axes
+    panels = draw("scib_scatter", results).axes
     for axes, metric in zip(panels, results.scores("simulated_heart"), strict=True):
         *marks, diagonal = axes.lines
         points = [tuple(line.get_xydata()[0]) for line in marks]
@@ -131,8 +128,7 @@ def test_scores_of_a_pair_are_compared_with_the_diagonal(results: Results) -> No
 
 def test_scores_of_models_and_controls(results: Results) -> None:
     """Every score is a mark at its value, and the means are in the axis labels."""
-    with style.styled():
-        figure = draw("scib", results)
+    figure = draw("scib", results)
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels[2:] == ["Random embedding", "PCA of log counts"]
     panel = figure.axes[0]
@@ -153,8 +149,7 @@ def test_scores_of_models_and_controls(results: Results) -> None:
 
 
 def test_marks_of_the_length_figure(results: Results) -> None:
-    with style.styled():
-        labels = [text.get_text() for text in draw("sequence_lengths", results).axes[1].texts]
+    labels = [text.get_text() for text in draw("sequence_lengths", results).axes[1].texts]
     assert [label.split("\n")[0] for label in labels] == ["128", "256", "384", "768"]
     lengths, cells = np.array([1, 127, 128, 500]), np.array([1, 2, 3, 4])
     # 127 genes fit next to <cls>. 128 genes do not.
@@ -170,16 +165,13 @@ def test_moving_mean_narrows_at_the_ends() -> None:
 @pytest.fixture
 def single(results: Results) -> Results:
     """Return the results of one model on one dataset, as of a user's own cells."""
-    config = results.config
-    evaluation = config.evaluation.model_copy(update={"pair": ["sigmoid_256"]})
-    datasets, models = (
-        {name: values[name]}
-        for name, values in (("simulated_heart", config.datasets), ("sigmoid_256", config.models))
-    )
-    changed = config.model_copy(
-        update={"datasets": datasets, "models": models, "evaluation": evaluation}
-    )
-    return Results(results.folder, changed)
+    dataset, model = "simulated_heart", "sigmoid_256"
+    settings = {
+        "datasets": {dataset: results.config.datasets[dataset]},
+        "models": {model: results.config.models[model]},
+        "evaluation.pair": [model],
+    }
+    return with_other(results, settings)
 
 
 def test_scores_of_one_dataset_are_in_one_panel(single: Results) -> None:

@@ -4,7 +4,7 @@ import base64
 from html.parser import HTMLParser
 
 import pytest
-from made_up_results import write_all_parts
+from made_up_results import with_other, write_all_parts
 
 from scsigmoid.errors import UserError
 from scsigmoid.paper.reported import reported
@@ -116,21 +116,13 @@ def test_a_comparable_run_shows_the_comparison_first(paper_results: Results) -> 
 
 
 def test_own_cells_come_first(whole: Results) -> None:
-    corpus = whole.config.corpus.model_copy(update={"source": "local"})
-    own = Results(whole.folder, whole.config.model_copy(update={"corpus": corpus}))
+    own = with_other(whole, {"corpus.source": "local"})
     make_report(own, own.folder / "report.html")
     page = Page((own.folder / "report.html").read_text(encoding="utf-8"))
     assert not page.open
     assert "Sigmoid attention for single-cell models: own cells" in page.words
-    order = [
-        "run",
-        "cells",
-        "figure-umap_simulated_heart",
-        "figure-scib",
-        "table-scib",
-        "figure-loss",
-    ]
-    order += ["made"]
+    order = ["run", "cells", "figure-umap_simulated_heart", "figure-scib", "table-scib"]
+    order += ["figure-loss", "made"]
     assert [name for name in page.ids if name in order] == order
     (section,) = content(own)["sections"]
     cells_item, *items = section["items"]
@@ -145,8 +137,7 @@ def test_own_cells_come_first(whole: Results) -> None:
 
 def test_training_from_scratch_instead_of_from_a_model_is_stated(whole: Results) -> None:
     reason = "none, training from scratch: a.h5ad: genes of another organism"
-    choices = {"training.initial": reason}
-    changed = Results(whole.folder, whole.config.model_copy(update={"choices": choices}))
+    changed = with_other(whole, {"choices": {"training.initial": reason}})
     assert content(changed)["conclusion"].endswith(f"training.initial: {reason}.")
     assert "from scratch" not in content(whole)["conclusion"]
 

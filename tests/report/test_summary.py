@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from configurations import with_settings
 
 from scsigmoid.cli import make_parser
 from scsigmoid.config.plan import Plan
@@ -50,8 +51,7 @@ def test_means_over_datasets_and_counts(tmp_path: Path, config: Config) -> None:
 def test_the_next_command_after_a_whole_run(
     source: str, preset: str, expected: str | None, tmp_path: Path, config: Config
 ) -> None:
-    corpus = config.corpus.model_copy(update={"source": source})
-    changed = config.model_copy(update={"corpus": corpus, "preset": preset})
+    changed = with_settings(config, {"corpus.source": source, "preset": preset})
     folder = tmp_path / "a folder"
     folder.mkdir()
     (folder / "report.html").touch()

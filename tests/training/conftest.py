@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import torch
 from small_training import ARCHITECTURE, TRAINING, with_values
-from training.checkpoint_files import checkpoints  # noqa: F401
+from training.checkpoint_files import checkpoints
 
 from scsigmoid.config.schema import Size, Training
 from scsigmoid.model.encoder import Encoder

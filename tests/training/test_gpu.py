@@ -10,13 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_training import (
-    assert_same_run,
-    changed,
-    masked_batch,
-    train_command,
-    with_values,
-)
+from small_training import assert_same_run, changed, masked_batch, train_command, with_values
 from torch._inductor.utils import fresh_cache
 
 from scsigmoid.config.schema import Size

@@ -3,12 +3,7 @@
 import numpy as np
 from small_training import row
 
-from scsigmoid.training.journal import (
-    COLUMNS,
-    Journal,
-    as_csv,
-    read_journal,
-)
+from scsigmoid.training.journal import COLUMNS, Journal, as_csv, read_journal
 
 
 def test_round_trip_keeps_every_bit(tmp_path):

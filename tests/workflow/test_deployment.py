@@ -28,9 +28,7 @@ use rule * from scsigmoid
 def run(folder: Path, *command: str, **variables: str) -> str:
     """Run a command in a folder. Return what it prints."""
     environment = {**os.environ, **variables}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

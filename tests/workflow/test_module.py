@@ -1,10 +1,11 @@
 """The workflow as a module of another workflow."""
 
 import re
+import shutil
 from pathlib import Path
 
 import yaml
-from projects import run_snakemake
+from projects import TINY, run_snakemake
 
 ROOT = Path(__file__).parents[2]
 # Up to `use rule * from plain` as `snakedeploy deploy-workflow` writes it.
@@ -50,9 +51,7 @@ def snakemake(folder: Path, *arguments: str) -> str:
 
 def test_another_workflow_uses_the_rules(tmp_path: Path) -> None:
     """With and without a prefix and other names. Without a target, it makes the report."""
-    (tmp_path / "config").mkdir()
-    config = (ROOT / ".test/config/config.yaml").read_text()
-    (tmp_path / "config/config.yaml").write_text(config)
+    shutil.copytree(ROOT / ".test/config", tmp_path / "config")
     (tmp_path / "Snakefile").write_text(SNAKEFILE)
     (tmp_path / "genes.txt").touch()
 
@@ -68,7 +67,7 @@ def test_another_workflow_uses_the_rules(tmp_path: Path) -> None:
         yaml.safe_load((tmp_path / folder / "results/demo/config.yaml").read_text())
         for folder in (".", "own")
     )
-    assert stored["training"]["steps"] == yaml.safe_load(config)["training"]["steps"]
+    assert stored["training"]["steps"] == TINY["training"]["steps"]
     assert own["seed"] == 7
     made = {path.name for path in tmp_path.iterdir()}
     assert made == {".snakemake", "Snakefile", "config", "genes.txt", "results", "own", "mine.txt"}
@@ -76,8 +75,7 @@ def test_another_workflow_uses_the_rules(tmp_path: Path) -> None:
 
 def test_files_of_the_user_in_an_output_folder_of_a_module_are_kept(tmp_path: Path) -> None:
     """Its jobs are only known when the first of them starts."""
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config/config.yaml").write_text((ROOT / ".test/config/config.yaml").read_text())
+    shutil.copytree(ROOT / ".test/config", tmp_path / "config")
     (tmp_path / "Snakefile").write_text(SNAKEFILE)
     (tmp_path / "genes.txt").touch()
     part = "own/results/demo/corpus/training/part-00000"
@@ -93,8 +91,7 @@ def test_files_of_the_user_in_an_output_folder_of_a_module_are_kept(tmp_path: Pa
 
 def test_output_folders_of_another_workflow_are_its_own(tmp_path: Path) -> None:
     """A run stopped because of the files of another workflow's rule in the results folder."""
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config/config.yaml").write_text((ROOT / ".test/config/config.yaml").read_text())
+    shutil.copytree(ROOT / ".test/config", tmp_path / "config")
     (tmp_path / "Snakefile").write_text(SNAKEFILE + ANALYSIS)
     (tmp_path / "genes.txt").touch()
     snakemake(tmp_path, "analysis")

@@ -97,7 +97,6 @@ CHANGES: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
 def touch_outputs(project: Any) -> None:
     """Make a finished run without running its jobs: empty outputs, and Snakemake's records."""
     summary = project.run("--summary")
-    assert summary.returncode == 0, summary.stdout + summary.stderr
     for line in summary.stdout.splitlines()[1:]:
         path = project.folder / line.split("\t")[0]
         if path.suffix:

@@ -83,7 +83,7 @@ try:
     import psutil
 
     from scsigmoid.config import check, combinations, local_files, plan, stored
-    from scsigmoid.config.compared import compared
+    from scsigmoid.config.compared import compared, training_entries
     from scsigmoid.config.initial import initial_checksum, initial_path
     from scsigmoid.errors import UserError, first_few
     from scsigmoid.files import locked, sha256

@@ -22,7 +22,7 @@ rule manifest:
         **({"manifest": content_of(CONFIG.corpus.manifest)} if CONFIG.corpus.manifest else {}),
         configuration=stored_configuration,
         settings=read("corpus", "corpus.embedded", "seed"),
-        files=check.as_json(PLAN.training_entries),  # of `corpus.local`
+        files=check.as_json(training_entries(CONFIG.corpus)),  # of `corpus.local`
     shell:
         "python -m scsigmoid manifest --configuration {params.configuration:q}"
         " --output {output.manifest:q} --summary {output.summary:q} --log {log:q}"

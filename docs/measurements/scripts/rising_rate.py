@@ -191,11 +191,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.command == "train":
         train(
-            options.configuration,
-            options.run,
-            options.tokens,
-            options.vocabulary,
-            options.output,
+            options.configuration, options.run, options.tokens, options.vocabulary, options.output
         )
     elif options.command == "collect":
         collect(options.folders, options.output)

@@ -14,9 +14,8 @@ import torch
 from anndata import AnnData
 from anndata.io import write_elem
 
-from scsigmoid.cells.embedding import KEY, check_options
+from scsigmoid.cells.embedding import BATCH_TOKENS, KEY, check_options
 from scsigmoid.cells.model import Model
-from scsigmoid.config.schema import Embeddings
 from scsigmoid.corpus.counts import OWN_ROW, Cells
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.h5ad_writer import storing
@@ -40,12 +39,12 @@ SHARD_CELLS = 8192  # maximum number of cells per shard of the temporary token s
 def embed_file(
     path: Path,
     model: Model,
-    settings: Embeddings,
     output: Path,
     *,
     key: str = KEY,
     layer: str = "",
     genes: str = "",
+    batch_tokens: int = BATCH_TOKENS,
     force: bool = False,
     devices: Sequence[torch.device] = (),
 ) -> None:
@@ -56,20 +55,16 @@ def embed_file(
         output: h5ad file with the ``obs`` of the input, the embedding in ``obsm[key]`` (cells x
             hidden, float32) and its settings in ``uns[key]``. Cells without a gene of the
             vocabulary are left out, and the log lists them.
-        key, layer, genes: as for :func:`scsigmoid.embed`.
+        key, layer, genes, batch_tokens: as for :func:`scsigmoid.embed`.
         force: whether to replace an output that exists now. An output that appears later is kept.
         devices: devices that embed the cells together, each in a process of its own, which loads
             ``model.path`` (default: the device of ``model``, in this process).
 
     Raises:
         UserError: as for :func:`scsigmoid.embed`, or if a file is damaged, the output exists or
-            appears meanwhile, the output is the input, the model, a pipe or a device, or a process
-            of ``devices`` fails.
+            appears meanwhile, the output is a pipe or a device, or a process of ``devices`` fails.
     """
-    check_options(key, settings.batch_tokens)
-    for name, file in {"input": path, "model": model.path}.items():
-        if output.exists() and file.exists() and output.samefile(file):
-            raise UserError(f"{output}: is the {name} itself; give another file for the embedding")
+    check_options(key, batch_tokens)
     exists = os.path.lexists(output)
     if exists and not force:
         raise UserError(f"{output}: exists; give another file, or --force to replace it")
@@ -88,8 +83,7 @@ def embed_file(
             # If anndata cannot write the data, raise the error before the slow embedding.
             with storing(str(path)):
                 AnnData(obs=obs).write_h5ad(temporary)
-            label = f"embedding {path.name}"
-            how = settings.batch_tokens, label
+            how = batch_tokens, f"embedding {path.name}"
             if workers:
                 values = embed_store(workers, store, model.encoder.settings, *how)
             else:

@@ -135,16 +135,16 @@ def add_argument(
 
 def call(options: argparse.Namespace) -> None:
     """Call the function of a subcommand with its parsed arguments."""
-    given, keywords = [], {}
+    positional, keywords = [], {}
     for name, parameter in inspect.signature(options.run).parameters.items():
         value = getattr(options, name)
         if name == "configuration":
             value = read_configuration(value, options.checksum)
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-            given.append(value)
+            positional.append(value)
         else:
             keywords[name] = value
-    options.run(*given, **keywords)
+    options.run(*positional, **keywords)
 
 
 def read_configuration(path: Path, expected: str | None = None) -> Configuration:

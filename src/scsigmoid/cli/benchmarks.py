@@ -40,9 +40,7 @@ def benchmark_training(
 
 @stage
 def simulate_tokens(
-    configuration: Configuration,
-    output: Output,
-    cells: Annotated[int, "number of cells"] = 30_000,
+    configuration: Configuration, output: Output, cells: Annotated[int, "number of cells"] = 30_000
 ) -> None:
     """Write simulated cells, ready for training."""
     from scsigmoid.benchmarks.simulated import write_simulated_tokens

@@ -17,7 +17,7 @@ from scsigmoid.cli.arguments import (
     Store,
     stage,
 )
-from scsigmoid.config.schema import Config, Embeddings
+from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 
 # Parameters of the commands for the user's own cells.
@@ -51,20 +51,18 @@ def embed(
     """Embed your own cells (h5ad, or 10x) with a trained model."""
     from scsigmoid.cells.embed_file import embed_file
     from scsigmoid.cells.model import load
-    from scsigmoid.config.validate import validate
     from scsigmoid.model.devices import choose_gpus
 
     check_h5ad(output)
-    settings = validate({"batch_tokens": batch_tokens}, Embeddings, "embed")
     gpus = choose_gpus(device, devices) if devices != 1 else []
     embed_file(
         input,
         load(checkpoint, device="cpu" if gpus else device),
-        settings,
         output,
         key=key,
         layer=layer,
         genes=genes,
+        batch_tokens=batch_tokens,
         force=force,
         devices=gpus,
     )

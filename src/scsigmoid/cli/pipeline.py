@@ -27,9 +27,7 @@ def plan(
         list[Path], "files with settings that override the preset, as for snakemake"
     ] = [],  # noqa: B006 - not changed
     config: Annotated[
-        list[str],
-        "settings that override the preset and the files, as for snakemake",
-        "KEY=VALUE",
+        list[str], "settings that override the preset and the files, as for snakemake", "KEY=VALUE"
     ] = [],  # noqa: B006 - not changed
     download_rate: Annotated[float, "megabytes per second, e.g. 100", "MB/S"] | None = None,
     price_per_gpu_hour: Annotated[float, "in any currency", "PRICE"] | None = None,

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from scsigmoid.config.check import model_training
-from scsigmoid.config.compared import training_entries
 from scsigmoid.config.initial import initial_checksum, read_header
 from scsigmoid.config.local_files import LocalFile, own_files
 from scsigmoid.config.schema import Architecture, Config, Section, Training
@@ -77,11 +76,6 @@ class Plan:
             "mmd": evaluation.mmd.minimum_cells if has_mmd else 0,
             "umap": evaluation.umap.neighbors if has_umap else 0,
         }
-
-    @property
-    def training_entries(self) -> list[dict[str, Any]]:
-        """See :func:`~scsigmoid.config.compared.training_entries`."""
-        return training_entries(self.config.corpus)
 
     def held_out_cells(self, dataset: str) -> list[Any]:
         """Return path, ``held_out``, layer and genes of the user's file of a dataset, or []."""

@@ -37,12 +37,12 @@ def checksum(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(as_json(values).encode()).hexdigest()[:16]
 
 
-def store(config: Config, path: Path, given: Iterable[str | Path]) -> None:
+def store(config: Config, path: Path, inputs: Iterable[str | Path]) -> None:
     """Write a configuration to ``path``, unless the file already contains it.
 
-    Raise a UserError if ``path`` exists and no run stored it, or if it is one of the ``given``
-    configuration files or the base configuration, or if it is missing in a folder that already has
-    a report, tables or figures.
+    Raise a UserError if ``path`` exists and no run stored it, if it is one of the user's
+    configuration files (``inputs``) or the base configuration, or if it is missing in a folder that
+    already has a report, tables or figures.
     """
     text = MARKER + as_yaml(config)
     if not path.exists():
@@ -56,8 +56,8 @@ def store(config: Config, path: Path, given: Iterable[str | Path]) -> None:
         old = path.read_text(encoding="utf-8", errors="replace")
         if old == text:
             return
-        inputs = [file for file in map(Path, (*given, SHIPPED / "config.yaml")) if file.exists()]
-        if any(path.samefile(file) for file in inputs) or not old.startswith(MARKER):
+        read = [file for file in map(Path, (*inputs, SHIPPED / "config.yaml")) if file.exists()]
+        if any(path.samefile(file) for file in read) or not old.startswith(MARKER):
             raise UserError(
                 f"{path}: would be replaced by the configuration of this run, but no run stored "
                 "it, or this run reads it; set results to another folder, or move the file"

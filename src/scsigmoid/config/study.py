@@ -74,10 +74,12 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
     check_known(f"{path}.size", "size", settings.size, config.sizes)
     embedded = [] if settings.embedded is None else [settings.embedded]
     check_known(f"{path}.embedded", "dataset", embedded, config.datasets)
+    # Without early stopping, all runs take the same number of steps.
+    shared = config.training.model_dump() | {"patience": 0}
     training_options = {}
-    execution = settings.training.get("execution", {})  # the same for all runs
     for key, value in settings.training.items():
-        if key == "execution":
+        if key == "execution":  # the same for all runs, validated below
+            shared[key] = shared[key] | value if isinstance(value, Mapping) else value
             continue
         training_options[key] = value if isinstance(value, list) else [value]
         if not training_options[key]:
@@ -100,13 +102,10 @@ def family_runs(config: Config, family: str) -> Iterator[tuple[str, StudyRun]]:
     for combination in itertools.product(*options.values()):
         chosen = dict(zip(options, combination, strict=True))
         attention = chosen["attention"]
-        # Without early stopping, all runs take the same number of steps.
-        training = config.training.model_dump() | {"patience": 0}
-        if isinstance(execution, Mapping):
-            execution = training["execution"] | execution
-        training["execution"] = execution  # validated below
-        for key in training_options:
-            training[key] = value_for(chosen[key], attention, f"{path}.training.{key}")
+        training = shared | {
+            key: value_for(chosen[key], attention, f"{path}.training.{key}")
+            for key in training_options
+        }
         run = StudyRun(
             family=family,
             model=Model(attention=attention, context=chosen["context"]),

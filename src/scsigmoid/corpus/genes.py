@@ -115,19 +115,17 @@ def read_genes(
         fallback: data frame for symbols, Ensembl ids or the column ``gene_column`` that ``var``
             lacks (:func:`take_missing`).
     """
-    is_elsewhere = bool(
-        gene_column and gene_column not in var and fallback is not None and gene_column in fallback
-    )
-    own_column = "" if is_elsewhere else gene_column
+    own_column, other_column = gene_column, ""
+    if gene_column and gene_column not in var and fallback is not None and gene_column in fallback:
+        own_column, other_column = "", gene_column
     if own_column:
         check_column(var, own_column, title, "the genes")
     is_gene = are_genes(var, title)
     names = var.read(column_of_names(var, is_gene, title))
     id_column = own_column or column_of_ids(var, is_gene, title)
     ids = var.read(id_column)
-    if fallback is not None and (is_elsewhere or np.array_equal(names, ids)):
-        wanted = gene_column if is_elsewhere else ""
-        new_ids, names = take_missing(ids, names, fallback, title, wanted)
+    if fallback is not None and (other_column or np.array_equal(names, ids)):
+        new_ids, names = take_missing(ids, names, fallback, title, other_column)
         ids = ids if own_column else new_ids
     gene_column = gene_column or id_column
     check_ids(ids, is_gene, gene_column, title)
@@ -155,7 +153,7 @@ def read_genes(
 def take_missing(
     ids: Strings, names: Strings, fallback: Frame, title: str, gene_column: str
 ) -> tuple[Strings, Strings]:
-    """Return the ids and names of features, with those that another data frame has for them.
+    """Complete the ids and names of features with those in another data frame, and return them.
 
     Features are matched by the index of ``fallback``, or by its ids or symbols if more of these are
     equal. Values that are not unique do not match.

@@ -24,20 +24,15 @@ REWRITE = "read it with anndata.read_h5ad and write it again"
 # A dataset or a chunk may be this many times as large as the file, plus ALWAYS_ALLOWED bytes.
 # Deflate shrinks data at most 1,032-fold, but the counts of a whole chunk much less.
 LARGEST_RATIO, LARGEST_CHUNK_RATIO, ALWAYS_ALLOWED = 1100, 64, 1 << 26
-# Other kinds of files: names that all their files contain, the kind, and what to do.
-OTHER_KINDS = (
-    (
-        ("mod",),
+# Other kinds of files, and what to do, by names that all files of the kind contain.
+OTHER_KINDS = {
+    ("mod",): (
         "a MuData file (.h5mu)",
         "write a modality: mudata.read_h5mu(...)['rna'].write_h5ad",
     ),
-    (("row_attrs", "col_attrs"), "a loom file", "convert it: anndata.io.read_loom(...).write_h5ad"),
-    (
-        ("assays", "cell.names"),
-        "an h5Seurat file",
-        "convert it: SeuratDisk::Convert(dest = 'h5ad')",
-    ),
-)
+    ("row_attrs", "col_attrs"): ("a loom file", "convert it: anndata.io.read_loom(...).write_h5ad"),
+    ("assays", "cell.names"): ("an h5Seurat file", "convert it: SeuratDisk::Convert(dest='h5ad')"),
+}
 
 
 @contextmanager
@@ -145,7 +140,7 @@ def check_layout(file: Any, title: str) -> None:
     """Raise an error if an HDF5 file is not an h5ad file, or has an old layout."""
     import h5py
 
-    for names, kind, advice in OTHER_KINDS:
+    for names, (kind, advice) in OTHER_KINDS.items():
         if all(name in file for name in names):
             raise UserError(f"{title}: {kind}, not an h5ad file; {advice}")
     groups = [item for item in file.values() if isinstance(item, h5py.Group)]
@@ -208,8 +203,12 @@ def read_values(frame: Any, name: str, file_title: str) -> Any:
     import h5py
     import pandas as pd
 
-    check_readable(frame, name, file_title)
     stored, title = frame[name], f"column {name!r}"
+    if not has_value_per_row(stored):
+        raise UserError(
+            f"{file_title}: {title} of {frame.name.strip('/')} must have one text, number or "
+            "category per row; convert or remove it"
+        )
     rows = count_values(frame[str(frame.attrs["_index"])])
     if count_values(stored) != rows:
         raise OSError(f"{title}: does not have {rows} rows")
@@ -255,15 +254,6 @@ def replace_string_dtypes(values: Any) -> Any:
         categories = pd.Index(texts, dtype=object)
         return pd.Categorical.from_codes(values.codes, categories, ordered=values.ordered)
     return values
-
-
-def check_readable(frame: Any, name: str, file_title: str) -> None:
-    """Raise an error if a column cannot be read as text, for example a compound type."""
-    if not has_value_per_row(frame[name]):
-        raise UserError(
-            f"{file_title}: column {name!r} of {frame.name.strip('/')} must have one "
-            "text, number or category per row; convert or remove it"
-        )
 
 
 def has_value_per_row(stored: Any) -> bool:

@@ -66,12 +66,7 @@ def select_role(cells: Cells, held_out: str, role: Role) -> Cells:
 
 
 def cells_of(
-    row: ManifestRow,
-    path: str | Path,
-    *,
-    title: str = "",
-    sha256: str = "",
-    remake: Path = Path(),
+    row: ManifestRow, path: str | Path, *, title: str = "", sha256: str = "", remake: Path = Path()
 ) -> Cells:
     """Open the file of a manifest row, and select the row's cells without excluded cells.
 

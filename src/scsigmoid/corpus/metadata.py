@@ -39,9 +39,7 @@ class ManifestRow:
     organism: str = ""  # organisms, joined by " || "
     assay: str = ""  # assays, joined by " || "
     label: str = "cell_type"  # column of obs with the cell types; of evaluation files: in Metadata
-    held_out: str = (
-        ""  # held-out cells (held_out.held_out_text); a training row has the other cells
-    )
+    held_out: str = ""  # held-out cells (see held_out_text). A training row has the others.
     cells: str = ""  # number of cells in this role; after the download, only cells with counts
     bytes: str = ""  # size of the file
     sha256: str = ""  # of the file; empty before the first download

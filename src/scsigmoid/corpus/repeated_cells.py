@@ -182,6 +182,7 @@ def exclude_repeated(files: Sequence[HashedFile], shared: SharedGenes) -> list[E
         labels = (shared.gene_sets if pair[0] == pair[1] else shared.groups)[members]
         if len(np.unique(labels)) == 1:
             continue
+        # Of each file, the hashes over the genes shared with the other group of the pair.
         values = [files[i].shared_hashes[sum(pair) - shared.groups[i]] for i in members]
         training = Labeled.of(values, [files[i].training for i in members], labels)
         held_out = Labeled.of(values, [files[i].held_out for i in members], labels)
@@ -218,15 +219,12 @@ class Labeled:
 
     def occur_in(self, other: "Labeled") -> Flags:
         """Return which cells have the hash of a cell of ``other`` with another label."""
-        order = np.lexsort((other.labels, other.hashes))
-        hashes, labels = other.hashes[order], other.labels[order]
-        first, stop = (np.searchsorted(hashes, self.hashes, side) for side in ("left", "right"))
-        occurs = (self.hashes != 0) & (first < stop)
-        # Cells of `other` with the same hash are in the order of their labels.
-        first, last = first[occurs], stop[occurs] - 1
-        own = self.labels[occurs]
-        occurs[occurs] = (labels[first] != own) | (labels[last] != own)
-        return occurs
+        import pandas as pd
+
+        labels = pd.Series(other.labels).groupby(other.hashes).agg(["min", "max"])
+        labels = labels.reindex(self.hashes)  # NaN if `other` lacks the hash
+        is_other = labels.notna() & labels.ne(self.labels, axis=0)
+        return (self.hashes != 0) & is_other.any(axis=1).to_numpy()
 
     def repeat_first(self) -> Flags:
         """Return which cells have the hash of an earlier cell, if the first has another label."""
@@ -236,5 +234,4 @@ class Labeled:
     def have_other_labels(self, other: "Labeled") -> Flags:
         """Return for which cells ``other`` has cells with another label."""
         present = np.unique(other.labels)
-        own, inverse = np.unique(self.labels, return_inverse=True)
-        return np.array([(present != label).any() for label in own], dtype=bool)[inverse]
+        return len(present) - np.isin(self.labels, present).astype(int) > 0

@@ -91,6 +91,7 @@ def read_embedding(path: Path, *, batch: str = "", **expected: Any) -> Embedding
             for key, value in adata.uns["scsigmoid"].items()
         }
         values = np.asarray(adata.obsm[f"X_{metadata['model']}"], dtype=np.float32)
+        # A column that is missing, or has no name because there are no batches, becomes "".
         obs = adata.obs.reindex(columns=[*dict.fromkeys([LABEL, DONOR, batch])])
         obs = obs.astype(object).fillna("").astype(str)
         labels, donors, batches = (obs[name].to_numpy(str) for name in (LABEL, DONOR, batch))

@@ -82,12 +82,13 @@ def scib(
     rows: dict[str, list[Measurement]] = {metric: [] for metric in outputs}
     splits: dict[tuple[str, str], NDArray[np.float64]] = {}  # by metric and representation
     # A function may compute several metrics: call it once, and keep the requested metrics.
-    by_function = {METRICS[metric].function: METRICS[metric] for metric in outputs}
-    for function, described in by_function.items():
+    for function in dict.fromkeys(METRICS[metric].function for metric in outputs):
+        requested = [metric for metric in outputs if METRICS[metric].function == function]
+        first_metric = METRICS[requested[0]]  # the others have the same `per_donor` and `repeats`
         for donor, part in parts:
-            if donor and not described.per_donor:
+            if donor and not first_metric.per_donor:
                 continue
-            repeats = 1 if donor else described.repeats  # scores of donors are averaged anyway
+            repeats = 1 if donor else first_metric.repeats  # scores of donors are averaged anyway
             first = derive(seed, function, dataset)
             seeds = [first, *(derive(first, number) for number in range(1, repeats))]
             runs = [FUNCTIONS[function](part, of_run) for of_run in seeds]
@@ -98,8 +99,7 @@ def scib(
             text = ", ".join(f"{metric} {score.value:.4f}" for metric, score in scores.items())
             suffix = f" ({donor})" if donor else ""
             log(f"{dataset} {part.metadata['model']}{suffix}: {text or 'no score'}")
-            computed = [metric for metric in outputs if METRICS[metric].function == function]
-            for metric in computed:
+            for metric in requested:
                 if donor and metric not in scores:
                     continue
                 score = scores.get(metric, Interval(np.nan))

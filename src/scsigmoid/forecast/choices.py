@@ -95,21 +95,10 @@ def choose(values: Mapping[str, Any]) -> dict[str, Any]:
     sample = sample_cells(corpus, seed if isinstance(seed, int) else 0, vocabulary)
     first_run = stored_configuration(settings)
     choose_device(settings, first_run.get("device"))
-    # The warm-up follows from the number of steps, but unlike that it determines the trained model.
-    # It is kept on the same cells, so that a run with another number of steps can be continued.
-    # A run that starts from a model cannot continue a run from random weights, and is shorter.
-    warmup, first = "training.warmup_steps", AutoSettings(first_run)
-    is_kept = False
-    with suppress(UserError):  # the first run was made by another version
-        is_kept = (
-            warmup in first_run.get("choices", {})
-            and first["training.initial"] == settings["training.initial"]
-            and select_same_cells(validate(first["corpus"], Corpus), corpus)
-        )
-    first_warmup = first[warmup] if is_kept else None
     scale = SCALES["cpu" if settings["device"] == "cpu" else "cuda"]
     choose_model(settings, scale, sample)
-    choose_training(settings, continued(settings, scale), sample, first_warmup)
+    warmup = warmup_to_keep(first_run, settings["training.initial"], corpus)
+    choose_training(settings, continued(settings, scale), sample, warmup)
     reason = f"of the cells, genes of {initial}" if vocabulary else "of the cells"
     settings.fill("benchmarks.training.median_length", max(1, sample.quantile(0.5)), reason)
     scored = [name for name, model in settings.models.items() if not model.get("stress")]
@@ -192,6 +181,24 @@ def stored_configuration(settings: AutoSettings) -> dict[str, Any]:
     return values
 
 
+def warmup_to_keep(first_run: Mapping[str, Any], initial: Any, corpus: Corpus) -> Any:
+    """Return the warm-up that the first run chose, or None if it chose none or had other cells.
+
+    The warm-up follows from the number of steps, but unlike that it determines the trained model.
+    It is kept so that a run with another number of steps continues the first run. A run that starts
+    from another model (``initial``) cannot continue it.
+    """
+    first, warmup = AutoSettings(first_run), "training.warmup_steps"
+    with suppress(UserError):  # the first run was made by another version
+        if (
+            warmup in first_run.get("choices", {})
+            and first["training.initial"] == initial
+            and select_same_cells(validate(first["corpus"], Corpus), corpus)
+        ):
+            return first[warmup]
+    return None
+
+
 def choose_initial(settings: AutoSettings, corpus: Corpus) -> None:
     """Choose size and contexts of the initial model, or no initial model for cells of other genes.
 
@@ -270,14 +277,9 @@ def choose_device(settings: AutoSettings, device: Any) -> None:
     """Choose the ``device`` of the first run, or else a GPU if there is one."""
     where = "in the first run"
     if device not in SCALES:  # there was no run, or its device was `auto`
-        device, where = ("cuda" if has_gpu() else "cpu"), "on this machine"
+        device, where = ("cuda" if gpu_memory() else "cpu"), "on this machine"
     reason = f"{'no GPU' if device == 'cpu' else 'a GPU'} {where}"
     settings.fill("device", device, reason)
-
-
-def has_gpu() -> bool:
-    """Return True if the CUDA driver finds a GPU."""
-    return gpu_memory() > 0
 
 
 def gpu_memory() -> int:

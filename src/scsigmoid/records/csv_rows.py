@@ -62,9 +62,9 @@ def numbers(count: int) -> list[str]:
     return [f"{number} of {count}" for number in range(1, count + 1)]
 
 
-def check_numbers(found: Sequence[str]) -> None:
+def check_numbers(column: Sequence[str]) -> None:
     """Raise a ValueError if a column ``row`` shows that rows were lost, repeated or cut."""
-    if not found or sorted(found) != sorted(numbers(len(found))):
+    if not column or sorted(column) != sorted(numbers(len(column))):
         raise ValueError("rows were lost, repeated or cut")
 
 

@@ -130,20 +130,20 @@ def pairs(config: Config) -> list[tuple[str, str]]:
         for name, model in config.models.items()
         if not model.stress
     }
-    size = {name: (each["context"], each["size"] or "") for name, each in settings.items()}
+    sizes = {name: (each["context"], each["size"] or "") for name, each in settings.items()}
     partners: dict[str, str] = {}  # of sigmoid models
-    for key in (settings, size):
+    for compared in (settings, sizes):  # first all settings, then only context and size
         for name in settings:
             free = [
                 other
                 for other in settings
-                if key[other] == key[name]
+                if compared[other] == compared[name]
                 and config.models[other].attention == "softmax"
                 and other not in partners.values()
             ]
             if config.models[name].attention == "sigmoid" and name not in partners and free:
                 partners[name] = free[0]
-    return sorted(partners.items(), key=lambda pair: size[pair[0]])
+    return sorted(partners.items(), key=lambda pair: sizes[pair[0]])
 
 
 def group_of(config: Config, name: str, names: Iterable[str]) -> tuple[int, int]:

@@ -27,13 +27,18 @@ def known_ids(
 ) -> list[str]:
     """Return the vocabulary's id of each gene, or the gene itself if it has an id or is not found.
 
-    ``symbols`` has the symbol of each gene, ``name_of`` the symbol of each gene of the vocabulary
-    by its id, and ``title`` names the file in messages. A name is
-    replaced only if exactly one gene of the file and one gene of the vocabulary have it. Names in
-    R's spelling are replaced, too, such as ``HLA.A`` for ``HLA-A``. Log the shares of the model's
-    and of the file's genes that are found. Warn if less than a tenth of the model's genes are
-    found. Raise a UserError if genes are of another organism (by id, or by the case of symbols), or
-    if no gene of the file is in the vocabulary.
+    A name is replaced only if exactly one gene of the file and one gene of the vocabulary have it.
+    Names in R's spelling are replaced, too, such as ``HLA.A`` for ``HLA-A``. Log the shares of the
+    model's and of the file's genes that are found. Warn if they are few.
+
+    Args:
+        genes, symbols: id and symbol of each gene of the file.
+        name_of: symbol of each gene of the vocabulary, by id.
+        title: name of the file in messages.
+
+    Raises:
+        UserError: if genes are of another organism (by id, or by the case of symbols), or if no
+            gene of the file is in the vocabulary.
     """
     found_by_id = name_of.keys() & set(genes)
     organisms = {*map(organism_of, genes)} - {"other"}

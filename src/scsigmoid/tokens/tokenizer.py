@@ -37,12 +37,7 @@ class Tokenizer:
     minimum_genes: int = 0
 
     def metadata(
-        self,
-        left_out: LeftOut,
-        order: str,
-        label: str,
-        dataset: str = "",
-        sha256: str = "",
+        self, left_out: LeftOut, order: str, label: str, dataset: str = "", sha256: str = ""
     ) -> Mapping[str, Any]:
         """Return entries for the index of a store.
 
