@@ -58,7 +58,9 @@ def annotate(query, reference, model, label="kind", **options):
 @pytest.mark.parametrize("classifier", CLASSIFIERS)
 def test_equals_the_classifiers_of_scikit_learn(classifier, query, labeled, loaded) -> None:
     result = annotate(query, labeled, loaded, classifier=classifier)
-    values, types = labeled.obsm["X_scsigmoid"], labeled.obs["kind"].to_numpy(str)
+    # The folds do not depend on the order of the cells, because they are sorted.
+    order = labeled.obsm["X_scsigmoid"][:, 0].argsort()
+    values, types = labeled.obsm["X_scsigmoid"][order], labeled.obs["kind"].to_numpy(str)[order]
     # Predict each reference cell from the other folds.
     held_out = np.empty((len(types), 3))
     for rest, fold in StratifiedKFold(5, shuffle=True, random_state=0).split(values, types):
@@ -102,6 +104,20 @@ def test_the_same_cells_give_the_same_types(query, labeled, loaded) -> None:
         annotate(cells, reference, loaded)
         results.append(cells.obs)
     pd.testing.assert_frame_equal(*results)
+
+
+@pytest.mark.parametrize("classifier", CLASSIFIERS)
+def test_the_order_of_the_reference_does_not_matter(classifier, query, labeled, loaded) -> None:
+    """The threshold depended on it through the folds."""
+    first = annotate(query, labeled, loaded, classifier=classifier)
+    predicted = query.obs.copy()
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(labeled.n_obs)
+        again = annotate(query, labeled[order].copy(), loaded, classifier=classifier)
+        assert again["threshold"] == first["threshold"]
+        pd.testing.assert_frame_equal(again["scores"], first["scores"])
+        pd.testing.assert_frame_equal(again["confusion"], first["confusion"])
+        pd.testing.assert_frame_equal(query.obs, predicted)
 
 
 def test_cells_without_type_and_rare_types_are_left_out(query, labeled, loaded, capfd) -> None:

@@ -111,6 +111,24 @@ def test_runs_that_are_missing_or_unfinished_are_named(
         collect(config, tmp_path / "nothing", tmp_path / "tables")
 
 
+@pytest.mark.parametrize("file", ["runs", "curves", "layers", "baselines"])
+def test_edited_columns_are_named(study: Study, file: str) -> None:
+    """Missing columns, and text between numbers, ended in a traceback."""
+    path = study.folder / f"{file}.csv"
+    table = pd.read_csv(path)
+    others = ["row", "gradient", "seconds", "device", "backend", "torch", "commit"]
+    table = table.drop(columns=others, errors="ignore")
+    for column in table:
+        edited = [table.drop(columns=column)]
+        if pd.api.types.is_numeric_dtype(table[column]):
+            edited.append(table.assign(**{column: ["x", *table[column][1:]]}))
+        for other in edited:
+            other.to_csv(path, index=False)
+            with pytest.raises(UserError, match=rf"{file}\.csv: column '{column}' ") as error:
+                Study(study.folder).baseline("frequencies")
+            assert "\n" not in str(error.value)
+
+
 def test_an_arm_with_a_missing_seed_has_a_best_rate(study: Study):
     missing = study.all_curves.query("family == 'rates' and attention == 'softmax' and seed == 2")
     study.all_curves = study.all_curves.drop(missing.index)

@@ -129,6 +129,9 @@ def annotate(
         embed_both(cells, model, key)
         check_repeated(query.obsm[key], reference.obsm[key])
         values = np.asarray(reference.obsm[key])[types != ""]
+        # Sorted, so that folds and results do not depend on the order of the reference cells.
+        order = np.lexsort((numbers, *values.T[7::-1]))
+        values, numbers = values[order], numbers[order]
         held_out = {each: hold_out(values, numbers, each) for each in get_args(Classifier)}
         for each, result in held_out.items():
             log(describe(each, result))

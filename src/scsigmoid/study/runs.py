@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from scsigmoid.config.schema import Config
 from scsigmoid.config.study import study_runs
@@ -29,6 +30,19 @@ TRAINING = ("steps", "learning_rate", "clipping", "warmup_steps", "gradient")
 SETTINGS = ("clipping", "warmup_steps", "variants", "context")
 #: Fields of the journal's header that ``runs.csv`` contains.
 HEADER = ("parameters", "device", "backend", "torch", "commit")
+
+#: Columns with text and columns with numbers that a study reads from each file.
+COLUMNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "runs": (
+        ("name", "family", "purpose", "attention", "size", "variants"),
+        ("run", "context", "seed", "steps", "learning_rate", "clipping", "warmup_steps",
+         "last_step", "parameters"),
+    ),
+    "curves": ((), ("run", *CURVES)),
+    "layers": ((), ("run", *LAYER_COLUMNS)),
+    "scores": (("run", "metric"), ("step", "value")),
+    "baselines": (("dataset", "baseline"), ("loss",)),
+}  # fmt: skip
 
 
 def collect(config: Config, results: Path, output: Path) -> None:
@@ -117,7 +131,15 @@ class Study:
         path = self.folder / f"{name}.csv"
         if not path.is_file():
             raise UserError(f"{path}: no such file; make it with scsigmoid study-runs")
-        return read_frame(path)
+        table = read_frame(path)
+        texts, numbers = COLUMNS[name]
+        for column in (*texts, *numbers):
+            problem = "is missing" if column not in table else ""
+            if not problem and column in numbers and len(table):
+                problem = "" if is_numeric_dtype(table[column]) else "contains text"
+            if problem:
+                raise UserError(f"{path}: column {column!r} {problem}; make the file again")
+        return table
 
     def baseline(self, name: str) -> float:
         """Return the loss of a baseline (``baselines.csv``) on the validation cells, in nats."""
