@@ -127,7 +127,7 @@ def test_the_quick_check_accepts_only_what_all_checks_accept(is_fused):
             value.to("meta") if isinstance(value, torch.Tensor) and not value.is_nested else value
         )
 
-    def is_valid(q, k, v, cu_seqlens, max_seqlen, **ignored):
+    def is_valid(q, k, v, cu_seqlens, max_seqlen, check=False, **ignored):
         tensors = (
             (move(torch.stack((q, k, v), dim=1)),) if is_fused else tuple(map(move, (q, k, v)))
         )
