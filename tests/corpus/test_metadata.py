@@ -44,6 +44,8 @@ def test_damaged_metadata(tmp_path):
     values = {**text, "types": ["a"], "cells": 1, "genes": 2}
     path.write_text(json.dumps(values))
     assert read_metadata(path).types == ["a"]
+    path.write_text(json.dumps(values | {"cells": 1.0}))  # the same number, but it was refused
+    assert read_metadata(path).cells == 1
     # Types that are not a list were a traceback of the job that reads them.
     wrong = [values | {name: 3.5} for name in values]
     for content in (b"[1]", b'{"file": "heart"}', b"\xff\xfe", *map(json.dumps, wrong)):

@@ -213,7 +213,7 @@ def are_in_ranges(rows: NDArray[np.int64], ranges: str) -> NDArray[np.bool_]:
 def read_metadata(path: str | Path) -> Metadata:
     """Read the metadata of an evaluation dataset."""
     try:
-        return TypeAdapter(Metadata).validate_json(Path(path).read_bytes(), strict=True)
+        return TypeAdapter(Metadata).validate_json(Path(path).read_bytes())
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); make it again") from None
     except ValueError:
