@@ -4,6 +4,7 @@ All files are published in the same way: they are written under a random tempora
 exist before, and then get their own name. Links, pipes and devices are never written through.
 """
 
+import csv
 import errno
 import fcntl
 import hashlib
@@ -25,6 +26,8 @@ from zipfile import BadZipFile
 from scsigmoid.errors import UserError
 
 METADATA_KEY = "scsigmoid"  # key of this package's metadata in Parquet and model files
+
+csv.field_size_limit(2**31 - 1)  # one field of a manifest can exceed the default of 128 kB
 
 
 @contextmanager

@@ -1,6 +1,9 @@
 """A manifest that lost, gained or changed a row is refused by every job that reads it."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -134,8 +137,33 @@ def test_a_cut_manifest_does_not_stop_the_workflow(corpus, tmp_path):
     for size in range(len(content)):
         path.write_bytes(content[:size])
         replaced_files(path)
-    path.write_bytes(content + b"a" * 200_000)  # longer than a field may be
+    path.write_bytes(content + b"a" * 200_000)
     assert replaced_files(path) == []
+
+
+def test_the_workflow_reads_manifests_with_long_fields(tmp_path):
+    """A traceback, later an empty result, if a manifest excluded tens of thousands of cells.
+
+    Another process, because the limit of the module csv is changed by reading other tables.
+    """
+    cells, part = tmp_path / "a.h5ad", tmp_path / "corpus/training/part-00000"
+    part.mkdir(parents=True)
+    cells.touch()
+    (part / "a.h5ad").touch()
+    excluded = ",".join(map(str, range(0, 60_000, 2)))
+    row = {"role": "training", "source": "local", "location": str(cells), "bytes": "5"}
+    for path in (tmp_path / "manifest.csv", part / "files.csv"):
+        write_manifest(path, [ManifestRow(file="a", excluded=excluded, **row)])
+    os.utime(tmp_path / "manifest.csv", (0, 0))
+    program = (
+        "import sys; from pathlib import Path; folder = Path(sys.argv[1])\n"
+        "from scsigmoid.config import local_files, stored\n"
+        "print(*local_files.replaced_files(folder / 'manifest.csv'))\n"
+        "print(stored.find_other_files(folder / 'corpus/training/part-00000', folder))\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.stdout.splitlines() == [str(cells), "[]"], run.stderr
 
 
 def test_digits_of_other_scripts(corpus, tmp_path):

@@ -31,8 +31,6 @@ NUMERIC = re.compile(
     r"[-+]?(\d[\d.,]*(e[-+]?\d+)?|inf|nan)( ?%)?( \[[-+\d., \N{MINUS SIGN}\N{INFINITY}]*\])?", re.I
 )
 
-csv.field_size_limit(2**31 - 1)  # one field of a manifest can exceed the default of 128 kB
-
 
 def write_rows(
     path: str | Path, row_type: type, rows: Iterable[Any], *, numbered: bool = True
