@@ -2,6 +2,7 @@
 
 import runpy
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -46,6 +47,29 @@ def test_a_run_without_scores_leaves_out_its_pair_of_scores_only(study):
     (line,) = (line for line in lines if line.startswith("mean of the six"))
     assert line.startswith(f"mean of the six: {difference.mean():.4f} [")
     assert f"above 0 in {(difference > 0).sum()} of 15" in line
+
+
+def test_a_run_without_one_score_leaves_out_its_pair(study):
+    """Without the MMD, the corrected p-value of the loss was half as large, and the other NaN."""
+    change(study, "scores", lambda table: table[(table["seed"] != 75) | (table["metric"] != "mmd")])
+    is_run = "seed == 76 and attention == 'softmax' and dataset == 'pbmc_facs'"
+    change(study, "scores", lambda table: table.drop(table.query(is_run).index[:1]))
+    lines = list(pairs.lines(study))
+    assert "a run has no scores: seeds [75, 76]" in lines
+    assert not any("nan" in line for line in lines)
+
+
+def test_eleven_pairs_with_scores_have_no_verdict_on_mmd(study):
+    """The loss of all pairs has one."""
+
+    def change_scores(table):
+        table.loc[table.eval("metric == 'mmd' and attention == 'sigmoid'"), "value"] *= 2
+        return table.query("seed > 75 or attention == 'softmax'")
+
+    change(study, "scores", change_scores)
+    lines = list(pairs.lines(study))
+    verdicts = {line.split()[0]: after for line, after in pairwise(lines) if "p (Holm)" in line}
+    assert (verdicts["loss:"], verdicts["MMD"]) == ("  higher", "  open")
 
 
 def test_a_held_out_loss_that_is_not_finite_leaves_out_its_pair(study):
