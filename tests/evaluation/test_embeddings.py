@@ -122,7 +122,7 @@ def test_missing_damaged_and_foreign_files(tmp_path):
     "change",
     [
         lambda adata: adata[:2].copy(),  # the row numbers are of all cells
-        lambda adata: adata.uns["scsigmoid"].pop("attention"),
+        lambda adata: adata.uns["scsigmoid"].update(attention=np.arange(3)),
         lambda adata: adata.uns["scsigmoid"].update(context=np.arange(3)),
         lambda adata: adata.uns["scsigmoid"].update(vocabulary=np.arange(3)),
         lambda adata: adata.obsm.update({"X_sigmoid_4k": np.zeros((5, 0))}),

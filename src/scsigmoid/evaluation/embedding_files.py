@@ -100,7 +100,7 @@ def read_embedding(path: Path, *, batch: str = "", **expected: Any) -> Embedding
             raise ValueError(f"{cells.size} cells, embedding of shape {values.shape}")
         texts = ("model", "attention", "vocabulary", "dataset", "cells")
         for name, kind in {**dict.fromkeys(texts, str), "context": int}.items():
-            if not isinstance(metadata[name], kind):
+            if not isinstance(metadata.get(name, kind()), kind):
                 raise ValueError(f"its {name} is {metadata[name]!r}")
     check_identity(path, metadata, **expected)
     if batch and batch not in adata.obs:
