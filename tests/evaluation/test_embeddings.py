@@ -118,6 +118,28 @@ def test_missing_damaged_and_foreign_files(tmp_path):
         read_embedding(path)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda adata: adata[:2].copy(),  # the row numbers are of all cells
+        lambda adata: adata.uns["scsigmoid"].update(attention=np.arange(3)),
+        lambda adata: adata.uns["scsigmoid"].update(context=np.arange(3)),
+        lambda adata: adata.uns["scsigmoid"].update(vocabulary=np.arange(3)),
+        lambda adata: adata.obsm.update({"X_sigmoid_4k": np.zeros((5, 0))}),
+        lambda adata: adata.obsm.update({"X_sigmoid_4k": np.zeros((5, 2, 2))}),
+    ],
+)
+def test_edited_embeddings_are_refused(change, write_arm):
+    """Jobs that read them ended in a traceback."""
+    path = write_arm("sigmoid_4k", np.arange(10.0).reshape(5, 2), list("aabbc"))
+    adata = anndata.read_h5ad(path)
+    changed = change(adata)
+    (changed if isinstance(changed, anndata.AnnData) else adata).write_h5ad(path)
+    with pytest.raises(UserError, match=r"sigmoid_4k\.h5ad: damaged, or not an embedding") as error:
+        read_embedding(path, vocabulary="")
+    assert "\n" not in str(error.value)
+
+
 def test_arms_must_have_the_same_cell_types(write_arm):
     values = np.arange(10.0).reshape(5, 2)
     arms = {"sigmoid_4k": list("aabbc"), "softmax_4k": list("abbac")}

@@ -20,12 +20,14 @@ from configurations import store
 from projects import TINY, Project
 from slurm_cluster import Slurm, missing
 from small_disk import mount, small_disk
+from small_models import GENES, write_model
 from stages import write_cells
 
 from scsigmoid.benchmarks.simulated import write_simulated_tokens
 from scsigmoid.cli import main
 from scsigmoid.config import stored
 from scsigmoid.config.check import load, merge
+from scsigmoid.corpus.metadata import write_manifest
 from scsigmoid.files import locked
 
 MANIFEST = "results/demo/corpus/manifest.csv"
@@ -456,6 +458,52 @@ def test_an_input_in_a_folder_of_tables_or_figures(name: str, project: Project) 
     jobs = project.jobs("corpus", "tokens")
     assert {"evaluation_cells", "vocabulary"} <= jobs.keys()
     assert "genes: no such table" in project.error("-n", f"{results}/tables/genes.csv")
+
+
+@pytest.mark.parametrize("kind", ["dataset", "initial", "manifest"])
+def test_an_input_at_the_path_of_an_output_is_kept(kind: str, project: Project) -> None:
+    """Snakemake deletes outputs before their jobs, so the input was lost."""
+    results = project.folder / "results/own"
+    counts = np.random.default_rng(0).poisson(1, (80, len(GENES)))
+    (results / "corpus/evaluation").mkdir(parents=True)
+    cells = [
+        write_cells(path, counts, genes=GENES, obs={"cell_type": ["a", "b"] * 40})
+        for path in (project.folder / "a.h5ad", results / "corpus/evaluation/mine.h5ad")
+    ]
+    model = write_model(results / "training", "sigmoid", cls_token=False)
+    lock = results / "corpus/manifest.csv"
+    write_manifest(lock, [])
+    local = {"source": "local", "local": [{"files": "a.h5ad", "held_out": 0.5}]}
+    path, target, settings = {
+        "dataset": (
+            cells[1],
+            "corpus/evaluation/mine.json",
+            {"corpus": local, "datasets": {"mine": {"file": str(cells[1]), "label": "cell_type"}}},
+        ),
+        "initial": (
+            model,
+            "training/sigmoid_toy/model.safetensors",
+            {
+                "corpus": local,
+                "training": {"initial": str(model)},
+                "models": {"sigmoid": None, "sigmoid_toy": {"attention": "sigmoid"}},
+            },
+        ),
+        "manifest": (
+            lock,
+            "corpus/manifest.json",
+            {
+                "preset": "small",
+                "corpus": {"manifest": str(lock)},
+            },
+        ),
+    }[kind]
+    content = path.read_bytes()
+    project.configure({"results": "results/own", "device": "cpu", **settings})
+    error = project.error(f"results/own/{target}")
+    assert str(path.relative_to(project.folder)) in error
+    assert "is an input" in error
+    assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize("folder", ["corpus/training/part-00000", "tokens/training/part-00000"])

@@ -252,6 +252,13 @@ def content_of(path):
     return sha256(Path(path)) if path and os.path.isfile(path) else ""
 
 
+def input_files():
+    """Return the paths of the user's files in the configuration."""
+    files = [file.path for file in local_files.own_files(CONFIG.corpus, CONFIG.datasets)]
+    files += map(Path, filter(None, (CONFIG.corpus.manifest, CONFIG.tokens.vocabulary.genes)))
+    return [*files, initial_path(PLAN.initial)] if PLAN.initial else files
+
+
 @cache
 def force_if_replaced(manifest):
     """Run a job again if one of the user's files was replaced by an older file."""
@@ -427,18 +434,28 @@ def lock_results(folder):
     return lock  # the cache keeps the lock until this process ends
 
 
-def check_output_folders(results):
-    """Raise a UserError if a folder that Snakemake will delete contains a file of the user.
+def check_outputs(results):
+    """Raise a UserError if a file or folder that Snakemake will delete contains a user's file.
 
-    Before a job runs again, Snakemake deletes its output folder with all files.
+    Before a job runs, Snakemake deletes its outputs: files, and folders with all their files.
     """
     paths = [Path(path) for job in workflow.dag.needrun_jobs() for path in job.output]
-    for folder in paths if not workflow.touch else []:
-        if other := stored.find_other_files(folder, results):
+    # Links to files of the user are outputs, too, so only the links of folders are followed.
+    inputs = {file.parent.resolve() / file.name for file in input_files()}
+    for path in paths if not workflow.touch else []:
+        message = ""
+        if other := stored.find_other_files(path, results):
             message = (
-                f"{folder}: contains files that no job wrote ({first_few(other)}), and would be"
+                f"{path}: contains files that no job wrote ({first_few(other)}), and would be"
                 " deleted because its job runs again; move these files, and run again"
             )
+        # The lock is read before it is written again, with the same rows.
+        elif path.name != "lock.csv" and path.parent.resolve() / path.name in inputs:
+            message = (
+                f"{path}: is an input in the configuration, and would be deleted because a job"
+                " writes this file; move it, and correct its path in the configuration"
+            )
+        if message:
             if IS_MODULE:  # Snakemake has started, and would not print the error
                 print(f"scsigmoid: error: {message}", file=sys.stderr)
             raise UserError(message)
@@ -454,7 +471,7 @@ def store_configuration(path, is_planned=True):
     try:
         folder = path.rpartition("/")[0]
         lock_results(folder)
-        check_output_folders(folder)
+        check_outputs(folder)
         stored.store(CONFIG, Path(path), workflow.configfiles)
     except UserError as error:
         stop(error)
@@ -505,11 +522,9 @@ def names_of(kind):
     known = registry.entries(kind, PLAN)
     if IS_MODULE:
         return "|".join(known)
-    files = [file.path for file in local_files.own_files(CONFIG.corpus, CONFIG.datasets)]
-    files += map(Path, filter(None, (CONFIG.corpus.manifest, CONFIG.tokens.vocabulary.genes)))
     names = [
         re.sub(r"\W", ".", path.name)  # Snakemake does not accept all characters in constraints
-        for path in files
+        for path in input_files()
         if path.parent == Path(RESULTS, f"{kind}s") and path.stem not in known
     ]
     return f"(?!(?:{'|'.join(names)})$)[^/]+" if names else "[^/]+"

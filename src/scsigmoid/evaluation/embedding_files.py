@@ -96,6 +96,12 @@ def read_embedding(path: Path, *, batch: str = "", **expected: Any) -> Embedding
         obs = obs.astype(object).fillna("").astype(str)
         labels, donors, batches = (obs[name].to_numpy(str) for name in (LABEL, DONOR, batch))
         cells = np.asarray(metadata.pop("rows"), dtype=np.int64)
+        if values.ndim != 2 or not values.size or cells.shape != values.shape[:1]:
+            raise ValueError(f"{cells.size} cells, embedding of shape {values.shape}")
+        texts = ("model", "attention", "vocabulary", "dataset", "cells")
+        for name, kind in {**dict.fromkeys(texts, str), "context": int}.items():
+            if not isinstance(metadata.get(name, kind()), kind):
+                raise ValueError(f"its {name} is {metadata[name]!r}")
     check_identity(path, metadata, **expected)
     if batch and batch not in adata.obs:
         raise UserError(
