@@ -506,6 +506,19 @@ def test_an_input_at_the_path_of_an_output_is_kept(kind: str, project: Project) 
     assert path.read_bytes() == content
 
 
+@pytest.mark.parametrize("setting", ["cells", "genes"])
+def test_an_input_with_braces_in_its_name(setting: str, project: Project) -> None:
+    """Snakemake took them for a wildcard, and its error named only this wildcard."""
+    file = project.folder / "my{sample}.txt"
+    file.touch()
+    datasets = {"mine": {"file": str(file), "label": "kind"}}
+    tokens = {"vocabulary": {"genes": str(file)}}
+    project.configure(
+        merge(TINY, {"datasets": datasets} if setting == "cells" else {"tokens": tokens})
+    )
+    assert f"{file}: " in project.error("corpus", "tokens")
+
+
 @pytest.mark.parametrize("folder", ["corpus/training/part-00000", "tokens/training/part-00000"])
 def test_files_of_the_user_in_an_output_folder_are_kept(folder: str, project: Project) -> None:
     """Snakemake deletes an output folder with all its files before the job runs again."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from snakemake.io import IOFile
+from snakemake.io import IOFile, contains_wildcard
 from snakemake.logging import logger
 from snakemake.persistence import PersistenceBase
 from snakemake.settings.enums import Quietness
@@ -256,6 +256,8 @@ def input_files():
     """Return the paths of the user's files in the configuration."""
     files = [file.path for file in local_files.own_files(CONFIG.corpus, CONFIG.datasets)]
     files += map(Path, filter(None, (CONFIG.corpus.manifest, CONFIG.tokens.vocabulary.genes)))
+    if wrong := first_few(filter(contains_wildcard, files)):
+        stop(f"{wrong}: Snakemake would take the braces for a wildcard; rename the file or folder")
     return [*files, initial_path(PLAN.initial)] if PLAN.initial else files
 
 
