@@ -34,19 +34,22 @@ def dependencies(*extras: str) -> dict[str, Requirement]:
 def with_their_needs(packages: Iterable[str]) -> set[str]:
     """Return packages and all that they need, as far as these are installed."""
     needed: set[str] = set()
-    waiting = list(packages)
+    waiting = [(name, "") for name in packages]
+    seen: set[tuple[str, str]] = set()
     while waiting:
-        name = canonicalize_name(waiting.pop())
-        if name in needed:
+        name, extra = waiting.pop()
+        name = canonicalize_name(name)
+        if (name, extra) in seen:
             continue
+        seen.add((name, extra))
         needed.add(name)
         try:
             requirements = map(Requirement, requires(name) or [])
         except PackageNotFoundError:
             continue
-        waiting += [
-            r.name for r in requirements if not r.marker or r.marker.evaluate({"extra": ""})
-        ]
+        for r in requirements:
+            if not r.marker or r.marker.evaluate({"extra": extra}):
+                waiting += [(r.name, each) for each in ("", *r.extras)]
     return needed
 
 

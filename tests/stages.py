@@ -20,6 +20,11 @@ from scsigmoid.corpus.manifest import build_manifest
 from scsigmoid.corpus.metadata import read_manifest, write_manifest
 
 
+def plain_text() -> Any:
+    """Let anndata write text as arrays, as before pandas 3, whose text it writes as groups."""
+    return pd.option_context("future.infer_string", False)
+
+
 def local_corpus(*entries: LocalFiles, parts: int = 1) -> Corpus:
     """Return the demo's corpus with the user's own files instead."""
     return load().corpus.model_copy(update={"source": "local", "local": [*entries], "parts": parts})

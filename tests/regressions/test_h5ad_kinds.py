@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
-from stages import write_cells
+from stages import plain_text, write_cells
 from tenx import tenx_file
 
 from scsigmoid.cli import main
@@ -24,7 +24,8 @@ COUNTS = np.random.default_rng(0).poisson(0.8, (30, 12)) + 1
 
 def anndata06(path: Path, *frames: str) -> None:
     """``obs`` and ``var`` as one compound dataset each."""
-    write_cells(path, COUNTS)
+    with plain_text():
+        write_cells(path, COUNTS)
     with h5py.File(path, "r+") as file:
         for name in frames or ("obs", "var"):
             names = file[name]["_index"][:]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from anndata.io import write_elem
-from stages import hold_out, write_cells
+from stages import hold_out, plain_text, write_cells
 
 import scsigmoid as ss
 from scsigmoid.cells.embed_file import embed_file
@@ -33,7 +33,10 @@ def path(tmp_path: Path) -> Path:
         "note": NOTES,
         "n": np.arange(30),
     }
-    return write_cells(tmp_path / "cells.h5ad", COUNTS, obs=obs, var={"feature_name": ["A"] * 12})
+    with plain_text():
+        return write_cells(
+            tmp_path / "cells.h5ad", COUNTS, obs=obs, var={"feature_name": ["A"] * 12}
+        )
 
 
 def as_anndata07(file: Any) -> None:
@@ -153,7 +156,8 @@ def test_embed(tmp_path: Path) -> None:
     """The same embedding in all layouts."""
     model = ss.load("blood", device="cpu")
     genes = [gene for gene in model.vocabulary.gene_ids if gene.startswith("ENSG")][:12]
-    path = write_cells(tmp_path / "cells.h5ad", COUNTS, genes=genes, obs={"note": NOTES})
+    with plain_text():
+        path = write_cells(tmp_path / "cells.h5ad", COUNTS, genes=genes, obs={"note": NOTES})
     whole, embeddings = path.read_bytes(), []
     for layout in ("new", "0.7", "nullable"):
         path.write_bytes(whole)

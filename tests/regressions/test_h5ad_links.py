@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from stages import write_cells
+from stages import plain_text, write_cells
 from tenx import tenx_file
 
 from scsigmoid.cli import main
@@ -26,12 +26,13 @@ COUNTS = np.random.default_rng(0).poisson(1.0, (30, 12)) + 1
 def path(tmp_path: Path) -> Path:
     """Sparse counts in X, raw and a layer, and a dense layer. Next to it, a copy as target."""
     counts = sp.csr_matrix(COUNTS.astype(np.float32))
-    path = write_cells(tmp_path / "cells.h5ad", counts, counts, var={"name": ["a"] * 12})
-    adata = anndata.read_h5ad(path)
-    adata.layers["dense"] = COUNTS.astype(np.float32)
-    adata.layers["counts"] = counts
-    adata.uns["scsigmoid"] = {"simulated": False}
-    adata.write_h5ad(path)
+    with plain_text():
+        path = write_cells(tmp_path / "cells.h5ad", counts, counts, var={"name": ["a"] * 12})
+        adata = anndata.read_h5ad(path)
+        adata.layers["dense"] = COUNTS.astype(np.float32)
+        adata.layers["counts"] = counts
+        adata.uns["scsigmoid"] = {"simulated": False}
+        adata.write_h5ad(path)
     (tmp_path / "other.h5ad").write_bytes(path.read_bytes())
     return path
 

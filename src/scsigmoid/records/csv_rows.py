@@ -85,7 +85,7 @@ def read_frame(path: str | Path, **options: Any) -> "pd.DataFrame":
     try:
         frame = pd.read_csv(path, **options)
         if NUMBER in frame:
-            check_numbers(frame.pop(NUMBER).astype(str).tolist())
+            check_numbers([*map(str, frame.pop(NUMBER))])
     except ValueError as error:  # the errors of pandas' parser are ValueErrors
         reason = " ".join(str(error).split())[:120]
         raise UserError(f"{path}: damaged ({reason}); make it again") from None
