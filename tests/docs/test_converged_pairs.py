@@ -88,6 +88,17 @@ def test_a_held_out_loss_that_is_not_finite_leaves_out_its_pair(study):
     assert "of 15" in line
 
 
+def test_the_loss_at_an_earlier_step_is_the_mean_of_the_validations_before(study):
+    lines = list(pairs.lines(study, 9000))
+    curves = pd.read_csv(study / "pairs.csv").dropna(subset="validation_loss")
+    chosen = curves[curves["step"].between(8200, 9000)]
+    assert chosen["step"].nunique() == 5
+    means = chosen.groupby(["attention", "seed"])["validation_loss"].mean()
+    difference = (means["sigmoid"] - means["softmax"]).mean()
+    (line,) = (line for line in lines if line.startswith("loss at step 9,000"))
+    assert line.startswith(f"loss at step 9,000: {difference:.4f} [")  # above zero
+
+
 def test_eleven_pairs_have_no_verdict(study):
     change(study, "pairs", lambda table: table[table["seed"] <= 81])
     with pytest.raises(SystemExit, match="11 pairs; 12 are needed"):

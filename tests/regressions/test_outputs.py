@@ -151,6 +151,15 @@ def test_input_and_model_are_not_replaced(which, way, cells, model, tmp_path, ca
     assert source.read_bytes() == output.read_bytes() == before
 
 
+@pytest.mark.parametrize("which", ["model", "input"])
+def test_input_and_model_are_not_replaced_in_python(which, cells, model):
+    source = {"model": model, "input": cells}[which]
+    before = source.read_bytes()
+    with pytest.raises(UserError, match="itself"):
+        embed_file(cells, ss.load(model, device="cpu"), source, force=True)
+    assert source.read_bytes() == before
+
+
 @pytest.mark.parametrize("option", ["--output", "--log"])
 def test_no_stage_replaces_its_input(option, victim, tmp_path, capfd):
     command = ["vocabulary", "--statistics", str(victim), "--configuration", "c"]

@@ -1,8 +1,9 @@
 """Analyze the pairs of workflow/studies/converged.yaml, or of deeper.yaml.
 
-    python docs/measurements/scripts/converged_pairs.py docs/measurements/h100/converged
+    python docs/measurements/scripts/converged_pairs.py docs/measurements/h100/converged [STEP]
 
-The rules are in docs/preregistration.md, sections 4 and 8.
+The rules are in docs/preregistration.md, sections 4 and 8. With ``STEP``, the difference in loss at
+this earlier step is computed, too.
 
 The folder contains ``pairs.csv`` (every logged step: ``attention``, ``seed``, ``step``, ``loss``,
 ``validation_loss``), ``scores.csv`` (``attention``, ``seed``, ``dataset``, ``metric``, ``value``)
@@ -76,7 +77,7 @@ def p_value(values: pd.Series) -> float:
     return float(stats.ttest_1samp(values, 0).pvalue)
 
 
-def lines(folder: Path) -> Iterator[str]:
+def lines(folder: Path, earlier: int = 0) -> Iterator[str]:
     curves = pd.read_csv(folder / "pairs.csv")
     scores = pd.read_csv(folder / "scores.csv")
     held_out = pd.read_csv(folder / "held_out.csv")
@@ -129,6 +130,13 @@ def lines(folder: Path) -> Iterator[str]:
     yield f"  {verdict(low, high, p_values[0])}"
     excludes = "excludes" if low > -LARGEST_EFFECT else "does not exclude"
     yield f"  {excludes} the paper's largest effect (interval above -{LARGEST_EFFECT})"
+    if earlier:
+        until = curves[curves["step"] <= earlier]
+        before = paired(comparisons.final_losses(until, ["attention", "seed"]))
+        # Two tests, as above: the p-value of the MMD is the same.
+        p = comparisons.holm([p_value(before), p_of_ratio])[0]
+        yield f"loss at step {earlier:,}: {interval(before, 4)}, p (Holm) {p:.2g}"
+        yield f"  {verdict(*mean_interval(before)[1:], p)}"
     mean, low, high = mean_interval(log_ratio)
     ends = ", ".join(fixed(math.exp(end), 3) for end in (low, high))
     above = f"above 1 in {(log_ratio > 0).sum()} of {len(log_ratio)}"
@@ -165,4 +173,4 @@ def lines(folder: Path) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print(*lines(Path(sys.argv[1])), sep="\n")
+    print(*lines(Path(sys.argv[1]), *map(int, sys.argv[2:])), sep="\n")

@@ -62,9 +62,13 @@ def embed_file(
 
     Raises:
         UserError: as for :func:`scsigmoid.embed`, or if a file is damaged, the output exists or
-            appears meanwhile, the output is a pipe or a device, or a process of ``devices`` fails.
+            appears meanwhile, the output is the input, the model, a pipe or a device, or a process
+            of ``devices`` fails.
     """
     check_options(key, batch_tokens)
+    for name, file in {"input": path, "model": model.path}.items():
+        if output.exists() and file.exists() and output.samefile(file):
+            raise UserError(f"{output}: is the {name} itself; give another file for the embedding")
     exists = os.path.lexists(output)
     if exists and not force:
         raise UserError(f"{output}: exists; give another file, or --force to replace it")
