@@ -99,10 +99,44 @@ def test_the_loss_at_an_earlier_step_is_the_mean_of_the_validations_before(study
     assert line.startswith(f"loss at step 9,000: {difference:.4f} [")  # above zero
 
 
-def test_eleven_pairs_have_no_verdict(study):
-    change(study, "pairs", lambda table: table[table["seed"] <= 81])
-    with pytest.raises(SystemExit, match="11 pairs; 12 are needed"):
+@pytest.mark.parametrize(("wanted", "number"), [("seed <= 81", 11), ("attention == 'sigmoid'", 0)])
+def test_eleven_pairs_have_no_verdict(wanted, number, study):
+    change(study, "pairs", lambda table: table.query(wanted))
+    with pytest.raises(SystemExit, match=f": {number} pairs; 12 are needed"):
         list(pairs.lines(study))
+
+
+@pytest.mark.parametrize("wanted", ["seed < 0", "attention == 'softmax'", "seed == 75"])
+def test_without_two_pairs_of_scores_only_losses_are_compared(wanted, study):
+    """For example if all runs of an arm have the same embedding for all cells."""
+    whole = list(pairs.lines(study))
+    change(study, "scores", lambda table: table.query(wanted))
+    lines = list(pairs.lines(study))
+    assert "MMD ratio and scores: open, because fewer than two pairs have scores" in lines
+    assert not any("nan" in line for line in lines)
+    assert [line for line in whole if "held-out" in line] == [
+        line for line in lines if "held-out studies:" in line
+    ]
+
+
+@pytest.mark.parametrize("value", [0.0, -1e-5])
+def test_an_mmd_without_logarithm_leaves_out_its_pair(value, study):
+    """The mean of its run was over three datasets instead of four, or minus infinity."""
+
+    def change_score(table):
+        chosen = "seed == 75 and metric == 'mmd' and dataset == 'pbmc_facs'"
+        table.loc[table.eval(chosen), "value"] = value
+        return table
+
+    change(study, "scores", change_score)
+    lines = list(pairs.lines(study))
+    assert "a run has no scores: seeds [75]" in lines
+    assert not any("nan" in line for line in lines)
+
+
+def test_an_earlier_step_that_was_not_logged_is_an_error(study):
+    with pytest.raises(SystemExit, match=r"pairs.csv: step 1,000,000 .* no validation loss"):
+        list(pairs.lines(study, 1_000_000))
 
 
 def test_runs_whose_loss_still_falls_have_not_converged(study):

@@ -22,6 +22,7 @@ from slurm_cluster import Slurm, missing
 from small_disk import mount, small_disk
 from small_models import GENES, write_model
 from stages import write_cells
+from tenx import tenx_folder
 
 from scsigmoid.benchmarks.simulated import write_simulated_tokens
 from scsigmoid.cli import main
@@ -504,6 +505,39 @@ def test_an_input_at_the_path_of_an_output_is_kept(kind: str, project: Project) 
     assert str(path.relative_to(project.folder)) in error
     assert "is an input" in error
     assert path.read_bytes() == content
+
+
+def test_an_input_in_an_output_folder_is_kept(project: Project) -> None:
+    """As after a change from CELLxGENE to the files that were downloaded, in the same folder."""
+    part = project.folder / "results/own/corpus/training/part-00000"
+    part.mkdir(parents=True)
+    counts = np.random.default_rng(0).poisson(1, (80, 12))
+    path = write_cells(part / "blood.h5ad", counts)
+    (part / "files.csv").write_text("file,role\nblood,training\n")
+    corpus = {"source": "local", "local": [{"files": str(path), "held_out": 0.5}]}
+    project.configure({"results": "results/own", "device": "cpu", "corpus": corpus})
+    error = project.error("results/own/corpus/training/part-00000", "-R", "training_cells")
+    assert "part-00000: is an input in the configuration, or contains one" in error
+    assert path.is_file()
+
+
+@pytest.mark.parametrize("setting", ["10x", "initial"])
+def test_a_10x_folder_or_model_with_braces_in_its_path(setting: str, project: Project) -> None:
+    counts = np.random.default_rng(0).poisson(1, (80, len(GENES)))
+    initial = None
+    if setting == "10x":
+        kinds = ["Gene Expression"] * len(GENES)
+        cells = tenx_folder(project.folder / "tenx", counts, "my{sample}_", kinds)
+    else:
+        cells = write_cells(project.folder / "a.h5ad", counts, genes=GENES)
+        initial = str(write_model(project.folder / "my{sample}", "sigmoid", cls_token=False))
+    corpus = {"source": "local", "local": [{"files": str(cells), "held_out": 0.5}]}
+    overrides = {"corpus": corpus, "training": {"initial": initial}}
+    project.configure({"results": "results/own", "device": "cpu", **overrides})
+    named = initial or f"{cells}/my{{sample}}_barcodes.tsv.gz"
+    error = project.error("corpus", "tokens")
+    assert named in error
+    assert "braces" in error
 
 
 @pytest.mark.parametrize("setting", ["cells", "genes"])

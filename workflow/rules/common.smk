@@ -253,12 +253,14 @@ def content_of(path):
 
 
 def input_files():
-    """Return the paths of the user's files in the configuration."""
-    files = [file.path for file in local_files.own_files(CONFIG.corpus, CONFIG.datasets)]
+    """Return the paths of the user's files in the configuration, of 10x folders their files."""
+    own = local_files.own_files(CONFIG.corpus, CONFIG.datasets)
+    files = [path for file in own for path in local_files.files_of(file.path)]
     files += map(Path, filter(None, (CONFIG.corpus.manifest, CONFIG.tokens.vocabulary.genes)))
+    files += [initial_path(PLAN.initial)] if PLAN.initial else []
     if wrong := first_few(filter(contains_wildcard, files)):
         stop(f"{wrong}: Snakemake would take the braces for a wildcard; rename the file or folder")
-    return [*files, initial_path(PLAN.initial)] if PLAN.initial else files
+    return files
 
 
 @cache
@@ -443,7 +445,8 @@ def check_outputs(results):
     """
     paths = [Path(path) for job in workflow.dag.needrun_jobs() for path in job.output]
     # Links to files of the user are outputs, too, so only the links of folders are followed.
-    inputs = {file.parent.resolve() / file.name for file in input_files()}
+    files = [file.parent.resolve() / file.name for file in input_files()]
+    inputs = {path for file in files for path in (file, *file.parents)}
     for path in paths if not workflow.touch else []:
         message = ""
         if other := stored.find_other_files(path, results):
@@ -454,8 +457,8 @@ def check_outputs(results):
         # The lock is read before it is written again, with the same rows.
         elif path.name != "lock.csv" and path.parent.resolve() / path.name in inputs:
             message = (
-                f"{path}: is an input in the configuration, and would be deleted because a job"
-                " writes this file; move it, and correct its path in the configuration"
+                f"{path}: is an input in the configuration, or contains one, and would be deleted"
+                " because a job writes it; move the input, and correct its path in the configuration"
             )
         if message:
             if IS_MODULE:  # Snakemake has started, and would not print the error

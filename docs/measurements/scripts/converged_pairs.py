@@ -29,11 +29,12 @@ LARGEST_EFFECT, HALF_GAIN = 0.035, 1.125
 #: Pairs that a verdict needs, and decrease of the loss (nats in the last 1,000 steps) above which
 #: the runs have not converged.
 LEAST_PAIRS, LARGEST_FALL = 12, 0.05
+ARMS = ["sigmoid", "softmax"]
 
 
 def paired(values: pd.Series) -> pd.Series:
     """Return sigmoid minus softmax by seed, from values indexed by ``attention`` and ``seed``."""
-    arms = values.unstack("attention")
+    arms = values.unstack("attention").reindex(columns=ARMS)
     return arms["sigmoid"] - arms["softmax"]
 
 
@@ -67,8 +68,11 @@ def verdict(low: float, high: float, p: float) -> str:
 
 def complete_seeds(table: pd.DataFrame, column: str, seeds: pd.Index) -> pd.Index:
     """Return the ``seeds`` whose two runs have all rows of a run, with finite ``column``."""
-    is_finite = np.isfinite(table[column])
+    values = table[column].astype(float)
+    # The MMD is compared by its logarithm.
+    is_finite = np.isfinite(values) & ((values > 0) | (table.get("metric") != "mmd"))
     counts = is_finite.groupby([table["seed"], table["attention"]]).sum().unstack(fill_value=0)
+    counts = counts.reindex(columns=ARMS, fill_value=0)
     both = (counts == counts.max(axis=None)).all(axis=1)
     return seeds[both.reindex(seeds, fill_value=False)]
 
@@ -81,7 +85,7 @@ def lines(folder: Path, earlier: int = 0) -> Iterator[str]:
     curves = pd.read_csv(folder / "pairs.csv")
     scores = pd.read_csv(folder / "scores.csv")
     held_out = pd.read_csv(folder / "held_out.csv")
-    last = curves.groupby(["seed", "attention"])["step"].max().unstack()
+    last = curves.groupby(["seed", "attention"])["step"].max().unstack().reindex(columns=ARMS)
     if curves.duplicated(["attention", "seed", "step"]).any():
         raise SystemExit("pairs.csv: an arm has two runs of a seed; leave out those of the pilot")
     is_complete = (last == curves["step"].max()).all(axis=1)
@@ -93,6 +97,8 @@ def lines(folder: Path, earlier: int = 0) -> Iterator[str]:
     seeds = last.index[is_complete & is_finite]
     if len(seeds) < LEAST_PAIRS:
         raise SystemExit(f"pairs.csv: {len(seeds)} pairs; {LEAST_PAIRS} are needed")
+    if earlier and earlier not in set(curves["step"][curves["validation_loss"].notna()]):
+        raise SystemExit(f"pairs.csv: step {earlier:,} has no validation loss; give another STEP")
     curves = curves[curves["seed"].isin(seeds)]
     scored = complete_seeds(scores, "value", seeds)
     finite = complete_seeds(held_out, "loss", seeds)
@@ -119,12 +125,10 @@ def lines(folder: Path, earlier: int = 0) -> Iterator[str]:
     if fall.mean() > LARGEST_FALL:
         yield "  not converged"
 
-    mmd = scores[(scores["metric"] == "mmd") & scores["dataset"].isin(SOURCES)]
-    log_mmd = np.log(mmd.set_index(["attention", "seed", "dataset"])["value"])
-    log_ratio = paired(log_mmd.groupby(["attention", "seed"]).mean())
+    log_ratio = log_ratios(scores)
     p_of_ratio = p_value(log_ratio) if len(log_ratio) >= LEAST_PAIRS else 1.0  # so it is open
     p_values = comparisons.holm([p_value(difference), p_of_ratio])
-    mean, low, high = mean_interval(difference)
+    _, low, high = mean_interval(difference)
     yield "mean loss: " + ", ".join(f"{name} {fixed(arms[name].mean(), 4)}" for name in arms)
     yield f"loss: {interval(difference, 4)}, p (Holm) {p_values[0]:.2g}"
     yield f"  {verdict(low, high, p_values[0])}"
@@ -137,11 +141,34 @@ def lines(folder: Path, earlier: int = 0) -> Iterator[str]:
         p = comparisons.holm([p_value(before), p_of_ratio])[0]
         yield f"loss at step {earlier:,}: {interval(before, 4)}, p (Holm) {p:.2g}"
         yield f"  {verdict(*mean_interval(before)[1:], p)}"
+    if len(scored) < 2:
+        yield "MMD ratio and scores: open, because fewer than two pairs have scores"
+    else:
+        yield from score_lines(scores, log_ratio, p_values[1])
+    by_dataset = held_out.set_index(["attention", "seed", "dataset"])["loss"]
+    means = by_dataset.groupby(["attention", "seed"]).mean()
+    yield f"loss on held-out studies: {interval(paired(means), 4)}"
+    for name in sorted(set(held_out["dataset"])):
+        yield f"  {name}: {interval(paired(by_dataset.xs(name, level='dataset')), 4)}"
+    unpaired = stats.ttest_ind(arms["sigmoid"], arms["softmax"], equal_var=False)
+    ends = ", ".join(fixed(end, 4) for end in unpaired.confidence_interval())
+    yield f"loss, Welch's interval without pairs [{ends}]"
+
+
+def log_ratios(scores: pd.DataFrame) -> pd.Series:
+    """Return the logarithm of the MMD ratio by seed, the mean of ``SOURCES``."""
+    mmd = scores[(scores["metric"] == "mmd") & scores["dataset"].isin(SOURCES)]
+    log_mmd = np.log(mmd.set_index(["attention", "seed", "dataset"])["value"].astype(float))
+    return paired(log_mmd.groupby(["attention", "seed"]).mean())
+
+
+def score_lines(scores: pd.DataFrame, log_ratio: pd.Series, p: float) -> Iterator[str]:
+    """Yield the lines about MMD and scores. ``p`` is the corrected p-value of the MMD ratio."""
     mean, low, high = mean_interval(log_ratio)
     ends = ", ".join(fixed(math.exp(end), 3) for end in (low, high))
     above = f"above 1 in {(log_ratio > 0).sum()} of {len(log_ratio)}"
-    yield f"MMD ratio {fixed(math.exp(mean), 3)} [{ends}], {above}, p (Holm) {p_values[1]:.2g}"
-    yield f"  {verdict(low, high, p_values[1])}"
+    yield f"MMD ratio {fixed(math.exp(mean), 3)} [{ends}], {above}, p (Holm) {p:.2g}"
+    yield f"  {verdict(low, high, p)}"
     state = "reproduced" if math.exp(low) > HALF_GAIN else "open"
     state = "excluded" if math.exp(high) < HALF_GAIN else state
     yield f"  the paper's ratio ({HALF_GAIN} or more): {state}"
@@ -156,20 +183,12 @@ def lines(folder: Path, earlier: int = 0) -> Iterator[str]:
     means = of_sources.groupby(["metric", "attention", "seed"])["value"].mean()
     by_metric = {name: paired(means.loc[name]) for name in sorted(set(of_sources["metric"]))}
     corrected = comparisons.holm([p_value(values) for values in by_metric.values()])
-    for (metric, values), p in zip(by_metric.items(), corrected, strict=True):
+    for (metric, values), corrected_p in zip(by_metric.items(), corrected, strict=True):
         level = means.loc[metric].groupby("attention").mean()
         arms_text = f"sigmoid {fixed(level['sigmoid'], 3)}, softmax {fixed(level['softmax'], 3)}"
-        yield f"{metric}: {arms_text}; {interval(values, 4)}, p (Holm) {p:.2g}"
+        yield f"{metric}: {arms_text}; {interval(values, 4)}, p (Holm) {corrected_p:.2g}"
     everything = pd.DataFrame(by_metric).mean(axis=1)
     yield f"mean of the six: {interval(everything, 4)}, p {p_value(everything):.2g}"
-    by_dataset = held_out.set_index(["attention", "seed", "dataset"])["loss"]
-    means = by_dataset.groupby(["attention", "seed"]).mean()
-    yield f"loss on held-out studies: {interval(paired(means), 4)}"
-    for name in sorted(set(held_out["dataset"])):
-        yield f"  {name}: {interval(paired(by_dataset.xs(name, level='dataset')), 4)}"
-    unpaired = stats.ttest_ind(arms["sigmoid"], arms["softmax"], equal_var=False)
-    ends = ", ".join(fixed(end, 4) for end in unpaired.confidence_interval())
-    yield f"loss, Welch's interval without pairs [{ends}]"
 
 
 if __name__ == "__main__":
