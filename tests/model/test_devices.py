@@ -43,6 +43,17 @@ def test_jobs_are_spread_over_the_gpus(tmp_path, monkeypatch):
     assert claim_gpus(1) == [0]
 
 
+@pytest.mark.parametrize(
+    ("variable", "count", "expected"),
+    [("2, 3,", 2, ["2", "3"]), ("2,,3", 1, ["2"]), ("2,3", 1, ["0"]), ("", 1, ["0"])],
+)
+def test_entries_after_an_empty_one_are_ignored(variable, count, expected, monkeypatch):
+    """As CUDA does: jobs were given GPUs that the user had not named."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    assert devices.visible_gpus() == expected
+
+
 @pytest.mark.parametrize("name", ["gpu", None, "cuda:99"])
 def test_a_device_that_does_not_exist_is_one_line(name):
     with pytest.raises(UserError, match=r"^device: .*; set it to auto"):

@@ -136,10 +136,9 @@ def visible_gpus() -> list[str]:
     If the variable does not have this number of entries, return the indices of the GPUs.
     """
     count = torch.cuda.device_count()
-    names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    if len(names) != count:
-        return [str(index) for index in range(count)]
-    return [name.strip() for name in names]
+    entries = map(str.strip, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","))
+    names = [*itertools.takewhile(bool, entries)]  # CUDA ignores what follows an empty entry
+    return names if len(names) == count else [str(index) for index in range(count)]
 
 
 def device_name(device: torch.device) -> str:

@@ -24,8 +24,9 @@ from scsigmoid.training.processes import Processes
 #: By default, torch.compile fuses the reductions in the gradient of a layer normalization for large
 #: batches only, and compiles another graph for small batches. This option avoids the second graph.
 INDUCTOR_OPTIONS: dict[str, Any] = {"triton.mix_order_reduction_non_strict_mode": True}
-#: Cells, tokens of a cell, and tokens from one masked token to the next, of :func:`fixed_batch`.
-FIXED_CELLS, FIXED_LENGTH, FIXED_DISTANCE = 8, 1024, 7
+#: Cells and tokens of a cell of the batches of :func:`fixed_batch`, the second for contexts whose
+#: attention is another graph, and tokens from one masked token to the next.
+FIXED_SIZES, FIXED_DISTANCE = ((8, 1024), (2, LONGEST_APPROXIMATE + 1)), 7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,17 +66,17 @@ def learning_rate(step: int, training: Training) -> float:
     return training.learning_rate * step / training.warmup_steps
 
 
-def fixed_batch(length: int, settings: EncoderSettings) -> Batch:
-    """Return a batch that depends on nothing but ``length``, except for values within tensors."""
-    tokens = FIXED_CELLS * length
+def fixed_batch(cells: int, length: int, settings: EncoderSettings) -> Batch:
+    """Return a batch of ``cells`` with ``length`` tokens each, whose sizes depend on these only."""
+    tokens = cells * length
     masked = torch.arange(0, tokens, FIXED_DISTANCE)
     return Batch(
         tokens=torch.full((tokens,), len(SPECIAL)),
-        positions=torch.arange(length).remainder(settings.context).repeat(FIXED_CELLS),
+        positions=torch.arange(length).remainder(settings.context).repeat(cells),
         cu_seqlens=torch.arange(0, tokens + 1, length, dtype=torch.int32),
         masked=masked,
         targets=torch.full_like(masked, len(SPECIAL)),
-        cells=torch.arange(FIXED_CELLS),
+        cells=torch.arange(cells),
         max_seqlen=length,
         cls_token=settings.cls_token,
     )
@@ -126,11 +127,8 @@ class Trainer:
         that left its code in PyTorch's cache.
         """
         settings = self.encoder.settings
-        lengths = [FIXED_LENGTH]
-        if settings.context > LONGEST_APPROXIMATE:
-            lengths.append(LONGEST_APPROXIMATE + 1)
-        for length in lengths:
-            batch = fixed_batch(length, settings)
+        for cells, length in FIXED_SIZES[: 1 + (settings.context > LONGEST_APPROXIMATE)]:
+            batch = fixed_batch(cells, length, settings)
             is_sum = self.training.gradient == "sum"
             weights = sum_weights(batch).to(self.device) if is_sum else None
             losses = self.summed_loss(batch.to(self.device), 1, weights)
