@@ -120,6 +120,35 @@ def test_damaged_rows_are_refused(results: Results, damage: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        ("attention", "linear"),
+        ("length", "1e300"),
+        ("context", "-1"),
+        ("tflops", "0"),
+        ("gpu_hours", "inf"),
+        ("readings", "fast"),
+        ("readings", "5 5"),
+        ("readings", "0 0 0 0 0 0 0 0 0 0"),
+    ],
+)
+def test_impossible_values_of_a_benchmark(results: Results, column: str, text: str) -> None:
+    """Values that no benchmark writes ended in a traceback, or were in tables and figures."""
+    for file, read in {
+        "benchmarks/kernel.csv": lambda: results.kernel_rows,
+        "benchmarks/training.csv": lambda: results.training_rows,
+    }.items():
+        frame = pd.read_csv(results.folder / file, dtype=str)
+        if column not in frame:
+            continue
+        frame.loc[1, column] = text
+        frame.to_csv(results.folder / file, index=False)
+        with pytest.raises(UserError, match=f"{file}: damaged") as error:
+            read()
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
     ("file", "text"),
     [
         ("corpus/evaluation/simulated_heart.json", "{}"),

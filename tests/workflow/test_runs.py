@@ -90,6 +90,9 @@ def test_a_forced_or_deleted_model_starts_from_the_beginning(finished: Any, tmp_
     assert is_trained()
     assert is_trained("--forcerun", "train")
     path.unlink()
+    (checkpoints / "finished").write_bytes(b"\xff")  # ended in a traceback
+    assert not is_trained()
+    path.unlink()
     (checkpoints / "finished").unlink()
     assert not is_trained()
 

@@ -502,7 +502,7 @@ def remove_old_checkpoints():
         folder = Path(job.output.model).parent / "checkpoints"
         finished = folder / "finished"
         steps = PLAN.run_config(job.wildcards.model).training.steps
-        if finished.is_file() and finished.read_text() == f"{steps}\n":
+        if finished.is_file() and finished.read_bytes() == f"{steps}\n".encode():
             for path in (*folder.glob("step-*.pt"), *folder.glob("step-*.sha256"), finished):
                 path.unlink()
 

@@ -17,6 +17,7 @@ from scsigmoid.config.schema import Config
 from scsigmoid.errors import UserError
 from scsigmoid.files import parsing
 from scsigmoid.records import mmd_metrics
+from scsigmoid.records.csv_rows import as_value
 from scsigmoid.records.identity import check_identity, read_table
 from scsigmoid.records.measurements import (
     Interval,
@@ -26,9 +27,16 @@ from scsigmoid.records.measurements import (
     read_measurements,
 )
 from scsigmoid.records.mmd_metrics import MmdMetric
+from scsigmoid.results.labels import ATTENTIONS
 from scsigmoid.training.journal import read_journal
 
 T = TypeVar("T")
+BenchmarkRow = TypeVar("BenchmarkRow", bound=KernelRow | TrainingRow)
+#: Limits of the numbers in the tables of the benchmarks. NaN is a missing value.
+LARGEST = 1e18
+UNLIMITED = ("loss", "relative_error")  # infinite if a kernel is wrong
+#: Starts of the names of numbers that are not 0.
+POSITIVE = ("milliseconds", "tflops", "cells_per_second", "gpu_hours", "readings")
 #: Metrics in the files of metrics that have several. The files of other metrics have one.
 FILE_METRICS = {
     "validation_loss": {f"validation_loss{end}" for end in ("", "_over_donors", "_over_masks")},
@@ -247,11 +255,12 @@ class Results:
 
     @property
     def kernel_rows(self) -> list[KernelRow]:
-        return self.cached("benchmarks/kernel.csv", lambda path: read_rows(path, KernelRow))
+        return self.cached("benchmarks/kernel.csv", lambda path: read_benchmark(path, KernelRow))
 
     @property
     def training_rows(self) -> list[TrainingRow]:
-        return self.cached("benchmarks/training.csv", lambda path: read_rows(path, TrainingRow))
+        file = "benchmarks/training.csv"
+        return self.cached(file, lambda path: read_benchmark(path, TrainingRow))
 
     def machine(self, benchmark: str) -> dict[str, Any]:
         """Return hardware and versions of a benchmark, ``kernel`` or ``training``."""
@@ -317,6 +326,25 @@ class Results:
 def metric_file(metric: str, dataset: str, model: str = "") -> str:
     """Return the path of a metric's CSV file below the results folder."""
     return "/".join(filter(None, ("metrics", metric, dataset, model))) + ".csv"
+
+
+def read_benchmark(path: Path, kind: type[BenchmarkRow]) -> list[BenchmarkRow]:
+    """Read the rows of a benchmark. Raise a ValueError for values that no benchmark writes."""
+    rows = read_rows(path, kind)
+    rounds: dict[Any, int] = {}  # number of readings of all kernels that are compared
+    for number, row in enumerate(rows, start=1):
+        if row.attention not in ATTENTIONS:
+            raise ValueError(f"row {number}: attention is {row.attention!r}")
+        readings = [as_value(reading, float) for reading in row.readings.split()]
+        for name, value in [*vars(row).items(), *(("readings", each) for each in readings)]:
+            if isinstance(value, str) or name in UNLIMITED:
+                continue
+            if value < 0 or value > LARGEST or (value == 0 and name.startswith(POSITIVE)):
+                raise ValueError(f"row {number}: {name} is {value}")
+        group = row.shape if isinstance(row, KernelRow) else row.group
+        if readings and rounds.setdefault(group, len(readings)) != len(readings):
+            raise ValueError(f"row {number}: has {len(readings)} readings, not {rounds[group]}")
+    return rows
 
 
 def read_json(path: Path) -> dict[str, Any]:
