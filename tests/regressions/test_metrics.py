@@ -35,6 +35,8 @@ def test_interval_over_donors():
         ({"A": 30, "B": 30}, "no interval from fewer than 3 donors (2)"),
         ({"": 60}, "no interval from fewer than 3 donors (0); 60 of 60 cells have no known donor"),
         ({"A": 9, "B": 9, "C": 9, "unknown": 33}, "33 of 60 cells have no known donor"),
+        # These counted as donors.
+        ({"A": 9, "B": 9, "C": 9, "NA": 13, "Unknown": 20}, "33 of 60 cells have no known donor"),
     ],
 )
 def test_too_few_known_donors_give_no_interval(cells: dict[str, int], note: str):

@@ -244,6 +244,14 @@ def test_empty_tables_are_not_in_the_summary(tmp_path: Path, config: Config) -> 
     assert text.split() == ["Tables:", str(tmp_path / "tables/scib.csv")]
 
 
+def test_names_that_are_numbers(tmp_path: Path, config: Config) -> None:
+    """The model 007 was called 7."""
+    (tmp_path / "tables").mkdir()
+    row = {"dataset": "001", "model": "007", "compared_with": "", "mean": 6.1}
+    pd.DataFrame([row]).to_csv(tmp_path / "tables/validation_loss.csv")
+    assert "  007 6.100 (1 dataset)\n" in summary(tmp_path, 10, Plan(config))
+
+
 MARKS = "\x00\x07\x9f\u200e\u200f\u202e\u2066\u2069\u061c\u2028\ufeff"
 
 

@@ -17,9 +17,9 @@ from scsigmoid.corpus.counts import Cells
 from scsigmoid.corpus.genes import Strings, check_column
 from scsigmoid.errors import UserError
 from scsigmoid.progress import log, warn
+from scsigmoid.records.measurements import ABSENT as ABSENT
 
 ANY = "*"  # label that stands for all columns of text
-ABSENT = ("", "na", "nan", "unknown")  # no type: "unknown" in CELLxGENE's schema, "NA" in R
 NEAREST = 3  # maximum number of columns in a message
 
 

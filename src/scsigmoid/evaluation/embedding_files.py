@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scsigmoid.corpus.cell_types import ABSENT
 from scsigmoid.corpus.counts import OWN_ROW
 from scsigmoid.corpus.h5ad_writer import storing
 from scsigmoid.corpus.hdf5 import check_contents
@@ -17,6 +16,7 @@ from scsigmoid.files import atomic_path, parsing
 from scsigmoid.model.finite import check_finite
 from scsigmoid.progress import log
 from scsigmoid.records.identity import check_identity, model_of
+from scsigmoid.records.measurements import ABSENT
 
 LABEL, DONOR = "scsigmoid_cell_type", "donor_id"  # columns of obs
 

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from scsigmoid.errors import UserError
 from scsigmoid.records.csv_rows import read_rows, write_rows
 
+#: Missing cell types, batches and donors: "unknown" and "na" in CELLxGENE's schema, "NA" in R.
+ABSENT = ("", "na", "nan", "unknown")
+
 
 class Interval(NamedTuple):
     """An estimate and the ends of its interval, which are NaN if there is no interval."""
@@ -83,8 +86,9 @@ def read_measurements(path: str | Path) -> list[Measurement]:
 
 
 def known_donors(donors: NDArray[Any]) -> list[str]:
-    """Return the sorted names of donors, without missing names and CELLxGENE's ``unknown``."""
-    return sorted({*map(str, np.unique(donors))} - {"", "nan", "unknown"})
+    """Return the sorted names of donors, without missing names (:data:`ABSENT`)."""
+    names = map(str, np.unique(donors))
+    return sorted(name for name in names if name.strip().casefold() not in ABSENT)
 
 
 def mean_interval(values: NDArray[np.float64], confidence: float) -> Interval:

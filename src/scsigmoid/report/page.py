@@ -18,7 +18,7 @@ from scsigmoid.paper.number import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
 from scsigmoid.paper.reported import reported
 from scsigmoid.report import registry
 from scsigmoid.report.figures.training_figures import covered_share
-from scsigmoid.report.summary import first_sentences
+from scsigmoid.report.summary import TEXT, first_sentences
 from scsigmoid.report.tables.quality_tables import donor_scores
 from scsigmoid.report.tables.writing import DASH, Table, read_markdown, visible
 from scsigmoid.results.folder import EXPECTED_CONTENT, Results
@@ -106,7 +106,7 @@ def table_file(results: Results, name: str) -> Table:
 
 def table_rows(results: Results, name: str) -> pd.DataFrame:
     """Return the rows of a table's CSV file."""
-    return results.cached(f"tables/{name}.csv", pd.read_csv)
+    return results.cached(f"tables/{name}.csv", lambda path: pd.read_csv(path, dtype=TEXT))
 
 
 def count_verdicts(results: Results) -> dict[str, int]:

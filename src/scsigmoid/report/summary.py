@@ -12,6 +12,8 @@ from scsigmoid.config.plan import Plan
 from scsigmoid.report.tables.mmd_table import MEANS
 from scsigmoid.results.labels import CONTROLS, METRIC_TITLES
 
+#: Columns of tables with names, which may be numbers such as 001.
+TEXT = dict.fromkeys(("dataset", "title", "model", "compared_with"), str)
 #: Maximum number of paths of new files in a line of the summary.
 MAXIMUM_PATHS = 4
 #: Scores count as equal if they differ by less than this, or by less than twice the standard error
@@ -41,7 +43,7 @@ def summary(results: str | Path, since: float, plan: Plan) -> str:
     def new_tables(pattern: str) -> Iterator[tuple[str, pd.DataFrame]]:
         """Yield the name and the rows of each new table with rows."""
         for path in new_files(f"tables/{pattern}.csv"):
-            if path.stat().st_size and len(table := pd.read_csv(path)):
+            if path.stat().st_size and len(table := pd.read_csv(path, dtype=TEXT)):
                 yield path.stem, table
 
     lines = []  # (title, text)
