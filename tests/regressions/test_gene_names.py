@@ -19,7 +19,9 @@ from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
+from scsigmoid.tokens.make_stores import tokenize_evaluation
 from scsigmoid.tokens.statistics import gather
+from scsigmoid.tokens.store import TokenStore
 from scsigmoid.tokens.tokenizer import Tokenizer
 from scsigmoid.tokens.vocabulary import Vocabulary, build_vocabulary
 
@@ -226,3 +228,28 @@ def test_var_with_a_part_of_the_genes_of_raw(tmp_path):
     assert open_cells(tmp_path / "few.h5ad").genes == [*dict.fromkeys(symbols)]
     with pytest.raises(UserError, match=r"raw\.var has no column 'gene_ids'.*GENE0"):
         open_cells(tmp_path / "cells.h5ad", genes="gene_ids")
+
+
+@pytest.mark.parametrize("part_with_ids", [0, 24])
+def test_evaluation_of_genes_that_training_files_name_by_symbol(part_with_ids, tmp_path):
+    """The evaluation lacked these genes, or failed if it lacked almost all, unlike `ss.embed`."""
+    named = [*IDS[:part_with_ids], *SYMBOLS[part_with_ids:]]
+    ids = write_cells(tmp_path / "ids.h5ad", COUNTS[40:], genes=IDS, var={"gene_name": SYMBOLS})
+    files = [LocalFiles(files=str(ids), held_out=True, name="mine")]
+    trained = {"symbols": (SYMBOLS, {}, COUNTS[:20])}
+    if part_with_ids:
+        var = {"gene_name": SYMBOLS[:part_with_ids]}
+        trained["part"] = (IDS[:part_with_ids], var, COUNTS[20:40, :part_with_ids])
+    for name, (genes, var, counts) in trained.items():
+        path = write_cells(tmp_path / f"{name}.h5ad", counts, genes=genes, var=var)
+        files.append(LocalFiles(files=str(path)))
+    corpus, datasets = local_corpus(*files), {"mine": Dataset(title="Mine")}
+    make_manifest(corpus, datasets, tmp_path)
+    gather(make_part(corpus, tmp_path), tmp_path / "statistics.arrow")
+    build_vocabulary([tmp_path / "statistics.arrow"], 1, tmp_path / "vocabulary.parquet")
+    vocabulary = Vocabulary.read(tmp_path / "vocabulary.parquet")
+    assert {*vocabulary.gene_ids[4:]} == {*named}
+    cells, metadata = make_evaluation(corpus, "mine", datasets["mine"], tmp_path)
+    tokenize_evaluation(cells, metadata, Tokenizer(vocabulary, 99, 99), tmp_path / "store")
+    lengths = TokenStore.open(tmp_path / "store").lengths
+    assert lengths.tolist() == (COUNTS[40:] > 0).sum(axis=1).tolist()

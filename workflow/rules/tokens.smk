@@ -88,6 +88,7 @@ rule evaluation_tokens:
     resources:
         **limits(mem_mb=8000, runtime=240),
     params:
+        version=2,
         configuration=stored_configuration,
         settings=read("tokens.shard_cells"),
     shell:

@@ -5,6 +5,7 @@ from pathlib import Path
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.corpus.metadata import read_metadata
+from scsigmoid.tokens.known_genes import with_known_genes
 from scsigmoid.tokens.scatter import scatter
 from scsigmoid.tokens.store import grouped, store_schema, write_shards
 from scsigmoid.tokens.tokenizer import LeftOut, Tokenizer
@@ -41,6 +42,8 @@ def tokenize_evaluation(
     info = read_metadata(metadata)
     # Reading the counts compares the file with the SHA-256, and names `remake` in the error.
     cells = open_cells(h5ad, sha256=info.sha256, remake=Path(h5ad))
+    # The vocabulary may name genes by symbol or by other ids, because it is from other files.
+    cells = with_known_genes(cells, tokenizer.vocabulary.name_of, tokenizer.vocabulary.retired)
     left_out: LeftOut = {}
     batches = tokenizer.batches(cells, info.label, info.file, info.types, left_out)
     shards = grouped(batches, tokenizer.shard_cells)
