@@ -2,6 +2,7 @@
 
 import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,3 +93,14 @@ def test_a_model_with_the_name_of_a_control(name: str) -> None:
     model = {"attention": "sigmoid", "context": 128}
     with pytest.raises(UserError, match=rf"models\.{name}: .* control .*; choose another"):
         load(overrides={"models": {name: model}})
+
+
+def test_a_second_entry_for_held_out_cells(tmp_path: Path) -> None:
+    """The entry in `datasets` was ignored."""
+    (tmp_path / "a.h5ad").touch()
+    entry = {"files": str(tmp_path / "a.h5ad"), "label": "louvain", "held_out": 0.1}
+    overrides: dict[str, Any] = {"preset": "demo", "corpus": {"source": "local", "local": [entry]}}
+    stored = load(overrides=overrides).model_dump()
+    assert load(overrides=stored).datasets == load(overrides=overrides).datasets
+    with pytest.raises(UserError, match=r"datasets\.a: .*corpus\.local"):
+        load(overrides={**overrides, "datasets": {"a": {"title": "A", "types": ["B"]}}})

@@ -117,6 +117,12 @@ def with_local_datasets(config: Config) -> Config:
         datasets[name] = Dataset(
             title=title, label=file.labels, batch=file.batch or None, description=description
         )
+        given = config.datasets.get(name)  # a stored configuration has the same entry
+        if given and not given.id and given != datasets[name]:
+            raise UserError(
+                f"datasets.{name}: these are the held-out cells of {file.path}, which have their "
+                "settings in corpus.local; remove this entry, or write them to a file of their own"
+            )
     return config.model_copy(update={"datasets": datasets})
 
 
