@@ -112,15 +112,10 @@ class Cells(Genes):
             for start, counts in matrix.counts(self.rows, self.gene_of_feature, len(self.genes)):
                 stop = start + counts.shape[0]
                 first, last = np.searchsorted(self.rows, [start, stop])
-                rows = self.rows[first:last]  # the selected rows of this block
-                if len(rows) < stop - start:
-                    counts = counts[rows - start]
-                if len(rows) <= CHUNK_CELLS:
-                    yield Chunk(rows, counts)  # slicing would copy
-                    continue
-                for begin in range(0, len(rows), CHUNK_CELLS):
-                    chunk = slice(begin, begin + CHUNK_CELLS)
-                    yield Chunk(rows[chunk], counts[chunk])
+                for begin in range(first, last, CHUNK_CELLS):
+                    rows = self.rows[begin : min(begin + CHUNK_CELLS, last)]
+                    is_whole = len(rows) == stop - start  # then selecting rows would only copy
+                    yield Chunk(rows, counts if is_whole else counts[rows - start])
 
 
 def open_source(source: Source, layer: str, genes: str) -> Cells:

@@ -16,7 +16,6 @@ from scsigmoid.corpus.held_out import cells_of
 from scsigmoid.corpus.matrix_reader import NoCountsError
 from scsigmoid.corpus.metadata import (
     FILES,
-    REMOTE,
     ManifestRow,
     Metadata,
     check_skipped,
@@ -56,7 +55,7 @@ def fetch_part(
     check_folder(Path(output_folder), FILES)
     training = [row for row in read_manifest(manifest) if row.role == "training"]
     rows = [row for row in training if row.part == str(part)]
-    downloads = Downloads(downloads_folder, Web.of(corpus))
+    downloads = Downloads(downloads_folder, Web(corpus.download))
     digests = download_all(rows, downloads)
     with atomic_folder(output_folder, FILES) as folder:
         completed = []
@@ -66,7 +65,7 @@ def fetch_part(
                 provide(row, corpus, seed, downloads, path)
                 completed.append(complete_row(row, path, digests.get(row.file, "")))
             except NoCountsError as error:
-                if row.source not in REMOTE:
+                if row.source != "cellxgene":
                     raise
                 log(f"skipped: {error}")
                 reason = one_line(str(error).partition(": ")[2])  # without the path
@@ -82,7 +81,7 @@ def download_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str,
 
     If files cannot be downloaded, raise the first error after trying all files.
     """
-    remote = [row for row in rows if row.source in REMOTE]
+    remote = [row for row in rows if row.source == "cellxgene"]
 
     def attempt(row: ManifestRow) -> str | UserError:
         try:
@@ -109,8 +108,8 @@ def raw_files(
     If ``last``, no later job reads the downloads of the part, so they are deleted after the block,
     unless ``corpus.download.keep_files`` is true.
     """
-    downloads = Downloads(downloads_folder, Web.of(corpus))
-    rows = [row for row in read_part(part_folder) if row.source in REMOTE]
+    downloads = Downloads(downloads_folder, Web(corpus.download))
+    rows = [row for row in read_part(part_folder) if row.source == "cellxgene"]
     links = {row.file: Path(part_folder, f"{row.file}.h5ad") for row in rows}
     missing = [row for row in rows if row.role == "training" and not links[row.file].exists()]
     download_all(missing, downloads)
@@ -144,7 +143,7 @@ def fetch_evaluation(
         read_metadata(output_json)  # raises an error for another JSON file
     elif Path(output_h5ad).exists():
         raise UserError(f"{output_h5ad}: exists, but {output_json} does not; name a new file")
-    downloads = Downloads(downloads_folder, Web.of(corpus))
+    downloads = Downloads(downloads_folder, Web(corpus.download))
     digests = download_all([row], downloads)
     with atomic_path(output_h5ad) as path:
         provide(row, corpus, seed, downloads, path)
@@ -171,7 +170,7 @@ def provide(row: ManifestRow, corpus: Corpus, seed: int, downloads: Downloads, p
     Raise an error if a local file changed since the manifest was made.
     """
     path.unlink(missing_ok=True)  # a link cannot replace a file
-    if row.source in REMOTE:
+    if row.source == "cellxgene":
         path.symlink_to(downloads.path(row))
     elif row.source == "embedded":
         embedded.write_embedded(row.location, corpus.embedded, seed, path)

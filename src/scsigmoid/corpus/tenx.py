@@ -16,9 +16,7 @@ from scsigmoid.files import DAMAGE
 
 
 def is_tenx(path: Path) -> bool:
-    """Return whether a path is a folder, which must be a 10x folder, or an ``.h5`` file without
-    ``obs``.
-    """
+    """Return True for folders, which must be 10x folders, and ``.h5`` files without ``obs``."""
     if path.is_dir():
         return True
     if path.suffix != ".h5":

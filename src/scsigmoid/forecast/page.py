@@ -5,7 +5,6 @@ from pathlib import Path
 
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
-from scsigmoid.corpus.metadata import REMOTE
 from scsigmoid.forecast.choices import gpu_memory
 from scsigmoid.forecast.effort import (
     CHECKPOINT_BYTES,
@@ -35,7 +34,7 @@ def forecast(
     runs = [estimate_effort(plan, name, vocabulary) for name in plan.study_runs]
     yield f"Preset {config.preset}, corpus {config.corpus.source}: {volume.basis}"
     yield line("raw files", number(volume.files), f"{number(volume.cells)} cells to train on")
-    if config.corpus.source in REMOTE:
+    if config.corpus.source == "cellxgene":
         hours = duration(volume.bytes / (download_rate * 1e6) / 3600)
         yield line("download", hours, f"at {download_rate:g} MB/s (--download-rate)")
     if volume.cells is not None:
