@@ -42,7 +42,7 @@ def corpus(server: Loopback) -> Corpus:
 @pytest.fixture
 def web(corpus: Corpus) -> Web:
     """A client of the server."""
-    return Web(corpus.download)
+    return Web.of(corpus)
 
 
 @pytest.fixture

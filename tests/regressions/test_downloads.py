@@ -26,9 +26,9 @@ HALF, SIZE = len(OLD) // 2, len(OLD)
 @pytest.fixture
 def web(server: Loopback) -> Web:
     """A client with three attempts and without pauses between them."""
-    changes = {"hosts": HOSTS, "attempts": 3, "timeout": 1.5, "longest_pause": 0}
-    base = load(overrides={"preset": "paper"}).corpus.download
-    return Web(base.model_copy(update=changes))
+    corpus = load(overrides={"preset": "paper"}).corpus
+    quick = corpus.download.model_copy(update={"attempts": 3, "timeout": 1.5, "longest_pause": 0})
+    return Web(HOSTS, quick)
 
 
 @pytest.fixture

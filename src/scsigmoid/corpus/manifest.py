@@ -80,7 +80,7 @@ def build_manifest(
     elif corpus.source == "local":
         rows, summary = list_local(own_files(corpus, datasets), datasets, seed)
     else:
-        downloads = Downloads(folder, Web(corpus.download))
+        downloads = Downloads(folder, Web.of(corpus))
         rows, summary = list_remote(corpus, datasets, seed, downloads)
     check_rows(rows, summary["origin"])
     rows = assign_parts(rows, corpus.parts)
@@ -112,7 +112,7 @@ def write_evaluation_row(
     elif corpus.source == "embedded":
         rows = list_embedded(corpus.embedded, requested)
     else:
-        downloads = Downloads(folder, Web(corpus.download))
+        downloads = Downloads(folder, Web.of(corpus))
         if corpus.manifest is not None:
             row = read_lock(corpus.manifest, corpus, requested)[-1]  # evaluation rows come last
         else:
@@ -430,7 +430,7 @@ def check_available(
     in a lock, has another size than its row.
     """
     for row in rows:
-        check_address(row.location, downloads.web.settings.hosts)
+        check_address(row.location, downloads.web.hosts)
 
     def check_file(row: ManifestRow) -> ManifestRow | str:
         """Return the row with its size, or the reason why the file cannot be used."""
