@@ -88,9 +88,7 @@ def content(results: Results) -> dict[str, Any]:
 
 
 def conclusion(results: Results) -> str:
-    """Return which representation to use, how the models compare with controls, and why a model was
-    trained from scratch although ``training.initial`` was set.
-    """
+    """Return the first sentences, and the reason if ``training.initial`` was rejected."""
     scores = table_rows(results, "scib")
     from_scratch = results.config.choices.get("training.initial")
     note = f"training.initial: {from_scratch}." if from_scratch else ""
