@@ -40,12 +40,11 @@ def forecast(
     if volume.cells is not None:
         yield preparation_line(config, volume.cells)
     yield disk_line(config, volume, [*models, *runs])
-    if models:
-        yield from training_lines(config, models)
-    if config.device != "cpu" and (models or runs):
+    yield from training_lines(config, models)
+    if config.device != "cpu":
         yield from memory_warning([*models, *runs])
     evaluation = None
-    if volume.evaluation_cells and models:
+    if volume.evaluation_cells:
         evaluation = evaluation_hours(config, volume.evaluation_cells, models)
         note = f"{number(volume.evaluation_cells)} cells, {len(models)} models"
         yield line("evaluation", hours_text(evaluation), f"{note}: without scIB and MMD")
@@ -55,9 +54,9 @@ def forecast(
         range_text = smallest if smallest == largest else f"{smallest} to {largest}"
         study = sum_hours([run.hours for run in runs])
         yield line("study", hours_text(study), f"{len(runs)} runs of {range_text}")
-    if config.device != "cpu" and models:
+    if config.device != "cpu":
         yield from total_lines(config, models, evaluation, price)
-    if config.device == "cpu" and price is not None:
+    elif price is not None:
         note = "for GPU-hours and a price, add `--config device=cuda`"
         yield line("price", "the device is the CPU", note)
     for setting, choice in config.choices.items():
