@@ -99,7 +99,7 @@ def read_tokens(adata: AnnData, model: Model, layer: str, genes: str) -> CellTok
     vocabulary = model.vocabulary
     source = open_source(AnnDataInMemory(adata), layer, genes)
     cells = with_known_genes(source, vocabulary.name_of, vocabulary.retired)
-    tokens = ranks.tokenize(cells, model.vocabulary, model.encoder.settings.genes)
+    tokens = ranks.tokenize(cells, vocabulary, model.encoder.settings.genes)
     return_free_memory()
     empty = np.flatnonzero(tokens.genes == 0)
     if len(empty):
