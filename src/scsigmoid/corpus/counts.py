@@ -170,15 +170,15 @@ def find_counts(tables: Tables, title: str, layer: str = "") -> str:
         if name not in tables.matrices:
             continue
         matrix = open_matrix(tables, title, name)
-        fraction = matrix.find_fraction()
-        if fraction is None:
+        value = matrix.find_non_integer()
+        if value is None:
             return name
-        findings.append(f"{matrix.name} has values such as {fraction:.8g}")
-        if np.isnan(fraction):
+        findings.append(f"{matrix.name} has values such as {value:.8g}")
+        if np.isnan(value):
             advice = FILL
     for name in layers:
         with suppress(UserError):  # the layer is not a matrix
-            if open_matrix(tables, title, f"{LAYER}{name}").find_fraction() is None:
+            if open_matrix(tables, title, f"{LAYER}{name}").find_non_integer() is None:
                 findings.append(f"layers[{name!r}] has counts")
                 advice = f"set 'layer' to {name!r}" + ("" if layer else ", or copy it to raw.X")
     where = f"layers.{layer}" if layer else "raw.X or X"
