@@ -149,8 +149,7 @@ def own_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str
         if name == "scib":
             table = replace(table, notes=[*table.notes, ONE_RUN])
         items.append(table_item(results, name, table) | {"is_collapsed": is_collapsed})
-        donor_table = donor_scores(results) if name == "scib" else None
-        if donor_table:
+        if name == "scib" and (donor_table := donor_scores(results)):
             title = "Biological conservation, by donor"
             item = {"kind": "table", "name": "scib_donors", "title": title, "table": donor_table}
             items.append(item | {"place": items[-1]["place"]})
