@@ -82,13 +82,10 @@ class Cells(Genes):
 
     def obs(self, columns: Iterable[str]) -> dict[str, Strings]:
         """Read columns of ``obs`` as strings, ``""`` for missing values and missing columns."""
-        values = {name: np.full(self.n_cells, "", dtype=object) for name in columns}
+        absent = np.full(self.n_cells, "", dtype=object)
         with self.source.opened() as tables:
             obs = tables.frame("obs")
-            for name in values:
-                if name in obs:
-                    values[name] = obs.read(name)[self.rows]
-        return values
+            return {name: obs.read(name)[self.rows] if name in obs else absent for name in columns}
 
     def count_nonempty(self) -> int:
         """Return the number of selected cells with counts.
@@ -98,7 +95,7 @@ class Cells(Genes):
         with self.source.opened() as tables:
             matrix = open_matrix(tables, self.title, self.matrix_name)
             if matrix.kind == "csr":
-                return int((matrix.count_stored()[self.rows] > 0).sum())
+                return int((np.diff(matrix.read_indptr())[self.rows] > 0).sum())
         return sum(int((np.diff(chunk.counts.indptr) > 0).sum()) for chunk in self.chunks())
 
     def chunks(self) -> Iterator[Chunk]:

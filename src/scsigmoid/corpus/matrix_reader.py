@@ -75,8 +75,8 @@ class Matrix:
         is_integer = are_integers(values)
         return None if 2 * is_integer.sum() >= len(values) else float(values[~is_integer][0])
 
-    def count_stored(self) -> NDArray[np.int64]:
-        """Return the number of stored values in each row (CSR) or column (CSC)."""
+    def read_indptr(self) -> NDArray[np.int64]:
+        """Return ``indptr`` of a sparse matrix. Raise an error if the values contradict it."""
         indptr = self.indptr[:].astype(np.int64)
         counts = np.diff(indptr)
         largest = self.shape[self.kind == "csr"]  # of a row: the number of columns
@@ -84,7 +84,7 @@ class Matrix:
             raise OSError(f"{self.name}: indptr is not ascending, or its steps are too large")
         if (indptr[0], indptr[-1]) != (0, len(self.data)):
             raise OSError(f"{self.name}: indptr does not contain all values")
-        return counts
+        return indptr
 
     def blocks(self, wanted: NDArray[np.int64]) -> Iterator[Block]:
         """Read blocks of rows that together contain the wanted rows (ascending row numbers).
@@ -102,8 +102,7 @@ class Matrix:
                 for start, stop in bounds_of_blocks(block_of_row, wanted):
                     yield start, csr_matrix(self.data[start:stop])
                 return
-            self.count_stored()  # checks indptr
-            data, indices, indptr = self.data, self.indices, self.indptr[:].astype(np.int64)
+            data, indices, indptr = self.data, self.indices, self.read_indptr()
             if self.kind == "csc":
                 rows = self._as_rows(indptr)
                 data, indices, indptr = rows.data, rows.indices, rows.indptr.astype(np.int64)
