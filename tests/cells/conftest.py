@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-import anndata.tests.helpers
+import anndata
 import numpy as np
 import pandas as pd
 import pytest

@@ -97,15 +97,6 @@ def test_without_a_threshold_every_cell_has_a_type(query, labeled, loaded) -> No
     assert "unknown" not in set(result["confusion"]["predicted"])
 
 
-def test_the_same_cells_give_the_same_types(query, labeled, loaded) -> None:
-    results = []
-    for _ in range(2):
-        cells, reference = query.copy(), labeled.copy()
-        annotate(cells, reference, loaded)
-        results.append(cells.obs)
-    pd.testing.assert_frame_equal(*results)
-
-
 @pytest.mark.parametrize("classifier", CLASSIFIERS)
 def test_the_order_of_the_reference_does_not_matter(classifier, query, labeled, loaded) -> None:
     """The threshold depended on it through the folds."""

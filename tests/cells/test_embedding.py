@@ -1,7 +1,6 @@
 """Users' own cells: embeddings compared with single forward passes, and invalid input."""
 
 import anndata
-import anndata.tests.helpers
 import numpy as np
 import pandas as pd
 import pytest

@@ -23,6 +23,7 @@ from scsigmoid.errors import UserError
 SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "docs/configuration_page.py"))
 read_by_rules, readers = SCRIPT["read_by_rules"], SCRIPT["readers"]
 ID = "09971952-46c4-410c-8fb1-0afa7b0b225f"  # of a dataset
+NO_GENES = {"Homo sapiens": 0, "Mus musculus": 0, "other": 0}
 
 
 def loaded(**overrides: object) -> Config:
@@ -77,14 +78,7 @@ def test_a_stored_configuration_round_trips() -> None:
     [
         ({"preset": "dmo"}, ["preset", "'dmo'", "'demo'"]),
         ({"training": {"stepz": 1}}, ["training.stepz", "'steps'"]),
-        (
-            {
-                "tokens": {
-                    "vocabulary": {"sizes": {"Homo sapiens": 0, "Mus musculus": 0, "other": 0}}
-                }
-            },
-            ["tokens.vocabulary.sizes", "larger"],
-        ),
+        ({"tokens": {"vocabulary": {"sizes": NO_GENES}}}, ["tokens.vocabulary.sizes", "larger"]),
         ({"x" * 10_000: 1}, ["xxx … xxx", "unknown setting"]),
         ({"training": {"betas": [0.9]}}, ["training.betas", "at least 2"]),
         ({"models": {"softmax_128": {"backend": "triton"}}}, ["backend", "softmax", "flex"]),

@@ -1,4 +1,4 @@
-"""Files of other programs: damaged HDF5, other layouts, proteins, other gene names."""
+"""Files of scanpy and 10x: layers, columns of genes, proteins, and other HDF5 files."""
 
 import anndata
 import h5py

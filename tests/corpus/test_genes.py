@@ -1,4 +1,4 @@
-"""Genes of a file: columns of ``var``, kinds of features, and pairs of id and name."""
+"""Genes of real files and of the package, compared with GENCODE."""
 
 import csv
 import gzip

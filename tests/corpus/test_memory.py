@@ -109,6 +109,14 @@ def test_other_matrices_are_refused(matrix, message):
         matrix_in_memory(matrix, "adata", "X")
 
 
+def test_names_of_genes_as_bytes():
+    """anndata reads categories of fixed length as bytes. The names were "b'A'"."""
+    adata = make(COUNTS)
+    adata.var["feature_name"] = pd.Categorical([b"A", b"B", None] * 4)
+    names = open_source(AnnDataInMemory(adata), "", "").names
+    assert names[:3] == ["A", "B", "gene2"]
+
+
 @pytest.mark.parametrize("storage", ["csr", "csc"])
 def test_the_matrix_is_not_changed(storage):
     """Its entries are neither sorted nor summed, and all arrays stay the same objects."""

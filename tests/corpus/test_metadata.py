@@ -1,10 +1,18 @@
-"""Manifest and metadata files: truncated, damaged and hostile content is refused."""
+"""Manifest and metadata files: truncated and damaged content is refused."""
 
 import json
 
+import numpy as np
 import pytest
 
-from scsigmoid.corpus.metadata import ManifestRow, read_manifest, read_metadata, write_manifest
+from scsigmoid.corpus.metadata import (
+    ManifestRow,
+    are_in_ranges,
+    format_ranges,
+    read_manifest,
+    read_metadata,
+    write_manifest,
+)
 from scsigmoid.errors import UserError
 
 ROWS = [
@@ -52,3 +60,12 @@ def test_damaged_metadata(tmp_path):
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         with pytest.raises(UserError, match=r"heart\.json: damaged, or not the metadata"):
             read_metadata(path)
+
+
+def test_rows_as_ranges():
+    generator = np.random.default_rng(0)
+    for share in (0, 0.1, 0.5, 1):
+        is_excluded = generator.random(300_000) < share
+        text = format_ranges(np.flatnonzero(is_excluded))
+        np.testing.assert_array_equal(are_in_ranges(np.arange(300_000), text), is_excluded)
+    assert format_ranges(np.array([0, 1, 2, 9])) == "0-2,9"

@@ -1,10 +1,9 @@
-"""Held-out cells that are also trained on, and training cells that occur more than once."""
+"""Hashes of the counts of cells."""
 
 import numpy as np
 import scipy.sparse as sp
 
 from scsigmoid.corpus.h5ad import open_cells
-from scsigmoid.corpus.metadata import are_in_ranges, format_ranges
 from scsigmoid.corpus.repeated_cells import FEWEST_GENES, hash_cells
 
 GENES = np.array([f"ENSG{index:011d}" for index in range(60)])
@@ -26,12 +25,3 @@ def test_hashes_differ_exactly_where_counts_differ(write_h5ad):
     _, by_hash = np.unique(hashed.hashes, return_inverse=True)
     np.testing.assert_array_equal(by_counts[:, None] == by_counts, by_hash[:, None] == by_hash)
     np.testing.assert_array_equal(hashed.is_comparable, (cells > 0).sum(axis=1) >= FEWEST_GENES)
-
-
-def test_rows_as_ranges():
-    generator = np.random.default_rng(0)
-    for share in (0, 0.1, 0.5, 1):
-        is_excluded = generator.random(300_000) < share
-        text = format_ranges(np.flatnonzero(is_excluded))
-        np.testing.assert_array_equal(are_in_ranges(np.arange(300_000), text), is_excluded)
-    assert format_ranges(np.array([0, 1, 2, 9])) == "0-2,9"

@@ -1,4 +1,4 @@
-"""Requests to a faulty server on loopback, and addresses that are refused."""
+"""Requests in several threads."""
 
 import time
 

@@ -34,14 +34,13 @@ def test_one_model_and_no_benchmarks(own: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [csr_matrix, csc_matrix, np.asarray])
 def test_the_context_covers_95_percent_of_the_cells(own: Any, tmp_path: Path, kind: Any) -> None:
-    """Compare with the sorted lengths of the cells of both files. Long contexts are limited."""
-    first, second = [10] * 50 + [60] * 150, [100] * 12
-    write_lengths(tmp_path / "a.h5ad", first, kind)
-    write_lengths(tmp_path / "b.h5ad", second, kind)
+    """The cells of both files count. Long contexts are limited."""
+    write_lengths(tmp_path / "a.h5ad", [10] * 50 + [60] * 150, kind)
+    write_lengths(tmp_path / "b.h5ad", [100] * 12, kind)
     files = {"files": f"{tmp_path}/a.h5ad"}, {"files": f"{tmp_path}/b.h5ad", "held_out": True}
     config = own(*files)
-    assert sorted(first + second)[int(np.ceil(0.95 * 212)) - 1] == 100
-    assert config.models["sigmoid"].context == 128  # the next multiple of 64
+    # 200 of the 212 cells, less than 95 %, express at most 60 genes.
+    assert config.models["sigmoid"].context == 128  # the next multiple of 64 above 100
     assert "at most 100 genes" in config.choices["models.sigmoid.context"]
     write_lengths(tmp_path / "b.h5ad", [100] * 10, kind)
     assert own(*files).models["sigmoid"].context == 64

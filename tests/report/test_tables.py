@@ -231,18 +231,6 @@ def test_unknown_names(results: Results) -> None:
         registry.make("figure", "latencies", results)
 
 
-def test_text_is_escaped() -> None:
-    content = Table(
-        caption="A.",
-        header=("H_1", "H|2"),
-        rows=[[Cell("x_y"), Cell("1 ± 2 %", bold=True)], [Cell("whole line")]],
-        align="lr",
-    )
-    markdown = as_markdown(content)
-    assert r"| H\_1 | H\|2 |" in markdown
-    assert r"| x\_y | **1 ± 2 %** |" in markdown
-
-
 #: Text with characters that are special in Markdown, and any others.
 HOSTILE = st.text(st.sampled_from(r"ab|*\_`<>~$&@][(:/.%é ") | st.characters(), max_size=12)
 

@@ -96,7 +96,7 @@ def test_sizes_are_compared_at_steps_that_they_share(study: Study):
         50: ["tiny", "tiny_96", "tiny_128"],
         60: ["tiny", "tiny_32", "tiny_96"],
         90: ["tiny", "tiny_32"],
-        # Only demo has step 100.
+        # Only tiny has step 100.
     }
     with styled():
         panels = scale_figure(study).axes
@@ -117,7 +117,7 @@ def test_runs_for_sizes_replace_those_for_seeds(study: Study):
     assert comparisons.loss_differences_by_size(study)[["size", "step"]].to_numpy().tolist() == [
         ["tiny_128", 50]
     ]
-    # The size `demo` also has runs with the purpose `seeds`.
+    # The size `tiny` also has runs with the purpose `seeds`.
     study.curves = curves.replace({"size": {"tiny_32": "tiny"}})
     study.runs = study.runs.replace({"size": {"tiny_32": "tiny"}})
     table = comparisons.loss_differences_by_size(study).set_index(["size", "step"])

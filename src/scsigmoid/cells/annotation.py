@@ -18,7 +18,7 @@ from scsigmoid.cells.model import Model
 from scsigmoid.corpus.cell_types import ABSENT
 from scsigmoid.corpus.h5ad_writer import storing
 from scsigmoid.corpus.hdf5 import opened
-from scsigmoid.corpus.memory import check_index
+from scsigmoid.corpus.memory import as_text, check_index
 from scsigmoid.corpus.tenx import as_h5ad
 from scsigmoid.errors import UserError, first_few, format_names
 from scsigmoid.files import atomic_path, parsing, sha256
@@ -247,8 +247,7 @@ def read_types(reference: AnnData, label: str) -> NDArray[np.object_]:
             f"reference: obs has {problem} for the types; its columns: "
             f"{format_names(str(label), columns)}"
         )
-    series = reference.obs[label].astype(object)
-    texts = np.where(series.isna(), "", series.astype(str))
+    texts = as_text(reference.obs[label])
     types = np.array(["" if text.strip().casefold() in ABSENT else text for text in texts], object)
     if missing := int((types == "").sum()):
         warn(f"reference: {missing:,} of {len(types):,} cells have no {label} and are left out")

@@ -5,7 +5,7 @@ from numbers import Integral
 import numpy as np
 from anndata import AnnData
 
-from scsigmoid.cells.model import Model
+from scsigmoid.cells.model import Model, check_model
 from scsigmoid.corpus.counts import OWN_ROW, open_source
 from scsigmoid.corpus.memory import AnnDataInMemory
 from scsigmoid.errors import UserError, first_few
@@ -99,7 +99,7 @@ def read_tokens(adata: AnnData, model: Model, layer: str, genes: str) -> CellTok
     vocabulary = model.vocabulary
     source = open_source(AnnDataInMemory(adata), layer, genes)
     cells = with_known_genes(source, vocabulary.name_of, vocabulary.retired)
-    tokens = ranks.tokenize(cells, model.vocabulary, model.encoder.settings.genes)
+    tokens = ranks.tokenize(cells, vocabulary, model.encoder.settings.genes)
     return_free_memory()
     empty = np.flatnonzero(tokens.genes == 0)
     if len(empty):
@@ -116,10 +116,7 @@ def check_types(adata: object, model: object, name: str = "adata") -> None:
     if not isinstance(adata, AnnData):
         found = type(adata).__name__
         raise UserError(f"{name}: expected an AnnData, found {found}; read the file first")
-    if not isinstance(model, Model):
-        raise UserError(
-            f"model: expected the result of load(...), found {type(model).__name__}; load the model"
-        )
+    check_model(model)
 
 
 def check_options(key: object, batch_tokens: object) -> None:

@@ -3,8 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from scsigmoid.cells.model import Model
-from scsigmoid.errors import UserError
+from scsigmoid.cells.model import Model, check_model
 from scsigmoid.tokens.vocabulary import SPECIAL
 
 
@@ -25,10 +24,7 @@ def gene_embeddings(model: Model) -> pd.DataFrame:
     Raises:
         UserError: if ``model`` is not a loaded model.
     """
-    if not isinstance(model, Model):
-        raise UserError(
-            f"model: expected the result of load(...), found {type(model).__name__}; load the model"
-        )
+    check_model(model)
     weights = model.encoder.token_embedding.weight.detach().cpu().numpy()
     vocabulary = model.vocabulary
     columns = [vocabulary.gene_ids[len(SPECIAL) :], vocabulary.names[len(SPECIAL) :]]

@@ -43,6 +43,14 @@ class Model:
         )
 
 
+def check_model(model: object) -> None:
+    """Raise a UserError if an argument is not a :class:`Model`."""
+    if not isinstance(model, Model):
+        raise UserError(
+            f"model: expected the result of load(...), found {type(model).__name__}; load the model"
+        )
+
+
 @own_defaults()
 def load(path: str | Path, *, device: str = "auto", backend: str = "auto") -> Model:
     """Load a trained model.

@@ -66,7 +66,7 @@ def check(values: Mapping[str, Any]) -> Config:
     config = validate(values, Config)
     if config.corpus.source == "local":
         config = with_local_datasets(config)
-    config = with_initial_control(with_batch_metrics(config))
+    config = with_added_scores(config)
     runs = {name: (model, model_training(config, name)) for name, model in config.models.items()}
     runs |= {name: (run.model, run.training) for name, run in study_runs(config).items()}
     check_combinations(config, runs)
@@ -126,28 +126,16 @@ def with_local_datasets(config: Config) -> Config:
     return config.model_copy(update={"datasets": datasets})
 
 
-def with_batch_metrics(config: Config) -> Config:
-    """Return a configuration with the metrics of batches, if a dataset has a batch."""
+def with_added_scores(config: Config) -> Config:
+    """Return a configuration that also scores batches and the initial model, if there are any."""
     scib = config.evaluation.scib
-    if not any(dataset.batch for dataset in config.datasets.values()):
-        return config
-    added = [name for name, metric in METRICS.items() if metric.needs_batch]
-    return with_scib(config, metrics=[*scib.metrics, *added])
-
-
-def with_initial_control(config: Config) -> Config:
-    """Return a configuration in which the initial model is scored, if a model starts from one."""
-    scib = config.evaluation.scib
-    if not any(model_training(config, name).initial for name in config.models):
-        return config
-    return with_scib(config, controls=["initial", *scib.controls])
-
-
-def with_scib(config: Config, **lists: list[str]) -> Config:
-    """Return a configuration with other lists in ``evaluation.scib``, without repeated names."""
-    changes = {name: [*dict.fromkeys(values)] for name, values in lists.items()}
-    scib = config.evaluation.scib.model_copy(update=changes)
-    evaluation = config.evaluation.model_copy(update={"scib": scib})
+    metrics, controls = [*scib.metrics], [*scib.controls]
+    if any(dataset.batch for dataset in config.datasets.values()):
+        metrics += [name for name in METRICS if METRICS[name].needs_batch]
+    if any(model_training(config, name).initial for name in config.models):
+        controls.insert(0, "initial")
+    lists = {"metrics": [*dict.fromkeys(metrics)], "controls": [*dict.fromkeys(controls)]}
+    evaluation = config.evaluation.model_copy(update={"scib": scib.model_copy(update=lists)})
     return config.model_copy(update={"evaluation": evaluation})
 
 

@@ -62,6 +62,7 @@ DISTINCT = AfterValidator(refuse_duplicates)
 Seed = Annotated[int, Field(ge=1 - 2**63, le=2**63 - 1), NUMBER]
 Count = Annotated[int, Field(ge=1, le=LARGEST), NUMBER]
 CountOrZero = Annotated[int, Field(ge=0, le=LARGEST), NUMBER]
+TwoOrMore = Annotated[int, Field(ge=2, le=LARGEST), NUMBER]
 Context = Annotated[int, Field(ge=8, le=LARGEST), NUMBER]
 Positive = Annotated[float, Field(gt=0, le=LARGEST), NUMBER]
 NotNegative = Annotated[float, Field(ge=0, le=LARGEST), NUMBER]
@@ -448,7 +449,7 @@ class Scib(Section):
     metrics: DistinctNotEmpty[Metric]
     """Metrics to compute. Their mean uses only the paper's three metrics. ``ilisi`` and
     ``graph_connectivity`` need a dataset with ``batch``, which adds them."""
-    neighbors: Annotated[int, Field(ge=2, le=LARGEST), NUMBER]
+    neighbors: TwoOrMore
     """Number of nearest neighbors of a cell, including itself."""
     variance: Fraction
     """Fraction of the variance that the principal components keep."""
@@ -467,7 +468,7 @@ class Mmd(Section):
     """Confidence level of the percentile intervals."""
     estimator: Literal["unbiased", "biased"]
     """Estimator that the tables show. Both estimators are computed."""
-    minimum_cells: Annotated[int, Field(ge=2, le=LARGEST), NUMBER]
+    minimum_cells: TwoOrMore
     """Smallest number of cells of a cell type. Cell types with fewer cells are left out."""
     block_cells: Count
     """Number of rows of the kernel matrix computed at once. Lower it to save memory."""
@@ -476,7 +477,7 @@ class Mmd(Section):
 class Umap(Section):
     """UMAP (appendix "UMAP Visualization")."""
 
-    neighbors: Annotated[int, Field(ge=2, le=LARGEST), NUMBER]
+    neighbors: TwoOrMore
     """Number of nearest neighbors of a cell."""
     minimum_distance: Annotated[float, Field(ge=0, le=1), NUMBER]
     """Smallest distance between cells in the plot (``min_dist`` of umap-learn)."""
@@ -536,7 +537,7 @@ class TrainingBenchmark(Section):
     """Names of entries of ``sizes``."""
     contexts: DistinctNotEmpty[Context]
     """Context lengths."""
-    cells_per_gpu: DistinctNotEmpty[Annotated[int, Field(ge=2, le=LARGEST), NUMBER]]
+    cells_per_gpu: DistinctNotEmpty[TwoOrMore]
     """Numbers of cells per step on one GPU."""
     kernels: DistinctNotEmpty[Text] | None
     """Attention kernels to time. ``null`` means all."""

@@ -151,6 +151,6 @@ def check_enough(
 
 def nearest_columns(cells: Cells, columns: Sequence[str], types: Sequence[str]) -> str:
     """List the columns with most of the ``types``, for a message."""
-    counts = {name: len({*cell_types(cells, name, types)} & {*types}) for name in columns}
-    best = sorted(counts, key=lambda name: -counts[name])[:NEAREST]
-    return ", ".join(f"{name!r} ({counts[name]} of {len(types)} types)" for name in best) or "none"
+    counts = Counter({name: len({*cell_types(cells, name, types)} & {*types}) for name in columns})
+    best = counts.most_common(NEAREST)
+    return ", ".join(f"{name!r} ({count} of {len(types)} types)" for name, count in best) or "none"

@@ -82,13 +82,10 @@ class Cells(Genes):
 
     def obs(self, columns: Iterable[str]) -> dict[str, Strings]:
         """Read columns of ``obs`` as strings, ``""`` for missing values and missing columns."""
-        values = {name: np.full(self.n_cells, "", dtype=object) for name in columns}
+        absent = np.full(self.n_cells, "", dtype=object)
         with self.source.opened() as tables:
             obs = tables.frame("obs")
-            for name in values:
-                if name in obs:
-                    values[name] = obs.read(name)[self.rows]
-        return values
+            return {name: obs.read(name)[self.rows] if name in obs else absent for name in columns}
 
     def count_nonempty(self) -> int:
         """Return the number of selected cells with counts.
@@ -98,7 +95,7 @@ class Cells(Genes):
         with self.source.opened() as tables:
             matrix = open_matrix(tables, self.title, self.matrix_name)
             if matrix.kind == "csr":
-                return int((matrix.count_stored()[self.rows] > 0).sum())
+                return int((np.diff(matrix.read_indptr())[self.rows] > 0).sum())
         return sum(int((np.diff(chunk.counts.indptr) > 0).sum()) for chunk in self.chunks())
 
     def chunks(self) -> Iterator[Chunk]:
@@ -112,15 +109,10 @@ class Cells(Genes):
             for start, counts in matrix.counts(self.rows, self.gene_of_feature, len(self.genes)):
                 stop = start + counts.shape[0]
                 first, last = np.searchsorted(self.rows, [start, stop])
-                rows = self.rows[first:last]  # the selected rows of this block
-                if len(rows) < stop - start:
-                    counts = counts[rows - start]
-                if len(rows) <= CHUNK_CELLS:
-                    yield Chunk(rows, counts)  # slicing would copy
-                    continue
-                for begin in range(0, len(rows), CHUNK_CELLS):
-                    chunk = slice(begin, begin + CHUNK_CELLS)
-                    yield Chunk(rows[chunk], counts[chunk])
+                for begin in range(first, last, CHUNK_CELLS):
+                    rows = self.rows[begin : min(begin + CHUNK_CELLS, last)]
+                    is_whole = len(rows) == stop - start  # then selecting rows would only copy
+                    yield Chunk(rows, counts if is_whole else counts[rows - start])
 
 
 def open_source(source: Source, layer: str, genes: str) -> Cells:
@@ -175,15 +167,15 @@ def find_counts(tables: Tables, title: str, layer: str = "") -> str:
         if name not in tables.matrices:
             continue
         matrix = open_matrix(tables, title, name)
-        fraction = matrix.find_fraction()
-        if fraction is None:
+        value = matrix.find_non_integer()
+        if value is None:
             return name
-        findings.append(f"{matrix.name} has values such as {fraction:.8g}")
-        if np.isnan(fraction):
+        findings.append(f"{matrix.name} has values such as {value:.8g}")
+        if np.isnan(value):
             advice = FILL
     for name in layers:
         with suppress(UserError):  # the layer is not a matrix
-            if open_matrix(tables, title, f"{LAYER}{name}").find_fraction() is None:
+            if open_matrix(tables, title, f"{LAYER}{name}").find_non_integer() is None:
                 findings.append(f"layers[{name!r}] has counts")
                 advice = f"set 'layer' to {name!r}" + ("" if layer else ", or copy it to raw.X")
     where = f"layers.{layer}" if layer else "raw.X or X"

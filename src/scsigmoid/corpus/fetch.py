@@ -16,7 +16,6 @@ from scsigmoid.corpus.held_out import cells_of
 from scsigmoid.corpus.matrix_reader import NoCountsError
 from scsigmoid.corpus.metadata import (
     FILES,
-    REMOTE,
     ManifestRow,
     Metadata,
     check_skipped,
@@ -66,7 +65,7 @@ def fetch_part(
                 provide(row, corpus, seed, downloads, path)
                 completed.append(complete_row(row, path, digests.get(row.file, "")))
             except NoCountsError as error:
-                if row.source not in REMOTE:
+                if row.source != "cellxgene":
                     raise
                 log(f"skipped: {error}")
                 reason = one_line(str(error).partition(": ")[2])  # without the path
@@ -82,7 +81,7 @@ def download_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str,
 
     If files cannot be downloaded, raise the first error after trying all files.
     """
-    remote = [row for row in rows if row.source in REMOTE]
+    remote = [row for row in rows if row.source == "cellxgene"]
 
     def attempt(row: ManifestRow) -> str | UserError:
         try:
@@ -110,7 +109,7 @@ def raw_files(
     unless ``corpus.download.keep_files`` is true.
     """
     downloads = Downloads(downloads_folder, Web.of(corpus))
-    rows = [row for row in read_part(part_folder) if row.source in REMOTE]
+    rows = [row for row in read_part(part_folder) if row.source == "cellxgene"]
     links = {row.file: Path(part_folder, f"{row.file}.h5ad") for row in rows}
     missing = [row for row in rows if row.role == "training" and not links[row.file].exists()]
     download_all(missing, downloads)
@@ -171,7 +170,7 @@ def provide(row: ManifestRow, corpus: Corpus, seed: int, downloads: Downloads, p
     Raise an error if a local file changed since the manifest was made.
     """
     path.unlink(missing_ok=True)  # a link cannot replace a file
-    if row.source in REMOTE:
+    if row.source == "cellxgene":
         path.symlink_to(downloads.path(row))
     elif row.source == "embedded":
         embedded.write_embedded(row.location, corpus.embedded, seed, path)

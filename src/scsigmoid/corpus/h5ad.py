@@ -79,14 +79,14 @@ def open_cells(
         path = Path(os.path.realpath(path))  # unlike Path.resolve, accepts a link to itself
     source = H5adFile(path, title or str(path), sha256, remake)
     cells = open_source(source, layer, genes)
-    kept = np.isin(cells.obs([ON_TISSUE])[ON_TISSUE], FALSE, invert=True)
-    n_off_tissue = int((~kept).sum())
+    is_off_tissue = np.isin(cells.obs([ON_TISSUE])[ON_TISSUE], FALSE)
+    n_off_tissue = int(is_off_tissue.sum())
     if n_off_tissue:
         log(
             f"{cells.title}: {n_off_tissue:,} of {cells.n_cells:,} spots are off the tissue and "
             "are left out"
         )
-    if not kept.any():
+    if is_off_tissue.all():
         raise NoCountsError(f"{cells.title}: all spots are off the tissue; leave the file out")
     removed = {"spots off the tissue": n_off_tissue, **cells.removed}
-    return replace(cells.select(kept), removed=removed)
+    return replace(cells.select(~is_off_tissue), removed=removed)

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from scsigmoid.corpus.genes import Strings
 from scsigmoid.errors import UserError
-
-Strings = NDArray[np.object_]
 
 FALSE = ("False", "FALSE", "false", "0", "0.0")  # spellings of false in columns of text
 ADVICE = (  # end of several messages

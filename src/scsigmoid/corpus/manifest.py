@@ -24,7 +24,6 @@ from scsigmoid.corpus.genes import compare_genes, organisms_of, with_shared_ids
 from scsigmoid.corpus.h5ad import H5adFile, open_cells
 from scsigmoid.corpus.held_out import held_out_text, select_role
 from scsigmoid.corpus.metadata import (
-    REMOTE,
     ManifestRow,
     are_in_ranges,
     check_identifier,
@@ -91,7 +90,7 @@ def build_manifest(
     if organisms := summary["training"].get("organisms"):
         counts = (f"{name} {format_count(total['cells'])}" for name, total in organisms.items())
         announce(f"training cells by organism: {', '.join(counts)}")
-    return format_summary(summary) if corpus.source in REMOTE else []
+    return format_summary(summary) if corpus.source == "cellxgene" else []
 
 
 def write_evaluation_row(
@@ -389,7 +388,7 @@ def read_lock(path: str, corpus: Corpus, datasets: Mapping[str, Dataset]) -> lis
     """
     rows = read_manifest(path, may_be_edited=True)
     for row in rows:
-        if row.source not in REMOTE:
+        if row.source != "cellxgene":
             raise UserError(
                 f"{path}: source of {row.file} is {row.source!r}, not CELLxGENE; remove this row"
             )
@@ -483,7 +482,7 @@ def write_lock(
     check_skipped(downloaded.values(), rows)
     for path in map(Path, metadata):
         row = read_row(path.with_suffix(".csv"))
-        if row.source in REMOTE:
+        if row.source == "cellxgene":
             rows.append(row)
             fetched = read_metadata(path)
             if row.file == fetched.file:  # otherwise the error below names the file

@@ -41,11 +41,11 @@ class Matrix:
     name: str  # name of the matrix in messages
     kind: str  # "dense", "csr" or "csc"
     shape: tuple[int, int]
-    # NumPy arrays, or datasets of a file, which are read when they are indexed. `pointers` is
-    # SciPy's `indptr`. A dense matrix has only `data`.
+    # NumPy arrays as in SciPy, or datasets of a file, which are read when they are indexed. A dense
+    # matrix has only `data`.
     data: Any
     indices: Any = None
-    pointers: Any = None
+    indptr: Any = None
 
     def __post_init__(self) -> None:
         """Raise an error unless the values are integers or floats of enough precision."""
@@ -58,7 +58,7 @@ class Matrix:
                 "integers or float32"
             )
 
-    def find_fraction(self) -> float | None:
+    def find_non_integer(self) -> float | None:
         """Return a value that is not an integer if most sampled values are not, else None.
 
         Raises:
@@ -75,16 +75,16 @@ class Matrix:
         is_integer = are_integers(values)
         return None if 2 * is_integer.sum() >= len(values) else float(values[~is_integer][0])
 
-    def count_stored(self) -> NDArray[np.int64]:
-        """Return the number of stored values in each row (CSR) or column (CSC)."""
-        pointers = self.pointers[:].astype(np.int64)
-        counts = np.diff(pointers)
+    def read_indptr(self) -> NDArray[np.int64]:
+        """Return ``indptr`` of a sparse matrix. Raise an error if the values contradict it."""
+        indptr = self.indptr[:].astype(np.int64)
+        counts = np.diff(indptr)
         largest = self.shape[self.kind == "csr"]  # of a row: the number of columns
         if (counts < 0).any() or (counts > largest).any():
             raise OSError(f"{self.name}: indptr is not ascending, or its steps are too large")
-        if (pointers[0], pointers[-1]) != (0, len(self.data)):
+        if (indptr[0], indptr[-1]) != (0, len(self.data)):
             raise OSError(f"{self.name}: indptr does not contain all values")
-        return counts
+        return indptr
 
     def blocks(self, wanted: NDArray[np.int64]) -> Iterator[Block]:
         """Read blocks of rows that together contain the wanted rows (ascending row numbers).
@@ -102,25 +102,24 @@ class Matrix:
                 for start, stop in bounds_of_blocks(block_of_row, wanted):
                     yield start, csr_matrix(self.data[start:stop])
                 return
-            self.count_stored()  # checks the pointers
-            data, indices, pointers = self.data, self.indices, self.pointers[:].astype(np.int64)
+            data, indices, indptr = self.data, self.indices, self.read_indptr()
             if self.kind == "csc":
-                rows = self._as_rows(pointers)
-                data, indices, pointers = rows.data, rows.indices, rows.indptr.astype(np.int64)
-            for start, stop in bounds_of_blocks(pointers[:-1] // BLOCK_VALUES, wanted):
-                values = slice(pointers[start], pointers[stop])
+                rows = self._as_rows(indptr)
+                data, indices, indptr = rows.data, rows.indices, rows.indptr.astype(np.int64)
+            for start, stop in bounds_of_blocks(indptr[:-1] // BLOCK_VALUES, wanted):
+                values = slice(indptr[start], indptr[stop])
                 # Unlike this, slicing a SciPy matrix would leave out counts with wrong indices.
-                bounds = pointers[start : stop + 1] - pointers[start]
+                bounds = indptr[start : stop + 1] - indptr[start]
                 shape = (stop - start, self.shape[1])
                 block = csr_matrix((data[values], indices[values], bounds), shape=shape)
                 block.check_format(full_check=True)  # wrong indices crash SciPy
                 yield start, block
 
-    def _as_rows(self, pointers: NDArray[np.int64]) -> Any:
+    def _as_rows(self, indptr: NDArray[np.int64]) -> Any:
         """Return a CSC matrix as a CSR matrix in memory."""
         if isinstance(self.data, h5py.Dataset):
             log(f"{self.title}: {self.name} is stored by columns (CSC) and read into memory")
-        columns = csc_matrix((self.data[:], self.indices[:], pointers), shape=self.shape)
+        columns = csc_matrix((self.data[:], self.indices[:], indptr), shape=self.shape)
         columns.check_format(full_check=True)
         return columns.tocsr()
 
@@ -204,15 +203,15 @@ def stored_matrix(stored: Any, title: str, name: str) -> Matrix:
         shape = (int(n_rows), int(n_columns))
         if kind == "dense":
             return Matrix(title, name, kind, shape, stored)
-        data, indices, pointers = (stored[part] for part in ("data", "indices", "indptr"))
-        is_matrix = has_arrays(data, indices, pointers, shape[kind == "csc"])
+        data, indices, indptr = (stored[part] for part in ("data", "indices", "indptr"))
+        is_matrix = has_arrays(data, indices, indptr, shape[kind == "csc"])
     except (AttributeError, KeyError, TypeError, ValueError):
         is_matrix = False
     if not is_matrix:
         raise UserError(
             f"{title}: {name} is not a matrix as anndata writes it; write the file again"
         )
-    return Matrix(title, name, kind, shape, data, indices, pointers)
+    return Matrix(title, name, kind, shape, data, indices, indptr)
 
 
 def matrix_in_memory(matrix: Any, title: str, name: str) -> Matrix:
@@ -238,14 +237,14 @@ def matrix_in_memory(matrix: Any, title: str, name: str) -> Matrix:
     return Matrix(title, name, kind, matrix.shape, *arrays)
 
 
-def has_arrays(data: Any, indices: Any, pointers: Any, size: int) -> bool:
+def has_arrays(data: Any, indices: Any, indptr: Any, size: int) -> bool:
     """Return whether the arrays of a sparse matrix have suitable lengths and dtypes.
 
     ``size`` is the number of rows (CSR) or columns (CSC).
     """
     return (
         data.shape == indices.shape == (len(data),)
-        and pointers.shape == (size + 1,)
+        and indptr.shape == (size + 1,)
         and indices.dtype.kind in "iu"
-        and pointers.dtype.kind in "iu"
+        and indptr.dtype.kind in "iu"
     )

@@ -66,10 +66,10 @@ def check_index(frame: pd.DataFrame, title: str) -> None:
 
 
 def as_text(values: Any) -> Strings:
-    """Return values of any dtype as text, with ``""`` for missing values."""
+    """Return values of any dtype as text, with ``""`` for missing values. Bytes are UTF-8."""
     series = pd.Series(values).astype(object)
-    texts = ["" if missing else str(x) for x, missing in zip(series, series.isna(), strict=True)]
-    return np.array(texts, dtype=object)
+    texts = [x.decode(errors="replace") if isinstance(x, bytes) else str(x) for x in series]
+    return np.where(series.isna(), "", np.array(texts, dtype=object))
 
 
 class AnnDataInMemory:

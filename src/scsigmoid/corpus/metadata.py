@@ -72,7 +72,6 @@ LONGEST_TEXT = 200  # maximum number of characters of a title or other text from
 LARGEST_COUNT = 10**15  # largest plausible number of bytes or cells
 LARGEST_SKIPPED_SHARE = 0.05  # the share of cells in files without raw counts must be smaller
 FILES = "files.csv"  # manifest rows of a part, in the folder with its h5ad files
-REMOTE = ("cellxgene",)  # sources whose files are downloaded
 NUMBER = re.compile("[0-9]{0,15}")  # may be empty
 # Patterns of the columns that are used in paths, messages or computations.
 PATTERNS = {

@@ -86,8 +86,8 @@ def reason_unwanted(version: Version, corpus: Corpus) -> str:
         return "other organisms"
     wanted = wanted_assays(corpus)
     if wanted is not None:
-        is_wanted = [not wanted.isdisjoint(label_and_id) for label_and_id in version.assays.items()]
-        if not is_wanted or not all(is_wanted):
+        are_unwanted = map(wanted.isdisjoint, version.assays.items())  # pairs of label and id
+        if not version.assays or any(are_unwanted):
             return "other assays"
     if corpus.maximum_file_gb is not None:
         if not row.bytes:

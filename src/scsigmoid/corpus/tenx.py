@@ -1,6 +1,5 @@
 """Files and folders of 10x Genomics, read as h5ad."""
 
-import gzip
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +15,7 @@ from scsigmoid.files import DAMAGE
 
 
 def is_tenx(path: Path) -> bool:
-    """Return whether a path is a folder, which must be a 10x folder, or an ``.h5`` file without
-    ``obs``.
-    """
+    """Return True for folders, which must be 10x folders, and ``.h5`` files without ``obs``."""
     if path.is_dir():
         return True
     if path.suffix != ".h5":
@@ -45,7 +42,11 @@ def convert_tenx(path: Path, output: Path) -> None:
                 [(prefix, names)] = samples_of(path).items()
                 adata = scanpy.read_10x_mtx(path, gex_only=False, make_unique=False, prefix=prefix)
                 [barcodes] = [path / name.string for name in names if name["cells"]]
-                adata.obs_names = read_barcodes(barcodes)
+                # Read as text, because scanpy reads digits as a number (01 as 1).
+                columns = pd.read_csv(
+                    barcodes, sep="\t", header=None, usecols=[0], dtype=str, keep_default_na=False
+                )
+                adata.obs_names = columns[0].tolist()
             else:
                 adata = scanpy.read_10x_h5(path, gex_only=False)
     except Exception as error:
@@ -63,13 +64,6 @@ def convert_tenx(path: Path, output: Path) -> None:
     adata.X = adata.X.tocsr()
     with storing(str(path)):
         adata.write_h5ad(output)
-
-
-def read_barcodes(path: Path) -> list[str]:
-    """Return the barcodes, the first column. scanpy would read digits as a number (01 as 1)."""
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as file:
-        return [line.rstrip("\r\n").split("\t")[0] for line in file if line.strip()]
 
 
 @contextmanager

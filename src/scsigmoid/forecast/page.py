@@ -5,7 +5,6 @@ from pathlib import Path
 
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
-from scsigmoid.corpus.metadata import REMOTE
 from scsigmoid.forecast.choices import gpu_memory
 from scsigmoid.forecast.effort import (
     CHECKPOINT_BYTES,
@@ -35,18 +34,17 @@ def forecast(
     runs = [estimate_effort(plan, name, vocabulary) for name in plan.study_runs]
     yield f"Preset {config.preset}, corpus {config.corpus.source}: {volume.basis}"
     yield line("raw files", number(volume.files), f"{number(volume.cells)} cells to train on")
-    if config.corpus.source in REMOTE:
+    if config.corpus.source == "cellxgene":
         hours = duration(volume.bytes / (download_rate * 1e6) / 3600)
         yield line("download", hours, f"at {download_rate:g} MB/s (--download-rate)")
     if volume.cells is not None:
         yield preparation_line(config, volume.cells)
     yield disk_line(config, volume, [*models, *runs])
-    if models:
-        yield from training_lines(config, models)
-    if config.device != "cpu" and (models or runs):
+    yield from training_lines(config, models)
+    if config.device != "cpu":
         yield from memory_warning([*models, *runs])
     evaluation = None
-    if volume.evaluation_cells and models:
+    if volume.evaluation_cells:
         evaluation = evaluation_hours(config, volume.evaluation_cells, models)
         note = f"{number(volume.evaluation_cells)} cells, {len(models)} models"
         yield line("evaluation", hours_text(evaluation), f"{note}: without scIB and MMD")
@@ -56,9 +54,9 @@ def forecast(
         range_text = smallest if smallest == largest else f"{smallest} to {largest}"
         study = sum_hours([run.hours for run in runs])
         yield line("study", hours_text(study), f"{len(runs)} runs of {range_text}")
-    if config.device != "cpu" and models:
+    if config.device != "cpu":
         yield from total_lines(config, models, evaluation, price)
-    if config.device == "cpu" and price is not None:
+    elif price is not None:
         note = "for GPU-hours and a price, add `--config device=cuda`"
         yield line("price", "the device is the CPU", note)
     for setting, choice in config.choices.items():

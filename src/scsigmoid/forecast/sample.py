@@ -23,14 +23,13 @@ class Sample:
     """Number of cells in the user's files, and the lengths of some of them."""
 
     cells: int | None  # number of training cells, or None if a file is 10x, which is not opened
-    lengths: NDArray[np.int64]  # number of genes that each sampled cell expresses, ascending
+    lengths: NDArray[np.int64]  # number of genes that each sampled cell expresses
     weights: NDArray[np.float64]  # number of cells that each sampled cell represents
 
     def quantile(self, share: float) -> int:
         """Return the smallest length that a fraction ``share`` of the cells does not exceed."""
-        fractions = np.cumsum(self.weights) / self.weights.sum()
-        # The tolerance covers rounding of the cumulative sum.
-        return int(self.lengths[np.searchsorted(fractions, share * (1 - 1e-9))])
+        share *= 1 - 1e-9  # the cumulative sum of the weights is rounded
+        return int(np.quantile(self.lengths, share, weights=self.weights, method="inverted_cdf"))
 
 
 def sample_cells(corpus: Corpus, seed: int, vocabulary: Vocabulary | None = None) -> Sample:
@@ -64,7 +63,5 @@ def sample_cells(corpus: Corpus, seed: int, vocabulary: Vocabulary | None = None
             genes_per_cell = np.diff(chunk.counts[:, is_counted].indptr)
             lengths.append(genes_per_cell)
             weights.append(np.full(len(genes_per_cell), cells.n_cells / sampled.n_cells))
-    all_lengths, all_weights = np.concatenate(lengths).astype(np.int64), np.concatenate(weights)
-    order = np.argsort(all_lengths, kind="stable")
     n_cells = max(1, total) if is_total_known else None  # not 0, because it is a divisor
-    return Sample(n_cells, all_lengths[order], all_weights[order])
+    return Sample(n_cells, np.concatenate(lengths), np.concatenate(weights))

@@ -15,7 +15,7 @@ from scsigmoid.corpus.embedded import list_embedded
 from scsigmoid.corpus.genes import compare_genes, organism_of, with_shared_ids
 from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.held_out import held_out_text, select_role
-from scsigmoid.corpus.metadata import REMOTE, ManifestRow, read_manifest
+from scsigmoid.corpus.metadata import ManifestRow, read_manifest
 from scsigmoid.corpus.selection import PAPER_CELLS
 from scsigmoid.corpus.tenx import is_tenx
 from scsigmoid.forecast.effort import lengths_of, rates
@@ -78,7 +78,7 @@ def vocabulary_size(config: Config, results: Path) -> int:
         return len(read_gene_list(choice.genes)) + len(SPECIAL)
     sizes = {str(organism): size for organism, size in (choice.sizes or {}).items()}
     organisms = config.corpus.organisms
-    if config.corpus.source in REMOTE and set(organisms) <= sizes.keys():
+    if config.corpus.source == "cellxgene" and set(organisms) <= sizes.keys():
         return sum(sizes[organism] for organism in organisms) + len(SPECIAL)
     if config.corpus.source == "local":
         training_cells = open_training_cells(config)

@@ -88,9 +88,7 @@ def content(results: Results) -> dict[str, Any]:
 
 
 def conclusion(results: Results) -> str:
-    """Return which representation to use, how the models compare with controls, and why a model was
-    trained from scratch although ``training.initial`` was set.
-    """
+    """Return the first sentences, and the reason if ``training.initial`` was rejected."""
     scores = table_rows(results, "scib")
     from_scratch = results.config.choices.get("training.initial")
     note = f"training.initial: {from_scratch}." if from_scratch else ""
@@ -151,8 +149,7 @@ def own_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str
         if name == "scib":
             table = replace(table, notes=[*table.notes, ONE_RUN])
         items.append(table_item(results, name, table) | {"is_collapsed": is_collapsed})
-        donor_table = donor_scores(results) if name == "scib" else None
-        if donor_table:
+        if name == "scib" and (donor_table := donor_scores(results)):
             title = "Biological conservation, by donor"
             item = {"kind": "table", "name": "scib_donors", "title": title, "table": donor_table}
             items.append(item | {"place": items[-1]["place"]})

@@ -25,9 +25,7 @@ AVERAGED = 5
 RIVAL = ("softmax", "qk_norm")
 #: Scores in which a variant of sigmoid must exceed the rival to win.
 DECIDING_METRICS = ("linear_probe", "knn", "leiden_nmi")
-
-
-#: Return one loss of the validation losses of a run, in the order of the steps.
+#: A function that summarizes the validation losses of a run, in the order of the steps.
 Summary = Callable[[pd.Series], float]
 
 

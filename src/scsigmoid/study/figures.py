@@ -13,13 +13,8 @@ from scsigmoid.report.figures.style import COLORS, DOUBLE, INK, MUTED
 from scsigmoid.results.labels import CONTROLS, METRIC_TITLES
 from scsigmoid.study import comparisons
 from scsigmoid.study.runs import Study
-from scsigmoid.study.stability import (
-    MAXIMUM_RISE,
-    MINIMUM_GAIN,
-    first_family_settings,
-    short_settings,
-    stability_runs,
-)
+from scsigmoid.study.stability import first_family_settings, short_settings, stability_runs
+from scsigmoid.study.tables import COLLAPSED, FINAL_LOSS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,7 +97,7 @@ def loss_figure(study: Study) -> "Figure":
     seeds = int(differences["seeds"].max())
     style.add_notes(
         figure,
-        f"The loss is the mean of the last {comparisons.AVERAGED} validation losses of a run.",
+        f"The loss is the {FINAL_LOSS}.",
         f"Learning rates: {', '.join(f'{rates[arm]:g} ({arm})' for arm in COLORS)}.",
         f"{seeds} seeds per arm." if seeds > 1 else "One seed per arm.",
         "Horizontal dotted lines are baselines without attention: gene frequencies, and gene "
@@ -193,14 +188,9 @@ def stability_figure(study: Study) -> "Figure":
         axes.set_xlabel("Step")
     style.add_notes(
         figure,
-        f"The loss is the mean of the last {comparisons.AVERAGED} validation losses of a run, "
-        "medians are over runs with a finite loss, and the dotted line is the gene-frequency "
-        "baseline.",
-        "A run has collapsed if the median of the last three validation losses is less than "
-        f"{MINIMUM_GAIN:g} nats below the baseline, or more than {MAXIMUM_RISE:g} nats above the "
-        "lowest loss of the run."
-        if runs["collapsed"].any()
-        else "",
+        f"The loss is the {FINAL_LOSS}, medians are over runs with a finite loss, and the dotted "
+        "line is the gene-frequency baseline.",
+        COLLAPSED if runs["collapsed"].any() else "",
         f"Bottom: one line per seed ({settings[0]}) at a learning rate of {rate:g}, {reason}.",
         KEYS_NOTE,
     )

@@ -29,10 +29,8 @@ LEARNED_GAIN, DIVERGED_RISE, EXPLODED_FACTOR = 0.5, 1.0, 100
 
 
 def first_family_settings(study: Study) -> list[str]:
-    """Return the settings of the first family with the purpose ``stability``, or []."""
+    """Return the settings of the first family with the purpose ``stability``."""
     runs = study.runs[study.runs["purpose"] == "stability"]
-    if runs.empty:
-        return []
     return runs[runs["family"] == runs["family"].iloc[0]]["setting"].unique().tolist()
 
 

@@ -199,10 +199,8 @@ def umap(results: Results, dataset: str) -> "Figure":
             place = (0, -0.09)
             legend = axes.legend(handles, labels, loc="upper left", bbox_to_anchor=place, ncols=3)
         # Markers of the legend are larger than the dots of many cells, and opaque.
-        for handle in legend.legend_handles:
-            if handle is not None and hasattr(handle, "set_sizes"):
-                handle.set_sizes([22])
-                handle.set_alpha(1.0)
+        for handle in filter(None, legend.legend_handles):
+            handle.set(sizes=[22], alpha=1.0)
     style.add_notes(figure, f"{len(cells_by_model[pair[0]]):,} cells.")
     figure.draw_without_rendering()  # computes the layout, which label_clusters needs
     for (name, column), axes in grid.items():

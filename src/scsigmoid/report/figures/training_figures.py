@@ -34,12 +34,12 @@ def loss(results: Results) -> "Figure":
     figure = style.new_figure(DOUBLE, 3.5)
     if len(datasets) == len(models) == 1:  # a panel would have one point
         draw_training(figure.add_subplot(), results, models)
-        loss = results.validation_loss(datasets[0], models[0])
+        measured = results.validation_loss(datasets[0], models[0])
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper left")
         style.add_notes(
             figure,
-            f"Validation loss of {loss.n:,} cells of {config.datasets[datasets[0]].title}: "
-            f"{fixed(loss.value, 3)} (mean over cells).",
+            f"Validation loss of {measured.n:,} cells of {config.datasets[datasets[0]].title}: "
+            f"{fixed(measured.value, 3)} (mean over cells).",
         )
         return figure
     width_ratios = (2.1, 0.95 * columns + 0.6)

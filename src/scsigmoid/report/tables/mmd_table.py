@@ -104,7 +104,7 @@ def pair_columns(
     for name in (*ATTENTIONS, "ratio", "difference"):
         columns |= measured[name].interval.columns(name)
     columns["best"] = models[0] if sigmoid.value > softmax.value else models[1]
-    columns |= {"cells": sigmoid.n}
+    columns["cells"] = sigmoid.n
     for name in ATTENTIONS:
         columns |= paper[name].columns(f"paper_{name}")
     for name in ATTENTIONS:
@@ -118,15 +118,14 @@ def mmd_cells(measured: PairMeasurements) -> list[Cell]:
     The cell with the higher MMD is bold if the interval of the difference excludes 0.
     """
     cells = []
-    lower = min(measured[attention].value for attention in ATTENTIONS)
-    if not excludes_zero(measured["difference"].interval):
-        lower = math.inf
+    is_distinct = excludes_zero(measured["difference"].interval)
+    highest = max(measured[attention].value for attention in ATTENTIONS)
     for attention in ATTENTIONS:
         mean = fixed(measured[f"{attention}_mean"].value, 3)
         # Insert the mean over resamples in parentheses: "0.467 (0.466) [0.461, 0.472]".
         value, *brackets = interval(*measured[attention].interval, 3).split(" ", 1)
         text = " ".join([value, f"({mean})", *brackets])
-        cells.append(Cell(text, bold=measured[attention].value > lower))
+        cells.append(Cell(text, bold=is_distinct and measured[attention].value == highest))
     return cells
 
 

@@ -34,14 +34,16 @@ def model_architecture(results: Results) -> Table:
         "seed": config.seed,
     }
     in_paper = format_architecture(paper)
-    rows = [[name, value, in_paper[name]] for name, value in format_architecture(ours).items()]
+    records = [
+        {"parameter": name, "value": value, "paper": in_paper[name]}
+        for name, value in format_architecture(ours).items()
+    ]
     return Table(
         caption="Model architecture and training settings that all models share, here and in the "
         "paper.",
-        columns=("parameter", "value", "paper"),
-        records=rows,
+        records=records,
         header=("Parameter", "Value", "Paper"),
-        rows=rows,
+        rows=[[*record.values()] for record in records],
         align="lll",
     )
 

@@ -43,7 +43,6 @@ class Table:
     Attributes:
         caption: plain text.
         records: rows of the CSV file, numbers in full precision.
-        columns: names of the CSV columns, needed if ``records`` are sequences or can be empty.
         header: column titles of the formatted table.
         rows: rows of the formatted table. A string is short for ``Cell(string)``. A row with a
             single cell is the title of the rows below.
@@ -52,8 +51,7 @@ class Table:
     """
 
     caption: str
-    records: Sequence[Mapping[str, object]] | Sequence[Sequence[object]] = ()
-    columns: Sequence[str] | None = None
+    records: Sequence[Mapping[str, object]] = ()
     header: Sequence[str]
     rows: Sequence[Sequence[Cell | str]]
     align: str = "l"
@@ -112,7 +110,7 @@ def as_csv(table: Table) -> str:
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     # With dtype object, integers stay integers in columns with empty fields.
-    frame = pd.DataFrame(table.records, columns=table.columns, dtype=object)  # type: ignore[arg-type]
+    frame = pd.DataFrame(table.records, dtype=object)
     return frame.map(text, na_action="ignore").to_csv(index=False, lineterminator="\n")
 
 
