@@ -1,5 +1,6 @@
 """The report, its tables and figures: what they left out, and labels that overlapped."""
 
+import base64
 import itertools
 import math
 import os
@@ -18,13 +19,14 @@ from scipy import stats
 
 from scsigmoid.config.plan import Plan
 from scsigmoid.config.schema import Config
+from scsigmoid.errors import UserError
 from scsigmoid.files import write_json
 from scsigmoid.paper.all_numbers import numbers
 from scsigmoid.paper.number import NO_VERDICT
 from scsigmoid.records.measurements import Measurement, read_measurements, write_measurements
 from scsigmoid.report import registry
 from scsigmoid.report.figures import style
-from scsigmoid.report.page import cells_table, content
+from scsigmoid.report.page import cells_table, content, data_url
 from scsigmoid.report.summary import recommendations, summary
 from scsigmoid.results.folder import Results
 
@@ -250,6 +252,18 @@ def test_names_that_are_numbers(tmp_path: Path, config: Config) -> None:
     row = {"dataset": "001", "model": "007", "compared_with": "", "mean": 6.1}
     pd.DataFrame([row]).to_csv(tmp_path / "tables/validation_loss.csv")
     assert "  007 6.100 (1 dataset)\n" in summary(tmp_path, 10, Plan(config))
+
+
+def test_a_cut_picture_is_not_in_the_report(finished: Results, tmp_path: Path) -> None:
+    picture = tmp_path / "figures/loss.png"
+    picture.parent.mkdir()
+    data = (finished.folder / "figures/loss.png").read_bytes()
+    results = Results(tmp_path, finished.config)
+    picture.write_bytes(data)
+    assert base64.b64encode(data).decode() in data_url(results, "figures/loss.png")
+    picture.write_bytes(data[:-100])
+    with pytest.raises(UserError, match=r"figures/loss\.png: damaged"):
+        data_url(results, "figures/loss.png")
 
 
 MARKS = "\x00\x07\x9f\u200e\u200f\u202e\u2066\u2069\u061c\u2028\ufeff"

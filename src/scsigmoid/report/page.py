@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from scsigmoid.config.check import as_yaml, model_training
+from scsigmoid.errors import UserError
 from scsigmoid.files import parsing, write_text
 from scsigmoid.kernels import version_of
 from scsigmoid.paper.number import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
@@ -158,7 +159,10 @@ def own_sections(results: Results, tables: Mapping[str, Table]) -> list[dict[str
 
 
 def data_url(results: Results, picture: str) -> str:
-    data = results.path(picture).read_bytes()
+    path = results.path(picture)
+    data = path.read_bytes()
+    if not data.endswith(b"IEND\xaeB`\x82"):  # the last chunk of PNG files
+        raise UserError(f"{path}: damaged (its end is missing); delete it and run again")
     return f"data:image/png;base64,{base64.b64encode(data).decode()}"
 
 
