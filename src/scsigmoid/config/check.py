@@ -62,7 +62,8 @@ def check(values: Mapping[str, Any]) -> Config:
     """Check a merged configuration. Raise a UserError that names the first wrong setting."""
     datasets = values.get("datasets")
     if isinstance(datasets, Mapping):
-        values = {**values, "datasets": dict(map(with_title, datasets, datasets.values()))}
+        titled = {name: with_title(name, dataset) for name, dataset in datasets.items()}
+        values = {**values, "datasets": titled}
     config = validate(values, Config)
     if config.corpus.source == "local":
         config = with_local_datasets(config)
@@ -73,11 +74,11 @@ def check(values: Mapping[str, Any]) -> Config:
     return config
 
 
-def with_title(name: Any, dataset: Any) -> tuple[Any, Any]:
+def with_title(name: Any, dataset: Any) -> Any:
     """Return a dataset's entry. With a file, the default of ``title`` is the dataset's name."""
     if isinstance(dataset, Mapping) and dataset.get("file"):
-        dataset = {"title": str(name).replace("_", " "), **dataset}
-    return name, dataset
+        return {"title": str(name).replace("_", " "), **dataset}
+    return dataset
 
 
 def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

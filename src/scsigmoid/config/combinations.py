@@ -76,7 +76,7 @@ def find_problems(config: Config, runs: Mapping[str, tuple[Model, Training]]) ->
         if name not in config.models:
             yield f"training.initial: {name} is a run of a study, which starts from random weights"
             continue
-        yield from find_initial_problems(config, name, config.models[name], file)
+        yield from find_initial_problems(config, name, file)
     sizes_of_vocabulary = config.tokens.vocabulary.sizes or {}
     if not initial and len(sizes_of_vocabulary) == 3 and not any(sizes_of_vocabulary.values()):
         yield "tokens.vocabulary.sizes: 0 genes of all organisms; set larger numbers"

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from scsigmoid.config.schema import Attention, Config, Count, Model, Size
+from scsigmoid.config.schema import Attention, Config, Count, Size
 from scsigmoid.errors import UserError
 from scsigmoid.files import METADATA_KEY, sha256
 
@@ -108,11 +108,10 @@ def checksum_of(path: Path, changed: int, size: int) -> str:
     return sha256(path)
 
 
-def find_initial_problems(config: Config, name: str, model: Model, initial: str) -> Iterator[str]:
+def find_initial_problems(config: Config, name: str, initial: str) -> Iterator[str]:
     """Yield messages about settings of a model that differ from its initial model."""
     header = initial_header(initial)
-    size = config.size_of(name)
-    architecture = config.architecture
+    model, size, architecture = config.models[name], config.size_of(name), config.architecture
     settings = {
         f"models.{name}.attention": (model.attention, header.get("attention")),
         f"models.{name}.context": (model.context, header.get("context")),

@@ -264,28 +264,24 @@ def has_value_per_row(stored: Any) -> bool:
     return stored.ndim == 1 and (is_text or stored.dtype.kind in "biuf")
 
 
-def read_data_frame(stored: Any, file_title: str) -> Any:
-    """Read a data frame that anndata stored, or raise ``OSError`` or ``UserError``.
+def read_obs(path: Path, title: str = "") -> Any:
+    """Return ``obs`` of an h5ad file, as a data frame that anndata can write with default settings.
 
-    anndata can write the result with default settings. ``file_title`` is the name of the file in
-    messages.
+    ``title`` is the name of the file in messages (default: its path).
     """
     import pandas as pd
 
-    name = str(stored.attrs["_index"])
-    values = read_values(stored, name, file_title)
-    index = pd.Index(values, dtype=values.dtype, name=None if name == "_index" else name)
-    columns = {}
-    for name in map(str, stored.attrs["column-order"]):
-        values = read_values(stored, name, file_title)
-        columns[name] = pd.Series(values, index, dtype=values.dtype)
-    return pd.DataFrame(columns, index)
-
-
-def read_obs(path: Path, title: str = "") -> Any:
-    """Return ``obs`` of an h5ad file. ``title`` is its name in messages (default: its path)."""
+    title = title or str(path)
     with opened(path, title) as file:
-        return read_data_frame(file["obs"], title or str(path))
+        obs = file["obs"]
+        name = str(obs.attrs["_index"])
+        values = read_values(obs, name, title)
+        index = pd.Index(values, dtype=values.dtype, name=None if name == "_index" else name)
+        columns = {}
+        for name in map(str, obs.attrs["column-order"]):
+            values = read_values(obs, name, title)
+            columns[name] = pd.Series(values, index, dtype=values.dtype)
+        return pd.DataFrame(columns, index)
 
 
 @contextmanager

@@ -314,10 +314,8 @@ def choose_model(settings: AutoSettings, scale: Scale, sample: "Sample") -> None
     for name in settings.models:
         settings.fill(f"models.{name}.context", min(context, scale.context), reason)
     organisms = ("Homo sapiens", "Mus musculus", "other")  # other: genes without an Ensembl id
-    added, reason = (
-        scale.genes,
-        f"the genes in most cells, of each organism; more take longer on {device}",
-    )
+    added = scale.genes
+    reason = f"the genes in most cells, of each organism; more take longer on {device}"
     if isinstance(settings["training.initial"], str):
         added, reason = 0, "the genes of the initial model"
     settings.fill("tokens.vocabulary.sizes", dict.fromkeys(organisms, added), reason)
