@@ -26,7 +26,7 @@ from scsigmoid.paper.number import NO_VERDICT
 from scsigmoid.records.measurements import Measurement, read_measurements, write_measurements
 from scsigmoid.report import registry
 from scsigmoid.report.figures import style
-from scsigmoid.report.page import cells_table, content, data_url
+from scsigmoid.report.page import cells_table, content, data_url, table_rows
 from scsigmoid.report.summary import recommendations, summary
 from scsigmoid.results.folder import Results
 
@@ -264,6 +264,14 @@ def test_a_cut_picture_is_not_in_the_report(finished: Results, tmp_path: Path) -
     picture.write_bytes(data[:-100])
     with pytest.raises(UserError, match=r"figures/loss\.png: damaged"):
         data_url(results, "figures/loss.png")
+
+
+def test_a_cut_table_is_not_in_the_report(finished: Results, tmp_path: Path) -> None:
+    table = tmp_path / "tables/scib.csv"
+    table.parent.mkdir()
+    table.write_bytes((finished.folder / "tables/scib.csv").read_bytes()[:-20])
+    with pytest.raises(UserError, match=r"tables/scib\.csv: damaged"):
+        table_rows(Results(tmp_path, finished.config), "scib")
 
 
 MARKS = "\x00\x07\x9f\u200e\u200f\u202e\u2066\u2069\u061c\u2028\ufeff"

@@ -160,8 +160,8 @@ def test_invisible_characters_are_left_out_of_the_page(results: Results, tmp_pat
         registry.write("table", name, copy, copy.folder / f"tables/{name}")
     (copy.folder / "figures").mkdir()
     for name in registry.names("figure", copy.plan):
-        for suffix in ("png", "pdf", "txt"):
-            (copy.folder / f"figures/{name}.{suffix}").touch()
+        for suffix, end in (("png", b"IEND\xaeB`\x82"), ("pdf", b""), ("txt", b"")):
+            (copy.folder / f"figures/{name}.{suffix}").write_bytes(end)
     make_report(copy, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert not set(page) & set(MARKS)

@@ -105,7 +105,13 @@ def table_file(results: Results, name: str) -> Table:
 
 def table_rows(results: Results, name: str) -> pd.DataFrame:
     """Return the rows of a table's CSV file."""
-    return results.cached(f"tables/{name}.csv", lambda path: pd.read_csv(path, dtype=TEXT))
+
+    def read(path: Path) -> pd.DataFrame:
+        if not path.read_bytes().endswith(b"\n"):
+            raise ValueError("its last line is incomplete")
+        return pd.read_csv(path, dtype=TEXT)
+
+    return results.cached(f"tables/{name}.csv", read)
 
 
 def count_verdicts(results: Results) -> dict[str, int]:
