@@ -1,3 +1,5 @@
+import textwrap
+
 # Named targets: `snakemake --cores all <name>` makes the files of a target and their inputs.
 DESCRIPTIONS = {
     "corpus": "Training cells, evaluation datasets and the lock file.",
