@@ -104,3 +104,11 @@ def test_a_second_entry_for_held_out_cells(tmp_path: Path) -> None:
     assert load(overrides=stored).datasets == load(overrides=overrides).datasets
     with pytest.raises(UserError, match=r"datasets\.a: .*corpus\.local"):
         load(overrides={**overrides, "datasets": {"a": {"title": "A", "types": ["B"]}}})
+
+
+def test_a_file_with_the_name_of_a_dataset_of_the_preset(tmp_path: Path) -> None:
+    """The entry of the preset was taken for an entry of the user."""
+    (tmp_path / "pbmc68k.h5ad").touch()
+    entry = {"files": str(tmp_path / "pbmc68k.h5ad"), "held_out": 0.1}
+    corpus = {"source": "local", "local": [entry]}
+    assert [*load(overrides={"preset": "demo", "corpus": corpus}).datasets] == ["pbmc68k"]

@@ -50,6 +50,8 @@ def load(
     check_known("preset", "preset", [preset], preset_names)
     base["preset"] = preset
     replaced = read_yaml(Path(presets) / f"{preset}.yaml")
+    if is_local:
+        replaced.pop("datasets", None)  # of the demo, which have no id and would seem the user's
     merged = merge(merge(base, replaced), overrides)
     for section in REMOVABLE:
         entries = merged.get(section)
