@@ -19,6 +19,7 @@ from scsigmoid.corpus.h5ad import open_cells
 from scsigmoid.corpus.held_out import cells_of_part
 from scsigmoid.corpus.metadata import read_manifest
 from scsigmoid.errors import UserError
+from scsigmoid.tokens.known_genes import known_ids
 from scsigmoid.tokens.make_stores import tokenize_evaluation
 from scsigmoid.tokens.statistics import gather
 from scsigmoid.tokens.store import TokenStore
@@ -253,3 +254,11 @@ def test_evaluation_of_genes_that_training_files_name_by_symbol(part_with_ids, t
     tokenize_evaluation(cells, metadata, Tokenizer(vocabulary, 99, 99), tmp_path / "store")
     lengths = TokenStore.open(tmp_path / "store").lengths
     assert lengths.tolist() == (COUNTS[40:] > 0).sum(axis=1).tolist()
+
+
+def test_evaluation_of_an_organism_with_few_genes_in_the_vocabulary(tmp_path):
+    """Genes of mouse that have no token were taken for genes of another organism."""
+    ids = [f"ENSMUSG{gene:011d}" for gene in range(40)]
+    symbols = [name.capitalize() for name in SYMBOLS]
+    name_of = dict(zip([*IDS, *ids[:10]], [*SYMBOLS, *symbols[:10]], strict=True))
+    assert known_ids(ids, symbols, name_of, "mouse.h5ad") == ids

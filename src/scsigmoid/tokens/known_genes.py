@@ -74,7 +74,11 @@ def known_ids(
             f"vocabulary, and are left out ({first_few(ambiguous)})"
         )
     spellings = {name.casefold() for name in id_of}
-    other_case = [s for s in symbols if s not in id_of and s.casefold() in spellings]
+    # By their ids, genes of a known organism are not of another one, even if the model lacks them.
+    others = (
+        s for gene, s in zip(genes, symbols, strict=True) if organism_of(gene) not in expected
+    )
+    other_case = [s for s in others if s not in id_of and s.casefold() in spellings]
     if len(other_case) > found:
         raise UserError(
             f"{title}: {len(other_case):,} gene symbols, such as {other_case[0]!r}, differ from "
