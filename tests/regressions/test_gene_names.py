@@ -256,7 +256,7 @@ def test_evaluation_of_genes_that_training_files_name_by_symbol(part_with_ids, t
     assert lengths.tolist() == (COUNTS[40:] > 0).sum(axis=1).tolist()
 
 
-def test_evaluation_of_an_organism_with_few_genes_in_the_vocabulary(tmp_path):
+def test_evaluation_of_an_organism_with_few_genes_in_the_vocabulary():
     """Genes of mouse that have no token were taken for genes of another organism."""
     ids = [f"ENSMUSG{gene:011d}" for gene in range(40)]
     symbols = [name.capitalize() for name in SYMBOLS]
