@@ -163,6 +163,29 @@ def test_the_overview_has_the_steps_of_all_models(whole: Results) -> None:
         assert f"{int(whole.journal(model)['step'][-1]):,} steps" in text
 
 
+def test_own_cells_without_a_stress_test_have_a_report(whole: Results) -> None:
+    """The report read the journals of models that a run on own cells does not train."""
+    own = with_other(whole, {"corpus.source": "local"})
+    for model in own.plan.stress_models:
+        (own.folder / f"training/{model}/journal.csv").unlink()
+    overview = content(own)["overview"]
+    assert overview["Models"].startswith("4 models ")
+    assert overview["Training"] == "400 steps of 16 cells"
+    assert "384" not in overview["Cells longer than the context"]
+
+
+def test_the_report_names_all_sizes_devices_and_backends(whole: Results) -> None:
+    """It had those of the first model, as if all models shared them."""
+    other = with_other(whole, {"models.softmax_256.size": "tiny_96"})
+    path = other.folder / "training/softmax_256/journal.csv"
+    path.write_text("# backend: sdpa\n" + path.read_text().replace("device: cpu", "device: A100"))
+    page = content(other)
+    overview = page["overview"]
+    assert overview["Models"].startswith("6 models of 2 layers, width 64 and 2 layers, width 96;")
+    assert overview["Device"] == page["provenance"]["Training"]["device"] == "cpu, A100"
+    assert page["provenance"]["Training"]["backend"] == "sdpa"
+
+
 def test_the_report_counts_cells_that_were_left_out(whole: Results) -> None:
     excluded = {"a.h5ad": {"held_out": 1000, "repeated": 20}, "b": {"held_out": 3, "repeated": 0}}
     write_json(whole.folder / "corpus/manifest.json", {"excluded": excluded})

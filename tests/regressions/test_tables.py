@@ -5,6 +5,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +21,7 @@ from scsigmoid.config.schema import Config
 from scsigmoid.paper.all_numbers import numbers
 from scsigmoid.paper.differences import differences
 from scsigmoid.paper.number import NO_VERDICT
-from scsigmoid.records.measurements import Interval
+from scsigmoid.records.measurements import Interval, read_measurements, write_measurements
 from scsigmoid.report import registry
 from scsigmoid.report.page import make_report
 from scsigmoid.report.tables.writing import (
@@ -337,3 +338,31 @@ def test_settings_of_one_model_are_in_the_table(results: Results, tmp_path: Path
     paths = registry.write("table", "hyperparameters", changed, tmp_path / "hyperparameters")
     (line,) = (line for line in paths[1].read_text().splitlines() if "Sigmoid 256 |" in line)
     assert "decay 0.5" in line
+
+
+def test_pairs_without_a_difference_have_no_best_model(copied: Path, config: Config) -> None:
+    """If the estimate of both models is 0, softmax was called the best."""
+    pairs = {"a vs b": (0.0, 0.0), "a vs c": (0.3, 0.2), "b vs c": (0.1, 0.2)}
+    measured = {name: values for name, values in pairs.items() if all(values)}
+    MadeUp(copied, config).write_mmd("simulated_heart", measured)
+    path = copied / "metrics/mmd/simulated_heart.csv"
+    rows = read_measurements(path)
+    tied = [replace(row, group="a vs b", value=0.25) for row in rows if row.group == "a vs c"]
+    write_measurements(path, [*rows, *tied])
+    table = registry.make("table", "mmd_simulated_heart", Results(copied, config))
+    best = {record["pair"]: record.get("best") for record in table.records}
+    sigmoid, softmax = config.evaluation.pair
+    assert [best[name] for name in pairs] == ["", sigmoid, softmax]
+    assert table.notes[0] == "Sigmoid has the higher MMD on 1 of 3 pairs, and 1 are equal."
+
+
+def test_a_ratio_with_an_infinite_end_has_its_interval(copied: Path, config: Config) -> None:
+    """It had no interval, as if it had been exact."""
+    path = copied / "metrics/mmd/simulated_heart.csv"
+    rows = [
+        replace(row, high=math.inf) if row.metric == "mmd_unbiased_ratio" else row
+        for row in read_measurements(path)
+    ]
+    write_measurements(path, rows)
+    table = registry.make("table", "mmd_simulated_heart", Results(copied, config))
+    assert all(re.fullmatch(r"[\d.]+ \[[\d.]+, ∞\]", row[3].text) for row in table.cells)

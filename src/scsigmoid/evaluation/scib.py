@@ -243,9 +243,9 @@ def ilisi(cells: Neighbors, seed: int) -> Scores:
 def connectivity(cells: Neighbors, seed: int) -> Scores:
     """Return the graph connectivity of the cell types, from 0 to 1.
 
-    It is the share of a type's cells in the largest connected component of the neighbor graph of
-    these cells, averaged over types. It is low if batches of a type are separate. The result is
-    empty if there are fewer than two batches.
+    It is the share of a type's cells in the largest strongly connected component of the directed
+    neighbor graph of these cells, averaged over types. It is low if batches of a type are separate.
+    The result is empty if there are fewer than two batches.
     """
     if len(np.unique(cells.batches[cells.batches != ""])) < 2:
         return {}

@@ -103,7 +103,8 @@ def pair_columns(
     columns: dict[str, object] = {}
     for name in (*ATTENTIONS, "ratio", "difference"):
         columns |= measured[name].interval.columns(name)
-    columns["best"] = models[0] if sigmoid.value > softmax.value else models[1]
+    difference = sigmoid.value - softmax.value
+    columns["best"] = models[0 if difference > 0 else 1] if difference else ""  # often both are 0
     columns["cells"] = sigmoid.n
     for name in ATTENTIONS:
         columns |= paper[name].columns(f"paper_{name}")
@@ -141,8 +142,10 @@ def notes(
     """
     settings = results.config.evaluation.mmd
     shown = measured_pairs[settings.estimator].values()
-    wins = sum(measured["sigmoid"].value > measured["softmax"].value for measured in shown)
-    sentences = [f"Sigmoid has the higher MMD on {wins} of {len(shown)} pairs."]
+    differences = [measured["sigmoid"].value - measured["softmax"].value for measured in shown]
+    wins, ties = sum(value > 0 for value in differences), differences.count(0)
+    equal = f", and {ties} are equal" if ties else ""
+    sentences = [f"Sigmoid has the higher MMD on {wins} of {len(shown)} pairs{equal}."]
     for mean, (_, title) in MEANS.items():
         improvements = []
         for estimator, ratios in means.items():
