@@ -366,3 +366,27 @@ def test_a_ratio_with_an_infinite_end_has_its_interval(copied: Path, config: Con
     write_measurements(path, rows)
     table = registry.make("table", "mmd_simulated_heart", Results(copied, config))
     assert all(re.fullmatch(r"[\d.]+ \[[\d.]+, ∞\]", row[3].text) for row in table.cells)
+
+
+def test_models_that_were_trained_differently_are_named(results: Results) -> None:
+    """Loss, scores and MMD were compared without a word about other steps or rates."""
+    names = ("validation_loss", "scib", "mmd_simulated_heart")
+    changed = with_other(
+        results, {"models.softmax_256.training": {"learning_rate": 0.01, "betas": [0.9, 0.95]}}
+    )
+    for name in names:
+        same, different = (registry.make("table", name, each).notes for each in (results, changed))
+        (note,) = (note for note in different if note not in same)
+        assert "Sigmoid 256 with learning rate 0.0005, betas 0.9, 0.999" in note
+        assert "Softmax 256 with learning rate 0.01, betas 0.9, 0.95" in note
+        assert ("Sigmoid 128" in note) == (name == "validation_loss")
+
+
+def test_the_mean_of_fewer_scores_names_them(results: Results) -> None:
+    """It was called the mean of silhouette, NMI and ARI, whichever scores there were."""
+    fewer = with_other(results, {"evaluation.scib.metrics": ["silhouette_label", "leiden_nmi"]})
+    for each, text in ((results, "Leiden ARI"), (fewer, "Leiden NMI and Silhouette label.")):
+        assert text in registry.make("table", "scib", each).caption.partition("the mean of")[2][:60]
+    scores = fewer.scores("simulated_heart")
+    mean = (scores["silhouette_label"]["random"].value + scores["leiden_nmi"]["random"].value) / 2
+    assert scores["bio_conservation"]["random"].value == pytest.approx(mean)

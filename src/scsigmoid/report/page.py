@@ -262,14 +262,14 @@ def of_headers(results: Results) -> dict[str, str]:
 
 def training_lengths(results: Results) -> str:
     """Return the steps of the models and their cells per step, as text."""
-    counts: dict[str, int] = {}
+    labels: dict[str, list[str]] = {}  # of models by text
     for model in reported_models(results):
         steps = int(results.journal(model)["step"][-1])
         text = f"{steps:,} steps of {model_training(results.config, model).global_batch:,} cells"
-        counts[text] = counts.get(text, 0) + 1
-    if len(counts) == 1:
-        return next(iter(counts))
-    return ", ".join(f"{text} ({n} model{'s' * (n > 1)})" for text, n in counts.items())
+        labels.setdefault(text, []).append(model_label(results.config, model))
+    if len(labels) == 1:
+        return next(iter(labels))
+    return ", ".join(f"{text} ({', '.join(models)})" for text, models in labels.items())
 
 
 def longer_cells(results: Results) -> str:

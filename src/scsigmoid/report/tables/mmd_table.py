@@ -8,7 +8,7 @@ from scsigmoid.records.measurements import Interval, Measurement
 from scsigmoid.records.mmd_metrics import LEFT_OUT, MmdMetric
 from scsigmoid.report.tables.writing import Cell, Table, excludes_zero, fixed, interval
 from scsigmoid.results.folder import Results
-from scsigmoid.results.labels import ATTENTIONS, model_label
+from scsigmoid.results.labels import ATTENTIONS, model_label, training_differences
 
 #: Mean ratios over pairs of cell types, by name in the CSV file: the metric, and its title in the
 #: notes. The paper's mean improvement of 25.0 % is probably ``over_resamples``.
@@ -83,7 +83,10 @@ def mmd(results: Results, dataset: str) -> Table:
             *(("Sigmoid in the paper", "Softmax in the paper") if is_in_paper else ()),
         ),
         rows=rows,
-        notes=notes(results, dataset, measured_pairs, means),
+        notes=[
+            *notes(results, dataset, measured_pairs, means),
+            *training_differences(config, models),
+        ],
     )
 
 

@@ -25,6 +25,7 @@ from scsigmoid.results.labels import (
     pairs,
     representation_label,
     short_label,
+    training_differences,
 )
 
 
@@ -62,7 +63,10 @@ def validation_loss(results: Results) -> Table:
             *(f" {MINUS} ".join(short_label(config, name) for name in pair) for pair in compared),
         ),
         rows=rows,
-        notes=[f"Number of donors: {', '.join(donor_counts)}."],
+        notes=[
+            f"Number of donors: {', '.join(donor_counts)}.",
+            *training_differences(config, models),
+        ],
     )
 
 
@@ -159,11 +163,12 @@ def scib(results: Results) -> Table:
             for row in results.score_differences(dataset)
         ]
     controls = [CONTROLS[name] for name in config.evaluation.scib.controls if name != "initial"]
+    averaged = " and ".join(METRIC_TITLES[name] for name in results.averaged_metrics)
     return Table(
         caption="Biological conservation (scIB scores, no unit) of the embeddings, one training "
         "run per model, so there is no interval over seeds of training. Higher is better. "
-        "Silhouette is rescaled to 0 to 1. Bio conservation is the mean of the paper's metrics "
-        f"(silhouette, NMI and ARI). {' and '.join(controls)} are controls without a model."
+        f"Silhouette is rescaled to 0 to 1. Bio conservation is the mean of {averaged}. "
+        f"{' and '.join(controls)} are controls without a model."
         + "".join(
             f" {METRICS[name].caption}"
             for name in dict.fromkeys(str(record["metric"]) for record in records)
@@ -172,6 +177,7 @@ def scib(results: Results) -> Table:
         records=records,
         header=("Representation", *(METRIC_TITLES[metric] for metric in metrics)),
         rows=rows,
+        notes=training_differences(config, pair),
     )
 
 
