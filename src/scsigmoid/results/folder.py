@@ -261,12 +261,20 @@ class Results:
 
     @property
     def kernel_rows(self) -> list[KernelRow]:
-        return self.cached("benchmarks/kernel.csv", lambda path: read_benchmark(path, KernelRow))
+        return self.benchmark("kernel", KernelRow)
 
     @property
     def training_rows(self) -> list[TrainingRow]:
-        file = "benchmarks/training.csv"
-        return self.cached(file, lambda path: read_benchmark(path, TrainingRow))
+        return self.benchmark("training", TrainingRow)
+
+    def benchmark(self, name: str, kind: type[BenchmarkRow]) -> list[BenchmarkRow]:
+        """Return the rows of a benchmark. Raise a UserError if they are of several devices."""
+        file = f"benchmarks/{name}.csv"
+        rows = self.cached(file, lambda path: read_benchmark(path, kind))
+        device = self.machine(name).get("device")
+        for row in rows:
+            check_identity(self.folder / file, vars(row), device=device or rows[0].device)
+        return rows
 
     def machine(self, benchmark: str) -> dict[str, Any]:
         """Return hardware and versions of a benchmark, ``kernel`` or ``training``."""
