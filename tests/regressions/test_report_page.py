@@ -327,6 +327,10 @@ def test_pairs_without_an_interval_are_named(copied: Path, config: Config) -> No
     notes = " ".join(table.notes)
     assert "interval of the pair and of the means: Immune vs Neural." in notes
     assert "over resamples: \N{EN DASH} % (unbiased), +" in notes
+    # Without intervals of the biased estimator, too, the reason is the number of resamples.
+    write_measurements(path, [replace(row, low=math.nan, high=math.nan) for row in rows])
+    notes = registry.make("table", "mmd_simulated_heart", Results(copied, config)).notes
+    assert notes[-1] == "Too few resamples for intervals. Raise evaluation.mmd.resamples."
 
 
 def test_missing_models_have_no_verdict(paper_results: Results) -> None:

@@ -160,14 +160,17 @@ def notes(
         types = ", ".join(f"{row.group} ({row.value:.0f})" for row in left_out)
         minimum = settings.minimum_cells
         sentences.append(f"Left out for having fewer than {minimum} cells: {types}.")
-    without_interval = [
-        pair
-        for pair, measured in measured_pairs["unbiased"].items()
-        if math.isnan(measured["sigmoid"].low)
-    ]
-    if without_interval:
+    without_interval = {
+        estimator: [
+            pair for pair, measured in by_pair.items() if math.isnan(measured["sigmoid"].low)
+        ]
+        for estimator, by_pair in measured_pairs.items()
+    }
+    if without_interval["biased"]:  # has an interval for any number of cells
+        sentences.append("Too few resamples for intervals. Raise evaluation.mmd.resamples.")
+    elif without_interval["unbiased"]:
         sentences.append(
             "Too few cells for an unbiased interval of the pair and of the means: "
-            f"{', '.join(without_interval)}."
+            f"{', '.join(without_interval['unbiased'])}."
         )
     return sentences
