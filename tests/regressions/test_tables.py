@@ -390,3 +390,18 @@ def test_the_mean_of_fewer_scores_names_them(results: Results) -> None:
     scores = fewer.scores("simulated_heart")
     mean = (scores["silhouette_label"]["random"].value + scores["leiden_nmi"]["random"].value) / 2
     assert scores["bio_conservation"]["random"].value == pytest.approx(mean)
+
+
+def test_a_model_that_diverged_is_in_the_table(copied: Path, config: Config) -> None:
+    """Its column had only dashes, and was left out as if the model did not exist."""
+    writer = MadeUp(copied, config)
+    for dataset in config.datasets:
+        losses, missing = np.full(CELLS, math.nan), Interval(math.nan)
+        writer.write_model_losses(dataset, "softmax_256", losses, *[missing] * 3)
+    paths = registry.write("table", "validation_loss", Results(copied, config), copied / "losses")
+    header, *lines = (line for line in paths[1].read_text().splitlines() if line.startswith("| "))
+    titles = header.split(" | ")
+    for line in lines[1:]:
+        values = dict(zip(titles, line.split(" | "), strict=True))
+        assert values["Softmax 256"] == "not finite"
+        assert values[f"Sigmoid 256 {MINUS} Softmax 256 |"] == "not finite |"

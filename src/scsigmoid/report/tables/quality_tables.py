@@ -107,7 +107,9 @@ def losses_of_dataset(
             | {"cells": loss.n, "donors": donors, "best": model in best}
             | {"paper_mean": paper_mean, "paper_half_width": paper_half_width}
         )
-        text = plus_minus(loss.value, over_masks.low, over_masks.high, 3)
+        text = finite_or_named(
+            loss.value, plus_minus(loss.value, over_masks.low, over_masks.high, 3)
+        )
         row.append(Cell(text + in_parentheses(over_donors.interval), bold=model in best))
         paper_row.append("{:.3f} ± {:.3f}".format(*paper[model]) if model in paper else "")
     for (first, second), difference in paired.items():
@@ -121,9 +123,15 @@ def losses_of_dataset(
             | difference.columns("donor_mean")
             | {"cells": losses[first].n, "donors": donors, "paper_mean": paper_difference}
         )
-        row.append(Cell(fixed(mean, 3, "+") + in_parentheses(difference, "+")))
+        text = finite_or_named(mean, fixed(mean, 3, "+"))
+        row.append(Cell(text + in_parentheses(difference, "+")))
         paper_row.append("" if paper_difference is None else fixed(paper_difference, 3, "+"))
     return records, row, paper_row
+
+
+def finite_or_named(value: float, text: str) -> str:
+    """Return ``text``, or words if ``value`` is NaN. A column of dashes would be left out."""
+    return "not finite" if math.isnan(value) else text
 
 
 def in_parentheses(over_donors: Interval, sign: str = "-") -> str:
