@@ -405,3 +405,34 @@ def test_a_model_that_diverged_is_in_the_table(copied: Path, config: Config) -> 
         values = dict(zip(titles, line.split(" | "), strict=True))
         assert values["Softmax 256"] == "not finite"
         assert values[f"Sigmoid 256 {MINUS} Softmax 256 |"] == "not finite |"
+
+
+def test_no_loss_is_bold_if_means_over_cells_and_donors_disagree(
+    copied: Path, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The higher of the two printed losses was bold."""
+    writer = MadeUp(copied, config)
+    for model, loss in (("sigmoid_256", 3.0), ("softmax_256", 2.0)):
+        intervals = [Interval(loss, loss - 0.1, loss + 0.1)] * 3
+        writer.write_model_losses("simulated_heart", model, np.full(CELLS, loss), *intervals)
+    for over_donors, is_bold in (
+        (Interval(-1.0, -1.1, -0.9), False), (Interval(1.0, 0.9, 1.1), True),
+    ):  # fmt: skip
+        results = Results(copied, config)
+        monkeypatch.setattr(results, "paired_difference", lambda *_, value=over_donors: value)
+        place = [*config.datasets].index("simulated_heart")
+        row = registry.make("table", "validation_loss", results).cells[place]
+        assert [cell.bold for cell in row[3:5]] == [False, is_bold]
+
+
+def test_no_cost_is_bold_if_rounds_and_medians_disagree(
+    results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Softmax's hours were bold next to "10 % fewer" of sigmoid, or the other way around."""
+    cost = costs(results)[0]
+    assert cost.sigmoid.gpu_hours < cost.softmax.gpu_hours
+    for ratio, is_bold in ((0.9, True), (1.1, False)):
+        changed = replace(cost, hours_ratio=Interval(ratio, ratio - 0.05, ratio + 0.05))
+        monkeypatch.setattr("scsigmoid.results.speed.costs", lambda _, changed=changed: [changed])
+        (row,) = registry.make("table", "training_cost", results).cells
+        assert [cell.bold for cell in row[3:5]] == [is_bold, False]

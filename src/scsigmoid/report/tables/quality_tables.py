@@ -82,10 +82,12 @@ def losses_of_dataset(
     losses = {model: results.validation_loss(dataset, model) for model in models}
     paired = {pair: results.paired_difference(dataset, *pair) for pair in pairs(config)}
     # Models of different contexts mask different genes, so only pairs are compared.
+    lower = {pair: min(pair, key=lambda model: losses[model].value) for pair in paired}
     best = {
-        pair[0] if difference.value < 0 else pair[1]
+        lower[pair]
         for pair, difference in paired.items()
-        if excludes_zero(difference)
+        # The mean over donors may have another sign than the mean over cells.
+        if excludes_zero(difference) and (difference.value < 0) == (lower[pair] == pair[0])
     }
     # By model: the mean and half the width of its interval in the paper, if it is in the paper.
     of_paper = reported()["validation_loss"].get(dataset, {})
