@@ -45,7 +45,7 @@ def test_a_dataset_that_is_withdrawn_before_its_download(corpus, published, tmp_
     listed = published.answers["/datasets"]
     listed[:] = [entry for entry in listed if entry["dataset_id"] != gone.dataset_id]
     del published.files[f"/{gone.file}.h5ad"]
-    with pytest.raises(UserError, match="not found; .*--forcerun manifest"):
+    with pytest.raises(UserError, match=r"not found; .*--forcerun manifest"):
         make_part(corpus, tmp_path)
     make_manifest(corpus, HEART, tmp_path)
     assert gone not in read_manifest(tmp_path / "manifest.csv")
