@@ -1,5 +1,6 @@
 """A resumed download is one file: never the start of one file and the rest of another."""
 
+import dataclasses
 import hashlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -7,14 +8,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import h5py
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from loopback import HOSTS, Loopback
+from loopback import HOSTS, Loopback, uuid
 
 from scsigmoid.config.check import load
 from scsigmoid.corpus import web as web_module
-from scsigmoid.corpus.downloads import download
+from scsigmoid.corpus.downloads import Downloads, download
+from scsigmoid.corpus.metadata import ManifestRow
 from scsigmoid.corpus.web import Web
 from scsigmoid.errors import UserError
 
@@ -117,6 +120,31 @@ def test_part_of_a_file_that_nobody_asked_for(server: Loopback, web: Web, tmp_pa
     assert not list(tmp_path.iterdir())
     with pytest.raises(UserError, match="206"):
         web.json(server.address + PATH)
+
+
+def test_a_file_that_changes_at_its_source_does_not_delete_its_download(
+    server: Loopback, web: Web, tmp_path: Path
+) -> None:
+    """The download was deleted, and its replacement refused after it was transferred."""
+    with h5py.File(tmp_path / "source.h5", "w") as file:
+        file["values"] = [1]
+    content = (tmp_path / "source.h5").read_bytes()
+    downloads, path = Downloads(tmp_path / "downloads", web), server.add(1, content)
+    row = ManifestRow(
+        file="a", role="training", source="cellxgene", bytes=str(len(content)),
+        location=server.address + path, dataset_version_id=uuid(1001),
+    )  # fmt: skip
+    downloads.obtain(row)
+    server.files[path] = content + b"x"
+    server.requests.clear()
+    changed = dataclasses.replace(row, bytes=str(len(content) + 1))
+    with pytest.raises(UserError, match=r"\.h5ad: .* changed at its source"):
+        downloads.obtain(changed)
+    assert downloads.path(row).read_bytes() == content
+    assert not server.requests
+    # A lock that was made from the new file allows to replace the download.
+    digest = hashlib.sha256(server.files[path]).hexdigest()
+    assert downloads.obtain(dataclasses.replace(changed, sha256=digest)) == digest
 
 
 A, B = bytes(range(64)), bytes(range(64, 128))

@@ -37,6 +37,7 @@ def test_interval_over_donors():
         ({"A": 9, "B": 9, "C": 9, "unknown": 33}, "33 of 60 cells have no known donor"),
         # These counted as donors.
         ({"A": 9, "B": 9, "C": 9, "NA": 13, "Unknown": 20}, "33 of 60 cells have no known donor"),
+        ({"A": 9, "B": 9, "C": 9, "pooled": 33}, "33 of 60 cells have no known donor"),
     ],
 )
 def test_too_few_known_donors_give_no_interval(cells: dict[str, int], note: str):

@@ -38,6 +38,22 @@ def test_files_that_are_gone(corpus, published, tmp_path):
     assert not list(tmp_path.glob("m.*"))
 
 
+def test_a_dataset_that_is_withdrawn_before_its_download(corpus, published, tmp_path):
+    """The advice was to name it in corpus.leave_out, which the next manifest refused."""
+    make_manifest(corpus, HEART, tmp_path)
+    [gone, *_] = [row for row in read_manifest(tmp_path / "manifest.csv") if row.role == "training"]
+    listed = published.answers["/datasets"]
+    listed[:] = [entry for entry in listed if entry["dataset_id"] != gone.dataset_id]
+    del published.files[f"/{gone.file}.h5ad"]
+    with pytest.raises(UserError, match=r"not found; .*--forcerun manifest"):
+        make_part(corpus, tmp_path)
+    make_manifest(corpus, HEART, tmp_path)
+    assert gone not in read_manifest(tmp_path / "manifest.csv")
+    left_out = corpus.model_copy(update={"leave_out": [gone.file]})
+    with pytest.raises(UserError, match="remove it if the dataset was withdrawn"):
+        make_manifest(left_out, HEART, tmp_path)
+
+
 PATH = "/file.h5ad"
 CONTENT = b"x" * 1000
 
@@ -78,6 +94,10 @@ def test_pauses_between_attempts(server, web, monkeypatch):
     server.script[PATH] = ["503", "429 7", "503", "500", "429 3600"]
     assert patient.size(server.address + PATH) == 1000
     assert pauses == [1, 7, 4, 8, 9]
+    pauses.clear()
+    server.script[PATH] = ["429 0"] * 4  # all attempts were made within milliseconds
+    assert patient.size(server.address + PATH) == 1000
+    assert pauses == [1, 2, 4, 8]
     server.script[PATH] = ["403"] * 99  # as firewalls answer to clients that seem suspicious
     with pytest.raises(UserError, match=r"HTTP 403 \(6 attempts\); check the network"):
         patient.size(server.address + PATH)

@@ -86,7 +86,7 @@ rule validation_loss_of_model:
         **gpu_resources(GPUS),
         **limits(mem_mb=16000, runtime=240),
     params:
-        version=2,
+        version=3,
         settings=read("evaluation.validation_loss", "seed"),
         configuration=stored_configuration,
     shell:
@@ -112,7 +112,7 @@ rule scib_of_dataset:
     resources:
         **limits(mem_mb=16000, runtime=240, input_factor=4),
     params:
-        version=4,
+        version=5,
         settings=read(
             # Not `metrics`: each has its output. A metric that is added has none.
             "evaluation.scib.neighbors",

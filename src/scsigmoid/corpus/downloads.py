@@ -68,6 +68,11 @@ class Downloads:
                         f"{path}: not the file that the manifest describes; move it elsewhere, or "
                         "set corpus.download.folder"
                     )
+                if digest == first_digest and not row.sha256:  # another file would be refused
+                    raise UserError(
+                        f"{path}: its size is not {row.bytes} bytes, so the file has changed at "
+                        f"its source; to download it again, delete it and its .sha256 file"
+                    )
                 log(f"{path}: not the file that was downloaded; downloading it again")
                 path.unlink()
             size = int(row.bytes) if row.bytes else None

@@ -38,7 +38,7 @@ def select(
     if unknown := set(corpus.leave_out) - known_ids:
         raise UserError(
             f"corpus.leave_out: {min(unknown)} is neither a dataset nor a dataset version of the "
-            "snapshot; correct the id"
+            "snapshot; correct the id, or remove it if the dataset was withdrawn"
         )
     training: list[ManifestRow] = []
     held_out: dict[str, str] = {}

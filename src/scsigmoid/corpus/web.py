@@ -56,8 +56,8 @@ class Absent(UserError):
     def __init__(self, url: str, status: int) -> None:
         self.reason = GONE[status]
         super().__init__(
-            f"{one_line(url)}: {self.reason}; name its id in corpus.leave_out to continue without "
-            "it, or make the manifest again"
+            f"{one_line(url)}: {self.reason}; make the manifest again (snakemake --forcerun "
+            "manifest), which names all files that are gone"
         )
 
 
@@ -232,8 +232,7 @@ class Web:
                     f"{one_line(url)}: {failure} ({failures} attempts); check the network, or "
                     "raise corpus.download.timeout or corpus.download.attempts, and run again"
                 ) from failure
-            pause = 2.0 ** (failures - 1) if failure.pause is None else failure.pause
-            pause = min(pause, self.settings.longest_pause)
+            pause = min(failure.pause or 2.0 ** (failures - 1), self.settings.longest_pause)
             log(f"{one_line(url)}: {failure}; trying again in {pause:g} s")
             self.stopping.wait(pause)
             self.check_stopped()

@@ -86,9 +86,12 @@ def read_measurements(path: str | Path) -> list[Measurement]:
 
 
 def known_donors(donors: NDArray[Any]) -> list[str]:
-    """Return the sorted names of donors, without missing names (:data:`ABSENT`)."""
+    """Return the sorted names of donors, without missing names (:data:`ABSENT`) and ``pooled``.
+
+    CELLxGENE names the cells of several donors ``pooled``.
+    """
     names = map(str, np.unique(donors))
-    return sorted(name for name in names if name.strip().casefold() not in ABSENT)
+    return sorted(name for name in names if name.strip().casefold() not in (*ABSENT, "pooled"))
 
 
 def mean_interval(values: NDArray[np.float64], confidence: float) -> Interval:
