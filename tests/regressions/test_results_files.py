@@ -189,13 +189,13 @@ def test_files_of_older_versions_are_read(results: Results) -> None:
 @pytest.mark.parametrize("file", ["runs", "curves", "layers", "baselines"])
 def test_damaged_rows_of_a_study(study: Path, tmp_path: Path, file: str, damage: str) -> None:
     folder = shutil.copytree(study, tmp_path / "study")
-    Study(folder).baseline("frequencies")
+    Study(folder).baseline("frequencies", 128)
     lines = (folder / f"{file}.csv").read_text().splitlines()
     if len(lines) == 2 and damage not in OF_ONE_ROW:
         return
     change_lines(folder / f"{file}.csv", DAMAGES[damage])
     with pytest.raises(UserError, match=rf"{file}\.csv") as error:
-        Study(folder).baseline("frequencies")
+        Study(folder).baseline("frequencies", 128)
     assert "\n" not in str(error.value)
 
 

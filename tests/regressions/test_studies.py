@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from study import conftest as study_fixtures
-from study.conftest import SEEDS, make_page, study_of, write_runs
+from study.conftest import SEEDS, STUDY, make_page, make_study, study_of, write_runs
 
 from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config
@@ -19,6 +19,7 @@ from scsigmoid.study import comparisons
 from scsigmoid.study.comparisons import loss_differences
 from scsigmoid.study.figures import loss_figure
 from scsigmoid.study.runs import Study, collect
+from scsigmoid.study.stability import stability_runs
 from scsigmoid.study.tables import rates_table, scores_table, seeds_table
 
 config, study = (getattr(study_fixtures, name) for name in ("config", "study"))
@@ -129,7 +130,7 @@ def test_edited_columns_are_named(study: Study, file: str) -> None:
         for other in edited:
             other.to_csv(path, index=False)
             with pytest.raises(UserError, match=rf"{file}\.csv: column '{column}' ") as error:
-                Study(study.folder).baseline("frequencies")
+                Study(study.folder).baseline("frequencies", 128)
             assert "\n" not in str(error.value)
 
 
@@ -175,3 +176,23 @@ def test_a_run_that_is_not_finite_has_an_infinite_loss(study: Study, arms: list[
     assert "too few measurements" in table.caption
     with styled():
         assert loss_figure(study)
+
+
+def test_a_run_is_compared_with_the_baseline_of_its_context(tmp_path: Path) -> None:
+    """The baseline at the longest context of the study decided which shorter runs collapsed."""
+    families = {
+        name: STUDY["frontier"] | {"context": [context], "seed": [1]}
+        for name, context in (("short", 64), ("long", 128))
+    }
+    study = make_study(load(overrides={"study": families}), tmp_path)
+    frame = pd.DataFrame(
+        [("validation", 64, "frequencies", 7.2), ("validation", 128, "frequencies", 9.0)],
+        columns=["dataset", "context", "baseline", "loss"],
+    )
+    frame.to_csv(study.folder / "baselines.csv", index=False)
+    runs = stability_runs(Study(study.folder)).query("attention == 'sigmoid'")
+    assert set(runs["level"].round(6)) == {7.2}  # the median of the last three losses
+    for context, baseline, has_collapsed in (("64", 7.2, True), ("128", 9.0, False)):
+        of_context = runs[runs["setting"].str.contains(f" {context} tokens")]
+        assert set(of_context["baseline"]) == {baseline}
+        assert set(of_context["collapsed"]) == {has_collapsed}

@@ -33,20 +33,13 @@ def baselines(config: Config, results: Path, output: Path) -> None:
     of similar length), and excludes the visible genes of the cell.
 
     ``output`` is a CSV file with ``dataset`` (``validation`` or an evaluation dataset),
-    ``baseline`` and ``loss`` (nats).
+    ``context`` (each context of the study, in tokens), ``baseline`` and ``loss`` (nats).
     """
     vocabulary_size = Vocabulary.read(results / "tokens/vocabulary.parquet").size
-    longest_context = max(max(family.context) for family in config.study.values())
     size = config.sizes[config.architecture.size]
-    # The baselines use only the context, the vocabulary and [CLS] of these settings.
-    settings = EncoderSettings.of(
-        size, config.architecture, "sigmoid", longest_context, vocabulary_size,
-        cls_token=config.tokens.cls,
-    )  # fmt: skip
     training = TokenStore.open(sorted((results / "tokens/training").glob("part-*")))
     validation = validation_indices(len(training), config.training.validation_cells)
-    shares = ClassShares(training, np.setdiff1d(np.arange(len(training)), validation), settings)
-    log_shares = np.log(shares.overall_shares)
+    trained = np.setdiff1d(np.arange(len(training)), validation)
     # Token store, row numbers of the cells, and seed of the masks, by name of the dataset. The
     # masks of "validation" are the same as in the validation loss during training.
     datasets = {"validation": (training, validation, derive(0, "validation"))}
@@ -54,17 +47,27 @@ def baselines(config: Config, results: Path, output: Path) -> None:
         store = TokenStore.open(results / "tokens/evaluation" / dataset)
         datasets[dataset] = (store, np.arange(len(store)), derive(config.seed, dataset))
     rows = []
-    for name, (store, cells, seed) in datasets.items():
-        masking = Masking(
-            seed=seed, draw=0, fraction=config.training.mask_fraction, replacement="mask",
-            vocabulary_size=vocabulary_size,
+    for context in sorted(
+        {tokens for family in config.study.values() for tokens in family.context}
+    ):
+        # The baselines use only the context, the vocabulary and [CLS] of these settings.
+        settings = EncoderSettings.of(
+            size, config.architecture, "sigmoid", context, vocabulary_size,
+            cls_token=config.tokens.cls,
         )  # fmt: skip
-        batch = pack(store, cells, settings, masking)
-        rows += [
-            (name, "frequencies", -log_shares[batch.targets.numpy()].mean()),
-            (name, "rank and length", shares.loss(batch)),
-        ]
-    table = pd.DataFrame(rows, columns=["dataset", "baseline", "loss"])
+        shares = ClassShares(training, trained, settings)
+        log_shares = np.log(shares.overall_shares)
+        for name, (store, cells, seed) in datasets.items():
+            masking = Masking(
+                seed=seed, draw=0, fraction=config.training.mask_fraction, replacement="mask",
+                vocabulary_size=vocabulary_size,
+            )  # fmt: skip
+            batch = pack(store, cells, settings, masking)
+            rows += [
+                (name, context, "frequencies", -log_shares[batch.targets.numpy()].mean()),
+                (name, context, "rank and length", shares.loss(batch)),
+            ]
+    table = pd.DataFrame(rows, columns=["dataset", "context", "baseline", "loss"])
     write_frame(output, table)
 
 

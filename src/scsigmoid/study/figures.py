@@ -73,7 +73,7 @@ def loss_figure(study: Study) -> "Figure":
     curves = comparisons.losses_by_step(study.curves[study.curves["purpose"] == "seeds"])
     draw_arms(left, curves, "validation_loss", differences)
     for name in ("frequencies", "rank and length"):
-        draw_reference(left, study.baseline(name), name, steps.max())
+        draw_reference(left, study.baseline(name, curves["context"].iloc[0]), name, steps.max())
     left.set_title("Validation loss (nats)")
     left.legend(loc="lower left")
     middle.axhline(0, color=INK, linewidth=0.6)
@@ -151,7 +151,7 @@ def stability_figure(study: Study) -> "Figure":
     The upper panels are for the first two settings of the first family with the purpose
     ``stability``. The lower panels are for the first setting at :func:`shown_rate`.
     """
-    settings, baseline = first_family_settings(study)[:2], study.baseline("frequencies")
+    settings = first_family_settings(study)[:2]
     labels = short_settings(settings)
     runs = stability_runs(study).query("setting in @settings")
     figure = style.new_figure(DOUBLE, 4.4)
@@ -159,8 +159,11 @@ def stability_figure(study: Study) -> "Figure":
     upper: list[Any] = [name for name in settings for _ in range(4 // len(settings))]
     grid = figure.subplot_mosaic([upper, list("abcd")])
     for setting in settings:
-        draw_final_losses(grid[setting], runs[runs["setting"] == setting])
-        grid[setting].axhline(baseline, color=MUTED, linewidth=0.7, linestyle=":")
+        of_setting = runs[runs["setting"] == setting]
+        draw_final_losses(grid[setting], of_setting)
+        grid[setting].axhline(
+            of_setting["baseline"].iloc[0], color=MUTED, linewidth=0.7, linestyle=":"
+        )
         grid[setting].set_title(labels[setting].capitalize())
     first, *others = (grid[setting] for setting in settings)
     for axes in others:

@@ -9,6 +9,7 @@
 
 import math
 from collections.abc import Hashable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,9 @@ class Study:
         is_finished = runs["last_step"] >= runs["steps"]
         self.unfinished = runs.loc[~is_finished, "name"].tolist()
         self.runs = runs[is_finished]
-        columns = "family purpose attention size seed learning_rate variants clipping setting"
+        columns = (
+            "family purpose attention context size seed learning_rate variants clipping setting"
+        )
         settings = runs[columns.split()]
         finished = settings[is_finished]
         self.all_curves = self.read("curves").join(settings, on="run")
@@ -141,10 +144,20 @@ class Study:
                 raise UserError(f"{path}: column {column!r} {problem}; make the file again")
         return table
 
-    def baseline(self, name: str) -> float:
-        """Return the loss of a baseline (``baselines.csv``) on the validation cells, in nats."""
-        losses = self.read("baselines").set_index(["dataset", "baseline"])["loss"]
-        return float(losses["validation", name])
+    @cached_property
+    def baselines(self) -> pd.DataFrame:
+        return self.read("baselines")
+
+    def baseline(self, name: str, context: int) -> float:
+        """Return the loss of a baseline (``baselines.csv``) on the validation cells, in nats.
+
+        Files of earlier versions have one baseline for all contexts.
+        """
+        table = self.baselines
+        is_wanted = (table["dataset"] == "validation") & (table["baseline"] == name)
+        if "context" in table:
+            is_wanted &= table["context"] == context
+        return float(table["loss"][is_wanted].iloc[0])
 
 
 def setting_label(run: Mapping[Hashable, Any]) -> str:

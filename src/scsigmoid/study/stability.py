@@ -52,21 +52,23 @@ def stability_runs(study: Study) -> pd.DataFrame:
 
     Returns:
         One row per run: ``setting``, ``attention``, ``learning_rate``, ``seed``, ``loss`` (nats),
-        ``level`` and ``rise`` (level minus lowest validation loss), ``collapsed`` (see
-        :data:`MINIMUM_GAIN`), ``diverged`` (see :data:`LEARNED_GAIN`), and the largest
-        ``gradient_norm`` and attention ``score`` of the run. NaN counts as infinity.
+        ``level`` and ``rise`` (level minus lowest validation loss), ``baseline`` (of gene
+        frequencies, at the context of the run), ``collapsed`` (see :data:`MINIMUM_GAIN`),
+        ``diverged`` (see :data:`LEARNED_GAIN`), and the largest ``gradient_norm`` and attention
+        ``score`` of the run. NaN counts as infinity.
     """
-    baseline = study.baseline("frequencies")
     rows = {}
     curves = study.curves[study.curves["purpose"] == "stability"]
     keys = ["setting", "attention", "learning_rate", "seed"]
     for key, curve in curves.groupby(keys):
+        baseline = study.baseline("frequencies", curve["context"].iloc[0])
         level = final_loss(curve, median_of_last_three)
         rise = level - curve["validation_loss"].min()
         rows[key] = {
             "loss": final_loss(curve),
             "level": level,
             "rise": rise,
+            "baseline": baseline,
             "collapsed": level > baseline - MINIMUM_GAIN or rise > MAXIMUM_RISE,
             "diverged": has_diverged(curve, baseline),
             "gradient_norm": curve["gradient_norm"].fillna(math.inf).max(),
@@ -120,9 +122,8 @@ def count_collapsed(study: Study) -> pd.DataFrame:
         limit, ``diverged``), and ``gradient_norm`` (the largest norm of these runs).
     """
     runs = stability_runs(study).assign(runs=1)  # the sum of this column is the number of runs
-    baseline = study.baseline("frequencies")
     for limit in LIMITS:
-        has_collapsed = (runs["level"] > baseline - limit) | (runs["rise"] > MAXIMUM_RISE)
+        has_collapsed = (runs["level"] > runs["baseline"] - limit) | (runs["rise"] > MAXIMUM_RISE)
         runs[f"collapsed_{limit:g}"] = has_collapsed
     counted = ["runs", *(f"collapsed_{limit:g}" for limit in LIMITS), "diverged"]
     groups = runs.groupby(["setting", "attention"])
