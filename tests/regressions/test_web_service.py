@@ -67,12 +67,16 @@ def test_files_that_are_wrong_at_their_source(corpus, server, write_h5ad, counts
     server.add(2, write_h5ad(counts, name="evaluated").read_bytes())
     server.add(3, bytes(damaged))
     evaluated = {"heart": Dataset(title="Heart", id=uuid(1002))}
+
+    def make_statistics() -> None:
+        part = make_part(corpus, tmp_path)
+        with raw_files(part, corpus, tmp_path / "downloads", last=False):
+            gather(part, tmp_path / "statistics.arrow")
+
     for number, cause in (3, r"\.h5ad: damaged"), (1, r"\.h5ad: X has 1\.5 in row 20"):
         make_manifest(corpus, evaluated, tmp_path)
         with pytest.raises(UserError, match=rf"{cause}.* name {uuid(1000 + number)} in corpus\."):
-            part = make_part(corpus, tmp_path)
-            with raw_files(part, corpus, tmp_path / "downloads", last=False):
-                gather(part, tmp_path / "statistics.arrow")
+            make_statistics()
         leave_out = [*corpus.leave_out, uuid(1000 + number)]
         corpus = corpus.model_copy(update={"leave_out": leave_out})
 
