@@ -266,3 +266,12 @@ def test_a_metric_without_a_score_has_a_file(write_pair, counts, tmp_path):
 def test_a_missing_column_of_batches(pair, counts):
     with pytest.raises(UserError, match="no column 'plate'"):
         list(find_neighbors(pair, counts, SETTINGS, 42, "plate"))
+
+
+def test_cells_of_types_that_are_left_out_are_not_counted(write_pair, counts, tmp_path):
+    """The number of cells of logistic regression was the number of all cells."""
+    pair = write_pair({"a": 30, "b": 30, "c": 9})
+    folder = tmp_path / "results/metrics"
+    for metric, cells in (("logistic", 60), ("silhouette_label", 69)):
+        (rows,) = scored(pair, counts, folder, metric)
+        assert {row.n for row in rows} == {cells}

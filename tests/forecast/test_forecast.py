@@ -63,9 +63,14 @@ def test_several_gpus_and_prices(tmp_path):
     assert duration(estimate_volume(config, tmp_path).bytes / 50e6 / 3600) in download
     costs = efforts(config, vocabulary_size(config, tmp_path))
     wall = sum(cost.wall_hours["H100"] for cost in costs)
-    # One forward pass for embeddings and one for each trial of the losses, on one GPU.
-    passes = 1 + config.evaluation.validation_loss.trials
-    evaluation = sum(257_888 * passes / cost.embedding_rate["H100"] for cost in costs) / 3600
+    # On one GPU, a forward pass for each trial of the losses, and one for embeddings of the pair.
+    # The models of the stress test are not evaluated.
+    passes = {"sigmoid_2k": 15, "softmax_2k": 15, "sigmoid_4k": 16, "softmax_4k": 16}
+    rates = {cost.model: cost.embedding_rate["H100"] for cost in costs}
+    evaluation = sum(257_888 * passes[model] / rates[model] for model in passes) / 3600
+    (row,) = (line for line in lines if line.startswith("  evaluation"))
+    assert f" {duration(evaluation)}, " in row
+    assert "4 models" in row
     gpu_hours = 32 * wall + evaluation
     (total,) = (line for line in lines if line.startswith("  total") and "H100" in line)
     assert f" {duration(wall)} on 32 H100s " in total

@@ -250,8 +250,11 @@ def test_facts_that_differ_from_the_paper_are_named(
     path = paper_results.folder / file
     text = path.read_text()
     assert old in text
-    # In a benchmark, only the first row is changed.
+    # In a benchmark, only the first row is changed, or else the device of all rows.
     path.write_text(text.replace(old, new, 1 if "benchmarks" in file else -1))
+    if name == "GPU":
+        rows = path.with_suffix(".csv")
+        rows.write_text(rows.read_text().replace(old, new))
     assert difference_names(paper_results, group) == ([name] if name else [])
     records = registry.make("table", "comparison", reopened(paper_results)).records
     verdicts = {record["verdict"] for record in records if record["group"] == group}
@@ -343,3 +346,17 @@ def test_a_missing_model_and_dataset_are_named(paper_config: Config) -> None:
     del models["softmax_8k"], datasets["lung_acr"]
     rows = differences(paper_config.model_copy(update={"models": models, "datasets": datasets}))
     assert {row.name for row in rows} == {"datasets.lung_acr", "models.softmax_8k"}
+
+
+def test_n_counts_only_what_was_measured(paper_results: Results) -> None:
+    """It was the number of all timings of the kernel, and of missing comparisons of losses."""
+    counts = {number.title: number.n for number in numbers(paper_results)}
+    assert counts["TritonSigmoid: TFLOPS at 16,384 tokens, forward"] == 1
+    assert counts["TritonSigmoid: mean speed-up over PyTorch, backward, 25% padding"] == 12
+    assert counts["Sigmoid, PyTorch: TFLOPS at its best shape, forward"] == 24
+    assert counts["TritonSigmoid: share of the mean TFLOPS that 25% padding leaves, forward"] == 12
+    assert counts[LONGER] == 12
+    config = paper_results.config
+    models = {name: model for name, model in config.models.items() if name != "sigmoid_2k"}
+    missing = Results(paper_results.folder, config.model_copy(update={"models": models}))
+    assert {number.title: number.n for number in numbers(missing)}[LONGER] == 6

@@ -11,7 +11,7 @@ from scsigmoid.config.check import load
 from scsigmoid.corpus.h5ad_writer import CellTable, write_cells
 from scsigmoid.errors import UserError
 from scsigmoid.evaluation.embedding_files import read_embedding, read_embeddings
-from scsigmoid.evaluation.mmd import mmd_dataset
+from scsigmoid.evaluation.mmd import mmd_dataset, percentile_interval
 from scsigmoid.evaluation.neighbors import log_count_components
 from scsigmoid.evaluation.scib import probe
 from scsigmoid.records.measurements import donor_mean
@@ -105,3 +105,13 @@ def test_a_batch_that_is_a_barcode(write_arm):
     assert read_embedding(path, batch="run").batches.tolist() == list("xxyyyx")
     with pytest.raises(UserError, match=r"'barcode' has 6 values for 6 cells; .*toy\.batch"):
         read_embedding(path, batch="barcode")
+
+
+@pytest.mark.parametrize(("resamples", "confidence"), [(1, 0.5), (38, 0.95), (1000, 0.999)])
+def test_too_few_resamples_give_no_interval(resamples, confidence):
+    """One resample was an interval of zero width, which excluded 0 and made its model bold."""
+    values = np.random.default_rng(0).normal(size=resamples)
+    assert np.isnan(percentile_interval(values, confidence)).all()
+    enough = math.ceil((1 + confidence) / (1 - confidence))
+    low, high = percentile_interval(np.arange(float(enough)), confidence)
+    assert (low, high) == (0, enough - 1)

@@ -15,6 +15,7 @@ from configurations import with_settings
 from made_up_results import draw, with_other
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
+from matplotlib.text import Text
 from scipy import stats
 
 from scsigmoid.config.plan import Plan
@@ -27,7 +28,7 @@ from scsigmoid.records.measurements import Measurement, read_measurements, write
 from scsigmoid.report import registry
 from scsigmoid.report.figures import style
 from scsigmoid.report.page import cells_table, content, data_url, table_rows
-from scsigmoid.report.summary import recommendations, summary
+from scsigmoid.report.summary import means, recommendations, summary
 from scsigmoid.results.folder import Results
 
 
@@ -163,6 +164,29 @@ def test_the_overview_has_the_steps_of_all_models(whole: Results) -> None:
         assert f"{int(whole.journal(model)['step'][-1]):,} steps" in text
 
 
+def test_own_cells_without_a_stress_test_have_a_report(whole: Results) -> None:
+    """The report read the journals of models that a run on own cells does not train."""
+    own = with_other(whole, {"corpus.source": "local"})
+    for model in own.plan.stress_models:
+        (own.folder / f"training/{model}/journal.csv").unlink()
+    overview = content(own)["overview"]
+    assert overview["Models"].startswith("4 models ")
+    assert overview["Training"] == "400 steps of 16 cells"
+    assert "384" not in overview["Cells longer than the context"]
+
+
+def test_the_report_names_all_sizes_devices_and_backends(whole: Results) -> None:
+    """It had those of the first model, as if all models shared them."""
+    other = with_other(whole, {"models.softmax_256.size": "tiny_96"})
+    path = other.folder / "training/softmax_256/journal.csv"
+    path.write_text("# backend: sdpa\n" + path.read_text().replace("device: cpu", "device: A100"))
+    page = content(other)
+    overview = page["overview"]
+    assert overview["Models"].startswith("6 models of 2 layers, width 64 and 2 layers, width 96;")
+    assert overview["Device"] == page["provenance"]["Training"]["device"] == "cpu, A100"
+    assert page["provenance"]["Training"]["backend"] == "sdpa"
+
+
 def test_the_report_counts_cells_that_were_left_out(whole: Results) -> None:
     excluded = {"a.h5ad": {"held_out": 1000, "repeated": 20}, "b": {"held_out": 3, "repeated": 0}}
     write_json(whole.folder / "corpus/manifest.json", {"excluded": excluded})
@@ -246,6 +270,13 @@ def test_empty_tables_are_not_in_the_summary(tmp_path: Path, config: Config) -> 
     assert text.split() == ["Tables:", str(tmp_path / "tables/scib.csv")]
 
 
+def test_a_loss_that_is_not_a_number_is_in_the_mean() -> None:
+    """The mean was over the other datasets only, and called the mean of all."""
+    rows = [("a", "good", 1.0), ("a", "bad", 2.0), ("b", "good", 1.0), ("b", "bad", math.nan)]
+    table = pd.DataFrame(rows, columns=["dataset", "model", "mean"])
+    assert means(table, "mean") == "good 1.000, bad nan (mean of 2 datasets)"
+
+
 def test_names_that_are_numbers(tmp_path: Path, config: Config) -> None:
     """The model 007 was called 7."""
     (tmp_path / "tables").mkdir()
@@ -304,6 +335,10 @@ def test_pairs_without_an_interval_are_named(copied: Path, config: Config) -> No
     notes = " ".join(table.notes)
     assert "interval of the pair and of the means: Immune vs Neural." in notes
     assert "over resamples: \N{EN DASH} % (unbiased), +" in notes
+    # Without intervals of the biased estimator, too, the reason is the number of resamples.
+    write_measurements(path, [replace(row, low=math.nan, high=math.nan) for row in rows])
+    notes = registry.make("table", "mmd_simulated_heart", Results(copied, config)).notes
+    assert notes[-1] == "Too few resamples for intervals. Raise evaluation.mmd.resamples."
 
 
 def test_missing_models_have_no_verdict(paper_results: Results) -> None:
@@ -330,6 +365,27 @@ def test_the_umap_has_every_cell(
     for axes in figure.axes:
         drawn = np.vstack([dots.get_offsets() for dots in axes.collections])
         assert sorted(map(tuple, drawn)) == sorted(map(tuple, values))
+
+
+def test_names_are_drawn_as_they_are(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dollar signs made formulas, or errors. Types that begin with "_" were not in the legend."""
+    title, names = (
+        "from $5 to $6",
+        ["$\\wrong$ type", "_hidden", "<b>B</b> | 'q'", "cost $5 and $6"],
+    )
+    types = np.resize(names, 160)
+    table = pd.DataFrame({"x": range(160), "y": range(160), "cell_type": types})
+    monkeypatch.setattr(Results, "umap", lambda *_: table)
+    titled = with_other(results, {"datasets.simulated_heart.title": title})
+    figure = draw("umap_simulated_heart", titled)
+    texts = [*figure.legends[0].get_texts(), *figure.axes[0].texts]
+    drawn = [text.get_text().replace("\\$", "").replace("\N{HAIR SPACE}", "") for text in texts]
+    assert sorted(drawn) == sorted(2 * [name.replace("$", "") for name in names])
+    for name in ("umap_simulated_heart", "loss", "scib", "scib_scatter"):
+        figure = draw(name, titled)
+        FigureCanvasAgg(figure).draw()
+        words = " ".join(" ".join(text.get_text().split()) for text in figure.findobj(Text))
+        assert "from \\$5 to \\$6" in words
 
 
 @pytest.mark.parametrize(

@@ -516,3 +516,17 @@ def test_models_of_another_size_than_their_name_are_named(paper_results: Results
     (difference,) = differences(paper_results.config, paper_results)
     assert difference.group == "cost"
     assert difference.here == "without 160M at 2K, 160M at 4K"
+
+
+@pytest.mark.parametrize("benchmark", ["kernel", "training"])
+def test_rows_of_another_machine_are_refused(results: Results, benchmark: str) -> None:
+    """Speeds of two GPUs were divided by each other, under the name of one."""
+    path = results.folder / f"benchmarks/{benchmark}.csv"
+    text = path.read_text()
+    first, rest = text.replace(",cpu,", ",NVIDIA A100,", 1), text.replace(",cpu,", ",NVIDIA A100,")
+    for edited in (first, rest):
+        assert edited != text
+        path.write_text(edited)
+        opened = Results(results.folder, results.config)
+        with pytest.raises(UserError, match=r"has device 'NVIDIA A100', expected 'cpu'; restore"):
+            opened.kernel_rows if benchmark == "kernel" else opened.training_rows  # noqa: B018

@@ -1,7 +1,9 @@
 """Studies of one seed, one arm, several sizes, or with missing runs."""
 
+import math
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from study import conftest as study_fixtures
@@ -11,11 +13,13 @@ from scsigmoid.config.check import load
 from scsigmoid.config.schema import Config
 from scsigmoid.config.study import study_runs
 from scsigmoid.errors import UserError
+from scsigmoid.report.figures.style import styled
 from scsigmoid.report.tables.writing import DASH, MINUS, Cell
 from scsigmoid.study import comparisons
 from scsigmoid.study.comparisons import loss_differences
+from scsigmoid.study.figures import loss_figure
 from scsigmoid.study.runs import Study, collect
-from scsigmoid.study.tables import rates_table, seeds_table
+from scsigmoid.study.tables import rates_table, scores_table, seeds_table
 
 config, study = (getattr(study_fixtures, name) for name in ("config", "study"))
 
@@ -140,3 +144,34 @@ def test_an_arm_with_a_missing_seed_has_a_best_rate(study: Study):
 def test_the_last_sign_change():
     signs = pd.DataFrame({"step": [1, 2, 3, 4, 5, 6], "difference": [1, -1, 1, 1, -1, -1]})
     assert comparisons.last_sign_change(signs) == 5
+
+
+def test_a_seed_of_one_arm_is_not_in_the_standard_deviation(study: Study) -> None:
+    """The mean was over the seeds of both arms, the deviation over all runs of the arm."""
+    runs = study.runs[study.runs["family"] == "seeds"].to_dict("records")
+    rows = [(run["name"], 100, "mmd", 0.1 * run["seed"] ** 2) for run in runs]
+    scores = pd.DataFrame(rows, columns=["run", "step", "metric", "value"])
+    scores = scores[scores["run"] != "seeds_softmax_seed_3"]
+    scores.to_csv(study.folder / "scores.csv", index=False)
+    (row,) = scores_table(Study(study.folder)).rows
+    assert row[1:3] == ["0.250 ± 0.212"] * 2  # of 0.1 and 0.4
+
+
+@pytest.mark.parametrize("arms", [["softmax"], ["sigmoid", "softmax"]])
+def test_a_run_that_is_not_finite_has_an_infinite_loss(study: Study, arms: list[str]) -> None:
+    """The table and the figure ended before the first seed that diverged, without a word."""
+    curves = study.curves
+    is_lost = (curves["seed"] == 2) & (curves["step"] > 60) & (curves["family"] == "seeds")
+    is_lost &= curves["attention"].isin(arms)
+    curves.loc[is_lost, ["loss", "validation_loss"]] = math.nan
+    rows = loss_differences(study, "seeds").set_index("step")
+    assert rows.index.tolist() == [*range(10, 101, 10)]
+    assert np.isfinite(rows.loc[:60, ["sigmoid", "softmax", "difference", "low"]]).all(axis=None)
+    infinite = {arm: np.isinf(rows.loc[70:, arm]).all() for arm in ("sigmoid", "softmax")}
+    assert infinite == {"sigmoid": "sigmoid" in arms, "softmax": True}
+    table = seeds_table(study)
+    difference = DASH if len(arms) == 2 else f"{MINUS}∞"
+    assert table.rows[-1][2:] == ["∞", difference]
+    assert "too few measurements" in table.caption
+    with styled():
+        assert loss_figure(study)

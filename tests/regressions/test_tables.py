@@ -5,6 +5,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +21,7 @@ from scsigmoid.config.schema import Config
 from scsigmoid.paper.all_numbers import numbers
 from scsigmoid.paper.differences import differences
 from scsigmoid.paper.number import NO_VERDICT
-from scsigmoid.records.measurements import Interval
+from scsigmoid.records.measurements import Interval, read_measurements, write_measurements
 from scsigmoid.report import registry
 from scsigmoid.report.page import make_report
 from scsigmoid.report.tables.writing import (
@@ -337,3 +338,101 @@ def test_settings_of_one_model_are_in_the_table(results: Results, tmp_path: Path
     paths = registry.write("table", "hyperparameters", changed, tmp_path / "hyperparameters")
     (line,) = (line for line in paths[1].read_text().splitlines() if "Sigmoid 256 |" in line)
     assert "decay 0.5" in line
+
+
+def test_pairs_without_a_difference_have_no_best_model(copied: Path, config: Config) -> None:
+    """If the estimate of both models is 0, softmax was called the best."""
+    pairs = {"a vs b": (0.0, 0.0), "a vs c": (0.3, 0.2), "b vs c": (0.1, 0.2)}
+    measured = {name: values for name, values in pairs.items() if all(values)}
+    MadeUp(copied, config).write_mmd("simulated_heart", measured)
+    path = copied / "metrics/mmd/simulated_heart.csv"
+    rows = read_measurements(path)
+    tied = [replace(row, group="a vs b", value=0.25) for row in rows if row.group == "a vs c"]
+    write_measurements(path, [*rows, *tied])
+    table = registry.make("table", "mmd_simulated_heart", Results(copied, config))
+    best = {record["pair"]: record.get("best") for record in table.records}
+    sigmoid, softmax = config.evaluation.pair
+    assert [best[name] for name in pairs] == ["", sigmoid, softmax]
+    assert table.notes[0] == "Sigmoid has the higher MMD on 1 of 3 pairs, and 1 are equal."
+
+
+def test_a_ratio_with_an_infinite_end_has_its_interval(copied: Path, config: Config) -> None:
+    """It had no interval, as if it had been exact."""
+    path = copied / "metrics/mmd/simulated_heart.csv"
+    rows = [
+        replace(row, high=math.inf) if row.metric == "mmd_unbiased_ratio" else row
+        for row in read_measurements(path)
+    ]
+    write_measurements(path, rows)
+    table = registry.make("table", "mmd_simulated_heart", Results(copied, config))
+    assert all(re.fullmatch(r"[\d.]+ \[[\d.]+, ∞\]", row[3].text) for row in table.cells)
+
+
+def test_models_that_were_trained_differently_are_named(results: Results) -> None:
+    """Loss, scores and MMD were compared without a word about other steps or rates."""
+    names = ("validation_loss", "scib", "mmd_simulated_heart")
+    changed = with_other(
+        results, {"models.softmax_256.training": {"learning_rate": 0.01, "betas": [0.9, 0.95]}}
+    )
+    for name in names:
+        same, different = (registry.make("table", name, each).notes for each in (results, changed))
+        (note,) = (note for note in different if note not in same)
+        assert "Sigmoid 256 with learning rate 0.0005, betas 0.9, 0.999" in note
+        assert "Softmax 256 with learning rate 0.01, betas 0.9, 0.95" in note
+        assert ("Sigmoid 128" in note) == (name == "validation_loss")
+
+
+def test_the_mean_of_fewer_scores_names_them(results: Results) -> None:
+    """It was called the mean of silhouette, NMI and ARI, whichever scores there were."""
+    fewer = with_other(results, {"evaluation.scib.metrics": ["silhouette_label", "leiden_nmi"]})
+    for each, text in ((results, "Leiden ARI"), (fewer, "Leiden NMI and Silhouette label.")):
+        assert text in registry.make("table", "scib", each).caption.partition("the mean of")[2][:60]
+    scores = fewer.scores("simulated_heart")
+    mean = (scores["silhouette_label"]["random"].value + scores["leiden_nmi"]["random"].value) / 2
+    assert scores["bio_conservation"]["random"].value == pytest.approx(mean)
+
+
+def test_a_model_that_diverged_is_in_the_table(copied: Path, config: Config) -> None:
+    """Its column had only dashes, and was left out as if the model did not exist."""
+    writer = MadeUp(copied, config)
+    for dataset in config.datasets:
+        losses, missing = np.full(CELLS, math.nan), Interval(math.nan)
+        writer.write_model_losses(dataset, "softmax_256", losses, *[missing] * 3)
+    paths = registry.write("table", "validation_loss", Results(copied, config), copied / "losses")
+    header, *lines = (line for line in paths[1].read_text().splitlines() if line.startswith("| "))
+    titles = header.split(" | ")
+    for line in lines[1:]:
+        values = dict(zip(titles, line.split(" | "), strict=True))
+        assert values["Softmax 256"] == "not finite"
+        assert values[f"Sigmoid 256 {MINUS} Softmax 256 |"] == "not finite |"
+
+
+def test_no_loss_is_bold_if_means_over_cells_and_donors_disagree(
+    copied: Path, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The higher of the two printed losses was bold."""
+    writer = MadeUp(copied, config)
+    for model, loss in (("sigmoid_256", 3.0), ("softmax_256", 2.0)):
+        intervals = [Interval(loss, loss - 0.1, loss + 0.1)] * 3
+        writer.write_model_losses("simulated_heart", model, np.full(CELLS, loss), *intervals)
+    for over_donors, is_bold in (
+        (Interval(-1.0, -1.1, -0.9), False), (Interval(1.0, 0.9, 1.1), True),
+    ):  # fmt: skip
+        results = Results(copied, config)
+        monkeypatch.setattr(results, "paired_difference", lambda *_, value=over_donors: value)
+        place = [*config.datasets].index("simulated_heart")
+        row = registry.make("table", "validation_loss", results).cells[place]
+        assert [cell.bold for cell in row[3:5]] == [False, is_bold]
+
+
+def test_no_cost_is_bold_if_rounds_and_medians_disagree(
+    results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Softmax's hours were bold next to "10 % fewer" of sigmoid, or the other way around."""
+    cost = costs(results)[0]
+    assert cost.sigmoid.gpu_hours < cost.softmax.gpu_hours
+    for ratio, is_bold in ((0.9, True), (1.1, False)):
+        changed = replace(cost, hours_ratio=Interval(ratio, ratio - 0.05, ratio + 0.05))
+        monkeypatch.setattr("scsigmoid.results.speed.costs", lambda _, changed=changed: [changed])
+        (row,) = registry.make("table", "training_cost", results).cells
+        assert [cell.bold for cell in row[3:5]] == [is_bold, False]

@@ -267,7 +267,8 @@ def test_damaged_markdown(text: str) -> None:
 def test_formats_of_numbers() -> None:
     assert interval(0.4672, 0.4612, 0.4719, 3) == "0.467 [0.461, 0.472]"
     assert interval(0.4672, float("nan"), 1.0, 2) == "0.47"
-    assert interval(1.0, 0.5, float("inf"), 1) == "1.0"
+    assert interval(1.0, 0.5, float("inf"), 1) == "1.0 [0.5, ∞]"
+    assert interval(1.0, -float("inf"), float("inf"), 1) == "1.0"
     assert plus_minus(2.5261, 2.5251, 2.5271, 3) == "2.526 ± 0.001"
     assert fixed(-0.0031, 3, "+") == "\N{MINUS SIGN}0.003"
     assert fixed(-1.24, 1) == "\N{MINUS SIGN}1.2"

@@ -64,7 +64,6 @@ def test_the_mean_score_is_over_the_papers_metrics(tmp_path: Path, config: Confi
 
     assert means(*scores) == {"sigmoid_256": pytest.approx(0.4)}
     assert means("leiden_nmi") == {"sigmoid_256": 0.6, "random": 0.9}
-    assert means("logistic") == {"sigmoid_256": 1.0}
 
 
 def test_paired_difference(results: Results) -> None:

@@ -53,8 +53,8 @@ METRICS = {
     "graph_connectivity": ScibMetric(
         "Graph connectivity",
         "connectivity",
-        caption="Graph connectivity is the largest share of a type's cells that neighbors of the "
-        "same type connect, averaged over types.",
+        caption="Graph connectivity is the largest share of a type's cells that can be reached "
+        "from each other through nearest neighbors of the same type, averaged over types.",
         per_donor=False,
         needs_batch=True,
     ),

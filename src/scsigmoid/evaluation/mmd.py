@@ -22,6 +22,7 @@ are MMD^2 as V and as U statistic. The U statistic leaves out pairs of a cell wi
 its copies*: the kernel of such a pair is 1, which would increase the MMD of every resample.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -311,8 +312,12 @@ def percentile_interval(values: NDArray[np.float64], confidence: float) -> tuple
     """Return the ends of a percentile interval.
 
     A percentile between two elements is rounded outward. It is not interpolated, so that the
-    interval of sqrt(x) is the square root of the interval of x.
+    interval of sqrt(x) is the square root of the interval of x. The ends are NaN if there are so
+    few values that the expected share of further values between the smallest and the largest,
+    (count - 1) / (count + 1), is below ``confidence``.
     """
     tail = (1 - confidence) / 2
+    if (len(values) - 1) / (len(values) + 1) < confidence - 1e-9:
+        return math.nan, math.nan
     low = np.quantile(values, tail, method="lower")
     return float(low), float(np.quantile(values, 1 - tail, method="higher"))

@@ -42,9 +42,15 @@ Scores = Mapping[str, float]  # scores by name of the metric
 
 
 class CrossValidated(float):
-    """A score of the predictions of all folds, with the scores of the single folds."""
+    """A score of the predictions of all folds.
+
+    Attributes:
+        splits: scores of the single folds.
+        cells: number of cells, without cells of types that are left out.
+    """
 
     splits: NDArray[np.float64]
+    cells: int
 
 
 FOLDS = 5  # number of folds of cross-validation
@@ -104,11 +110,12 @@ def scib(
                     continue
                 score = scores.get(metric, Interval(np.nan))
                 single = runs[0].get(metric)
+                n = len(part.labels)
                 if not donor and isinstance(single, CrossValidated):
-                    splits[metric, part.metadata["model"]] = single.splits
+                    splits[metric, part.metadata["model"]], n = single.splits, single.cells
                 row = Measurement(
                     dataset=dataset, group=donor, metric=metric, **score._asdict(),
-                    n=len(part.labels), seed=seed if METRICS[metric].seeded else -1,
+                    n=n, seed=seed if METRICS[metric].seeded else -1,
                     source=source_of(outputs[metric], part.source), **part.metadata,
                 )  # fmt: skip
                 rows[metric].append(row)
@@ -214,6 +221,7 @@ def cross_validated(
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=derive(seed, "probe") % 2**32)
     predicted = cross_val_predict(model, values, types, cv=folds)
     score = CrossValidated(balanced_accuracy_score(types, predicted))
+    score.cells = len(types)
     tested = (test for _, test in folds.split(values, types))
     score.splits = np.array([balanced_accuracy_score(types[t], predicted[t]) for t in tested])
     return score
@@ -243,9 +251,9 @@ def ilisi(cells: Neighbors, seed: int) -> Scores:
 def connectivity(cells: Neighbors, seed: int) -> Scores:
     """Return the graph connectivity of the cell types, from 0 to 1.
 
-    It is the share of a type's cells in the largest connected component of the neighbor graph of
-    these cells, averaged over types. It is low if batches of a type are separate. The result is
-    empty if there are fewer than two batches.
+    It is the share of a type's cells in the largest strongly connected component of the directed
+    neighbor graph of these cells, averaged over types. It is low if batches of a type are separate.
+    The result is empty if there are fewer than two batches.
     """
     if len(np.unique(cells.batches[cells.batches != ""])) < 2:
         return {}

@@ -45,8 +45,9 @@ def forecast(
         yield from memory_warning([*models, *runs])
     evaluation = None
     if volume.evaluation_cells:
-        evaluation = evaluation_hours(config, volume.evaluation_cells, models)
-        note = f"{number(volume.evaluation_cells)} cells, {len(models)} models"
+        evaluated = [model for model in models if model.model in plan.evaluated_models]
+        evaluation = evaluation_hours(config, volume.evaluation_cells, evaluated)
+        note = f"{number(volume.evaluation_cells)} cells, {len(evaluated)} models"
         yield line("evaluation", hours_text(evaluation), f"{note}: without scIB and MMD")
     if runs:
         parameters = [run.parameters for run in runs]
@@ -161,15 +162,21 @@ def total_lines(
 
 
 def evaluation_hours(config: Config, cells: int, models: Sequence[Effort]) -> dict[str, float]:
-    """Return the time of embeddings and validation losses: one forward pass and one per trial.
+    """Return the time of validation losses and of the pair's embeddings.
 
+    ``models`` are the evaluated models. A trial of a loss and an embedding are a forward pass each.
     The hours are on one device, by machine, because each job of the evaluation uses one.
     """
-    passes = 1 + config.evaluation.validation_loss.trials
-    return {
-        machine: sum(cells * passes / model.embedding_rate[machine] for model in models) / 3600
-        for machine in models[0].hours
-    }
+    trials, pair = config.evaluation.validation_loss.trials, config.evaluation.pair
+    return sum_hours(
+        [
+            {
+                machine: cells * (trials + (model.model in pair)) / rate / 3600
+                for machine, rate in model.embedding_rate.items()
+            }
+            for model in models
+        ]
+    )
 
 
 def sum_hours(hours: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -20,6 +20,8 @@ from scsigmoid.results.labels import PASSES, provider_label
 
 TRITON_SIGMOID = "triton_sigmoid"
 Timings = dict[Shape, KernelRow]
+#: An estimate, and the number of shapes that it was computed from.
+Estimate = tuple[Interval, int]
 #: Functions that reduce several intervals to one: the means of the values, of the low ends and of
 #: the high ends, or the interval with the lowest or highest value.
 REDUCTIONS: Mapping[str, Callable[[Sequence[Interval]], Interval]] = {
@@ -46,19 +48,19 @@ def numbers(results: Results) -> Iterator[Number]:
     ours = timings(results, speed.our_backend(results), "packed")
 
     def number(
-        provider: str, title: str, unit: str, paper: float, compute: Callable[[Timings], Interval],
+        provider: str, title: str, unit: str, paper: float, compute: Callable[[Timings], Estimate],
         **attributes: object,
     ) -> Number:  # fmt: skip
         """Return a number of the paper (``paper``), and of this run (``compute(timings)``)."""
-        own = measured[provider]
-        details: dict[str, Any] = {"location": "Section 4", "n": len(own)} | attributes
+        here, n = compute(measured[provider])
+        details: dict[str, Any] = {"location": "Section 4"} | attributes
         return Number(
             group="kernel", title=f"{provider_label(provider)}: {title}", unit=unit,
-            paper=Interval(paper), here=compute(own),
-            our_kernel=compute(ours) if provider == TRITON_SIGMOID else UNKNOWN, **details,
+            paper=Interval(paper), here=here, n=n,
+            our_kernel=compute(ours)[0] if provider == TRITON_SIGMOID else UNKNOWN, **details,
         )  # fmt: skip
 
-    def ratio_to(other: str, **selection: Any) -> Callable[[Timings], Interval]:
+    def ratio_to(other: str, **selection: Any) -> Callable[[Timings], Estimate]:
         """Return a function that computes :func:`ratio` of timings to the timings of ``other``."""
         return partial(ratio, others=measured[other], confidence=confidence, **selection)
 
@@ -112,34 +114,39 @@ def numbers(results: Results) -> Iterator[Number]:
         yield number(TRITON_SIGMOID, title, "%", 100 - row["decrease"], compute)
 
 
-def throughput(own: Timings, reduction: str = "mean", **where: object) -> Interval:
+def throughput(own: Timings, reduction: str = "mean", **where: object) -> Estimate:
     """Return the mean TFLOPS over shapes, or another ``reduction`` of :data:`REDUCTIONS`.
 
     ``where`` selects shapes by their attributes, e.g. ``padding=0.25``.
     """
     rows = [row for shape, row in own.items() if has_attributes(shape, where)]
     tflops = [speed.estimate(row, "tflops") for row in rows]
-    return REDUCTIONS[reduction](tflops) if tflops else UNKNOWN
+    return reduced(tflops, reduction)
 
 
 def ratio(
     own: Timings, others: Timings, confidence: float, reduction: str = "mean", **where: object
-) -> Interval:
+) -> Estimate:
     """Return the mean ratio of TFLOPS over the shapes that ``own`` and ``others`` contain.
 
     ``reduction`` and ``where`` are as for :func:`throughput`.
     """
     shapes = [shape for shape in own if shape in others and has_attributes(shape, where)]
     ratios = [speed.ratio_of(own[shape], others[shape], confidence) for shape in shapes]
-    return REDUCTIONS[reduction](ratios) if ratios else UNKNOWN
+    return reduced(ratios, reduction)
+
+
+def reduced(intervals: Sequence[Interval], reduction: str) -> Estimate:
+    """Reduce intervals by one of :data:`REDUCTIONS`. The result is UNKNOWN without intervals."""
+    return REDUCTIONS[reduction](intervals) if intervals else UNKNOWN, len(intervals)
 
 
 def has_attributes(shape: Shape, where: Mapping[str, object]) -> bool:
     return all(getattr(shape, name) == value for name, value in where.items())
 
 
-def share_left(own: Timings, direction: str) -> Interval:
+def share_left(own: Timings, direction: str) -> Estimate:
     """Return the mean TFLOPS at 25 % padding in percent of the mean TFLOPS without padding."""
-    padded = throughput(own, padding=0.25, direction=direction)
-    unpadded = throughput(own, padding=0.0, direction=direction)
-    return padded.over(unpadded).map(lambda value: 100 * value)
+    padded, n = throughput(own, padding=0.25, direction=direction)
+    unpadded, _ = throughput(own, padding=0.0, direction=direction)
+    return padded.over(unpadded).map(lambda value: 100 * value), n

@@ -1,5 +1,6 @@
 """Compare the quality of the models (section 5): validation loss, scIB scores, MMD."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,8 +55,8 @@ def losses(results: Results) -> Iterator[Number]:
         leads = [lead(results, dataset, *pair) for dataset in table for pair in pairs]
         yield Number(
             group=GROUP, title=title, location=location, unit=f"of {len(leads)}",
-            paper=Interval(len(leads)), here=count(leads), n=len(leads), no_effect=len(leads) / 2,
-            headline=True,
+            paper=Interval(len(leads)), here=count(leads), no_effect=len(leads) / 2, headline=True,
+            n=sum(not math.isnan(lead.value) for lead in leads),
         )  # fmt: skip
     common: dict[str, Any] = {"group": GROUP, "location": "Table 5", "unit": "nats"}
     for dataset, row in table.items():

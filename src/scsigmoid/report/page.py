@@ -225,9 +225,9 @@ def cells_table(results: Results) -> Table:
 
 
 def overview(results: Results) -> dict[str, str]:
-    config = results.config
-    model = config.evaluation.pair[0]
-    size = config.size_of(model)
+    config, models = results.config, reported_models(results)
+    all_sizes = [config.size_of(name) for name in models]
+    sizes = dict.fromkeys(f"{size.layers} layers, width {size.hidden}" for size in all_sizes)
     # With the user's own cells, presets except "own" give only settings.
     is_settings_only = results.plan.is_own and config.preset != "own"
     return {
@@ -235,32 +235,48 @@ def overview(results: Results) -> dict[str, str]:
         "Corpus": f"{results.training_cells:,} training cells (source: {config.corpus.source})",
         "Evaluation": f"{len(config.datasets)} dataset{'s' * (len(config.datasets) > 1)}, "
         f"{sum(results.metadata(name)['cells'] for name in config.datasets):,} cells",
-        "Models": f"{len(config.models)} model{'s' * (len(config.models) > 1)} of {size.layers} "
-        f"layers, width {size.hidden}; scored: "
+        "Models": f"{len(models)} model{'s' * (len(models) > 1)} of {' and '.join(sizes)}; scored: "
         + ", ".join(model_label(config, name) for name in config.evaluation.pair),
         "Cells longer than the context": longer_cells(results),
         "Training": training_lengths(results),
-        "Device": results.journal(model).header.get("device", "unknown"),
+        "Device": of_headers(results).get("device", "unknown"),
         "Seed": str(config.seed),
     }
 
 
+def reported_models(results: Results) -> list[str]:
+    """Return the models of the report. On own cells, only a named target runs the stress test."""
+    plan = results.plan
+    return plan.evaluated_models if plan.is_own else [*results.config.models]
+
+
+def of_headers(results: Results) -> dict[str, str]:
+    """Return versions and hardware of training by name: all values, if models differ."""
+    headers = [results.journal(name).header for name in reported_models(results)]
+    keys = ("scsigmoid", "python", "torch", "cuda", "numpy", "device", "backend")
+    values = {
+        key: dict.fromkeys(header[key] for header in headers if key in header) for key in keys
+    }
+    return {key: ", ".join(different) for key, different in values.items() if different}
+
+
 def training_lengths(results: Results) -> str:
-    """Return the steps of all models and their cells per step, as text."""
-    counts: dict[str, int] = {}
-    for model in results.config.models:
+    """Return the steps of the models and their cells per step, as text."""
+    labels: dict[str, list[str]] = {}  # of models by text
+    for model in reported_models(results):
         steps = int(results.journal(model)["step"][-1])
         text = f"{steps:,} steps of {model_training(results.config, model).global_batch:,} cells"
-        counts[text] = counts.get(text, 0) + 1
-    if len(counts) == 1:
-        return next(iter(counts))
-    return ", ".join(f"{text} ({n} model{'s' * (n > 1)})" for text, n in counts.items())
+        labels.setdefault(text, []).append(model_label(results.config, model))
+    if len(labels) == 1:
+        return next(iter(labels))
+    return ", ".join(f"{text} ({', '.join(models)})" for text, models in labels.items())
 
 
 def longer_cells(results: Results) -> str:
     """Return the share of training cells with more genes than fit in each context, as text."""
     texts = []
-    for context in sorted({model.context for model in results.config.models.values()}):
+    models = reported_models(results)
+    for context in sorted({results.config.models[name].context for name in models}):
         genes = context - results.config.tokens.cls  # <cls> takes one place
         share = 1 - covered_share(*results.lengths, genes)
         texts.append(f"{share:.1%} at {context:,} tokens")
@@ -279,11 +295,9 @@ def simulated_data(results: Results) -> str:
 
 def provenance(results: Results) -> dict[str, dict[str, str]]:
     """Return automatic settings, versions and hardware: for each title, values by name."""
-    header = results.journal(results.config.evaluation.pair[0]).header
-    keys = ("scsigmoid", "python", "torch", "cuda", "numpy", "device", "backend")
     facts = {
         "Settings that were auto, with the reason": dict(results.config.choices),
-        "Training": {key: header[key] for key in keys if key in header},
+        "Training": of_headers(results),
     }
     benchmarks = () if results.plan.is_own else ("kernel", "training")
     for benchmark in benchmarks:

@@ -88,12 +88,12 @@ def tables(plan: Plan) -> dict[str, Entry]:
         "validation_loss": Entry(
             module="tables.quality_tables", paper="Table 5", inputs=validation_losses(plan),
             own_place=5,
-            settings=["datasets", "models", "evaluation.validation_loss"],
+            settings=["datasets", "models", "training", "evaluation.validation_loss"],
         ),
         "scib": Entry(
             module="tables.quality_tables", title="Biological conservation", paper="Figure 5",
             inputs=scib_scores(plan), own_place=3,
-            settings=["datasets", "models", "evaluation.pair", "evaluation.scib"],
+            settings=["datasets", "models", "training", "evaluation.pair", "evaluation.scib"],
         ),
         **{
             f"mmd_{name}": Entry(
@@ -101,7 +101,9 @@ def tables(plan: Plan) -> dict[str, Entry]:
                 title=f"MMD between cell types: {dataset.title}",
                 paper="Table 1" if name == "heart_oft" else "",
                 inputs=[f"metrics/mmd/{name}.csv"],
-                settings=["models", "evaluation.pair", "evaluation.mmd", f"datasets.{name}"],
+                settings=[
+                    "models", "training", "evaluation.pair", "evaluation.mmd", f"datasets.{name}",
+                ],
                 dataset=name, is_default=name in plan.datasets_of("mmd"),
             )
             for name, dataset in plan.config.datasets.items()

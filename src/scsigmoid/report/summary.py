@@ -85,7 +85,8 @@ def next_command(results: Path, plan: Plan) -> str:
 
 def means(table: pd.DataFrame, column: str) -> str:
     """Return each model's mean of a column over the datasets, and their number, as text."""
-    values = table.groupby("model", sort=False)[column].mean()
+    by_model = table.groupby("model", sort=False)[column]
+    values = by_model.agg(lambda of_datasets: of_datasets.mean(skipna=False))
     datasets = table.drop_duplicates("dataset")
     count = "1 dataset" if len(datasets) == 1 else f"mean of {len(datasets)} datasets"
     return ", ".join(f"{model} {value:z.3f}" for model, value in values.items()) + f" ({count})"

@@ -198,11 +198,17 @@ class Results:
         """Return the number of known donors among the cells that a model was evaluated on."""
         return len(known_donors(self.cell_losses(dataset, model).donors))
 
+    @property
+    def averaged_metrics(self) -> list[str]:
+        """The scIB metrics whose mean is bio conservation: the computed metrics of the paper."""
+        computed = self.config.evaluation.scib.metrics
+        return [name for name in METRICS if name in computed and METRICS[name].in_paper]
+
     def scores(self, dataset: str, donor: str = "") -> dict[str, dict[str, Measurement]]:
         """Return the scIB scores by metric, then by model or control.
 
         ``donor`` is a donor of :meth:`scored_donors`, or "" for all cells. The last metric is the
-        mean of the paper's metrics, or of all metrics if none is in the paper.
+        mean of :attr:`averaged_metrics`.
         """
         metrics = [name for name in METRICS if name in self.config.evaluation.scib.metrics]
         scores = {
@@ -214,7 +220,7 @@ class Results:
             }
             for name in metrics
         }
-        averaged = [name for name in metrics if METRICS[name].in_paper] or metrics
+        averaged = self.averaged_metrics
         means = {}
         for model, first_score in scores[averaged[0]].items():
             if all(model in scores[name] for name in averaged):
@@ -255,12 +261,20 @@ class Results:
 
     @property
     def kernel_rows(self) -> list[KernelRow]:
-        return self.cached("benchmarks/kernel.csv", lambda path: read_benchmark(path, KernelRow))
+        return self.benchmark("kernel", KernelRow)
 
     @property
     def training_rows(self) -> list[TrainingRow]:
-        file = "benchmarks/training.csv"
-        return self.cached(file, lambda path: read_benchmark(path, TrainingRow))
+        return self.benchmark("training", TrainingRow)
+
+    def benchmark(self, name: str, kind: type[BenchmarkRow]) -> list[BenchmarkRow]:
+        """Return the rows of a benchmark. Raise a UserError if they are of several devices."""
+        file = f"benchmarks/{name}.csv"
+        rows = self.cached(file, lambda path: read_benchmark(path, kind))
+        device = self.machine(name).get("device")
+        for row in rows:
+            check_identity(self.folder / file, vars(row), device=device or rows[0].device)
+        return rows
 
     def machine(self, benchmark: str) -> dict[str, Any]:
         """Return hardware and versions of a benchmark, ``kernel`` or ``training``."""

@@ -2,10 +2,11 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from scsigmoid.config import metrics
+from scsigmoid.config.check import model_training
 from scsigmoid.config.schema import Config
 from scsigmoid.kernels import LABELS
 
@@ -87,6 +88,24 @@ def own_settings(config: Config, name: str) -> dict[str, Any]:
     model = config.models[name]
     fields = {"context": model.context, "size": model.size, "backend": model.backend}
     return fields | model.training
+
+
+def training_differences(config: Config, names: Sequence[str]) -> list[str]:
+    """Return a sentence on training settings in which models differ, [] if there are none."""
+    unimportant = {"execution", "snapshots"}  # they do not change a model
+    training = {name: model_training(config, name) for name in names}
+    settings = {name: each.model_dump(exclude=unimportant) for name, each in training.items()}
+    different = [
+        key
+        for key, value in settings[names[0]].items()
+        if any(values[key] != value for values in settings.values())
+    ]
+    texts = [
+        f"{model_label(config, name)} with "
+        + ", ".join(f"{key.replace('_', ' ')} {setting_text(values[key])}" for key in different)
+        for name, values in settings.items()
+    ]
+    return [f"The models were trained differently: {'; '.join(texts)}."] if different else []
 
 
 def setting_text(value: Any) -> str:

@@ -60,10 +60,15 @@ def final_losses(
 
 
 def losses_by_step(curves: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with a validation loss, with the loss of the run up to the step instead."""
-    rows = curves.dropna(subset=["validation_loss"])
-    windows = rows.groupby("run")["validation_loss"].rolling(AVERAGED, min_periods=1)
-    return rows.assign(validation_loss=windows.mean().droplevel("run"))
+    """Return the rows with a validation loss, with the loss of the run up to the step instead.
+
+    It is infinite from the first training loss on that is not finite.
+    """
+    is_finite = curves["loss"].map(np.isfinite).groupby(curves["run"]).cummin()
+    losses = curves["validation_loss"].where(is_finite)
+    windows = losses.dropna().groupby(curves["run"]).rolling(AVERAGED, min_periods=1)
+    means = windows.mean().droplevel("run").reindex(curves.index).mask(~is_finite, math.inf)
+    return curves.assign(validation_loss=means).dropna(subset=["validation_loss"])
 
 
 def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
@@ -138,16 +143,19 @@ def arm_differences(values: pd.DataFrame, column: str) -> pd.DataFrame:
     Returns:
         One row per step that all seeds of both arms have reached: ``step``, ``sigmoid`` and
         ``softmax`` (means over seeds), the columns of :func:`student_intervals` for sigmoid minus
-        softmax, ``deviation`` (standard deviation of the difference over seeds), ``seeds`` (number
-        of seeds), and the difference of each seed (``seed_1``, ...). Empty if an arm has no runs.
+        softmax (NaN if both arms of a seed are infinite), ``deviation`` (standard deviation of the
+        difference over seeds), ``seeds`` (number of seeds), and the difference of each seed
+        (``seed_1``, ...). Empty if an arm has no runs.
     """
     by_arm = values.pivot_table(column, ["step", "seed"], "attention")
     pairs = by_arm.reindex(columns=ATTENTIONS).dropna()
-    differences = (pairs["sigmoid"] - pairs["softmax"]).unstack("seed").dropna()  # steps x seeds
-    steps = differences.index
-    means = {arm: pairs[arm].unstack("seed").loc[steps].mean(axis=1) for arm in ATTENTIONS}
-    rows = pd.DataFrame(means).join(student_intervals(differences))
-    rows = rows.assign(deviation=differences.std(axis=1), seeds=differences.shape[1])
+    sigmoid, softmax = (pairs[arm].unstack("seed").dropna() for arm in ATTENTIONS)  # steps x seeds
+    differences = sigmoid - softmax  # NaN if both are infinite
+    rows = pd.DataFrame({"sigmoid": sigmoid.mean(axis=1), "softmax": softmax.mean(axis=1)})
+    with np.errstate(invalid="ignore"):  # an infinite mean has no interval
+        rows = rows.join(student_intervals(differences.dropna()))
+        rows = rows.assign(deviation=differences.std(axis=1, skipna=False))
+    rows = rows.assign(seeds=differences.shape[1])
     return rows.join(differences.add_prefix("seed_")).reset_index()
 
 
@@ -260,7 +268,7 @@ def loss_decrease(curve: pd.DataFrame) -> float:
     The result is NaN if a tenth has no validation loss.
     """
     losses = curve.set_index("step")["validation_loss"].dropna()
-    share = losses.index / losses.index.max()  # share of the steps
+    share = losses.index / curve["step"].max()  # share of the steps
     ninth, last = losses[(share > 0.8) & (share <= 0.9)], losses[share > 0.9]
     return float(ninth.mean() - last.mean())
 

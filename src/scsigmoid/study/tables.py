@@ -308,7 +308,8 @@ def seeds_table(study: Study) -> Table:
     sign = "never changes" if change_step is None else f"is the same from step {change_step:,} on"
     curves = study.curves[study.curves["purpose"] == "seeds"]
     by_run = curves.groupby(["attention", "run"])[["step", "validation_loss"]]
-    decreases = by_run.apply(comparisons.loss_decrease).groupby("attention").mean()
+    decreases_of_runs = by_run.apply(comparisons.loss_decrease).groupby("attention")
+    decreases = decreases_of_runs.agg(lambda values: values.mean(skipna=False))
     falls = ", ".join(f"{decreases[arm]:.3f} ({arm})" for arm in ATTENTIONS)
     if decreases.isna().any():
         trend = "There are too few measurements to say whether the loss still falls."
@@ -346,7 +347,9 @@ def scores_table(study: Study) -> Table:
     rows = comparisons.score_differences(study).join(study.controls, on="metric")
     controls = study.controls.columns.tolist()
     scores = study.scores[study.scores["purpose"] == "seeds"]
-    deviations = scores.groupby(["metric", "step", "attention"])["value"].std().unstack()
+    # Only seeds with both arms, as in the means.
+    pairs = scores.pivot_table("value", ["metric", "step", "seed"], "attention").dropna()
+    deviations = pairs.groupby(["metric", "step"]).std()
 
     def mean_and_deviation(arm: str) -> Callable[[Row], str]:
         return lambda row: (

@@ -71,7 +71,7 @@ def scib(results: Results) -> "Figure":
         axes.grid(axis="both")
         axes.margins(x=0.26)
         axes.locator_params(axis="x", nbins=4)
-    titles = [dataset.title for dataset in config.datasets.values()]
+    titles = [style.literal(dataset.title) for dataset in config.datasets.values()]
     grid[0].set_yticks([*range(len(titles)), float(means_at.mean())], [*titles, "Mean"])
     # The first dataset is at the top. Its marks need space above it.
     grid[0].set_ylim(means_at[-1] + 0.6, -0.3 - 0.105 * len(all_looks))
@@ -104,7 +104,8 @@ def scib_scatter(results: Results) -> "Figure":
             x, y = (by_model[name].value if is_scored else np.nan for name in (second, first))
             axes.plot(
                 [x], [y], linestyle="none", marker=style.marker(index), markersize=4.5,
-                color=CELL_TYPE_COLORS[index % len(CELL_TYPE_COLORS)], label=entry.title,
+                color=CELL_TYPE_COLORS[index % len(CELL_TYPE_COLORS)],
+                label=style.literal(entry.title),
             )  # fmt: skip
         axes.margins(0.15)
         low, high = np.array([axes.get_xlim(), axes.get_ylim()]).T
@@ -182,10 +183,11 @@ def umap(results: Results, dataset: str) -> "Figure":
             if group or not chosen.empty:  # "no label" is in the legend only if needed
                 axes.scatter(
                     chosen.x, chosen.y, s=size, color=color, marker=marker, linewidths=0,
-                    alpha=0.85, label=group or NO_GROUP[column], rasterized=True,
+                    alpha=0.85, label=style.literal(group) or NO_GROUP[column], rasterized=True,
                 )  # fmt: skip
         title = f"{config.datasets[dataset].title}, {model_label(config, name)}"
-        axes.set_title(textwrap.fill(title + (", batches" if column == "batch" else ""), 48))
+        title += ", batches" if column == "batch" else ""
+        axes.set_title(textwrap.fill(style.literal(title), 48))
         axes.set_xlabel("UMAP 1")
         axes.set(xticks=[], yticks=[])
         axes.set_aspect("equal", adjustable="datalim")
@@ -233,8 +235,9 @@ def label_clusters(axes: "Axes", cells: "pd.DataFrame") -> None:
         points = typed[["x", "y"]]
         nearest = points.loc[((points - points.median()) ** 2).sum(axis=1).idxmin()]
         text = axes.annotate(
-            cell_type, nearest.tolist(), xytext=(0, 0), textcoords="offset points", ha="center",
-            va="center", fontsize=7, path_effects=[withStroke(linewidth=2, foreground="white")],
+            style.literal(cell_type), nearest.tolist(), xytext=(0, 0), textcoords="offset points",
+            ha="center", va="center", fontsize=7,
+            path_effects=[withStroke(linewidth=2, foreground="white")],
         )  # fmt: skip
         text.set_in_layout(False)
         for up, right in OFFSETS:

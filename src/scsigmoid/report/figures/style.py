@@ -62,6 +62,16 @@ def styled() -> Iterator[None]:
         yield
 
 
+def literal(text: str) -> str:
+    """Return text that Matplotlib draws as ``text``, for names from the user's files.
+
+    Matplotlib reads text between dollar signs as a formula, and leaves labels that begin with an
+    underscore out of legends.
+    """
+    escaped = text.replace("$", r"\$")
+    return f"\N{HAIR SPACE}{escaped}" if text.startswith("_") else escaped
+
+
 def marker(index: int) -> str:
     """Return the marker of a series by its index. If there are more series, markers repeat."""
     return MARKERS[index % len(MARKERS)]

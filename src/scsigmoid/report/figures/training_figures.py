@@ -49,7 +49,8 @@ def loss(results: Results) -> "Figure":
     grid = style.panels(right, len(datasets), columns, sharex=True)
     for axes, dataset in zip(grid, datasets, strict=True):
         draw_validation(axes, results, dataset, models)
-        axes.set_title(textwrap.fill(config.datasets[dataset].title, 14), fontsize=7.2)
+        title = style.literal(config.datasets[dataset].title)
+        axes.set_title(textwrap.fill(title, 14), fontsize=7.2)
     # Differences of losses have the same height in all panels.
     span = max(float(np.ptp(axes.get_ylim())) for axes in grid)
     for axes in grid:

@@ -131,7 +131,9 @@ def training_cost(results: Results) -> Table:
         paper_row = paper.get((size_in_paper(cost.sigmoid.parameters), cost.context))
         arms = (cost.sigmoid, cost.softmax)
         lower = min(arms, key=lambda arm: arm.gpu_hours)
-        best = lower if excludes_zero(cost.saved_percent) else None
+        # The median of the rounds may have another sign than the difference of the medians.
+        is_agreed = (cost.saved_percent.value > 0) == (lower is cost.sigmoid)
+        best = lower if excludes_zero(cost.saved_percent) and is_agreed else None
         hours = [interval(*estimate(arm, "gpu_hours"), decimals_for(arm.gpu_hours)) for arm in arms]
         rows.append(
             [

@@ -8,7 +8,7 @@ from scsigmoid.records.measurements import Interval, Measurement
 from scsigmoid.records.mmd_metrics import LEFT_OUT, MmdMetric
 from scsigmoid.report.tables.writing import Cell, Table, excludes_zero, fixed, interval
 from scsigmoid.results.folder import Results
-from scsigmoid.results.labels import ATTENTIONS, model_label
+from scsigmoid.results.labels import ATTENTIONS, model_label, training_differences
 
 #: Mean ratios over pairs of cell types, by name in the CSV file: the metric, and its title in the
 #: notes. The paper's mean improvement of 25.0 % is probably ``over_resamples``.
@@ -83,7 +83,10 @@ def mmd(results: Results, dataset: str) -> Table:
             *(("Sigmoid in the paper", "Softmax in the paper") if is_in_paper else ()),
         ),
         rows=rows,
-        notes=notes(results, dataset, measured_pairs, means),
+        notes=[
+            *notes(results, dataset, measured_pairs, means),
+            *training_differences(config, models),
+        ],
     )
 
 
@@ -103,7 +106,8 @@ def pair_columns(
     columns: dict[str, object] = {}
     for name in (*ATTENTIONS, "ratio", "difference"):
         columns |= measured[name].interval.columns(name)
-    columns["best"] = models[0] if sigmoid.value > softmax.value else models[1]
+    difference = sigmoid.value - softmax.value
+    columns["best"] = models[0 if difference > 0 else 1] if difference else ""  # often both are 0
     columns["cells"] = sigmoid.n
     for name in ATTENTIONS:
         columns |= paper[name].columns(f"paper_{name}")
@@ -141,8 +145,10 @@ def notes(
     """
     settings = results.config.evaluation.mmd
     shown = measured_pairs[settings.estimator].values()
-    wins = sum(measured["sigmoid"].value > measured["softmax"].value for measured in shown)
-    sentences = [f"Sigmoid has the higher MMD on {wins} of {len(shown)} pairs."]
+    differences = [measured["sigmoid"].value - measured["softmax"].value for measured in shown]
+    wins, ties = sum(value > 0 for value in differences), differences.count(0)
+    equal = f", and {ties} are equal" if ties else ""
+    sentences = [f"Sigmoid has the higher MMD on {wins} of {len(shown)} pairs{equal}."]
     for mean, (_, title) in MEANS.items():
         improvements = []
         for estimator, ratios in means.items():
@@ -154,14 +160,17 @@ def notes(
         types = ", ".join(f"{row.group} ({row.value:.0f})" for row in left_out)
         minimum = settings.minimum_cells
         sentences.append(f"Left out for having fewer than {minimum} cells: {types}.")
-    without_interval = [
-        pair
-        for pair, measured in measured_pairs["unbiased"].items()
-        if math.isnan(measured["sigmoid"].low)
-    ]
-    if without_interval:
+    without_interval = {
+        estimator: [
+            pair for pair, measured in by_pair.items() if math.isnan(measured["sigmoid"].low)
+        ]
+        for estimator, by_pair in measured_pairs.items()
+    }
+    if without_interval["biased"]:  # has an interval for any number of cells
+        sentences.append("Too few resamples for intervals. Raise evaluation.mmd.resamples.")
+    elif without_interval["unbiased"]:
         sentences.append(
             "Too few cells for an unbiased interval of the pair and of the means: "
-            f"{', '.join(without_interval)}."
+            f"{', '.join(without_interval['unbiased'])}."
         )
     return sentences

@@ -25,6 +25,7 @@ from scsigmoid.results.labels import (
     pairs,
     representation_label,
     short_label,
+    training_differences,
 )
 
 
@@ -62,7 +63,10 @@ def validation_loss(results: Results) -> Table:
             *(f" {MINUS} ".join(short_label(config, name) for name in pair) for pair in compared),
         ),
         rows=rows,
-        notes=[f"Number of donors: {', '.join(donor_counts)}."],
+        notes=[
+            f"Number of donors: {', '.join(donor_counts)}.",
+            *training_differences(config, models),
+        ],
     )
 
 
@@ -78,10 +82,12 @@ def losses_of_dataset(
     losses = {model: results.validation_loss(dataset, model) for model in models}
     paired = {pair: results.paired_difference(dataset, *pair) for pair in pairs(config)}
     # Models of different contexts mask different genes, so only pairs are compared.
+    lower = {pair: min(pair, key=lambda model: losses[model].value) for pair in paired}
     best = {
-        pair[0] if difference.value < 0 else pair[1]
+        lower[pair]
         for pair, difference in paired.items()
-        if excludes_zero(difference)
+        # The mean over donors may have another sign than the mean over cells.
+        if excludes_zero(difference) and (difference.value < 0) == (lower[pair] == pair[0])
     }
     # By model: the mean and half the width of its interval in the paper, if it is in the paper.
     of_paper = reported()["validation_loss"].get(dataset, {})
@@ -103,7 +109,9 @@ def losses_of_dataset(
             | {"cells": loss.n, "donors": donors, "best": model in best}
             | {"paper_mean": paper_mean, "paper_half_width": paper_half_width}
         )
-        text = plus_minus(loss.value, over_masks.low, over_masks.high, 3)
+        text = finite_or_named(
+            loss.value, plus_minus(loss.value, over_masks.low, over_masks.high, 3)
+        )
         row.append(Cell(text + in_parentheses(over_donors.interval), bold=model in best))
         paper_row.append("{:.3f} ± {:.3f}".format(*paper[model]) if model in paper else "")
     for (first, second), difference in paired.items():
@@ -117,9 +125,15 @@ def losses_of_dataset(
             | difference.columns("donor_mean")
             | {"cells": losses[first].n, "donors": donors, "paper_mean": paper_difference}
         )
-        row.append(Cell(fixed(mean, 3, "+") + in_parentheses(difference, "+")))
+        text = finite_or_named(mean, fixed(mean, 3, "+"))
+        row.append(Cell(text + in_parentheses(difference, "+")))
         paper_row.append("" if paper_difference is None else fixed(paper_difference, 3, "+"))
     return records, row, paper_row
+
+
+def finite_or_named(value: float, text: str) -> str:
+    """Return ``text``, or words if ``value`` is NaN. A column of dashes would be left out."""
+    return "not finite" if math.isnan(value) else text
 
 
 def in_parentheses(over_donors: Interval, sign: str = "-") -> str:
@@ -159,11 +173,12 @@ def scib(results: Results) -> Table:
             for row in results.score_differences(dataset)
         ]
     controls = [CONTROLS[name] for name in config.evaluation.scib.controls if name != "initial"]
+    averaged = " and ".join(METRIC_TITLES[name] for name in results.averaged_metrics)
     return Table(
         caption="Biological conservation (scIB scores, no unit) of the embeddings, one training "
         "run per model, so there is no interval over seeds of training. Higher is better. "
-        "Silhouette is rescaled to 0 to 1. Bio conservation is the mean of the paper's metrics "
-        f"(silhouette, NMI and ARI). {' and '.join(controls)} are controls without a model."
+        f"Silhouette is rescaled to 0 to 1. Bio conservation is the mean of {averaged}. "
+        f"{' and '.join(controls)} are controls without a model."
         + "".join(
             f" {METRICS[name].caption}"
             for name in dict.fromkeys(str(record["metric"]) for record in records)
@@ -172,6 +187,7 @@ def scib(results: Results) -> Table:
         records=records,
         header=("Representation", *(METRIC_TITLES[metric] for metric in metrics)),
         rows=rows,
+        notes=training_differences(config, pair),
     )
 
 

@@ -39,8 +39,8 @@ def model_architecture(results: Results) -> Table:
         for name, value in format_architecture(ours).items()
     ]
     return Table(
-        caption="Model architecture and training settings that all models share, here and in the "
-        "paper.",
+        caption="Model architecture and training settings, here and in the paper. Settings of "
+        "single models are in the table of hyperparameters.",
         records=records,
         header=("Parameter", "Value", "Paper"),
         rows=[[*record.values()] for record in records],

@@ -187,9 +187,13 @@ def fixed(value: float, digits: int, sign: str = "-") -> str:
 
 
 def interval(value: float, low: float, high: float, digits: int, sign: str = "-") -> str:
-    """Return ``0.467 [0.461, 0.472]``, or only the value if the interval is missing or infinite."""
+    """Return ``0.467 [0.461, 0.472]``, or only the value if an end is missing or both are infinite.
+
+    A ratio has one infinite end if the denominator of a resample is 0.
+    """
     middle, lower, upper = (fixed(number, digits, sign) for number in (value, low, high))
-    return f"{middle} [{lower}, {upper}]" if math.isfinite(low + value + high) else middle
+    is_known = math.isfinite(low) or math.isfinite(high)
+    return f"{middle} [{lower}, {upper}]" if is_known and not math.isnan(low + high) else middle
 
 
 def excludes_zero(difference: Interval) -> bool:
