@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 from corpus.conftest import HEART
 from loopback import uuid, versions_path
+from scipy.sparse import csr_matrix
 from stages import build, local_corpus, make_manifest, make_part
 
 from scsigmoid.config.schema import Dataset, LocalFiles
 from scsigmoid.corpus.discover import Service, list_versions
+from scsigmoid.corpus.fetch import raw_files
 from scsigmoid.corpus.metadata import read_manifest, write_manifest
 from scsigmoid.corpus.web import check_address
 from scsigmoid.errors import UserError
+from scsigmoid.tokens.statistics import gather
 
 
 def test_share_of_files_without_counts_is_limited(corpus, server, write_h5ad, counts, tmp_path):
@@ -52,6 +55,30 @@ def test_a_dataset_that_is_withdrawn_before_its_download(corpus, published, tmp_
     left_out = corpus.model_copy(update={"leave_out": [gone.file]})
     with pytest.raises(UserError, match="remove it if the dataset was withdrawn"):
         make_manifest(left_out, HEART, tmp_path)
+
+
+def test_files_that_are_wrong_at_their_source(corpus, server, write_h5ad, counts, tmp_path):
+    """The only advice was to store integer counts, or to write the file again."""
+    fractions = counts.astype(float)
+    fractions[20, 0] += 0.5
+    damaged = bytearray(write_h5ad(counts, name="damaged").read_bytes())
+    damaged[:4096] = damaged[:8] + bytes(4088)
+    server.add(1, write_h5ad(csr_matrix(fractions), name="served").read_bytes())
+    server.add(2, write_h5ad(counts, name="evaluated").read_bytes())
+    server.add(3, bytes(damaged))
+    evaluated = {"heart": Dataset(title="Heart", id=uuid(1002))}
+
+    def make_statistics() -> None:
+        part = make_part(corpus, tmp_path)
+        with raw_files(part, corpus, tmp_path / "downloads", last=False):
+            gather(part, tmp_path / "statistics.arrow")
+
+    for number, cause in (3, r"\.h5ad: damaged"), (1, r"\.h5ad: X has 1\.5 in row 20"):
+        make_manifest(corpus, evaluated, tmp_path)
+        with pytest.raises(UserError, match=rf"{cause}.* name {uuid(1000 + number)} in corpus\."):
+            make_statistics()
+        leave_out = [*corpus.leave_out, uuid(1000 + number)]
+        corpus = corpus.model_copy(update={"leave_out": leave_out})
 
 
 PATH = "/file.h5ad"

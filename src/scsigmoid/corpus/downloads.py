@@ -121,7 +121,8 @@ def download(web: Web, url: str, file: Path, size: int | None = None, digest: st
         raise UserError(
             f"{one_line(url)}: its SHA-256 is not the one in the manifest or of the first "
             "download; it was damaged in transfer (run again) or changed at its source (make the "
-            f"manifest again, and delete {file.with_suffix('.sha256')})"
+            f"manifest again, and delete {file.with_suffix('.sha256')}, or, with corpus.manifest, "
+            "name its id in corpus.leave_out)"
         )
     with partial.open("rb") as handle:
         os.fsync(handle.fileno())  # so that a crash cannot leave a damaged file after the rename

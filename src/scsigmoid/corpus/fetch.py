@@ -1,6 +1,6 @@
 """Provide the files of the manifest in the folders that tokenization reads."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -57,7 +57,7 @@ def fetch_part(
     rows = [row for row in training if row.part == str(part)]
     downloads = Downloads(downloads_folder, Web.of(corpus))
     digests = download_all(rows, downloads)
-    with atomic_folder(output_folder, FILES) as folder:
+    with atomic_folder(output_folder, FILES) as folder, advised(rows):
         completed = []
         for row in rows:
             path = folder / f"{row.file}.h5ad"
@@ -100,6 +100,22 @@ def download_all(rows: Sequence[ManifestRow], downloads: Downloads) -> dict[str,
 
 
 @contextmanager
+def advised(rows: Iterable[ManifestRow]) -> Iterator[None]:
+    """Add how to continue to an error about a remote file, which the user cannot correct."""
+    try:
+        yield
+    except UserError as error:
+        name = str(error).partition(": ")[0]  # its address, or the path of its download
+        for row in rows:
+            if row.source == "cellxgene" and row.dataset_version_id in name:
+                raise UserError(
+                    f"{error}; to continue without this file of CELLxGENE, name "
+                    f"{row.dataset_version_id} in corpus.leave_out"
+                ) from error
+        raise
+
+
+@contextmanager
 def raw_files(
     part_folder: str | Path, corpus: Corpus, downloads_folder: str | Path, *, last: bool
 ) -> Iterator[None]:
@@ -116,7 +132,8 @@ def raw_files(
     for row in missing:
         links[row.file].unlink(missing_ok=True)
         links[row.file].symlink_to(downloads.path(row))
-    yield
+    with advised(rows):
+        yield
     if last and not corpus.download.keep_files:
         for row in rows:
             downloads.path(row).unlink(missing_ok=True)
