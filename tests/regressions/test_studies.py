@@ -178,6 +178,12 @@ def test_a_run_that_is_not_finite_has_an_infinite_loss(study: Study, arms: list[
         assert loss_figure(study)
 
 
+def test_a_study_without_a_finite_loss_has_a_table(study: Study) -> None:
+    """It ended with a TypeError if all runs of both arms were lost from the first step on."""
+    study.curves.loc[study.curves["purpose"] == "seeds", ["loss", "validation_loss"]] = math.nan
+    assert seeds_table(study).rows[-1][2:] == ["∞", DASH]
+
+
 def test_a_run_is_compared_with_the_baseline_of_its_context(tmp_path: Path) -> None:
     """The baseline at the longest context of the study decided which shorter runs collapsed."""
     families = {

@@ -19,6 +19,7 @@ rule study_runs:
     resources:
         **limits(mem_mb=16000, runtime=60),
     params:
+        version=2,
         configuration=stored_configuration,
         settings=read("study"),
     shell:

@@ -153,7 +153,7 @@ def arm_differences(values: pd.DataFrame, column: str) -> pd.DataFrame:
     differences = sigmoid - softmax  # NaN if both are infinite
     rows = pd.DataFrame({"sigmoid": sigmoid.mean(axis=1), "softmax": softmax.mean(axis=1)})
     with np.errstate(invalid="ignore"):  # an infinite mean has no interval
-        rows = rows.join(student_intervals(differences.dropna()))
+        rows = rows.join(student_intervals(differences.dropna().reindex(differences.index)))
         rows = rows.assign(deviation=differences.std(axis=1, skipna=False))
     rows = rows.assign(seeds=differences.shape[1])
     return rows.join(differences.add_prefix("seed_")).reset_index()
