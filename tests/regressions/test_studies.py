@@ -20,7 +20,7 @@ from scsigmoid.study.comparisons import loss_differences
 from scsigmoid.study.figures import loss_figure
 from scsigmoid.study.runs import Study, collect
 from scsigmoid.study.stability import stability_runs
-from scsigmoid.study.tables import rates_table, scores_table, seeds_table
+from scsigmoid.study.tables import frontier_table, rates_table, scores_table, seeds_table
 
 config, study = (getattr(study_fixtures, name) for name in ("config", "study"))
 
@@ -202,3 +202,18 @@ def test_a_run_is_compared_with_the_baseline_of_its_context(tmp_path: Path) -> N
         of_context = runs[runs["setting"].str.contains(f" {context} tokens")]
         assert set(of_context["baseline"]) == {baseline}
         assert set(of_context["collapsed"]) == {has_collapsed}
+
+
+def test_no_rate_is_best_if_all_runs_diverged(study: Study) -> None:
+    """The lowest rate was bold, with an infinite loss."""
+    is_lost = (study.all_curves["family"] == "rates") & (study.all_curves["attention"] == "softmax")
+    study.all_curves.loc[is_lost, "loss"] = math.nan
+    bold = [[cell.bold for cell in row[1:]] for row in rates_table(study).rows]
+    assert bold == [[False, False], [True, False]]
+
+
+def test_keys_are_of_the_last_step_of_each_run(study: Study) -> None:
+    """Runs with fewer steps than others had no number of keys."""
+    is_short = study.layers["setting"].str.startswith("clipping") & (study.layers["step"] > 50)
+    study.layers = study.layers[~is_short]
+    assert all(record["keys"] == 1 for record in frontier_table(study).records)

@@ -120,7 +120,8 @@ def rates_table(study: Study) -> Table:
     def cell(rate: Any, arm: str) -> Cell:
         values = losses.loc[rate, arm]
         by_seed = ", ".join(fixed(value, 2) for value in values)
-        return Cell(f"{fixed(values.mean(), 3)} ({by_seed})", bold=bool(best[arm] == rate))
+        is_best = bool(best[arm] == rate) and math.isfinite(values.mean())
+        return Cell(f"{fixed(values.mean(), 3)} ({by_seed})", bold=is_best)
 
     names = ["_seed_".join(map(str, column)) for column in losses.columns]  # sigmoid_seed_1, …
     return Table(
@@ -173,7 +174,7 @@ def frontier_table(study: Study) -> Table:
     runs = stability_runs(study)
     groups = runs.groupby(by)
     layers = study.layers[study.layers["purpose"] == "stability"]
-    layers = layers[layers["step"] == layers["step"].max()]
+    layers = layers[layers["step"] == layers.groupby("run")["step"].transform("max")]
     table = groups.agg(seeds=("seed", "size"), collapsed=("collapsed", "sum"))
     table["loss"] = runs[~runs["collapsed"]].groupby(by)["loss"].mean()
     table[["gradient_norm", "score"]] = groups[["gradient_norm", "score"]].max()
