@@ -385,7 +385,7 @@ def test_models_that_were_trained_differently_are_named(results: Results) -> Non
 def test_the_mean_of_fewer_scores_names_them(results: Results) -> None:
     """It was called the mean of silhouette, NMI and ARI, whichever scores there were."""
     fewer = with_other(results, {"evaluation.scib.metrics": ["silhouette_label", "leiden_nmi"]})
-    for each, text in ((results, "Leiden ARI"), (fewer, "Leiden NMI and Silhouette label.")):
+    for each, text in ((results, "Leiden ARI"), (fewer, "Leiden NMI, Silhouette label.")):
         assert text in registry.make("table", "scib", each).caption.partition("the mean of")[2][:60]
     scores = fewer.scores("simulated_heart")
     mean = (scores["silhouette_label"]["random"].value + scores["leiden_nmi"]["random"].value) / 2

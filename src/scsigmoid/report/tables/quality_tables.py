@@ -173,7 +173,7 @@ def scib(results: Results) -> Table:
             for row in results.score_differences(dataset)
         ]
     controls = [CONTROLS[name] for name in config.evaluation.scib.controls if name != "initial"]
-    averaged = " and ".join(METRIC_TITLES[name] for name in results.averaged_metrics)
+    averaged = ", ".join(METRIC_TITLES[name] for name in results.averaged_metrics)
     return Table(
         caption="Biological conservation (scIB scores, no unit) of the embeddings, one training "
         "run per model, so there is no interval over seeds of training. Higher is better. "
