@@ -184,6 +184,16 @@ def test_a_study_without_a_finite_loss_has_a_table(study: Study) -> None:
     assert seeds_table(study).rows[-1][2:] == ["∞", DASH]
 
 
+def test_a_study_whose_runs_are_all_lost_has_its_page(study: Study) -> None:
+    """It ended with a ValueError, because no rate had a last validation loss."""
+    path = study.folder / "curves.csv"
+    curves = pd.read_csv(path)
+    curves.assign(loss=math.nan, validation_loss=math.nan).to_csv(path, index=False)
+    page = make_page(study)
+    assert "up to step 100." in (page / "study_rates.md").read_text()
+    assert (page / "study_frontier.png").is_file()
+
+
 def test_a_run_is_compared_with_the_baseline_of_its_context(tmp_path: Path) -> None:
     """The baseline at the longest context of the study decided which shorter runs collapsed."""
     families = {

@@ -76,14 +76,16 @@ def best_rates(study: Study) -> tuple[pd.DataFrame, pd.Series, int]:
 
     Returns:
         Final losses (rows: learning rates, columns: arm and seed), the learning rate of each arm
-        with the lowest mean loss over seeds, and the step of the last validation loss used.
+        with the lowest mean loss over seeds, and the step of the last validation loss used (without
+        a validation loss, the last step).
     """
     curves = study.all_curves[study.all_curves["purpose"] == "rates"]
     last_shared_step = curves.groupby("run")["step"].max().min()
     curves = curves[curves["step"] <= last_shared_step]
     losses = final_losses(curves, ["learning_rate", "attention", "seed"])
     means = losses.groupby(["learning_rate", "attention"]).mean().unstack("attention")
-    last_step = int(curves.dropna(subset=["validation_loss"])["step"].max())
+    steps = curves.dropna(subset=["validation_loss"])["step"]
+    last_step = int(steps.max() if len(steps) else last_shared_step)
     # Learning rates x (arm, seed), NaN for a seed that an arm lacks.
     table = cast(pd.DataFrame, losses.unstack("attention").unstack("seed"))
     return table, means.idxmin(), last_step
