@@ -65,9 +65,10 @@ def losses_by_step(curves: pd.DataFrame) -> pd.DataFrame:
     It is infinite from the first training loss on that is not finite.
     """
     is_finite = curves["loss"].map(np.isfinite).groupby(curves["run"]).cummin()
-    losses = curves["validation_loss"].where(is_finite)
-    windows = losses.dropna().groupby(curves["run"]).rolling(AVERAGED, min_periods=1)
-    means = windows.mean().droplevel("run").reindex(curves.index).mask(~is_finite, math.inf)
+    by_run = curves["validation_loss"].where(is_finite).dropna().groupby(curves["run"])
+    # Rolling windows of pandas would leave out infinite losses.
+    last_losses = pd.concat([by_run.shift(lag) for lag in range(AVERAGED)], axis=1)
+    means = last_losses.mean(axis=1).reindex(curves.index).mask(~is_finite, math.inf)
     return curves.assign(validation_loss=means).dropna(subset=["validation_loss"])
 
 
